@@ -1,0 +1,53 @@
+# Everything a person or CI runs. Needs Python >= 3.11 and make, nothing else.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+# Two workers is what a small machine has; pytest-xdist counts the cores itself.
+WORKERS ?= auto
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format bench docs evidence clean
+
+help: ## show this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Sidelight needs Python 3.11 or newer, and '$(PYTHON)' is older: try make PYTHON=python3.11"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing Sidelight and its tools into $(VENV) (a minute or two, once)"
+	@$(BIN)/python -m pip install -q -U pip -c constraints.txt
+	@$(BIN)/python -m pip install -q -c constraints.txt -e ".[figures,cluster,service]" --group dev
+	@$(BIN)/sidelight warm
+	@touch $@
+
+demo: $(READY) ## draw a confounded log, learn from it, show what it was worth
+	$(BIN)/sidelight demo
+
+test: $(READY) ## run all tests, in parallel
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+check: $(READY) ## format, lint, strict types, import layers, public surface
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -q tests/surface
+
+format: $(READY) ## rewrite the sources in the project's format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(READY) ## timings, as ratios measured in one run
+	$(BIN)/python -m benchmarks
+
+docs: $(READY) ## build the documentation into docs/_build/html
+	$(BIN)/sphinx-build -q -W -b html docs docs/_build/html
+	@echo "open docs/_build/html/index.html"
+
+evidence: $(READY) ## the long statistical runs; writes docs/evidence.md
+	$(BIN)/python -m benchmarks.evidence
+
+clean: ## remove what the other targets made
+	rm -rf $(VENV) docs/_build demo results

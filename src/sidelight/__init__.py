@@ -1,0 +1,1 @@
+"""Sidelight: contextual bandits that start from a confounded log."""

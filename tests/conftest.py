@@ -1,0 +1,28 @@
+"""Fixtures for every test: one seed by default, a hundred on demand."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+
+def _seeds() -> list[int]:
+    """The seeds of the ``seed`` fixture: ``SIDELIGHT_SEEDS`` is unset (42), ``all`` (0..99) or ``3,7,9``."""
+    wanted = os.environ.get("SIDELIGHT_SEEDS", "42")
+    if wanted == "all":
+        return list(range(100))
+    return [int(s) for s in wanted.split(",")]
+
+
+@pytest.fixture(params=_seeds())
+def seed(request: pytest.FixtureRequest) -> int:
+    """The seed of a statistical test."""
+    return request.param
+
+
+@pytest.fixture
+def rng(seed: int) -> np.random.Generator:
+    """A generator made from ``seed``."""
+    return np.random.default_rng(seed)
