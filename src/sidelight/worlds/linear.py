@@ -1,0 +1,264 @@
+"""``LinearWorld``: everything a world does once its contexts, weights and old policy are given.
+
+The environments of this package whose rewards are linear derive from it and supply two functions: ``contexts``
+and ``behavior_logits``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sidelight.errors import ContextError, InputError, UnknownArmError
+from sidelight.worlds.protocol import Floats, Recorded, recorded_indices
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from sidelight.logs.schema import Schema
+
+CHUNK_ROWS = 1 << 15
+"""Rows drawn at a time: bounds the memory of a log of any length. Changing it changes the logs."""
+
+MOMENT_ROWS = 1 << 20
+"""Contexts in the Monte-Carlo sample behind ``second_moments``."""
+
+MOMENT_SEED = 20_210_727
+"""Its seed, fixed: two copies of one world agree on their moments to the bit."""
+
+
+class LinearWorld(ABC):
+    """A world with ``r = x·w_a + η``, ``η ~ N(0, σ²)``, and the old policy ``π_b = softmax(logits)``.
+
+    Parameters
+    ----------
+    weights
+        ``w_a``, shape ``(K, d)``.
+    noise
+        ``σ``.
+    arms
+        Labels of the arms; ``0..K−1`` if left out.
+    features
+        Names of the features; ``x0..x{d−1}`` if left out.
+    """
+
+    def __init__(
+        self,
+        weights: Floats,
+        noise: float,
+        *,
+        arms: Sequence[Any] | None = None,
+        features: Sequence[str] | None = None,
+    ) -> None:
+        weights = np.array(weights, dtype=np.float64)
+        if weights.ndim != 2 or 0 in weights.shape or not np.isfinite(weights).all():
+            raise InputError(
+                f"weights has shape {weights.shape}; a linear world needs finite weights (K, d) with at least one "
+                "arm and one feature."
+            )
+        if not (np.isfinite(noise) and noise >= 0):
+            raise InputError(f"noise={noise}: a standard deviation is finite and not negative.")
+        self.weights = weights
+        self.weights.flags.writeable = False
+        self.noise = float(noise)
+        self.n_arms, self.n_features = weights.shape
+        self.arms: tuple[Any, ...] = tuple(range(self.n_arms)) if arms is None else tuple(arms)
+        self.features: tuple[str, ...] = (
+            tuple(f"x{j}" for j in range(self.n_features)) if features is None else tuple(features)
+        )
+        if len(set(self.arms)) != self.n_arms:
+            raise InputError(
+                f"{len(set(self.arms))} different arm labels for {self.n_arms} arms; give one each."
+            )
+        if len(set(self.features)) != self.n_features:
+            raise InputError(
+                f"{len(set(self.features))} different feature names for {self.n_features} features; give one each."
+            )
+        self._labels = _label_array(self.arms)
+        self._plain_labels = self.arms == tuple(range(self.n_arms))
+        self._moments: tuple[Floats, Floats] | None = None
+
+    # What a particular world supplies.
+
+    @abstractmethod
+    def contexts(self, n: int, rng: np.random.Generator) -> Floats:
+        """``X`` ``(n, d)``: full contexts, independent and identically distributed."""
+
+    @abstractmethod
+    def behavior_logits(self, X: Floats) -> Floats:
+        """``(n, K)``: the old policy is their softmax."""
+
+    # What follows from it.
+
+    @property
+    def weight_bound(self) -> float:
+        """``S_w = max_a ‖w_a‖``."""
+        return float(np.sqrt((self.weights**2).sum(axis=1)).max())
+
+    def recorded_indices(self, recorded: Recorded) -> tuple[int, ...]:
+        """``recorded`` as ascending indices of features."""
+        return recorded_indices(recorded, self.features)
+
+    def schema(self, recorded: Recorded) -> Schema:
+        """Features, arms and columns of a log that recorded only ``recorded``."""
+        from sidelight.logs.schema import Schema
+
+        names = [self.features[j] for j in self.recorded_indices(recorded)]
+        return Schema(
+            features=list(self.features), recorded=names, arm="arm", reward="reward", arms=list(self.arms)
+        )
+
+    def behavior_probabilities(self, X: Floats) -> Floats:
+        """``π_b(a | x)`` ``(n, K)``."""
+        logits = self.behavior_logits(self._check(X))
+        logits = logits - logits.max(axis=1, keepdims=True)
+        np.exp(logits, out=logits)
+        logits /= logits.sum(axis=1, keepdims=True)
+        return logits
+
+    def behavior_actions(self, X: Floats, rng: np.random.Generator) -> NDArray[Any]:
+        """One draw from ``π_b(· | x)`` for each row, ``(n,)`` labels."""
+        indices = draw_indices(self.behavior_probabilities(X), rng)
+        return indices if self._plain_labels else self._labels[indices]
+
+    def mean_rewards(self, X: Floats) -> Floats:
+        """``x·w_a`` ``(n, K)``."""
+        return self._check(X) @ self.weights.T
+
+    def rewards(self, X: Floats, arms: Any, rng: np.random.Generator) -> Floats:
+        """``x·w_a + η`` ``(n,)`` for ``arms`` (one label, or ``n``). ``η`` does not depend on ``arms``."""
+        X = self._check(X)
+        indices = np.broadcast_to(self.arm_indices(arms), (len(X),))
+        return np.einsum("nd,nd->n", X, self.weights[indices]) + self._noise(len(X), rng)
+
+    def potential_rewards(self, X: Floats, rng: np.random.Generator) -> Floats:
+        """``(n, K)``: column ``a`` is what ``rewards(X, a, rng)`` gives from the same state of ``rng``."""
+        return self.mean_rewards(X) + self._noise(len(X), rng)[:, None]
+
+    def sample_log(self, n: int, recorded: Recorded, rng: np.random.Generator) -> pa.Table:
+        """``n`` logged rows: the recorded features, ``arm``, ``reward``. Drawn in chunks of ``CHUNK_ROWS``."""
+        import pyarrow as pa
+
+        kept = self.recorded_indices(recorded)
+        labels = pa.array(self.arms)
+        names = [self.features[j] for j in kept] + ["arm", "reward"]
+        batches = []
+        for start in range(0, n, CHUNK_ROWS) if n else [0]:
+            rows = min(CHUNK_ROWS, n - start)
+            X, indices, rewards = self._logged(rows, rng)
+            columns = [pa.array(np.ascontiguousarray(X[:, j])) for j in kept]
+            batches.append(
+                pa.record_batch([*columns, labels.take(pa.array(indices)), pa.array(rewards)], names=names)
+            )
+        return pa.Table.from_batches(batches)
+
+    def second_moments(self) -> tuple[Floats, Floats]:
+        """``P(a)`` ``(K,)`` and ``E[x xᵀ | a]`` ``(K, d, d)`` under the old policy.
+
+        ``E[π_b(a|x) x xᵀ] / E[π_b(a|x)]`` over ``MOMENT_ROWS`` contexts of a fixed seed, computed once. Every
+        context informs every arm, so an entry's standard error is about ``c·sd(x_i x_j | a)/1024``, where
+        ``c² = E[π²]/E[π]²`` is 1 for an indifferent policy and at most ``1/P(a)`` for a deterministic one: in
+        the paper's world (d = K = 30) about 2·10⁻⁵, where the entries are about 0.03.
+        """
+        if self._moments is None:
+            self._moments = weighted_moments(
+                self.contexts, self.behavior_probabilities, self.n_arms, self.n_features
+            )
+        return self._moments
+
+    def cross_moments(self, recorded: Recorded) -> Floats:
+        """``R12(a) = E[x_o x_hᵀ | a]`` ``(K, L, m)``; accuracy as ``second_moments``."""
+        kept = list(self.recorded_indices(recorded))
+        hidden = [j for j in range(self.n_features) if j not in kept]
+        return self.second_moments()[1][:, kept][:, :, hidden]
+
+    def arm_indices(self, arms: Any) -> NDArray[np.intp]:
+        """Labels (one, or an array of them) as indices ``0..K−1``."""
+        return label_indices(arms, self.arms, self._plain_labels)
+
+    def _logged(self, n: int, rng: np.random.Generator) -> tuple[Floats, NDArray[np.intp], Floats]:
+        """Contexts ``(n, d)``, indices of the old policy's arms ``(n,)``, rewards ``(n,)``."""
+        X = self.contexts(n, rng)
+        indices = draw_indices(self.behavior_probabilities(X), rng)
+        rewards = np.einsum("nd,nd->n", X, self.weights[indices]) + self._noise(n, rng)
+        return X, indices, rewards
+
+    def _noise(self, n: int, rng: np.random.Generator) -> Floats:
+        return self.noise * rng.standard_normal(n)
+
+    def _check(self, X: Floats) -> Floats:
+        X = np.asarray(X, dtype=np.float64)
+        if X.ndim != 2 or X.shape[1] != self.n_features:
+            raise ContextError(
+                f"contexts of shape {X.shape} given to a world of {self.n_features} features; pass an array "
+                f"(n, {self.n_features}), for one context x[None, :]."
+            )
+        return X
+
+
+def draw_indices(probabilities: Floats, rng: np.random.Generator) -> NDArray[np.intp]:
+    """One index for each row of ``probabilities`` ``(n, K)``, by inverting its cumulative sum."""
+    n, n_arms = probabilities.shape
+    uniforms = rng.random(n)
+    cumulative = np.cumsum(probabilities, axis=1)
+    # scaled by the last sum, which rounding may leave a hair from 1: the index stays below K
+    below = uniforms[:, None] * cumulative[:, -1:] >= cumulative
+    indices: NDArray[np.intp] = np.minimum(below.sum(axis=1), n_arms - 1)
+    return indices
+
+
+def weighted_moments(
+    contexts: Any, probabilities: Any, n_arms: int, n_features: int, rows: int = MOMENT_ROWS
+) -> tuple[Floats, Floats]:
+    """``P(a)`` and ``E[x xᵀ | a]``, each context weighted by ``π_b(a | x)``; see ``LinearWorld.second_moments``."""
+    rng = np.random.default_rng(MOMENT_SEED)
+    first, second = np.triu_indices(n_features)
+    starts = np.concatenate([[0], np.cumsum(np.arange(n_features, 0, -1))])
+    mass = np.zeros(n_arms)
+    sums = np.zeros((len(first), n_arms))
+    chunk = 1 << 12  # the products of one chunk stay near the cache
+    products = np.empty((len(first), chunk))
+    for start in range(0, rows, chunk):
+        n = min(chunk, rows - start)
+        X = contexts(n, rng)
+        weight = probabilities(X)
+        columns = np.ascontiguousarray(X.T)
+        for j in range(n_features):
+            np.multiply(columns[j], columns[j:], out=products[starts[j] : starts[j + 1], :n])
+        mass += weight.sum(axis=0)
+        sums += products[:, :n] @ weight
+    moments = np.zeros((n_arms, n_features, n_features))
+    moments[:, first, second] = sums.T / np.maximum(mass, np.finfo(float).tiny)[:, None]
+    moments[:, second, first] = moments[:, first, second]
+    return mass / rows, moments
+
+
+def label_indices(arms: Any, labels: Sequence[Any], plain: bool) -> NDArray[np.intp]:
+    """``arms`` (one label, or an array of them) as indices into ``labels``; ``plain`` if they are ``0..K−1``."""
+    values = np.asarray(arms)
+    if plain and values.dtype.kind in "iu":
+        if values.size and not (values.min() >= 0 and values.max() < len(labels)):
+            wrong = values[(values < 0) | (values >= len(labels))].ravel()[0]
+            raise UnknownArmError(f"arm {wrong} is not one of the arms 0 to {len(labels) - 1}.")
+        return values.astype(np.intp, copy=False)
+    lookup = {label: index for index, label in enumerate(labels)}
+    flat = values.ravel().tolist()
+    unknown = [value for value in flat if value not in lookup]
+    if unknown:
+        raise UnknownArmError(f"arm {unknown[0]!r} is not one of the arms {', '.join(map(repr, labels))}.")
+    return np.array([lookup[value] for value in flat], dtype=np.intp).reshape(values.shape)
+
+
+def _label_array(labels: Sequence[Any]) -> NDArray[Any]:
+    """Labels as an array that indexing gives back unchanged (object unless all are integers or all strings)."""
+    if all(isinstance(label, (int, np.integer)) and not isinstance(label, bool) for label in labels):
+        return np.array(labels, dtype=np.int64)
+    if all(isinstance(label, str) for label in labels):
+        return np.array(labels)
+    array = np.empty(len(labels), dtype=object)
+    array[:] = labels
+    return array
