@@ -1,8 +1,8 @@
 """``ConfoundedWorld``: a log that misleads whoever ignores what it hides.
 
-In the paper's own world the regression ``B_a`` of hidden on recorded features hardly differs from arm to arm, so
-assuming ``B = 0`` does as well as knowing it. Here a constant is recorded and the old policy looks at the hidden
-features only, so ``E[x_h | a]`` differs from arm to arm and ends up in the arm's intercept.
+In the paper's own world the regression ``B_a`` of hidden on recorded features hardly differs from arm to
+arm, so assuming ``B = 0`` does as well as knowing it. Here a constant is recorded and the old policy looks
+at the hidden features only, so ``E[x_h | a]`` differs from arm to arm and ends up in the arm's intercept.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from sidelight.errors import InputError
+from sidelight.logs.schema import Schema
 from sidelight.worlds.linear import LinearWorld
 from sidelight.worlds.protocol import Floats
 
@@ -17,19 +18,19 @@ from sidelight.worlds.protocol import Floats
 class ConfoundedWorld(LinearWorld):
     """A constant feature, features on a sphere, and an old policy driven by the hidden ones alone.
 
-    Contexts are ``x = (1, u)/√2`` with ``u`` uniform on the unit sphere of ``d − 1`` dimensions, so ``‖x‖ = 1``
-    (``context_bound``). Weights are uniform on the sphere of radius ``weight_scale``, their first entry (the
-    constant's) halved. The old policy is ``softmax(confounding · φ_a·x_h)``, where ``x_h`` are the last
-    ``n_hidden`` features: a log with ``recorded = d − n_hidden`` (:attr:`default_recorded`) records nothing of
-    what the policy saw. ``φ_a`` leans toward ``w_ah`` for even arms and away from it for odd ones (a random
-    third of it apart): half of the arms were given to those whom they suit, half to those whom they do not.
-    Its length makes a logit's variance about 1 at ``confounding = 1``, whatever ``d``.
+    Contexts are ``x = (1, u)/√2`` with ``u`` uniform on the unit sphere of ``d − 1`` dimensions, so ``‖x‖ =
+    1`` (``context_bound``). Weights are uniform on the sphere of radius ``weight_scale``, their first entry
+    (the constant's) halved. The old policy is ``softmax(confounding · φ_a·x_h)``, where ``x_h`` are the last
+    ``n_hidden`` features: a log with ``recorded = d − n_hidden`` (:attr:`default_recorded`) records nothing
+    of what the policy saw. ``φ_a`` leans toward ``w_ah`` for even arms and away from it for odd ones (a
+    random third of it apart): half of the arms were given to those whom they suit, half to those whom they
+    do not. Its length makes a logit's variance about 1 at ``confounding = 1``, whatever ``d``.
 
-    The intercept of the short regression of arm ``a`` estimates ``w_a0 + √2 E[x_h | a]·w_ah``: too high for even
-    arms, too low for odd ones, by an amount that does not shrink as the log grows. Whoever takes the log at its
-    word (``B = 0``) keeps that error for ever. Measured with Algorithm 1 (determinant radius, λ = 1, log of 10⁵
-    rows, 10⁴ rounds, seeds 0 to 2), regret with known R12 / with ``B = 0`` / of OFUL without the log: 124, 97,
-    127 / 501, 289, 615 / 221, 237, 214.
+    The intercept of the short regression of arm ``a`` estimates ``w_a0 + √2 E[x_h | a]·w_ah``: too high for
+    even arms, too low for odd ones, by an amount that does not shrink as the log grows. Whoever takes the
+    log at its word (``B = 0``) keeps that error for ever. Measured with Algorithm 1 (determinant radius, λ =
+    1, log of 10⁵ rows, 10⁴ rounds, seeds 0 to 2), regret with known R12 / with ``B = 0`` / of OFUL without
+    the log: 124, 97, 127 / 501, 289, 615 / 221, 237, 214.
 
     Parameters
     ----------
@@ -67,14 +68,14 @@ class ConfoundedWorld(LinearWorld):
     ) -> None:
         if n_features < 2 or not 1 <= n_hidden < n_features or n_arms < 1:
             raise InputError(
-                f"n_features={n_features}, n_hidden={n_hidden}, n_arms={n_arms}: a confounded world needs an arm, "
-                "a recorded constant and at least one hidden feature (1 ≤ n_hidden < n_features)."
+                f"n_features={n_features}, n_hidden={n_hidden}, n_arms={n_arms}: a confounded world needs "
+                "an arm, a recorded constant and at least one hidden feature (1 ≤ n_hidden < n_features)."
             )
         rng = np.random.default_rng(seed)
         weights = weight_scale * _sphere(n_arms, n_features, rng)
         weights[:, 0] *= 0.5
         names = ["constant", *(f"x{j}" for j in range(1, n_features))]
-        super().__init__(weights, noise, features=names)
+        super().__init__(weights, noise, schema=Schema(names, names, arms=range(n_arms)))
         self.n_hidden = n_hidden
         self.confounding = float(confounding)
         signs = np.where(np.arange(n_arms) % 2 == 0, 1.0, -1.0)[:, None]

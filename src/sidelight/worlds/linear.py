@@ -1,7 +1,7 @@
 """``LinearWorld``: everything a world does once its contexts, weights and old policy are given.
 
-The environments of this package whose rewards are linear derive from it and supply two functions: ``contexts``
-and ``behavior_logits``.
+The environments of this package whose rewards are linear derive from it and supply two functions:
+``contexts`` and ``behavior_logits``.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sidelight.errors import ContextError, InputError, UnknownArmError
+from sidelight.logs.schema import Schema
 from sidelight.worlds.protocol import Floats, Recorded, recorded_indices
+from sidelight.worlds.tables import log_batch
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from sidelight.logs.schema import Schema
 
 CHUNK_ROWS = 1 << 15
 """Rows drawn at a time: bounds the memory of a log of any length. Changing it changes the logs."""
@@ -40,46 +40,40 @@ class LinearWorld(ABC):
         ``w_a``, shape ``(K, d)``.
     noise
         ``σ``.
-    arms
-        Labels of the arms; ``0..K−1`` if left out.
-    features
-        Names of the features; ``x0..x{d−1}`` if left out.
+    schema
+        Names, categories, intercept and arms; ``X`` is encoded as it encodes. Left out: features
+        ``x0..x{d−1}``, arms ``0..K−1``. Which of its features it calls recorded does not matter here.
+
+    ``recorded`` counts, indexes or names the schema's features: a category's columns are recorded or hidden
+    together, and an intercept is always recorded, beside them.
     """
 
-    def __init__(
-        self,
-        weights: Floats,
-        noise: float,
-        *,
-        arms: Sequence[Any] | None = None,
-        features: Sequence[str] | None = None,
-    ) -> None:
+    def __init__(self, weights: Floats, noise: float, *, schema: Schema | None = None) -> None:
         weights = np.array(weights, dtype=np.float64)
         if weights.ndim != 2 or 0 in weights.shape or not np.isfinite(weights).all():
             raise InputError(
-                f"weights has shape {weights.shape}; a linear world needs finite weights (K, d) with at least one "
-                "arm and one feature."
+                f"weights has shape {weights.shape}; a linear world needs finite weights (K, d) with at "
+                "least one arm and one feature."
             )
         if not (np.isfinite(noise) and noise >= 0):
             raise InputError(f"noise={noise}: a standard deviation is finite and not negative.")
+        n_arms, n_features = weights.shape
+        if schema is None:
+            schema = Schema.for_arrays(n_features, n_features, n_arms)
+        if schema.arms is None or (len(schema.arms), schema.n_features) != weights.shape:
+            raise InputError(
+                f"weights (K, d) = {weights.shape} do not fit the schema, which has "
+                f"{len(schema.arms or ())} arms and {schema.n_features} encoded features."
+            )
         self.weights = weights
         self.weights.flags.writeable = False
         self.noise = float(noise)
-        self.n_arms, self.n_features = weights.shape
-        self.arms: tuple[Any, ...] = tuple(range(self.n_arms)) if arms is None else tuple(arms)
-        self.features: tuple[str, ...] = (
-            tuple(f"x{j}" for j in range(self.n_features)) if features is None else tuple(features)
-        )
-        if len(set(self.arms)) != self.n_arms:
-            raise InputError(
-                f"{len(set(self.arms))} different arm labels for {self.n_arms} arms; give one each."
-            )
-        if len(set(self.features)) != self.n_features:
-            raise InputError(
-                f"{len(set(self.features))} different feature names for {self.n_features} features; give one each."
-            )
-        self._labels = _label_array(self.arms)
-        self._plain_labels = self.arms == tuple(range(self.n_arms))
+        self.n_arms: int = n_arms
+        self.n_features: int = n_features
+        self.arms: tuple[Any, ...] = schema.arms
+        self.features: tuple[str, ...] = tuple(feature.name for feature in schema.features)
+        self._schema = schema
+        self._plain_labels = self.arms == tuple(range(n_arms))
         self._moments: tuple[Floats, Floats] | None = None
 
     # What a particular world supplies.
@@ -100,61 +94,48 @@ class LinearWorld(ABC):
         return float(np.sqrt((self.weights**2).sum(axis=1)).max())
 
     def recorded_indices(self, recorded: Recorded) -> tuple[int, ...]:
-        """``recorded`` as ascending indices of features."""
+        """``recorded`` as ascending indices of the schema's features."""
         return recorded_indices(recorded, self.features)
 
     def schema(self, recorded: Recorded) -> Schema:
         """Features, arms and columns of a log that recorded only ``recorded``."""
-        from sidelight.logs.schema import Schema
-
-        names = [self.features[j] for j in self.recorded_indices(recorded)]
-        return Schema(
-            features=list(self.features), recorded=names, arm="arm", reward="reward", arms=list(self.arms)
-        )
+        return self._schema.with_recorded([self.features[j] for j in self.recorded_indices(recorded)])
 
     def behavior_probabilities(self, X: Floats) -> Floats:
         """``π_b(a | x)`` ``(n, K)``."""
         logits = self.behavior_logits(self._check(X))
-        logits = logits - logits.max(axis=1, keepdims=True)
-        np.exp(logits, out=logits)
-        logits /= logits.sum(axis=1, keepdims=True)
-        return logits
+        probabilities: Floats = np.exp(logits - logits.max(axis=1, keepdims=True))
+        probabilities /= probabilities.sum(axis=1, keepdims=True)
+        return probabilities
 
     def behavior_actions(self, X: Floats, rng: np.random.Generator) -> NDArray[Any]:
         """One draw from ``π_b(· | x)`` for each row, ``(n,)`` labels."""
         indices = draw_indices(self.behavior_probabilities(X), rng)
-        return indices if self._plain_labels else self._labels[indices]
+        return indices if self._plain_labels else label_array(self.arms)[indices]
 
     def mean_rewards(self, X: Floats) -> Floats:
         """``x·w_a`` ``(n, K)``."""
-        return self._check(X) @ self.weights.T
+        means: Floats = self._check(X) @ self.weights.T
+        return means
 
     def rewards(self, X: Floats, arms: Any, rng: np.random.Generator) -> Floats:
         """``x·w_a + η`` ``(n,)`` for ``arms`` (one label, or ``n``). ``η`` does not depend on ``arms``."""
         X = self._check(X)
         indices = np.broadcast_to(self.arm_indices(arms), (len(X),))
-        return np.einsum("nd,nd->n", X, self.weights[indices]) + self._noise(len(X), rng)
+        means: Floats = np.einsum("nd,nd->n", X, self.weights[indices])
+        return means + self._noise(len(X), rng)
 
     def potential_rewards(self, X: Floats, rng: np.random.Generator) -> Floats:
         """``(n, K)``: column ``a`` is what ``rewards(X, a, rng)`` gives from the same state of ``rng``."""
-        return self.mean_rewards(X) + self._noise(len(X), rng)[:, None]
+        return self.mean_rewards(X) + self._noise(len(X), rng)[:, np.newaxis]
 
     def sample_log(self, n: int, recorded: Recorded, rng: np.random.Generator) -> pa.Table:
-        """``n`` logged rows: the recorded features, ``arm``, ``reward``. Drawn in chunks of ``CHUNK_ROWS``."""
+        """``n`` rows: the recorded features, ``arm``, ``reward``; drawn in chunks of ``CHUNK_ROWS``."""
         import pyarrow as pa
 
-        kept = self.recorded_indices(recorded)
-        labels = pa.array(self.arms)
-        names = [self.features[j] for j in kept] + ["arm", "reward"]
-        batches = []
-        for start in range(0, n, CHUNK_ROWS) if n else [0]:
-            rows = min(CHUNK_ROWS, n - start)
-            X, indices, rewards = self._logged(rows, rng)
-            columns = [pa.array(np.ascontiguousarray(X[:, j])) for j in kept]
-            batches.append(
-                pa.record_batch([*columns, labels.take(pa.array(indices)), pa.array(rewards)], names=names)
-            )
-        return pa.Table.from_batches(batches)
+        schema = self.schema(recorded)
+        chunks = [min(CHUNK_ROWS, n - start) for start in range(0, n, CHUNK_ROWS)] or [0]
+        return pa.Table.from_batches([log_batch(schema, *self._logged(rows, rng)) for rows in chunks])
 
     def second_moments(self) -> tuple[Floats, Floats]:
         """``P(a)`` ``(K,)`` and ``E[x xᵀ | a]`` ``(K, d, d)`` under the old policy.
@@ -172,9 +153,8 @@ class LinearWorld(ABC):
 
     def cross_moments(self, recorded: Recorded) -> Floats:
         """``R12(a) = E[x_o x_hᵀ | a]`` ``(K, L, m)``; accuracy as ``second_moments``."""
-        kept = list(self.recorded_indices(recorded))
-        hidden = [j for j in range(self.n_features) if j not in kept]
-        return self.second_moments()[1][:, kept][:, :, hidden]
+        schema = self.schema(recorded)
+        return self.second_moments()[1][:, schema.recorded_index][:, :, schema.hidden_index]
 
     def arm_indices(self, arms: Any) -> NDArray[np.intp]:
         """Labels (one, or an array of them) as indices ``0..K−1``."""
@@ -188,7 +168,8 @@ class LinearWorld(ABC):
         return X, indices, rewards
 
     def _noise(self, n: int, rng: np.random.Generator) -> Floats:
-        return self.noise * rng.standard_normal(n)
+        noise: Floats = self.noise * rng.standard_normal(n)
+        return noise
 
     def _check(self, X: Floats) -> Floats:
         X = np.asarray(X, dtype=np.float64)
@@ -203,10 +184,10 @@ class LinearWorld(ABC):
 def draw_indices(probabilities: Floats, rng: np.random.Generator) -> NDArray[np.intp]:
     """One index for each row of ``probabilities`` ``(n, K)``, by inverting its cumulative sum."""
     n, n_arms = probabilities.shape
-    uniforms = rng.random(n)
+    uniforms: Floats = rng.random((n, 1))
     cumulative = np.cumsum(probabilities, axis=1)
     # scaled by the last sum, which rounding may leave a hair from 1: the index stays below K
-    below = uniforms[:, None] * cumulative[:, -1:] >= cumulative
+    below = uniforms * cumulative[:, -1:] >= cumulative
     indices: NDArray[np.intp] = np.minimum(below.sum(axis=1), n_arms - 1)
     return indices
 
@@ -214,7 +195,7 @@ def draw_indices(probabilities: Floats, rng: np.random.Generator) -> NDArray[np.
 def weighted_moments(
     contexts: Any, probabilities: Any, n_arms: int, n_features: int, rows: int = MOMENT_ROWS
 ) -> tuple[Floats, Floats]:
-    """``P(a)`` and ``E[x xᵀ | a]``, each context weighted by ``π_b(a | x)``; see ``LinearWorld.second_moments``."""
+    """``P(a)`` and ``E[x xᵀ | a]``, contexts weighted by ``π_b(a | x)``; see ``second_moments`` above."""
     rng = np.random.default_rng(MOMENT_SEED)
     first, second = np.triu_indices(n_features)
     starts = np.concatenate([[0], np.cumsum(np.arange(n_features, 0, -1))])
@@ -238,7 +219,7 @@ def weighted_moments(
 
 
 def label_indices(arms: Any, labels: Sequence[Any], plain: bool) -> NDArray[np.intp]:
-    """``arms`` (one label, or an array of them) as indices into ``labels``; ``plain`` if they are ``0..K−1``."""
+    """``arms`` (one label, or an array) as indices of ``labels``; ``plain`` if those are ``0..K−1``."""
     values = np.asarray(arms)
     if plain and values.dtype.kind in "iu":
         if values.size and not (values.min() >= 0 and values.max() < len(labels)):
@@ -253,8 +234,8 @@ def label_indices(arms: Any, labels: Sequence[Any], plain: bool) -> NDArray[np.i
     return np.array([lookup[value] for value in flat], dtype=np.intp).reshape(values.shape)
 
 
-def _label_array(labels: Sequence[Any]) -> NDArray[Any]:
-    """Labels as an array that indexing gives back unchanged (object unless all are integers or all strings)."""
+def label_array(labels: Sequence[Any]) -> NDArray[Any]:
+    """Labels as an array that gives them back unchanged (object unless all are integers or all strings)."""
     if all(isinstance(label, (int, np.integer)) and not isinstance(label, bool) for label in labels):
         return np.array(labels, dtype=np.int64)
     if all(isinstance(label, str) for label in labels):

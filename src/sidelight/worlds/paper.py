@@ -33,7 +33,8 @@ PRESETS = {
 
 
 class PaperWorld(LinearWorld):
-    """The paper's experiment: contexts on the unit sphere, linear rewards, an old policy ``softmax(φ_a·x + c_a)``.
+    """The paper's experiment: contexts on the unit sphere, linear rewards, an old policy ``softmax(φ_a·x +
+    c_a)``.
 
     Usually made by :meth:`preset`. ``context_bound`` (``S_x``) is 1.
 
@@ -48,7 +49,8 @@ class PaperWorld(LinearWorld):
     noise
         ``σ``.
     contexts
-        ``"uniform"``: uniform in ``[0, 1]^d``, scaled to norm 1. ``"gaussian"``: ``N(0, I)``, scaled to norm 1.
+        ``"uniform"``: uniform in ``[0, 1]^d``, scaled to norm 1. ``"gaussian"``: ``N(0, I)``, scaled to norm
+        1.
     sharpness
         Multiplies the policy's logits: 0 is a uniformly random policy, large values a deterministic one.
 

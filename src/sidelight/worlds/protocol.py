@@ -30,9 +30,10 @@ class World(Protocol):
 
     Shapes: ``d = n_features``, ``K = n_arms``, ``X`` is ``(n, d)`` in the schema's order. Arms are labels.
 
-    All randomness comes from the generator that is passed in, and **how much of it a call consumes depends on
-    the number of rows alone**, never on the arms: two learners that choose differently in the same context, and
-    pass generators in the same state, receive the same noise. That is what makes their difference paired.
+    All randomness comes from the generator that is passed in, and **how much of it a call consumes depends
+    on the number of rows alone**, never on the arms: two learners that choose differently in the same
+    context, and pass generators in the same state, receive the same noise. That is what makes their
+    difference paired.
 
     Optional, used where present: ``weights`` ``(K, d)`` (linear worlds: ``mean_rewards(X) = X weightsᵀ``),
     ``potential_rewards(X, rng)`` ``(n, K)`` (all arms under the same noise, so that column ``a`` equals
@@ -84,7 +85,7 @@ class World(Protocol):
         ...
 
     def rewards(self, X: Floats, arms: Any, rng: np.random.Generator) -> Floats:
-        """Rewards ``(n,)`` of playing ``arms`` (one label, or ``n``); consumes ``rng`` independently of them."""
+        """Rewards ``(n,)`` of ``arms`` (one label, or ``n``); consumes ``rng`` independently of them."""
         ...
 
     def cross_moments(self, recorded: Recorded) -> Floats:
@@ -102,8 +103,8 @@ def recorded_indices(recorded: Recorded, features: Sequence[str]) -> tuple[int, 
     if isinstance(recorded, (int, np.integer)) and not isinstance(recorded, bool):
         if not 0 <= recorded <= len(names):
             raise SchemaError(
-                f"recorded={recorded}: there are {len(names)} features, so between 0 and {len(names)} of them "
-                "can be recorded. Pass a number in that range, or the indices or names of the features."
+                f"recorded={recorded}: there are {len(names)} features, so between 0 and {len(names)} of "
+                "them can be recorded. Pass a number in that range, or the indices or names of the features."
             )
         return tuple(range(int(recorded)))
     if isinstance(recorded, (str, bytes, bool)):
@@ -130,6 +131,7 @@ def recorded_indices(recorded: Recorded, features: Sequence[str]) -> tuple[int, 
     repeated = sorted({names[i] for i in indices if indices.count(i) > 1})
     if repeated:
         raise SchemaError(
-            f"recorded lists {', '.join(repeated)} more than once; a log has each column once. Remove the repeats."
+            f"recorded lists {', '.join(repeated)} more than once; a log has each column once. "
+            "Remove the repeats."
         )
     return tuple(sorted(indices))

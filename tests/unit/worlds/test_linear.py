@@ -30,7 +30,7 @@ def columns(table, names):
 def test_meets_the_protocol(world):
     assert isinstance(world, World)
     schema = world.schema(3)
-    assert list(schema.features) == list(world.features)
+    assert [feature.name for feature in schema.features] == list(world.features)
     assert list(schema.recorded) == list(world.features[:3])
     assert list(schema.arms) == [0, 1, 2, 3]
 
@@ -73,7 +73,7 @@ def test_probabilities_are_the_softmax_of_the_logits(world, rng):
 
 
 def test_actions_follow_the_probabilities(world, rng):
-    """Chi-squared per arm of counts against the sum of probabilities; 4 arms at 5.5 deviations: once in 6·10⁶."""
+    """Counts against the sums of probabilities; 4 arms at 5.5 standard deviations: once in 6·10⁶."""
     X = world.contexts(40_000, rng)
     P = world.behavior_probabilities(X)
     counts = np.bincount(world.behavior_actions(X, rng), minlength=4)

@@ -1,0 +1,45 @@
+"""From encoded contexts back to the columns of a log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sidelight.logs.features import Category
+from sidelight.worlds.protocol import Floats
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from sidelight.logs.schema import Schema
+
+
+def log_batch(schema: Schema, X: Floats, arm_indices: NDArray[np.intp], rewards: Floats) -> pa.RecordBatch:
+    """The rows a log would hold: the recorded features as a user stores them, the arm's label, the reward.
+
+    ``X`` ``(n, d)`` is encoded as ``schema`` encodes; a category comes back as its level, the intercept is
+    left out (nobody stores it).
+    """
+    import pyarrow as pa
+
+    columns: list[Any] = [feature_column(schema, feature.name, X) for feature in schema.recorded_features]
+    names = [feature.name for feature in schema.recorded_features]
+    columns += [pa.array(schema.arms).take(pa.array(arm_indices)), pa.array(rewards)]
+    return pa.record_batch(columns, names=[*names, schema.arm, schema.reward])
+
+
+def feature_column(schema: Schema, name: str, X: Floats) -> pa.Array:
+    """One feature of the encoded contexts ``X`` ``(n, d)`` as raw values ``(n,)``."""
+    import pyarrow as pa
+
+    start = schema.feature_start(name)
+    feature = next(feature for feature in schema.features if feature.name == name)
+    if not isinstance(feature, Category):
+        return pa.array(np.ascontiguousarray(X[:, start]))
+    levels = [*feature.column_levels, *([] if feature.baseline is None else [feature.baseline])]
+    shown = X[:, start : start + len(feature.column_levels)] > 0.5
+    # no level shown means the baseline, which is last in ``levels``
+    positions = np.where(shown.any(axis=1), shown.argmax(axis=1), len(levels) - 1)
+    return pa.array(levels).take(pa.array(positions))
