@@ -1,0 +1,208 @@
+"""Arrow columns into encoded blocks: one code for logs of any size and for contexts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sidelight.errors import ContextError, SchemaError
+from sidelight.logs.features import Category, Feature, number_column
+from sidelight.logs.labels import Label, plain_label, show_labels
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from sidelight.logs.schema import Schema
+
+__all__ = ["Layout", "Problem", "encode_block", "encode_table", "label_codes", "layout_of"]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Rows of a batch that cannot be used, for one reason."""
+
+    column: str
+    reason: str
+    rows: np.ndarray
+    """(n,) booleans"""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where each feature's encoded columns lie in a block of ``width`` columns.
+
+    ``positions`` maps a category's level to its column counted from the feature's first, -1 for none.
+    """
+
+    features: tuple[Feature, ...]
+    starts: tuple[int, ...]
+    positions: tuple[Mapping[Label, int] | None, ...]
+    intercept: bool
+    width: int
+
+
+def layout_of(
+    features: Sequence[Feature], intercept: bool, levels: Mapping[str, Sequence[Label]] | None = None
+) -> Layout:
+    """The layout of these features, one after the other.
+
+    Args:
+        features: the features to encode.
+        intercept: whether column 0 is the constant.
+        levels: levels to use instead of a category's own; then every level has a column.
+    """
+    starts, positions, width = [], [], int(intercept)
+    for feature in features:
+        starts.append(width)
+        if not isinstance(feature, Category):
+            positions.append(None)
+            width += 1
+            continue
+        if levels is not None and feature.name in levels:
+            where = {level: i for i, level in enumerate(levels[feature.name])}
+            width += len(where)
+        else:
+            where = feature.position_of
+            width += len(feature.column_levels)
+        positions.append(where)
+    return Layout(tuple(features), tuple(starts), tuple(positions), intercept, width)
+
+
+def encode_block(batch: pa.RecordBatch, layout: Layout, out: np.ndarray) -> list[Problem]:
+    """Encode a batch into ``out`` (width, n), one row of ``out`` per encoded column.
+
+    Returns:
+        The rows that cannot be used, with NaN in place of their bad numbers.
+    """
+    problems: list[Problem] = []
+    if layout.intercept:
+        out[0] = 1.0
+    for feature, start, positions in zip(layout.features, layout.starts, layout.positions, strict=True):
+        column = batch.column(feature.name)
+        if positions is None:
+            values, unparsable = number_column(column, feature.name)
+            out[start] = values
+            problems.extend(_number_problems(feature.name, out[start], unparsable))
+            continue
+        codes, found = label_codes(column, positions)
+        out[start : start + _n_columns(positions)] = 0.0
+        hot = np.flatnonzero(codes >= 0)
+        out[start + codes[hot], hot] = 1.0
+        problems.extend(found_problems(feature.name, found))
+    return problems
+
+
+def _n_columns(positions: Mapping[Label, int]) -> int:
+    return sum(position >= 0 for position in positions.values())
+
+
+def _number_problems(name: str, values: np.ndarray, unparsable: np.ndarray | None) -> list[Problem]:
+    # A sum is finite unless a value is not: one pass over memory instead of three in the usual case.
+    if np.isfinite(values.sum()):
+        return []
+    missing = np.isnan(values)
+    if unparsable is not None:
+        missing &= ~unparsable
+    infinite = np.isinf(values)
+    found = [Problem(name, "missing or NaN", missing), Problem(name, "infinite", infinite)]
+    if unparsable is not None:
+        found.append(Problem(name, "not a number", unparsable))
+    return [problem for problem in found if problem.rows.any()]
+
+
+def found_problems(name: str, found: tuple[np.ndarray | None, np.ndarray | None]) -> list[Problem]:
+    """The problems of a column of labels, from what :func:`label_codes` found."""
+    missing, unknown = found
+    problems = [] if missing is None else [Problem(name, "missing or NaN", missing)]
+    return problems + ([] if unknown is None else [Problem(name, "not among the declared labels", unknown)])
+
+
+def label_codes(
+    column: pa.Array, positions: Mapping[Label, int]
+) -> tuple[np.ndarray, tuple[np.ndarray | None, np.ndarray | None]]:
+    """A column of labels as positions.
+
+    Returns:
+        ``codes`` (n,) int64: the position of each label, -1 for a baseline, -2 where missing, -3 where unknown; and the rows
+        that are missing and those that are unknown, each ``None`` where there are none.
+    """
+    indices, labels = distinct_labels(column)
+    table = np.array(
+        [-2 if label is None else positions.get(label, -3) for label in labels] + [-2], dtype=np.int64
+    )
+    codes = table[indices]
+    missing = codes == -2 if (table[:-1] == -2).any() or (indices < 0).any() else None
+    unknown = codes == -3 if (table == -3).any() else None
+    return codes, (missing, unknown)
+
+
+def distinct_labels(column: pa.Array) -> tuple[np.ndarray, list[Label | None]]:
+    """The distinct values of a column and where they stand.
+
+    Returns:
+        ``indices`` (n,), -1 where null, into ``labels``; a label is ``None`` where the value is NaN.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    indices = encoded.indices
+    if indices.null_count:
+        indices = pc.fill_null(indices.cast(pa.int64()), -1)
+    labels: list[Label | None] = []
+    for value in encoded.dictionary.to_pylist():
+        if value is None or value != value:
+            labels.append(None)
+            continue
+        labels.append(plain_label(value))
+    return indices.to_numpy(zero_copy_only=False), labels
+
+
+def encode_table(contexts: Any, schema: Schema, features: tuple[Feature, ...]) -> np.ndarray:
+    """Encode the given features of a table, (n, columns), or say which row cannot be encoded."""
+    from sidelight.logs.sources import as_batches
+
+    names = [feature.name for feature in features]
+    layout = layout_of(features, schema.intercept)
+    blocks = []
+    row = 0
+    for batch in as_batches(contexts, names):
+        block = np.empty((layout.width, batch.num_rows))
+        problems = encode_block(batch, layout, block)
+        if problems:
+            raise ContextError(_first_problem(batch, problems, row))
+        blocks.append(block.T)
+        row += batch.num_rows
+    return np.concatenate(blocks) if blocks else np.empty((0, layout.width))
+
+
+def _first_problem(batch: pa.RecordBatch, problems: list[Problem], offset: int) -> str:
+    problem = min(problems, key=lambda p: int(np.argmax(p.rows)))
+    row = int(np.argmax(problem.rows))
+    value = batch.column(problem.column)[row].as_py()
+    return (
+        f"feature {problem.column!r} is {value!r} in row {offset + row}: {problem.reason}. "
+        "Every feature needs a known, finite value."
+    )
+
+
+def check_columns(available: Sequence[str], wanted: Sequence[str], origin: str) -> None:
+    """Every wanted column is there exactly once, or an error that says what is there instead."""
+    import difflib
+
+    missing = [name for name in wanted if name not in available]
+    if missing:
+        close = difflib.get_close_matches(missing[0], list(available), 1)
+        raise SchemaError(
+            f"{origin} has no column {show_labels(missing)}; it has {show_labels(available, 12)}."
+            + (f" Did you mean {close[0]!r}?" if close else "")
+        )
+    repeated = sorted({name for name in wanted if list(available).count(name) > 1})
+    if repeated:
+        raise SchemaError(
+            f"{origin} has several columns called {show_labels(repeated)}: it is not clear which one is meant. "
+            "Rename or drop all but one."
+        )

@@ -1,0 +1,100 @@
+"""Labels of arms and category levels: any plain value, with one fixed order and a place in JSON."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import math
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from sidelight.errors import SchemaError
+
+__all__ = ["Label", "label_from_json", "label_to_json", "plain_label", "show_labels", "sorted_labels"]
+
+Label: TypeAlias = str | int | float | bool | dt.date | dt.datetime | dt.time | decimal.Decimal
+
+
+def plain_label(value: Any) -> Label:
+    """``value`` as a plain Python value; NumPy and Arrow scalars lose their wrapping.
+
+    Raises:
+        SchemaError: it is missing, not a number, or of a type that cannot be a label.
+    """
+    if isinstance(value, np.generic):
+        value = value.item()
+    elif hasattr(value, "as_py"):
+        value = value.as_py()
+    if isinstance(value, float) and not math.isfinite(value):
+        raise SchemaError(f"{value} cannot be a label: it is not a finite number. Rename or drop those rows.")
+    if isinstance(value, str | int | float | dt.date | dt.time | decimal.Decimal):
+        return value
+    raise SchemaError(
+        f"{value!r} cannot be a label: labels are text, numbers, booleans, dates or times, not {type(value).__name__}."
+    )
+
+
+def sorted_labels(labels: Iterable[Label]) -> tuple[Label, ...]:
+    """The distinct labels in an order that depends on nothing but the labels.
+
+    Numbers and booleans by value, then dates, then text. Labels that are equal are one (``1`` and ``1.0``): the
+    integer is kept, so that two parts of a log agree whatever type their columns have.
+    """
+    distinct: dict[Label, Label] = {}
+    for label in labels:
+        known = distinct.get(label)
+        if known is None or (type(label) is int and type(known) is not int):
+            distinct[label] = label
+    return tuple(sorted(distinct.values(), key=_order))
+
+
+def _order(label: Label) -> tuple[int, Any, str]:
+    if isinstance(label, bool | int | float | decimal.Decimal):
+        return (0, label, "")
+    if isinstance(label, str):
+        return (4, 0, label)
+    if isinstance(label, dt.datetime):
+        return (2, label.timestamp(), label.isoformat())
+    if isinstance(label, dt.date):
+        return (1, label.toordinal(), "")
+    return (3, 0, label.isoformat())
+
+
+def label_to_json(label: Label) -> Any:
+    """A JSON value from which :func:`label_from_json` makes the same label, type included."""
+    if isinstance(label, str | bool | int | float):
+        return label
+    if isinstance(label, dt.datetime):
+        return {"datetime": label.isoformat()}
+    if isinstance(label, dt.date):
+        return {"date": label.isoformat()}
+    if isinstance(label, dt.time):
+        return {"time": label.isoformat()}
+    return {"decimal": str(label)}
+
+
+def label_from_json(value: Any) -> Label:
+    """The inverse of :func:`label_to_json`."""
+    if not isinstance(value, dict):
+        return plain_label(value)
+    ((kind, text),) = value.items()
+    read = {
+        "datetime": dt.datetime.fromisoformat,
+        "date": dt.date.fromisoformat,
+        "time": dt.time.fromisoformat,
+        "decimal": decimal.Decimal,
+    }
+    if kind not in read:
+        raise SchemaError(f"{value!r} is not a label that Sidelight wrote.")
+    label: Label = read[kind](text)
+    return label
+
+
+def show_labels(labels: Iterable[Any], limit: int = 8) -> str:
+    """The first few labels as text for a message: ``'a', 'b', ... (12 in all)``."""
+    shown = [repr(label) for label in labels]
+    if len(shown) <= limit:
+        return ", ".join(shown)
+    return ", ".join(shown[:limit]) + f", ... ({len(shown)} in all)"

@@ -1,0 +1,515 @@
+"""What is kept of a log: per arm a count and a triangular factor, and everything that follows from them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sidelight.errors import FileFormatError, InputError, SchemaError, UnderdeterminedError
+from sidelight.files import container_bytes, read_container, read_container_bytes, write_container
+from sidelight.logs.features import Category
+from sidelight.logs.labels import Label, show_labels, sorted_labels
+from sidelight.logs.moments import Moments
+from sidelight.logs.rank import independent_columns, scaled_condition
+from sidelight.logs.schema import Schema
+
+if TYPE_CHECKING:
+    from sidelight.logs.diagnosis import Diagnosis
+
+__all__ = ["LogSummary", "summarize_log"]
+
+_KIND = "summary"
+_VERSION = 1
+
+# An arm with fewer degrees of freedom than this borrows from the other arms' residual variance.
+_FEW_DEGREES = 30
+
+
+class LogSummary:
+    """What a log says about each arm, ``K`` arms and ``L`` recorded columns of ``d``.
+
+    Made by :func:`summarize_log` or :meth:`from_arrays`. Arrays that depend on the arm have it as their first axis,
+    in the order of :attr:`arms`.
+
+    Attributes:
+        schema: the resolved schema.
+        counts: (K,) int64, ``n_a``, the rows of each arm.
+        factors: (K, L+1, L+1), the upper-triangular ``R`` of ``[x_o | r]``, nonnegative diagonal.
+        skipped: reason → how many rows were skipped for it.
+        meat: (K, L, L), ``Σ ε² x_o x_oᵀ``, the middle of the sandwich covariance, or ``None`` where it was not asked
+            for.
+        propensities: (K, 4) with ``Σ p``, ``Σ 1/p``, ``Σ 1/p²`` and ``min p`` of the logged propensities, or ``None``.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        moments: Moments,
+        skipped: Mapping[str, int] | None = None,
+        meat: np.ndarray | None = None,
+        propensities: np.ndarray | None = None,
+    ) -> None:
+        if not schema.resolved:
+            raise SchemaError("a summary needs a schema whose arms and levels are known.")
+        K, size = len(schema.arms or ()), schema.n_recorded + 1
+        if moments.factors.shape != (K, size, size):
+            raise InputError(
+                f"factors of shape {moments.factors.shape} do not fit the schema's {K} arms and {size - 1} recorded "
+                f"columns: they should have shape {(K, size, size)}."
+            )
+        self.schema = schema
+        self.skipped: dict[str, int] = dict(skipped or {})
+        self.meat = meat
+        self.propensities = propensities
+        self.counts = moments.counts
+        self.factors = moments.factors
+        self._sums = moments.sums
+        for array in (self.counts, self.factors, self._sums):
+            array.flags.writeable = False
+
+    @classmethod
+    def from_arrays(cls, X_recorded: Any, arms: Any, rewards: Any, schema: Schema) -> LogSummary:
+        """A summary of arrays that are already encoded.
+
+        Args:
+            X_recorded: (n, L) the recorded columns of the encoded context, in the schema's order.
+            arms: (n,) arm labels.
+            rewards: (n,) rewards.
+            schema: the schema; its arms may be left to be discovered.
+        """
+        from sidelight.logs.passes import summary_of_arrays
+
+        return summary_of_arrays(X_recorded, arms, rewards, schema)
+
+    # Sizes
+
+    @property
+    def arms(self) -> tuple[Label, ...]:
+        """The arm labels, in order."""
+        assert self.schema.arms is not None
+        return self.schema.arms
+
+    @property
+    def n_arms(self) -> int:
+        """``K``."""
+        return len(self.arms)
+
+    @property
+    def n_features(self) -> int:
+        """``d``: the length of an encoded context."""
+        return self.schema.n_features
+
+    @property
+    def n_recorded(self) -> int:
+        """``L``: the recorded columns of an encoded context."""
+        return self.schema.n_recorded
+
+    @property
+    def recorded(self) -> np.ndarray:
+        """(L,) positions of the recorded columns in the encoded context."""
+        return self.schema.recorded_index
+
+    @property
+    def hidden(self) -> np.ndarray:
+        """(m,) positions of the hidden columns in the encoded context."""
+        return self.schema.hidden_index
+
+    @property
+    def n_rows(self) -> int:
+        """The rows the summary is made of; skipped rows are not among them."""
+        return int(self.counts.sum())
+
+    @property
+    def shares(self) -> np.ndarray:
+        """(K,) ``P(a)``, the share of each arm among the rows; zeros where there are no rows."""
+        return self.counts / max(self.n_rows, 1)
+
+    # Moments
+
+    @cached_property
+    def grams(self) -> np.ndarray:
+        """(K, L, L) ``G = Σ x_o x_oᵀ``."""
+        upper = self.factors[:, :, : self.n_recorded]
+        return _frozen(np.swapaxes(upper, 1, 2) @ upper)
+
+    @cached_property
+    def cross(self) -> np.ndarray:
+        """(K, L) ``g = Σ x_o r``."""
+        L = self.n_recorded
+        return _frozen(np.einsum("kil,ki->kl", self.factors[:, :, :L], self.factors[:, :, L]))
+
+    @property
+    def second_moments(self) -> np.ndarray:
+        """(K, L, L) ``R11(a) = E[x_o x_oᵀ | a]``; zeros for an arm without rows."""
+        return self.grams / np.maximum(self.counts, 1)[:, None, None]
+
+    @property
+    def means(self) -> np.ndarray:
+        """(K, L) mean of ``x_o`` for each arm; zeros for an arm without rows."""
+        return self._sums / np.maximum(self.counts, 1)[:, None]
+
+    @cached_property
+    def reward_means(self) -> np.ndarray:
+        """(K,) mean reward where a constant column is recorded, otherwise NaN: the factor alone does not hold it."""
+        constant = self._constant_column
+        if constant is None:
+            return np.full(self.n_arms, np.nan)
+        return _frozen(self.cross[:, constant] / np.maximum(self.counts, 1))
+
+    @property
+    def _constant_column(self) -> int | None:
+        return 0 if self.schema.intercept else None
+
+    # The regression of each arm
+
+    @cached_property
+    def _independent(self) -> list[np.ndarray]:
+        """Per arm the positions (among the L) of columns that are independent, earlier ones preferred."""
+        L = self.n_recorded
+        return [independent_columns(factor[:L, :L]) for factor in self.factors]
+
+    @cached_property
+    def ranks(self) -> np.ndarray:
+        """(K,) rank of ``R11(a)``, judged after scaling the columns to unit norm."""
+        return _frozen(np.array([len(kept) for kept in self._independent], dtype=np.int64))
+
+    @cached_property
+    def determined(self) -> np.ndarray:
+        """(K,) whether the arm's rows determine ``b_a``: ``R11(a)`` is invertible.
+
+        Judged after scaling the columns to unit norm, so units do not matter. A repeated column is not determined;
+        a merely hard problem, such as a polynomial of high degree, is.
+        """
+        return _frozen(self.ranks == self.n_recorded)
+
+    @cached_property
+    def conditions(self) -> np.ndarray:
+        """(K,) condition number of the arm's columns after scaling them to unit norm; infinite if not determined."""
+        L = self.n_recorded
+        values = [
+            scaled_condition(factor[:L, :L]) if determined else np.inf
+            for factor, determined in zip(self.factors, self.determined, strict=True)
+        ]
+        return _frozen(np.array(values))
+
+    @cached_property
+    def coefficients(self) -> np.ndarray:
+        """(K, L) ``b_a = R11(a)⁻¹ E[x_o r | a]``, from the triangular factor.
+
+        Raises:
+            UnderdeterminedError: some arm's rows do not determine it.
+        """
+        self.require_determined()
+        return _frozen(self.least_squares(np.arange(self.n_arms)))
+
+    def least_squares(self, arms: np.ndarray) -> np.ndarray:
+        """(len(arms), L) coefficients for these positions; columns that repeat others get 0."""
+        from scipy.linalg import solve_triangular
+
+        from sidelight.logs.moments import triangular_factor
+
+        L = self.n_recorded
+        b = np.zeros((len(arms), L))
+        for row, arm in enumerate(arms):
+            kept = self._independent[arm]
+            if len(kept) == 0:
+                continue
+            factor = self.factors[arm]
+            if len(kept) < L:
+                factor = triangular_factor(factor[:, [*kept, L]])
+            k = len(kept)
+            b[row, kept] = solve_triangular(factor[:k, :k], factor[:k, k])
+        return b
+
+    @cached_property
+    def residual_sums(self) -> np.ndarray:
+        """(K,) sum of squared residuals of each arm's regression."""
+        from sidelight.logs.moments import triangular_factor
+
+        L = self.n_recorded
+        sums = np.empty(self.n_arms)
+        for arm, (factor, kept) in enumerate(zip(self.factors, self._independent, strict=True)):
+            if len(kept) < L:
+                factor = triangular_factor(factor[:, [*kept, L]])
+            sums[arm] = factor[len(kept), len(kept)] ** 2
+        return _frozen(sums)
+
+    @cached_property
+    def degrees_of_freedom(self) -> np.ndarray:
+        """(K,) ``n_a − L``, with the rank in place of ``L`` where columns repeat each other."""
+        return _frozen(np.maximum(self.counts - self.ranks, 0))
+
+    @cached_property
+    def pooled_residual_variance(self) -> float:
+        """``s²`` over all arms: all squared residuals over all degrees of freedom.
+
+        Without a single degree of freedom it is the mean squared reward, which is at least as large as what a
+        regression with enough rows would leave; without any row it is 1.
+        """
+        freedom = int(self.degrees_of_freedom.sum())
+        if freedom:
+            return float(self.residual_sums.sum() / freedom)
+        if self.n_rows:
+            return float((self.factors[:, :, self.n_recorded] ** 2).sum() / self.n_rows)
+        return 1.0
+
+    @cached_property
+    def residual_variances(self) -> np.ndarray:
+        """(K,) ``s²``, the residual variance of each arm on ``n_a − L`` degrees of freedom.
+
+        An arm with fewer than 30 degrees of freedom ``ν`` borrows from the variance pooled over all arms:
+        ``(ν/30) s²_a + (1 − ν/30) s²_pooled``.
+        """
+        freedom = self.degrees_of_freedom
+        own = self.residual_sums / np.maximum(freedom, 1)
+        weight = np.minimum(freedom / _FEW_DEGREES, 1.0)
+        return _frozen(
+            np.where(freedom > 0, weight * own, 0.0) + (1.0 - weight) * self.pooled_residual_variance
+        )
+
+    # The conditions of proposition 1
+
+    def require_determined(self) -> None:
+        """Check that every arm has rows and an invertible ``R11(a)``.
+
+        Raises:
+            UnderdeterminedError: naming the arms, why, and what to do.
+        """
+        bad = np.flatnonzero(~self.determined)
+        if len(bad) == 0:
+            return
+        L = self.n_recorded
+        absent = [a for a in bad if self.counts[a] == 0]
+        few = [a for a in bad if 0 < self.counts[a] < L]
+        collinear = [a for a in bad if self.counts[a] >= L]
+        parts = []
+        if absent:
+            parts.append(f"no rows at all for {self._name_arms(absent)}")
+        if few:
+            rows = ", ".join(f"{self.arms[a]!r} has {self.counts[a]}" for a in few[:5])
+            parts.append(f"fewer rows than the {L} recorded columns: {rows}{', ...' if len(few) > 5 else ''}")
+        if collinear:
+            drop = self.columns_to_drop()
+            parts.append(
+                f"collinear recorded columns for {self._name_arms(collinear)}: leaving out {show_labels(drop)} mends it"
+            )
+        remedy = "collect more rows, record fewer features for this log (recorded=[...])" + (
+            ", or leave those arms out" if absent or few else ""
+        )
+        raise UnderdeterminedError(
+            f"{len(bad)} of {self.n_arms} arms have no unique coefficients b_a: {'; '.join(parts)}. "
+            f"What to do: {remedy}; or use a fused learner (FusedOFUL, FusedThompson), which needs no b_a."
+        )
+
+    def _name_arms(self, positions: list[int]) -> str:
+        return ("arm " if len(positions) == 1 else "arms ") + show_labels(self.arms[a] for a in positions)
+
+    def collinear_features(self, arm: Label) -> tuple[str, ...]:
+        """The smallest set of recorded columns whose removal makes ``R11(a)`` of this arm invertible.
+
+        Empty where the arm is determined. Of several such sets, the one with the latest columns.
+        """
+        position = self.schema.arm_index(arm)
+        kept = set(self._independent[position].tolist())
+        return tuple(name for i, name in enumerate(self.schema.recorded_names) if i not in kept)
+
+    def columns_to_drop(self) -> tuple[str, ...]:
+        """A smallest set of recorded columns whose removal mends every arm that has enough rows."""
+        from sidelight.logs.rank import smallest_common_removal
+
+        L = self.n_recorded
+        factors = [self.factors[a, :L, :L] for a in np.flatnonzero(~self.determined) if self.counts[a] >= L]
+        names = self.schema.recorded_names
+        return tuple(names[i] for i in smallest_common_removal(factors, L))
+
+    def diagnose(self) -> Diagnosis:
+        """What the log is worth, and what is wrong with it."""
+        from sidelight.logs.diagnosis import Diagnosis
+
+        return Diagnosis.of(self)
+
+    # Adding
+
+    def __add__(self, other: LogSummary) -> LogSummary:
+        if not isinstance(other, LogSummary):
+            return NotImplemented
+        schema = _common_schema(self.schema, other.schema)
+        first, second = self._moved_to(schema), other._moved_to(schema)
+        skipped = {
+            reason: self.skipped.get(reason, 0) + other.skipped.get(reason, 0)
+            for reason in sorted({*self.skipped, *other.skipped})
+        }
+        return LogSummary(
+            schema, first.merge(second), skipped, propensities=_added_propensities(self, other, schema)
+        )
+
+    def _moved_to(self, schema: Schema) -> Moments:
+        """The moments with the arms and columns of a schema that has at least as many of both."""
+        moments = Moments(self.counts, self._sums, self.factors)
+        T = column_map(self.schema, schema)
+        if T is not None:
+            moments = moments.with_columns(T)
+        return moments.with_arms([schema.arm_index(label) for label in self.arms], len(schema.arms or ()))
+
+    # Saving
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write one small file, whole or not at all."""
+        write_container(path, _KIND, _VERSION, *self._content())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> LogSummary:
+        """Read what :meth:`save` wrote.
+
+        Raises:
+            FileFormatError: the file is cut off, altered, of another kind or from a newer version.
+        """
+        return cls._from_content(*read_container(path, _KIND, _VERSION), origin=str(path))
+
+    def to_bytes(self) -> bytes:
+        """What :meth:`save` would write."""
+        return container_bytes(_KIND, _VERSION, *self._content())
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> LogSummary:
+        """The inverse of :meth:`to_bytes`."""
+        return cls._from_content(*read_container_bytes(content, _KIND, _VERSION), origin="these bytes")
+
+    def _content(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        arrays = {"counts": self.counts, "sums": self._sums, "factors": self.factors}
+        optional = {"meat": self.meat, "propensities": self.propensities}
+        arrays.update({name: array for name, array in optional.items() if array is not None})
+        return {"schema": self.schema.to_dict(), "skipped": self.skipped}, arrays
+
+    @classmethod
+    def _from_content(cls, meta: dict[str, Any], arrays: dict[str, np.ndarray], origin: str) -> LogSummary:
+        try:
+            return cls(
+                Schema.from_dict(meta["schema"]),
+                Moments(arrays["counts"], arrays["sums"], arrays["factors"]),
+                meta["skipped"],
+                arrays.get("meat"),
+                arrays.get("propensities"),
+            )
+        except (KeyError, InputError) as error:
+            raise FileFormatError(f"{origin} is not a summary this Sidelight understands: {error}") from error
+
+    def __repr__(self) -> str:
+        return f"LogSummary({self.n_rows:,} rows, {self.n_arms} arms, {self.n_recorded} of {self.n_features} columns recorded)"
+
+
+def summarize_log(
+    source: Any,
+    schema: Schema,
+    on_invalid: str = "raise",
+    progress: Any = False,
+    client: Any = None,
+    *,
+    sandwich: bool = False,
+) -> LogSummary:
+    """Read a log once and keep, per arm, a count and the triangular factor of ``[x_o | r]``.
+
+    Args:
+        source: a path, list or glob of Parquet, CSV (plain, gzip, zstd) or Arrow files, a partitioned folder, a
+            pandas, polars or Dask frame, an Arrow table, dataset or reader, a DuckDB relation, a mapping of arrays,
+            a triple ``(X, arms, rewards)`` of arrays, or an iterator of batches. Only the schema's columns are
+            read, and memory does not grow with the number of rows.
+        schema: which columns are what.
+        on_invalid: ``"raise"`` stops at rows that cannot be used and says which; ``"skip"`` leaves them out and
+            counts them by reason in ``summary.skipped``.
+        progress: ``True`` shows a progress bar; or a function called with the rows read and the rows expected
+            (``None`` if not known).
+        client: a Dask client: the same reduction on its cluster.
+        sandwich: also keep ``Σ ε² x_o x_oᵀ`` per arm (``summary.meat``), which needs a second pass over the source.
+
+    Returns:
+        The summary; its schema is resolved.
+
+    Raises:
+        SchemaError: the source does not have the schema's columns, or they cannot be encoded.
+        InvalidRowsError: rows that cannot be used, and ``on_invalid="raise"``.
+        SourceError: the source cannot be read, its files do not agree, or it has no rows.
+    """
+    from sidelight.logs.passes import summarize
+
+    return summarize(source, schema, on_invalid, progress, client, sandwich)
+
+
+def column_map(old: Schema, new: Schema) -> np.ndarray | None:
+    """``T`` (L_old, L_new) with ``x_new = x_old T`` for rows seen under ``old``, or ``None`` where it is the identity.
+
+    A level that ``old`` never saw is 0 in its rows. A level that is ``old``'s baseline has no column there, but it is
+    the constant less the other levels, so nothing is lost.
+    """
+    if old.recorded_names == new.recorded_names:
+        return None
+    where = {name: i for i, name in enumerate(new.recorded_names)}
+    T = np.zeros((old.n_recorded, new.n_recorded))
+    for i, name in enumerate(old.recorded_names):
+        if name in where:
+            T[i, where[name]] = 1.0
+    for feature in old.recorded_features:
+        if not isinstance(feature, Category) or feature.baseline is None:
+            continue
+        column = where.get(f"{feature.name}={feature.baseline}")
+        if column is not None:
+            T[0, column] = 1.0
+            names = [f"{feature.name}={level}" for level in feature.column_levels]
+            T[[old.recorded_names.index(name) for name in names], column] = -1.0
+    return T
+
+
+def _common_schema(first: Schema, second: Schema) -> Schema:
+    """The schema of two parts of one log; what was discovered is united, what was declared must agree."""
+    if first == second:
+        return first
+    levels: dict[str, tuple[Label, ...]] = {}
+    others = {feature.name: feature for feature in second.features}
+    for feature in first.features:
+        other = others.get(feature.name)
+        if (
+            isinstance(feature, Category)
+            and isinstance(other, Category)
+            and feature.discovered
+            and other.discovered
+        ):
+            levels[feature.name] = sorted_labels([*(feature.levels or ()), *(other.levels or ())])
+    arms = None
+    if first.arms_discovered and second.arms_discovered:
+        arms = sorted_labels([*(first.arms or ()), *(second.arms or ())])
+    united = first.resolve(arms, levels)
+    if united != second.resolve(arms, levels):
+        raise SchemaError(_difference(first, second))
+    return united
+
+
+def _difference(first: Schema, second: Schema) -> str:
+    a, b = first.to_dict(), second.to_dict()
+    names = [name for name in a if a[name] != b[name]]
+    detail = "; ".join(f"{name}: {a[name]!r} against {b[name]!r}" for name in names[:2])
+    return (
+        f"these summaries have different schemas ({detail}), so they are not two parts of one log. Logs with other "
+        "recorded columns or arms are given to a fused learner side by side, one estimator for each."
+    )
+
+
+def _added_propensities(first: LogSummary, second: LogSummary, schema: Schema) -> np.ndarray | None:
+    if first.propensities is None or second.propensities is None:
+        return None
+    total = np.zeros((len(schema.arms or ()), 4))
+    total[:, 3] = np.inf
+    for part in (first, second):
+        assert part.propensities is not None
+        at = [schema.arm_index(label) for label in part.arms]
+        total[at, :3] += part.propensities[:, :3]
+        total[at, 3] = np.minimum(total[at, 3], part.propensities[:, 3])
+    return total
+
+
+def _frozen(array: np.ndarray) -> np.ndarray:
+    array.flags.writeable = False
+    return array
