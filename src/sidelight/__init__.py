@@ -1,1 +1,76 @@
-"""Sidelight: contextual bandits that start from a confounded log."""
+"""Sidelight: contextual bandits that start from a confounded log.
+
+The public names, loaded when first used (PEP 562), so that ``import sidelight`` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+#: public name → module that defines it
+_HOMES = {
+    "Schema": "sidelight.logs.schema",
+    "LogSummary": "sidelight.logs.summary",
+    "summarize_log": "sidelight.logs.summary",
+    "summarize_eras": "sidelight.logs.eras",
+    "SideInformation": "sidelight.side.constraint",
+    "KnownCrossMoments": "sidelight.hidden.known",
+    "BehaviorQueries": "sidelight.hidden.queries",
+    "BehaviorProbabilities": "sidelight.hidden.probabilities",
+    "CompanionLog": "sidelight.hidden.companion",
+    "HiddenEstimator": "sidelight.hidden.protocol",
+    "Decision": "sidelight.learners.protocol",
+    "Learner": "sidelight.learners.protocol",
+    "OFUL": "sidelight.learners.oful",
+    "ZeroFilledOFUL": "sidelight.learners.zero_filled",
+    "ProjectedOFUL": "sidelight.learners.projected",
+    "EpochOFUL": "sidelight.learners.epoch",
+    "RunningOFUL": "sidelight.learners.running",
+    "load_learner": "sidelight.learners.files",
+    "simulate": "sidelight.simulation",
+    "Run": "sidelight.simulation",
+    "SidelightError": "sidelight.errors",
+    "SidelightWarning": "sidelight.errors",
+}
+_MODULES = ("errors", "theory", "worlds")
+
+__all__ = ["__version__", *_HOMES, *_MODULES]
+
+if TYPE_CHECKING:
+    from sidelight import errors, theory, worlds
+    from sidelight.errors import SidelightError, SidelightWarning
+    from sidelight.hidden.companion import CompanionLog
+    from sidelight.hidden.known import KnownCrossMoments
+    from sidelight.hidden.probabilities import BehaviorProbabilities
+    from sidelight.hidden.protocol import HiddenEstimator
+    from sidelight.hidden.queries import BehaviorQueries
+    from sidelight.learners.epoch import EpochOFUL
+    from sidelight.learners.files import load_learner
+    from sidelight.learners.oful import OFUL
+    from sidelight.learners.projected import ProjectedOFUL
+    from sidelight.learners.protocol import Decision, Learner
+    from sidelight.learners.running import RunningOFUL
+    from sidelight.learners.zero_filled import ZeroFilledOFUL
+    from sidelight.logs.eras import summarize_eras
+    from sidelight.logs.schema import Schema
+    from sidelight.logs.summary import LogSummary, summarize_log
+    from sidelight.side.constraint import SideInformation
+    from sidelight.simulation import Run, simulate
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        value = getattr(import_module(_HOMES[name]), name)
+    elif name in _MODULES:
+        value = import_module(f"sidelight.{name}")
+    else:
+        raise AttributeError(f"module 'sidelight' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

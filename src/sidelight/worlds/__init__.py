@@ -1,0 +1,27 @@
+"""Worlds by name (``sl.worlds.PaperWorld``), each loaded when first used."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+_HOMES = {
+    "World": "sidelight.worlds.protocol",
+    "PaperWorld": "sidelight.worlds.paper",
+    "ConfoundedWorld": "sidelight.worlds.confounded",
+}
+
+__all__ = list(_HOMES)
+
+if TYPE_CHECKING:
+    from sidelight.worlds.confounded import ConfoundedWorld
+    from sidelight.worlds.paper import PaperWorld
+    from sidelight.worlds.protocol import World
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'sidelight.worlds' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value

@@ -1,0 +1,288 @@
+"""Estimators of ``B_a`` from what the old policy answers at full contexts.
+
+Three estimators, one accumulator (``AnswerSums``).  With ``t`` answers, ``P`` the arm's share in the log:
+
+- ``ipw``: ``R̂12(a) = (1/t) Σ ω x_o x_hᵀ / P(a)``, ``B̂ = R11(a)⁻¹R̂12`` with ``R11`` of the log.  The paper's.
+- ``control_variate``: ``R̂12 − (μ̂_o − μ_o)μ̂_hᵀ`` with the log's mean ``μ_o``: the appendix's form.
+  Consistent, not unbiased (order 1/t), and far worse than ``ipw`` for rare arms under a sharp policy.
+- ``regression``: least squares of ``x_h`` on ``x_o`` over the answers themselves, shrunk toward the
+  regression pooled over arms.  The errors of ``R̂11`` and ``R̂12`` cancel, which the other two give away.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from sidelight.errors import InputError
+from sidelight.hidden.known import _recorded_scale
+from sidelight.hidden.sums import AnswerSums
+from sidelight.linalg import Array, symmetrize
+
+if TYPE_CHECKING:
+    from sidelight.logs.summary import LogSummary
+
+__all__ = ["AnswerEstimator", "EstimatorName"]
+
+EstimatorName = Literal["regression", "ipw", "control_variate"]
+# A grid of pooling strengths, in answers: from "arms have nothing in common" to "all arms are alike".
+POOLING_GRID = 2.0 ** np.arange(-2, 21)
+
+
+class AnswerEstimator:
+    """The algebra that queries, probabilities and a companion log share.
+
+    Args:
+        summary: the log whose hidden half is learned.
+        estimator: ``"regression"``, ``"ipw"`` or ``"control_variate"``.
+        pooling: ``κ``, the strength of the pull toward the pooled regression, in answers; ``"auto"`` takes
+            it from how much the arms' regressions differ.
+    """
+
+    estimators: tuple[str, ...] = ("regression", "ipw", "control_variate")
+
+    def __init__(
+        self, summary: LogSummary, estimator: str = "regression", pooling: float | Literal["auto"] = "auto"
+    ) -> None:
+        self._begin(summary, estimator, pooling)
+
+    def _begin(self, summary: LogSummary, estimator: str, pooling: float | Literal["auto"]) -> None:
+        """Nothing answered yet."""
+        if estimator not in self.estimators:
+            raise InputError(f"estimator={estimator!r} is not one of {', '.join(self.estimators)}.")
+        if pooling != "auto" and not (math.isfinite(pooling) and pooling >= 0):
+            raise InputError(f"pooling={pooling!r} must be 'auto' or a number of at least 0.")
+        self.summary = summary
+        self.estimator = estimator
+        self.pooling = pooling
+        self.sums = AnswerSums(summary)
+        self._strength = 1.0 if pooling == "auto" else float(pooling)
+        self._strength_at = 0
+        L = summary.n_recorded
+        #: D: (L, L) second moments of the recorded features over the whole log, the metric of the pooling
+        self.metric = np.einsum("a,aij->ij", summary.shares, summary.second_moments)
+        scale = _recorded_scale(summary)
+        # features that the log saw as constant zero still need a positive metric
+        self.metric = self.metric + 1e-9 * scale * np.eye(L)
+        self._hidden_scale = scale
+
+    @property
+    def n_answers(self) -> int:
+        """``t``: how many contexts have been answered."""
+        return self.sums.n_answers
+
+    # ---------------------------------------------------------------------------------- estimates
+
+    def regression(self) -> Array:
+        """``B̂``: (K, L, m)."""
+        if self.estimator != "regression":
+            return self._moment_regression()
+        pooled = self._pooled()
+        kD = self.pooling_strength() * self.metric
+        left = self.sums.S11 + kD
+        right = self.sums.S12 + kD @ pooled
+        return np.asarray(_solve(left, right, fallback=pooled))
+
+    def cross_moments(self) -> Array:
+        """``R̂12(a)``: (K, L, m), with the weights ``1/t`` (errata: ``1/(t − 1)`` is not the unbiased one)."""
+        t = self.sums.total_weight
+        if t == 0:
+            return np.zeros_like(self.sums.S12)
+        P = np.where(self.summary.shares > 0, self.summary.shares, 1.0)[:, None, None]
+        R12 = self.sums.S12 / (t * P)
+        if self.estimator == "control_variate":
+            L = self.sums.L
+            means = self.sums.sums / (t * P[:, :, 0])
+            gap = means[:, :L] - self.summary.means
+            R12 = R12 - gap[:, :, None] * means[:, None, L:]
+        return np.asarray(R12)
+
+    def _moment_regression(self) -> Array:
+        R12 = self.cross_moments()
+        return np.asarray(_solve(self.summary.second_moments, R12, fallback=np.zeros(R12.shape[1:])))
+
+    def _pooled(self) -> Array:
+        """``B_pool``: (L, m), all arms' answers in one regression, with one pseudo-answer at ``B = 0``."""
+        S = self.sums
+        return np.asarray(np.linalg.solve(S.S11.sum(0) + self.metric, S.S12.sum(0)))
+
+    # ------------------------------------------------------------------------------------ pooling
+
+    def pooling_strength(self) -> float:
+        """``κ``: as set, or as estimated when the answers last grew by a quarter."""
+        return self._strength
+
+    def _answered(self) -> None:
+        """Refresh ``κ`` on a schedule of answers, so that it depends on nothing but them."""
+        if self.pooling == "auto" and self.n_answers >= 1.25 * self._strength_at + 8:
+            self._strength = self._estimate_strength()
+            self._strength_at = self.n_answers
+
+    def _estimate_strength(self) -> float:
+        """The smallest ``κ`` within one unit of the largest marginal log-likelihood (rounded down).
+
+        With ``S_a v = μ D v`` and ``u = vᵀ(S12(a) − S11(a)B_pool)Σ_e^{−1/2}``, ``B_a ~ N(B_pool, Σ_e/κ ⊗ D⁻¹)``
+        makes each component of ``u`` normal with variance ``μ + μ²/κ``.
+        """
+        from scipy.linalg import eigh, solve_triangular
+
+        S = self.sums
+        L, m = S.S12.shape[1:]
+        if L == 0 or m == 0:
+            return self._strength
+        pooled = self._pooled()
+        root = np.linalg.cholesky(self._pooled_residual(pooled) + 1e-12 * self._hidden_scale * np.eye(m))
+        log_likelihood = np.zeros(len(POOLING_GRID))
+        for a in np.flatnonzero(S.counts > 0):
+            mu, V = eigh(symmetrize(S.S11[a]), self.metric)
+            seen = mu > 1e-9 * max(mu[-1], 1e-300)
+            U = V[:, seen].T @ (S.S12[a] - S.S11[a] @ pooled)
+            u2 = np.square(solve_triangular(root, U.T, lower=True)).sum(0)
+            variance = mu[seen][:, None] + mu[seen][:, None] ** 2 / POOLING_GRID[None, :]
+            log_likelihood -= 0.5 * (m * np.log(variance) + u2[:, None] / variance).sum(0)
+        near = np.flatnonzero(log_likelihood >= log_likelihood.max() - 1.0)
+        return float(POOLING_GRID[near[0]])
+
+    # -------------------------------------------------------------------------------- uncertainty
+
+    def precision(self) -> Array:
+        """``A``: (K, L, L), the effective Gram matrix of the answers.
+
+        For the regression: ``Cov(B̂_a w_h)/τ² = T_a(S² + …)T_a``: the sampling covariance of the arm's own
+        answers, plus what the pooled regression adds.  Weighted answers count by ``A_p(Σω²xxᵀ)⁻¹A_p``.
+        """
+        S = self.sums
+        if self.estimator != "regression":
+            return np.asarray(S.total_weight * self.summary.shares[:, None, None] * self.summary.second_moments)
+        kD = self.pooling_strength() * self.metric
+        total = S.S11.sum(0) + self.metric
+        inverse = np.linalg.inv(S.S11 + kD + 1e-12 * self.metric)
+        # sampling noise of the arm's answers and of its random effect, given B_pool …
+        covariance = inverse @ (S.S_squared + kD) @ inverse
+        # … and of B_pool itself, which enters with weight (S + κD)⁻¹κD
+        total_inverse = np.linalg.inv(total)
+        pooled_covariance = total_inverse @ (S.S_squared.sum(0) + self.metric) @ total_inverse
+        share = inverse @ kD
+        covariance = covariance + share @ pooled_covariance @ np.swapaxes(share, -1, -2)
+        return symmetrize(np.asarray(np.linalg.inv(symmetrize(np.asarray(covariance)))))
+
+    def residual_moments(self) -> Array:
+        """``Σ_e``: (K, m, m).  For ``ipw`` and ``control_variate`` it is ``R22``: nothing cancels there."""
+        S = self.sums
+        m = S.S22.shape[-1]
+        if self.estimator != "regression":
+            pooled = (S.S22.sum(0) + self._hidden_scale * np.eye(m)) / (S.counts.sum() + 1.0)
+            own, free = S.S22, S.counts
+        else:
+            B = self.regression()
+            pooled = self._pooled_residual(self._pooled())
+            cross = np.swapaxes(B, -1, -2) @ S.S12
+            own = S.S22 - cross - np.swapaxes(cross, -1, -2) + np.swapaxes(B, -1, -2) @ S.S11 @ B
+            kD = self.pooling_strength() * self.metric
+            used = np.einsum("aij,aji->a", S.S11, np.linalg.inv(S.S11 + kD + 1e-12 * self.metric))
+            free = np.maximum(S.counts - used, 0.0)
+        # an arm's own residuals count once they outnumber 2m + 2 pseudo-residuals of the pool
+        prior = 2.0 * m + 2.0
+        return symmetrize((own + prior * pooled) / (free + prior)[:, None, None])
+
+    def _pooled_residual(self, pooled: Array) -> Array:
+        S = self.sums
+        S12, S11, S22 = S.S12.sum(0), S.S11.sum(0), S.S22.sum(0)
+        cross = pooled.T @ S12
+        rss = S22 - cross - cross.T + pooled.T @ S11 @ pooled
+        free = max(S.counts.sum() - S.L, 0.0) + 1.0
+        return symmetrize((rss + self._hidden_scale * np.eye(S22.shape[0])) / free)
+
+    def bound(self, delta: float, horizon: int, context_bound: float = 1.0) -> Array:
+        """``ΔM``: (K,), with ``‖M̂_a − M_a‖ ≤ ΔM_a`` for all arms and episodes with probability ``1 − δ/2``.
+
+        For ``ipw`` it is ``C_B1/√t + C_B2/t`` (``theory.cross_moment_constants``, corrected), with
+        ``tr R22(a) ≤ S_x² − tr R11(a)``.  For the others there is no such proof: ``control_variate`` takes ipw's,
+        and the regression the asymptotic ``‖A^{−1/2}‖‖Σ_e^{1/2}‖(√L + √m + √(2 log(2K·episodes/δ)))``.
+        """
+        from sidelight.theory import cross_moment_constants, delta_m, episode_count
+
+        K, L, m = self.sums.S12.shape
+        if L == 0 or m == 0:
+            return np.zeros(K)
+        t = self.sums.total_weight
+        if t == 0:
+            return np.full(K, np.inf)
+        if self.estimator == "regression":
+            spread = np.linalg.eigvalsh(self.residual_moments())[:, -1]
+            weakest = np.maximum(np.linalg.eigvalsh(self.precision())[:, 0], 1e-300)
+            union = 2.0 * K * episode_count(horizon) / delta
+            return np.asarray(
+                np.sqrt(spread / weakest) * (math.sqrt(L) + math.sqrt(m) + math.sqrt(2.0 * math.log(union)))
+            )
+        R11 = self.summary.second_moments
+        constants = cross_moment_constants(
+            R11,
+            self.summary.shares,
+            recorded_bound=context_bound,
+            hidden_bound=context_bound,
+            n_features=L + m,
+            delta=delta,
+            horizon=horizon,
+            hidden_traces=np.maximum(context_bound**2 - np.einsum("aii->a", R11), 0.0),
+        )
+        return np.asarray(delta_m(constants, t))
+
+    # ---------------------------------------------------------------------------------- lifecycle
+
+    def copy(self) -> Any:
+        """An independent copy."""
+        twin = type(self).__new__(type(self))
+        twin.__dict__.update(self.__dict__)
+        twin.sums = AnswerSums(self.summary)
+        twin.sums.restore({k: np.array(v) for k, v in self.sums.state().items()})
+        return twin
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """What a file needs to restore it, beside the summary."""
+        meta = {
+            "kind": type(self).__name__,
+            "estimator": self.estimator,
+            "pooling": self.pooling,
+            "strength": self._strength,
+            "strength_at": self._strength_at,
+        }
+        return meta, self.sums.state()
+
+    def restore(self, meta: dict[str, Any], arrays: dict[str, Array]) -> None:
+        """The inverse of ``state``."""
+        self._strength = float(meta["strength"])
+        self._strength_at = int(meta["strength_at"])
+        self.sums.restore(arrays)
+
+    def __repr__(self) -> str:
+        s = self.summary
+        return (
+            f"{type(self).__name__}({self.estimator}, {self.n_answers} answers, "
+            f"{s.n_features - s.n_recorded} of {s.n_features} features hidden)"
+        )
+
+
+def _solve(left: Array, right: Array, fallback: Array) -> Array:
+    """``left⁻¹ right`` per arm; an arm without any row in ``left`` takes ``fallback``."""
+    out = np.empty_like(right)
+    for a in range(left.shape[0]):
+        if left.shape[1] == 0 or not left[a].any():
+            out[a] = fallback
+            continue
+        # scale to unit diagonal, so that units do not decide what is singular
+        scale = np.sqrt(np.maximum(np.diagonal(left[a]), 0.0))
+        scale = np.where(scale > 0, scale, 1.0)
+        scaled = left[a] / np.outer(scale, scale)
+        target = right[a] / scale[:, None]
+        try:
+            np.linalg.cholesky(scaled)
+            out[a] = np.linalg.solve(scaled, target) / scale[:, None]
+        except np.linalg.LinAlgError:
+            values, vectors = np.linalg.eigh(symmetrize(scaled))
+            keep = values > 1e-12 * values[-1]
+            inverse = np.where(keep, 1.0 / np.where(keep, values, 1.0), 0.0)
+            out[a] = (vectors * inverse) @ (vectors.T @ target) / scale[:, None]
+    return out

@@ -1,0 +1,98 @@
+"""The hidden half is known: cross moments from elsewhere (a model of the old policy, a simulator)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sidelight.errors import InputError
+from sidelight.hidden.protocol import Needs
+from sidelight.linalg import Array
+
+if TYPE_CHECKING:
+    from sidelight.logs.summary import LogSummary
+
+__all__ = ["KnownCrossMoments"]
+
+
+class KnownCrossMoments:
+    """``R12(a)`` given: ``B_a = R11(a)⁻¹R12(a)`` with ``R11`` from the log (proposition 1).
+
+    Args:
+        summary: the log.
+        R12: (K, L, m)  ``E[x_o x_hᵀ | a]`` under the old policy, recorded features before hidden ones.
+        residual_moments: (K, m, m)  ``Σ_e``, where it is known; used by the fused learners alone.
+
+    Examples:
+        >>> import numpy as np, sidelight as sl
+        >>> schema = sl.Schema.for_arrays(3, recorded=2, n_arms=1)
+        >>> rng = np.random.default_rng(0)
+        >>> log = sl.LogSummary.from_arrays(rng.normal(size=(50, 2)), np.zeros(50, int), rng.normal(size=50), schema)
+        >>> sl.KnownCrossMoments(log, np.zeros((1, 2, 1))).regression().shape
+        (1, 2, 1)
+    """
+
+    needs: Needs = None
+    n_answers = 0
+
+    def __init__(self, summary: LogSummary, R12: ArrayLike, residual_moments: ArrayLike | None = None) -> None:
+        K, L, m = summary.n_arms, summary.n_recorded, summary.n_features - summary.n_recorded
+        moments = np.array(R12, dtype=np.float64)
+        if moments.shape != (K, L, m):
+            raise InputError(
+                f"R12 has shape {moments.shape}; this log has K = {K} arms, L = {L} recorded and m = {m} "
+                f"hidden features, so it must be {(K, L, m)}."
+            )
+        if not np.isfinite(moments).all():
+            raise InputError("R12 has a value that is not finite.")
+        self.summary = summary
+        self.cross_moments = moments
+        if residual_moments is None:
+            self._residual = np.broadcast_to(np.eye(m) * _recorded_scale(summary), (K, m, m)).copy()
+        else:
+            self._residual = np.array(residual_moments, dtype=np.float64).reshape(K, m, m)
+        # an arm whose R11 is singular has no unique B; the fused learners give those directions no weight
+        self._B = np.zeros((K, L, m))
+        for a in range(K):
+            R11 = summary.second_moments[a]
+            if summary.determined[a]:
+                self._B[a] = np.linalg.solve(R11, moments[a])
+            elif L:
+                self._B[a] = np.linalg.lstsq(R11, moments[a], rcond=None)[0] if R11.any() else 0.0
+
+    def observe(self, x: ArrayLike, answer: Any, probability: float = 1.0) -> None:
+        """Answers add nothing to what is known."""
+
+    def regression(self) -> Array:
+        """``B``: (K, L, m)."""
+        return self._B
+
+    def precision(self) -> None:
+        """None: ``B`` is exact."""
+
+    def residual_moments(self) -> Array:
+        """``Σ_e`` as given, else the recorded features' scale."""
+        return self._residual
+
+    def bound(self, delta: float, horizon: int, context_bound: float = 1.0) -> Array:
+        """``ΔM = 0``."""
+        return np.zeros(self.summary.n_arms)
+
+    def copy(self) -> KnownCrossMoments:
+        """Nothing here ever changes."""
+        return self
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """What a file needs to restore it."""
+        return {"kind": "known"}, {"cross_moments": self.cross_moments, "residual_moments": self._residual}
+
+
+def _recorded_scale(summary: LogSummary) -> float:
+    """The mean second moment of the recorded features over the log: a scale for features never seen."""
+    if summary.n_recorded == 0 or summary.n_rows == 0:
+        return 1.0
+    pooled = np.einsum("a,aij->ij", summary.shares, summary.second_moments)
+    scale = float(np.trace(pooled)) / summary.n_recorded
+    return scale if scale > 0 else 1.0

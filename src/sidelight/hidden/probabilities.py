@@ -1,0 +1,64 @@
+"""The hidden half from the old policy's probabilities: every context informs every arm."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sidelight.errors import InputError
+from sidelight.hidden.answers import AnswerEstimator
+from sidelight.hidden.protocol import Needs
+
+if TYPE_CHECKING:
+    from sidelight.logs.summary import LogSummary
+
+__all__ = ["BehaviorProbabilities"]
+
+
+class BehaviorProbabilities(AnswerEstimator):
+    """Learns ``B_a`` from ``π_b(· | x)``: each context counts for arm ``a`` with weight ``π_b(a | x)``.
+
+    Args:
+        summary: the log whose hidden half is learned.
+        estimator: ``"regression"`` (default) or ``"ipw"``: the weights ``π_b(a | x)/P(a)``, unbiased for ``R12``.
+        pooling: pull of each arm's regression toward the pooled one, in answers, or ``"auto"``.
+
+    Examples:
+        >>> import numpy as np, sidelight as sl
+        >>> schema = sl.Schema.for_arrays(3, recorded=2, n_arms=2)
+        >>> rng = np.random.default_rng(0)
+        >>> log = sl.LogSummary.from_arrays(rng.normal(size=(50, 2)), np.arange(50) % 2, rng.normal(size=50), schema)
+        >>> known = sl.BehaviorProbabilities(log)
+        >>> known.observe([0.3, 1.0, -0.2], [0.25, 0.75])
+        >>> known.n_answers
+        1
+    """
+
+    needs: Needs = "probabilities"
+    estimators = ("regression", "ipw")
+
+    def __init__(
+        self,
+        summary: LogSummary,
+        estimator: Literal["regression", "ipw"] = "regression",
+        pooling: float | Literal["auto"] = "auto",
+    ) -> None:
+        super().__init__(summary, estimator, pooling)
+
+    def observe(self, x: ArrayLike, probabilities: ArrayLike, probability: float = 1.0) -> None:
+        """The old policy's probabilities at the full context ``x``, in the order of the log's arms."""
+        p = np.asarray(probabilities, dtype=np.float64)
+        K = self.summary.n_arms
+        if p.shape != (K,):
+            raise InputError(f"probabilities of shape {p.shape}; this log has {K} arms, so it must be ({K},).")
+        if not (np.isfinite(p).all() and (p >= 0).all() and abs(p.sum() - 1.0) < 1e-6):
+            raise InputError(
+                f"probabilities must be at least 0 and sum to 1; their smallest is {p.min()!r} and their sum "
+                f"{p.sum()!r}."
+            )
+        if not 0.0 < probability <= 1.0:
+            raise InputError(f"probability={probability!r} must lie in (0, 1].")
+        self.sums.add_probabilities(self.sums.context(x), p, probability)
+        self._answered()

@@ -1,0 +1,110 @@
+"""The sums that the estimators from answers share: weighted second moments of full contexts, per arm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sidelight.errors import ContextError
+from sidelight.linalg import Array
+from sidelight.logs.summary import LogSummary
+
+__all__ = ["AnswerSums"]
+
+
+class AnswerSums:
+    """Per arm ``Σ ω x xᵀ``, ``Σ ω² x_o x_oᵀ`` and ``Σ ω x`` over the contexts that were answered.
+
+    The weight ``ω`` of a context for arm ``a`` is ``1{a^b = a}/q`` for an action that was asked with
+    probability ``q``, and ``π_b(a|x)/q`` for probabilities.
+
+    Attributes:
+        n_answers: number of answers.
+        total_weight: ``Σ 1/q``; equal to ``n_answers`` where every context was asked.
+        S: (K, d, d)   S_squared: (K, L, L)   sums: (K, d)   counts: (K,)  ``Σ ω``.
+    """
+
+    def __init__(self, summary: LogSummary) -> None:
+        K, d, L = summary.n_arms, summary.n_features, summary.n_recorded
+        self.L = L
+        self.order = np.concatenate([summary.recorded, summary.hidden]).astype(np.int64)
+        self.n_answers = 0
+        self.total_weight = 0.0
+        self.S = np.zeros((K, d, d))
+        self.S_squared = np.zeros((K, L, L))
+        self.sums = np.zeros((K, d))
+        self.counts = np.zeros(K)
+
+    @property
+    def S11(self) -> Array:
+        """``Σ ω x_o x_oᵀ``: (K, L, L)."""
+        return self.S[:, : self.L, : self.L]
+
+    @property
+    def S12(self) -> Array:
+        """``Σ ω x_o x_hᵀ``: (K, L, m)."""
+        return self.S[:, : self.L, self.L :]
+
+    @property
+    def S22(self) -> Array:
+        """``Σ ω x_h x_hᵀ``: (K, m, m)."""
+        return self.S[:, self.L :, self.L :]
+
+    def context(self, x: ArrayLike) -> Array:
+        """Check one full context."""
+        x = np.asarray(x, dtype=np.float64)
+        if x.shape != self.order.shape:
+            raise ContextError(
+                f"A context of shape {x.shape}; the old policy's answers are learned from full contexts of "
+                f"{self.order.shape[0]} features, recorded and hidden ones."
+            )
+        if not np.isfinite(x).all():
+            raise ContextError(f"Feature {int(np.argmin(np.isfinite(x)))} of the context is not finite.")
+        return x
+
+    def add_action(self, x: Array, index: int, probability: float) -> None:
+        """One answer "I would take arm ``index``", asked for with ``probability``."""
+        from sidelight.kernels.sums import add_answer
+
+        weight = 1.0 / probability
+        add_answer(x, self.order, weight, self.S[index], self.S_squared[index], self.sums[index])
+        self.counts[index] += weight
+        self._count(weight)
+
+    def add_probabilities(self, x: Array, probabilities: Array, probability: float) -> None:
+        """One answer "I would take arm ``a`` with probability ``p_a``"."""
+        from sidelight.kernels.sums import add_probabilities
+
+        weight = 1.0 / probability
+        add_probabilities(x, self.order, probabilities, weight, self.S, self.S_squared, self.sums)
+        self.counts += weight * probabilities
+        self._count(weight)
+
+    def _count(self, weight: float) -> None:
+        self.n_answers += 1
+        self.total_weight += weight
+
+    def add_arm(self) -> None:
+        """Room for one more arm, of which nothing is known."""
+        for name in ("S", "S_squared", "sums", "counts"):
+            old = getattr(self, name)
+            setattr(self, name, np.concatenate([old, np.zeros((1, *old.shape[1:]))]))
+
+    def state(self) -> dict[str, Any]:
+        """Arrays to be saved."""
+        return {
+            "S": self.S,
+            "S_squared": self.S_squared,
+            "sums": self.sums,
+            "counts": self.counts,
+            "totals": np.array([self.n_answers, self.total_weight]),
+        }
+
+    def restore(self, arrays: dict[str, Any]) -> None:
+        """The inverse of ``state``."""
+        for name in ("S", "S_squared", "sums", "counts"):
+            setattr(self, name, np.array(arrays[name], dtype=np.float64))
+        self.n_answers = int(arrays["totals"][0])
+        self.total_weight = float(arrays["totals"][1])

@@ -1,0 +1,243 @@
+"""What all learners share: labels, contexts, choosing, batches, files.  No algebra lives here."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sidelight.errors import ContextError, InputError, UnknownArmError
+from sidelight.hidden.protocol import Needs
+from sidelight.learners.protocol import Context, Decision
+from sidelight.learners.settings import Settings
+from sidelight.linalg import Array
+
+if TYPE_CHECKING:
+    from sidelight.logs.schema import Schema
+
+__all__ = ["BaseLearner"]
+
+
+class BaseLearner:
+    """Arms by label, contexts by array or by name; a subclass supplies ``_scores`` and ``_observe``.
+
+    Attributes:
+        arms: the labels, in a fixed order.
+        n_features: d, the length of a context.
+        schema: names and encodes features where one was given.
+        settings: what the learner was made with.
+        counts: (K,) observations per arm.
+    """
+
+    needs: Needs = None
+
+    def __init__(
+        self,
+        arms: Sequence[Any],
+        n_features: int,
+        settings: Settings,
+        schema: Schema | None,
+        rng: np.random.Generator | None,
+    ) -> None:
+        self.arms: tuple[Any, ...] = tuple(arms)
+        if not self.arms:
+            raise InputError("A learner needs at least one arm.")
+        self._index = {arm: i for i, arm in enumerate(self.arms)}
+        if len(self._index) != len(self.arms):
+            raise InputError(f"Arm labels must differ from each other; got {list(self.arms)!r}.")
+        if schema is not None and schema.n_features != n_features:
+            raise InputError(f"The schema has {schema.n_features} features and the learner {n_features}.")
+        self.n_features = int(n_features)
+        self.schema = schema
+        self.settings = settings
+        self.rng = rng
+        self._shape = (self.n_features,)
+        self.counts: NDArray[np.int64] = np.zeros(len(self.arms), dtype=np.int64)
+
+    # ------------------------------------------------------------------ what a subclass supplies
+
+    def _scores(self, x: Array) -> tuple[Array, Array]:
+        raise NotImplementedError
+
+    def _observe(self, x: Array, index: int, reward: float) -> None:
+        raise NotImplementedError
+
+    # ------------------------------------------------------------------------------- deciding
+
+    @property
+    def n_arms(self) -> int:
+        """K."""
+        return len(self.arms)
+
+    def scores(self, x: Context) -> tuple[Array, Array]:
+        """Estimates (K,) and widths (K,) at ``x``; the index is their sum, ``alpha`` and radius included."""
+        return self._scores(self._context(x))
+
+    def decide(
+        self, x: Context, allowed: Iterable[Any] | None = None, rng: np.random.Generator | None = None
+    ) -> Decision:
+        """The arm of highest index among ``allowed`` (all by default); ties go to the first.
+
+        Args:
+            x: the full context, in the schema's order or by feature name.
+            allowed: labels of the arms that may be taken here.
+            rng: used by learners that draw; this one does not.
+        """
+        estimates, widths = self._scores(self._context(x))
+        index = estimates + widths
+        if allowed is not None:
+            index = np.where(self._mask(allowed), index, -np.inf)
+        a = int(index.argmax())
+        return Decision(self.arms[a], float(estimates[a]), float(widths[a]), 1.0)
+
+    def decide_many(self, X: Any) -> list[Decision]:
+        """``decide`` for every row of ``X``."""
+        return [self.decide(x) for x in self._contexts(X)]
+
+    def wants_query(self, x: Context) -> bool:
+        """Whether asking the old policy at ``x`` is worth it: always for learners that use answers."""
+        return self.needs is not None
+
+    # ------------------------------------------------------------------------------- learning
+
+    def observe(self, x: Context, arm: Any, reward: float) -> None:
+        """Learn that ``arm``, taken at ``x``, was followed by ``reward``."""
+        index = self._arm(arm)
+        reward = self._reward(reward)
+        self._observe(self._context(x), index, reward)
+
+    def observe_many(self, X: Any, arms: Sequence[Any], rewards: ArrayLike) -> None:
+        """``observe`` for every row, in order; nothing is learned if any row is invalid."""
+        contexts = self._contexts(X)
+        values = np.asarray(rewards, dtype=np.float64)
+        if len(arms) != len(contexts) or values.shape != (len(contexts),):
+            raise InputError(
+                f"{len(contexts)} contexts, {len(arms)} arms and rewards of shape {values.shape}: "
+                "give one arm and one reward for every context."
+            )
+        indices = [self._arm(arm) for arm in arms]
+        if not np.isfinite(values).all():
+            raise InputError(f"Reward {int(np.argmin(np.isfinite(values)))} is not finite.")
+        for x, index, reward in zip(contexts, indices, values, strict=True):
+            self._observe(x, index, float(reward))
+
+    def observe_behavior(
+        self,
+        x: Context,
+        arm: Any = None,
+        *,
+        probabilities: ArrayLike | None = None,
+        probability: float = 1.0,
+        log: Any = None,
+    ) -> None:
+        """What the old policy would do at ``x``: nothing to learn for a learner that does not need it."""
+        if self.needs is not None:
+            raise NotImplementedError
+
+    def add_arm(self, label: Any) -> None:
+        """Offer one more arm from now on, of which the log says nothing."""
+        raise InputError(
+            f"{type(self).__name__} cannot add the arm {label!r}: its constraint needs a log of every arm. "
+            "FusedOFUL can."
+        )
+
+    def log_trust(self) -> list[dict[str, Any]]:
+        """What each log still counts for, per arm: nothing here, this learner weighs no log."""
+        return []
+
+    # ---------------------------------------------------------------------------------- files
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything to one file; ``sidelight.load_learner`` gives the same decisions again."""
+        from sidelight.learners.files import save_learner
+
+        save_learner(self, path)
+
+    def options(self) -> dict[str, Any]:
+        """Constructor arguments of this class beyond the settings that all share."""
+        return {}
+
+    def estimators(self) -> dict[Any, Any]:
+        """The estimators of hidden halves it holds, by the key of their log (None where there is one)."""
+        return {}
+
+    # --------------------------------------------------------------------------------- checks
+
+    def _context(self, x: Context) -> Array:
+        if isinstance(x, Mapping):
+            if self.schema is None:
+                raise ContextError(
+                    "A context by feature names needs a schema: make the learner from a log summary, or with schema=…."
+                )
+            return self.schema.encode(x)
+        try:
+            out = np.ascontiguousarray(x, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise ContextError(
+                f"A context must be {self.n_features} numbers or a mapping from feature name to value; "
+                f"got {type(x).__name__}."
+            ) from None
+        if out.shape != self._shape:
+            raise ContextError(f"A context of shape {out.shape}; this learner takes {self.n_features} features.")
+        # one NaN or infinity makes the sum of squares not finite
+        if not math.isfinite(out.dot(out)) and not np.isfinite(out).all():
+            raise ContextError(f"{self._name(int(np.argmin(np.isfinite(out))))} of the context is not finite.")
+        return out
+
+    def _contexts(self, X: Any) -> Array:
+        if self.schema is not None and not isinstance(X, np.ndarray):
+            if hasattr(X, "__arrow_c_stream__") or (
+                isinstance(X, Sequence) and len(X) > 0 and isinstance(X[0], Mapping)
+            ):
+                return self.schema.encode_many(X)
+        out = np.ascontiguousarray(X, dtype=np.float64)
+        if out.ndim != 2 or out.shape[1] != self.n_features:
+            raise ContextError(f"Contexts of shape {out.shape}; this learner takes (n, {self.n_features}).")
+        if not np.isfinite(out).all():
+            row, column = np.argwhere(~np.isfinite(out))[0]
+            raise ContextError(f"Row {row}: {self._name(int(column))} is not finite.")
+        return out
+
+    def _name(self, position: int) -> str:
+        if self.schema is None:
+            return f"Feature {position}"
+        return f"Feature {self.schema.encoded_names[position]!r}"
+
+    def _arm(self, arm: Any) -> int:
+        index = self._index.get(arm) if _hashable(arm) else None
+        if index is None:
+            known = ", ".join(map(repr, self.arms[:8])) + (" …" if len(self.arms) > 8 else "")
+            raise UnknownArmError(f"{arm!r} is not one of this learner's arms ({known}).")
+        return index
+
+    def _reward(self, reward: Any) -> float:
+        try:
+            value = float(reward)
+        except (TypeError, ValueError):
+            raise InputError(f"The reward {reward!r} is not a number.") from None
+        if not math.isfinite(value):
+            raise InputError(f"The reward {reward!r} is not finite; nothing was learned from it.")
+        return value
+
+    def _mask(self, allowed: Iterable[Any]) -> NDArray[np.bool_]:
+        mask = np.zeros(len(self.arms), dtype=bool)
+        for arm in allowed:
+            mask[self._arm(arm)] = True
+        if not mask.any():
+            raise InputError("allowed is empty: at least one arm must be left to decide for.")
+        return mask
+
+    def __repr__(self) -> str:
+        s = self.settings
+        return (
+            f"{type(self).__name__}({self.n_arms} arms, {self.n_features} features, "
+            f"{int(self.counts.sum())} observations, regularization={s.regularization}, radius={s.radius!r})"
+        )
+
+
+def _hashable(value: Any) -> bool:
+    return getattr(type(value), "__hash__", None) is not None

@@ -1,0 +1,250 @@
+"""Algorithm 2: doubling episodes, each of them Algorithm 1 on the ``M̂`` known when it starts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sidelight.errors import InputError
+from sidelight.hidden.protocol import HiddenEstimator
+from sidelight.learners.hidden_half import behavior_answer, single_estimator
+from sidelight.learners.protocol import Context
+from sidelight.learners.reduced import RADIUS_KINDS, ReducedLearner
+from sidelight.learners.settings import Settings
+from sidelight.linalg import Array, structured_pseudo_inverse
+from sidelight.side.constraint import Reduction, SideInformation, unreduced
+from sidelight.theory import episode_count
+
+if TYPE_CHECKING:
+    from sidelight.logs.schema import Schema
+
+__all__ = ["EpochOFUL"]
+
+
+class EpochOFUL(ReducedLearner):
+    """OFUL with a partially observed log (Algorithm 2).
+
+    One initial round, then episodes of 1, 2, 4, … observations, the last cut at the horizon.  At the start of
+    an episode ``M̂_a = [I, B̂_a]`` is taken from the answers so far and then held fixed; ``V`` and ``Y`` start
+    anew, or are kept (``keep_data``; valid if noise is independent of later contexts and queries).
+
+    The index is an upper bound of ``x·w``: ``√β`` carries ``S_w ΔM_a σ_max(Ṽ^{−1/2}Ûᵀ(V − λI)M̂†)``, computed and
+    not bounded (as printed it is ``S_xS_wΔM√t`` times a further ``√(m log)``), and the width ``S_xS_wΔM_a`` for
+    the error of the anchor.  Until the first answer it is plain OFUL.
+
+    Args:
+        hidden: an estimator of the hidden half with a ``bound``; it carries its log and is copied.
+        horizon: ``T``, the number of observations the learner is made for.
+        keep_data: keep ``V`` and ``Y`` from one episode to the next.
+        regularization, prior_mean, noise, alpha, delta, context_bound, weight_bound, radius: see ``Settings``.
+        projected_context_bound, projected_weight_bound: bounds on ``‖P_a x‖``, ``‖P_a w_a‖``; default the plain ones.
+        schema, arms: default those of the log.
+        rng: unused; every learner takes one.
+    """
+
+    def __init__(
+        self,
+        hidden: HiddenEstimator,
+        horizon: int,
+        *,
+        keep_data: bool = False,
+        regularization: float | Literal["auto"] = 1.0,
+        prior_mean: Any = 0.0,
+        noise: float | Literal["auto"] = 1.0,
+        alpha: float = 1.0,
+        delta: float = 0.05,
+        context_bound: float = 1.0,
+        weight_bound: float = 1.0,
+        projected_context_bound: float | None = None,
+        projected_weight_bound: float | None = None,
+        radius: str = "determinant",
+        schema: Schema | None = None,
+        arms: Sequence[Any] | None = None,
+        rng: np.random.Generator | None = None,
+    ) -> None:
+        if not (isinstance(horizon, int | np.integer) and horizon >= 1):
+            raise InputError(f"horizon={horizon!r} must be a whole number of at least 1.")
+        hidden = single_estimator(hidden, type(self).__name__)
+        settings = Settings(
+            regularization=regularization,
+            prior_mean=prior_mean,
+            noise=noise,
+            alpha=alpha,
+            delta=delta,
+            context_bound=context_bound,
+            weight_bound=weight_bound,
+            projected_context_bound=projected_context_bound,
+            projected_weight_bound=projected_weight_bound,
+            radius=radius,
+        )
+        summary = hidden.summary
+        summary.require_determined()
+        self.hidden = hidden
+        self.needs = hidden.needs
+        self.horizon = int(horizon)
+        self.keep_data = bool(keep_data)
+        self.episodes = episode_count(self.horizon)
+        #: observations so far, and the number of them at which the next episode starts
+        self.rounds = 0
+        self.next_start = 1
+        K, d = summary.n_arms, summary.n_features
+        self._order = np.concatenate([summary.recorded, summary.hidden]).astype(np.int64)
+        self._V = np.zeros((K, d, d)) if keep_data else np.zeros((0, 0, 0))
+        self._Y = np.zeros((K, d)) if keep_data else np.zeros((0, 0))
+        self._played = np.zeros(K, dtype=np.int64)
+        self.error = np.zeros(K)
+        self._visits = np.zeros((K, d, 0))
+        self._inverse = np.zeros((K, d, 0))
+        super().__init__(
+            summary.arms if arms is None else list(arms),
+            unreduced(K, d, self._order),
+            settings,
+            summary.schema if schema is None else schema,
+            rng,
+        )
+
+    # ------------------------------------------------------------------------------------ episodes
+
+    def _start_episode(self) -> None:
+        summary = self.hidden.summary
+        K, d = self.n_arms, self.n_features
+        error = self.hidden.bound(self.settings.delta, self.horizon, self.settings.context_bound)
+        known = bool(np.isfinite(error).all())
+        if known:
+            side = SideInformation.structured(summary, self.hidden.regression())
+            self._install(side.reduction)
+            self.error = np.asarray(error, dtype=np.float64)
+            self._inverse = np.stack([structured_pseudo_inverse(B) for B in side.reduction.loadings])
+        else:
+            self._install(unreduced(K, d, self._order))
+            self.error = np.zeros(K)
+            self._inverse = np.zeros((K, d, 0))
+        self._visits = np.zeros((K, self.reduction.size, self._inverse.shape[2]))
+        if self.keep_data:
+            for a in range(K):
+                N = self.reduction.basis(a)
+                self.grams[a] = N.T @ self._V[a] @ N
+                self.moments[a] = N.T @ (self._Y[a] - self._V[a] @ self.reduction.anchors[a])
+                self._visits[a] = N.T @ self._V[a] @ self._inverse[a]
+            self.counts[:] = self._played
+            self.refresh()
+
+    def _observe(self, x: Array, index: int, reward: float) -> None:
+        y = x[self._order]
+        if self.keep_data:
+            self._V[index] += np.outer(y, y)
+            self._Y[index] += y * reward
+            self._played[index] += 1
+        # ÛᵀΣxxᵀM̂† in the coordinates of N, before the radius is computed from it
+        z = self.reduction.basis(index).T @ y
+        self._visits[index] += np.outer(z, y @ self._inverse[index])
+        super()._observe(x, index, reward)
+        self.rounds += 1
+        if self.rounds >= self.next_start and self.rounds < self.horizon:
+            self.next_start = 2 * self.rounds
+            self._start_episode()
+
+    # --------------------------------------------------------------------------------------- radius
+
+    def _radius(self, a: int) -> float:
+        from sidelight.kernels.reduced import radius_of
+
+        s = self.settings
+        kind = RADIUS_KINDS[s.radius]
+        union = 2.0 * self.episodes * self.n_arms / s.delta
+        noise = self.noise
+        if kind == 1:
+            # as printed, the error of M̂ inflates the noise (with the arm's own count for t)
+            noise += s.context_bound * s.weight_bound * self.error[a] * math.sqrt(self.counts[a])
+        base = float(
+            radius_of(
+                kind,
+                self.counts[a],
+                self.log_dets[a],
+                self.reduction.dimensions[a],
+                noise,
+                self._prior_term,
+                self._growth,
+                union,
+            )
+        )
+        if kind == 0 and self.error[a] > 0:
+            base += s.weight_bound * self.error[a] * self._visit_factor(a)
+        return base
+
+    def _visit_factor(self, a: int) -> float:
+        """``σ_max(Ṽ^{−1/2}Ûᵀ(V − λI)M̂†)``, at most ``S_x√N_a`` (cumulative visitation, computed)."""
+        Q = self._visits[a]
+        if Q.size == 0 or not Q.any():
+            return 0.0
+        return math.sqrt(max(float(np.linalg.eigvalsh(Q.T @ self.covariances[a] @ Q)[-1]), 0.0))
+
+    def _scores(self, x: Array) -> tuple[Array, Array]:
+        estimates, widths = super()._scores(x)
+        s = self.settings
+        if s.radius == "posterior":  # claims nothing, so it pays for no error either
+            return estimates, widths
+        return estimates, widths + s.alpha * s.context_bound * s.weight_bound * self.error
+
+    def observe_behavior(
+        self,
+        x: Context,
+        arm: Any = None,
+        *,
+        probabilities: ArrayLike | None = None,
+        probability: float = 1.0,
+        log: Any = None,
+    ) -> None:
+        """What the old policy would do at ``x``: its ``arm``, or its ``probabilities``."""
+        behavior_answer(self, self.hidden, self._context(x), arm, probabilities, probability)
+
+    # ---------------------------------------------------------------------------------------- files
+
+    def estimators(self) -> dict[Any, Any]:
+        """The one estimator."""
+        return {None: self.hidden}
+
+    def options(self) -> dict[str, Any]:
+        """Horizon and whether data are kept."""
+        return {"horizon": self.horizon, "keep_data": self.keep_data}
+
+    def state(self) -> dict[str, Any]:
+        """Everything that observing changes, the estimator apart."""
+        r = self.reduction
+        return {
+            **super().state(),
+            "kept_V": self._V,
+            "kept_Y": self._Y,
+            "kept_counts": self._played,
+            "error": self.error,
+            "visits": self._visits,
+            "inverse": self._inverse,
+            "clock": np.array([self.rounds, self.next_start]),
+            "loadings": r.loadings,
+            "anchors": r.anchors,
+            "dimensions": r.dimensions,
+        }
+
+    def restore(self, arrays: dict[str, Any]) -> None:
+        """The inverse of ``state``."""
+        self._install(
+            Reduction(
+                order=self._order,
+                loadings=np.array(arrays["loadings"]),
+                shifted=True,
+                anchors=np.array(arrays["anchors"]),
+                dimensions=np.array(arrays["dimensions"]),
+            )
+        )
+        for name in ("grams", "moments", "covariances", "weights", "log_dets", "radii", "updates", "counts"):
+            current = getattr(self, name)
+            setattr(self, name, np.array(arrays[name], dtype=current.dtype).reshape(current.shape))
+        self._V, self._Y = np.array(arrays["kept_V"]), np.array(arrays["kept_Y"])
+        self._played = np.array(arrays["kept_counts"], dtype=np.int64)
+        self.error = np.array(arrays["error"])
+        self._visits, self._inverse = np.array(arrays["visits"]), np.array(arrays["inverse"])
+        self.rounds, self.next_start = (int(v) for v in arrays["clock"])

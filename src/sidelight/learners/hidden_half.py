@@ -1,0 +1,57 @@
+"""How learners take an estimator of the hidden half, and the old policy's answers for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sidelight.errors import InputError
+from sidelight.hidden.protocol import HiddenEstimator
+from sidelight.linalg import Array
+
+__all__ = ["behavior_answer", "single_estimator"]
+
+
+def single_estimator(hidden: Any, learner: str) -> HiddenEstimator:
+    """A copy of the one estimator a hard learner takes; several logs are an error that says why."""
+    if isinstance(hidden, Mapping | list | tuple):
+        raise InputError(
+            f"{learner} takes one log, and got {len(hidden)}. Its constraint is exact, and the logs of several eras "
+            "each carry their own error: together they would contradict each other. FusedOFUL weighs them."
+        )
+    if not isinstance(hidden, HiddenEstimator):
+        raise InputError(
+            f"{learner} takes an estimator of the hidden half (BehaviorQueries, BehaviorProbabilities, CompanionLog, "
+            f"KnownCrossMoments, or your own), got {type(hidden).__name__}."
+        )
+    return hidden.copy()
+
+
+def behavior_answer(
+    learner: Any,
+    hidden: HiddenEstimator,
+    x: Array,
+    arm: Any,
+    probabilities: ArrayLike | None,
+    probability: float,
+) -> None:
+    """Hand an answer of the old policy to ``hidden``, in the form that it needs."""
+    if (arm is None) == (probabilities is None):
+        raise InputError("Give the arm the old policy would take, or probabilities=…: exactly one of them.")
+    if hidden.needs == "action":
+        if probabilities is not None:
+            raise InputError(
+                f"{type(hidden).__name__} learns from the old policy's actions; for its probabilities use "
+                "BehaviorProbabilities."
+            )
+        hidden.observe(x, hidden.summary.arms[learner._arm(arm)], probability)
+    elif hidden.needs == "probabilities":
+        if probabilities is None:
+            raise InputError(
+                f"{type(hidden).__name__} learns from the old policy's probabilities; for single actions use "
+                "BehaviorQueries."
+            )
+        hidden.observe(x, np.asarray(probabilities, dtype=np.float64), probability)

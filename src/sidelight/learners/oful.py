@@ -1,0 +1,72 @@
+"""OFUL without a log: one ridge regression per arm, and optimism."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from sidelight.errors import InputError
+from sidelight.learners.reduced import ReducedLearner
+from sidelight.learners.settings import Settings
+from sidelight.side.constraint import unreduced
+
+if TYPE_CHECKING:
+    from sidelight.logs.schema import Schema
+
+__all__ = ["OFUL"]
+
+
+class OFUL(ReducedLearner):
+    """The linear contextual bandit that knows nothing at the start (Abbasi-Yadkori et al., 2011).
+
+    Args:
+        n_arms: K.
+        n_features: d.
+        regularization, prior_mean, noise, alpha, delta, context_bound, weight_bound, radius: see ``Settings``.
+        schema: to take contexts by feature name.
+        arms: labels; default ``0 … K−1``.
+        rng: unused; every learner takes one.
+
+    Examples:
+        >>> import sidelight as sl
+        >>> learner = sl.OFUL(2, 3, arms=["low", "high"], noise=0.5)
+        >>> learner.observe([1.0, 0.0, 0.0], "high", 2.0)
+        >>> learner.decide([1.0, 0.0, 0.0]).arm
+        'high'
+    """
+
+    def __init__(
+        self,
+        n_arms: int,
+        n_features: int,
+        *,
+        regularization: float | Literal["auto"] = 1.0,
+        prior_mean: Any = 0.0,
+        noise: float | Literal["auto"] = 1.0,
+        alpha: float = 1.0,
+        delta: float = 0.05,
+        context_bound: float = 1.0,
+        weight_bound: float = 1.0,
+        radius: str = "determinant",
+        schema: Schema | None = None,
+        arms: Sequence[Any] | None = None,
+        rng: np.random.Generator | None = None,
+    ) -> None:
+        if not (isinstance(n_arms, int | np.integer) and n_arms >= 1):
+            raise InputError(f"n_arms={n_arms!r} must be a whole number of at least 1.")
+        if not (isinstance(n_features, int | np.integer) and n_features >= 1):
+            raise InputError(f"n_features={n_features!r} must be a whole number of at least 1.")
+        settings = Settings(
+            regularization=regularization,
+            prior_mean=prior_mean,
+            noise=noise,
+            alpha=alpha,
+            delta=delta,
+            context_bound=context_bound,
+            weight_bound=weight_bound,
+            radius=radius,
+        )
+        labels = range(n_arms) if arms is None else arms
+        super().__init__(list(labels), unreduced(int(n_arms), int(n_features)), settings, schema, rng)

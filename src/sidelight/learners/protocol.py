@@ -1,0 +1,80 @@
+"""What every learner is: the protocol, and what a decision says."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sidelight.hidden.protocol import Needs
+from sidelight.linalg import Array
+
+__all__ = ["Context", "Decision", "Learner"]
+
+Context: TypeAlias = ArrayLike | Mapping[str, Any]
+
+
+class Decision(NamedTuple):
+    """What was decided for one context.
+
+    Attributes:
+        arm: the label of the arm.
+        estimate: its estimated mean reward ``x·ŵ``.
+        width: how far above the estimate the learner's index was (for Thompson: the posterior deviation).
+        propensity: the probability with which the learner would take this arm here; 1 where it is certain.
+    """
+
+    arm: Any
+    estimate: float
+    width: float
+    propensity: float
+
+
+@runtime_checkable
+class Learner(Protocol):
+    """A contextual bandit learner over labelled arms.
+
+    ``decide``, ``scores`` and ``wants_query`` change no state and may run in several threads; the
+    ``observe`` methods have one writer.
+    """
+
+    needs: Needs
+    arms: tuple[Any, ...]
+    n_features: int
+
+    def decide(
+        self, x: Context, allowed: Iterable[Any] | None = None, rng: np.random.Generator | None = None
+    ) -> Decision:
+        """Choose an arm for the full context ``x``, among ``allowed`` where given."""
+
+    def scores(self, x: Context) -> tuple[Array, Array]:
+        """Estimates (K,) and widths (K,); the index is their sum."""
+
+    def observe(self, x: Context, arm: Any, reward: float) -> None:
+        """Learn that ``arm``, taken at ``x``, was followed by ``reward``."""
+
+    def observe_behavior(
+        self,
+        x: Context,
+        arm: Any = None,
+        *,
+        probabilities: ArrayLike | None = None,
+        probability: float = 1.0,
+        log: Any = None,
+    ) -> None:
+        """Learn what the old policy would do at ``x``."""
+
+    def wants_query(self, x: Context) -> bool:
+        """Is asking the old policy at ``x`` worth its price."""
+
+    def decide_many(self, X: Any) -> list[Decision]:
+        """``decide`` for every row."""
+
+    def observe_many(self, X: Any, arms: Sequence[Any], rewards: ArrayLike) -> None:
+        """``observe`` for every row, in order."""
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the learner to one file; ``sidelight.load_learner`` reads it back."""

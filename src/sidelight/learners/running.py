@@ -1,0 +1,180 @@
+"""Algorithm 1 with ``M̂`` re-estimated in every round: what the paper's experiments ran."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sidelight.errors import InputError
+from sidelight.hidden.protocol import HiddenEstimator
+from sidelight.learners.base import BaseLearner
+from sidelight.learners.hidden_half import behavior_answer, single_estimator
+from sidelight.learners.protocol import Context
+from sidelight.learners.reduced import RADIUS_KINDS
+from sidelight.learners.settings import Settings
+from sidelight.linalg import Array
+
+if TYPE_CHECKING:
+    from sidelight.logs.schema import Schema
+
+__all__ = ["RunningOFUL"]
+
+
+class RunningOFUL(BaseLearner):
+    """Algorithm 1 on ``M̂_a = [I, B̂_a]``, all of ``V`` and ``Y`` kept while ``B̂`` moves.
+
+    The paper's figures come from this variant with ``BehaviorQueries(summary, estimator="ipw")``.  It has no
+    proof: the coordinates change in every round, so the elliptical potential argument does not apply.
+
+    Args:
+        hidden: an estimator of the hidden half; it carries its log and is copied.
+        regularization, prior_mean, noise, alpha, delta, context_bound, weight_bound, radius: see ``Settings``.
+        projected_context_bound, projected_weight_bound: bounds on ``‖P_a x‖``, ``‖P_a w_a‖``; default the plain ones.
+        schema, arms: default those of the log.
+        rng: unused; every learner takes one.
+    """
+
+    def __init__(
+        self,
+        hidden: HiddenEstimator,
+        *,
+        regularization: float | Literal["auto"] = 1.0,
+        prior_mean: Any = 0.0,
+        noise: float | Literal["auto"] = 1.0,
+        alpha: float = 1.0,
+        delta: float = 0.05,
+        context_bound: float = 1.0,
+        weight_bound: float = 1.0,
+        projected_context_bound: float | None = None,
+        projected_weight_bound: float | None = None,
+        radius: str = "determinant",
+        schema: Schema | None = None,
+        arms: Sequence[Any] | None = None,
+        rng: np.random.Generator | None = None,
+    ) -> None:
+        hidden = single_estimator(hidden, type(self).__name__)
+        summary = hidden.summary
+        settings = Settings(
+            regularization=regularization,
+            prior_mean=prior_mean,
+            noise=noise,
+            alpha=alpha,
+            delta=delta,
+            context_bound=context_bound,
+            weight_bound=weight_bound,
+            projected_context_bound=projected_context_bound,
+            projected_weight_bound=projected_weight_bound,
+            radius=radius,
+        )
+        if settings.radius not in RADIUS_KINDS:
+            raise InputError(f"radius={radius!r} belongs to the fused learners.")
+        labels = summary.arms if arms is None else list(arms)
+        super().__init__(labels, summary.n_features, settings, summary.schema if schema is None else schema, rng)
+        K, d, L = summary.n_arms, summary.n_features, summary.n_recorded
+        self.hidden = hidden
+        self.needs = hidden.needs
+        self.order = np.concatenate([summary.recorded, summary.hidden]).astype(np.int64)
+        self.anchors = np.zeros((K, d))
+        self.anchors[:, :L] = summary.coefficients
+        self.means = settings.prior_means(K, d)[:, self.order]
+        self.V = np.zeros((K, d, d))
+        self.Y = np.zeros((K, d))
+        self._derived: tuple[Array, Array, Array, Array] | None = None
+
+    def _observe(self, x: Array, index: int, reward: float) -> None:
+        y = x[self.order]
+        self.V[index] += np.outer(y, y)
+        self.Y[index] += y * reward
+        self.counts[index] += 1
+        self._derived = None
+
+    def observe_behavior(
+        self,
+        x: Context,
+        arm: Any = None,
+        *,
+        probabilities: ArrayLike | None = None,
+        probability: float = 1.0,
+        log: Any = None,
+    ) -> None:
+        """What the old policy would do at ``x``: its ``arm``, or its ``probabilities``."""
+        behavior_answer(self, self.hidden, self._context(x), arm, probabilities, probability)
+        self._derived = None
+
+    def _derive(self) -> tuple[Array, Array, Array, Array]:
+        """``B̂``, ``ŵ``, ``(NᵀVN)⁻¹`` and ``α√β`` from the sums; a pure function of them, so threads may race."""
+        from sidelight.kernels.reduced import radius_of
+
+        derived = self._derived
+        if derived is not None:
+            return derived
+        s = self.settings
+        lam = float(s.regularization)
+        B = self.hidden.regression()
+        K, L, m = B.shape
+        d = L + m
+        V = self.V + lam * np.eye(d)
+        Y = self.Y + lam * self.means
+        # N = [−B; I]:  NᵀVN = V_hh − BᵀV_oh − V_hoB + BᵀV_ooB,  and NᵀU = U_h − BᵀU_o
+        Bt = np.swapaxes(B, 1, 2)
+        VN = V[:, :, L:] - V[:, :, :L] @ B
+        A = VN[:, L:, :] - Bt @ VN[:, :L, :]
+        U = Y - np.einsum("aij,aj->ai", V, self.anchors)
+        right = U[:, L:] - np.einsum("alm,al->am", B, U[:, :L])
+        covariances = np.linalg.inv((A + np.swapaxes(A, 1, 2)) / 2.0)
+        theta = np.einsum("aij,aj->ai", covariances, right)
+        weights = self.anchors.copy()
+        weights[:, L:] += theta
+        weights[:, :L] -= np.einsum("alm,am->al", B, theta)
+        _, log_det = np.linalg.slogdet(A)
+        _, log_det_prior = np.linalg.slogdet(lam * (np.eye(m) + Bt @ B))
+        radii = np.array(
+            [
+                radius_of(
+                    RADIUS_KINDS[s.radius],
+                    self.counts[a],
+                    max(log_det[a] - log_det_prior[a], 0.0),
+                    m,
+                    float(s.noise),
+                    lam * s.kernel_weight_bound**2,
+                    s.kernel_context_bound**2 / lam,
+                    K / s.delta,
+                )
+                for a in range(K)
+            ]
+        )
+        derived = (np.ascontiguousarray(B), weights, np.ascontiguousarray(covariances), s.alpha * radii)
+        self._derived = derived
+        return derived
+
+    def _scores(self, x: Array) -> tuple[Array, Array]:
+        from sidelight.kernels.reduced import score_arms
+
+        B, weights, covariances, radii = self._derive()
+        estimates, widths = np.empty(self.n_arms), np.empty(self.n_arms)
+        score_arms(x, self.order, B, True, weights, covariances, radii, estimates, widths)
+        return estimates, widths
+
+    def weights_of(self, arm: Any) -> Array:
+        """``ŵ`` of one arm, in the context's order.  (d,)"""
+        out = np.empty(self.n_features)
+        out[self.order] = self._derive()[1][self._arm(arm)]
+        return out
+
+    def estimators(self) -> dict[Any, Any]:
+        """The one estimator."""
+        return {None: self.hidden}
+
+    def state(self) -> dict[str, Any]:
+        """Everything that observing changes, the estimator apart."""
+        return {"V": self.V, "Y": self.Y, "counts": self.counts}
+
+    def restore(self, arrays: dict[str, Any]) -> None:
+        """The inverse of ``state``."""
+        self.V = np.array(arrays["V"], dtype=np.float64)
+        self.Y = np.array(arrays["Y"], dtype=np.float64)
+        self.counts = np.array(arrays["counts"], dtype=np.int64)
+        self._derived = None

@@ -1,0 +1,101 @@
+"""The settings every learner shares, checked once."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sidelight.errors import InputError
+from sidelight.linalg import Array
+
+__all__ = ["RADII", "Settings"]
+
+RADII = ("determinant", "printed", "posterior", "theory")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of a learner, in the paper's symbols.
+
+    Attributes:
+        regularization: ``λ``, in noise units: ``w ~ N(prior_mean, σ²/λ)``; ``"auto"`` learns prior mean,
+            precision and noise from the data.
+        prior_mean: ``μ``, a number or (d,) or (K, d).
+        noise: ``σ``, the standard deviation (sub-Gaussian scale) of a reward around its mean.
+        alpha: ``α``, a factor on every width; theory is 1, the paper's experiments used about 0.01.
+        delta: ``δ``, the probability with which a confidence set may fail, over all arms and rounds.
+        context_bound: ``S_x ≥ ‖x‖``.
+        weight_bound: ``S_w ≥ ‖w_a − μ‖``.
+        projected_context_bound, projected_weight_bound: bounds on ``‖P_a x‖`` and ``‖P_a(w_a − μ)‖`` where
+            they are known to be smaller; default the plain ones.
+        radius: ``"determinant"`` (proven, self-normalised mixture), ``"printed"`` (as in the paper),
+            ``"posterior"`` (``√β = σ``, no guarantee) or ``"theory"`` (the fused learners' proven one).
+    """
+
+    regularization: float | Literal["auto"] = 1.0
+    prior_mean: Any = 0.0
+    noise: float | Literal["auto"] = 1.0
+    alpha: float = 1.0
+    delta: float = 0.05
+    context_bound: float = 1.0
+    weight_bound: float = 1.0
+    projected_context_bound: float | None = None
+    projected_weight_bound: float | None = None
+    radius: str = "determinant"
+
+    def __post_init__(self) -> None:
+        for name in ("alpha", "context_bound", "weight_bound"):
+            _number(name, getattr(self, name), lowest=0.0, strict=name == "context_bound")
+        for name in ("projected_context_bound", "projected_weight_bound"):
+            if getattr(self, name) is not None:
+                _number(name, getattr(self, name), lowest=0.0)
+        if self.regularization != "auto":
+            _number("regularization", self.regularization, lowest=0.0, strict=True)
+        if self.noise != "auto":
+            _number("noise", self.noise, lowest=0.0)
+        if not (isinstance(self.delta, int | float) and 0.0 < self.delta < 1.0):
+            raise InputError(f"delta={self.delta!r} is a probability of failure and must lie in (0, 1).")
+        if self.radius not in RADII:
+            raise InputError(f"radius={self.radius!r} is not one of {', '.join(RADII)}.")
+
+    @property
+    def kernel_context_bound(self) -> float:
+        """Bound on ``‖P_a x‖``."""
+        return self.context_bound if self.projected_context_bound is None else self.projected_context_bound
+
+    @property
+    def kernel_weight_bound(self) -> float:
+        """Bound on ``‖P_a(w_a − μ)‖``."""
+        return self.weight_bound if self.projected_weight_bound is None else self.projected_weight_bound
+
+    def prior_means(self, n_arms: int, n_features: int) -> Array:
+        """``μ`` for every arm, in the context's order.  (K, d)"""
+        mean = np.asarray(self.prior_mean, dtype=np.float64)
+        if mean.shape not in ((), (n_features,), (n_arms, n_features)) or not np.isfinite(mean).all():
+            raise InputError(
+                f"prior_mean of shape {mean.shape} must be a number, ({n_features},) or ({n_arms}, {n_features}), "
+                "and finite."
+            )
+        return np.array(np.broadcast_to(mean, (n_arms, n_features)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-safe."""
+        out = asdict(self)
+        out["prior_mean"] = np.asarray(self.prior_mean, dtype=np.float64).tolist()
+        return out
+
+
+def _number(name: str, value: Any, lowest: float, strict: bool = False) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float | np.floating | np.integer):
+        raise InputError(f"{name}={value!r} must be a number.")
+    if not math.isfinite(value) or value < lowest or (strict and value == lowest):
+        raise InputError(f"{name}={value!r} must be finite and {'above' if strict else 'at least'} {lowest:g}.")
+
+
+def as_vector(x: ArrayLike) -> Array:
+    """A float64 vector, contiguous."""
+    return np.ascontiguousarray(x, dtype=np.float64)

@@ -1,0 +1,320 @@
+"""Learners in worlds: paired runs over seeds, on one core or many, with the same numbers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from sidelight.errors import InputError
+from sidelight.learners.protocol import Learner
+from sidelight.linalg import Array
+from sidelight.logs.schema import Schema
+from sidelight.worlds.protocol import World
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from sidelight.logs.summary import LogSummary
+
+__all__ = ["Run", "simulate"]
+
+# Contexts, rewards and answers are drawn for this many rounds at a time, so memory does not grow with the horizon.
+CHUNK = 4096
+
+
+@dataclass
+class Run:
+    """What a learner factory is given: everything a learner may know before the first round.
+
+    Attributes:
+        world: the environment (a fair factory looks at nothing but its noise and bounds).
+        recorded: which features the log recorded.
+        log_rows: the number of rows of the log.
+        horizon: T.
+        seed: the seed of this run.
+        rng: a generator of the learner's own.
+    """
+
+    world: World
+    recorded: Any
+    log_rows: int
+    horizon: int
+    seed: int
+    rng: np.random.Generator
+    _log_stream: np.random.SeedSequence = field(repr=False)
+
+    @cached_property
+    def schema(self) -> Schema:
+        """The schema of the log."""
+        return self.world.schema(self.recorded)
+
+    @cached_property
+    def summary(self) -> LogSummary:
+        """The log that the old policy left, summarized; drawn when first asked for, the same for all learners."""
+        from sidelight.logs.summary import summarize_log
+
+        log = self.world.sample_log(self.log_rows, self.recorded, np.random.default_rng(self._log_stream))
+        return summarize_log(log, self.schema)
+
+    @cached_property
+    def true_cross_moments(self) -> Array:
+        """``R12(a)`` (K, L, m) under the old policy: what nobody knows outside a simulation."""
+        return np.asarray(self.world.cross_moments(self.recorded))
+
+
+Factory: TypeAlias = Callable[[Run], Learner]
+
+
+def simulate(
+    world: World | Callable[[int], World],
+    learners: Mapping[str, Factory],
+    horizon: int,
+    recorded: Any = 0,
+    log_rows: int = 0,
+    seeds: int | Iterable[int] = 8,
+    workers: int | None = None,
+    *,
+    every: int | None = None,
+    progress: bool | Callable[[int, int], None] = False,
+) -> pa.Table:
+    """Run learners in a world and return what they did as one tidy table.
+
+    All learners of one seed meet the same log, contexts, noise and old-policy draws, so their differences are
+    paired.  The numbers depend on the seeds alone, not on the number of workers.
+
+    Args:
+        world: a ``World``, or a function from seed to ``World``.
+        learners: name → ``factory(run)``; the learner's ``needs`` says what it is told of the old policy.
+        horizon: rounds per run.
+        recorded: what the log recorded: the first so many features, or their names or positions.
+        log_rows: rows of the old policy's log.
+        seeds: how many (0, 1, …), or which.
+        workers: processes; default as many as there are cores and seeds.
+        every: keep each ``every``-th round (the last always); default so that about 200 remain.
+        progress: True for a bar, or a function called with rounds done and rounds in all.
+
+    Returns:
+        columns ``learner, seed, round, arm, reward, regret``; regret is cumulative.
+
+    Examples:
+        >>> import sidelight as sl
+        >>> world = sl.worlds.PaperWorld.preset("paper_text", seed=0, n_arms=3, n_features=4)
+        >>> table = sl.simulate(
+        ...     world, {"OFUL": lambda run: sl.OFUL(3, 4, noise=0.05)}, horizon=50, seeds=2, workers=1, every=50
+        ... )
+        >>> table.column_names, table.num_rows
+        (['learner', 'seed', 'round', 'arm', 'reward', 'regret'], 2)
+    """
+    import pyarrow as pa
+
+    if not (isinstance(horizon, int | np.integer) and horizon >= 1):
+        raise InputError(f"horizon={horizon!r} must be a whole number of at least 1.")
+    if not learners:
+        raise InputError("Give at least one learner: a mapping from name to a function of the run.")
+    for name, factory in learners.items():
+        if not callable(factory):
+            raise InputError(
+                f"The learner {name!r} is a {type(factory).__name__}; give a function that makes it, for example "
+                "lambda run: sl.OFUL(10, 5), so that every seed starts with a new one."
+            )
+    wanted = list(range(seeds)) if isinstance(seeds, int | np.integer) else [int(s) for s in seeds]
+    if not wanted:
+        raise InputError("seeds is empty: give at least one.")
+    step = max(1, horizon // 200) if every is None else int(every)
+    if step < 1:
+        raise InputError(f"every={every!r} must be at least 1.")
+    jobs = [(world, dict(learners), int(horizon), recorded, int(log_rows), seed, step) for seed in wanted]
+    cores = os.cpu_count() or 1
+    count = min(len(jobs), cores) if workers is None else int(workers)
+    with _Progress(progress, len(jobs) * len(learners) * int(horizon)) as report:
+        if count <= 1:
+            tables = [_run_seed(*job, report=report.advance) for job in jobs]
+        else:
+            tables = _run_in_processes(jobs, count, report)
+    return pa.concat_tables(tables)
+
+
+def _run_in_processes(jobs: Sequence[tuple[Any, ...]], count: int, report: _Progress) -> list[pa.Table]:
+    from concurrent.futures import as_completed
+
+    from loky import get_reusable_executor
+
+    executor = get_reusable_executor(max_workers=count, timeout=60, initializer=_one_thread)
+    futures = [executor.submit(_run_seed, *job) for job in jobs]
+    try:
+        for future in as_completed(futures):
+            future.result()
+            report.advance(report.total // len(jobs))
+    except BaseException:
+        for future in futures:
+            future.cancel()
+        raise
+    return [future.result() for future in futures]
+
+
+def _one_thread() -> None:
+    """One BLAS thread a process: the seeds already use every core."""
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = "1"
+
+
+def _run_seed(
+    world: Any,
+    learners: dict[str, Factory],
+    horizon: int,
+    recorded: Any,
+    log_rows: int,
+    seed: int,
+    every: int,
+    report: Callable[[int], None] | None = None,
+) -> pa.Table:
+    """All learners of one seed, one after the other over the same draws."""
+    import pyarrow as pa
+
+    environment: World = world if hasattr(world, "mean_rewards") else world(seed)
+    log_stream, _, own = np.random.SeedSequence(seed).spawn(3)
+    run = Run(environment, recorded, log_rows, horizon, seed, np.random.default_rng(own), log_stream)
+    parts = []
+    for name, factory in learners.items():
+        # every learner gets its own fresh generator and, in _play, the same fresh online streams
+        run.rng = np.random.default_rng(own)
+        learner = factory(run)
+        online = np.random.SeedSequence(seed).spawn(3)[1]
+        rounds, arms, rewards, regrets = _play(environment, learner, horizon, online, every, report)
+        n = len(rounds)
+        parts.append(
+            pa.table(
+                {
+                    "learner": pa.array([name] * n, pa.string()),
+                    "seed": pa.array(np.full(n, seed, dtype=np.int64)),
+                    "round": pa.array(rounds),
+                    "arm": pa.array([environment.arms[a] for a in arms]),
+                    "reward": pa.array(rewards),
+                    "regret": pa.array(regrets),
+                }
+            )
+        )
+    return pa.concat_tables(parts)
+
+
+def _play(
+    world: World,
+    learner: Learner,
+    horizon: int,
+    stream: np.random.SeedSequence,
+    every: int,
+    report: Callable[[int], None] | None,
+) -> tuple[Array, list[int], Array, Array]:
+    """One learner through one run."""
+    context_rng, reward_rng, behavior_rng, learner_rng = (np.random.default_rng(s) for s in stream.spawn(4))
+    index = {arm: i for i, arm in enumerate(world.arms)}
+    rounds: list[int] = []
+    arms: list[int] = []
+    rewards: list[float] = []
+    regrets: list[float] = []
+    total = 0.0
+    for start in range(0, horizon, CHUNK):
+        n = min(CHUNK, horizon - start)
+        X = np.ascontiguousarray(world.contexts(n, context_rng))
+        means = world.mean_rewards(X)
+        table = _potential_rewards(world, X, reward_rng)
+        actions = world.behavior_actions(X, behavior_rng)
+        probabilities = world.behavior_probabilities(X) if learner.needs == "probabilities" else None
+        played = _play_chunk(learner, X, table, actions, probabilities, index, learner_rng)
+        gaps = means.max(axis=1) - means[np.arange(n), played]
+        cumulative = total + np.cumsum(gaps)
+        total = float(cumulative[-1])
+        number = np.arange(start + 1, start + n + 1)
+        for i in np.flatnonzero((number % every == 0) | (number == horizon)):
+            rounds.append(int(number[i]))
+            arms.append(int(played[i]))
+            rewards.append(float(table[i, played[i]]))
+            regrets.append(float(cumulative[i]))
+        if report is not None:
+            report(n)
+    return np.array(rounds), arms, np.array(rewards), np.array(regrets)
+
+
+def _play_chunk(
+    learner: Learner,
+    X: Array,
+    table: Array,
+    actions: Any,
+    probabilities: Array | None,
+    index: dict[Any, int],
+    rng: np.random.Generator,
+) -> Array:
+    """Round by round: the old policy's answer where the learner wants it, a decision, its reward."""
+    compiled = getattr(learner, "play", None)
+    if compiled is not None:
+        answers = None
+        if learner.needs == "action":
+            answers = np.array([index[a] for a in actions], dtype=np.int64)
+        played = compiled(X, table, answers, probabilities, rng)
+        if played is not None:
+            return np.asarray(played)
+    played = np.empty(len(X), dtype=np.int64)
+    for t, x in enumerate(X):
+        if learner.needs == "action":
+            if learner.wants_query(x):
+                learner.observe_behavior(x, actions[t])
+        elif learner.needs == "probabilities" and probabilities is not None and learner.wants_query(x):
+            learner.observe_behavior(x, probabilities=probabilities[t])
+        decision = learner.decide(x, rng=rng)
+        a = index[decision.arm]
+        played[t] = a
+        learner.observe(x, decision.arm, table[t, a])
+    return played
+
+
+def _potential_rewards(world: World, X: Array, rng: np.random.Generator) -> Array:
+    """(n, K): what each arm would pay, with the same noise for every arm."""
+    direct = getattr(world, "potential_rewards", None)
+    if direct is not None:
+        return np.asarray(direct(X, rng))
+    # the protocol's ``rewards`` consumes the generator independently of the arms, so one state serves all of them
+    state = rng.bit_generator.state
+    columns = []
+    for arm in world.arms:
+        rng.bit_generator.state = state
+        columns.append(world.rewards(X, np.array([arm] * len(X)), rng))
+    return np.stack(columns, axis=1)
+
+
+class _Progress:
+    """A bar, a callback, or nothing."""
+
+    def __init__(self, wanted: bool | Callable[[int, int], None], total: int) -> None:
+        self.total = total
+        self.done = 0
+        self._call = wanted if callable(wanted) else None
+        self._wanted = wanted is True
+        self._bar: Any = None
+
+    def __enter__(self) -> _Progress:
+        if self._wanted:
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+            self._bar = Progress(
+                TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+            )
+            self._bar.__enter__()
+            self._task = self._bar.add_task("rounds", total=self.total)
+        return self
+
+    def __exit__(self, *details: Any) -> None:
+        if self._bar is not None:
+            self._bar.__exit__(*details)
+
+    def advance(self, n: int) -> None:
+        """``n`` more rounds are done."""
+        self.done += n
+        if self._bar is not None:
+            self._bar.advance(self._task, n)
+        if self._call is not None:
+            self._call(self.done, self.total)
