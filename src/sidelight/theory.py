@@ -14,22 +14,22 @@ reproduction only.
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from sidelight.errors import InputError
 
 Floats: TypeAlias = NDArray[np.float64]
+Numbers: TypeAlias = float | NDArray[Any]
+"""A number, or an array over arms or rounds; results have the same shape."""
 
 
-# ------------------------------------------------------------------------------------------------------- radii
+# --------------------------------------------------------------------------------------------------- radii
 
 
-def determinant_radius(
-    log_det_ratio: ArrayLike, noise: ArrayLike, delta_per_arm: ArrayLike, prior_term: ArrayLike
-) -> Floats:
+def determinant_radius(log_det_ratio: Numbers, noise: Numbers, delta_per_arm: Numbers, prior_term: Numbers) -> Floats:
     """``√β = √(σ²(log det(Ṽ/λ) + 2 log(1/δ_a)) + λS_w²)``: the radius of ``‖Uᵀ(ŵ − w)‖_Ṽ``.
 
     With probability ``1 − δ_a``, for all rounds at once, if the noise is conditionally ``σ``-sub-Gaussian
@@ -42,27 +42,22 @@ def determinant_radius(
     determinant. That under-covers for ``m = 1`` with small ``√λ S_w`` and is loose otherwise; this covers
     for every ``m``.
 
-    Parameters
-    ----------
-    log_det_ratio
-        ``log det(Ṽ/λ)``, scalar or ``(K,)``. With the kernel basis ``N = [−B; I]`` of ``[I, B]`` it is
-        ``log det(NᵀVN) − log det(I + BᵀB) − m log λ``.
-    noise
-        ``σ``.
-    delta_per_arm
-        ``δ_a``, usually ``δ/K``.
-    prior_term
-        ``λS_w²``.
+    Args:
+        log_det_ratio: ``log det(Ṽ/λ)``, scalar or ``(K,)``. With the kernel basis ``N = [−B; I]`` of ``[I,
+            B]`` it is ``log det(NᵀVN) − log det(I + BᵀB) − m log λ``.
+        noise: ``σ``.
+        delta_per_arm: ``δ_a``, usually ``δ/K``.
+        prior_term: ``λS_w²``.
     """
     log_inverse = -np.log(_probability(delta_per_arm, "delta_per_arm"))
     variance = np.square(noise) * (np.asarray(log_det_ratio, dtype=np.float64) + 2.0 * log_inverse)
-    radius: Floats = np.sqrt(variance + prior_term)
+    radius: Floats = np.sqrt(variance + np.asarray(prior_term))
     return radius
 
 
 def printed_radius(
-    counts: ArrayLike,
-    dimension: ArrayLike,
+    counts: Numbers,
+    dimension: Numbers,
     noise: float,
     regularization: float,
     context_bound: float,
@@ -95,14 +90,11 @@ def bias_factor(gram: Floats, regularization: float, kernel_basis: Floats, pseud
     (:func:`printed_visitation_bound`); ``S_x√N_a`` suffices (:func:`visitation_bound`), and the number
     itself is far smaller for contexts without a common direction.
 
-    Parameters
-    ----------
-    gram
-        ``G = V − λI = Σ x xᵀ``, ``(..., d, d)``.
-    kernel_basis
-        ``N`` ``(..., d, m)``, any basis of the kernel of ``M̂``, orthonormal or not.
-    pseudo_inverse
-        ``M̂†`` ``(..., d, L)``.
+    Args:
+        gram: ``G = V − λI = Σ x xᵀ``, ``(..., d, d)``.
+        regularization: ``λ``.
+        kernel_basis: ``N`` ``(..., d, m)``, any basis of the kernel of ``M̂``, orthonormal or not.
+        pseudo_inverse: ``M̂†`` ``(..., d, L)``.
     """
     gram = np.asarray(gram, dtype=np.float64)
     projected = np.swapaxes(kernel_basis, -1, -2)  # Nᵀ
@@ -117,13 +109,13 @@ def bias_factor(gram: Floats, regularization: float, kernel_basis: Floats, pseud
 
 
 def epoch_radius(
-    log_det_ratio: ArrayLike,
-    noise: ArrayLike,
-    delta_per_arm: ArrayLike,
-    prior_term: ArrayLike,
-    factor: ArrayLike,
-    weight_bound: ArrayLike,
-    matrix_error: ArrayLike,
+    log_det_ratio: Numbers,
+    noise: Numbers,
+    delta_per_arm: Numbers,
+    prior_term: Numbers,
+    factor: Numbers,
+    weight_bound: Numbers,
+    matrix_error: Numbers,
 ) -> Floats:
     """Algorithm 2's ``√β_n``: :func:`determinant_radius` plus ``f·S_w·ΔM_n``.
 
@@ -140,7 +132,7 @@ def epoch_radius(
 
 
 def printed_epoch_radius(
-    rounds: ArrayLike,
+    rounds: Numbers,
     dimension: int,
     noise: float,
     regularization: float,
@@ -148,7 +140,7 @@ def printed_epoch_radius(
     weight_bound: float,
     delta: float,
     n_arms: int,
-    matrix_error: ArrayLike,
+    matrix_error: Numbers,
 ) -> Floats:
     """``√λ S_w + (σ + S_x S_w ΔM_n √t) √(m log(K(1 + tS_x²/λ)/δ'))``, as printed; ``δ'`` is ``delta``."""
     rounds = np.asarray(rounds, dtype=np.float64)
@@ -158,9 +150,7 @@ def printed_epoch_radius(
     return radius
 
 
-def anchor_error(
-    contexts: Floats, pseudo_inverse: Floats, weight_bound: ArrayLike, matrix_error: ArrayLike
-) -> Floats:
+def anchor_error(contexts: Floats, pseudo_inverse: Floats, weight_bound: Numbers, matrix_error: Numbers) -> Floats:
     """``‖M̂†ᵀx‖ S_w ΔM ≥ |x·M̂†Δb|``: what Algorithm 2's index lacks to be an upper bound of ``x·w``.
 
     The paper's index omits it, which leaves the choice unchanged only where it is the same for all arms.
@@ -183,7 +173,7 @@ def refresh_confidence(delta: float, n_arms: int, n_settings: int, refresh: int)
     return float(_probability(delta, "delta")) / (2.0 * n_arms * n_settings * refresh * (refresh + 1))
 
 
-def log_error_radius(n_recorded: ArrayLike, delta: ArrayLike) -> Floats:
+def log_error_radius(n_recorded: Numbers, delta: Numbers) -> Floats:
     """``γ = √χ²_L(1 − δ)``: ``‖Λ^{1/2}(b − M̂w)‖ ≤ γ`` with probability ``1 − δ``, for a large log. Ours.
 
     ``Λ`` is the inverse covariance of ``b − M̂w``, which is normal asymptotically in the rows of the log.
@@ -194,12 +184,10 @@ def log_error_radius(n_recorded: ArrayLike, delta: ArrayLike) -> Floats:
     return np.where(np.asarray(n_recorded) > 0, quantile, 0.0)
 
 
-# ------------------------------------------------------------------------- the error of the estimated constraint
+# ------------------------------------------------------------------- the error of the estimated constraint
 
 
-def matrix_bernstein(
-    variance: ArrayLike, bound: ArrayLike, n_rows: int, n_columns: int, delta: float
-) -> Floats:
+def matrix_bernstein(variance: Numbers, bound: Numbers, n_rows: int, n_columns: int, delta: float) -> Floats:
     """``√(2v log((d_1 + d_2)/δ)) + (2/3) S log((d_1 + d_2)/δ)``: matrix Bernstein (Tropp 2015, theorem
     6.1.1).
 
@@ -207,9 +195,7 @@ def matrix_bernstein(
     ``‖A_k‖ ≤ S`` and ``v = max(‖Σ E A_k A_kᵀ‖, ‖Σ E A_kᵀA_k‖)``. As printed.
     """
     logarithm = np.log((n_rows + n_columns) / _probability(delta, "delta"))
-    deviation: Floats = (
-        np.sqrt(2.0 * np.asarray(variance) * logarithm) + 2.0 / 3.0 * np.asarray(bound) * logarithm
-    )
+    deviation: Floats = np.sqrt(2.0 * np.asarray(variance) * logarithm) + 2.0 / 3.0 * np.asarray(bound) * logarithm
     return deviation
 
 
@@ -224,13 +210,13 @@ class CrossMomentConstants(NamedTuple):
 
 def cross_moment_constants(
     recorded_moments: Floats,
-    shares: ArrayLike,
+    shares: Numbers,
     recorded_bound: float,
     hidden_bound: float,
     n_features: int,
     delta: float,
     horizon: int,
-    hidden_traces: ArrayLike | None = None,
+    hidden_traces: Numbers | None = None,
 ) -> CrossMomentConstants:
     """``C_B1(a)`` and ``C_B2(a)`` of the importance-weighted ``R̂12``, for each arm.
 
@@ -248,24 +234,17 @@ def cross_moment_constants(
     for each arm instead of the maximum. The main text's ``f_B1``, ``f_B2`` are known up to logarithms only
     and cannot be computed.
 
-    Parameters
-    ----------
-    recorded_moments
-        ``R11(a)`` ``(K, L, L)``.
-    shares
-        ``P(a)`` ``(K,)``.
-    recorded_bound, hidden_bound
-        ``S_1 ≥ ‖x_o‖``, ``S_2 ≥ ‖x_h‖``.
-    n_features
-        ``d``.
-    horizon
-        ``T``; sets the number of episodes, ``⌈log₂ T⌉``.
-    hidden_traces
-        ``tr R22(a) = E[‖x_h‖² | a]`` ``(K,)``; ``S_2²``, which bounds it, if left out.
+    Args:
+        recorded_moments: ``R11(a)`` ``(K, L, L)``.
+        shares: ``P(a)`` ``(K,)``.
+        recorded_bound: ``S_1 ≥ ‖x_o‖``.
+        hidden_bound: ``S_2 ≥ ‖x_h‖``.
+        n_features: ``d``.
+        delta: ``δ`` of Algorithm 2; half of it is spent here.
+        horizon: ``T``; sets the number of episodes, ``⌈log₂ T⌉``.
+        hidden_traces: ``tr R22(a) = E[‖x_h‖² | a]`` ``(K,)``; ``S_2²``, which bounds it, if left out.
     """
-    recorded_moments, shares, inverse, traces = _moment_parts(
-        recorded_moments, shares, hidden_bound, hidden_traces
-    )
+    recorded_moments, shares, inverse, traces = _moment_parts(recorded_moments, shares, hidden_bound, hidden_traces)
     n_arms = len(shares)
     union = 2.0 * n_features * n_arms * episode_count(horizon)
     logarithm = np.log(union / _probability(delta, "delta"))
@@ -277,12 +256,12 @@ def cross_moment_constants(
 
 def printed_cross_moment_constants(
     recorded_moments: Floats,
-    shares: ArrayLike,
+    shares: Numbers,
     recorded_bound: float,
     hidden_bound: float,
     n_features: int,
     delta: float,
-    hidden_traces: ArrayLike | None = None,
+    hidden_traces: Numbers | None = None,
 ) -> CrossMomentConstants:
     """``C_B1``, ``C_B2`` as printed, the maximum over arms; see :func:`cross_moment_constants` for what is
     wrong.
@@ -290,9 +269,7 @@ def printed_cross_moment_constants(
     The print's traces are not conditional on the arm: they are averaged here by ``P(a)``. Algorithm 2 calls
     it with ``delta = δ/(2 log T)``.
     """
-    recorded_moments, shares, inverse, _ = _moment_parts(
-        recorded_moments, shares, hidden_bound, hidden_traces
-    )
+    recorded_moments, shares, inverse, _ = _moment_parts(recorded_moments, shares, hidden_bound, hidden_traces)
     recorded_trace = shares @ np.trace(recorded_moments, axis1=1, axis2=2)
     hidden_trace = hidden_bound**2 if hidden_traces is None else shares @ np.asarray(hidden_traces)
     logarithm = np.log(n_features / _probability(delta, "delta"))
@@ -303,36 +280,37 @@ def printed_cross_moment_constants(
 
 
 def _moment_parts(
-    recorded_moments: Floats, shares: ArrayLike, hidden_bound: float, hidden_traces: ArrayLike | None
+    recorded_moments: Floats, shares: Numbers, hidden_bound: float, hidden_traces: Numbers | None
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """``R11(a)``, ``P(a)``, ``λ_min(R11(a))⁻¹`` and ``√(tr R11(a) tr R22(a))``, the last three ``(K,)``."""
     moments = np.asarray(recorded_moments, dtype=np.float64)
-    shares = np.asarray(shares, dtype=np.float64)
-    if moments.ndim != 3 or moments.shape[1] != moments.shape[2] or shares.shape != moments.shape[:1]:
+    chances = np.asarray(shares, dtype=np.float64)
+    if moments.ndim != 3 or moments.shape[1] != moments.shape[2] or chances.shape != moments.shape[:1]:
         raise InputError(
-            f"recorded_moments has shape {moments.shape} and shares {shares.shape}; pass R11 (K, L, L) and P(a) (K,)."
+            f"recorded_moments has shape {moments.shape} and shares {chances.shape}; pass R11 (K, L, L) and P(a) (K,)."
         )
     smallest = np.linalg.eigvalsh(moments)[:, 0]
-    if not (shares > 0).all() or not (smallest > 0).all():
-        arm = int(np.argmin(np.minimum(shares, smallest)))
+    if not (chances > 0).all() or not (smallest > 0).all():
+        arm = int(np.argmin(np.minimum(chances, smallest)))
         raise InputError(
-            f"arm {arm} has share {shares[arm]:g} and smallest eigenvalue of R11 {smallest[arm]:g}; both must be "
-            "positive. Drop an arm that the log lacks, and recorded features that depend on others."
+            f"arm {arm} has share {chances[arm]:g} and smallest eigenvalue of R11 {smallest[arm]:g}; both must "
+            "be positive. Drop an arm that the log lacks, and recorded features that depend on others."
         )
-    hidden = np.full(len(shares), hidden_bound**2) if hidden_traces is None else np.asarray(hidden_traces)
+    hidden = np.full(len(chances), hidden_bound**2) if hidden_traces is None else np.asarray(hidden_traces)
     traces: Floats = np.sqrt(np.trace(moments, axis1=1, axis2=2) * hidden)
-    return moments, shares, 1.0 / smallest, traces
+    inverse: Floats = np.reciprocal(smallest, dtype=np.float64)
+    return moments, chances, inverse, traces
 
 
-def delta_m(constants: CrossMomentConstants, samples: ArrayLike) -> Floats:
-    """``ΔM = C_B1/√t + C_B2/t ≥ ‖M_a − M̂_{t,a}‖`` after ``t`` answers of the old policy; ``t = 2ⁿ`` in episode ``n``."""
+def delta_m(constants: CrossMomentConstants, samples: Numbers) -> Floats:
+    """``ΔM = C_B1/√t + C_B2/t ≥ ‖M_a − M̂_{t,a}‖`` after ``t`` answers; ``t = 2ⁿ`` in episode ``n``."""
     samples = np.asarray(samples, dtype=np.float64)
     error: Floats = constants.leading / np.sqrt(samples) + constants.second_order / samples
     return error
 
 
 class ErrorPropagation(NamedTuple):
-    """What an error ``‖M − M̂‖ ≤ ΔM`` does, for ``M = [I, B]``; the paper's lemma with the constant 1 for 2."""
+    """What an error ``‖M − M̂‖ ≤ ΔM`` does, for ``M = [I, B]``: :func:`error_propagation`."""
 
     projection: Floats
     """``‖P − P̂‖ ≤ ΔM``."""
@@ -342,7 +320,7 @@ class ErrorPropagation(NamedTuple):
     """``‖b − M̂w‖ ≤ S_w ΔM``."""
 
 
-def error_propagation(matrix_error: ArrayLike, weight_bound: ArrayLike) -> ErrorPropagation:
+def error_propagation(matrix_error: Numbers, weight_bound: Numbers) -> ErrorPropagation:
     """The three claims of the error-propagation lemma, for ``M = [I, B]`` and ``M̂ = [I, B̂]`` only.
 
     Differs from the print: 1 instead of 2 in the first two. Proof of the second: with ``E = M̂ − M = [0,
@@ -352,15 +330,13 @@ def error_propagation(matrix_error: ArrayLike, weight_bound: ArrayLike) -> Error
     for every ``M``.
     """
     error = np.asarray(matrix_error, dtype=np.float64)
-    return ErrorPropagation(error, error, np.asarray(error * weight_bound))
+    return ErrorPropagation(error, error, np.asarray(weight_bound) * error)
 
 
-# ---------------------------------------------------------------------------------------------------- potentials
+# ---------------------------------------------------------------------------------------------- potentials
 
 
-def elliptical_potential_bound(
-    rounds: ArrayLike, dimension: int, context_bound: float, regularization: float
-) -> Floats:
+def elliptical_potential_bound(rounds: Numbers, dimension: int, context_bound: float, regularization: float) -> Floats:
     """``Σ_i min(‖x_i‖²_{V_{i−1}⁻¹}, 1) ≤ 2 log det(V_t/λ) ≤ 2m log(1 + tS_x²/(mλ))``.
 
     Differs from the print, which has ``2m log(λ + tS_x²/m)``: that forgets ``−2 log det(λI)``, and for λ < 1
@@ -374,7 +350,7 @@ def elliptical_potential_bound(
     return bound
 
 
-def visitation_bound(counts: ArrayLike, context_bound: float) -> Floats:
+def visitation_bound(counts: Numbers, context_bound: float) -> Floats:
     """``σ_max(Ṽ^{-1/2}X̃ᵀX) ≤ S_x√N_a`` (cumulative visitation).
 
     Differs from the print (:func:`printed_visitation_bound`): ``X̃ᵀX̃ ⪯ Ṽ`` makes ``‖Ṽ^{-1/2}X̃ᵀ‖ ≤ 1``, so
@@ -384,22 +360,18 @@ def visitation_bound(counts: ArrayLike, context_bound: float) -> Floats:
     return bound
 
 
-def printed_visitation_bound(
-    rounds: ArrayLike, dimension: int, context_bound: float, regularization: float
-) -> Floats:
+def printed_visitation_bound(rounds: Numbers, dimension: int, context_bound: float, regularization: float) -> Floats:
     """``S_x√t√(m log(1 + tS_x²/λ))``, as printed: valid, and larger than needed but for very few rounds."""
     rounds = np.asarray(rounds, dtype=np.float64)
-    bound: Floats = context_bound * np.sqrt(
-        rounds * dimension * np.log1p(rounds * context_bound**2 / regularization)
-    )
+    bound: Floats = context_bound * np.sqrt(rounds * dimension * np.log1p(rounds * context_bound**2 / regularization))
     return bound
 
 
-# -------------------------------------------------------------------------------------------------------- regret
+# -------------------------------------------------------------------------------------------------- regret
 
 
 def largest_radius(
-    rounds: ArrayLike,
+    rounds: Numbers,
     dimension: int,
     noise: float,
     regularization: float,
@@ -407,13 +379,13 @@ def largest_radius(
     weight_bound: float,
     delta_per_arm: float,
 ) -> Floats:
-    """The largest :func:`determinant_radius` that ``rounds`` contexts can give: ``log det(Ṽ/λ) ≤ m log(1 + tS_x²/(mλ))``."""
+    """The largest :func:`determinant_radius` of ``t`` rounds: ``log det(Ṽ/λ) ≤ m log(1 + tS_x²/(mλ))``."""
     ratio = 0.5 * elliptical_potential_bound(rounds, dimension, context_bound, regularization)
     return determinant_radius(ratio, noise, delta_per_arm, regularization * weight_bound**2)
 
 
 def projected_regret_bound(
-    horizon: ArrayLike,
+    horizon: Numbers,
     n_arms: int,
     dimension: int,
     noise: float = 1.0,
@@ -442,7 +414,7 @@ def projected_regret_bound(
 
 
 def _potential_over_arms(
-    rounds: ArrayLike,
+    rounds: Numbers,
     n_arms: int,
     dimension: int,
     noise: float,
@@ -457,7 +429,7 @@ def _potential_over_arms(
 
 
 def printed_projected_regret_bound(
-    horizon: ArrayLike,
+    horizon: Numbers,
     n_arms: int,
     dimension: int,
     noise: float = 1.0,
@@ -468,12 +440,8 @@ def printed_projected_regret_bound(
 ) -> Floats:
     """Theorem 1's last line as printed: a factor √2 too small, and with ``log(λ + ·)``. Not a bound."""
     horizon = np.asarray(horizon, dtype=np.float64)
-    radius = printed_radius(
-        horizon, dimension, noise, regularization, context_bound, weight_bound, delta, n_arms
-    )
-    potential = (
-        dimension * n_arms * np.log(regularization + horizon * context_bound**2 / (dimension * n_arms))
-    )
+    radius = printed_radius(horizon, dimension, noise, regularization, context_bound, weight_bound, delta, n_arms)
+    potential = dimension * n_arms * np.log(regularization + horizon * context_bound**2 / (dimension * n_arms))
     bound: Floats = 2.0 * np.sqrt(horizon) * radius * np.sqrt(potential)
     return bound
 
@@ -534,7 +502,7 @@ def epoch_regret_bound(
     settings = (dimension, noise, regularization, context_bound, weight_bound)
     delta_per_arm = delta / (2.0 * n_arms * episodes)
     scale = context_bound * weight_bound
-    worst = CrossMomentConstants(np.max(constants.leading), np.max(constants.second_order))
+    worst = CrossMomentConstants(*(np.asarray(np.max(constant)) for constant in constants))
     if closed_form:
         root_sum = 1.0 + np.sqrt(2.0) if horizon == 2**episodes else np.sqrt(4.0 + 2.0 * np.sqrt(2.0))
         potential = np.sqrt(_potential_over_arms(horizon, n_arms, *settings))
@@ -553,7 +521,7 @@ def epoch_regret_bound(
     return float(total)
 
 
-# --------------------------------------------------------------------------------------------- what a log is worth
+# ------------------------------------------------------------------------------------- what a log is worth
 
 
 def finite_log_penalty(
@@ -571,23 +539,21 @@ def finite_log_penalty(
     ``S_x‖M†δb‖``, for ever. An order of magnitude, not a bound: the regret of a round involves two arms, and
     only errors that change the choice cost anything.
 
-    Parameters
-    ----------
-    pseudo_inverse
-        ``M†`` ``(..., d, L)``.
-    coefficient_error
-        ``δb`` ``(..., L)``, where it is known (a simulation), or
-    covariance
-        of ``b``, ``(..., L, L)``, as a log reports it (``s²G⁻¹``): ``‖M†δb‖`` is then its root mean square
-        ``√tr(M† C M†ᵀ)``.
+    Args:
+        horizon: ``T``.
+        context_bound: ``S_x``.
+        pseudo_inverse: ``M†`` ``(..., d, L)``.
+        coefficient_error: ``δb`` ``(..., L)``, where it is known (a simulation), or
+        covariance: of ``b``, ``(..., L, L)``, as a log reports it (``s²G⁻¹``): ``‖M†δb‖`` is then its root
+            mean square ``√tr(M† C M†ᵀ)``.
     """
-    if (coefficient_error is None) == (covariance is None):
-        raise InputError("pass either coefficient_error (δb) or covariance (of b), not both and not neither.")
-    if coefficient_error is not None:
+    if coefficient_error is not None and covariance is None:
         shift = np.einsum("...dl,...l->...d", pseudo_inverse, coefficient_error)
         squared = (shift**2).sum(axis=-1)
+    elif covariance is not None and coefficient_error is None:
+        squared = ((pseudo_inverse @ covariance) * pseudo_inverse).sum(axis=(-1, -2))
     else:
-        squared = np.einsum("...dl,...lk,...dk->...", pseudo_inverse, covariance, pseudo_inverse)
+        raise InputError("pass either coefficient_error (δb) or covariance (of b), not both and not neither.")
     penalty: Floats = horizon * context_bound * np.sqrt(squared)
     return penalty
 
@@ -617,9 +583,9 @@ def equivalent_rounds(information: Floats, context_moments: Floats, regularizati
     return 0.5 * (low + high)
 
 
-def _probability(value: ArrayLike, name: str) -> Floats:
+def _probability(value: Numbers, name: str) -> Floats:
     """``value`` as an array, checked to be a probability of failure in (0, 1]."""
     array = np.asarray(value, dtype=np.float64)
     if not ((array > 0) & (array <= 1)).all():
-        raise InputError(f"{name}={value}: a probability of failure lies between 0 (excluded) and 1.")
+        raise InputError(f"{name}={array}: a probability of failure lies between 0 (excluded) and 1.")
     return array

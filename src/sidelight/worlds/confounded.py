@@ -32,25 +32,19 @@ class ConfoundedWorld(LinearWorld):
     1, log of 10⁵ rows, 10⁴ rounds, seeds 0 to 2), regret with known R12 / with ``B = 0`` / of OFUL without
     the log: 124, 97, 127 / 501, 289, 615 / 221, 237, 214.
 
-    Parameters
-    ----------
-    seed
-        Draws weights and policy.
-    n_arms, n_features, n_hidden
-        ``K``, ``d``, ``m``.
-    noise
-        ``σ``.
-    confounding
-        Sharpness of the old policy: 0 is a uniformly random policy, whose log is not confounded at all.
-    weight_scale
-        ``‖w_a‖`` before the constant's entry is halved; bounds ``S_w``.
+    Args:
+        seed: Draws weights and policy.
+        n_arms, n_features, n_hidden: ``K``, ``d``, ``m``.
+        noise: ``σ``.
+        confounding: Sharpness of the old policy: 0 is a uniformly random policy, whose log is not confounded
+            at all.
+        weight_scale: ``‖w_a‖`` before the constant's entry is halved; bounds ``S_w``.
 
-    Examples
-    --------
-    >>> from sidelight.worlds.confounded import ConfoundedWorld
-    >>> world = ConfoundedWorld(seed=0)
-    >>> world.cross_moments(world.default_recorded).shape
-    (10, 6, 4)
+    Example:
+        >>> from sidelight.worlds.confounded import ConfoundedWorld
+        >>> world = ConfoundedWorld(seed=0)
+        >>> world.cross_moments(world.default_recorded).shape
+        (10, 6, 4)
     """
 
     context_bound = 1.0

@@ -34,15 +34,11 @@ MOMENT_SEED = 20_210_727
 class LinearWorld(ABC):
     """A world with ``r = x·w_a + η``, ``η ~ N(0, σ²)``, and the old policy ``π_b = softmax(logits)``.
 
-    Parameters
-    ----------
-    weights
-        ``w_a``, shape ``(K, d)``.
-    noise
-        ``σ``.
-    schema
-        Names, categories, intercept and arms; ``X`` is encoded as it encodes. Left out: features
-        ``x0..x{d−1}``, arms ``0..K−1``. Which of its features it calls recorded does not matter here.
+    Args:
+        weights: ``w_a``, shape ``(K, d)``.
+        noise: ``σ``.
+        schema: Names, categories, intercept and arms; ``X`` is encoded as it encodes. Left out: features
+            ``x0..x{d−1}``, arms ``0..K−1``. Which of its features it calls recorded does not matter here.
 
     ``recorded`` counts, indexes or names the schema's features: a category's columns are recorded or hidden
     together, and an intercept is always recorded, beside them.

@@ -38,29 +38,22 @@ class PaperWorld(LinearWorld):
 
     Usually made by :meth:`preset`. ``context_bound`` (``S_x``) is 1.
 
-    Parameters
-    ----------
-    weights
-        ``w_a``, ``(K, d)``.
-    directions
-        ``φ_a``, ``(K, d)``.
-    offsets
-        ``c_a``, ``(K,)``.
-    noise
-        ``σ``.
-    contexts
-        ``"uniform"``: uniform in ``[0, 1]^d``, scaled to norm 1. ``"gaussian"``: ``N(0, I)``, scaled to norm
-        1.
-    sharpness
-        Multiplies the policy's logits: 0 is a uniformly random policy, large values a deterministic one.
+    Args:
+        weights: ``w_a``, ``(K, d)``.
+        directions: ``φ_a``, ``(K, d)``.
+        offsets: ``c_a``, ``(K,)``.
+        noise: ``σ``.
+        contexts: ``"uniform"``: uniform in ``[0, 1]^d``, scaled to norm 1. ``"gaussian"``: ``N(0, I)``,
+            scaled to norm 1.
+        sharpness: Multiplies the policy's logits: 0 is a uniformly random policy, large values a
+            deterministic one.
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sidelight.worlds.paper import PaperWorld
-    >>> world = PaperWorld.preset("paper_text", seed=1, n_arms=3, n_features=5)
-    >>> world.sample_log(4, 2, np.random.default_rng(0)).column_names
-    ['x0', 'x1', 'arm', 'reward']
+    Example:
+        >>> import numpy as np
+        >>> from sidelight.worlds.paper import PaperWorld
+        >>> world = PaperWorld.preset("paper_text", seed=1, n_arms=3, n_features=5)
+        >>> world.sample_log(4, 2, np.random.default_rng(0)).column_names
+        ['x0', 'x1', 'arm', 'reward']
     """
 
     context_bound = 1.0
