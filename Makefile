@@ -18,7 +18,8 @@ $(READY): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing Sidelight and its tools into $(VENV) (a minute or two, once)"
 	@$(BIN)/python -m pip install -q -U pip -c constraints.txt
-	@$(BIN)/python -m pip install -q -c constraints.txt -e ".[figures,cluster,service]" --group dev
+	@$(BIN)/python -m pip install -q -c constraints.txt --build-constraint constraints.txt \
+	  -e ".[figures,cluster,service]" --group dev
 	@$(BIN)/sidelight warm
 	@touch $@
 
@@ -39,15 +40,15 @@ format: $(READY) ## rewrite the sources in the project's format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(READY) ## timings, as ratios measured in one run
-	$(BIN)/python -m benchmarks
+bench: $(READY) ## timings, as ratios measured in one run (ONLY=name for one)
+	$(BIN)/python -m benchmarks $(ONLY)
 
 docs: $(READY) ## build the documentation into docs/_build/html
 	$(BIN)/sphinx-build -q -W -b html docs docs/_build/html
 	@echo "open docs/_build/html/index.html"
 
-evidence: $(READY) ## the long statistical runs; writes docs/evidence.md
-	$(BIN)/python -m benchmarks.evidence
+evidence: $(READY) ## the long statistical runs (ONLY=name for one); writes docs/evidence.md
+	$(BIN)/python -m benchmarks.evidence $(foreach name,$(ONLY),--only $(name))
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) docs/_build demo results
