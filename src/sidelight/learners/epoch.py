@@ -114,6 +114,8 @@ class EpochOFUL(ReducedLearner):
         K, d = self.n_arms, self.n_features
         error = self.hidden.bound(self.settings.delta, self.horizon, self.settings.context_bound)
         known = bool(np.isfinite(error).all())
+        # the last episode's error and visits must not enter the new radii
+        self.error = np.zeros(K)
         if known:
             side = SideInformation.structured(summary, self.hidden.regression())
             self._install(side.reduction)
@@ -121,7 +123,6 @@ class EpochOFUL(ReducedLearner):
             self._inverse = np.stack([structured_pseudo_inverse(B) for B in side.reduction.loadings])
         else:
             self._install(unreduced(K, d, self._order))
-            self.error = np.zeros(K)
             self._inverse = np.zeros((K, d, 0))
         self._visits = np.zeros((K, self.reduction.size, self._inverse.shape[2]))
         if self.keep_data:
@@ -131,7 +132,7 @@ class EpochOFUL(ReducedLearner):
                 self.moments[a] = N.T @ (self._Y[a] - self._V[a] @ self.reduction.anchors[a])
                 self._visits[a] = N.T @ self._V[a] @ self._inverse[a]
             self.counts[:] = self._played
-            self.refresh()
+        self.refresh()
 
     def _observe(self, x: Array, index: int, reward: float) -> None:
         y = x[self._order]
