@@ -85,9 +85,7 @@ def test_noise_does_not_depend_on_the_arm(world):
     X = world.contexts(30, np.random.default_rng(3))
     potential = world.potential_rewards(X, np.random.default_rng(9))
     for arm in range(4):
-        np.testing.assert_allclose(
-            world.rewards(X, arm, np.random.default_rng(9)), potential[:, arm], atol=1e-14
-        )
+        np.testing.assert_allclose(world.rewards(X, arm, np.random.default_rng(9)), potential[:, arm], atol=1e-14)
     arms = np.arange(30) % 4
     generator, untouched = np.random.default_rng(9), np.random.default_rng(9)
     np.testing.assert_allclose(world.rewards(X, arms, generator), potential[np.arange(30), arms], atol=1e-14)
