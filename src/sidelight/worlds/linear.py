@@ -99,10 +99,7 @@ class LinearWorld(ABC):
 
     def behavior_probabilities(self, X: Floats) -> Floats:
         """``π_b(a | x)`` ``(n, K)``."""
-        logits = self.behavior_logits(self._check(X))
-        probabilities: Floats = np.exp(logits - logits.max(axis=1, keepdims=True))
-        probabilities /= probabilities.sum(axis=1, keepdims=True)
-        return probabilities
+        return softmax(self.behavior_logits(self._check(X)))
 
     def behavior_actions(self, X: Floats, rng: np.random.Generator) -> NDArray[Any]:
         """One draw from ``π_b(· | x)`` for each row, ``(n,)`` labels."""
@@ -142,9 +139,7 @@ class LinearWorld(ABC):
         the paper's world (d = K = 30) about 2·10⁻⁵, where the entries are about 0.03.
         """
         if self._moments is None:
-            self._moments = weighted_moments(
-                self.contexts, self.behavior_probabilities, self.n_arms, self.n_features
-            )
+            self._moments = weighted_moments(self.contexts, self.behavior_probabilities, self.n_arms, self.n_features)
         return self._moments
 
     def cross_moments(self, recorded: Recorded) -> Floats:
@@ -175,6 +170,13 @@ class LinearWorld(ABC):
                 f"(n, {self.n_features}), for one context x[None, :]."
             )
         return X
+
+
+def softmax(logits: Floats) -> Floats:
+    """``exp(logits)`` scaled to sum to 1 in each row, ``(n, K)``."""
+    probabilities: Floats = np.exp(logits - logits.max(axis=1, keepdims=True))
+    probabilities /= probabilities.sum(axis=1, keepdims=True)
+    return probabilities
 
 
 def draw_indices(probabilities: Floats, rng: np.random.Generator) -> NDArray[np.intp]:
