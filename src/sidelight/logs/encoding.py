@@ -10,14 +10,27 @@ import numpy as np
 
 from sidelight.errors import ContextError, SchemaError
 from sidelight.logs.features import Category, Feature, number_column
-from sidelight.logs.labels import Label, plain_label, show_labels
+from sidelight.logs.labels import Label, plain_label, show_labels, typed_readings
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from sidelight.logs.schema import Schema
 
-__all__ = ["Layout", "Problem", "encode_block", "encode_table", "label_codes", "layout_of"]
+__all__ = [
+    "Encoded",
+    "Layout",
+    "Problem",
+    "all_problems",
+    "check_columns",
+    "distinct_labels",
+    "encode_columns",
+    "encode_table",
+    "label_codes",
+    "label_problems",
+    "layout_of",
+    "number_problems",
+]
 
 
 @dataclass(frozen=True)
@@ -54,7 +67,9 @@ def layout_of(
         intercept: whether column 0 is the constant.
         levels: levels to use instead of a category's own; then every level has a column.
     """
-    starts, positions, width = [], [], int(intercept)
+    starts: list[int] = []
+    positions: list[Mapping[Label, int] | None] = []
+    width = int(intercept)
     for feature in features:
         starts.append(width)
         if not isinstance(feature, Category):
@@ -71,49 +86,68 @@ def layout_of(
     return Layout(tuple(features), tuple(starts), tuple(positions), intercept, width)
 
 
-def encode_block(batch: pa.RecordBatch, layout: Layout, out: np.ndarray) -> list[Problem]:
-    """Encode a batch into ``out`` (width, n), one row of ``out`` per encoded column.
+@dataclass
+class Encoded:
+    """The encoded columns of a batch and what could not be encoded.
 
-    Returns:
-        The rows that cannot be used, with NaN in place of their bad numbers.
+    Attributes:
+        columns: one contiguous (n,) float64 array per encoded column; NaN where a number is missing or unreadable.
+        problems: rows whose label is missing or unknown.
+        unparsable: name → rows whose text is not a number.
     """
-    problems: list[Problem] = []
-    if layout.intercept:
-        out[0] = 1.0
-    for feature, start, positions in zip(layout.features, layout.starts, layout.positions, strict=True):
+
+    columns: list[np.ndarray]
+    problems: list[Problem]
+    unparsable: dict[str, np.ndarray]
+
+
+def encode_columns(batch: pa.RecordBatch, layout: Layout, text_labels: bool = False) -> Encoded:
+    """Encode a batch column by column, without copying numbers that are already float64."""
+    n = batch.num_rows
+    encoded = Encoded([np.ones(n)] if layout.intercept else [], [], {})
+    for feature, positions in zip(layout.features, layout.positions, strict=True):
         column = batch.column(feature.name)
         if positions is None:
             values, unparsable = number_column(column, feature.name)
-            out[start] = values
-            problems.extend(_number_problems(feature.name, out[start], unparsable))
+            encoded.columns.append(values)
+            if unparsable is not None:
+                encoded.unparsable[feature.name] = unparsable
             continue
-        codes, found = label_codes(column, positions)
-        out[start : start + _n_columns(positions)] = 0.0
-        hot = np.flatnonzero(codes >= 0)
-        out[start + codes[hot], hot] = 1.0
-        problems.extend(found_problems(feature.name, found))
+        codes, found = label_codes(column, positions, text_labels)
+        levels = [np.zeros(n) for position in positions.values() if position >= 0]
+        for position, level in enumerate(levels):
+            level[codes == position] = 1.0
+        encoded.columns.extend(levels)
+        encoded.problems.extend(label_problems(feature.name, found))
+    return encoded
+
+
+def all_problems(encoded: Encoded, layout: Layout) -> list[Problem]:
+    """Every row that cannot be used, in the order of the features; slower than knowing that there is none."""
+    by_label: dict[str, list[Problem]] = {}
+    for problem in encoded.problems:
+        by_label.setdefault(problem.column, []).append(problem)
+    problems: list[Problem] = []
+    for feature, start in zip(layout.features, layout.starts, strict=True):
+        if isinstance(feature, Category):
+            problems.extend(by_label.get(feature.name, []))
+        else:
+            problems.extend(number_problems(feature.name, encoded.columns[start], encoded.unparsable.get(feature.name)))
     return problems
 
 
-def _n_columns(positions: Mapping[Label, int]) -> int:
-    return sum(position >= 0 for position in positions.values())
-
-
-def _number_problems(name: str, values: np.ndarray, unparsable: np.ndarray | None) -> list[Problem]:
-    # A sum is finite unless a value is not: one pass over memory instead of three in the usual case.
-    if np.isfinite(values.sum()):
-        return []
+def number_problems(name: str, values: np.ndarray, unparsable: np.ndarray | None) -> list[Problem]:
+    """The rows of a number column that cannot be used."""
     missing = np.isnan(values)
     if unparsable is not None:
         missing &= ~unparsable
-    infinite = np.isinf(values)
-    found = [Problem(name, "missing or NaN", missing), Problem(name, "infinite", infinite)]
+    found = [Problem(name, "missing or NaN", missing), Problem(name, "infinite", np.isinf(values))]
     if unparsable is not None:
         found.append(Problem(name, "not a number", unparsable))
     return [problem for problem in found if problem.rows.any()]
 
 
-def found_problems(name: str, found: tuple[np.ndarray | None, np.ndarray | None]) -> list[Problem]:
+def label_problems(name: str, found: tuple[np.ndarray | None, np.ndarray | None]) -> list[Problem]:
     """The problems of a column of labels, from what :func:`label_codes` found."""
     missing, unknown = found
     problems = [] if missing is None else [Problem(name, "missing or NaN", missing)]
@@ -121,22 +155,34 @@ def found_problems(name: str, found: tuple[np.ndarray | None, np.ndarray | None]
 
 
 def label_codes(
-    column: pa.Array, positions: Mapping[Label, int]
+    column: pa.Array, positions: Mapping[Label, int], text: bool = False
 ) -> tuple[np.ndarray, tuple[np.ndarray | None, np.ndarray | None]]:
     """A column of labels as positions.
 
+    Args:
+        column: the labels.
+        positions: label → position.
+        text: the column comes from a file in which everything is text, so ``"3"`` may stand for ``3``.
+
     Returns:
-        ``codes`` (n,) int64: the position of each label, -1 for a baseline, -2 where missing, -3 where unknown; and the rows
-        that are missing and those that are unknown, each ``None`` where there are none.
+        ``codes`` (n,) int64: the position of each label, -1 for a baseline, -2 where missing, -3 where unknown;
+        and the rows that are missing and those that are unknown, each ``None`` where there are none.
     """
     indices, labels = distinct_labels(column)
-    table = np.array(
-        [-2 if label is None else positions.get(label, -3) for label in labels] + [-2], dtype=np.int64
-    )
+    table = np.array([_position(label, positions, text) for label in labels] + [-2], dtype=np.int64)
     codes = table[indices]
-    missing = codes == -2 if (table[:-1] == -2).any() or (indices < 0).any() else None
+    missing = codes == -2 if (table[:-1] == -2).any() or (len(indices) and indices.min() < 0) else None
     unknown = codes == -3 if (table == -3).any() else None
     return codes, (missing, unknown)
+
+
+def _position(label: Label | None, positions: Mapping[Label, int], text: bool) -> int:
+    if label is None:
+        return -2
+    position = positions.get(label)
+    if position is None and text and isinstance(label, str):
+        position = next((positions[value] for value in typed_readings(label) if value in positions), None)
+    return -3 if position is None else position
 
 
 def distinct_labels(column: pa.Array) -> tuple[np.ndarray, list[Label | None]]:
@@ -169,12 +215,14 @@ def encode_table(contexts: Any, schema: Schema, features: tuple[Feature, ...]) -
     layout = layout_of(features, schema.intercept)
     blocks = []
     row = 0
-    for batch in as_batches(contexts, names):
-        block = np.empty((layout.width, batch.num_rows))
-        problems = encode_block(batch, layout, block)
-        if problems:
-            raise ContextError(_first_problem(batch, problems, row))
-        blocks.append(block.T)
+    for batch, text_labels in as_batches(contexts, names):
+        encoded = encode_columns(batch, layout, text_labels)
+        block = np.empty((batch.num_rows, layout.width))
+        for j, column in enumerate(encoded.columns):
+            block[:, j] = column
+        if encoded.problems or not np.isfinite(block).all():
+            raise ContextError(_first_problem(batch, all_problems(encoded, layout), row))
+        blocks.append(block)
         row += batch.num_rows
     return np.concatenate(blocks) if blocks else np.empty((0, layout.width))
 

@@ -48,25 +48,24 @@ class Number:
         Raises:
             ContextError: the value is missing, not a number, or not finite.
         """
-        if type(value) is float or type(value) is int or type(value) is bool:
-            number = float(value)
-        elif isinstance(value, int | float | decimal.Decimal | np.number | np.bool_):
+        if (
+            type(value) is float
+            or type(value) is int
+            or type(value) is bool
+            or isinstance(value, int | float | decimal.Decimal | np.number | np.bool_)
+        ):
             number = float(value)
         elif isinstance(value, str):
             try:
-                number = float(value)
+                number = _BOOLEANS[value.lower()] if value.lower() in _BOOLEANS else float(value)
             except ValueError:
                 raise ContextError(f"feature {self.name!r} is {value!r}, which is not a number.") from None
         elif value is None:
             raise ContextError(f"feature {self.name!r} is missing: every feature needs a value to decide.")
         else:
-            raise ContextError(
-                f"feature {self.name!r} is {value!r} ({type(value).__name__}), which is not a number."
-            )
+            raise ContextError(f"feature {self.name!r} is {value!r} ({type(value).__name__}), which is not a number.")
         if not math.isfinite(number):
-            raise ContextError(
-                f"feature {self.name!r} is {number}: every feature needs a finite value to decide."
-            )
+            raise ContextError(f"feature {self.name!r} is {number}: every feature needs a finite value to decide.")
         return number
 
     def to_dict(self) -> dict[str, Any]:
@@ -102,9 +101,7 @@ class Category:
         if len(set(levels)) < len(levels):
             raise SchemaError(f"category {self.name!r} lists a level twice: {show_labels(levels)}.")
         if not levels:
-            raise SchemaError(
-                f"category {self.name!r} has no levels: list at least one, or None to discover them."
-            )
+            raise SchemaError(f"category {self.name!r} has no levels: list at least one, or None to discover them.")
         if self.baseline is not None and self.baseline not in levels and not self.discovered:
             raise SchemaError(
                 f"category {self.name!r} has the baseline {self.baseline!r}, which is not one of its levels: "
@@ -174,6 +171,9 @@ class Category:
 
 
 Feature = Number | Category
+
+# Text that stands for a boolean in a file in which everything is text.
+_BOOLEANS = {"true": 1.0, "false": 0.0}
 
 
 def feature_from_dict(description: dict[str, Any]) -> Feature:
@@ -248,5 +248,8 @@ def _parsed_one_by_one(texts: list[str | None]) -> tuple[np.ndarray, np.ndarray 
         try:
             values[i] = float(text)
         except ValueError:
-            unparsable[i] = True
+            if text.lower() in _BOOLEANS:
+                values[i] = _BOOLEANS[text.lower()]
+            else:
+                unparsable[i] = True
     return values, unparsable if unparsable.any() else None

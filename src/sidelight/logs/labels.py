@@ -5,14 +5,23 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from sidelight.errors import SchemaError
 
-__all__ = ["Label", "label_from_json", "label_to_json", "plain_label", "show_labels", "sorted_labels"]
+__all__ = [
+    "Label",
+    "label_from_json",
+    "label_to_json",
+    "plain_label",
+    "show_labels",
+    "sorted_labels",
+    "typed_labels",
+    "typed_readings",
+]
 
 Label: TypeAlias = str | int | float | bool | dt.date | dt.datetime | dt.time | decimal.Decimal
 
@@ -88,8 +97,39 @@ def label_from_json(value: Any) -> Label:
     }
     if kind not in read:
         raise SchemaError(f"{value!r} is not a label that Sidelight wrote.")
-    label: Label = read[kind](text)
+    label: Label = read[kind](text)  # type: ignore[assignment]
     return label
+
+
+def typed_readings(text: str) -> list[Label]:
+    """What a text may stand for in a file in which everything is text: an integer, a number, a boolean."""
+    readings: list[Label] = []
+    for read in (int, float):
+        try:
+            readings.append(read(text))
+        except ValueError:
+            continue
+    lowered = text.lower()
+    return readings + ([lowered == "true"] if lowered in ("true", "false") else [])
+
+
+def typed_labels(texts: Sequence[Label]) -> tuple[Label, ...]:
+    """Labels found in such a file with the type that fits them all: integers, numbers, booleans, else text.
+
+    Only texts that are written as Python writes the value count, so ``007`` stays text.
+    """
+    if not all(isinstance(text, str) for text in texts):
+        return tuple(texts)
+    for kind in (int, float):
+        try:
+            values = [kind(str(text)) for text in texts]
+        except ValueError:
+            continue
+        if all(str(value) == text for value, text in zip(values, texts, strict=True)):
+            return tuple(values)
+    if all(text in ("True", "False") for text in texts):
+        return tuple(text == "True" for text in texts)
+    return tuple(texts)
 
 
 def show_labels(labels: Iterable[Any], limit: int = 8) -> str:

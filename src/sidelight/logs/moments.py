@@ -1,8 +1,12 @@
 """Per arm a count and the triangular factor of ``[x_o | r]``: update with a batch, merge with another part.
 
-For arm ``a`` with rows ``X`` (n_a, p) and rewards ``r``, the factor is the upper-triangular ``R`` (p+1, p+1) with
-nonnegative diagonal and ``RᵀR = [X | r]ᵀ[X | r]``. Two parts of a log are merged by the QR of their stacked
+For arm ``a`` with rows ``X`` (n_a, p) and rewards ``r``, the factor is the upper-triangular ``R`` (p+1, p+1)
+with nonnegative diagonal and ``RᵀR = [X | r]ᵀ[X | r]``. Two parts of a log are merged by the QR of their stacked
 factors, which loses no digits of ill-conditioned columns, as a sum of Gram matrices would.
+
+Large batches take a faster road to the same factor (:mod:`sidelight.kernels.moments`): the columns are first
+divided by a factor of earlier rows, which makes a Gram matrix harmless. Where earlier rows do not resemble the
+batch, so that the Gram matrix would not be harmless, the batch takes the slow road.
 """
 
 from __future__ import annotations
@@ -12,7 +16,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Moments", "merge_factors", "triangular_factor"]
+__all__ = ["BatchMoments", "Moments", "batch_moments", "merge_factors", "triangular_factor"]
+
+# A base's diagonal is at least this part of its column's norm: below it, rounding is all there is.
+_FLOOR = 1e-8
+# How far a Gram matrix may be from the identity: the product with the rounding unit is the error it costs.
+_SPREAD = 1e4
+# Rows per column before an arm's own factor is a good base.
+_BASE_ROWS = 4
+# Rows that are grouped by arm at a time; about what the second cache holds.
+_SPAN = 16_384
+# Below this a batch takes the slow road, which needs no compiled code.
+_SMALL = 20_000
 
 
 @dataclass
@@ -33,37 +48,39 @@ class Moments:
     def empty(cls, n_arms: int, n_columns: int) -> Moments:
         """No rows at all."""
         size = n_columns + 1
-        return cls(
-            np.zeros(n_arms, dtype=np.int64), np.zeros((n_arms, n_columns)), np.zeros((n_arms, size, size))
-        )
+        return cls(np.zeros(n_arms, dtype=np.int64), np.zeros((n_arms, n_columns)), np.zeros((n_arms, size, size)))
 
     @property
     def n_columns(self) -> int:
         """``p``: the columns of ``x_o``."""
-        return self.sums.shape[1]
+        return int(self.sums.shape[1])
 
-    def add_rows(self, rows: np.ndarray, codes: np.ndarray) -> None:
-        """Add rows of finite numbers.
+    def bases(self) -> tuple[np.ndarray, np.ndarray]:
+        """A base for the next batches.
 
-        Args:
-            rows: (n, p+1), ``[x_o | r]``.
-            codes: (n,) the arm of each row, ``0 .. K-1``.
+        Returns:
+            ``bases`` (K, p+1, p+1) with a diagonal that can be divided by, and ``ready`` (K,): the arm has enough
+            rows for its base to be one.
         """
-        order = np.argsort(codes, kind="stable")
-        counts = np.bincount(codes, minlength=len(self.counts))
-        ends = np.cumsum(counts)
-        for arm in np.flatnonzero(counts):
-            block = rows[order[ends[arm] - counts[arm] : ends[arm]]]
-            self.sums[arm] += block[:, :-1].sum(axis=0)
-            self.factors[arm] = merge_factors(self.factors[arm], triangular_factor(block))
-        self.counts += counts
+        ready = self.counts >= _BASE_ROWS * self.factors.shape[1]
+        return _base_of(self.factors), ready
+
+    def fold(self, batch: BatchMoments) -> None:
+        """Add what :func:`batch_moments` made of a batch."""
+        if batch.by_gram.any():
+            from sidelight.kernels.moments import fold_gram
+        for arm in np.flatnonzero(batch.by_gram).tolist():
+            gram = np.ascontiguousarray(batch.grams[arm, :-1, :-1])
+            self.factors[arm] = fold_gram(self.factors[arm], batch.bases[arm], gram)
+        for arm, factor in batch.direct.items():
+            self.factors[arm] = merge_factors(self.factors[arm], factor)
+        self.counts += batch.counts
+        self.sums += batch.sums
 
     def merge(self, other: Moments) -> Moments:
         """Both parts together; the arms and columns are the same in both."""
         factors = np.stack([merge_factors(a, b) for a, b in zip(self.factors, other.factors, strict=True)])
-        return Moments(
-            self.counts + other.counts, self.sums + other.sums, factors.reshape(self.factors.shape)
-        )
+        return Moments(self.counts + other.counts, self.sums + other.sums, factors.reshape(self.factors.shape))
 
     def with_arms(self, positions: Sequence[int], n_arms: int) -> Moments:
         """The same rows where arm ``i`` is arm ``positions[i]`` of ``n_arms``."""
@@ -93,7 +110,7 @@ def triangular_factor(rows: np.ndarray) -> np.ndarray:
     n, q = rows.shape
     factor = np.zeros((q, q))
     if n and q:
-        upper = np.linalg.qr(rows, mode="r")
+        upper: np.ndarray = np.linalg.qr(rows, mode="r")  # type: ignore[assignment]
         upper *= np.where(np.diag(upper) < 0, -1.0, 1.0)[:, None]
         factor[: len(upper)] = upper
     return factor
@@ -106,3 +123,122 @@ def merge_factors(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     if not first.any():
         return second.copy()
     return triangular_factor(np.vstack([first, second]))
+
+
+@dataclass
+class BatchMoments:
+    """What a batch adds: per arm a Gram matrix in the coordinates of its base, or a factor of its own.
+
+    Attributes:
+        counts: (K,) rows of each arm.
+        sums: (K, p) ``Σ x_o``.
+        grams: (K, p+2, p+2) ``[W | 1]ᵀ[W | 1]`` with ``W = A P⁻¹``.
+        bases: (K, p+1, p+1) ``P``.
+        by_gram: (K,) the arms whose rows are in ``grams``.
+        direct: arm → factor, for the arms whose rows are not.
+    """
+
+    counts: np.ndarray
+    sums: np.ndarray
+    grams: np.ndarray
+    bases: np.ndarray
+    by_gram: np.ndarray
+    direct: dict[int, np.ndarray]
+
+
+def batch_moments(
+    columns: Sequence[np.ndarray], codes: np.ndarray, bases: np.ndarray, ready: np.ndarray
+) -> BatchMoments | None:
+    """The moments of one batch; safe to run in several threads at once.
+
+    Args:
+        columns: the p+1 columns ``[x_o | r]``, each (n,) contiguous float64.
+        codes: (n,) int64, the arm of each row, negative for a row to leave out.
+        bases: (K, p+1, p+1) from :meth:`Moments.bases`.
+        ready: (K,) from :meth:`Moments.bases`.
+
+    Returns:
+        The moments, or ``None`` if some value of a row that counts is not finite.
+    """
+    n, q, n_arms = len(codes), len(columns), len(ready)
+    counts = np.bincount(codes[codes >= 0], minlength=n_arms).astype(np.int64)
+    rows_of = _RowsOf(columns, codes)
+    if n < _SMALL:
+        by_gram = np.zeros(n_arms, dtype=bool)
+        grams = np.zeros((n_arms, 0, 0))
+    else:
+        own = (counts >= 4 * _BASE_ROWS * q) & ~ready
+        if own.any():
+            bases = bases.copy()
+            for arm in np.flatnonzero(own).tolist():
+                bases[arm] = _base_of(triangular_factor(rows_of.arm(arm, _BASE_ROWS * q)))
+        by_gram = (ready | own) & (counts > 0)
+        grams = _grams(columns, codes, bases, by_gram)
+    direct: dict[int, np.ndarray] = {}
+    sums = np.zeros((n_arms, q))
+    for arm in np.flatnonzero(counts).tolist():
+        if by_gram[arm] and _is_harmless(grams[arm, :q, :q]):
+            sums[arm] = grams[arm, q, :q] @ bases[arm]
+            continue
+        rows = rows_of.arm(arm)
+        if not np.isfinite(rows).all():
+            return None
+        by_gram[arm] = False
+        direct[arm] = triangular_factor(rows)
+        sums[arm] = rows.sum(axis=0)
+    return BatchMoments(counts, sums[:, :-1], grams, bases, by_gram, direct)
+
+
+def _grams(columns: Sequence[np.ndarray], codes: np.ndarray, bases: np.ndarray, use: np.ndarray) -> np.ndarray:
+    """(K, q+1, q+1) ``[W | 1]ᵀ[W | 1]`` for the arms to use."""
+    from sidelight.kernels.moments import group_rows, preconditioned_grams
+
+    span = min(_SPAN, len(codes))
+    positions, starts = group_rows(codes, len(use), span)
+    addresses = np.array([column.ctypes.data for column in columns], dtype=np.uintp)
+    grams: np.ndarray = preconditioned_grams(addresses, len(codes), positions, starts, span, bases, use)
+    return grams
+
+
+class _RowsOf:
+    """The rows of one arm as a matrix, for the arms that need it."""
+
+    def __init__(self, columns: Sequence[np.ndarray], codes: np.ndarray) -> None:
+        self._columns, self._codes = columns, codes
+
+    def arm(self, arm: int, limit: int | None = None) -> np.ndarray:
+        """(n_a, q) rows ``[x_o | r]`` of this arm, the first ``limit`` of them."""
+        where = np.flatnonzero(self._codes == arm)[:limit]
+        rows = np.empty((len(where), len(self._columns)))
+        for j, column in enumerate(self._columns):
+            rows[:, j] = column[where]
+        return rows
+
+
+def _base_of(factors: np.ndarray) -> np.ndarray:
+    """Factors (..., q, q) whose diagonal can be divided by: at least ``_FLOOR`` of the column's norm, 1 if it is 0."""
+    bases = factors.copy()
+    norms = np.sqrt((factors * factors).sum(axis=-2))
+    diagonal = np.einsum("...ii->...i", bases)
+    np.maximum(diagonal, _FLOOR * norms, out=diagonal)
+    diagonal[norms == 0] = 1.0
+    return bases
+
+
+def _is_harmless(gram: np.ndarray) -> bool:
+    """Whether rounding ``gram`` (q, q) costs no more than ``_SPREAD`` rounding units; not if it is not finite.
+
+    The rows so far have the identity in these coordinates, so a Gram matrix below ``_SPREAD`` is harmless. A larger
+    one is if it is itself a multiple of something close to the identity.
+    """
+    diagonal = np.diag(gram)
+    largest = diagonal.max()
+    if not np.isfinite(largest):
+        return False
+    if largest <= _SPREAD:
+        return True
+    try:
+        pivots = np.diag(np.linalg.cholesky(gram))
+    except np.linalg.LinAlgError:
+        return False
+    return bool(pivots.min() ** 2 * _SPREAD >= largest)

@@ -1,20 +1,52 @@
-"""The one pass over a log."""
+"""The one pass over a log: batches are encoded and reduced in threads, and folded in the order they came."""
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sidelight.errors import InputError, InvalidRowsError, SchemaError, SourceError
-from sidelight.logs.encoding import distinct_labels, encode_block, found_problems, label_codes, layout_of
-from sidelight.logs.features import number_column
-from sidelight.logs.labels import sorted_labels
-from sidelight.logs.moments import Moments
+from sidelight.logs.encoding import (
+    Layout,
+    Problem,
+    all_problems,
+    distinct_labels,
+    encode_columns,
+    label_codes,
+    label_problems,
+    layout_of,
+    number_problems,
+)
+from sidelight.logs.features import Category, number_column
+from sidelight.logs.labels import Label, show_labels, typed_labels
+from sidelight.logs.moments import BatchMoments, Moments, batch_moments
 from sidelight.logs.schema import Schema
+from sidelight.logs.sources import Bundle, Source, open_source
 from sidelight.logs.summary import LogSummary
 
-__all__ = ["summarize", "summary_of_arrays"]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["LogPass", "summarize", "summary_of_arrays", "threads_available"]
+
+# Batches under way at a time. Fixed, not the number of threads: which rows a base is made of depends on it, and the
+# same log must give the same bits on every machine.
+_DEPTH = 3
+# What a batch may take up as float64; 131,072 rows of 27 columns are 28 MB.
+_BATCH_BYTES = 32 << 20
+_BATCH_ROWS = 131_072
+
+
+def threads_available() -> int:
+    """The cores this process may use, eight at most."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(8, usable))
 
 
 def summary_of_arrays(X_recorded: Any, arms: Any, rewards: Any, schema: Schema) -> LogSummary:
@@ -29,8 +61,8 @@ def summary_of_arrays(X_recorded: Any, arms: Any, rewards: Any, schema: Schema) 
         )
     if r.shape != (len(X),) or labels.shape != (len(X),):
         raise InputError(
-            f"{len(X)} contexts come with rewards of shape {r.shape} and arms of shape {labels.shape}: each needs "
-            "one reward and one arm."
+            f"{len(X)} contexts come with rewards of shape {r.shape} and arms of shape {labels.shape}: each "
+            "needs one reward and one arm."
         )
     for name, values in (("contexts", X), ("rewards", r)):
         if not np.isfinite(values).all():
@@ -40,47 +72,452 @@ def summary_of_arrays(X_recorded: Any, arms: Any, rewards: Any, schema: Schema) 
             )
     distinct, codes = np.unique(labels, return_inverse=True)
     if schema.arms is None:
-        schema = schema.resolve(sorted_labels(distinct.tolist()))
+        schema = schema.resolve(distinct.tolist())
     at = np.array([schema.arm_index(label) for label in distinct.tolist()], dtype=np.int64)
+    codes = at[codes] if len(X) else np.zeros(0, dtype=np.int64)
     moments = Moments.empty(len(schema.arms or ()), L)
-    moments.add_rows(np.column_stack([X, r]), at[codes] if len(X) else np.zeros(0, dtype=np.int64))
+    step = _rows_per_batch(L)
+    for first in range(0, len(X), step):
+        rows = slice(first, first + step)
+        columns = [np.ascontiguousarray(X[rows, j]) for j in range(L)] + [np.ascontiguousarray(r[rows])]
+        batch = batch_moments(columns, codes[rows], *moments.bases())
+        assert batch is not None
+        moments.fold(batch)
     return LogSummary(schema, moments)
 
 
 def summarize(
-    source: Any, schema: Schema, on_invalid: str, progress: Any, client: Any, sandwich: bool
+    source: Any,
+    schema: Schema,
+    on_invalid: str = "raise",
+    progress: Any = False,
+    client: Any = None,
+    sandwich: bool = False,
+    threads: int | None = None,
 ) -> LogSummary:
-    """:func:`sidelight.logs.summary.summarize_log`."""
-    from sidelight.logs.sources import as_batches
+    """:func:`sidelight.logs.summary.summarize_log`; ``threads`` for measuring."""
+    check_settings(schema, on_invalid)
+    from sidelight.logs.cluster import is_dask_frame, summarize_on_cluster
 
-    parts = list(as_batches(source, schema.columns))
-    if not parts:
-        raise SourceError("the log has no rows.")
-    import pyarrow as pa
-
-    table = pa.Table.from_batches(parts).combine_chunks()
-    batch = table.to_batches()[0]
-    if schema.arms is None:
-        _, labels = distinct_labels(batch.column(schema.arm))
-        schema = schema.resolve([label for label in labels if label is not None])
-    levels = {}
-    for feature in schema.recorded_features:
-        if not feature.resolved:
-            _, labels = distinct_labels(batch.column(feature.name))
-            levels[feature.name] = [label for label in labels if label is not None]
-    schema = schema.resolve(None, levels)
-    layout = layout_of(schema.recorded_features, schema.intercept)
-    block = np.empty((layout.width + 1, batch.num_rows))
-    problems = encode_block(batch, layout, block[:-1])
-    codes, found = label_codes(
-        batch.column(schema.arm), {label: i for i, label in enumerate(schema.arms or ())}
-    )
-    problems += found_problems(schema.arm, found)
-    block[-1] = number_column(batch.column(schema.reward), schema.reward)[0]
-    if problems or not np.isfinite(block).all():
-        raise InvalidRowsError(
-            f"the log has rows that cannot be used: {[(p.column, p.reason) for p in problems]}."
+    if client is not None or is_dask_frame(source):
+        if sandwich:
+            raise InputError("sandwich=True is not available on a cluster: summarize on one machine for that.")
+        return summarize_on_cluster(source, schema, on_invalid, progress, client)
+    opened = open_source(source, schema.columns, labels=label_columns(schema))
+    if sandwich and not opened.rereadable:
+        raise InputError(
+            f"sandwich=True reads the log twice, and {opened.name} can be read only once. Write it to a file first."
         )
-    moments = Moments.empty(len(schema.arms or ()), layout.width)
-    moments.add_rows(block.T, codes)
-    return LogSummary(schema, moments)
+    with ThreadPoolExecutor(threads or threads_available()) as pool, opened.reporting(progress, "reading"):
+        log_pass = LogPass(schema, on_invalid, pool, opened.text_labels)
+        try:
+            for bundle in opened.bundles(_rows_per_batch(_expected_width(schema))):
+                log_pass.feed(bundle)
+            summary = log_pass.finish(opened.name)
+        except BaseException:
+            log_pass.cancel()
+            raise
+    if sandwich:
+        from sidelight.logs.sandwich import with_meat
+
+        again = open_source(source, schema.columns, labels=label_columns(schema))
+        with again.reporting(progress, "residuals"):
+            return with_meat(summary, again.bundles(_rows_per_batch(summary.n_recorded)), again.text_labels)
+    return summary
+
+
+def check_settings(schema: Schema, on_invalid: str) -> None:
+    """Check what does not depend on the source."""
+    if not isinstance(schema, Schema):
+        raise SchemaError(f"the schema must be a Schema, not {type(schema).__name__}.")
+    if on_invalid not in ("raise", "skip"):
+        raise InputError(f"on_invalid must be 'raise' or 'skip', not {on_invalid!r}.")
+    recorded = set(schema.recorded)
+    unknown = [f.name for f in schema.features if not f.resolved and f.name not in recorded]
+    if unknown:
+        raise SchemaError(
+            f"the levels of {show_labels(unknown)} cannot be discovered: a hidden category is not in the log. "
+            "Declare them, categories={name: [levels]}."
+        )
+
+
+def label_columns(schema: Schema) -> tuple[str, ...]:
+    """The columns whose values are labels: the arm and the recorded categories."""
+    return (schema.arm, *(f.name for f in schema.recorded_features if isinstance(f, Category)))
+
+
+def _expected_width(schema: Schema) -> int:
+    return sum(len(f.encoded_names) or 8 for f in schema.recorded_features) + int(schema.intercept)
+
+
+def _rows_per_batch(n_columns: int) -> int:
+    return max(4_096, min(_BATCH_ROWS, _BATCH_BYTES // (8 * (n_columns + 1))))
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What a thread needs to reduce one bundle."""
+
+    bundle: Bundle
+    schema: Schema
+    layout: Layout
+    arms: Mapping[Label, int]
+    bases: np.ndarray
+    ready: np.ndarray
+    skip: bool
+    text_labels: bool
+    careful: bool
+
+
+@dataclass(frozen=True)
+class _Reduced:
+    """What a thread made of one bundle."""
+
+    moments: BatchMoments
+    skipped: dict[str, int]
+    propensities: np.ndarray | None
+
+
+class LogPass:
+    """The state of a pass: what is known of the labels, the moments so far, and the batches under way.
+
+    Labels that the schema leaves open are found as they come: a new arm is a new empty row of the moments, a new
+    level a new column that is zero in all earlier rows, so nothing has to be read twice.
+
+    Args:
+        schema: the schema, not necessarily resolved.
+        on_invalid: ``"raise"`` or ``"skip"``.
+        pool: where batches are reduced.
+        text_labels: the source knows nothing but text.
+        keep_text: leave labels found in text as text, for parts whose labels will be united later.
+    """
+
+    def __init__(
+        self, schema: Schema, on_invalid: str, pool: Executor, text_labels: bool = False, keep_text: bool = False
+    ) -> None:
+        self._schema, self._skip, self._pool = schema, on_invalid == "skip", pool
+        self._text_labels, self._keep_text = text_labels, keep_text
+        open_arms = schema.arms is None or schema.arms_discovered
+        self._arms: list[Label] = list(schema.arms or ())
+        self._open_arms = open_arms
+        self._levels: dict[str, list[Label]] = {
+            f.name: list(f.levels or ())
+            for f in schema.recorded_features
+            if isinstance(f, Category) and (not f.resolved or f.discovered)
+        }
+        self._relayout()
+        self._moments = Moments.empty(len(self._arms), self._layout.width)
+        self._pending: deque[Future[_Reduced]] = deque()
+        self._skipped: dict[str, int] = {}
+        self._propensities: np.ndarray | None = None
+        self._bases: tuple[np.ndarray, np.ndarray] | None = None
+        self._base_rows = 0
+        self.rows_seen = 0
+
+    def _relayout(self) -> None:
+        self._layout = layout_of(self._schema.recorded_features, self._schema.intercept, self._levels)
+        self._arm_positions: dict[Label, int] = {label: i for i, label in enumerate(self._arms)}
+
+    def feed(self, bundle: Bundle) -> None:
+        """Start on a bundle, and fold the oldest one under way if enough are."""
+        if bundle.batch.num_rows == 0:
+            return
+        self.rows_seen += bundle.batch.num_rows
+        self._discover(bundle.batch)
+        bases, ready = self._current_bases()
+        job = _Job(
+            bundle,
+            self._schema,
+            self._layout,
+            self._arm_positions,
+            bases,
+            ready,
+            self._skip,
+            self._text_labels,
+            bool(self._skipped),
+        )
+        self._pending.append(self._pool.submit(_reduce, job))
+        if len(self._pending) >= _DEPTH:
+            self._fold_oldest()
+
+    def _current_bases(self) -> tuple[np.ndarray, np.ndarray]:
+        rows = int(self._moments.counts.sum())
+        # Twice the rows are a better base; between that, the same one serves.
+        if self._bases is None or rows >= 2 * self._base_rows:
+            self._bases, self._base_rows = self._moments.bases(), max(rows, 1)
+        return self._bases
+
+    def _fold_oldest(self) -> None:
+        reduced = self._pending.popleft().result()
+        self._moments.fold(reduced.moments)
+        if reduced.moments.direct:
+            self._bases = None
+        for reason, count in reduced.skipped.items():
+            self._skipped[reason] = self._skipped.get(reason, 0) + count
+        if reduced.propensities is not None:
+            self._add_propensities(reduced.propensities)
+
+    def _add_propensities(self, more: np.ndarray) -> None:
+        if self._propensities is None:
+            self._propensities = _no_propensities(len(more))
+        self._propensities[:, :3] += more[:, :3]
+        self._propensities[:, 3] = np.minimum(self._propensities[:, 3], more[:, 3])
+
+    def _drain(self) -> None:
+        while self._pending:
+            self._fold_oldest()
+
+    def cancel(self) -> None:
+        """Forget what is under way."""
+        for future in self._pending:
+            future.cancel()
+        self._pending.clear()
+
+    def _discover(self, batch: pa.RecordBatch) -> None:
+        """Make room for arms and levels that no earlier batch had."""
+        new_arms = self._unseen(batch, self._schema.arm, self._arm_positions) if self._open_arms else []
+        new_levels = {
+            name: unseen
+            for name, levels in self._levels.items()
+            if (unseen := self._unseen(batch, name, dict.fromkeys(levels, 0)))
+        }
+        self._grow(new_arms, new_levels)
+
+    def _grow(self, new_arms: Sequence[Label], new_levels: Mapping[str, Sequence[Label]]) -> None:
+        """Add arms without rows, and levels that are zero in all rows so far."""
+        if not new_arms and not new_levels:
+            return
+        # Batches under way were laid out without the new labels.
+        self._drain()
+        old = self._column_names()
+        for name, unseen in new_levels.items():
+            self._levels[name].extend(unseen)
+        self._arms.extend(new_arms)
+        self._relayout()
+        if new_levels:
+            self._moments = self._moments.with_columns(_selection(old, self._column_names()))
+        if new_arms:
+            kept, grown = len(self._moments.counts), len(self._arms)
+            self._moments = self._moments.with_arms(range(kept), grown)
+            if self._propensities is not None:
+                more = _no_propensities(grown)
+                more[:kept] = self._propensities
+                self._propensities = more
+        self._bases = None
+
+    def _unseen(self, batch: pa.RecordBatch, name: str, known: Mapping[Label, int]) -> list[Label]:
+        _, labels = distinct_labels(batch.column(name).unique())
+        unseen = [label for label in labels if label is not None and label not in known]
+        if len(known) + len(unseen) > _MOST_LABELS:
+            raise SchemaError(
+                f"column {name!r} has more than {_MOST_LABELS:,} different values ({show_labels(unseen, 4)}), too "
+                "many for arms or levels. Is it a number or an identifier rather than a label?"
+            )
+        return list(dict.fromkeys(unseen))
+
+    def _column_names(self) -> list[str]:
+        names = ["intercept"] if self._schema.intercept else []
+        for feature, positions in zip(self._layout.features, self._layout.positions, strict=True):
+            if positions is None:
+                names.append(feature.name)
+            else:
+                names.extend(f"{feature.name}={level}" for level, at in positions.items() if at >= 0)
+        return names
+
+    def labels(self) -> tuple[list[Label], dict[str, list[Label]]]:
+        """The arms and the levels found so far, where the schema left them open."""
+        return (self._arms if self._open_arms else []), self._levels
+
+    def finish(
+        self, name: str, arms: Sequence[Label] = (), levels: Mapping[str, Sequence[Label]] | None = None
+    ) -> LogSummary:
+        """The summary of everything fed, with arms and levels in their final order.
+
+        Args:
+            name: what messages call the source.
+            arms: arms that other parts of the log have.
+            levels: levels that other parts of the log have.
+        """
+        self._drain()
+        if self.rows_seen == 0:
+            raise SourceError(f"{name} has no rows: there is nothing to learn from.")
+        if not self._arms or not self._moments.counts.any():
+            raise InvalidRowsError(
+                f"none of the {self.rows_seen:,} rows of {name} can be used: {_reasons(self._skipped)}."
+            )
+        elsewhere = {feature: list(found) for feature, found in (levels or {}).items()}
+        self._grow(
+            [label for label in arms if label not in self._arm_positions] if self._open_arms else [],
+            {
+                feature: new
+                for feature, own in self._levels.items()
+                if (new := [level for level in elsewhere.get(feature, []) if level not in own])
+            },
+        )
+        final_levels = {**elsewhere, **self._levels}
+        empty = [feature for feature, found in final_levels.items() if not found]
+        if empty:
+            raise InvalidRowsError(f"column {show_labels(empty)} has no value in any row of {name}.")
+        keep = self._keep_text or not self._text_labels
+        typed: Callable[[Sequence[Label]], tuple[Label, ...]] = tuple if keep else typed_labels
+        final_arms = typed(self._arms) if self._open_arms else tuple(self._arms)
+        schema = self._schema.resolve(
+            final_arms if self._open_arms else None, {f: typed(found) for f, found in final_levels.items()}
+        )
+        return self._in_final_order(schema, final_arms)
+
+    def _in_final_order(self, schema: Schema, arms: tuple[Label, ...]) -> LogSummary:
+        # Typed levels print as the text they came from, so the names of columns do not change.
+        moments = self._moments
+        names = self._column_names()
+        if tuple(names) != schema.recorded_names:
+            moments = moments.with_columns(_selection(names, list(schema.recorded_names)))
+        at = [schema.arm_index(label) for label in arms]
+        moments = moments.with_arms(at, len(arms))
+        propensities = self._propensities
+        if propensities is not None:
+            moved = _no_propensities(len(arms))
+            moved[at] = propensities
+            propensities = moved
+        return LogSummary(schema, moments, dict(sorted(self._skipped.items())), None, propensities)
+
+
+# More different values than this are not labels.
+_MOST_LABELS = 20_000
+
+
+def _selection(old: list[str], new: list[str]) -> np.ndarray:
+    """(len(old), len(new)) with a 1 where the names are equal: a new column that is not among the old is zero."""
+    where = {name: j for j, name in enumerate(new)}
+    T = np.zeros((len(old), len(new)))
+    for i, name in enumerate(old):
+        if name in where:
+            T[i, where[name]] = 1.0
+    return T
+
+
+def _no_propensities(n_arms: int) -> np.ndarray:
+    empty = np.zeros((n_arms, 4))
+    empty[:, 3] = np.inf
+    return empty
+
+
+def _reduce(job: _Job) -> _Reduced:
+    """Encode a bundle and compute its moments; runs in a thread."""
+    batch, schema = job.bundle.batch, job.schema
+    encoded = encode_columns(batch, job.layout, job.text_labels)
+    rewards, unparsable = number_column(batch.column(schema.reward), schema.reward)
+    codes, found = label_codes(batch.column(schema.arm), job.arms, job.text_labels)
+    columns = [*encoded.columns, rewards]
+    propensities, bad_propensities = _propensities_of(batch, schema)
+    suspicious = bool(
+        job.careful
+        or encoded.problems
+        or encoded.unparsable
+        or unparsable is not None
+        or any(rows is not None for rows in found)
+        or bad_propensities
+    )
+    if not suspicious:
+        # A value that is not finite shows in the moments, so nothing has to be looked at twice.
+        moments = batch_moments(columns, codes, job.bases, job.ready)
+        if moments is not None:
+            return _Reduced(moments, {}, _propensity_sums(propensities, codes, len(job.ready)))
+    problems = [
+        *all_problems(encoded, job.layout),
+        *label_problems(schema.arm, found),
+        *number_problems(schema.reward, rewards, unparsable),
+        *bad_propensities,
+    ]
+    skipped: dict[str, int] = {}
+    if problems:
+        _check_text(job.bundle, problems, schema)
+        if not job.skip:
+            raise InvalidRowsError(_invalid_rows(job.bundle, problems, schema))
+        codes, skipped = _without(codes, problems)
+    moments = batch_moments(columns, codes, job.bases, job.ready)
+    assert moments is not None, "every row that is not finite was found"
+    return _Reduced(moments, skipped, _propensity_sums(propensities, codes, len(job.ready)))
+
+
+def _propensities_of(batch: pa.RecordBatch, schema: Schema) -> tuple[np.ndarray | None, list[Problem]]:
+    if schema.propensity is None:
+        return None, []
+    values, unparsable = number_column(batch.column(schema.propensity), schema.propensity)
+    if ((values > 0) & (values <= 1)).all():
+        return values, []
+    problems = number_problems(schema.propensity, values, unparsable)
+    outside = np.isfinite(values) & ~((values > 0) & (values <= 1))
+    if outside.any():
+        problems.append(Problem(schema.propensity, "not a probability above 0 and at most 1", outside))
+    return values, problems
+
+
+def _propensity_sums(values: np.ndarray | None, codes: np.ndarray, n_arms: int) -> np.ndarray | None:
+    if values is None:
+        return None
+    sums = _no_propensities(n_arms)
+    kept = codes >= 0
+    arms, p = codes[kept], values[kept]
+    sums[:, 0] = np.bincount(arms, p, n_arms)
+    sums[:, 1] = np.bincount(arms, 1 / p, n_arms)
+    sums[:, 2] = np.bincount(arms, 1 / p**2, n_arms)
+    np.minimum.at(sums[:, 3], arms, p)
+    return sums
+
+
+def _without(codes: np.ndarray, problems: Iterable[Problem]) -> tuple[np.ndarray, dict[str, int]]:
+    """The codes with -1 for unusable rows, and how many rows each reason took; a row counts once."""
+    bad = np.zeros(len(codes), dtype=bool)
+    skipped: dict[str, int] = {}
+    for problem in problems:
+        new = int((problem.rows & ~bad).sum())
+        if new:
+            skipped[f"{problem.column}: {problem.reason}"] = new
+        bad |= problem.rows
+    return np.where(bad, -1, codes), skipped
+
+
+def _check_text(bundle: Bundle, problems: list[Problem], schema: Schema) -> None:
+    """A column in which no row at all is a number is no number column."""
+    for problem in problems:
+        if problem.reason != "not a number":
+            continue
+        column = bundle.batch.column(problem.column)
+        readable = len(column) - column.null_count
+        if problem.rows.sum() >= readable > 0 and problem.column != schema.reward:
+            value = column[int(np.argmax(problem.rows))].as_py()
+            raise SchemaError(
+                f"column {problem.column!r} of {bundle.origin(0)[0]} holds text such as {value!r}, not numbers. "
+                f"If it is a category, declare it: categories=[{problem.column!r}]."
+            )
+
+
+def _invalid_rows(bundle: Bundle, problems: list[Problem], schema: Schema) -> str:
+    first = min(problems, key=lambda problem: int(np.argmax(problem.rows)))
+    row = int(np.argmax(first.rows))
+    origin, number = bundle.origin(row)
+    value = bundle.batch.column(first.column)[row].as_py()
+    _, counts = _without(np.zeros(bundle.batch.num_rows, dtype=np.int64), problems)
+    total = sum(counts.values())
+    message = (
+        f"row {number:,} of {origin}: column {first.column!r} is {value!r} ({first.reason}). Of the "
+        f"{bundle.batch.num_rows:,} rows read around it, {total:,} cannot be used: {_reasons(counts)}. "
+    )
+    if first.column == schema.arm and first.reason.startswith("not among"):
+        message += f"The declared arms are {show_labels(schema.arms or ())}. "
+    message += 'Mend the log, or leave such rows out and count them with on_invalid="skip"'
+    if any(p.column in schema.recorded and p.reason == "missing or NaN" for p in problems):
+        message += "; if a column was only added later, summarize_eras keeps the rows without it"
+    return message + "."
+
+
+def _reasons(counts: Mapping[str, int]) -> str:
+    shown = sorted(counts.items(), key=lambda item: -item[1])
+    text = ", ".join(f"{reason} ({count:,})" for reason, count in shown[:6])
+    return (text + (", ..." if len(shown) > 6 else "")) or "no reason known"
+
+
+def source_for(source: Any, schema: Schema, optional: Iterable[str] = ()) -> Source:
+    """The source with the schema's columns."""
+    return open_source(source, schema.columns, labels=label_columns(schema), optional=tuple(optional))

@@ -53,9 +53,7 @@ def scaled_condition(factor: np.ndarray) -> float:
     return float(values[0] / values[-1]) if values[-1] > 0 else float("inf")
 
 
-def smallest_common_removal(
-    factors: Sequence[np.ndarray], n_columns: int, tries: int = 20_000
-) -> tuple[int, ...]:
+def smallest_common_removal(factors: Sequence[np.ndarray], n_columns: int, tries: int = 20_000) -> tuple[int, ...]:
     """A smallest set of columns whose removal leaves every factor with independent columns.
 
     For one factor that is what is left of any largest independent set. For several it is a search: sets of growing

@@ -21,7 +21,7 @@ from sidelight.logs.labels import (
 )
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    pass
 
 __all__ = ["INTERCEPT", "Schema"]
 
@@ -80,7 +80,7 @@ class Schema:
     def _check_columns(self) -> None:
         roles = [("arm", self.arm), ("reward", self.reward), ("propensity", self.propensity)]
         names = [feature.name for feature in self.features]
-        taken: dict[str, str] = {name: "a feature" for name in names}
+        taken: dict[str, str] = dict.fromkeys(names, "a feature")
         for role, column in roles:
             if column is None:
                 continue
@@ -107,9 +107,7 @@ class Schema:
             self._starts[feature.name] = len(names)
             names.extend(feature.encoded_names)
             is_recorded.extend([feature.name in recorded] * len(feature.encoded_names))
-        repeated = (
-            sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
-        )
+        repeated = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
         if repeated:
             raise SchemaError(f"two encoded columns would have the same name: {show_labels(repeated)}.")
         self._names = tuple(names)
@@ -280,9 +278,7 @@ class Schema:
         except (TypeError, ValueError) as error:
             raise ContextError(f"a context must be a mapping or {d} numbers: {error}.") from error
         if x.ndim != dimensions or x.shape[-1] != d:
-            raise ContextError(
-                f"a context has {d} values ({show_labels(self._names)}), but this has shape {x.shape}."
-            )
+            raise ContextError(f"a context has {d} values ({show_labels(self._names)}), but this has shape {x.shape}.")
         finite = np.isfinite(x)
         if not finite.all():
             where = np.argwhere(~finite)[0]
@@ -333,9 +329,7 @@ class Schema:
         found = levels or {}
         features = tuple(
             feature.with_levels(sorted_labels(found[feature.name]))
-            if isinstance(feature, Category)
-            and feature.name in found
-            and (not feature.resolved or feature.discovered)
+            if isinstance(feature, Category) and feature.name in found and (not feature.resolved or feature.discovered)
             else feature
             for feature in self.features
         )
@@ -420,9 +414,7 @@ def _features(
     if isinstance(features, str):
         raise SchemaError(f"features must be a list of names, not the text {features!r}.")
     if isinstance(categories, str):
-        raise SchemaError(
-            f"categories must be a list of names or a mapping to levels, not the text {categories!r}."
-        )
+        raise SchemaError(f"categories must be a list of names or a mapping to levels, not the text {categories!r}.")
     levels: dict[str, Iterable[Any] | None]
     levels = dict(categories) if isinstance(categories, Mapping) else dict.fromkeys(categories or ())
     built: list[Feature] = []
@@ -439,9 +431,7 @@ def _features(
     names = [feature.name for feature in built]
     unknown = [name for name in levels if name not in names]
     if unknown:
-        raise SchemaError(
-            f"categories {show_labels(unknown)} are not among the features {show_labels(names)}."
-        )
+        raise SchemaError(f"categories {show_labels(unknown)} are not among the features {show_labels(names)}.")
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise SchemaError(f"features {show_labels(repeated)} are listed twice; each needs a name of its own.")
@@ -473,8 +463,7 @@ def _recorded(recorded: Iterable[str], features: tuple[Feature, ...]) -> tuple[s
         close = difflib.get_close_matches(str(unknown[0]), names, 1)
         raise SchemaError(
             f"recorded {show_labels(unknown)} is not among the features {show_labels(names)}: what the log recorded "
-            "must be part of the context the learner sees."
-            + (f" Did you mean {close[0]!r}?" if close else "")
+            "must be part of the context the learner sees." + (f" Did you mean {close[0]!r}?" if close else "")
         )
     repeated = sorted({name for name in wanted if wanted.count(name) > 1})
     if repeated:
@@ -486,9 +475,7 @@ def _arms(arms: Iterable[Any]) -> tuple[Label, ...]:
     if isinstance(arms, str):
         raise SchemaError(f"arms must be a list of labels, not the text {arms!r}.")
     if isinstance(arms, int | np.integer):
-        raise SchemaError(
-            f"arms must be a list of labels, not the number {arms}: for {arms} arms give range({arms})."
-        )
+        raise SchemaError(f"arms must be a list of labels, not the number {arms}: for {arms} arms give range({arms}).")
     labels = tuple(plain_label(label) for label in arms)
     if not labels:
         raise SchemaError("arms is empty: list at least one arm, or None to discover them in the log.")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -145,12 +146,14 @@ class LogSummary:
     @property
     def second_moments(self) -> np.ndarray:
         """(K, L, L) ``R11(a) = E[x_o x_oᵀ | a]``; zeros for an arm without rows."""
-        return self.grams / np.maximum(self.counts, 1)[:, None, None]
+        moments: np.ndarray = self.grams / np.maximum(self.counts, 1)[:, None, None]
+        return moments
 
     @property
     def means(self) -> np.ndarray:
         """(K, L) mean of ``x_o`` for each arm; zeros for an arm without rows."""
-        return self._sums / np.maximum(self.counts, 1)[:, None]
+        means: np.ndarray = self._sums / np.maximum(self.counts, 1)[:, None]
+        return means
 
     @cached_property
     def reward_means(self) -> np.ndarray:
@@ -267,9 +270,7 @@ class LogSummary:
         freedom = self.degrees_of_freedom
         own = self.residual_sums / np.maximum(freedom, 1)
         weight = np.minimum(freedom / _FEW_DEGREES, 1.0)
-        return _frozen(
-            np.where(freedom > 0, weight * own, 0.0) + (1.0 - weight) * self.pooled_residual_variance
-        )
+        return _frozen(np.where(freedom > 0, weight * own, 0.0) + (1.0 - weight) * self.pooled_residual_variance)
 
     # The conditions of proposition 1
 
@@ -279,7 +280,7 @@ class LogSummary:
         Raises:
             UnderdeterminedError: naming the arms, why, and what to do.
         """
-        bad = np.flatnonzero(~self.determined)
+        bad = np.flatnonzero(~self.determined).tolist()
         if len(bad) == 0:
             return
         L = self.n_recorded
@@ -338,22 +339,55 @@ class LogSummary:
         if not isinstance(other, LogSummary):
             return NotImplemented
         schema = _common_schema(self.schema, other.schema)
-        first, second = self._moved_to(schema), other._moved_to(schema)
+        first, second = self.moved_to(schema), other.moved_to(schema)
         skipped = {
             reason: self.skipped.get(reason, 0) + other.skipped.get(reason, 0)
             for reason in sorted({*self.skipped, *other.skipped})
         }
-        return LogSummary(
-            schema, first.merge(second), skipped, propensities=_added_propensities(self, other, schema)
-        )
+        propensities = None
+        if first.propensities is not None and second.propensities is not None:
+            propensities = first.propensities + second.propensities
+            propensities[:, 3] = np.minimum(first.propensities[:, 3], second.propensities[:, 3])
+        return LogSummary(schema, first._moments.merge(second._moments), skipped, None, propensities)
 
-    def _moved_to(self, schema: Schema) -> Moments:
-        """The moments with the arms and columns of a schema that has at least as many of both."""
-        moments = Moments(self.counts, self._sums, self.factors)
+    @property
+    def _moments(self) -> Moments:
+        return Moments(self.counts, self._sums, self.factors)
+
+    def moved_to(self, schema: Schema) -> LogSummary:
+        """The same rows under a schema with at least these arms and levels, discovered ones united or reordered."""
+        moments = self._moments
         T = column_map(self.schema, schema)
         if T is not None:
             moments = moments.with_columns(T)
-        return moments.with_arms([schema.arm_index(label) for label in self.arms], len(schema.arms or ()))
+        K = len(schema.arms or ())
+        at = [schema.arm_index(label) for label in self.arms]
+        if at != list(range(K)):
+            moments = moments.with_arms(at, K)
+        propensities = None
+        if self.propensities is not None:
+            propensities = np.zeros((K, 4))
+            propensities[:, 3] = np.inf
+            propensities[at] = self.propensities
+        meat = self.meat if T is None and at == list(range(K)) else None
+        return LogSummary(schema, moments, self.skipped, meat, propensities)
+
+    def with_labels(self, retype: Callable[[Sequence[Label]], tuple[Label, ...]]) -> LogSummary:
+        """The same rows with discovered arms and levels relabelled, one for one, and sorted again."""
+        features = tuple(
+            replace(feature, levels=retype(feature.levels or ()), baseline=None)
+            if isinstance(feature, Category) and feature.discovered
+            else feature
+            for feature in self.schema.features
+        )
+        found = {f.name: f.levels for f in features if isinstance(f, Category) and f.discovered and f.levels}
+        arms = retype(self.arms) if self.schema.arms_discovered else self.arms
+        schema = self.schema.resolve(arms if self.schema.arms_discovered else None, found)
+        order = [schema.arm_index(label) for label in arms]
+        T = column_map(self.schema, schema)
+        moments = self._moments if T is None else self._moments.with_columns(T)
+        propensities = None if self.propensities is None else self.propensities[np.argsort(order)]
+        return LogSummary(schema, moments.with_arms(order, len(arms)), self.skipped, None, propensities)
 
     # Saving
 
@@ -399,7 +433,8 @@ class LogSummary:
             raise FileFormatError(f"{origin} is not a summary this Sidelight understands: {error}") from error
 
     def __repr__(self) -> str:
-        return f"LogSummary({self.n_rows:,} rows, {self.n_arms} arms, {self.n_recorded} of {self.n_features} columns recorded)"
+        columns = f"{self.n_recorded} of {self.n_features} columns recorded"
+        return f"LogSummary({self.n_rows:,} rows, {self.n_arms} arms, {columns})"
 
 
 def summarize_log(
@@ -471,12 +506,7 @@ def _common_schema(first: Schema, second: Schema) -> Schema:
     others = {feature.name: feature for feature in second.features}
     for feature in first.features:
         other = others.get(feature.name)
-        if (
-            isinstance(feature, Category)
-            and isinstance(other, Category)
-            and feature.discovered
-            and other.discovered
-        ):
+        if isinstance(feature, Category) and isinstance(other, Category) and feature.discovered and other.discovered:
             levels[feature.name] = sorted_labels([*(feature.levels or ()), *(other.levels or ())])
     arms = None
     if first.arms_discovered and second.arms_discovered:
@@ -495,19 +525,6 @@ def _difference(first: Schema, second: Schema) -> str:
         f"these summaries have different schemas ({detail}), so they are not two parts of one log. Logs with other "
         "recorded columns or arms are given to a fused learner side by side, one estimator for each."
     )
-
-
-def _added_propensities(first: LogSummary, second: LogSummary, schema: Schema) -> np.ndarray | None:
-    if first.propensities is None or second.propensities is None:
-        return None
-    total = np.zeros((len(schema.arms or ()), 4))
-    total[:, 3] = np.inf
-    for part in (first, second):
-        assert part.propensities is not None
-        at = [schema.arm_index(label) for label in part.arms]
-        total[at, :3] += part.propensities[:, :3]
-        total[at, 3] = np.minimum(total[at, 3], part.propensities[:, 3])
-    return total
 
 
 def _frozen(array: np.ndarray) -> np.ndarray:

@@ -1,0 +1,184 @@
+"""Logs whose columns were added over the years: one summary for each set of recorded columns."""
+
+from __future__ import annotations
+
+from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sidelight.errors import InputError, SchemaError, SourceError
+from sidelight.logs.labels import Label
+from sidelight.logs.passes import LogPass, check_settings, label_columns, threads_available
+from sidelight.logs.schema import Schema
+from sidelight.logs.sources import Bundle, open_source
+from sidelight.logs.summary import LogSummary
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Eras", "summarize_eras"]
+
+_ROWS = 65_536
+# More sets of missing columns than this is not eras but values missing here and there.
+_MOST_ERAS = 64
+
+
+class Eras(dict[Any, LogSummary]):
+    """One summary per era, the largest first; a dictionary whose keys name the era.
+
+    By missing columns a key is the tuple of recorded feature names, by a column it is that column's value. All
+    summaries have the same arms in the same order.
+    """
+
+    def __repr__(self) -> str:
+        lines = [f"  {key!r}: {summary!r}" for key, summary in self.items()]
+        return "Eras({\n" + ",\n".join(lines) + "\n})"
+
+
+def summarize_eras(
+    source: Any, schema: Schema, by: str = "missing", on_invalid: str = "raise", progress: Any = False
+) -> Eras:
+    """Summarize a log whose columns were added over the years, dropping no row for a column it could not have.
+
+    Args:
+        source: as for ``summarize_log``; here a file may lack recorded columns.
+        schema: the schema, with every column that some era recorded among ``recorded``.
+        by: ``"missing"``: rows that lack the same recorded columns are one era. Otherwise the name of a column whose
+            value names the era; a column is recorded in an era if any of its rows has a value there, and rows
+            of that era without one are invalid.
+        on_invalid: ``"raise"`` or ``"skip"``, for rows that are bad for another reason than a missing column.
+        progress: as for ``summarize_log``.
+
+    Returns:
+        A dictionary from era to summary, the largest first. The fused learners take them all.
+    """
+    check_settings(schema, on_invalid)
+    recorded = tuple(feature.name for feature in schema.recorded_features)
+    if by != "missing" and by in schema.columns:
+        raise SchemaError(f"the era column {by!r} is already used as a feature, arm, reward or propensity.")
+    columns = schema.columns if by == "missing" else (*schema.columns, by)
+    labels = label_columns(schema) if by == "missing" else (*label_columns(schema), by)
+    opened = open_source(source, columns, labels, optional=recorded)
+    if by != "missing" and not opened.rereadable:
+        raise InputError(
+            f"by={by!r} reads the log twice, first to see what each era recorded, and {opened.name} can be read only "
+            "once. Write it to a file first."
+        )
+    with ThreadPoolExecutor(threads_available()) as pool:
+        passes = _Passes(schema, recorded, on_invalid, pool, opened.text_labels)
+        if by != "missing":
+            passes.recorded_in = _recorded_by_value(open_source(source, columns, labels, recorded), by, recorded)
+        with opened.reporting(progress, "reading"):
+            for bundle in opened.bundles(_ROWS):
+                passes.feed(bundle, None if by == "missing" else by)
+        return passes.finish(opened.name)
+
+
+class _Passes:
+    """A pass for each era."""
+
+    def __init__(
+        self, schema: Schema, recorded: tuple[str, ...], on_invalid: str, pool: Executor, text_labels: bool
+    ) -> None:
+        self._schema, self._recorded, self._on_invalid = schema, recorded, on_invalid
+        self._pool, self._text_labels = pool, text_labels
+        self._passes: dict[Any, LogPass] = {}
+        self.recorded_in: dict[Any, tuple[str, ...]] = {}
+
+    def feed(self, bundle: Bundle, by: str | None) -> None:
+        """Send each row to the pass of its era."""
+        groups = _by_missing(bundle.batch, self._recorded) if by is None else _by_value(bundle.batch, by)
+        for key, rows in groups.items():
+            if key not in self._passes:
+                names = key if by is None else self.recorded_in[key]
+                self._passes[key] = LogPass(
+                    self._schema.with_recorded(names), self._on_invalid, self._pool, self._text_labels
+                )
+                if len(self._passes) > _MOST_ERAS:
+                    raise SourceError(
+                        f"{bundle.origin(0)[0]} and what was read before it have more than {_MOST_ERAS} different "
+                        "sets of missing columns: values are missing here and there rather than by era. Use "
+                        'summarize_log(..., on_invalid="skip"), or name the column that tells the eras apart, by=...'
+                    )
+            self._passes[key].feed(bundle if rows is None else _rows(bundle, rows))
+
+    def finish(self, name: str) -> Eras:
+        """Summaries with the same arms, the largest first."""
+        if not self._passes:
+            raise SourceError(f"{name} has no rows: there is nothing to learn from.")
+        arms: dict[Label, None] = {}
+        levels: dict[str, dict[Label, None]] = {}
+        for log_pass in self._passes.values():
+            found_arms, found_levels = log_pass.labels()
+            arms.update(dict.fromkeys(found_arms))
+            for feature, found in found_levels.items():
+                levels.setdefault(feature, {}).update(dict.fromkeys(found))
+        shared = {feature: list(found) for feature, found in levels.items()}
+        summaries = {key: log_pass.finish(name, list(arms), shared) for key, log_pass in self._passes.items()}
+        return Eras(sorted(summaries.items(), key=lambda item: (-item[1].n_rows, str(item[0]))))
+
+
+def _by_missing(batch: pa.RecordBatch, recorded: tuple[str, ...]) -> dict[tuple[str, ...], np.ndarray | None]:
+    """Recorded columns → rows that have exactly these; ``None`` stands for all rows."""
+    patterns = np.zeros((batch.num_rows, len(recorded)), dtype=bool)
+    for j, name in enumerate(recorded):
+        patterns[:, j] = _missing(batch.column(name))
+    if not patterns.any():
+        return {recorded: None}
+    distinct, which = np.unique(patterns, axis=0, return_inverse=True)
+    if len(distinct) == 1:
+        return {tuple(name for name, gone in zip(recorded, distinct[0], strict=True) if not gone): None}
+    return {
+        tuple(name for name, gone in zip(recorded, pattern, strict=True) if not gone): which.ravel() == i
+        for i, pattern in enumerate(distinct)
+    }
+
+
+def _missing(column: pa.Array) -> np.ndarray:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if column.null_count == 0 and not pa.types.is_floating(column.type):
+        return np.zeros(len(column), dtype=bool)
+    gone: np.ndarray = pc.is_null(column, nan_is_null=True).to_numpy(zero_copy_only=False)
+    return gone
+
+
+def _by_value(batch: pa.RecordBatch, by: str) -> dict[Any, np.ndarray | None]:
+    from sidelight.logs.encoding import distinct_labels
+
+    indices, labels = distinct_labels(batch.column(by))
+    groups: dict[Any, np.ndarray | None] = {}
+    for i, label in enumerate([*labels, None]):
+        rows = indices == (i if i < len(labels) else -1)
+        if rows.any():
+            known = groups.get(label)
+            groups[label] = rows if known is None else known | rows
+    return groups
+
+
+def _recorded_by_value(source: Any, by: str, recorded: tuple[str, ...]) -> dict[Any, tuple[str, ...]]:
+    """For each value of the era column, the recorded columns that have a value in some row of it."""
+    seen: dict[Any, np.ndarray] = {}
+    for bundle in source.bundles(_ROWS):
+        present = np.column_stack([~_missing(bundle.batch.column(name)) for name in recorded])
+        for key, rows in _by_value(bundle.batch, by).items():
+            here = present[rows].any(axis=0) if rows is not None else present.any(axis=0)
+            seen[key] = here | seen[key] if key in seen else here
+    return {
+        key: tuple(name for name, is_there in zip(recorded, columns, strict=True) if is_there)
+        for key, columns in seen.items()
+    }
+
+
+def _rows(bundle: Bundle, rows: np.ndarray) -> Bundle:
+    """Some rows of a bundle; each stretch of neighbours is a piece, so that messages name the right row."""
+    import pyarrow as pa
+
+    where = np.flatnonzero(rows)
+    breaks = np.flatnonzero(np.diff(where) != 1) + 1
+    starts = [0, *breaks.tolist()]
+    # Thousands of pieces would cost more than a message is worth: then only the first is exact.
+    pieces = tuple((start, *bundle.origin(int(where[start]))) for start in starts[:1000])
+    return Bundle(bundle.batch.filter(pa.array(rows)), pieces)
