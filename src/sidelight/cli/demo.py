@@ -1,0 +1,223 @@
+"""``sidelight demo``: draw a confounded log, learn from it, and say what it was worth."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from rich.table import Table
+
+    from sidelight.drawing.regret import Standing
+    from sidelight.learners.protocol import Learner
+    from sidelight.simulation import Run
+    from sidelight.worlds.confounded import ConfoundedWorld
+
+BASELINE = "OFUL"
+TITLE = "What an old, confounded log is worth"
+
+
+class Contender(NamedTuple):
+    """A learner of the demo: its name in the picture, what it is, and how ``simulate`` makes it."""
+
+    name: str
+    meaning: str
+    make: Callable[[Run], Learner]
+
+
+def contenders(radius: str = "posterior") -> list[Contender]:
+    """Everyone who runs, the baseline first and the one to use last.
+
+    All but the last are told the noise and share λ = 1 and the kind of radius, so that they differ in what they do
+    with the log alone; the last finds these out for itself.
+    """
+    from sidelight.hidden.queries import BehaviorQueries
+    from sidelight.learners.epoch import EpochOFUL
+    from sidelight.learners.oful import OFUL
+    from sidelight.learners.projected import ProjectedOFUL
+    from sidelight.learners.running import RunningOFUL
+    from sidelight.learners.zero_filled import ZeroFilledOFUL
+    from sidelight.side.constraint import SideInformation
+
+    def told(run: Run) -> dict[str, Any]:
+        return {"noise": run.world.noise, "radius": radius}
+
+    def asked(run: Run) -> BehaviorQueries:
+        return BehaviorQueries(run.summary, estimator="ipw")
+
+    def no_log(run: Run) -> Learner:
+        return OFUL(run.world.n_arms, run.world.n_features, **told(run))
+
+    def zero_filled(run: Run) -> Learner:
+        return ZeroFilledOFUL(run.summary, **told(run))
+
+    def algorithm_2(run: Run) -> Learner:
+        return EpochOFUL(asked(run), run.horizon, **told(run))
+
+    def every_round(run: Run) -> Learner:
+        return RunningOFUL(asked(run), **told(run))
+
+    def algorithm_1(run: Run) -> Learner:
+        return ProjectedOFUL(SideInformation.from_log(run.summary, run.true_cross_moments), **told(run))
+
+    return [
+        Contender(BASELINE, "starts cold, no log", no_log),
+        Contender("Zero-filled", "the log, with zeros for what it lacks", zero_filled),
+        Contender("Algorithm 1", "the log as a constraint, told the true cross moments", algorithm_1),
+        Contender("Algorithm 2", "the same, but asks the old policy; in episodes", algorithm_2),
+        Contender("Every round", "the same, constraint re-estimated every round", every_round),
+    ]
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the picture and the page.")] = Path("demo"),
+    seeds: Annotated[int, typer.Option(min=2, help="Worlds, each with its own log and rounds.")] = 12,
+    rounds: Annotated[int, typer.Option(min=10, help="Online rounds in each world.")] = 4_000,
+    log_rows: Annotated[int, typer.Option(min=1_000, help="Rows of each world's log.")] = 100_000,
+    radius: Annotated[
+        str, typer.Option(help="Width of the learners: posterior (works well), determinant (proven, wider).")
+    ] = "posterior",
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes; default one for each core.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON and draw no table.")] = False,
+) -> None:
+    """Draw confounded logs, learn from them online, and show what they were worth."""
+    from rich.console import Console
+
+    from sidelight.drawing.regret import regret_page, regret_spec, render, standings
+    from sidelight.simulation import simulate
+
+    started = time.perf_counter()
+    console = Console(quiet=as_json, highlight=False)
+    players = contenders(radius)
+    best = players[-1].name
+    story = opening(make_world(0), log_rows)
+    console.print("\n".join(story))
+    console.print(f"\n{len(players)} learners in {seeds} such worlds, {rounds:,} rounds each:")
+    table = simulate(
+        make_world,
+        {player.name: player.make for player in players},
+        rounds,
+        recorded=make_world(0).default_recorded,
+        log_rows=log_rows,
+        seeds=seeds,
+        workers=workers,
+        progress=not as_json,
+    )
+    rows = standings(table, BASELINE)
+    sentence = worth(table, rows, best)
+    subtitle = [
+        f"Mean regret over {seeds} worlds with 10 arms and 10 features; the log has {log_rows:,} rows and lacks the 4",
+        "features that its policy decided by. Bands: 95 % confidence intervals of the mean.",
+    ]
+    specs = {
+        theme: regret_spec(table, title=TITLE, subtitle=subtitle, emphasis=best, theme=theme)
+        for theme in ("light", "dark")
+    }
+    files = [render(specs["light"], out / "regret.png"), render(specs["light"], out / "regret.svg"), out / "index.html"]
+    page = regret_page(specs, rows, title=TITLE, words=[sentence, *story], baseline=BASELINE)
+    files[-1].write_text(page, encoding="utf-8")
+    seconds = time.perf_counter() - started
+    if as_json:
+        settings = {"seeds": seeds, "rounds": rounds, "log_rows": log_rows, "radius": radius, "baseline": BASELINE}
+        figures = {"learners": [row.to_dict() for row in rows], "sentence": sentence, "seconds": round(seconds, 1)}
+        typer.echo(json.dumps({**settings, **figures, "files": [str(file) for file in files]}, indent=2))
+        return
+    console.print(standings_table(rows, players))
+    console.print(f"\n[bold]{sentence}[/bold]\n")
+    console.print(f"{seconds:.0f} s. Open " + " or ".join(str(file) for file in files))
+
+
+def make_world(seed: int) -> ConfoundedWorld:
+    """One world for each seed: its own weights, old policy and log."""
+    from sidelight.worlds.confounded import ConfoundedWorld
+
+    return ConfoundedWorld(seed=seed)
+
+
+def opening(world: ConfoundedWorld, log_rows: int) -> list[str]:
+    """What the log of one world looks like, and what it says if read naively and if read as a constraint.
+
+    Both errors are root mean squares of ``x_o·(b_a − ·)`` over contexts and arms: with ``w_ao`` for the naive reading,
+    with ``M_a w_a`` (proposition 1) for the other.
+    """
+    import numpy as np
+
+    from sidelight.logs.summary import summarize_log
+
+    recorded = world.default_recorded
+    schema = world.schema(recorded)
+    summary = summarize_log(world.sample_log(log_rows, recorded, np.random.default_rng(0)), schema)
+    constraint = np.stack(
+        [
+            world.weights[a, schema.recorded_index]
+            + np.linalg.solve(summary.second_moments[a], R12) @ world.weights[a, schema.hidden_index]
+            for a, R12 in enumerate(world.cross_moments(recorded))
+        ]
+    )
+
+    def error(truth: np.ndarray) -> float:
+        shift = summary.coefficients - truth
+        return float(np.sqrt(np.einsum("ai,aij,aj->a", shift, summary.second_moments, shift).mean()))
+
+    return [
+        f"An old policy chose among {world.n_arms} arms by looking at {world.n_hidden} features that its log of "
+        f"{log_rows:,} rows does not have; the log keeps the other {recorded}, the arm and the reward.",
+        f"Taken at its word, the log mistakes the effects of its features by {error(world.weights[:, :recorded]):.3f} "
+        f"of reward (noise {world.noise:g}), however long it is. Read as side information M w = b, it is off by "
+        f"{error(constraint):.3f}, and that shrinks with every row.",
+    ]
+
+
+def worth(table: pa.Table, rows: list[Standing], best: str) -> str:
+    """One sentence: what the log was worth to the learner named ``best``, against starting cold."""
+    from sidelight.drawing.regret import rounds_to_reach
+
+    by_name = {row.learner: row for row in rows}
+    mine, cold = by_name[best], by_name[BASELINE]
+    rounds = int(table["round"].to_numpy().max())
+    interval = f"95 % interval {abs(mine.difference_high):,.0f} to {abs(mine.difference_low):,.0f}"
+    if mine.difference_high < 0:
+        reached = rounds_to_reach(table, BASELINE, mine.mean)
+        early = f", a loss that {BASELINE} had already passed by round {reached:,}" if reached else ""
+        return (
+            f"The log was worth {-mine.difference:,.0f} of regret ({interval}): {best} lost {mine.mean:,.0f} in "
+            f"{rounds:,} rounds where {BASELINE}, starting cold, lost {cold.mean:,.0f}{early}."
+        )
+    if mine.difference_low > 0:
+        interval = f"95 % interval {mine.difference_low:,.0f} to {mine.difference_high:,.0f}"
+        return (
+            f"The log did harm: {best} lost {mine.difference:,.0f} more than {BASELINE} without it ({interval}) "
+            f"in {rounds:,} rounds."
+        )
+    return (
+        f"What the log was worth cannot be told from {mine.seeds} seeds: {best}'s regret minus {BASELINE}'s is "
+        f"{mine.difference:+,.0f} (95 % interval {mine.difference_low:+,.0f} to {mine.difference_high:+,.0f})."
+    )
+
+
+def standings_table(rows: list[Standing], players: list[Contender]) -> Table:
+    """The table that the demo prints."""
+    from rich.table import Table
+
+    meaning = {player.name: player.meaning for player in players}
+    table = Table(title="Cumulative regret, mean and 95 % interval", title_justify="left", box=None, pad_edge=False)
+    table.add_column("learner", no_wrap=True)
+    table.add_column("regret", justify="right")
+    table.add_column("95 %", justify="right", style="dim")
+    table.add_column(f"minus {BASELINE}", justify="right")
+    table.add_column("95 %", justify="right", style="dim")
+    table.add_column("what it does")
+    for row in rows:
+        paired = ("–", "–")
+        if row.learner != BASELINE:
+            paired = (f"{row.difference:+,.0f}", f"{row.difference_low:+,.0f} to {row.difference_high:+,.0f}")
+        style = "bold" if row.learner == players[-1].name else None
+        interval = f"{row.low:,.0f} to {row.high:,.0f}"
+        table.add_row(row.learner, f"{row.mean:,.0f}", interval, *paired, meaning[row.learner], style=style)
+    return table

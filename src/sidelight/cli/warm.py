@@ -1,0 +1,97 @@
+"""``sidelight warm``: compile every kernel now, so that nobody waits for it later."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from sidelight.learners.protocol import Learner
+    from sidelight.simulation import Run
+
+
+def warm() -> None:
+    """Compile the inner loops by running every learner on a few rows; the machine code is kept on disk."""
+    from rich.console import Console
+
+    console = Console(highlight=False, stderr=True)
+    started = time.perf_counter()
+    exercises = dict(_exercises())
+    with console.status("compiling") as status:
+        for name, exercise in exercises.items():
+            status.update(f"compiling what {name} needs")
+            exercise()
+    kernels = list(compiled_kernels())
+    console.print(
+        f"{len(kernels)} compiled loops are ready, in {time.perf_counter() - started:.0f} s. They are kept beside the "
+        "source, or where NUMBA_CACHE_DIR says; a new version of Sidelight compiles its own."
+    )
+
+
+def compiled_kernels() -> Iterator[str]:
+    """The names of all functions in ``sidelight.kernels`` that numba compiles."""
+    package = import_module("sidelight.kernels")
+    for module in iter_modules(package.__path__, "sidelight.kernels."):
+        for name, member in vars(import_module(module.name)).items():
+            if hasattr(member, "py_func") and member.__module__ == module.name:
+                yield f"{module.name}.{name}"
+
+
+def _exercises() -> Iterator[tuple[str, Callable[[], object]]]:
+    """One small job for each learner and each way of learning the hidden half, in the order of the data's way."""
+    import numpy as np
+
+    from sidelight.hidden.companion import CompanionLog
+    from sidelight.hidden.known import KnownCrossMoments
+    from sidelight.hidden.probabilities import BehaviorProbabilities
+    from sidelight.hidden.queries import BehaviorQueries
+    from sidelight.learners.epoch import EpochOFUL
+    from sidelight.learners.oful import OFUL
+    from sidelight.learners.projected import ProjectedOFUL
+    from sidelight.learners.running import RunningOFUL
+    from sidelight.learners.zero_filled import ZeroFilledOFUL
+    from sidelight.logs.summary import summarize_log
+    from sidelight.side.constraint import SideInformation
+    from sidelight.simulation import simulate
+    from sidelight.worlds.confounded import ConfoundedWorld
+
+    world = ConfoundedWorld(seed=0, n_arms=2, n_features=4, n_hidden=2, confounding=0.5)
+
+    def general(run: Run) -> Learner:
+        rng = np.random.default_rng(0)
+        return ProjectedOFUL(SideInformation(rng.normal(size=(2, 1, 4)), np.zeros((2, 1))))
+
+    def zeros(run: Run) -> Any:
+        return np.zeros((2, 2, 2))
+
+    def companion(run: Run) -> Learner:
+        everything = world.sample_log(200, 4, np.random.default_rng(1))
+        return RunningOFUL(CompanionLog(run.summary, everything))
+
+    yield "a log", lambda: summarize_log(world.sample_log(2_000, 2, np.random.default_rng(0)), world.schema(2))
+    learners: dict[str, Callable[[Run], Learner]] = {
+        "OFUL": lambda run: OFUL(2, 4),
+        "ZeroFilledOFUL": lambda run: ZeroFilledOFUL(run.summary),
+        "ProjectedOFUL": lambda run: ProjectedOFUL(SideInformation.from_log(run.summary, zeros(run))),
+        "ProjectedOFUL with any M": general,
+        "EpochOFUL": lambda run: EpochOFUL(BehaviorQueries(run.summary, estimator="ipw"), run.horizon),
+        "RunningOFUL": lambda run: RunningOFUL(BehaviorQueries(run.summary)),
+        "RunningOFUL with probabilities": lambda run: RunningOFUL(BehaviorProbabilities(run.summary)),
+        "RunningOFUL with a companion log": companion,
+        "RunningOFUL with known moments": lambda run: RunningOFUL(KnownCrossMoments(run.summary, zeros(run))),
+    }
+    for name, factory in learners.items():
+        yield name, _run(simulate, world, name, factory)
+
+
+def _run(simulate: Any, world: Any, name: str, factory: Any) -> Callable[[], object]:
+    return lambda: simulate(world, {name: factory}, 130, recorded=2, log_rows=500, seeds=1, workers=1)
+
+
+if __name__ == "__main__":
+    typer.run(warm)

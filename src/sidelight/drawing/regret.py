@@ -1,0 +1,429 @@
+"""Regret over rounds: means with confidence intervals, and the picture of them.
+
+Everything is computed from the table that ``simulate`` returns, so a picture redraws without rerunning.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sidelight.errors import InputError, MissingExtraError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pyarrow as pa
+
+__all__ = ["Standing", "regret_bands", "regret_page", "regret_spec", "render", "standings"]
+
+LEVEL = 0.95
+"""The level of every interval in this file."""
+
+# Okabe and Ito's colours, which readers with any common colour blindness can tell apart; each learner also has a dash
+# of its own, so the picture survives a black-and-white printer.
+_INK = {"light": "#1b1f24", "dark": "#e6e9ee"}
+_GREY = {"light": "#6a737d", "dark": "#9aa4af"}
+_GRID = {"light": "#e6e8eb", "dark": "#2b3138"}
+_PAPER = {"light": "#ffffff", "dark": "#14171b"}
+_COLOURS = {
+    "light": ["#6a737d", "#b5651d", "#00735a", "#a3487f", "#2a84c0", "#c74a00", "#4b3fa8", "#7a6a00"],
+    "dark": ["#a7b0ba", "#e69f00", "#2ec4a0", "#e08fc0", "#6cc0f5", "#ff7a3d", "#a79cff", "#e3d26f"],
+}
+_DASHES: list[list[int]] = [[6, 4], [2, 3], [10, 3], [8, 3, 2, 3], [4, 2], [1, 0], [12, 4, 2, 4], [3, 3]]
+_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+
+
+# ---------------------------------------------------------------------------------------------------- numbers
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where one learner stands at the end: mean over seeds, its interval, and its paired difference.
+
+    Attributes:
+        learner: its name in the table.
+        seeds: how many runs.
+        mean, low, high: of the final cumulative regret; the interval is Student's, ``nan`` for one seed.
+        difference, difference_low, difference_high: of its regret minus the baseline's, seed by seed.
+    """
+
+    learner: str
+    seeds: int
+    mean: float
+    low: float
+    high: float
+    difference: float
+    difference_low: float
+    difference_high: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-safe: ``nan`` becomes None."""
+        return {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in asdict(self).items()}
+
+
+def standings(table: pa.Table, baseline: str) -> list[Standing]:
+    """The last round of every learner, in the table's order, each compared with ``baseline`` on the same seeds."""
+    curves = _curves(table)
+    if baseline not in curves:
+        raise InputError(f"The baseline {baseline!r} is not a learner of this table ({', '.join(curves)}).")
+    reference = curves[baseline][1][:, -1]
+    out = []
+    for learner, (_, regrets) in curves.items():
+        final = regrets[:, -1]
+        if final.shape != reference.shape:
+            raise InputError(f"{learner!r} has {len(final)} seeds and {baseline!r} {len(reference)}: not paired.")
+        mean, half = _interval(final)
+        difference, difference_half = _interval(final - reference)
+        out.append(
+            Standing(
+                learner,
+                len(final),
+                float(mean),
+                float(mean - half),
+                float(mean + half),
+                float(difference),
+                float(difference - difference_half),
+                float(difference + difference_half),
+            )
+        )
+    return out
+
+
+def regret_bands(table: pa.Table) -> list[dict[str, Any]]:
+    """One row for each learner and round: ``learner, round, mean, low, high`` over the seeds."""
+    rows = []
+    for learner, (rounds, regrets) in _curves(table).items():
+        mean, half = _interval(regrets)
+        half = np.nan_to_num(half)
+        for t, centre, spread in zip(rounds.tolist(), mean.tolist(), half.tolist(), strict=True):
+            rows.append(
+                {
+                    "learner": learner,
+                    "round": t,
+                    "mean": round(centre, 4),
+                    "low": round(centre - spread, 4),
+                    "high": round(centre + spread, 4),
+                }
+            )
+    return rows
+
+
+def rounds_to_reach(table: pa.Table, learner: str, level: float) -> int | None:
+    """The first recorded round at which the learner's mean regret exceeds ``level``; None if it never does."""
+    rounds, regrets = _curves(table)[learner]
+    above = np.flatnonzero(regrets.mean(axis=0) > level)
+    return int(rounds[above[0]]) if len(above) else None
+
+
+def _curves(table: pa.Table) -> dict[str, tuple[NDArray[np.int64], NDArray[np.float64]]]:
+    """Learner → rounds ``(n,)`` and regrets ``(seeds, n)``, seeds in ascending order."""
+    learners = table["learner"].to_pylist()
+    names = list(dict.fromkeys(learners))
+    code = {name: i for i, name in enumerate(names)}
+    codes = np.array([code[name] for name in learners])
+    seeds, rounds = table["seed"].to_numpy(), table["round"].to_numpy()
+    regrets = table["regret"].to_numpy()
+    out = {}
+    for name in names:
+        mine = codes == code[name]
+        order = np.lexsort((rounds[mine], seeds[mine]))
+        n_seeds = len(np.unique(seeds[mine]))
+        out[name] = (
+            rounds[mine][order].reshape(n_seeds, -1)[0],
+            regrets[mine][order].reshape(n_seeds, -1),
+        )
+    return out
+
+
+def _interval(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean over the first axis and half the width of Student's interval; ``nan`` where one value says nothing."""
+    n = len(values)
+    mean = np.asarray(values.mean(axis=0))
+    if n < 2:
+        return mean, np.full(mean.shape, np.nan)
+    from scipy.special import stdtrit
+
+    quantile = float(stdtrit(n - 1, 0.5 + LEVEL / 2))
+    return mean, np.asarray(quantile * values.std(axis=0, ddof=1) / math.sqrt(n))
+
+
+# ---------------------------------------------------------------------------------------------------- picture
+
+
+def regret_spec(
+    table: pa.Table,
+    *,
+    title: str,
+    subtitle: str | Sequence[str] = "",
+    emphasis: str | None = None,
+    theme: str = "light",
+    width: int = 620,
+    height: int = 400,
+) -> dict[str, Any]:
+    """A Vega-Lite picture of the mean regret, its intervals as bands, every line labelled at its end.
+
+    Args:
+        table: what ``simulate`` returned.
+        title: above the picture.
+        subtitle: below the title; one line, or several.
+        emphasis: the learner whose line is heavier.
+        theme: ``"light"`` or ``"dark"``.
+        width: of the plot in pixels, labels apart.
+        height: of the plot in pixels.
+    """
+    alt = _altair()
+    bands = regret_bands(table)
+    names = list(dict.fromkeys(row["learner"] for row in bands))
+    labels = _end_labels(bands, names, height)
+    palette, ink, grey = _COLOURS[theme], _INK[theme], _GREY[theme]
+    colour = alt.Color(
+        "learner:N", scale=alt.Scale(domain=names, range=_cycle(palette, len(names))), legend=None, sort=names
+    )
+    dash = alt.StrokeDash("learner:N", scale=alt.Scale(domain=names, range=_cycle(_DASHES, len(names))), legend=None)
+    weight = alt.StrokeWidth(
+        "learner:N",
+        scale=alt.Scale(type="ordinal", domain=names, range=[3.6 if n == emphasis else 2.0 for n in names]),
+        legend=None,
+    )
+    top = max(max(row["high"] for row in bands), max(row["position"] for row in labels))
+    x = alt.X("round:Q", title="Round", axis=alt.Axis(grid=False, tickCount=6, format=",d"))
+    y = alt.Y(
+        "mean:Q", title="Cumulative regret", scale=alt.Scale(domain=[0, top], nice=False), axis=alt.Axis(tickCount=6)
+    )
+    base = alt.Chart(alt.Data(values=bands))
+    band = base.mark_area(opacity=0.12).encode(
+        x=x, y=alt.Y("low:Q", title="Cumulative regret"), y2="high:Q", color=colour
+    )
+    line = base.mark_line(interpolate="monotone", strokeCap="round").encode(
+        x=x, y=y, color=colour, strokeDash=dash, strokeWidth=weight
+    )
+    text = (
+        alt.Chart(alt.Data(values=labels))
+        .mark_text(align="left", baseline="middle", dx=9, fontSize=12.5, fontWeight=600)
+        .encode(x="round:Q", y="position:Q", text="label:N", color=colour)
+    )
+    near = alt.selection_point(nearest=True, on="pointerover", fields=["round"], empty=False, clear="pointerout")
+    rule = (
+        base.transform_pivot("learner", value="mean", groupby=["round"])
+        .mark_rule(color=grey, strokeWidth=1)
+        .encode(
+            x="round:Q",
+            opacity=alt.condition(near, alt.value(0.8), alt.value(0)),
+            tooltip=[
+                alt.Tooltip("round:Q", title="Round", format=","),
+                *(alt.Tooltip(f"{_escape(n)}:Q", title=n, format=",.1f") for n in names),
+            ],
+        )
+        .add_params(near)
+    )
+    chart = (
+        alt.layer(band, line, text, rule)
+        .properties(
+            width=width,
+            height=height,
+            background=_PAPER[theme],
+            padding={"left": 14, "top": 14, "right": 14, "bottom": 12},
+            title=alt.TitleParams(
+                title,
+                subtitle=[subtitle] if isinstance(subtitle, str) else list(subtitle),
+                anchor="start",
+                frame="group",
+                offset=16,
+                fontSize=17,
+                fontWeight=600,
+                subtitleFontSize=12.5,
+                subtitlePadding=6,
+                subtitleLineHeight=17,
+                color=ink,
+                subtitleColor=grey,
+            ),
+        )
+        .configure(font=_FONT)
+        .configure_view(stroke=None)
+        .configure_axis(
+            labelColor=grey,
+            titleColor=grey,
+            titleFontWeight=500,
+            titleFontSize=12.5,
+            labelFontSize=11.5,
+            gridColor=_GRID[theme],
+            domainColor=_GRID[theme],
+            tickColor=_GRID[theme],
+            titlePadding=10,
+        )
+    )
+    spec: dict[str, Any] = chart.to_dict()
+    return spec
+
+
+def _end_labels(bands: list[dict[str, Any]], names: list[str], height: int) -> list[dict[str, Any]]:
+    """Label of every line at its end, pushed apart so that none covers another."""
+    last = {row["learner"]: row for row in bands}
+    top = max(row["high"] for row in bands) or 1.0
+    gap = 17.0 * top / height  # a line of text, in units of regret
+    ends = sorted(names, key=lambda name: last[name]["mean"])
+    positions: list[float] = []
+    for name in ends:
+        wanted = last[name]["mean"]
+        positions.append(max(wanted, positions[-1] + gap) if positions else max(wanted, 0.35 * gap))
+    # what was pushed above the frame is moved down again, and those below give way
+    ceiling = max(top, 0.35 * gap + gap * (len(ends) - 1))
+    for i in reversed(range(len(ends))):
+        limit = ceiling if i == len(ends) - 1 else positions[i + 1] - gap
+        positions[i] = min(positions[i], limit)
+    return [
+        {
+            "learner": name,
+            "round": last[name]["round"],
+            "position": position,
+            "label": f"{name}  {last[name]['mean']:,.0f}",
+        }
+        for name, position in zip(ends, positions, strict=True)
+    ]
+
+
+def render(spec: Mapping[str, Any], path: Path, scale: float = 2.0) -> Path:
+    """Write a picture as PNG or SVG, by the name's ending."""
+    converter = _converter()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".svg":
+        path.write_text(converter.vegalite_to_svg(dict(spec)), encoding="utf-8")
+    elif path.suffix == ".png":
+        path.write_bytes(converter.vegalite_to_png(dict(spec), scale=scale))
+    else:
+        raise InputError(f"A picture is written as .png or .svg, not as {path.suffix!r} ({path}).")
+    return path
+
+
+def regret_page(
+    specs: Mapping[str, Mapping[str, Any]], rows: Sequence[Standing], *, title: str, words: Sequence[str], baseline: str
+) -> str:
+    """One HTML page that needs no network: the words, the interactive picture, and its numbers as a table.
+
+    Args:
+        specs: the picture by theme, ``"light"`` and ``"dark"``; the reader's setting chooses.
+        rows: from ``standings``.
+        title: of the page.
+        words: paragraphs above the picture; the first is the one that matters.
+        baseline: the learner that differences are taken against.
+    """
+    import json
+    from html import escape
+
+    script = _converter().javascript_bundle()
+    # "</" would end the script element that carries the numbers
+    data = json.dumps({theme: dict(spec) for theme, spec in specs.items()}, separators=(",", ":")).replace("</", "<\\/")
+    body = "".join(
+        f"<tr><th scope='row'>{escape(s.learner)}</th><td>{s.mean:,.1f}</td><td>{_range(s.low, s.high)}</td>"
+        + (
+            "<td>–</td><td>–</td></tr>"
+            if s.learner == baseline
+            else f"<td>{s.difference:+,.1f}</td><td>{_range(s.difference_low, s.difference_high, sign=True)}</td></tr>"
+        )
+        for s in rows
+    )
+    lead, *rest = [f"<p>{escape(paragraph)}</p>" for paragraph in words]
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{escape(title)}</title>
+<style>{_STYLE}</style>
+<script>{script}</script>
+</head>
+<body>
+<main>
+<h1>{escape(title)}</h1>
+<div class="lead">{lead}</div>
+<figure>
+<div id="picture" role="img" aria-label="Cumulative regret of each learner over rounds; numbers below"></div>
+</figure>
+{"".join(rest)}
+<div class="scroll">
+<table>
+<caption>Regret at the end: mean over {rows[0].seeds} seeds, 95 % intervals, and the difference to {escape(baseline)}
+on the same seeds</caption>
+<thead><tr><th scope="col">Learner</th><th scope="col">Regret</th><th scope="col">95 %</th>
+<th scope="col">Difference</th><th scope="col">95 %</th></tr></thead>
+<tbody>{body}</tbody>
+</table>
+</div>
+</main>
+<script id="specs" type="application/json">{data}</script>
+<script>
+const specs = JSON.parse(document.getElementById("specs").textContent);
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const draw = () => vegaEmbed("#picture", specs[dark.matches ? "dark" : "light"], {{actions: false, renderer: "svg"}});
+dark.addEventListener("change", draw);
+draw();
+</script>
+</body>
+</html>
+"""
+
+
+_STYLE = f"""
+:root {{ --paper: {_PAPER["light"]}; --ink: {_INK["light"]}; --grey: {_GREY["light"]}; --line: {_GRID["light"]}; }}
+@media (prefers-color-scheme: dark) {{
+  :root {{ --paper: {_PAPER["dark"]}; --ink: {_INK["dark"]}; --grey: {_GREY["dark"]}; --line: {_GRID["dark"]}; }}
+}}
+body {{ background: var(--paper); color: var(--ink); font: 16px/1.55 {_FONT}; margin: 0; }}
+main {{ max-width: 58rem; margin: 0 auto; padding: 1.5rem 1rem 3rem; }}
+h1 {{ font-size: 1.6rem; margin: .2rem 0 .6rem; }}
+.lead p {{ font-size: 1.15rem; margin: 0 0 1rem; }}
+figure {{ margin: 0 0 1rem; }}
+#picture {{ width: 100%; }}
+#picture svg {{ max-width: 100%; height: auto; }}
+.scroll {{ overflow-x: auto; }}
+table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; }}
+caption {{ text-align: left; color: var(--grey); padding-bottom: .4rem; }}
+th, td {{ padding: .35rem .9rem .35rem 0; border-bottom: 1px solid var(--line); text-align: right; }}
+th:first-child {{ text-align: left; }}
+td {{ white-space: nowrap; }}
+@media print {{ body {{ background: #fff; color: #000; }} }}
+"""
+
+
+def _range(low: float, high: float, sign: bool = False) -> str:
+    if math.isnan(low):
+        return "–"
+    return f"{low:+,.1f} to {high:+,.1f}" if sign else f"{low:,.1f} to {high:,.1f}"
+
+
+def _cycle(values: list[Any], n: int) -> list[Any]:
+    return [values[i % len(values)] for i in range(n)]
+
+
+def _escape(name: str) -> str:
+    """A field name in Altair's shorthand: what it would read as syntax is escaped."""
+    for mark in ("\\", ".", "[", "]", ":"):
+        name = name.replace(mark, "\\" + mark)
+    return name
+
+
+def _altair() -> Any:
+    try:
+        import altair
+    except ImportError:
+        raise MissingExtraError(
+            "Pictures need altair, which is not installed: pip install 'sidelight[figures]'."
+        ) from None
+    return altair
+
+
+def _converter() -> Any:
+    try:
+        import vl_convert
+    except ImportError:
+        raise MissingExtraError(
+            "Pictures need vl-convert-python, which is not installed: pip install 'sidelight[figures]'."
+        ) from None
+    return vl_convert

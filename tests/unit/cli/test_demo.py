@@ -1,0 +1,123 @@
+"""The demo end to end at a small size, its sentence in all three cases, and ``warm`` from an empty cache."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from sidelight.cli.demo import BASELINE, contenders, demo, make_world, opening, worth
+from sidelight.cli.warm import compiled_kernels
+from sidelight.drawing.regret import standings
+from sidelight.worlds.confounded import ConfoundedWorld
+
+NAMES = [player.name for player in contenders()]
+
+
+@pytest.fixture
+def app() -> typer.Typer:
+    app = typer.Typer()
+    app.command()(demo)
+    return app
+
+
+def table_of(cold: list[float], warm: list[float]) -> pa.Table:
+    rows = [
+        {"learner": name, "seed": seed, "round": t, "arm": 0, "reward": 0.0, "regret": value * t / 100}
+        for name, values in ((BASELINE, cold), ("mine", warm))
+        for seed, value in enumerate(values)
+        for t in (25, 50, 75, 100)
+    ]
+    return pa.Table.from_pylist(rows)
+
+
+def test_demo_draws_prints_and_says_what_the_log_was_worth(app: typer.Typer, tmp_path: Path) -> None:
+    small = ["--out", str(tmp_path), "--seeds", "2", "--rounds", "60", "--log-rows", "3000", "--workers", "1"]
+    result = CliRunner(env={"COLUMNS": "200"}).invoke(app, small)
+    assert result.exit_code == 0, result.output
+    for name in NAMES:
+        assert name in result.output
+    assert "The log" in result.output or "What the log" in result.output
+    assert (tmp_path / "regret.png").read_bytes().startswith(b"\x89PNG")
+    assert all(name in (tmp_path / "regret.svg").read_text() for name in NAMES)
+    assert "vegaEmbed" in (tmp_path / "index.html").read_text()
+
+
+def test_demo_as_json_is_what_simulate_gives(app: typer.Typer, tmp_path: Path) -> None:
+    import sidelight as sl
+
+    small = ["--out", str(tmp_path), "--seeds", "2", "--rounds", "40", "--log-rows", "2500", "--workers", "1", "--json"]
+    result = CliRunner().invoke(app, small)
+    assert result.exit_code == 0, result.output
+    figures = json.loads(result.output)
+    assert [row["learner"] for row in figures["learners"]] == NAMES
+    cold = contenders()[0]
+    again = sl.simulate(make_world, {cold.name: cold.make}, 40, recorded=6, log_rows=2500, seeds=2, workers=1)
+    assert figures["learners"][0]["mean"] == pytest.approx(standings(again, BASELINE)[0].mean, rel=1e-12)
+
+
+def test_bad_options_are_usage_errors(app: typer.Typer) -> None:
+    assert CliRunner().invoke(app, ["--seeds", "1"]).exit_code == 2
+
+
+def test_sentence_of_a_log_that_helps() -> None:
+    table = table_of([100.0, 110.0, 105.0, 95.0], [40.0, 45.0, 42.0, 38.0])
+    sentence = worth(table, standings(table, BASELINE), "mine")
+    assert re.match(r"The log was worth 61 of regret \(95 % interval \d+ to \d+\)", sentence)
+    low, high = map(int, re.search(r"interval (\d+) to (\d+)", sentence).groups())  # type: ignore[union-attr]
+    assert low < 61 < high
+    # mine ends at 41.25, which the other, at 102.5 after 100 rounds, passes between rounds 25 and 50
+    assert "by round 50" in sentence
+
+
+def test_sentence_of_a_log_that_harms() -> None:
+    table = table_of([40.0, 45.0, 42.0, 38.0], [100.0, 110.0, 105.0, 95.0])
+    assert worth(table, standings(table, BASELINE), "mine").startswith("The log did harm: mine lost 61 more")
+
+
+def test_sentence_when_the_seeds_cannot_tell() -> None:
+    table = table_of([40.0, 45.0, 42.0, 38.0], [20.0, 80.0, 30.0, 50.0])
+    assert worth(table, standings(table, BASELINE), "mine").startswith("What the log was worth cannot be told from 4")
+
+
+def test_opening_contrasts_the_two_readings() -> None:
+    """The naive error is the confounding, which rows do not cure; the other is sampling error, of order √(L/n_a)·s."""
+    world = make_world(0)
+    naive, constraint = _errors(world, 5_000)
+    more_naive, more_constraint = _errors(world, 80_000)
+    assert naive > 0.1
+    assert more_naive == pytest.approx(naive, rel=0.1)
+    assert more_constraint < 0.4 * constraint
+
+
+def _errors(world: ConfoundedWorld, rows: int) -> tuple[float, float]:
+    numbers = re.findall(r"by (\d\.\d+)", " ".join(opening(world, rows)))
+    assert len(numbers) == 2
+    return float(numbers[0]), float(numbers[1])
+
+
+def test_warm_leaves_no_kernel_uncompiled(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "from sidelight.cli.warm import warm; warm()"]
+    result = subprocess.run(
+        command, env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}, capture_output=True, text=True, check=True
+    )
+    compiled = {match[1] for path in tmp_path.rglob("*.nbi") if (match := re.match(r"(\w+\.\w+)-\d", path.name))}
+    wanted = {name.removeprefix("sidelight.kernels.") for name in compiled_kernels()}
+    assert wanted
+    assert wanted <= compiled, f"warm runs nothing that uses {sorted(wanted - compiled)}"
+    assert "ready" in " ".join(result.stderr.split())
+
+
+def test_contenders_start_cold_and_differ() -> None:
+    assert NAMES[0] == BASELINE
+    assert len(set(NAMES)) == len(NAMES) >= 5
+    assert np.all([player.meaning for player in contenders()])

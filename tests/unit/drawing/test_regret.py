@@ -1,0 +1,149 @@
+"""Intervals against SciPy's, labels that do not collide, and pictures that really render."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from scipy import stats
+
+from sidelight.drawing.regret import (
+    Standing,
+    regret_bands,
+    regret_page,
+    regret_spec,
+    render,
+    rounds_to_reach,
+    standings,
+)
+from sidelight.errors import InputError
+
+ROUNDS = np.array([10, 20, 30])
+
+
+def table_of(regrets: dict[str, np.ndarray]) -> pa.Table:
+    """Learner → regrets (seeds, rounds), as ``simulate`` would return them, rows in a scrambled order."""
+    rows = [
+        {"learner": name, "seed": s, "round": int(t), "arm": 0, "reward": 0.0, "regret": float(curve[s, i])}
+        for name, curve in regrets.items()
+        for s in range(len(curve))
+        for i, t in enumerate(ROUNDS)
+    ]
+    first = [row["learner"] for row in rows]
+    order = np.random.default_rng(0).permutation(len(rows))
+    # the learners' order of appearance is the order of the result, so one row of each stays in front
+    heads = [first.index(name) for name in regrets]
+    return pa.Table.from_pylist([rows[i] for i in heads] + [rows[i] for i in order if i not in heads])
+
+
+@pytest.fixture
+def regrets() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(3)
+    cold = np.cumsum(rng.gamma(2.0, 5.0, size=(7, 3)), axis=1)
+    return {"cold": cold, "warm": 0.4 * cold + rng.normal(0, 1, size=cold.shape)}
+
+
+def test_standings_are_students_intervals(regrets: dict[str, np.ndarray]) -> None:
+    cold, warm = standings(table_of(regrets), "cold")
+    assert (cold.learner, warm.learner, warm.seeds) == ("cold", "warm", 7)
+    final = regrets["warm"][:, -1]
+    low, high = stats.t.interval(0.95, 6, final.mean(), stats.sem(final))
+    np.testing.assert_allclose((warm.mean, warm.low, warm.high), (final.mean(), low, high))
+    paired = stats.ttest_rel(final, regrets["cold"][:, -1]).confidence_interval(0.95)
+    np.testing.assert_allclose((warm.difference_low, warm.difference_high), (paired.low, paired.high))
+    assert (cold.difference, cold.difference_low, cold.difference_high) == (0, 0, 0)
+
+
+def test_bands_follow_every_round(regrets: dict[str, np.ndarray]) -> None:
+    bands = [row for row in regret_bands(table_of(regrets)) if row["learner"] == "warm"]
+    assert [row["round"] for row in bands] == ROUNDS.tolist()
+    np.testing.assert_allclose([row["mean"] for row in bands], regrets["warm"].mean(axis=0), atol=1e-4)
+    half = stats.t.ppf(0.975, 6) * stats.sem(regrets["warm"], axis=0)
+    np.testing.assert_allclose([row["high"] - row["mean"] for row in bands], half, atol=2e-4)
+
+
+def test_one_seed_has_no_interval_and_still_draws(regrets: dict[str, np.ndarray]) -> None:
+    table = table_of({name: curve[:1] for name, curve in regrets.items()})
+    row = standings(table, "cold")[1]
+    assert np.isnan(row.low)
+    assert row.to_dict()["low"] is None
+    assert json.dumps(row.to_dict(), allow_nan=False)
+    assert all(band["low"] == band["mean"] == band["high"] for band in regret_bands(table))
+
+
+def test_rounds_to_reach(regrets: dict[str, np.ndarray]) -> None:
+    table = table_of(regrets)
+    middle = regrets["cold"].mean(axis=0)[1]
+    assert rounds_to_reach(table, "cold", middle - 0.1) == 20
+    assert rounds_to_reach(table, "cold", 1e9) is None
+
+
+def test_what_cannot_be_compared_is_said(regrets: dict[str, np.ndarray]) -> None:
+    with pytest.raises(InputError, match="'nobody' is not a learner"):
+        standings(table_of(regrets), "nobody")
+    with pytest.raises(InputError, match="not paired"):
+        standings(table_of({"cold": regrets["cold"], "warm": regrets["warm"][:4]}), "cold")
+
+
+@pytest.mark.parametrize("level", [0.0, 5.0, 500.0])
+def test_labels_keep_a_line_apart(level: float) -> None:
+    names = [f"learner {i}" for i in range(7)]
+    same = {name: np.full((3, 3), level) + np.arange(3)[:, None] for name in names}
+    spec = regret_spec(table_of(same), title="t", height=300)
+    labels = next(v for v in spec["datasets"].values() if "position" in v[0]) if "datasets" in spec else None
+    if labels is None:
+        labels = next(layer["data"]["values"] for layer in spec["layer"] if layer["mark"]["type"] == "text")
+    top = next(
+        layer["encoding"]["y"]["scale"]["domain"][1] for layer in spec["layer"] if layer["mark"]["type"] == "line"
+    )
+    positions = np.sort([row["position"] for row in labels])
+    assert len(positions) == 7
+    assert (np.diff(positions) * 300 / top > 13).all()
+    assert positions[0] >= 0
+    assert positions[-1] <= top
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_pictures_render(tmp_path: Path, regrets: dict[str, np.ndarray], theme: str) -> None:
+    # names with all the characters that Vega's field syntax would read as its own
+    table = table_of({"cold": regrets["cold"], "warm [v1.2]: λ = 1": regrets["warm"]})
+    spec = regret_spec(table, title="A title", subtitle="below it", emphasis="cold", theme=theme)
+    png = render(spec, tmp_path / "deep" / "picture.png").read_bytes()
+    assert png.startswith(b"\x89PNG")
+    assert len(png) > 5_000
+    svg = render(spec, tmp_path / "picture.svg").read_text()
+    for text in ("A title", "below it", "cold", "warm [v1.2]: λ = 1"):
+        assert text in svg
+    with pytest.raises(InputError, match=r"\.png or \.svg"):
+        render(spec, tmp_path / "picture.bmp")
+
+
+def test_page_holds_its_numbers_and_needs_no_network(regrets: dict[str, np.ndarray]) -> None:
+    table = table_of({"cold": regrets["cold"], "</script><b>": regrets["warm"]})
+    specs = {theme: regret_spec(table, title="t", theme=theme) for theme in ("light", "dark")}
+    rows = standings(table, "cold")
+    page = regret_page(specs, rows, title="Page & title", words=["First.", "Second <2>."], baseline="cold")
+    assert "Page &amp; title" in page
+    assert "Second &lt;2&gt;." in page
+    assert f"<td>{rows[1].mean:,.1f}</td>" in page
+    assert "&lt;/script&gt;&lt;b&gt;" in page
+    data = re.search(r'<script id="specs" type="application/json">(.*?)</script>', page, re.DOTALL)
+    assert data is not None
+    assert set(json.loads(data[1])) == {"light", "dark"}
+    assert not re.search(r"<(script|img|iframe)[^>]+src=|<link\b|@import|url\(", page.replace(page_script(page), ""))
+
+
+def page_script(page: str) -> str:
+    """The bundled library, which names addresses in its messages but asks for none."""
+    found = re.search(r"<script>(.*?)</script>", page, re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+def test_standing_is_a_record() -> None:
+    row = Standing("a", 2, 1.0, 0.5, 1.5, -1.0, -2.0, 0.0)
+    assert row.to_dict()["difference_low"] == -2.0
