@@ -73,7 +73,8 @@ def _exercises() -> Iterator[tuple[str, Callable[[], object]]]:
         everything = world.sample_log(200, 4, np.random.default_rng(1))
         return RunningOFUL(CompanionLog(run.summary, everything))
 
-    yield "a log", lambda: summarize_log(world.sample_log(2_000, 2, np.random.default_rng(0)), world.schema(2))
+    # long enough for the fast road through large batches
+    yield "a log", lambda: summarize_log(world.sample_log(100_000, 2, np.random.default_rng(0)), world.schema(2))
     learners: dict[str, Callable[[Run], Learner]] = {
         "OFUL": lambda run: OFUL(2, 4),
         "ZeroFilledOFUL": lambda run: ZeroFilledOFUL(run.summary),
