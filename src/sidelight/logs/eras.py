@@ -165,7 +165,7 @@ def _recorded_by_value(source: Any, by: str, recorded: tuple[str, ...]) -> dict[
         present = np.column_stack([~_missing(bundle.batch.column(name)) for name in recorded])
         for key, rows in _by_value(bundle.batch, by).items():
             here = present[rows].any(axis=0) if rows is not None else present.any(axis=0)
-            seen[key] = here | seen[key] if key in seen else here
+            seen[key] = np.asarray(here | seen[key] if key in seen else here)
     return {
         key: tuple(name for name, is_there in zip(recorded, columns, strict=True) if is_there)
         for key, columns in seen.items()

@@ -33,7 +33,7 @@ from sidelight.logs.summary import LogSummary
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["LogPass", "summarize", "summary_of_arrays", "threads_available"]
+__all__ = ["LogPass", "rows_per_batch", "summarize", "summary_of_arrays", "threads_available"]
 
 # Batches under way at a time. Fixed, not the number of threads: which rows a base is made of depends on it, and the
 # same log must give the same bits on every machine.
@@ -111,7 +111,7 @@ def summarize(
     with ThreadPoolExecutor(threads or threads_available()) as pool, opened.reporting(progress, "reading"):
         log_pass = LogPass(schema, on_invalid, pool, opened.text_labels)
         try:
-            for bundle in opened.bundles(_rows_per_batch(_expected_width(schema))):
+            for bundle in opened.bundles(rows_per_batch(schema)):
                 log_pass.feed(bundle)
             summary = log_pass.finish(opened.name)
         except BaseException:
@@ -122,7 +122,7 @@ def summarize(
 
         again = open_source(source, schema.columns, labels=label_columns(schema))
         with again.reporting(progress, "residuals"):
-            return with_meat(summary, again.bundles(_rows_per_batch(summary.n_recorded)), again.text_labels)
+            return with_meat(summary, again.bundles(rows_per_batch(schema)), again.text_labels)
     return summary
 
 
@@ -146,8 +146,10 @@ def label_columns(schema: Schema) -> tuple[str, ...]:
     return (schema.arm, *(f.name for f in schema.recorded_features if isinstance(f, Category)))
 
 
-def _expected_width(schema: Schema) -> int:
-    return sum(len(f.encoded_names) or 8 for f in schema.recorded_features) + int(schema.intercept)
+def rows_per_batch(schema: Schema) -> int:
+    """Rows of which a batch is a few megabytes, once encoded."""
+    width = sum(len(f.encoded_names) or 8 for f in schema.recorded_features) + int(schema.intercept)
+    return _rows_per_batch(width)
 
 
 def _rows_per_batch(n_columns: int) -> int:
@@ -323,6 +325,11 @@ class LogPass:
             else:
                 names.extend(f"{feature.name}={level}" for level, at in positions.items() if at >= 0)
         return names
+
+    def skipped(self) -> dict[str, int]:
+        """How many rows fed so far were skipped, by reason."""
+        self._drain()
+        return dict(sorted(self._skipped.items()))
 
     def labels(self) -> tuple[list[Label], dict[str, list[Label]]]:
         """The arms and the levels found so far, where the schema left them open."""

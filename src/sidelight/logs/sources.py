@@ -148,9 +148,13 @@ def open_source(
 
     wanted = _Wanted(tuple(columns), tuple(labels), tuple(optional))
     if isinstance(source, str | os.PathLike) or _is_paths(source):
-        from sidelight.logs.tables import open_files
+        from sidelight.logs.tables import open_paths
 
-        return open_files(source, wanted)
+        return open_paths(source, wanted)
+    from sidelight.logs.tables import LogFile, open_files
+
+    if isinstance(source, LogFile):
+        return open_files([source], wanted, source.path)
     opened = frames.open_frame(source, wanted)
     if opened is not None:
         return opened

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from sidelight.logs.sources import _Wanted as Wanted
 
-__all__ = ["LogFile", "find_files", "open_files"]
+__all__ = ["LogFile", "find_files", "open_files", "open_paths", "row_groups"]
 
 _KINDS = {
     ".parquet": "parquet",
@@ -45,14 +45,23 @@ class LogFile:
     path: str
     kind: str
     partition: tuple[tuple[str, Any], ...] = ()
+    groups: tuple[int, ...] | None = None
+    """the row groups to read, all if ``None``; only Parquet has them"""
+    first_row: int = 0
+    """the number of the first row to read"""
 
 
-def open_files(source: Any, wanted: Wanted) -> Source:
+def open_paths(source: Any, wanted: Wanted) -> Source:
     """The files of a path, list or glob as one source."""
     files = find_files(source)
     name = files[0].path if len(files) == 1 else f"{len(files)} files"
     if len(files) > 1 and isinstance(source, str | os.PathLike):
         name = os.fspath(source)
+    return open_files(files, wanted, name)
+
+
+def open_files(files: list[LogFile], wanted: Wanted, name: str) -> Source:
+    """Files as one source, one after the other."""
     kinds = {file.kind for file in files}
     if len(kinds) > 1 and "csv" in kinds:
         raise SourceError(
@@ -70,7 +79,7 @@ def open_files(source: Any, wanted: Wanted) -> Source:
             progress.done += os.path.getsize(file.path)
             progress.current = 0
 
-    rows = sum(_parquet_rows(file.path) for file in files) if kinds == {"parquet"} else None
+    rows = sum(_parquet_rows(file) for file in files) if kinds == {"parquet"} else None
     fraction = None if rows is not None else progress.fraction
     return Source(name, pieces, wanted.columns, rows, kinds == {"csv"}, True, fraction)
 
@@ -183,7 +192,7 @@ def _file_pieces(file: LogFile, wanted: Wanted, types: _Types, progress: _Bytes)
     import pyarrow as pa
 
     constants = {name: value for name, value in file.partition if name in wanted.columns}
-    row = 0
+    row = file.first_row
     try:
         for table in _readers()[file.kind](file, wanted, constants, types, progress):
             yield Piece(_with_constants(table, constants, wanted), file.path, row)
@@ -232,15 +241,39 @@ def columns_in(file: LogFile, wanted: Wanted, available: Sequence[str], constant
     return [name for name in here if name not in constants]
 
 
-def _parquet_rows(path: str) -> int:
+def _group_rows(file: LogFile) -> list[int]:
+    """The rows of each row group of a Parquet file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        rows: int = pq.read_metadata(path).num_rows
+        metadata = pq.read_metadata(file.path)
+        return [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
     except (pa.ArrowException, OSError) as error:
-        raise SourceError(_unreadable(LogFile(path, "parquet"), 0, error)) from error
-    return rows
+        raise SourceError(_unreadable(file, 0, error)) from error
+
+
+def _parquet_rows(file: LogFile) -> int:
+    rows = _group_rows(file)
+    return sum(rows) if file.groups is None else sum(rows[group] for group in file.groups)
+
+
+def row_groups(file: LogFile, n_rows: int) -> list[tuple[LogFile, int | None]]:
+    """A file cut into pieces of about ``n_rows`` rows at its row groups, with their rows; other kinds stay whole."""
+    if file.kind != "parquet":
+        return [(file, None)]
+    pieces: list[tuple[LogFile, int | None]] = []
+    groups: list[int] = []
+    first = n = 0
+    for group, rows in enumerate(_group_rows(file)):
+        if groups and n + rows > n_rows:
+            pieces.append((replace(file, groups=tuple(groups), first_row=first), n))
+            groups, first, n = [], first + n, 0
+        groups.append(group)
+        n += rows
+    if n:
+        pieces.append((replace(file, groups=tuple(groups), first_row=first), n))
+    return pieces
 
 
 def _parquet_tables(
@@ -255,7 +288,7 @@ def _parquet_tables(
         metadata = opened.metadata
         leaves = [metadata.schema.column(i).path.split(".")[0] for i in range(metadata.num_columns)]
         wanted_leaves = [i for i, leaf in enumerate(leaves) if leaf in here]
-        for group in range(opened.num_row_groups):
+        for group in range(opened.num_row_groups) if file.groups is None else file.groups:
             row_group = metadata.row_group(group)
             size = sum(row_group.column(i).total_uncompressed_size for i in wanted_leaves)
             if max(size, 8 * len(here) * row_group.num_rows) <= _WHOLE_GROUP:
