@@ -13,11 +13,18 @@ from scipy.linalg import svd
 
 
 def pinv(A: np.ndarray, rank: int) -> np.ndarray:
-    """Moore–Penrose inverse with the rank given explicitly."""
+    """Moore–Penrose inverse with the rank given explicitly, in extended precision where the machine has it.
+
+    An oracle must be more exact than what it judges: ``A† ← A†(2I − AA†)`` twice doubles the correct digits of the
+    singular value decomposition as far as ``longdouble`` holds them.
+    """
     if rank == 0 or A.size == 0:
-        return np.zeros(A.shape[::-1])
-    u, s, vt = svd(A, full_matrices=False, lapack_driver="gesvd")
-    return (vt[:rank].T / s[:rank]) @ u[:, :rank].T
+        return np.zeros(A.shape[::-1], dtype=np.longdouble)
+    u, s, vt = svd(A.astype(np.float64), full_matrices=False, lapack_driver="gesvd")
+    inverse = ((vt[:rank].T / s[:rank]) @ u[:, :rank].T).astype(np.longdouble)
+    for _ in range(2):
+        inverse = 2 * inverse - inverse @ A @ inverse
+    return inverse
 
 
 def side_matrices(M: np.ndarray, rank: int) -> tuple[np.ndarray, np.ndarray]:
@@ -28,18 +35,18 @@ def side_matrices(M: np.ndarray, rank: int) -> tuple[np.ndarray, np.ndarray]:
 
 def least_squares(X: np.ndarray, r: np.ndarray) -> np.ndarray:
     """``b^LS = (Σ x xᵀ)⁻¹ Σ x r``, the paper's equation for the offline estimate."""
-    gram, cross = np.zeros((X.shape[1], X.shape[1])), np.zeros(X.shape[1])
+    gram, cross = np.zeros((X.shape[1], X.shape[1]), dtype=np.longdouble), np.zeros(X.shape[1], dtype=np.longdouble)
     for x, value in zip(X, r, strict=True):
         gram += np.outer(x, x)
         cross += x * value
-    return np.linalg.solve(gram, cross)
+    return pinv(gram, X.shape[1]) @ cross
 
 
 def log_det_in_kernel(V: np.ndarray, P: np.ndarray, m: int, lam: float) -> float:
     """``log det(UᵀVU/λ)`` with orthonormal ``U``: the product of the m non-zero eigenvalues of ``PVP``."""
     if m == 0:
         return 0.0
-    values = np.sort(np.linalg.eigvalsh(P @ V @ P))[-m:]
+    values = np.sort(np.linalg.eigvalsh((P @ V @ P).astype(np.float64)))[-m:]
     return float(np.sum(np.log(values / lam)))
 
 
@@ -78,16 +85,18 @@ def projected_scores(
     kind: str,
     S_x: float,
     S_w: float,
-    mu: float = 0.0,
+    mu: float | np.ndarray = 0.0,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Algorithm 1, lines 5 to 7, from the whole history, for every arm.
 
-    ``mu`` is a prior mean: the ridge term becomes ``λ‖P(w − μ)‖²``, which adds ``λPμ`` to the right-hand side.
+    ``mu`` is a prior mean (a number, (d,) or (K, d)): the ridge term becomes ``λ‖P(w − μ)‖²``, which adds ``λPμ``
+    to the right-hand side.
     """
     K, d = len(M), len(x)
+    means = np.broadcast_to(mu, (K, d))
     estimates, widths = np.empty(K), np.empty(K)
     for a in range(K):
-        V, Y, n = lam * np.eye(d), np.zeros(d), 0
+        V, Y, n = lam * np.eye(d, dtype=np.longdouble), np.zeros(d, dtype=np.longdouble), 0
         for x_i, a_i, r_i in history:
             if a_i == a:
                 V += np.outer(x_i, x_i)
@@ -96,7 +105,7 @@ def projected_scores(
         M_dagger, P = side_matrices(M[a], ranks[a])
         m = d - ranks[a]
         PVP = pinv(P @ V @ P, m)
-        right = Y - (V - lam * np.eye(d)) @ M_dagger @ b[a] + lam * P @ np.full(d, mu)
+        right = Y - (V - lam * np.eye(d)) @ M_dagger @ b[a] + lam * P @ means[a]
         w_P = PVP @ right
         estimates[a] = x @ (M_dagger @ b[a]) + x @ w_P
         beta = radius(
@@ -115,40 +124,46 @@ def projected_scores(
     return estimates, widths
 
 
-def cross_moments_ipw(answers: list[tuple[np.ndarray, int]], L: int, K: int, P: np.ndarray) -> np.ndarray:
-    """``R̂12(a) = (1/t) Σ 1{a_i^b = a}/P(a) x_o x_hᵀ``."""
-    d = len(answers[0][0])
+# An answer of the old policy: the context (recorded features first), its probabilities (one-hot where it named an
+# action), and the chance with which it was asked.
+Answer = tuple[np.ndarray, np.ndarray, float]
+
+
+def cross_moments_ipw(answers: list[Answer], L: int, P: np.ndarray) -> np.ndarray:
+    """``R̂12(a) = (1/t) Σ π(a)/(q P(a)) x_o x_hᵀ`` with ``t = Σ 1/q``; zeros before the first answer."""
+    K, d = len(P), 0 if not answers else len(answers[0][0])
     R = np.zeros((K, L, d - L))
-    for x, a in answers:
-        R[a] += np.outer(x[:L], x[L:]) / P[a]
-    return R / len(answers)
+    for x, p, q in answers:
+        for a in range(K):
+            R[a] += p[a] / q / P[a] * np.outer(x[:L], x[L:])
+    return R / sum(1 / q for _, _, q in answers)
 
 
-def cross_moments_control_variate(
-    answers: list[tuple[np.ndarray, int]], L: int, K: int, P: np.ndarray, mu_o: np.ndarray
-) -> np.ndarray:
-    """``Σ̂12 + μ_o μ̂_hᵀ`` with ``Σ̂12 = R̂12 − μ̂_o μ̂_hᵀ``."""
-    t = len(answers)
-    d = len(answers[0][0])
-    R = cross_moments_ipw(answers, L, K, P)
-    means = np.zeros((K, d))
-    for x, a in answers:
-        means[a] += x / P[a] / t
-    for a in range(K):
-        sigma12 = R[a] - np.outer(means[a, :L], means[a, L:])
-        R[a] = sigma12 + np.outer(mu_o[a], means[a, L:])
+def cross_moments_control_variate(answers: list[Answer], L: int, P: np.ndarray, mu_o: np.ndarray) -> np.ndarray:
+    """``Σ̂12 + μ_o μ̂_hᵀ`` with ``Σ̂12 = R̂12 − μ̂_o μ̂_hᵀ``: the appendix's form, ``μ_o`` (K, L) from the log."""
+    R = cross_moments_ipw(answers, L, P)
+    t = sum(1 / q for _, _, q in answers)
+    for a in range(len(P)):
+        mean = sum(p[a] / q / P[a] * x for x, p, q in answers) / t
+        sigma12 = R[a] - np.outer(mean[:L], mean[L:])
+        R[a] = sigma12 + np.outer(mu_o[a], mean[L:])
     return R
 
 
-def pooled_regression(
-    answers: list[tuple[np.ndarray, int]], L: int, K: int, kappa: float, metric: np.ndarray
-) -> np.ndarray:
+def pooling_metric(R11: np.ndarray, P: np.ndarray) -> np.ndarray:
+    """``D = Σ P(a) R11(a)``, with a billionth of its mean diagonal for features that were always zero."""
+    D = sum(P[a] * R11[a] for a in range(len(P)))
+    return D + 1e-9 * np.trace(D) / len(D) * np.eye(len(D)) if len(D) else D
+
+
+def pooled_regression(answers: list[Answer], L: int, K: int, kappa: float, metric: np.ndarray) -> np.ndarray:
     """Per arm ridge regression of ``x_h`` on ``x_o`` toward the pooled one, with ``κ`` pseudo-answers."""
     m = len(answers[0][0]) - L
     S11, S12 = np.zeros((K, L, L)), np.zeros((K, L, m))
-    for x, a in answers:
-        S11[a] += np.outer(x[:L], x[:L])
-        S12[a] += np.outer(x[:L], x[L:])
+    for x, p, q in answers:
+        for a in range(K):
+            S11[a] += p[a] / q * np.outer(x[:L], x[:L])
+            S12[a] += p[a] / q * np.outer(x[:L], x[L:])
     pooled = np.linalg.inv(S11.sum(0) + metric) @ S12.sum(0)
     return np.array([np.linalg.inv(S11[a] + kappa * metric) @ (S12[a] + kappa * metric @ pooled) for a in range(K)])
 
@@ -156,6 +171,44 @@ def pooled_regression(
 def structured(B: np.ndarray) -> np.ndarray:
     """``[I, B]``."""
     return np.concatenate([np.eye(B.shape[0]), B], axis=1)
+
+
+def number_of_episodes(T: int) -> int:
+    """One initial round, then episodes of 1, 2, 4, … rounds until ``T``; at least one is counted."""
+    episodes, reached = 0, 1
+    while reached < T:
+        reached += 2**episodes
+        episodes += 1
+    return max(episodes, 1)
+
+
+def importance_bound(R11: np.ndarray, P: np.ndarray, d: int, T: int, delta: float, S_x: float, t: float) -> np.ndarray:
+    """``ΔM(a) = C_B1(a)/√t + C_B2(a)/t`` of the importance-weighted ``R̂12``, corrected.
+
+    4/3 for the printed 3/4, ``1/√P(a)`` in ``C_B1`` with traces conditional on the arm (``tr R22(a)`` by what
+    ``tr R11(a)`` leaves of ``S_x²``), and the union over arms and episodes inside the logarithm.
+    """
+    K = len(P)
+    error = np.zeros(K)
+    for a in range(K):
+        smallest = np.linalg.eigvalsh(R11[a])[0]
+        trace = np.trace(R11[a])
+        spread = math.sqrt(trace * max(S_x**2 - trace, 0.0))
+        logarithm = math.log(2 * d * K * number_of_episodes(T) / delta)
+        C_B1 = math.sqrt(2 * S_x**2 * spread * logarithm / P[a]) / smallest
+        C_B2 = 4 / 3 * S_x**2 * logarithm / P[a] / smallest
+        error[a] = C_B1 / math.sqrt(t) + C_B2 / t
+    return error
+
+
+def current_episode(history: list[tuple[np.ndarray, int, float]], T: int) -> int | None:
+    """The number of observations at which the running episode began, None in the initial round."""
+    started = None
+    start = 1
+    while start <= len(history) and start < T:
+        started = start
+        start = 2 * start
+    return started
 
 
 def epoch_scores(
@@ -173,6 +226,7 @@ def epoch_scores(
     kind: str,
     S_x: float,
     S_w: float,
+    mu: float | np.ndarray = 0.0,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Algorithm 2 within one episode: ``history`` is the episode's (or all, where data are kept).
 
@@ -180,18 +234,20 @@ def epoch_scores(
     """
     K, L, m = B.shape
     d = L + m
+    means = np.broadcast_to(mu, (K, d))
     estimates, widths = np.empty(K), np.empty(K)
     for a in range(K):
         M = structured(B[a])
         M_dagger, P = side_matrices(M, L)
-        V, Y, n = lam * np.eye(d), np.zeros(d), 0
+        V, Y, n = lam * np.eye(d, dtype=np.longdouble), np.zeros(d, dtype=np.longdouble), 0
         for x_i, a_i, r_i in history:
             if a_i == a:
                 V += np.outer(x_i, x_i)
                 Y += x_i * r_i
                 n += 1
         PVP = pinv(P @ V @ P, m)
-        estimates[a] = x @ M_dagger @ b[a] + x @ PVP @ (Y - (V - lam * np.eye(d)) @ M_dagger @ b[a])
+        right = Y - (V - lam * np.eye(d)) @ M_dagger @ b[a] + lam * P @ means[a]
+        estimates[a] = x @ M_dagger @ b[a] + x @ PVP @ right
         if kind == "determinant":
             beta = radius(
                 kind,
@@ -206,11 +262,12 @@ def epoch_scores(
                 S_w=S_w,
             )
             # Ṽ^{−1/2}Ûᵀ: any U with P = UUᵀ gives the same singular values
-            u, _, _ = svd(P, lapack_driver="gesvd")
+            u, _, _ = svd(P.astype(np.float64), lapack_driver="gesvd")
             U = u[:, :m]
-            values, vectors = np.linalg.eigh(U.T @ V @ U)
+            values, vectors = np.linalg.eigh((U.T @ V @ U).astype(np.float64))
             root = vectors @ np.diag(values**-0.5) @ vectors.T
-            factor = np.linalg.norm(root @ U.T @ (V - lam * np.eye(d)) @ M_dagger, 2) if m and L else 0.0
+            moved = root @ U.T @ (V - lam * np.eye(d)) @ M_dagger
+            factor = np.linalg.norm(moved.astype(np.float64), 2) if m and L else 0.0
             beta += S_w * error[a] * factor
         elif kind == "printed":
             spread = m * math.log(2 * episodes * K * (1 + n * S_x**2 / lam) / delta)
