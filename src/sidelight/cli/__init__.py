@@ -1,0 +1,116 @@
+"""The ``sidelight`` command.
+
+Each command is a plain function with Typer annotations in a module of this package. ``COMMANDS`` names the module, so
+that ``sidelight --help`` imports none of them: to add a command, write its function and add its line here. A line
+whose module is not there is not shown.
+
+Exit codes: 0 done, 1 something is wrong with the data or the settings (a :class:`~sidelight.errors.SidelightError`,
+whose message is printed without a traceback), 2 usage.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, NamedTuple
+
+import typer
+
+__all__ = ["COMMANDS", "Command", "build", "main"]
+
+
+class Command(NamedTuple):
+    """Where a command lives and what ``--help`` says about it."""
+
+    module: str
+    """the module in this package; its function is called like the command, dashes as underscores. For a command with
+    commands of its own it has a ``typer.Typer`` called ``<command>_app`` instead"""
+    help: str
+    section: str
+
+
+_LOG = "Your log"
+_STUDY = "Studies"
+_SERVICE = "Decision service"
+
+COMMANDS: dict[str, Command] = {
+    "demo": Command("demo", "See what a confounded log is worth, in a minute.", "Start here"),
+    "summarize": Command("logs", "Read a log of any size and keep the evidence per arm.", _LOG),
+    "diagnose": Command("logs", "Say what a log is worth and what is wrong with it.", _LOG),
+    "decide": Command("logs", "Let a saved learner decide for a file of contexts.", _LOG),
+    "simulate": Command("simulate", "Run learners in a simulated world.", _STUDY),
+    "figures": Command("figures", "Recompute and draw the figures.", _STUDY),
+    "report": Command("report", "Write one HTML page about a log and its learners.", _STUDY),
+    "init": Command("service", "Set up a decision service in a folder.", _SERVICE),
+    "serve": Command("service", "Run the decision service.", _SERVICE),
+    "replay": Command("service", "Fold the event log again and compare.", _SERVICE),
+    "tokens": Command("service", "Manage access tokens.", _SERVICE),
+    "backup": Command("service", "Copy the event log while the service runs.", _SERVICE),
+    "warm": Command("warm", "Compile the inner loops now, so that nobody waits for it later.", "Installation"),
+}
+
+
+def build(arguments: Sequence[str]) -> typer.Typer:
+    """The application for these arguments: the command they name is loaded, all others are a name and a help line."""
+    application = typer.Typer(
+        name="sidelight",
+        epilog="sidelight COMMAND --help says more about each. To see what this is about: sidelight demo",
+        add_completion=False,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+    @application.callback(help="Contextual bandits that start from an old, confounded log.")
+    def options(
+        version: Annotated[
+            bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_version)
+        ] = False,
+    ) -> None:
+        pass
+
+    wanted = next((argument for argument in arguments if not argument.startswith("-")), None)
+    for name, command in COMMANDS.items():
+        if importlib.util.find_spec(f"{__name__}.{command.module}") is None:
+            continue
+        if name != wanted:
+            application.command(name, help=command.help, rich_help_panel=command.section)(_nothing)
+            continue
+        module = importlib.import_module(f"{__name__}.{command.module}")
+        attribute = name.replace("-", "_")
+        if hasattr(module, f"{attribute}_app"):
+            application.add_typer(getattr(module, f"{attribute}_app"), name=name, help=command.help)
+        else:
+            application.command(name, rich_help_panel=command.section)(getattr(module, attribute))
+    return application
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from sidelight import __version__
+
+        typer.echo(f"sidelight {__version__}")
+        raise typer.Exit
+
+
+def _nothing() -> None:
+    """Stands for a command that is listed but was not asked for."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; exits with 0, 1 (your data or settings) or 2 (usage)."""
+    from sidelight.errors import SidelightError
+
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        build(given)(given, prog_name="sidelight")
+    except SidelightError as error:
+        print(f"sidelight: {error}", file=sys.stderr)
+        sys.exit(1)
+    except BrokenPipeError:
+        # The reader of our output went away (sidelight ... | head): nothing is wrong here.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
