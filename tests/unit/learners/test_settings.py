@@ -1,0 +1,82 @@
+"""Settings are checked once, where they are given, by name and value."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import sidelight as sl
+from sidelight.errors import InputError
+from sidelight.learners.settings import Settings
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("regularization", 0.0),
+        ("regularization", -1.0),
+        ("regularization", np.nan),
+        ("regularization", "strong"),
+        ("noise", -0.1),
+        ("noise", np.inf),
+        ("alpha", -1.0),
+        ("alpha", None),
+        ("delta", 0.0),
+        ("delta", 1.0),
+        ("delta", "five percent"),
+        ("context_bound", 0.0),
+        ("context_bound", True),
+        ("weight_bound", -2.0),
+        ("radius", "wide"),
+        ("prior_mean", [1.0, 2.0]),
+        ("prior_mean", np.nan),
+    ],
+)
+def test_a_setting_that_cannot_be_is_named_with_its_value(setting, value):
+    with pytest.raises(InputError, match=setting) as caught:
+        sl.OFUL(2, 3, **{setting: value})
+    shown = "shape (2,)" if isinstance(value, list) else str(value)
+    assert shown in str(caught.value) or setting == "prior_mean"
+
+
+@pytest.mark.parametrize("value", [0, -3, 2.5, "two", None])
+def test_sizes_must_be_whole_numbers(value):
+    with pytest.raises(InputError, match=r"n_arms=.*whole number"):
+        sl.OFUL(value, 3)
+    with pytest.raises(InputError, match=r"n_features=.*whole number"):
+        sl.OFUL(3, value)
+
+
+def test_projected_bounds_default_to_the_plain_ones():
+    assert Settings(context_bound=2.0, weight_bound=3.0).kernel_context_bound == 2.0
+    assert Settings(context_bound=2.0, weight_bound=3.0).kernel_weight_bound == 3.0
+    given = Settings(context_bound=2.0, weight_bound=3.0, projected_context_bound=0.5, projected_weight_bound=0.25)
+    assert (given.kernel_context_bound, given.kernel_weight_bound) == (0.5, 0.25)
+
+
+@pytest.mark.parametrize("mean", [0.5, [1.0, 2.0, 3.0], [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]])
+def test_a_prior_mean_is_what_an_unseen_arm_is_estimated_by(mean):
+    learner = sl.OFUL(2, 3, prior_mean=mean, regularization=7.0)
+    x = np.array([0.2, -1.0, 0.4])
+    expected = np.broadcast_to(mean, (2, 3)) @ x
+    np.testing.assert_allclose(learner.scores(x)[0], expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("horizon", [0, -1, 1.5, "long"])
+def test_a_horizon_must_be_a_whole_number(horizon):
+    schema = sl.Schema.for_arrays(2, recorded=1, n_arms=1)
+    summary = sl.LogSummary.from_arrays(np.ones((3, 1)), [0, 0, 0], [1.0, 2.0, 3.0], schema)
+    with pytest.raises(InputError, match="horizon"):
+        sl.EpochOFUL(sl.BehaviorQueries(summary), horizon)
+
+
+def test_labels_must_differ_and_fit():
+    with pytest.raises(InputError, match="differ"):
+        sl.OFUL(2, 3, arms=["a", "a"])
+    with pytest.raises(InputError, match="3 arm labels for 2 arms"):
+        sl.OFUL(2, 3, arms=["a", "b", "c"])
+
+
+def test_a_schema_of_another_size_is_refused():
+    with pytest.raises(InputError, match="4 features and the learner 3"):
+        sl.OFUL(2, 3, schema=sl.Schema.for_arrays(4, recorded=2, n_arms=2))

@@ -1,0 +1,58 @@
+"""Pure linear algebra, against explicit pseudo-inverses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests import reference
+
+from sidelight.linalg import kernel_of, kernel_of_structured, parallel_sum, structured_pseudo_inverse, symmetrize
+
+
+@pytest.mark.parametrize(("L", "m"), [(0, 3), (3, 0), (1, 4), (5, 2)])
+def test_structured_kernel_and_pseudo_inverse(rng, L, m):
+    B = 3.0 * rng.normal(size=(L, m))
+    M = reference.structured(B)
+    N = kernel_of_structured(B)
+    assert N.shape == (L + m, m)
+    assert not (M @ N).any()  # exactly: −B + B
+    np.testing.assert_allclose(structured_pseudo_inverse(B), reference.pinv(M, L).astype(float), atol=1e-13)
+
+
+def test_structured_kernel_of_many_arms_at_once(rng):
+    B = rng.normal(size=(4, 3, 2))
+    np.testing.assert_array_equal(kernel_of_structured(B)[2], kernel_of_structured(B[2]))
+
+
+def test_kernel_of_any_matrix(rng):
+    d, rank = 7, 3
+    rows = rng.normal(size=(rank, d))
+    M = np.concatenate([rows, rng.normal(size=(2, rank)) @ rows, np.zeros((1, d))])
+    b = M @ rng.normal(size=d)
+    found, U, anchor, contradiction = kernel_of(M, b)
+    assert found == rank
+    np.testing.assert_allclose(U.T @ U, np.eye(d - rank), atol=1e-13)
+    np.testing.assert_allclose(M @ U, 0.0, atol=1e-13)
+    np.testing.assert_allclose(anchor, (reference.pinv(M, rank) @ b).astype(float), rtol=1e-11)
+    assert contradiction < 1e-12
+
+
+def test_kernel_of_nothing_and_of_zeros():
+    for M in (np.zeros((0, 3)), np.zeros((2, 3))):
+        rank, U, anchor, contradiction = kernel_of(M, np.zeros(len(M)))
+        assert (rank, contradiction) == (0, 0.0)
+        assert U.shape == (3, 3)
+        assert anchor.tolist() == [0.0, 0.0, 0.0]
+
+
+def test_kernel_of_contradictory_rows_says_how_far_they_are_from_agreeing():
+    _, _, _, contradiction = kernel_of(np.array([[1.0, 0.0], [1.0, 0.0]]), np.array([1.0, 3.0]))
+    assert contradiction == pytest.approx(np.sqrt(2.0))
+
+
+def test_symmetrize():
+    np.testing.assert_array_equal(symmetrize(np.array([[1.0, 4.0], [2.0, 3.0]])), [[1.0, 3.0], [3.0, 3.0]])
+
+
+def test_parallel_sum_of_nothing_is_nothing():
+    assert parallel_sum(np.zeros((2, 0, 0)), np.zeros((2, 0, 0)), 1.0, 1.0).shape == (2, 0, 0)
