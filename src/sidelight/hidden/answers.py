@@ -116,9 +116,21 @@ class AnswerEstimator:
 
     def _answered(self) -> None:
         """Refresh ``κ`` on a schedule of answers, so that it depends on nothing but them."""
-        if self.pooling == "auto" and self.n_answers >= 1.25 * self._strength_at + 8:
+        if self.room() <= 0:
             self._strength = self._estimate_strength()
             self._strength_at = self.n_answers
+
+    def room(self) -> int:
+        """Answers until ``κ`` is refreshed."""
+        if self.pooling != "auto":
+            return int(np.iinfo(np.int64).max)
+        return math.ceil(1.25 * self._strength_at + 8) - self.n_answers
+
+    def took(self, answers: int) -> None:
+        """``answers`` full-weight answers went into the sums elsewhere (in a kernel)."""
+        self.sums.n_answers += answers
+        self.sums.total_weight += float(answers)
+        self._answered()
 
     def _estimate_strength(self) -> float:
         """The smallest ``κ`` within one unit of the largest marginal log-likelihood (rounded down).

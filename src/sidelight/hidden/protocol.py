@@ -28,10 +28,12 @@ class HiddenEstimator(Protocol):
     """The log whose hidden half this learns."""
     needs: Needs
     """What it learns from: the old policy's action, its probabilities, or nothing more."""
-    n_answers: int
-    """How many contexts it has learned from (the paper's ``t``)."""
 
-    def observe(self, x: ArrayLike, answer: Any, probability: float = 1.0) -> None:
+    @property
+    def n_answers(self) -> int:
+        """How many contexts it has learned from (the paper's ``t``)."""
+
+    def observe(self, x: ArrayLike, answer: Any, /, probability: float = 1.0) -> None:
         """Take what the old policy would do at the full context ``x``."""
 
     def regression(self) -> Array:

@@ -63,6 +63,12 @@ class BaseLearner:
     def _scores(self, x: Array) -> tuple[Array, Array]:
         raise NotImplementedError
 
+    def _choose(self, x: Array) -> tuple[int, float, float]:
+        """Position, estimate and width of the arm of highest index; ties go to the first."""
+        estimates, widths = self._scores(x)
+        a = int((estimates + widths).argmax())
+        return a, float(estimates[a]), float(widths[a])
+
     def _observe(self, x: Array, index: int, reward: float) -> None:
         raise NotImplementedError
 
@@ -87,11 +93,12 @@ class BaseLearner:
             allowed: labels of the arms that may be taken here.
             rng: used by learners that draw; this one does not.
         """
-        estimates, widths = self._scores(self._context(x))
-        index = estimates + widths
-        if allowed is not None:
-            index = np.where(self._mask(allowed), index, -np.inf)
-        a = int(index.argmax())
+        context = self._context(x)
+        if allowed is None:
+            a, estimate, width = self._choose(context)
+            return Decision(self.arms[a], estimate, width, 1.0)
+        estimates, widths = self._scores(context)
+        a = int(np.where(self._mask(allowed), estimates + widths, -np.inf).argmax())
         return Decision(self.arms[a], float(estimates[a]), float(widths[a]), 1.0)
 
     def decide_many(self, X: Any) -> list[Decision]:
@@ -189,11 +196,11 @@ class BaseLearner:
         return out
 
     def _contexts(self, X: Any) -> Array:
-        if self.schema is not None and not isinstance(X, np.ndarray):
-            if hasattr(X, "__arrow_c_stream__") or (
-                isinstance(X, Sequence) and len(X) > 0 and isinstance(X[0], Mapping)
-            ):
-                return self.schema.encode_many(X)
+        named = hasattr(X, "__arrow_c_stream__") or (
+            isinstance(X, Sequence) and len(X) > 0 and isinstance(X[0], Mapping)
+        )
+        if named and self.schema is not None:
+            return self.schema.encode_many(X)
         out = np.ascontiguousarray(X, dtype=np.float64)
         if out.ndim != 2 or out.shape[1] != self.n_features:
             raise ContextError(f"Contexts of shape {out.shape}; this learner takes (n, {self.n_features}).")

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from sidelight.errors import InputError
 from sidelight.hidden.protocol import HiddenEstimator
+from sidelight.learners.base import BaseLearner
 from sidelight.learners.hidden_half import behavior_answer, single_estimator
 from sidelight.learners.protocol import Context
 from sidelight.learners.reduced import RADIUS_KINDS, ReducedLearner
@@ -96,6 +97,7 @@ class EpochOFUL(ReducedLearner):
         self._V = np.zeros((K, d, d)) if keep_data else np.zeros((0, 0, 0))
         self._Y = np.zeros((K, d)) if keep_data else np.zeros((0, 0))
         self._played = np.zeros(K, dtype=np.int64)
+        self._kept_squares = np.zeros(K)
         self.error = np.zeros(K)
         self._visits = np.zeros((K, d, 0))
         self._inverse = np.zeros((K, d, 0))
@@ -105,6 +107,7 @@ class EpochOFUL(ReducedLearner):
             settings,
             summary.schema if schema is None else schema,
             rng,
+            log=summary,
         )
 
     # ------------------------------------------------------------------------------------ episodes
@@ -127,9 +130,10 @@ class EpochOFUL(ReducedLearner):
         self._visits = np.zeros((K, self.reduction.size, self._inverse.shape[2]))
         if self.keep_data:
             for a in range(K):
-                N = self.reduction.basis(a)
+                N, anchor = self.reduction.basis(a), self.reduction.anchors[a]
                 self.grams[a] = N.T @ self._V[a] @ N
-                self.moments[a] = N.T @ (self._Y[a] - self._V[a] @ self.reduction.anchors[a])
+                self.moments[a] = N.T @ (self._Y[a] - self._V[a] @ anchor)
+                self.squares[a] = self._kept_squares[a] - anchor @ (2.0 * self._Y[a] - self._V[a] @ anchor)
                 self._visits[a] = N.T @ self._V[a] @ self._inverse[a]
             self.counts[:] = self._played
         self.refresh()
@@ -139,11 +143,13 @@ class EpochOFUL(ReducedLearner):
         if self.keep_data:
             self._V[index] += np.outer(y, y)
             self._Y[index] += y * reward
+            self._kept_squares[index] += reward * reward
             self._played[index] += 1
         # ÛᵀΣxxᵀM̂† in the coordinates of N, before the radius is computed from it
         z = self.reduction.basis(index).T @ y
         self._visits[index] += np.outer(z, y @ self._inverse[index])
         super()._observe(x, index, reward)
+        self.radii[index] = self.settings.alpha * self._radius(index)
         self.rounds += 1
         if self.rounds >= self.next_start and self.rounds < self.horizon:
             self.next_start = 2 * self.rounds
@@ -151,7 +157,12 @@ class EpochOFUL(ReducedLearner):
 
     # --------------------------------------------------------------------------------------- radius
 
+    def _refresh_arm(self, a: int) -> None:
+        super()._refresh_arm(a)
+        self.radii[a] = self.settings.alpha * self._radius(a)
+
     def _radius(self, a: int) -> float:
+        """``√β_a`` with the union over episodes and the error of ``M̂``."""
         from sidelight.kernels.reduced import radius_of
 
         s = self.settings
@@ -191,6 +202,12 @@ class EpochOFUL(ReducedLearner):
             return estimates, widths
         return estimates, widths + s.alpha * s.context_bound * s.weight_bound * self.error
 
+    def _choose(self, x: Array) -> tuple[int, float, float]:
+        return BaseLearner._choose(self, x)
+
+    def play(self, *round_by_round: Any) -> None:
+        """Episodes start between rounds, so there is no path through many of them at once."""
+
     def observe_behavior(
         self,
         x: Context,
@@ -221,6 +238,7 @@ class EpochOFUL(ReducedLearner):
             "kept_V": self._V,
             "kept_Y": self._Y,
             "kept_counts": self._played,
+            "kept_squares": self._kept_squares,
             "error": self.error,
             "visits": self._visits,
             "inverse": self._inverse,
@@ -241,9 +259,8 @@ class EpochOFUL(ReducedLearner):
                 dimensions=np.array(arrays["dimensions"]),
             )
         )
-        for name in ("grams", "moments", "covariances", "weights", "log_dets", "radii", "updates", "counts"):
-            current = getattr(self, name)
-            setattr(self, name, np.array(arrays[name], dtype=current.dtype).reshape(current.shape))
+        super().restore(arrays)
+        self._kept_squares = np.array(arrays["kept_squares"])
         self._V, self._Y = np.array(arrays["kept_V"]), np.array(arrays["kept_Y"])
         self._played = np.array(arrays["kept_counts"], dtype=np.int64)
         self.error = np.array(arrays["error"])

@@ -11,9 +11,11 @@ import numpy as np
 from sidelight.errors import FileFormatError, InputError
 from sidelight.files import container_bytes, read_container, read_container_bytes, write_atomically
 from sidelight.hidden.files import estimator_from_state, estimator_state
+from sidelight.learners.reduced import ReducedLearner
 from sidelight.learners.settings import Settings
 from sidelight.logs.labels import label_from_json, label_to_json
 from sidelight.logs.schema import Schema
+from sidelight.logs.summary import LogSummary
 from sidelight.side.constraint import Reduction
 
 __all__ = ["learner_bytes", "learner_from_bytes", "load_learner", "save_learner"]
@@ -73,6 +75,8 @@ def learner_bytes(learner: Any) -> bytes:
         meta["shifted"] = reduction.shifted
         for field in ("order", "loadings", "anchors", "dimensions"):
             arrays[f"reduction/{field}"] = getattr(reduction, field)
+        if learner._summary is not None:
+            arrays["summary"] = np.frombuffer(learner._summary.to_bytes(), dtype=np.uint8)
     return container_bytes(KIND, VERSION, meta, arrays)
 
 
@@ -100,7 +104,7 @@ def _rebuild(meta: dict[str, Any], arrays: dict[str, Any], origin: str) -> Any:
         for i, (key, description) in enumerate(meta["hidden"])
     }
     if hidden:
-        first = hidden[None] if None in hidden else hidden
+        first = hidden.get(None, hidden)
         learner = cls(first, **meta["options"], **settings, **common)
     else:
         parts = _under(arrays, "reduction/")
@@ -111,8 +115,11 @@ def _rebuild(meta: dict[str, Any], arrays: dict[str, Any], origin: str) -> Any:
             anchors=parts["anchors"],
             dimensions=parts["dimensions"],
         )
+        log = LogSummary.from_bytes(arrays["summary"].tobytes()) if "summary" in arrays else None
         learner = cls.__new__(cls)
-        super(cls, learner).__init__(common["arms"], reduction, Settings(**settings), common["schema"], common["rng"])
+        ReducedLearner.__init__(
+            learner, common["arms"], reduction, Settings(**settings), common["schema"], common["rng"], log
+        )
     learner.restore(_under(arrays, "state/"))
     return learner
 

@@ -84,4 +84,5 @@ class ProjectedOFUL(ReducedLearner):
             settings,
             side_information.schema if schema is None else schema,
             rng,
+            log=side_information.summary,
         )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sidelight.errors import InputError
+from sidelight.learners.automatic import Automatic, feature_blocks, feature_scales, residual_noise
 from sidelight.learners.base import BaseLearner
 from sidelight.learners.settings import Settings
 from sidelight.linalg import Array
@@ -15,10 +18,33 @@ from sidelight.side.constraint import Reduction
 
 if TYPE_CHECKING:
     from sidelight.logs.schema import Schema
+    from sidelight.logs.summary import LogSummary
 
 __all__ = ["ReducedLearner"]
 
 RADIUS_KINDS = {"determinant": 0, "printed": 1, "posterior": 2}
+_FOREVER = np.iinfo(np.int64).max
+_NO_ANSWERS = (
+    np.zeros(0, dtype=np.int64),
+    np.zeros((0, 0, 0)),
+    np.zeros((0, 0, 0)),
+    np.zeros((0, 0)),
+    np.zeros(0),
+)
+#: what observing changes
+_STATE = (
+    "grams",
+    "moments",
+    "squares",
+    "covariances",
+    "weights",
+    "log_dets",
+    "radii",
+    "bounds",
+    "updates",
+    "counts",
+    "context_squares",
+)
 
 
 class ReducedLearner(BaseLearner):
@@ -29,6 +55,7 @@ class ReducedLearner(BaseLearner):
         grams: (K, m, m)   moments: (K, m)   the sums.
         covariances: (K, m, m)  ``(NᵀVN)⁻¹``   weights: (K, d)  ``ŵ``, internal order
         log_dets: (K,)  ``log det NᵀVN/det NᵀV₀N``   radii: (K,)  ``α√β``
+        automatic: what ``"auto"`` settings know now; None where all are given.
     """
 
     def __init__(
@@ -38,8 +65,10 @@ class ReducedLearner(BaseLearner):
         settings: Settings,
         schema: Schema | None = None,
         rng: np.random.Generator | None = None,
+        log: LogSummary | None = None,
     ) -> None:
         super().__init__(arms, reduction.n_features, settings, schema, rng)
+        self._summary = log
         if len(self.arms) != reduction.n_arms:
             raise InputError(f"{len(self.arms)} arm labels for {reduction.n_arms} arms.")
         if settings.radius not in RADIUS_KINDS:
@@ -47,7 +76,21 @@ class ReducedLearner(BaseLearner):
                 f"radius={settings.radius!r} belongs to the fused learners; {type(self).__name__} takes "
                 f"{', '.join(RADIUS_KINDS)}."
             )
+        self.automatic: Automatic | None = None
+        self.context_squares = np.zeros(self.n_features)
+        self.n_contexts = 0
+        if "auto" in (settings.regularization, settings.noise):
+            d = self.n_features
+            recorded = range(d) if log is None else np.flatnonzero(np.isin(reduction.order, log.recorded))
+            constant = None
+            if schema is not None and schema.intercept:
+                constant = int(np.flatnonzero(reduction.order == 0)[0])
+            self.automatic = Automatic.begin(
+                feature_blocks(d, [int(i) for i in recorded], constant), d, self._first_variance(settings), 1.0
+            )
         self._install(reduction)
+        if self.automatic is not None and log is not None:
+            self._relearn()
 
     # ------------------------------------------------------------------------------------ state
 
@@ -61,13 +104,17 @@ class ReducedLearner(BaseLearner):
         self.weights = np.zeros((K, d))
         self.log_dets = np.zeros(K)
         self.radii = np.zeros(K)
+        self.bounds = np.zeros(K)
+        self._cached: tuple[Any, ...] | None = None
         self.updates = np.zeros(K, dtype=np.int64)
+        #: Σ (r − x·anchor)² per arm, for the noise
+        self.squares = np.zeros(K)
         self.counts = np.zeros(K, dtype=np.int64)
         self._set_prior()
         self.refresh()
 
     def _set_prior(self) -> None:
-        """``NᵀV₀N`` and ``NᵀV₀(μ − anchor)`` for the prior ``V₀ = λI``, ``μ``."""
+        """``NᵀV₀N`` and ``NᵀV₀(μ − anchor)`` of every arm."""
         r, s = self.reduction, self.settings
         precision, means = self._prior()
         K, m = r.n_arms, r.size
@@ -76,26 +123,108 @@ class ReducedLearner(BaseLearner):
         self.prior_log_dets = np.empty(K)
         for a in range(K):
             N = r.basis(a)
-            self.prior_precisions[a] = N.T @ (precision[:, None] * N)
+            self.prior_precisions[a] = N.T @ precision @ N
             # a padded dimension has no column in N; a one on the diagonal keeps the matrix invertible
             padded = np.arange(r.dimensions[a], m)
             self.prior_precisions[a, padded, padded] = 1.0
-            self.prior_moments[a] = N.T @ (precision * (means[a] - r.anchors[a]))
+            self.prior_moments[a] = N.T @ (precision @ (means[a] - r.anchors[a]))
             self.prior_log_dets[a] = np.linalg.slogdet(self.prior_precisions[a])[1]
-        self._prior_term = float(precision.max()) * s.kernel_weight_bound**2 if precision.size else 0.0
-        self._growth = s.kernel_context_bound**2 / float(precision.min()) if precision.size else 0.0
+        self._set_bounds(precision)
+
+    def _set_bounds(self, precision: Array) -> None:
+        """``λS_w²`` and ``S_x²/λ`` of the radii; for a prior of several variances, the safe side of each."""
+        s = self.settings
+        values = np.linalg.eigvalsh(precision)
+        self._prior_term = float(values[-1]) * s.kernel_weight_bound**2
+        self._growth = s.kernel_context_bound**2 / float(values[0])
 
     def _prior(self) -> tuple[Array, Array]:
-        """``V₀`` (its diagonal, (d,)) and ``μ`` (K, d), in internal order."""
+        """``V₀`` (d, d) and ``μ`` (K, d), in internal order; ``w_a ~ N(μ, σ²V₀⁻¹)``."""
         s, r = self.settings, self.reduction
-        lam = float(s.regularization)
+        if s.regularization == "auto":
+            assert self.automatic is not None
+            means = np.broadcast_to(self.automatic.mean, (r.n_arms, r.n_features))
+            return self.automatic.variance * self.automatic.precision, means
         means = s.prior_means(r.n_arms, r.n_features)[:, r.order]
-        return np.full(r.n_features, lam), means
+        return float(s.regularization) * np.eye(r.n_features), means
 
     @property
     def noise(self) -> float:
-        """``σ``."""
-        return float(self.settings.noise)
+        """``σ``, as given or as learned."""
+        return float(self.settings.noise) if self.automatic is None else math.sqrt(self.automatic.variance)
+
+    # ------------------------------------------------------------------------- automatic settings
+
+    def _first_variance(self, settings: Settings) -> float:
+        """``σ²`` before any round: as given, or what the log left unexplained, or one."""
+        if settings.noise != "auto":
+            return float(settings.noise) ** 2
+        return 1.0 if self._summary is None else max(float(self._summary.pooled_residual_variance), 1e-300)
+
+    def _noise_guess(self) -> float:
+        if self._summary is not None:
+            return self._first_variance(self.settings)
+        n = float(self.counts.sum())
+        return float(self.squares.sum()) / n if n else 1.0
+
+    def _evidence(self) -> tuple[Array, Array]:
+        """``J`` (K, d, d) and ``h`` (K, d): what each arm's constraint and rounds say about its weights."""
+        assert self.automatic is not None
+        r, variance = self.reduction, self.automatic.variance
+        K, d, m = r.n_arms, r.n_features, r.size
+        J, h = np.zeros((K, d, d)), np.zeros((K, d))
+        # an exact constraint is evidence without end; a million prior precisions is as good and stays invertible
+        certain = 1e6 * float(np.trace(self.automatic.precision)) / d
+        for a in range(K):
+            if r.shifted:
+                L = r.loadings.shape[1]
+                M = np.concatenate([np.eye(L), r.loadings[a]], axis=1)
+                J[a] = certain * (M.T @ M)
+                h[a] = certain * (M.T @ r.anchors[a, :L])
+                J[a, d - m :, d - m :] += self.grams[a] / variance
+                h[a, d - m :] += self.moments[a] / variance
+            else:
+                U = -r.loadings[a]
+                J[a] = certain * (np.eye(d) - U @ U.T) + U @ self.grams[a] @ U.T / variance
+                h[a] = certain * r.anchors[a] + U @ self.moments[a] / variance
+        return J, h
+
+    def _scales(self) -> Array:
+        r = self.reduction
+        logs = []
+        if self._summary is not None:
+            position = np.argsort(r.order)
+            logs = [(self._summary, position[self._summary.recorded])]
+        return feature_scales(r.n_features, self.context_squares, self.n_contexts, logs)
+
+    def _reward_scale(self) -> float:
+        """``E[r²]`` over the log and the rounds."""
+        total, rows = float(self.squares.sum()), float(self.counts.sum())
+        if self._summary is not None:
+            total += float(np.square(self._summary.factors[:, :, -1]).sum())
+            rows += self._summary.n_rows
+        return total / rows if rows and total > 0 else 1.0
+
+    def _relearn(self) -> None:
+        """Learn noise and prior anew from everything seen, and put them to use."""
+        assert self.automatic is not None
+        if self.settings.noise == "auto":
+            theta = np.einsum("aij,aj->ai", self.covariances, self.prior_moments + self.moments)
+            self.automatic.variance = residual_noise(
+                self._noise_guess(),
+                self.squares,
+                self.moments,
+                self.grams,
+                theta,
+                self.covariances,
+                float(self.counts.sum()),
+            )
+        if self.settings.regularization == "auto":
+            self.automatic.learn(*self._evidence(), self._scales(), self._reward_scale())
+        self.automatic.refreshed = self.automatic.events
+        self._set_prior()
+        self.refresh()
+        self._cached = None
 
     def refresh(self) -> None:
         """Recompute every cache from the sums."""
@@ -103,41 +232,35 @@ class ReducedLearner(BaseLearner):
             self._refresh_arm(a)
 
     def _refresh_arm(self, a: int) -> None:
-        from sidelight.kernels.reduced import refresh_arm
+        from sidelight.kernels.reduced import refresh
 
         r = self.reduction
-        self.log_dets[a] = refresh_arm(
-            r.loadings[a],
+        refresh(
+            a,
+            r.loadings,
             r.shifted,
-            r.anchors[a],
-            self.prior_precisions[a],
-            self.prior_moments[a],
-            self.prior_log_dets[a],
-            self.grams[a],
-            self.moments[a],
-            self.covariances[a],
-            self.weights[a],
+            r.anchors,
+            self.prior_precisions,
+            self.prior_moments,
+            self.prior_log_dets,
+            r.dimensions,
+            self._numbers(),
+            self.grams,
+            self.moments,
+            self.counts,
+            self.updates,
+            self.covariances,
+            self.weights,
+            self.log_dets,
+            self.radii,
+            self.bounds,
         )
-        self.updates[a] = 0
-        self.radii[a] = self.settings.alpha * self._radius(a)
 
-    def _radius(self, a: int) -> float:
-        """``√β`` of one arm."""
-        from sidelight.kernels.reduced import radius_of
-
+    def _numbers(self) -> Array:
+        """What the kernels need for a radius: kind, noise, ``λS_w²``, ``S_x²/λ``, ``K/δ``, ``α``."""
         s = self.settings
-        return float(
-            radius_of(
-                RADIUS_KINDS[s.radius],
-                self.counts[a],
-                self.log_dets[a],
-                self.reduction.dimensions[a],
-                self.noise,
-                self._prior_term,
-                self._growth,
-                self.n_arms / s.delta,
-            )
-        )
+        kind = RADIUS_KINDS[s.radius]
+        return np.array([kind, self.noise, self._prior_term, self._growth, self.n_arms / s.delta, s.alpha])
 
     # --------------------------------------------------------------------------- decide, observe
 
@@ -149,30 +272,114 @@ class ReducedLearner(BaseLearner):
         score_arms(x, r.order, r.loadings, r.shifted, self.weights, self.covariances, self.radii, estimates, widths)
         return estimates, widths
 
-    def _observe(self, x: Array, index: int, reward: float) -> None:
-        from sidelight.kernels.reduced import REFRESH_EVERY, update_arm
+    def _choose(self, x: Array) -> tuple[int, float, float]:
+        from sidelight.kernels.reduced import choose_arm
 
         r = self.reduction
-        a = index
-        grown = update_arm(
-            x,
-            reward,
-            r.order,
-            r.loadings[a],
-            r.shifted,
-            r.anchors[a],
-            self.grams[a],
-            self.moments[a],
-            self.covariances[a],
-            self.weights[a],
+        return choose_arm(  # type: ignore[no-any-return]
+            x, r.order, r.loadings, r.shifted, self.weights, self.covariances, self.radii, self.bounds
         )
-        self.counts[a] += 1
-        self.updates[a] += 1
-        if self.updates[a] >= REFRESH_EVERY:
-            self._refresh_arm(a)
-        else:
-            self.log_dets[a] += grown
-            self.radii[a] = self.settings.alpha * self._radius(a)
+
+    def _arrays(self) -> tuple[Any, ...]:
+        """The state in the order that ``observe_arm`` and ``play_rounds`` take it."""
+        r = self.reduction
+        return (
+            r.order,
+            r.loadings,
+            r.shifted,
+            r.anchors,
+            self.prior_precisions,
+            self.prior_moments,
+            self.prior_log_dets,
+            r.dimensions,
+            self._numbers(),
+            self.grams,
+            self.moments,
+            self.squares,
+            self.context_squares,
+            self.counts,
+            self.updates,
+            self.covariances,
+            self.weights,
+            self.log_dets,
+            self.radii,
+            self.bounds,
+        )
+
+    def _observe(self, x: Array, index: int, reward: float) -> None:
+        from sidelight.kernels.reduced import observe_arm
+
+        if self._cached is None:
+            self._cached = self._arrays()
+        observe_arm(index, x, reward, *self._cached)
+        self.n_contexts += 1
+        if self.automatic is not None and self.automatic.due():
+            self._relearn()
+
+    def play(
+        self,
+        X: Array,
+        table: Array,
+        answers: NDArray[np.int64] | None,
+        probabilities: Array | None,
+        rng: np.random.Generator,
+    ) -> NDArray[np.int64] | None:
+        """Many rounds at once, inside the kernel; the same as deciding and observing one by one.
+
+        Args:
+            X: (n, d) contexts   table: (n, K) each arm's reward   answers: (n,) positions of the old policy's arms
+            probabilities: of the old policy, where they are needed (then this returns None: go round by round).
+            rng: for draws, one per decision that makes one.
+
+        Returns:
+            (n,) positions of the arms played, or None where this learner has no such path.
+        """
+        from sidelight.kernels.reduced import play_rounds
+
+        sums = self._answer_sums(answers)
+        if sums is None or probabilities is not None:
+            return None
+        n = len(X)
+        stops = self._stops(n, rng)
+        played = np.empty(n, dtype=np.int64)
+        named = np.zeros(0, dtype=np.int64) if answers is None else answers
+        t, phase = 0, 0
+        while t < n:
+            room, answer_room = self._room()
+            t, phase, events, taken = play_rounds(
+                X, table, named, stops, t, phase, room, answer_room, played, *sums, *self._arrays()
+            )
+            self.n_contexts += events - taken
+            self._caught_up(events, taken)
+            if t < n and stops[t] and phase == 1:
+                played[t] = self._stopped(X[t], table[t])
+                t, phase = t + 1, 0
+        self._cached = None
+        return played
+
+    # what a learner with answers or draws of its own changes about ``play``
+
+    def _answer_sums(self, answers: NDArray[np.int64] | None) -> tuple[Array, ...] | None:
+        """The arrays that answers go to: empty here, where nobody asks."""
+        return _NO_ANSWERS if answers is None else None
+
+    def _stops(self, n: int, rng: np.random.Generator) -> NDArray[np.bool_]:
+        """(n,) the rounds whose decision is not simply the highest index."""
+        return np.zeros(n, dtype=np.bool_)
+
+    def _stopped(self, x: Array, rewards: Array) -> int:
+        raise NotImplementedError
+
+    def _room(self) -> tuple[int, int]:
+        """How many events, and how many answers, may be taken in before something is due."""
+        return (_FOREVER if self.automatic is None else self.automatic.room()), _FOREVER
+
+    def _caught_up(self, events: int, taken: int) -> None:
+        """Do what is due after ``events`` observations and answers."""
+        if self.automatic is not None:
+            self.automatic.events += events
+            if self.automatic.room() <= 0:
+                self._relearn()
 
     def weights_of(self, arm: Any) -> Array:
         """``ŵ`` of one arm, in the context's order.  (d,)"""
@@ -184,11 +391,19 @@ class ReducedLearner(BaseLearner):
 
     def state(self) -> dict[str, Any]:
         """Everything that observing changes, caches included, so that a copy continues bit for bit."""
-        names = ("grams", "moments", "covariances", "weights", "log_dets", "radii", "updates", "counts")
-        return {name: getattr(self, name) for name in names}
+        out = {name: getattr(self, name) for name in _STATE}
+        if self.automatic is not None:
+            out.update(self.automatic.state())
+        out["n_contexts"] = np.array(self.n_contexts)
+        return out
 
     def restore(self, arrays: dict[str, Any]) -> None:
         """The inverse of ``state``."""
-        for name in self.state():
+        for name in _STATE:
             current = getattr(self, name)
             setattr(self, name, np.array(arrays[name], dtype=current.dtype).reshape(current.shape))
+        self._cached = None
+        self.n_contexts = int(arrays["n_contexts"])
+        if self.automatic is not None:
+            self.automatic.restore(arrays)
+            self._set_prior()

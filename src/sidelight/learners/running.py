@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -10,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from sidelight.errors import InputError
 from sidelight.hidden.protocol import HiddenEstimator
+from sidelight.learners.automatic import Automatic, feature_blocks, feature_scales, residual_noise
 from sidelight.learners.base import BaseLearner
 from sidelight.learners.hidden_half import behavior_answer, single_estimator
 from sidelight.learners.protocol import Context
@@ -82,14 +84,63 @@ class RunningOFUL(BaseLearner):
         self.means = settings.prior_means(K, d)[:, self.order]
         self.V = np.zeros((K, d, d))
         self.Y = np.zeros((K, d))
+        self.squares = np.zeros(K)
         self._derived: tuple[Array, Array, Array, Array] | None = None
+        self.automatic: Automatic | None = None
+        if "auto" in (regularization, noise):
+            constant = int(np.flatnonzero(self.order == 0)[0]) if summary.schema.intercept else None
+            variance = float(summary.pooled_residual_variance) if noise == "auto" else float(noise) ** 2
+            self.automatic = Automatic.begin(feature_blocks(d, range(L), constant), d, variance, 1.0)
+            self._relearn()
 
     def _observe(self, x: Array, index: int, reward: float) -> None:
         y = x[self.order]
         self.V[index] += np.outer(y, y)
         self.Y[index] += y * reward
+        self.squares[index] += reward * reward
         self.counts[index] += 1
         self._derived = None
+        self._tick()
+
+    # ------------------------------------------------------------------------- automatic settings
+
+    def _tick(self) -> None:
+        if self.automatic is not None and self.automatic.due():
+            self._relearn()
+
+    def _relearn(self) -> None:
+        """Learn noise and prior anew from everything seen."""
+        auto, summary = self.automatic, self.hidden.summary
+        assert auto is not None
+        B, weights, covariances, _ = self._derive()
+        K, L, m = B.shape
+        M = np.concatenate([np.broadcast_to(np.eye(L), (K, L, L)), B], axis=2)
+        n = float(self.counts.sum())
+        if self.settings.noise == "auto":
+            # degrees of freedom are used in the m open dimensions alone
+            N = np.concatenate([-B, np.broadcast_to(np.eye(m), (K, m, m))], axis=1)
+            spread = N @ covariances @ np.swapaxes(N, 1, 2)
+            guess = float(summary.pooled_residual_variance)
+            auto.variance = residual_noise(guess, self.squares, self.Y, self.V, weights, spread, n)
+        if self.settings.regularization == "auto":
+            certain = 1e6 * float(np.trace(auto.precision)) / (L + m)
+            J = certain * np.swapaxes(M, 1, 2) @ M + self.V / auto.variance
+            h = certain * np.einsum("alj,al->aj", M, self.anchors[:, :L]) + self.Y / auto.variance
+            online = np.einsum("aii->i", self.V)
+            scales = feature_scales(L + m, online, n, [(summary, np.arange(L))])
+            total = float(np.square(summary.factors[:, :, -1]).sum() + self.squares.sum())
+            auto.learn(J, h, scales, total / max(summary.n_rows + n, 1.0))
+        auto.refreshed = auto.events
+        self._derived = None
+
+    def _prior(self) -> tuple[Array, Array, float]:
+        """``V₀`` (d, d), ``μ`` (K, d) and ``σ``."""
+        s = self.settings
+        sigma = float(s.noise) if self.automatic is None else math.sqrt(self.automatic.variance)
+        if s.regularization == "auto":
+            assert self.automatic is not None
+            return sigma**2 * self.automatic.precision, np.broadcast_to(self.automatic.mean, self.Y.shape), sigma
+        return float(s.regularization) * np.eye(self.n_features), self.means, sigma
 
     def observe_behavior(
         self,
@@ -103,6 +154,7 @@ class RunningOFUL(BaseLearner):
         """What the old policy would do at ``x``: its ``arm``, or its ``probabilities``."""
         behavior_answer(self, self.hidden, self._context(x), arm, probabilities, probability)
         self._derived = None
+        self._tick()
 
     def _derive(self) -> tuple[Array, Array, Array, Array]:
         """``B̂``, ``ŵ``, ``(NᵀVN)⁻¹`` and ``α√β`` from the sums; a pure function of them, so threads may race."""
@@ -112,12 +164,11 @@ class RunningOFUL(BaseLearner):
         if derived is not None:
             return derived
         s = self.settings
-        lam = float(s.regularization)
+        precision, means, sigma = self._prior()
         B = self.hidden.regression()
         K, L, m = B.shape
-        d = L + m
-        V = self.V + lam * np.eye(d)
-        Y = self.Y + lam * self.means
+        V = self.V + precision
+        Y = self.Y + means @ precision
         # N = [−B; I]:  NᵀVN = V_hh − BᵀV_oh − V_hoB + BᵀV_ooB,  and NᵀU = U_h − BᵀU_o
         Bt = np.swapaxes(B, 1, 2)
         VN = V[:, :, L:] - V[:, :, :L] @ B
@@ -130,7 +181,9 @@ class RunningOFUL(BaseLearner):
         weights[:, L:] += theta
         weights[:, :L] -= np.einsum("alm,am->al", B, theta)
         _, log_det = np.linalg.slogdet(A)
-        _, log_det_prior = np.linalg.slogdet(lam * (np.eye(m) + Bt @ B))
+        N0 = precision[:, L:] - precision[:, :L] @ B
+        _, log_det_prior = np.linalg.slogdet(N0[:, L:, :] - Bt @ N0[:, :L, :])
+        bounds = np.linalg.eigvalsh(precision)
         radii = np.array(
             [
                 radius_of(
@@ -138,9 +191,9 @@ class RunningOFUL(BaseLearner):
                     self.counts[a],
                     max(log_det[a] - log_det_prior[a], 0.0),
                     m,
-                    float(s.noise),
-                    lam * s.kernel_weight_bound**2,
-                    s.kernel_context_bound**2 / lam,
+                    sigma,
+                    bounds[-1] * s.kernel_weight_bound**2,
+                    s.kernel_context_bound**2 / bounds[0],
                     K / s.delta,
                 )
                 for a in range(K)
@@ -170,11 +223,15 @@ class RunningOFUL(BaseLearner):
 
     def state(self) -> dict[str, Any]:
         """Everything that observing changes, the estimator apart."""
-        return {"V": self.V, "Y": self.Y, "counts": self.counts}
+        out = {"V": self.V, "Y": self.Y, "squares": self.squares, "counts": self.counts}
+        return out if self.automatic is None else {**out, **self.automatic.state()}
 
     def restore(self, arrays: dict[str, Any]) -> None:
         """The inverse of ``state``."""
         self.V = np.array(arrays["V"], dtype=np.float64)
         self.Y = np.array(arrays["Y"], dtype=np.float64)
+        self.squares = np.array(arrays["squares"], dtype=np.float64)
         self.counts = np.array(arrays["counts"], dtype=np.int64)
+        if self.automatic is not None:
+            self.automatic.restore(arrays)
         self._derived = None

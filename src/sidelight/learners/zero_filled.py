@@ -72,9 +72,13 @@ class ZeroFilledOFUL(ReducedLearner):
             settings,
             summary.schema if schema is None else schema,
             rng,
+            log=summary,
         )
         L = summary.n_recorded
         self.grams[:, :L, :L] = summary.grams
         self.moments[:, :L] = summary.cross
         self.counts[:] = summary.counts
+        self.squares[:] = np.square(summary.factors[:, :, -1]).sum(axis=1)
         self.refresh()
+        if self.automatic is not None:
+            self._relearn()

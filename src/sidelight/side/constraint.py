@@ -166,6 +166,7 @@ class SideInformation:
                 dimensions=d - self.ranks,
             )
         self.schema: Any = None
+        self.summary: LogSummary | None = None
 
     @classmethod
     def from_log(cls, summary: LogSummary, cross_moments: ArrayLike) -> SideInformation:
@@ -199,6 +200,7 @@ class SideInformation:
         side = cls.__new__(cls)
         side.arms = tuple(summary.arms)
         side.schema = summary.schema
+        side.summary = summary
         order = np.concatenate([summary.recorded, summary.hidden]).astype(np.int64)
         anchors = np.zeros((K, L + m))
         anchors[:, :L] = summary.coefficients

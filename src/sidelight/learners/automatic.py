@@ -1,0 +1,122 @@
+"""``regularization="auto"``: prior mean, prior precision and noise learned while the learner runs, for any learner."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sidelight.linalg import Array
+from sidelight.logs.summary import LogSummary
+from sidelight.side.prior import Hyper, Prior, estimate_prior
+
+__all__ = ["Automatic", "feature_blocks", "feature_scales", "residual_noise"]
+
+#: how many rounds of the log's (or the first rewards') guess the noise estimate starts with
+NOISE_WEIGHT = 20.0
+
+
+@dataclass
+class Automatic:
+    """What the automatic settings know now.
+
+    Attributes:
+        blocks: positions of the features that share a variance: intercept, recorded, hidden (internal order).
+        hyper: the variances found last.
+        variance: ``σ²``.
+        mean: (d,)   precision: (d, d)   the prior ``N(mean, precision⁻¹)`` of every arm.
+        events: observations and answers so far   refreshed: the number of them at the last refresh.
+    """
+
+    blocks: Sequence[NDArray[np.int64]]
+    variance: float
+    mean: Array
+    precision: Array
+    hyper: Hyper | None = None
+    events: int = 0
+    refreshed: int = 0
+
+    @classmethod
+    def begin(cls, blocks: Sequence[NDArray[np.int64]], d: int, variance: float, reward_scale: float) -> Automatic:
+        """Before anything is known: weights as large as the rewards allow, spread over the features."""
+        spread = max(reward_scale, 1e-300) / d
+        return cls(blocks, variance, np.zeros(d), np.eye(d) / spread)
+
+    def due(self) -> bool:
+        """Count one event; true when a refresh is due: when events grew by a quarter, so their cost is amortised."""
+        self.events += 1
+        return self.room() <= 0
+
+    def room(self) -> int:
+        """Events until the next refresh."""
+        return math.ceil(1.25 * self.refreshed + 16) - self.events
+
+    def learn(self, J: Array, h: Array, scales: Array, reward_scale: float) -> Prior:
+        """Take the prior of highest marginal likelihood given every arm's evidence."""
+        prior = estimate_prior(J, h, self.blocks, scales, reward_scale, self.hyper)
+        self.hyper, self.mean, self.precision = prior.hyper, prior.mean, prior.precision
+        return prior
+
+    def state(self) -> dict[str, Any]:
+        """Arrays to be saved."""
+        hyper = [] if self.hyper is None else [*self.hyper.variances, self.hyper.mean_variance]
+        return {
+            "auto_hyper": np.array(hyper, dtype=np.float64),
+            "auto_mean": self.mean,
+            "auto_precision": self.precision,
+            "auto_numbers": np.array([self.variance, self.events, self.refreshed]),
+        }
+
+    def restore(self, arrays: dict[str, Any]) -> None:
+        """The inverse of ``state``."""
+        hyper = [float(v) for v in arrays["auto_hyper"]]
+        self.hyper = Hyper(tuple(hyper[:-1]), hyper[-1]) if hyper else None
+        self.mean = np.array(arrays["auto_mean"])
+        self.precision = np.array(arrays["auto_precision"])
+        variance, events, refreshed = (float(v) for v in arrays["auto_numbers"])
+        self.variance, self.events, self.refreshed = variance, int(events), int(refreshed)
+
+
+def residual_noise(
+    guess: float, squares: Array, moments: Array, grams: Array, weights: Array, covariances: Array, counts: float
+) -> float:
+    """``σ²`` from the online residuals, started with ``NOISE_WEIGHT`` rounds of a guess.
+
+    Args:
+        guess: what the log says (its residual variance less what the hidden features explain).
+        squares: (K,)  ``Σ r²``   moments: (K, d)  ``Σ x r``   grams: (K, d, d)  ``Σ x xᵀ``.
+        weights: (K, d)  ``ŵ``   covariances: (K, d, d)  ``V⁻¹``; they say how many rounds the fit used up.
+        counts: rounds in all.
+    """
+    fit = np.einsum("aij,aj->ai", grams, weights) - 2.0 * moments
+    residual = float(squares.sum() + np.einsum("ai,ai->", weights, fit))
+    used = float(np.einsum("aij,aji->", grams, covariances))
+    free = max(counts - used, 0.0)
+    return (NOISE_WEIGHT * guess + max(residual, 0.0)) / (NOISE_WEIGHT + free)
+
+
+def feature_blocks(d: int, recorded: Sequence[int], constant: int | None = None) -> list[NDArray[np.int64]]:
+    """Recorded features first (the others are tied to them), then hidden ones, then the intercept."""
+    first = np.array([i for i in recorded if i != constant], dtype=np.int64)
+    rest = np.array([i for i in range(d) if i not in set(recorded) and i != constant], dtype=np.int64)
+    last = np.array([] if constant is None else [constant], dtype=np.int64)
+    return [block for block in (first, rest, last) if len(block)]
+
+
+def feature_scales(d: int, online: Array, rounds: float, logs: Sequence[tuple[LogSummary, NDArray[np.int64]]]) -> Array:
+    """(d,) root second moments: of recorded features from the logs, of the others from the contexts met online.
+
+    A feature of which nothing was seen yet has the scale of those that were.
+    """
+    squares, rows = np.array(online, dtype=np.float64), np.full(d, float(rounds))
+    for summary, positions in logs:
+        if summary.n_recorded:
+            squares[positions] += np.einsum("aii->i", summary.grams)
+            rows[positions] += summary.n_rows
+    seen = (rows > 0) & (squares > 0)
+    typical = float(np.mean(squares[seen] / rows[seen])) if seen.any() else 1.0
+    return np.asarray(np.sqrt((squares + typical) / (rows + 1.0)))

@@ -1,0 +1,285 @@
+"""The fused learner: logs as soft evidence beside the online rounds, with everything automatic.  The one to use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sidelight.errors import InputError, UnknownArmError
+from sidelight.hidden.protocol import HiddenEstimator
+from sidelight.hidden.queries import BehaviorQueries
+from sidelight.learners.automatic import feature_scales
+from sidelight.learners.fused_logs import FusedLog
+from sidelight.learners.hidden_half import behavior_answer
+from sidelight.learners.protocol import Context
+from sidelight.learners.reduced import ReducedLearner
+from sidelight.learners.settings import Settings
+from sidelight.linalg import Array
+from sidelight.side.constraint import unreduced
+
+if TYPE_CHECKING:
+    from sidelight.logs.schema import Schema
+
+__all__ = ["FusedOFUL"]
+
+
+class FusedOFUL(ReducedLearner):
+    """Optimism over what the log, the old policy's answers and the online rounds say together.
+
+    Each log is a prior whose error is accounted for: ``V_a = σ²(Ω⁻¹ + Σ_j M̂_jᵀΛ_jM̂_j) + Σ x xᵀ`` (see
+    ``side.evidence``).  As log and answers grow this becomes Algorithm 1; with an empty log it is OFUL.  Prior mean,
+    prior variances, noise, ``τ²`` and pooling are learned, on a schedule of growing gaps.
+
+    Args:
+        hidden: an estimator of a log's hidden half; or a list or dict of them, one per log or era.
+        regularization, noise: ``"auto"`` (default) learns them; numbers fix them.
+        prior_mean, alpha, delta, context_bound, weight_bound: see ``Settings``.
+        radius: ``"posterior"`` (default; ``√β = σ``, no guarantee) or ``"theory"`` (proven; needs ``regularization`` and
+            ``noise`` as numbers).
+        sandwich: use the heteroskedasticity-robust covariance of the log (``summarize_log(…, sandwich=True)``).
+        bias_bound: how far the log's predicted rewards may be off on average (root mean square, in reward units): the
+            log then never counts for more than ``s²/bias_bound²`` rows of an arm.
+        schema, arms: default those of the first log; further arms may be named that no log knows.
+        rng: draws for decisions that are randomised, where ``decide`` is given none.
+
+    Examples:
+        >>> import numpy as np, sidelight as sl
+        >>> world = sl.worlds.ConfoundedWorld(seed=0)
+        >>> log = world.sample_log(5_000, recorded=6, rng=np.random.default_rng(1))
+        >>> learner = sl.FusedOFUL(sl.BehaviorQueries(sl.summarize_log(log, world.schema(6))))
+        >>> x = world.contexts(1, np.random.default_rng(2))[0]
+        >>> decision = learner.decide(x)
+        >>> learner.observe(x, decision.arm, reward=0.3)
+        >>> learner.observe_behavior(x, arm=4)     # what the old policy would have done
+        >>> learner
+        FusedOFUL(10 arms, 10 features, 1 observations, 1 log, regularization=auto, radius='posterior')
+    """
+
+    def __init__(
+        self,
+        hidden: Any,
+        *,
+        regularization: float | Literal["auto"] = "auto",
+        prior_mean: Any = 0.0,
+        noise: float | Literal["auto"] = "auto",
+        alpha: float = 1.0,
+        delta: float = 0.05,
+        context_bound: float = 1.0,
+        weight_bound: float = 1.0,
+        radius: str = "posterior",
+        sandwich: bool = False,
+        bias_bound: float = 0.0,
+        schema: Schema | None = None,
+        arms: Sequence[Any] | None = None,
+        rng: np.random.Generator | None = None,
+    ) -> None:
+        settings = Settings(
+            regularization=regularization,
+            prior_mean=prior_mean,
+            noise=noise,
+            alpha=alpha,
+            delta=delta,
+            context_bound=context_bound,
+            weight_bound=weight_bound,
+            radius=radius,
+        )
+        if not bias_bound >= 0:
+            raise InputError(f"bias_bound={bias_bound!r} must be a number of at least 0.")
+        self.sandwich, self.bias_bound = bool(sandwich), float(bias_bound)
+        estimators = _by_key(hidden, type(self).__name__)
+        labels: list[Any] = [] if arms is None else list(arms)
+        for estimator in estimators.values():
+            labels += [arm for arm in estimator.summary.arms if arm not in labels]
+        first = next(iter(estimators.values())).summary
+        d = first.n_features
+        for key, estimator in estimators.items():
+            if estimator.summary.n_features != d:
+                raise InputError(
+                    f"The log {key!r} has {estimator.summary.n_features} features and the first {d}: all logs must "
+                    "share one schema of features, of which each recorded its own."
+                )
+        index = {arm: i for i, arm in enumerate(labels)}
+        self.logs = [FusedLog(key, estimator.copy(), index) for key, estimator in estimators.items()]
+        kinds = {log.hidden.needs for log in self.logs} - {None}
+        if len(kinds) > 1:
+            raise InputError("One log learns from the old policy's actions and another from its probabilities.")
+        self.needs = next(iter(kinds), None)
+        super().__init__(
+            labels,
+            unreduced(len(labels), d),
+            settings,
+            first.schema if schema is None else schema,
+            rng,
+            log=first,
+        )
+        self._relearn()
+
+    # ------------------------------------------------------------------------------------ learning
+
+    def observe_behavior(
+        self,
+        x: Context,
+        arm: Any = None,
+        *,
+        probabilities: ArrayLike | None = None,
+        probability: float = 1.0,
+        log: Any = None,
+    ) -> None:
+        """What the old policy would do at ``x``: its ``arm``, or its ``probabilities``.
+
+        Args:
+            x: the full context.
+            arm: the old policy's action, or
+            probabilities: its probability of every arm of the log.
+            probability: with which this context was asked about (1 if all are, or independently of the context).
+            log: the key of the log whose policy answered; default all of them.
+        """
+        context = self._context(x)
+        logs = [entry for entry in self.logs if log is None or entry.key == log]
+        if not logs:
+            raise InputError(f"There is no log {log!r}; the logs are {[entry.key for entry in self.logs]!r}.")
+        if arm is not None:
+            self._arm(arm)
+            logs = [entry for entry in logs if arm in entry.labels]
+            if not logs:
+                raise UnknownArmError(f"The old policy answered {arm!r}, an arm that no log has.")
+        for entry in logs:
+            behavior_answer(self, entry.hidden, context, arm, probabilities, probability)
+        if self.automatic is not None and self.automatic.due():
+            self._relearn()
+
+    def _answer_sums(self, answers: NDArray[np.int64] | None) -> tuple[Array, ...] | None:
+        if answers is None:
+            return super()._answer_sums(None)
+        log = self.logs[0]
+        same = len(self.logs) == 1 and np.array_equal(log.arms, np.arange(self.n_arms))
+        if not same or type(log.hidden) is not BehaviorQueries:
+            return None
+        sums = log.hidden.sums
+        return sums.order, sums.S, sums.S_squared, sums.sums, sums.counts
+
+    def _room(self) -> tuple[int, int]:
+        room, answer_room = super()._room()
+        hidden = self.logs[0].hidden
+        return room, hidden.room() if isinstance(hidden, BehaviorQueries) else answer_room
+
+    def _caught_up(self, events: int, taken: int) -> None:
+        if taken:
+            hidden = self.logs[0].hidden
+            assert isinstance(hidden, BehaviorQueries)
+            hidden.took(taken)
+        super()._caught_up(events, taken)
+
+    # ------------------------------------------------------------------------------------- refresh
+
+    def _first_variance(self, settings: Settings) -> float:
+        if settings.noise != "auto":
+            return float(settings.noise) ** 2
+        return max(float(np.mean([np.mean(log.s2) for log in self.logs])), 1e-300)
+
+    def _noise_guess(self) -> float:
+        """What the logs left unexplained, less what the hidden features explain of it."""
+        left = float(np.mean([np.mean(log.s2 - log.tau2) for log in self.logs]))
+        return max(left, 0.05 * self._first_variance(self.settings))
+
+    def _set_prior(self) -> None:
+        """``V₀ = σ²(Ω⁻¹ + Σ_j J_j)`` and ``V₀μ₀ = σ²(Ω⁻¹μ + Σ_j h_j)`` for every arm."""
+        precision, means = self._prior()
+        variance = self.noise**2
+        J, h = self._log_sums()
+        self.prior_precisions = precision + variance * J
+        self.prior_moments = means @ precision + variance * h
+        self.prior_log_dets = np.linalg.slogdet(self.prior_precisions)[1]
+        self._set_bounds(precision)
+
+    def _log_sums(self) -> tuple[Array, Array]:
+        K, d = self.n_arms, self.n_features
+        J, h = np.zeros((K, d, d)), np.zeros((K, d))
+        for log in self.logs:
+            log.add_to(J, h)
+        return J, h
+
+    def _evidence(self) -> tuple[Array, Array]:
+        J, h = self._log_sums()
+        variance = self.noise**2
+        return J + self.grams / variance, h + self.moments / variance
+
+    def _scales(self) -> Array:
+        squares, rounds = self.context_squares.copy(), float(self.n_contexts)
+        for log in self.logs:
+            seen, rows = log.hidden_squares()
+            squares[log.order[log.L :]] += seen
+            # all features share one count here; recorded ones are dominated by the log itself
+            rounds = max(rounds, rows + self.n_contexts)
+        logs = [(log.hidden.summary, log.order[: log.L]) for log in self.logs]
+        return feature_scales(self.n_features, squares, rounds, logs)
+
+    def _reward_scale(self) -> float:
+        total, rows = float(self.squares.sum()), float(self.counts.sum())
+        for log in self.logs:
+            total += float(np.square(log.hidden.summary.factors[:, :, -1]).sum())
+            rows += log.hidden.summary.n_rows
+        return total / rows if rows and total > 0 else 1.0
+
+    def _relearn(self) -> None:
+        """Learn ``τ²``, the logs' evidence, noise and prior anew from everything seen, and put them to use."""
+        for log in self.logs:
+            log.refresh(
+                self.weights,
+                self.noise**2 * self.covariances,
+                shared=len(self.logs),
+                bias_bound=self.bias_bound,
+                sandwich=self.sandwich,
+            )
+        super()._relearn()
+
+    # -------------------------------------------------------------------------------------- trust
+
+    def log_trust(self) -> list[dict[str, Any]]:
+        """For each log and arm: the share of what is known that rests on the log."""
+        out = []
+        for log in self.logs:
+            shares = log.information_share(self.grams / self.noise**2)
+            for a, share in zip(log.arms, shares, strict=True):
+                out.append({"log": log.key, "arm": self.arms[a], "share": float(share)})
+        return out
+
+    # -------------------------------------------------------------------------------------- files
+
+    def options(self) -> dict[str, Any]:
+        """Constructor arguments beyond the settings that all learners share."""
+        return {"sandwich": self.sandwich, "bias_bound": self.bias_bound}
+
+    def estimators(self) -> dict[Any, Any]:
+        """The estimators by the key of their log."""
+        return {log.key: log.hidden for log in self.logs}
+
+    def __repr__(self) -> str:
+        s, n = self.settings, len(self.logs)
+        return (
+            f"{type(self).__name__}({self.n_arms} arms, {self.n_features} features, {int(self.counts.sum())} "
+            f"observations, {n} log{'s' if n != 1 else ''}, regularization={s.regularization}, radius={s.radius!r})"
+        )
+
+
+def _by_key(hidden: Any, learner: str) -> dict[Any, HiddenEstimator]:
+    if isinstance(hidden, Mapping):
+        estimators = dict(hidden)
+    elif isinstance(hidden, list | tuple):
+        estimators = dict(enumerate(hidden))
+    else:
+        estimators = {None: hidden}
+    if not estimators:
+        raise InputError(f"{learner} needs at least one log; without any, use OFUL.")
+    for key, estimator in estimators.items():
+        if not isinstance(estimator, HiddenEstimator):
+            where = "" if key is None else f" for the log {key!r}"
+            raise InputError(
+                f"{learner} takes an estimator of the hidden half{where} (BehaviorQueries, BehaviorProbabilities, "
+                f"CompanionLog, KnownCrossMoments, or your own), got {type(estimator).__name__}. A LogSummary goes "
+                "inside one: BehaviorQueries(summary)."
+            )
+    return estimators

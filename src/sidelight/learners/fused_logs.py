@@ -1,0 +1,92 @@
+"""One log inside a fused learner: its place among the learner's features and arms, and what it says now."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sidelight.hidden.companion import CompanionLog
+from sidelight.hidden.protocol import HiddenEstimator
+from sidelight.linalg import Array
+from sidelight.side.evidence import LogEvidence, hidden_variance, log_evidence
+
+__all__ = ["FusedLog"]
+
+
+class FusedLog:
+    """A log, the estimator of its hidden half, and its evidence as of the last refresh.
+
+    Attributes:
+        key: the user's name for the log.
+        hidden: the estimator, which carries the summary.
+        labels: its arms   arms: (K_j,)  their positions in the learner.
+        order: (d,)  its features, recorded first, as positions in the context.
+        s2: (K_j,)  residual variance of the log   tau2: (K_j,)  the part that the hidden features explain.
+    """
+
+    def __init__(self, key: Any, hidden: HiddenEstimator, positions: dict[Any, int]) -> None:
+        summary = hidden.summary
+        self.key, self.hidden = key, hidden
+        self.labels = set(summary.arms)
+        self.arms: NDArray[np.int64] = np.array([positions[arm] for arm in summary.arms], dtype=np.int64)
+        self.order: NDArray[np.int64] = np.concatenate([summary.recorded, summary.hidden]).astype(np.int64)
+        self.L = summary.n_recorded
+        self.counts = np.asarray(summary.counts, dtype=np.float64)
+        self.s2 = np.array(summary.residual_variances, dtype=np.float64)
+        # a log too small to have residuals has at most the rewards' own second moment of noise
+        second = float(np.square(summary.factors[:, :, -1]).sum()) / max(summary.n_rows, 1)
+        self.s2[~(np.isfinite(self.s2) & (self.s2 > 0))] = max(second, 1e-300)
+        self.tau2 = 0.5 * self.s2
+        self.evidence: LogEvidence | None = None
+        self.fresh = True
+
+    def refresh(self, weights: Array, covariances: Array, *, shared: int, bias_bound: float, sandwich: bool) -> None:
+        """Take ``τ²`` from what the learner knows of the hidden weights, and the evidence from it.
+
+        Args:
+            weights: (K, d)  ``ŵ``   covariances: (K, d, d)  their posterior covariances, in the context's order.
+            shared: how many logs' ``B̂`` come from the same contexts (``τ²`` is multiplied by it: always safe).
+            bias_bound: root mean square of the bias the log may have, in reward units.
+            sandwich: use the summary's ``meat``.
+        """
+        hidden = self.order[self.L :]
+        if not self.fresh:
+            w_h = weights[self.arms][:, hidden]
+            C_h = covariances[self.arms][:, hidden][:, :, hidden]
+            self.tau2 = hidden_variance(self.hidden.residual_moments(), w_h, C_h, self.s2)
+        self.fresh = False
+        # a bias of covariance Δ²R11⁻¹ = nΔ²G⁻¹ adds to s²G⁻¹: the log counts for at most s²/Δ² rows
+        s2 = self.s2 + self.counts * bias_bound**2
+        meat = self.hidden.summary.meat if sandwich else None
+        self.evidence = log_evidence(self.hidden, self.tau2, s2, inflation=float(shared), meat=meat)
+
+    def add_to(self, J: Array, h: Array) -> None:
+        """Add its evidence to ``J`` (K, d, d) and ``h`` (K, d), in the context's order."""
+        if self.evidence is None:
+            return
+        J[np.ix_(self.arms, self.order, self.order)] += self.evidence.J
+        h[np.ix_(self.arms, self.order)] += self.evidence.h
+        if isinstance(self.hidden, CompanionLog):
+            # the companion's rewards, seen at full contexts, are like rounds of our own
+            rows = self.hidden.rows
+            noise = np.maximum(self.s2 - self.tau2, 0.05 * self.s2)[:, None]
+            J[np.ix_(self.arms, rows.recorded, rows.recorded)] += rows.grams / noise[:, :, None]
+            h[np.ix_(self.arms, rows.recorded)] += rows.cross / noise
+
+    def hidden_squares(self) -> tuple[Array, float]:
+        """``Σ x_h²`` (m,) and the number of contexts that the estimator has seen."""
+        sums = getattr(self.hidden, "sums", None)
+        if sums is None:
+            return np.zeros(len(self.order) - self.L), 0.0
+        return np.einsum("aii->i", sums.S22), float(sums.counts.sum())
+
+    def information_share(self, online: Array) -> Array:
+        """(K_j,)  the log's part in ``tr(J_log + J_online)``, features scaled alike.  online: (K, d, d)"""
+        if self.evidence is None:
+            return np.zeros(len(self.arms))
+        mine = np.einsum("aii->ai", self.evidence.J)
+        rounds = np.einsum("aii->ai", online)[self.arms][:, self.order]
+        total = mine + rounds
+        return np.asarray(np.mean(np.where(total > 0, mine / np.where(total > 0, total, 1.0), 0.0), axis=1))

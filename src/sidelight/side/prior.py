@@ -1,0 +1,175 @@
+"""A prior over arms learned from the arms: common mean, and one variance for each block of features.
+
+``w_a ~ N(μ, Ω)``, ``μ ~ N(0, κ²)``, evidence per arm ``J_a``, ``h_a``.  With ``D = Ω^{1/2}`` and ``W_a = I + DJ_aD``:
+
+    S_a = (J_a⁻¹ + Ω)⁻¹ = D⁻¹(I − W_a⁻¹)D⁻¹,     t_a = (I + J_aΩ)⁻¹h_a = D⁻¹W_a⁻¹Dh_a,
+    μ̂ = P⁻¹Σt_a,   P = κ⁻² + ΣS_a,
+    log p = Σ_a[−½log det W_a + ½(Dh_a)ᵀW_a⁻¹(Dh_a)] + ½(Σt)ᵀP⁻¹(Σt) − ½log det(κ²P).
+
+Features are scaled to a root second moment of one, so that a variance means the same for all of a block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sidelight.linalg import Array, symmetrize
+
+__all__ = ["Hyper", "Prior", "estimate_prior", "log_marginal"]
+
+#: how strongly (in units of log variance) the blocks are held together until the data separate them
+TIE = 1.5
+#: the range of log₄ variances searched at first, relative to the rewards' own scale
+COARSE = np.arange(-8, 3)
+
+
+@dataclass(frozen=True)
+class Hyper:
+    """Variances of the prior, per block, in scaled features.
+
+    Attributes:
+        variances: one ``ω`` for each block.
+        mean_variance: ``κ²``.
+    """
+
+    variances: tuple[float, ...]
+    mean_variance: float
+
+
+@dataclass(frozen=True)
+class Prior:
+    """``w_a ~ N(mean, covariance)`` for every arm, in the features' own units.
+
+    Attributes:
+        mean: (d,)   covariance: (d, d)  ``Ω + Cov(μ̂)``   precision: its inverse.
+        hyper: the variances it was made with.
+        log_marginal: of the evidence it was learned from.
+    """
+
+    mean: Array
+    covariance: Array
+    precision: Array
+    hyper: Hyper
+    log_marginal: float
+
+
+def _expand(hyper: Hyper, blocks: Sequence[NDArray[np.int64]], d: int) -> Array:
+    omega = np.empty(d)
+    for value, block in zip(hyper.variances, blocks, strict=True):
+        omega[block] = value
+    return omega
+
+
+def log_marginal(J: Array, h: Array, omega: Array, kappa2: Array) -> tuple[float, Array, Array]:
+    """``log p``, ``μ̂`` and ``Cov(μ̂) = P⁻¹`` for given variances.
+
+    Args:
+        J: (K, d, d)  evidence, in scaled features.
+        h: (K, d)  evidence.
+        omega: (d,)  diagonal of ``Ω``.
+        kappa2: (d,)  prior variances of the common mean.
+    """
+    d = h.shape[1]
+    D = np.sqrt(omega)
+    W = np.eye(d) + J * np.outer(D, D)
+    inverse = np.linalg.inv(W)
+    _, log_det = np.linalg.slogdet(W)
+    Dh = D * h
+    Z = np.einsum("aij,aj->ai", inverse, Dh)
+    value = -0.5 * float(log_det.sum()) + 0.5 * float(np.einsum("ai,ai->", Dh, Z))
+    S = symmetrize((len(h) * np.eye(d) - inverse.sum(0)) / np.outer(D, D))
+    t = (Z / D).sum(0)
+    root = np.sqrt(kappa2)
+    # κ²-scaled, so that a vague mean does not make P singular
+    scaled = np.eye(d) + S * np.outer(root, root)
+    C = np.linalg.inv(symmetrize(scaled)) * np.outer(root, root)
+    mean = C @ t
+    value += 0.5 * float(t @ mean) - 0.5 * float(np.linalg.slogdet(scaled)[1])
+    return value, mean, symmetrize(C)
+
+
+def estimate_prior(
+    J: Array,
+    h: Array,
+    blocks: Sequence[NDArray[np.int64]],
+    scales: Array,
+    reward_scale: float,
+    previous: Hyper | None = None,
+) -> Prior:
+    """The prior of highest marginal likelihood on a grid of factors of two, searched from the previous one.
+
+    Args:
+        J: (K, d, d)  evidence of every arm.
+        h: (K, d)  evidence of every arm.
+        blocks: the positions of each block; the last variance found is held near the first by a weak tie.
+        scales: (d,)  root second moments of the features.
+        reward_scale: ``E[r²]``, which sets where the first search looks.
+        previous: where a later search starts.
+    """
+    d = h.shape[1]
+    Js = J / np.outer(scales, scales)
+    hs = h / scales
+    reference = max(reward_scale, 1e-300) / d
+
+    def evaluate(hyper: Hyper) -> tuple[float, Array, Array]:
+        value, mean, C = log_marginal(Js, hs, _expand(hyper, blocks, d), np.full(d, hyper.mean_variance))
+        logs = np.log(np.array(hyper.variances))
+        tie = 0.5 * float(np.sum(np.square((logs[1:] - logs[0]) / TIE)))
+        # a weak pull of the variance and of the mean's toward the rewards' own scale
+        pull = 0.5 * float(np.square((logs[0] - np.log(reference)) / 4.0))
+        pull += 0.5 * float(np.square((np.log(hyper.mean_variance) - np.log(reference)) / 4.0))
+        return value - tie - pull, mean, C
+
+    cache: dict[Hyper, tuple[float, Array, Array]] = {}
+
+    def value_of(hyper: Hyper) -> float:
+        if hyper not in cache:
+            cache[hyper] = evaluate(hyper)
+        return cache[hyper][0]
+
+    if previous is None:
+        best = max(
+            (Hyper((reference * 4.0**k,) * len(blocks), reference * 4.0**j) for k in COARSE for j in (-4.0, -2.0, 0.0)),
+            key=value_of,
+        )
+    else:
+        best = previous
+    best = _climb(best, value_of)
+    value, mean, C = cache[best] if best in cache else evaluate(best)
+    covariance = (np.diag(_expand(best, blocks, d)) + C) / np.outer(scales, scales)
+    return Prior(
+        mean=mean / scales,
+        covariance=symmetrize(covariance),
+        precision=symmetrize(np.linalg.inv(symmetrize(covariance))),
+        hyper=best,
+        log_marginal=value,
+    )
+
+
+def _climb(start: Hyper, value_of: Callable[[Hyper], float]) -> Hyper:
+    """Coordinate steps by a factor of two, two sweeps at most: each refresh moves a little, on a fixed lattice."""
+    best = start
+    n = len(start.variances)
+    for _ in range(2):
+        before = best
+        for i in range(n + 1):
+            for factor in (2.0, 0.5):
+                moved = _scaled(best, i, factor)
+                if value_of(moved) > value_of(best) + 1e-9:
+                    best = moved
+                    break
+        if best == before:
+            break
+    return best
+
+
+def _scaled(hyper: Hyper, i: int, factor: float) -> Hyper:
+    if i == len(hyper.variances):
+        return replace(hyper, mean_variance=hyper.mean_variance * factor)
+    values = list(hyper.variances)
+    values[i] *= factor
+    return replace(hyper, variances=tuple(values))
