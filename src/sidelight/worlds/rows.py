@@ -1,0 +1,149 @@
+"""A user's complete table as arrays: the first step of ``ReplayWorld``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sidelight.errors import InvalidRowsError, SchemaError
+from sidelight.logs.encoding import distinct_labels
+from sidelight.logs.features import Category
+from sidelight.logs.labels import Label, sorted_labels
+from sidelight.logs.schema import Schema
+from sidelight.logs.sources import open_source
+from sidelight.worlds.protocol import Floats
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MISSING = "(missing)"
+"""The level of a category whose value is missing."""
+
+_NULLS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Complete rows of a table: encoded contexts, and the extra columns asked for."""
+
+    schema: Schema
+    """With every category's levels."""
+    X: Floats
+    """``(n, d)``, encoded as ``schema`` encodes."""
+    numbers: dict[str, Floats]
+    """Extra number columns, ``(n,)`` each."""
+    labels: dict[str, tuple[NDArray[np.intp], tuple[Label, ...]]]
+    """Extra label columns: indices ``(n,)`` and the labels, sorted."""
+    kept: NDArray[np.intp]
+    """Positions of these rows in the table."""
+    dropped: dict[str, int]
+    """Column → rows dropped because its value was missing (counted at the first such column)."""
+
+
+def read_rows(source: Any, schema: Schema, numbers: tuple[str, ...] = (), labels: tuple[str, ...] = ()) -> Rows:
+    """All features of ``schema``, recorded or not, and extra columns, from anything that a log can be read from.
+
+    A missing category becomes a level of its own, ``(missing)``; a row with a missing number, or with a missing value
+    in an extra column, is dropped and counted.
+    """
+    features = schema.features
+    names = [feature.name for feature in features]
+    categories = [feature.name for feature in features if isinstance(feature, Category)]
+    columns = list(dict.fromkeys([*names, *numbers, *labels]))
+    table = _table(source, columns, [*categories, *labels])
+    values: dict[str, Floats] = {}
+    codes: dict[str, tuple[NDArray[np.intp], tuple[Label, ...]]] = {}
+    for name in columns:
+        if name in categories or name in labels:
+            codes[name] = _codes(table[name], missing=name in categories)
+        else:
+            values[name] = _numbers(table[name], name)
+    keep = np.ones(table.num_rows, dtype=bool)
+    dropped: dict[str, int] = {}
+    for name in columns:
+        bad = codes[name][0] < 0 if name in codes else ~np.isfinite(values[name])
+        if (bad & keep).any():
+            dropped[name] = int((bad & keep).sum())
+        keep &= ~bad
+    if not keep.any():
+        raise InvalidRowsError(
+            f"none of the {table.num_rows} rows has a value in every column needed; missing values by column: "
+            f"{dropped}. Leave out the emptiest features, or fill them in."
+        )
+    resolved = schema.resolve(levels={name: codes[name][1] for name in categories})
+    X = np.zeros((int(keep.sum()), resolved.n_features))
+    if resolved.intercept:
+        X[:, 0] = 1.0
+    for feature in resolved.features:
+        start = resolved.feature_start(feature.name)
+        if isinstance(feature, Category):
+            indices, found = codes[feature.name]
+            unknown = [level for level in found if level not in (feature.levels or ())]
+            if unknown:
+                raise SchemaError(
+                    f"category {feature.name!r} has the level {unknown[0]!r} in the table, which the schema does not "
+                    "declare. Declare it, or leave the levels out to take those of the table."
+                )
+            positions = np.array([feature.position(level) for level in found])[indices[keep]]
+            shown = positions >= 0
+            X[np.flatnonzero(shown), start + positions[shown]] = 1.0
+        else:
+            X[:, start] = values[feature.name][keep]
+    return Rows(
+        resolved,
+        X,
+        {name: values[name][keep] for name in numbers},
+        {name: (codes[name][0][keep], codes[name][1]) for name in labels},
+        np.flatnonzero(keep),
+        dropped,
+    )
+
+
+def _table(source: Any, columns: list[str], labels: list[str]) -> pa.Table:
+    import pyarrow as pa
+
+    batches = [piece.batch for piece in open_source(source, columns, labels).pieces()]
+    tables = [pa.Table.from_batches([batch]) for batch in batches]
+    return pa.concat_tables(tables, promote_options="permissive").combine_chunks()
+
+
+def _codes(column: Any, missing: bool) -> tuple[NDArray[np.intp], tuple[Label, ...]]:
+    """Indices into the sorted labels; what is missing is -1, or the level ``(missing)``."""
+    indices, found = distinct_labels(column.combine_chunks())
+    present: list[Label] = [label for label in found if label is not None and label not in _NULLS]
+    ordered = tuple(sorted_labels(present))
+    position = {label: i for i, label in enumerate(ordered)}
+    code_of = np.array([position.get(label, -1) if label is not None else -1 for label in found] + [-1])
+    codes: NDArray[np.intp] = code_of[indices]  # a null has index -1: the last entry
+    if missing and (codes < 0).any():
+        ordered = (*ordered, MISSING)
+        codes = np.where(codes < 0, len(ordered) - 1, codes)
+    return codes, ordered
+
+
+def _numbers(column: Any, name: str) -> Floats:
+    """A column as floats, NaN where missing; text is parsed."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        column, kind = column.cast(kind.value_type), kind.value_type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        text = pc.utf8_trim_whitespace(column)
+        text = pc.if_else(pc.is_in(text, value_set=pa.array(_NULLS, kind)), None, text)
+        try:
+            column = text.cast(pa.float64())
+        except pa.ArrowInvalid as error:
+            raise SchemaError(
+                f"feature {name!r} holds text that is not a number ({error}). Declare it as a category: "
+                f"categories=[{name!r}]."
+            ) from error
+    elif pa.types.is_boolean(kind):
+        column = column.cast(pa.int8())
+    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+        raise SchemaError(f"feature {name!r} is of type {kind}, which is not a number. Convert it, or leave it out.")
+    return np.asarray(column.cast(pa.float64()).to_numpy(), dtype=np.float64)

@@ -1,0 +1,403 @@
+"""A randomized trial as a bandit: ``ReplayWorld.from_trial`` and its ``replay``.
+
+Only the arm that was tried has a reward, so an online round counts when the learner's arm is the one that was tried
+(Li et al., 2011): the accepted rounds are distributed as if the learner had decided alone. A confounded log is drawn
+from the other rows by keeping those whose tried arm the old policy would have drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sidelight.errors import InputError
+from sidelight.logs.schema import Schema
+from sidelight.worlds.protocol import Floats, Recorded
+from sidelight.worlds.replay import ReplayWorld
+from sidelight.worlds.rows import Rows, read_rows
+from sidelight.worlds.tables import log_batch
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from sidelight.logs.summary import LogSummary
+
+SUSPICIOUS = 1e-4
+"""A trial whose randomization check has a smaller p-value is refused: chance alone does that once in 10,000 trials."""
+
+
+class RandomizationCheck(NamedTuple):
+    """Does the arm that was tried depend on the context? Small p-values say that it does."""
+
+    statistic: float
+    """Score test of a multinomial logit on all features; chi-squared with ``degrees`` if the trial is randomized."""
+    degrees: int
+    p_value: float
+    worst_feature: str
+    """The encoded feature that differs most between arms, with its own p-value (not corrected for the choice)."""
+    worst_p_value: float
+
+
+def randomization_check(X: Floats, arms: NDArray[np.intp], names: tuple[str, ...]) -> RandomizationCheck:
+    """Test that arms ``(n,)`` do not depend on contexts ``X`` ``(n, p)``.
+
+    ``n tr(S_UU⁻¹ S_UX S_XX⁺ S_XU)`` with ``U`` the centred indicators of all arms but one and ``X`` centred: the score
+    test of a multinomial logit, chi-squared with ``(K − 1)·rank`` degrees of freedom in a large randomized trial.
+    """
+    from scipy.special import chdtrc
+
+    n = len(X)
+    found = np.unique(arms)
+    if len(found) < 2:
+        raise InputError("only one arm was ever tried: there is nothing to compare.")
+    U = (arms[:, None] == found[None, 1:]).astype(np.float64)
+    U -= U.mean(axis=0)
+    centred = X - X.mean(axis=0)
+    deviation = centred.std(axis=0)
+    varying = deviation > 1e-12 * np.maximum(1.0, np.abs(X).max(axis=0))
+    if not varying.any():
+        raise InputError("no feature varies, so whether the trial is randomized cannot be checked.")
+    centred = centred[:, varying] / deviation[varying]
+    shared = np.linalg.solve(np.linalg.cholesky(U.T @ U / n), U.T @ centred / n)  # (K−1, p)
+    values, vectors = np.linalg.eigh(centred.T @ centred / n)
+    large = values > 1e-9 * values[-1]
+    turned = (shared @ vectors[:, large]) / np.sqrt(values[large])
+    statistic, degrees = float(n * (turned**2).sum()), int(U.shape[1] * large.sum())
+    single = n * (shared**2).sum(axis=0)
+    worst = int(single.argmax())
+    return RandomizationCheck(
+        statistic,
+        degrees,
+        float(chdtrc(degrees, statistic)),
+        [name for name, kept in zip(names, varying, strict=True) if kept][worst],
+        float(chdtrc(U.shape[1], single[worst])),
+    )
+
+
+class TrialReplayWorld(ReplayWorld):
+    """A randomized trial; see :class:`ReplayWorld` for the two sides, the old policy and the scaling.
+
+    ``check`` holds the randomization check. ``sample_log``, ``behavior_*``, ``contexts`` and ``cross_moments`` are
+    those of a world; ``rewards`` of an arbitrary arm are not known, so ``simulate`` cannot run it: :meth:`replay`
+    does.
+    """
+
+    def __init__(self, rows: Rows, outcomes: Floats, arms: Any, *, assume_randomized: bool = False, **settings: Any):
+        tried = np.isfinite(outcomes)
+        if not (tried.sum(axis=1) == 1).all():
+            raise InputError("a trial has exactly one reward in each row: that of the arm that was tried.")
+        self._tried: NDArray[np.intp] = tried.argmax(axis=1)
+        self.check = randomization_check(rows.X, self._tried, rows.schema.encoded_names)
+        if self.check.p_value < SUSPICIOUS and not assume_randomized:
+            raise InputError(
+                f"the arm that was tried depends on the context (p = {self.check.p_value:.2g}, most on "
+                f"{self.check.worst_feature!r}), so this is no randomized trial and replaying it would mislead. Use a "
+                "table from a trial that drew arms regardless of the context; if the difference is known to be chance, "
+                "pass assume_randomized=True."
+            )
+        super().__init__(rows, outcomes, arms, **settings)
+        self._settings["assume_randomized"] = assume_randomized
+        counts = np.bincount(self._tried, minlength=self.n_arms)
+        if not counts.all():
+            missing = [self.arms[a] for a in np.flatnonzero(counts == 0)]
+            raise InputError(f"arms {missing} were never tried; leave them out of the schema.")
+        self.assignment: Floats = counts / counts.sum()
+
+    @classmethod
+    def from_source(cls, source: Any, schema: Schema, **settings: Any) -> TrialReplayWorld:
+        """Read a trial: ``schema.arm`` is the column with the arm that was tried, ``schema.reward`` its reward."""
+        rows = read_rows(source, schema, numbers=(schema.reward,), labels=(schema.arm,))
+        codes, found = rows.labels[schema.arm]
+        arms = found if schema.arms is None else schema.arms
+        position = {label: i for i, label in enumerate(arms)}
+        unknown = [label for label in found if label not in position]
+        if unknown:
+            raise InputError(f"arm {unknown[0]!r} of the table is not one of the arms {', '.join(map(repr, arms))}.")
+        tried = np.array([position[label] for label in found])[codes]
+        outcomes = np.full((len(tried), len(arms)), np.nan)
+        outcomes[np.arange(len(tried)), tried] = rows.numbers[schema.reward]
+        return cls(rows, outcomes, arms, **settings)
+
+    @property
+    def acceptance(self) -> float:
+        """The probability that a row becomes an online round: the smallest assignment probability, for every arm."""
+        return float(self.assignment.min())
+
+    def log_available(self, rng: np.random.Generator) -> NDArray[np.intp]:
+        """Rows of the log's side, in random order, whose tried arm the old policy would have drawn.
+
+        A row is kept with probability ``c π_b(a | x)/p_a``; ``c`` is the largest that keeps all of these below 1. Kept
+        rows are then distributed as the old policy's.
+        """
+        rows = rng.permutation(self._log_rows)
+        ratios = self._policy(self._X[rows]) / self.assignment
+        chance = ratios[np.arange(len(rows)), self._tried[rows]] / ratios.max()
+        kept: NDArray[np.intp] = rows[rng.random(len(rows)) < chance]
+        return kept
+
+    def sample_log(self, n: int, recorded: Recorded, rng: np.random.Generator) -> pa.Table:
+        """``n`` different rows of the log's side, distributed as if the old policy had chosen the arms."""
+        import pyarrow as pa
+
+        rows = self.log_available(rng)
+        if n > len(rows):
+            raise InputError(
+                f"a log of {n} rows was asked for, but only {len(rows)} of the {self.log_size} rows on the log's side "
+                "agree with the old policy. Ask for fewer, give it a larger share (split), or a less sharp policy."
+            )
+        chosen, tried = rows[:n], self._tried[rows[:n]]
+        batch = log_batch(self.schema(recorded), self._X[chosen], tried, self._outcomes[chosen, tried])
+        return pa.Table.from_batches([batch])
+
+    def mean_rewards(self, X: Floats) -> Floats:
+        """Not known in a trial."""
+        raise InputError(_UNKNOWN)
+
+    def potential_rewards(self, X: Floats, rng: np.random.Generator) -> Floats:
+        """Not known in a trial."""
+        raise InputError(_UNKNOWN)
+
+    def replay(
+        self,
+        learners: Mapping[str, Callable[[ReplayRun], Any]],
+        *,
+        recorded: Recorded | None = None,
+        log_rows: int | None = None,
+        seeds: int | Iterable[int] = 5,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> ReplayResult:
+        """Run learners through the trial, each seed on a split of its own.
+
+        A row is offered to the learner, which decides; it becomes a round when the decided arm is the one that was
+        tried (and, where arms were assigned with unequal probabilities, a coin agrees, so that every arm is accepted
+        equally often). Other rows are gone: neither their context nor their reward is shown again.
+
+        Args:
+            learners: Name → ``factory(run)``, as for ``simulate``; ``run`` is a :class:`ReplayRun`.
+            recorded: What the log records; the schema's, if left out.
+            log_rows: Rows of the log; as many as the log's side yields, if left out.
+            seeds: A number, or the seeds.
+            progress: Called with runs done and runs in all.
+        """
+        wanted = list(range(seeds)) if isinstance(seeds, int) else [int(seed) for seed in seeds]
+        parts: list[_Part] = []
+        for seed in wanted:
+            world = self.reseeded(seed)
+            assert isinstance(world, TrialReplayWorld)
+            for name, factory in learners.items():
+                run = ReplayRun(world, self.default_recorded if recorded is None else recorded, log_rows, seed)
+                parts.append(_play(world, name, factory(run), seed))
+                if progress is not None:
+                    progress(len(parts), len(wanted) * len(learners))
+        return ReplayResult(self, parts)
+
+    def old_policy_value(self, repeats: int = 2000, level: float = 0.95) -> tuple[float, float, float]:
+        """The old policy's mean reward on the whole table, ``E[π_b(a|x) r / p_a]``, with a bootstrap interval."""
+        rows = np.arange(len(self._X))
+        weights = self._policy(self._X)[rows, self._tried] / self.assignment[self._tried]
+        return _interval(self._outcomes[rows, self._tried], weights, repeats, level)
+
+    def trial_value(self, repeats: int = 2000, level: float = 0.95) -> dict[Any, tuple[float, float, float]]:
+        """Each arm's mean reward over the whole table, with a bootstrap interval."""
+        values = {}
+        for index, arm in enumerate(self.arms):
+            rewards = self._outcomes[self._tried == index, index]
+            values[arm] = _interval(rewards, np.ones(len(rewards)), repeats, level)
+        return values
+
+
+_UNKNOWN = (
+    "a trial knows the reward of the arm that was tried and of no other, so this world cannot be simulated. "
+    "Use world.replay(learners)."
+)
+
+
+@dataclass
+class ReplayRun:
+    """What a learner may know before the first round; the attributes of ``simulate``'s run."""
+
+    world: TrialReplayWorld
+    recorded: Recorded
+    log_rows: int | None
+    seed: int
+
+    @property
+    def horizon(self) -> int:
+        """About how many rounds will be accepted."""
+        return max(1, round(self.world.online_size * self.world.acceptance))
+
+    @cached_property
+    def rng(self) -> np.random.Generator:
+        """A generator of the learner's own."""
+        return np.random.default_rng([self.seed, 1])
+
+    @cached_property
+    def schema(self) -> Schema:
+        """The schema of the log."""
+        return self.world.schema(self.recorded)
+
+    @cached_property
+    def summary(self) -> LogSummary:
+        """The confounded log, summarized; the same for all learners of one seed."""
+        from sidelight.logs.summary import summarize_log
+
+        rng = np.random.default_rng([self.seed, 2])
+        rows = self.log_rows
+        if rows is None:
+            rows = len(self.world.log_available(np.random.default_rng([self.seed, 2])))
+        return summarize_log(self.world.sample_log(rows, self.recorded, rng), self.schema)
+
+    @cached_property
+    def true_cross_moments(self) -> Floats:
+        """``R12(a)`` ``(K, L, m)`` of the old policy over the online side."""
+        return self.world.cross_moments(self.recorded)
+
+
+class _Part(NamedTuple):
+    """One learner's run: accepted rows, arms and rewards, and how many rows were offered before each."""
+
+    learner: str
+    seed: int
+    rows: NDArray[np.intp]
+    arms: NDArray[np.intp]
+    rewards: Floats
+    offered: NDArray[np.intp]
+    total: int
+
+
+def _play(world: TrialReplayWorld, name: str, learner: Any, seed: int) -> _Part:
+    """Offer every row of the online side once, in an order that depends on the seed alone."""
+    order_rng, coin_rng, answer_rng, learner_rng = np.random.default_rng([seed, 3]).spawn(4)
+    order = order_rng.permutation(world._online_rows)
+    coins = coin_rng.random(len(order)) < world.acceptance / world.assignment[world._tried[order]]
+    X = world._X[order]
+    needs = learner.needs
+    answers = world.behavior_actions(X, answer_rng) if needs == "action" else None
+    probabilities = world.behavior_probabilities(X) if needs == "probabilities" else None
+    index = {arm: i for i, arm in enumerate(world.arms)}
+    accepted: list[int] = []
+    for position, x in enumerate(X):
+        if not coins[position]:
+            continue
+        row = order[position]
+        arm = learner.decide(x, rng=learner_rng).arm
+        if index[arm] != world._tried[row]:
+            continue
+        # the old policy is asked in accepted rounds only: the others never happened
+        if answers is not None and learner.wants_query(x):
+            learner.observe_behavior(x, answers[position])
+        elif probabilities is not None and learner.wants_query(x):
+            learner.observe_behavior(x, probabilities=probabilities[position])
+        learner.observe(x, arm, float(world._outcomes[row, index[arm]]))
+        accepted.append(position)
+    where = np.array(accepted, dtype=np.intp)
+    rows = order[where]
+    tried = world._tried[rows]
+    return _Part(name, seed, rows, tried, world._outcomes[rows, tried], where + 1, len(order))
+
+
+class ReplayResult:
+    """What :meth:`TrialReplayWorld.replay` saw; ``rounds()`` and ``summary()`` are Arrow tables."""
+
+    def __init__(self, world: TrialReplayWorld, parts: list[_Part]) -> None:
+        self.world = world
+        self._parts = parts
+
+    @property
+    def learners(self) -> list[str]:
+        """Names, in the order given."""
+        return list(dict.fromkeys(part.learner for part in self._parts))
+
+    def rounds(self) -> pa.Table:
+        """One row for each accepted round: ``learner, seed, round, offered, row, arm, reward``.
+
+        ``offered`` is how many rows had been offered, ``row`` the position in the source.
+        """
+        import pyarrow as pa
+
+        def column(values: list[Any]) -> Any:
+            return np.concatenate(values) if values else np.empty(0)
+
+        arms = pa.array(self.world.arms)
+        return pa.table(
+            {
+                "learner": [part.learner for part in self._parts for _ in part.rows],
+                "seed": column([np.full(len(part.rows), part.seed) for part in self._parts]),
+                "round": column([np.arange(1, len(part.rows) + 1) for part in self._parts]),
+                "offered": column([part.offered for part in self._parts]),
+                "row": column([self.world.rows.kept[part.rows] for part in self._parts]),
+                "arm": arms.take(pa.array(column([part.arms for part in self._parts]).astype(np.int64))),
+                "reward": column([part.rewards for part in self._parts]),
+            }
+        )
+
+    def summary(self, repeats: int = 2000, level: float = 0.95) -> pa.Table:
+        """One row for each learner: rows offered and accepted over all seeds, mean reward, its bootstrap interval.
+
+        The interval resamples accepted rounds within each seed: the uncertainty of the reward these runs earned.
+        """
+        import pyarrow as pa
+
+        columns: dict[str, list[Any]] = {
+            name: [] for name in ("learner", "seeds", "offered", "accepted", "mean_reward", "low", "high")
+        }
+        for name in self.learners:
+            parts = [part for part in self._parts if part.learner == name]
+            rewards = np.concatenate([part.rewards for part in parts])
+            mean, low, high = _interval(rewards, np.ones(len(rewards)), repeats, level)
+            accepted, offered = len(rewards), sum(part.total for part in parts)
+            for key, value in zip(columns, (name, len(parts), offered, accepted, mean, low, high), strict=True):
+                columns[key].append(value)
+        return pa.table(columns)
+
+    def difference(
+        self, learner: str, baseline: str, repeats: int = 2000, level: float = 0.95
+    ) -> tuple[float, float, float]:
+        """Mean reward of ``learner`` less that of ``baseline``, with a bootstrap interval.
+
+        Seeds are resampled, and within a seed the accepted rounds of each: the runs of one seed share a split and an
+        order, so their difference is paired.
+        """
+        for name in (learner, baseline):
+            if name not in self.learners:
+                raise InputError(f"no learner {name!r} in this replay; there are {', '.join(self.learners)}.")
+        rng = np.random.default_rng(0)
+        by_seed: dict[int, dict[str, Floats]] = {}
+        for part in self._parts:
+            by_seed.setdefault(part.seed, {})[part.learner] = part.rewards
+        pairs = [(runs[learner], runs[baseline]) for runs in by_seed.values()]
+        gaps = [first.mean() - second.mean() for first, second in pairs]
+        draws = np.stack(
+            [_bootstrap(first, repeats, rng) - _bootstrap(second, repeats, rng) for first, second in pairs]
+        )
+        chosen = rng.integers(len(pairs), size=(len(pairs), repeats))
+        means = np.take_along_axis(draws, chosen, axis=0).mean(axis=0)
+        low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+        return float(np.mean(gaps)), float(low), float(high)
+
+
+def _interval(values: Floats, weights: Floats, repeats: int, level: float) -> tuple[float, float, float]:
+    """Weighted mean and the percentile bootstrap interval of it."""
+    if not len(values):
+        return float("nan"), float("nan"), float("nan")
+    rng = np.random.default_rng(0)
+    products = values * weights
+    means = np.empty(repeats)
+    for i in range(repeats):
+        counts = np.bincount(rng.integers(len(values), size=len(values)), minlength=len(values))
+        means[i] = (counts @ products) / (counts @ weights)
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    return float(products.sum() / weights.sum()), float(low), float(high)
+
+
+def _bootstrap(values: Floats, repeats: int, rng: np.random.Generator) -> Floats:
+    """Means of ``repeats`` resamples, ``(repeats,)``."""
+    means = np.empty(repeats)
+    for i in range(repeats):
+        means[i] = values[rng.integers(len(values), size=len(values))].mean()
+    return means
