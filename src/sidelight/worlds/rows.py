@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sidelight.errors import InvalidRowsError, SchemaError
 from sidelight.logs.encoding import distinct_labels
-from sidelight.logs.features import Category
+from sidelight.logs.features import Category, Feature
 from sidelight.logs.labels import Label, sorted_labels
 from sidelight.logs.schema import Schema
 from sidelight.logs.sources import open_source
@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 
 MISSING = "(missing)"
 """The level of a category whose value is missing."""
+
+OTHER = "(other)"
+"""The level of a category that gathers its rare ones."""
+
+RARE = 0.01
+"""A level with a smaller share of the rows is rare: a log of a few thousand rows would hardly show it in every arm."""
 
 _NULLS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
 
@@ -46,8 +52,10 @@ class Rows:
 def read_rows(source: Any, schema: Schema, numbers: tuple[str, ...] = (), labels: tuple[str, ...] = ()) -> Rows:
     """All features of ``schema``, recorded or not, and extra columns, from anything that a log can be read from.
 
-    A missing category becomes a level of its own, ``(missing)``; a row with a missing number, or with a missing value
-    in an extra column, is dropped and counted.
+    A row with a missing number, or with a missing value in an extra column, is dropped and counted. Categories whose
+    levels the schema does not declare: a missing value is the level ``(missing)``, levels with less than ``RARE`` of
+    the rows are gathered in ``(other)`` (or dropped, if even together they are fewer), and with an intercept the most
+    frequent level is the one without a column.
     """
     features = schema.features
     names = [feature.name for feature in features]
@@ -73,7 +81,7 @@ def read_rows(source: Any, schema: Schema, numbers: tuple[str, ...] = (), labels
             f"none of the {table.num_rows} rows has a value in every column needed; missing values by column: "
             f"{dropped}. Leave out the emptiest features, or fill them in."
         )
-    resolved = schema.resolve(levels={name: codes[name][1] for name in categories})
+    resolved = _with_levels(schema, codes, keep, dropped)
     X = np.zeros((int(keep.sum()), resolved.n_features))
     if resolved.intercept:
         X[:, 0] = 1.0
@@ -100,6 +108,36 @@ def read_rows(source: Any, schema: Schema, numbers: tuple[str, ...] = (), labels
         np.flatnonzero(keep),
         dropped,
     )
+
+
+def _with_levels(
+    schema: Schema,
+    codes: dict[str, tuple[NDArray[np.intp], tuple[Label, ...]]],
+    keep: NDArray[np.bool_],
+    dropped: dict[str, int],
+) -> Schema:
+    """The schema with the levels found; ``codes``, ``keep`` and ``dropped`` change where levels are rare."""
+    features: list[str | Feature] = []
+    for feature in schema.features:
+        if not isinstance(feature, Category) or feature.levels is not None:
+            features.append(feature)
+            continue
+        indices, found = codes[feature.name]
+        counts = np.bincount(indices[keep], minlength=len(found))
+        rare = counts < RARE * keep.sum()
+        levels = [level for level, few in zip(found, rare, strict=True) if not few]
+        other = len(levels) if counts[rare].sum() >= RARE * keep.sum() else -1
+        gathered = np.array([levels.index(level) if level in levels else other for level in found])
+        if other >= 0:
+            levels.append(OTHER)
+        indices = gathered[indices]
+        codes[feature.name] = indices, tuple(levels)
+        if (gone := keep & (indices < 0)).any():
+            dropped[feature.name] = dropped.get(feature.name, 0) + int(gone.sum())
+            keep &= ~gone
+        most = levels[int(np.bincount(indices[keep], minlength=len(levels)).argmax())]
+        features.append(Category(feature.name, tuple(levels), baseline=most if schema.intercept else None))
+    return Schema(features, schema.recorded, schema.arm, schema.reward, schema.arms, schema.intercept)
 
 
 def _table(source: Any, columns: list[str], labels: list[str]) -> pa.Table:
