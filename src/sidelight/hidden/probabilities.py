@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from sidelight.errors import InputError
 from sidelight.hidden.answers import AnswerEstimator
 from sidelight.hidden.protocol import Needs
+from sidelight.hidden.sums import chance
 
 if TYPE_CHECKING:
     from sidelight.logs.summary import LogSummary
@@ -49,7 +50,10 @@ class BehaviorProbabilities(AnswerEstimator):
 
     def observe(self, x: ArrayLike, probabilities: ArrayLike, probability: float = 1.0) -> None:
         """The old policy's probabilities at the full context ``x``, in the order of the log's arms."""
-        p = np.asarray(probabilities, dtype=np.float64)
+        try:
+            p = np.asarray(probabilities, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise InputError(f"probabilities={probabilities!r:.200} must be numbers, one for each arm.") from None
         K = self.summary.n_arms
         if p.shape != (K,):
             raise InputError(f"probabilities of shape {p.shape}; this log has {K} arms, so it must be ({K},).")
@@ -58,7 +62,5 @@ class BehaviorProbabilities(AnswerEstimator):
                 f"probabilities must be at least 0 and sum to 1; their smallest is {p.min()!r} and their sum "
                 f"{p.sum()!r}."
             )
-        if not 0.0 < probability <= 1.0:
-            raise InputError(f"probability={probability!r} must lie in (0, 1].")
-        self.sums.add_probabilities(self.sums.context(x), p, probability)
+        self.sums.add_probabilities(self.sums.context(x), p, chance(probability))
         self._answered()

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from numpy.typing import ArrayLike
 
-from sidelight.errors import InputError, UnknownArmError
+from sidelight.errors import UnknownArmError
 from sidelight.hidden.answers import AnswerEstimator, EstimatorName
 from sidelight.hidden.protocol import Needs
+from sidelight.hidden.sums import chance
 
 if TYPE_CHECKING:
     from sidelight.logs.summary import LogSummary
@@ -54,15 +55,14 @@ class BehaviorQueries(AnswerEstimator):
 
     def observe(self, x: ArrayLike, arm: Any, probability: float = 1.0) -> None:
         """The old policy would take ``arm`` at the full context ``x``; this was asked with ``probability``."""
-        index = self._index.get(arm)
+        try:
+            index = self._index.get(arm)
+        except TypeError:  # a list, an array: nothing that can be a label
+            index = None
         if index is None:
             raise UnknownArmError(
                 f"The old policy answered {arm!r}, which is not an arm of this log "
                 f"({', '.join(map(repr, self.summary.arms[:8]))}{' …' if len(self.summary.arms) > 8 else ''})."
             )
-        if not 0.0 < probability <= 1.0:
-            raise InputError(
-                f"probability={probability!r}: the chance that this context was asked about must lie in (0, 1]."
-            )
-        self.sums.add_action(self.sums.context(x), index, probability)
+        self.sums.add_action(self.sums.context(x), index, chance(probability))
         self._answered()

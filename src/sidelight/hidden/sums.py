@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sidelight.errors import ContextError
+from sidelight.errors import ContextError, InputError
 from sidelight.linalg import Array
 from sidelight.logs.summary import LogSummary
 
-__all__ = ["AnswerSums"]
+__all__ = ["AnswerSums", "chance"]
+
+
+def chance(probability: Any) -> float:
+    """``q``, the probability with which a context was asked about."""
+    try:
+        q = float(probability)
+    except (TypeError, ValueError):
+        q = 0.0
+    if not 0.0 < q <= 1.0:
+        raise InputError(
+            f"probability={probability!r}: the chance that this context was asked about must lie in (0, 1]."
+        )
+    return q
 
 
 class AnswerSums:
@@ -29,6 +43,7 @@ class AnswerSums:
     def __init__(self, summary: LogSummary) -> None:
         K, d, L = summary.n_arms, summary.n_features, summary.n_recorded
         self.L = L
+        self.schema = summary.schema
         self.order = np.concatenate([summary.recorded, summary.hidden]).astype(np.int64)
         self.n_answers = 0
         self.total_weight = 0.0
@@ -52,9 +67,14 @@ class AnswerSums:
         """``Σ ω x_h x_hᵀ``: (K, m, m)."""
         return self.S[:, self.L :, self.L :]
 
-    def context(self, x: ArrayLike) -> Array:
-        """Check one full context."""
-        x = np.asarray(x, dtype=np.float64)
+    def context(self, x: ArrayLike | Mapping[str, Any]) -> Array:
+        """Check one full context, in the schema's order or by feature name."""
+        if isinstance(x, Mapping):
+            return self.schema.encode(x)
+        try:
+            x = np.asarray(x, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise ContextError(f"A context must be {self.order.shape[0]} numbers; got {x!r:.200}.") from None
         if x.shape != self.order.shape:
             raise ContextError(
                 f"A context of shape {x.shape}; the old policy's answers are learned from full contexts of "

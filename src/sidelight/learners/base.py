@@ -15,6 +15,7 @@ from sidelight.hidden.protocol import Needs
 from sidelight.learners.protocol import Context, Decision
 from sidelight.learners.settings import Settings
 from sidelight.linalg import Array
+from sidelight.logs.labels import plain_label
 
 if TYPE_CHECKING:
     from sidelight.logs.schema import Schema
@@ -43,7 +44,7 @@ class BaseLearner:
         schema: Schema | None,
         rng: np.random.Generator | None,
     ) -> None:
-        self.arms: tuple[Any, ...] = tuple(arms)
+        self.arms: tuple[Any, ...] = tuple(plain_label(arm) for arm in arms)
         if not self.arms:
             raise InputError("A learner needs at least one arm.")
         self._index = {arm: i for i, arm in enumerate(self.arms)}
@@ -120,7 +121,10 @@ class BaseLearner:
     def observe_many(self, X: Any, arms: Sequence[Any], rewards: ArrayLike) -> None:
         """``observe`` for every row, in order; nothing is learned if any row is invalid."""
         contexts = self._contexts(X)
-        values = np.asarray(rewards, dtype=np.float64)
+        try:
+            values = np.asarray(rewards, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise InputError(f"The rewards must be {len(contexts)} numbers; got {rewards!r:.200}.") from None
         if len(arms) != len(contexts) or values.shape != (len(contexts),):
             raise InputError(
                 f"{len(contexts)} contexts, {len(arms)} arms and rewards of shape {values.shape}: "
@@ -201,7 +205,13 @@ class BaseLearner:
         )
         if named and self.schema is not None:
             return self.schema.encode_many(X)
-        out = np.ascontiguousarray(X, dtype=np.float64)
+        try:
+            out = np.ascontiguousarray(X, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise ContextError(
+                f"Contexts must be an array (n, {self.n_features}) of numbers; got {type(X).__name__}: {X!r:.200}. "
+                "Contexts by feature name need a schema."
+            ) from None
         if out.ndim != 2 or out.shape[1] != self.n_features:
             raise ContextError(f"Contexts of shape {out.shape}; this learner takes (n, {self.n_features}).")
         if not np.isfinite(out).all():
@@ -215,7 +225,10 @@ class BaseLearner:
         return f"Feature {self.schema.encoded_names[position]!r}"
 
     def _arm(self, arm: Any) -> int:
-        index = self._index.get(arm) if _hashable(arm) else None
+        try:
+            index = self._index.get(arm)
+        except TypeError:  # a list, an array: nothing that can be a label
+            index = None
         if index is None:
             known = ", ".join(map(repr, self.arms[:8])) + (" …" if len(self.arms) > 8 else "")
             raise UnknownArmError(f"{arm!r} is not one of this learner's arms ({known}).")
@@ -244,7 +257,3 @@ class BaseLearner:
             f"{type(self).__name__}({self.n_arms} arms, {self.n_features} features, "
             f"{int(self.counts.sum())} observations, regularization={s.regularization}, radius={s.radius!r})"
         )
-
-
-def _hashable(value: Any) -> bool:
-    return getattr(type(value), "__hash__", None) is not None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from sidelight.errors import InputError
@@ -54,4 +53,4 @@ def behavior_answer(
                 f"{type(hidden).__name__} learns from the old policy's probabilities; for single actions use "
                 "BehaviorQueries."
             )
-        hidden.observe(x, np.asarray(probabilities, dtype=np.float64), probability)
+        hidden.observe(x, probabilities, probability)
