@@ -10,7 +10,14 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-__all__ = ["kernel_of", "kernel_of_structured", "parallel_sum", "structured_pseudo_inverse", "symmetrize"]
+__all__ = [
+    "kernel_of",
+    "kernel_of_structured",
+    "orthonormal_kernel_of_structured",
+    "parallel_sum",
+    "structured_pseudo_inverse",
+    "symmetrize",
+]
 
 
 def symmetrize(A: Array) -> Array:
@@ -28,6 +35,15 @@ def kernel_of_structured(B: Array) -> Array:
     m = B.shape[-1]
     identity = np.broadcast_to(np.eye(m), (*B.shape[:-2], m, m))
     return np.concatenate([-B, identity], axis=-2)
+
+
+def orthonormal_kernel_of_structured(B: Array) -> Array:
+    """``U``: an orthonormal basis of the kernel of ``[I, B]``.  B: (…, L, m) → U: (…, L + m, m).
+
+    An estimated B may be huge (a handful of answers weighted by ``1/P(a)``), and ``NᵀN = I + BᵀB`` then squares its
+    size: the digits of ``(NᵀVN)⁻¹`` are lost.  With U the matrix is as well conditioned as V.
+    """
+    return np.asarray(np.linalg.qr(kernel_of_structured(B))[0])
 
 
 def structured_pseudo_inverse(B: Array) -> Array:

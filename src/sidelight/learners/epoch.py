@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -16,7 +17,7 @@ from sidelight.learners.hidden_half import behavior_answer, single_estimator
 from sidelight.learners.protocol import Context
 from sidelight.learners.reduced import RADIUS_KINDS, ReducedLearner
 from sidelight.learners.settings import Settings
-from sidelight.linalg import Array, structured_pseudo_inverse
+from sidelight.linalg import Array, orthonormal_kernel_of_structured, structured_pseudo_inverse
 from sidelight.side.constraint import Reduction, SideInformation, unreduced
 from sidelight.theory import episode_count
 
@@ -121,9 +122,11 @@ class EpochOFUL(ReducedLearner):
         self.error = np.zeros(K)
         if known:
             side = SideInformation.structured(summary, self.hidden.regression())
-            self._install(side.reduction)
+            B = side.reduction.loadings
+            self._install(replace(side.reduction, loadings=-orthonormal_kernel_of_structured(B), shifted=False))
             self.error = np.asarray(error, dtype=np.float64)
-            self._inverse = np.stack([structured_pseudo_inverse(B) for B in side.reduction.loadings])
+            # contiguous, as a file gives it back: another layout is another order of summation
+            self._inverse = np.ascontiguousarray(np.stack([structured_pseudo_inverse(B_a) for B_a in B]))
         else:
             self._install(unreduced(K, d, self._order))
             self._inverse = np.zeros((K, d, 0))
@@ -254,7 +257,8 @@ class EpochOFUL(ReducedLearner):
             Reduction(
                 order=self._order,
                 loadings=np.array(arrays["loadings"]),
-                shifted=True,
+                # without side information z is x itself, else −loadingsᵀx
+                shifted=arrays["loadings"].shape[1] == 0,
                 anchors=np.array(arrays["anchors"]),
                 dimensions=np.array(arrays["dimensions"]),
             )

@@ -17,7 +17,7 @@ from sidelight.learners.hidden_half import behavior_answer, single_estimator
 from sidelight.learners.protocol import Context
 from sidelight.learners.reduced import RADIUS_KINDS
 from sidelight.learners.settings import Settings
-from sidelight.linalg import Array
+from sidelight.linalg import Array, orthonormal_kernel_of_structured, symmetrize
 
 if TYPE_CHECKING:
     from sidelight.logs.schema import Schema
@@ -76,6 +76,8 @@ class RunningOFUL(BaseLearner):
         labels = summary.arms if arms is None else list(arms)
         super().__init__(labels, summary.n_features, settings, summary.schema if schema is None else schema, rng)
         K, d, L = summary.n_arms, summary.n_features, summary.n_recorded
+        if len(self.arms) != K:
+            raise InputError(f"{len(self.arms)} arm labels for {K} arms.")
         self.hidden = hidden
         self.needs = hidden.needs
         self.order = np.concatenate([summary.recorded, summary.hidden]).astype(np.int64)
@@ -85,7 +87,9 @@ class RunningOFUL(BaseLearner):
         self.V = np.zeros((K, d, d))
         self.Y = np.zeros((K, d))
         self.squares = np.zeros(K)
-        self._derived: tuple[Array, Array, Array, Array] | None = None
+        #: how often the sums have changed, and what was derived from them at which of these counts
+        self._version = 0
+        self._derived: tuple[int, tuple[Array, Array, Array, Array, Array]] | None = None
         self.automatic: Automatic | None = None
         if "auto" in (regularization, noise):
             constant = int(np.flatnonzero(self.order == 0)[0]) if summary.schema.intercept else None
@@ -99,7 +103,7 @@ class RunningOFUL(BaseLearner):
         self.Y[index] += y * reward
         self.squares[index] += reward * reward
         self.counts[index] += 1
-        self._derived = None
+        self._version += 1
         self._tick()
 
     # ------------------------------------------------------------------------- automatic settings
@@ -112,14 +116,13 @@ class RunningOFUL(BaseLearner):
         """Learn noise and prior anew from everything seen."""
         auto, summary = self.automatic, self.hidden.summary
         assert auto is not None
-        B, weights, covariances, _ = self._derive()
+        B, U, weights, covariances, _ = self._derive()
         K, L, m = B.shape
         M = np.concatenate([np.broadcast_to(np.eye(L), (K, L, L)), B], axis=2)
         n = float(self.counts.sum())
         if self.settings.noise == "auto":
             # degrees of freedom are used in the m open dimensions alone
-            N = np.concatenate([-B, np.broadcast_to(np.eye(m), (K, m, m))], axis=1)
-            spread = N @ covariances @ np.swapaxes(N, 1, 2)
+            spread = U @ covariances @ np.swapaxes(U, 1, 2)
             guess = float(summary.pooled_residual_variance)
             auto.variance = residual_noise(guess, self.squares, self.Y, self.V, weights, spread, n)
         if self.settings.regularization == "auto":
@@ -131,7 +134,7 @@ class RunningOFUL(BaseLearner):
             total = float(np.square(summary.factors[:, :, -1]).sum() + self.squares.sum())
             auto.learn(J, h, scales, total / max(summary.n_rows + n, 1.0))
         auto.refreshed = auto.events
-        self._derived = None
+        self._version += 1
 
     def _prior(self) -> tuple[Array, Array, float]:
         """``V₀`` (d, d), ``μ`` (K, d) and ``σ``."""
@@ -153,36 +156,35 @@ class RunningOFUL(BaseLearner):
     ) -> None:
         """What the old policy would do at ``x``: its ``arm``, or its ``probabilities``."""
         behavior_answer(self, self.hidden, self._context(x), arm, probabilities, probability)
-        self._derived = None
+        self._version += 1
         self._tick()
 
-    def _derive(self) -> tuple[Array, Array, Array, Array]:
-        """``B̂``, ``ŵ``, ``(NᵀVN)⁻¹`` and ``α√β`` from the sums; a pure function of them, so threads may race."""
+    def _derive(self) -> tuple[Array, Array, Array, Array, Array]:
+        """``B̂``, ``U``, ``ŵ``, ``(UᵀVU)⁻¹`` and ``α√β`` from the sums: a pure function of them, so readers may race.
+
+        What a reader derived while the writer wrote carries the older version, and nobody uses it afterwards.
+        """
         from sidelight.kernels.reduced import radius_of
 
-        derived = self._derived
-        if derived is not None:
-            return derived
+        version, known = self._version, self._derived
+        if known is not None and known[0] == version:
+            return known[1]
         s = self.settings
         precision, means, sigma = self._prior()
         B = self.hidden.regression()
-        K, L, m = B.shape
+        K, _, m = B.shape
         V = self.V + precision
         Y = self.Y + means @ precision
-        # N = [−B; I]:  NᵀVN = V_hh − BᵀV_oh − V_hoB + BᵀV_ooB,  and NᵀU = U_h − BᵀU_o
-        Bt = np.swapaxes(B, 1, 2)
-        VN = V[:, :, L:] - V[:, :, :L] @ B
-        A = VN[:, L:, :] - Bt @ VN[:, :L, :]
-        U = Y - np.einsum("aij,aj->ai", V, self.anchors)
-        right = U[:, L:] - np.einsum("alm,al->am", B, U[:, :L])
-        covariances = np.linalg.inv((A + np.swapaxes(A, 1, 2)) / 2.0)
-        theta = np.einsum("aij,aj->ai", covariances, right)
-        weights = self.anchors.copy()
-        weights[:, L:] += theta
-        weights[:, :L] -= np.einsum("alm,am->al", B, theta)
+        # orthonormal, since early estimates of B may be so large that [−B; I] would cost half of the digits
+        U = orthonormal_kernel_of_structured(B)
+        Ut = np.swapaxes(U, 1, 2)
+        A = symmetrize(Ut @ V @ U)
+        covariances = np.linalg.inv(A)
+        residual = Y - np.einsum("aij,aj->ai", V, self.anchors)
+        theta = np.einsum("aij,aj->ai", covariances, np.einsum("aji,aj->ai", U, residual))
+        weights = self.anchors + np.einsum("aij,aj->ai", U, theta)
         _, log_det = np.linalg.slogdet(A)
-        N0 = precision[:, L:] - precision[:, :L] @ B
-        _, log_det_prior = np.linalg.slogdet(N0[:, L:, :] - Bt @ N0[:, :L, :])
+        _, log_det_prior = np.linalg.slogdet(symmetrize(Ut @ precision @ U))
         bounds = np.linalg.eigvalsh(precision)
         radii = np.array(
             [
@@ -199,22 +201,22 @@ class RunningOFUL(BaseLearner):
                 for a in range(K)
             ]
         )
-        derived = (np.ascontiguousarray(B), weights, np.ascontiguousarray(covariances), s.alpha * radii)
-        self._derived = derived
+        derived = (B, U, weights, np.ascontiguousarray(covariances), s.alpha * radii)
+        self._derived = (version, derived)
         return derived
 
     def _scores(self, x: Array) -> tuple[Array, Array]:
         from sidelight.kernels.reduced import score_arms
 
-        B, weights, covariances, radii = self._derive()
+        _, U, weights, covariances, radii = self._derive()
         estimates, widths = np.empty(self.n_arms), np.empty(self.n_arms)
-        score_arms(x, self.order, B, True, weights, covariances, radii, estimates, widths)
+        score_arms(x, self.order, -U, False, weights, covariances, radii, estimates, widths)
         return estimates, widths
 
     def weights_of(self, arm: Any) -> Array:
         """``ŵ`` of one arm, in the context's order.  (d,)"""
         out = np.empty(self.n_features)
-        out[self.order] = self._derive()[1][self._arm(arm)]
+        out[self.order] = self._derive()[2][self._arm(arm)]
         return out
 
     def estimators(self) -> dict[Any, Any]:
@@ -234,4 +236,4 @@ class RunningOFUL(BaseLearner):
         self.counts = np.array(arrays["counts"], dtype=np.int64)
         if self.automatic is not None:
             self.automatic.restore(arrays)
-        self._derived = None
+        self._version += 1
