@@ -1,0 +1,209 @@
+"""Group commit: one thread writes what many requests want written, a group per transaction."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from sidelight.errors import StoreError
+from sidelight.service.events import Row
+from sidelight.service.fold import Numbered, numbered
+from sidelight.service.store import Proposal, Snapshot, Store, Written
+
+__all__ = ["Committer", "Group"]
+
+logger = logging.getLogger("sidelight.service")
+
+_LARGEST_GROUP = 512
+_PROBE_SECONDS = 1.0
+
+
+@dataclass
+class Entry:
+    """A proposal, and the future of the request that waits for its outcome."""
+
+    proposal: Proposal
+    future: asyncio.Future[Any]
+
+
+@dataclass(frozen=True)
+class Group:
+    """What one transaction brought: events that others had written, then the outcomes of our entries in order."""
+
+    others: list[Numbered]
+    entries: list[Entry]
+    outcomes: list[Any]
+    seconds: float
+
+
+class Committer:
+    """Takes proposals from the event loop, writes them in groups, and hands the outcomes back in number order.
+
+    Args:
+        store: where to write.
+        loop: the event loop that ``deliver`` is called in.
+        seen: the last number that was folded.
+        n_features: ``d``, to read what others wrote.
+        deliver: takes each group, in order.
+        failed: takes the error of a group that could not be written, or None when writing works again.
+        linger: seconds to wait for company once there is more than one request at a time; a transaction costs the
+            same for one event as for thirty.
+        poll: look for events that other servers wrote every so many seconds; 0 never.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        loop: asyncio.AbstractEventLoop,
+        seen: int,
+        n_features: int,
+        deliver: Callable[[Group], None],
+        failed: Callable[[StoreError | None], None],
+        *,
+        linger: float = 0.002,
+        poll: float = 0.0,
+    ) -> None:
+        self._store, self._loop, self._seen = store, loop, seen
+        self._n_features = n_features
+        self._deliver, self._failed = deliver, failed
+        self._linger, self._poll = linger, poll
+        self._queue: queue.SimpleQueue[Entry | Snapshot | None] = queue.SimpleQueue()
+        self._broken = False
+        self._thread = threading.Thread(target=self._run, name="sidelight-commit", daemon=True)
+        self._thread.start()
+
+    def submit(self, proposal: Proposal) -> asyncio.Future[Any]:
+        """The outcome of ``proposal``, once it is on disk.  Call it in the event loop."""
+        entry = Entry(proposal, self._loop.create_future())
+        self._queue.put(entry)
+        return entry.future
+
+    def keep(self, snapshot: Snapshot) -> None:
+        """Write a snapshot when there is time."""
+        self._queue.put(snapshot)
+
+    def stop(self) -> None:
+        """Write what was accepted, then end the thread."""
+        self._queue.put(None)
+        self._thread.join()
+
+    @property
+    def waiting(self) -> int:
+        """How many entries wait."""
+        return self._queue.qsize()
+
+    # ------------------------------------------------------------------------------- the thread
+
+    def _run(self) -> None:
+        try:
+            self._work()
+        except BaseException:
+            # A bug here would leave every request waiting; better to say that nothing can be written any more.
+            self._loop.call_soon_threadsafe(self._failed, StoreError("the commit thread ended; restart the service."))
+            raise
+
+    def _work(self) -> None:
+        company = 0
+        while True:
+            entries, snapshots, stopping = self._collect(linger=company > 1)
+            company = len(entries)
+            if entries:
+                self._write(entries)
+            elif self._broken:
+                self._probe()
+            elif self._poll and not stopping:
+                self._catch_up()
+            for snapshot in snapshots:
+                self._keep(snapshot)
+            if stopping:
+                return
+
+    def _collect(self, linger: bool) -> tuple[list[Entry], list[Snapshot], bool]:
+        entries: list[Entry] = []
+        snapshots: list[Snapshot] = []
+        idle = _PROBE_SECONDS if self._broken else (self._poll or None)
+        try:
+            item = self._queue.get(timeout=idle)
+        except queue.Empty:
+            return entries, snapshots, False
+        if linger and isinstance(item, Entry) and self._linger:
+            time.sleep(self._linger)
+        while True:
+            if item is None:
+                return entries, snapshots, True
+            if isinstance(item, Snapshot):
+                snapshots.append(item)
+            else:
+                entries.append(item)
+                if len(entries) >= _LARGEST_GROUP:
+                    return entries, snapshots, False
+            try:
+                item = self._queue.get_nowait()
+            except queue.Empty:
+                return entries, snapshots, False
+
+    def _write(self, entries: list[Entry]) -> None:
+        started = time.perf_counter()
+        try:
+            others, outcomes = self._store.append([entry.proposal for entry in entries], self._seen)
+        except StoreError as error:
+            # Whether a commit that failed half-way took effect is learned from the next group, which reads whatever
+            # is in the log after `seen`; nothing here depends on guessing.
+            self._report(error)
+            self._loop.call_soon_threadsafe(_refuse, entries, error)
+            return
+        self._report(None)
+        seconds = time.perf_counter() - started
+        self._hand_over(Group(self._read_events(others), entries, outcomes, seconds))
+
+    def _read_events(self, rows: list[Row]) -> list[Numbered]:
+        """Rows as events; their order is settled, so there is nothing to do but to read until it works."""
+        while True:
+            try:
+                return list(numbered(self._store, rows, self._n_features)) if rows else []
+            except StoreError as error:
+                self._report(error)
+                time.sleep(_PROBE_SECONDS)
+
+    def _hand_over(self, group: Group) -> None:
+        self._seen += len(group.others) + sum(isinstance(outcome, Written) for outcome in group.outcomes)
+        self._loop.call_soon_threadsafe(self._deliver, group)
+
+    def _probe(self) -> None:
+        try:
+            self._store.probe()
+        except StoreError as error:
+            self._report(error)
+        else:
+            self._report(None)
+
+    def _catch_up(self) -> None:
+        try:
+            for rows in self._store.follow(self._seen):
+                self._hand_over(Group(self._read_events(rows), [], [], 0.0))
+        except StoreError as error:
+            self._report(error)
+
+    def _keep(self, snapshot: Snapshot) -> None:
+        try:
+            self._store.put_snapshot(snapshot)
+        except StoreError as error:
+            # A snapshot only saves time at the next start, so failing to write one fails nothing else.
+            logger.warning("snapshot after event %d was not kept: %s", snapshot.number, error)
+
+    def _report(self, error: StoreError | None) -> None:
+        if error is not None or self._broken:
+            self._loop.call_soon_threadsafe(self._failed, error)
+        self._broken = error is not None
+
+
+def _refuse(entries: list[Entry], error: StoreError) -> None:
+    for entry in entries:
+        if not entry.future.done():
+            entry.future.set_exception(error)

@@ -1,0 +1,198 @@
+"""The fold: the state of the service as a function of its events, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sidelight.errors import InputError
+from sidelight.learners.files import learner_bytes, learner_from_bytes
+from sidelight.linalg import Array
+from sidelight.logs.labels import label_to_json
+from sidelight.service.events import (
+    Action,
+    Answer,
+    Behavior,
+    Configuration,
+    Decisions,
+    Event,
+    Reward,
+    Row,
+    event_from_row,
+)
+from sidelight.service.rails import Rails
+from sidelight.service.store import Snapshot, Store
+
+__all__ = ["LEARNER_ERRORS", "Numbered", "State", "numbered"]
+
+#: what a learner may raise on input that was checked: a matrix that lost its digits, a bug of a user's own learner
+LEARNER_ERRORS = (InputError, ArithmeticError, np.linalg.LinAlgError, NotImplementedError)
+
+
+class Numbered(NamedTuple):
+    """An event with its number, its time and, for what refers to a decision, that decision's context."""
+
+    number: int
+    at: float
+    event: Event
+    context: Array | None
+
+
+class State:
+    """The learner and the rails after event ``number``.
+
+    Attributes:
+        learner: the learner.
+        rails: who may act.
+        number: the last event that was folded in.
+        version: the last event that changed the learner.
+        counts: how often what happened; for the status only.
+        arm_counts: how often each arm was to be taken, by its JSON form.
+    """
+
+    def __init__(self, learner: Any, rails: Rails, number: int = 0, version: int = 0) -> None:
+        self.learner = learner
+        self.rails = rails
+        self.number = number
+        self.version = version
+        self.counts: Counter[str] = Counter()
+        self.arm_counts: Counter[str] = Counter()
+        self.reward_sums: Counter[str] = Counter()
+
+    # ---------------------------------------------------------------------------------- the fold
+
+    def apply(self, numbered: Numbered) -> None:
+        """Fold the next event in."""
+        number, _, event, context = numbered
+        assert number == self.number + 1, f"event {number} after {self.number}"
+        self.number = number
+        match event:
+            case Decisions():
+                self._decisions(event)
+            case Reward():
+                self._reward(event, context)
+            case Action():
+                self.counts["actions"] += 1
+                self.counts["overrides"] += event.override
+                if event.answer:
+                    self._answer(context, Answer(arm=event.arm, probability=event.probability))
+            case Behavior():
+                self.counts["answers"] += 1
+                self._answer(context if event.context is None else event.context, event.answer)
+            case Configuration():
+                self._configure(event)
+
+    def _decisions(self, event: Decisions) -> None:
+        self.counts["decisions"] += len(event)
+        if len(event) == 1:
+            self.counts[event.routes[0]] += 1
+            self.arm_counts[_name(event.arms[0])] += 1
+        else:
+            self.counts.update(event.routes)
+            self.arm_counts.update(map(_name, event.arms))
+        if event.answers is None:
+            return
+        for x, answer in zip(event.contexts, event.answers, strict=True):
+            if answer is not None:
+                self.counts["answers"] += 1
+                self._answer(x, answer)
+
+    def _reward(self, event: Reward, context: Array | None) -> None:
+        self.counts["rewards"] += 1
+        self.counts["overrides"] += event.override
+        self.arm_counts["rewarded:" + _name(event.arm)] += 1
+        self.reward_sums[_name(event.arm)] += event.reward  # type: ignore[assignment]
+        if not _known(context):
+            self.counts["without context"] += 1
+            return
+        try:
+            self.learner.observe(context, event.arm, event.reward)
+        except LEARNER_ERRORS:
+            # The event is in the log and every replay meets the same failure, so states stay equal.
+            self.counts["failures"] += 1
+        self.version = self.number
+        if event.answer:
+            self._answer(context, Answer(arm=event.arm, probability=event.probability))
+
+    def _answer(self, context: Array | None, answer: Answer) -> None:
+        needs = self.learner.needs
+        if not _known(context) or needs is None:
+            return
+        try:
+            if needs == "probabilities" and answer.probabilities is not None:
+                self.learner.observe_behavior(
+                    context, probabilities=np.array(answer.probabilities), probability=answer.probability
+                )
+            elif needs == "action" and answer.arm is not None:
+                self.learner.observe_behavior(context, answer.arm, probability=answer.probability)
+            else:
+                return
+        except LEARNER_ERRORS:
+            self.counts["failures"] += 1
+        self.version = self.number
+
+    def _configure(self, event: Configuration) -> None:
+        changes = {
+            name: getattr(event, name)
+            for name in ("mode", "share", "fallback", "killed")
+            if getattr(event, name) is not None
+        }
+        self.rails = replace(self.rails, **changes)
+
+    # --------------------------------------------------------------------------------- snapshots
+
+    def snapshot(self, at: float) -> Snapshot:
+        """The state as a snapshot."""
+        state = {
+            "version": self.version,
+            "rails": self.rails.to_dict(),
+            "counts": self.counts,
+            "arm_counts": self.arm_counts,
+            "reward_sums": self.reward_sums,
+        }
+        return Snapshot(self.number, at, json.dumps(state, sort_keys=True), learner_bytes(self.learner))
+
+    @classmethod
+    def from_snapshot(cls, snapshot: Snapshot) -> State:
+        """The inverse of ``snapshot``."""
+        body = json.loads(snapshot.state)
+        state = cls(
+            learner_from_bytes(snapshot.learner), Rails.from_dict(body["rails"]), snapshot.number, body["version"]
+        )
+        state.counts.update(body["counts"])
+        state.arm_counts.update(body["arm_counts"])
+        state.reward_sums.update(body["reward_sums"])
+        return state
+
+
+def numbered(store: Store, rows: Iterable[Row], n_features: int) -> Iterator[Numbered]:
+    """Rows as events, with the contexts of the decisions they refer to."""
+    events = [(row, event_from_row(row, n_features)) for row in rows]
+    known = {row.number: event for row, event in events if isinstance(event, Decisions)}
+    wanted = {
+        event.decision.number
+        for _, event in events
+        if isinstance(event, Reward | Action | Behavior) and event.decision is not None
+    }
+    for number, row in store.rows(wanted - known.keys()).items():
+        known[number] = event_from_row(row, n_features)  # type: ignore[assignment]
+    for row, event in events:
+        decision = getattr(event, "decision", None)
+        context = None if decision is None else known[decision.number].contexts[decision.position]
+        yield Numbered(row.number, row.at, event, context)
+
+
+def _known(context: Array | None) -> bool:
+    """Whether there is a context; one that was deleted on request is all NaN."""
+    return context is not None and context[0] == context[0]
+
+
+def _name(arm: Any) -> str:
+    if type(arm) is str:
+        return arm
+    return "" if arm is None else json.dumps(label_to_json(arm))

@@ -1,0 +1,97 @@
+"""What Prometheus is told."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from sidelight.service.events import Action, Behavior, Decisions, Event, Reward
+
+if TYPE_CHECKING:
+    from sidelight.service.committer import Group
+    from sidelight.service.fold import State
+
+__all__ = ["Metrics"]
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+
+
+class Metrics:
+    """The counters of one server, in a registry of their own so that two servers in one process do not mix."""
+
+    def __init__(self) -> None:
+        self.registry = r = CollectorRegistry()
+        self.requests = Counter("sidelight_requests", "Requests answered", ["route", "status"], registry=r)
+        self.seconds = Histogram(
+            "sidelight_request_seconds", "Seconds to answer", ["route"], buckets=_SECONDS, registry=r
+        )
+        self.shed = Counter("sidelight_shed", "Requests refused because there were too many", registry=r)
+        self.decisions = Counter("sidelight_decisions", "Decisions", ["route"], registry=r)
+        self.rewards = Counter("sidelight_rewards", "Rewards", registry=r)
+        self.answers = Counter("sidelight_answers", "Answers of the old policy", registry=r)
+        self.overrides = Counter("sidelight_overrides", "Arms taken other than the one to take", registry=r)
+        self.learner_failures = Counter("sidelight_learner_failures", "Decisions the learner failed at", registry=r)
+        self.commits = Histogram("sidelight_commit_seconds", "Seconds of a transaction", buckets=_SECONDS, registry=r)
+        self.group_size = Histogram(
+            "sidelight_commit_group_size", "Requests in a transaction", buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256, 512),
+            registry=r,
+        )  # fmt: skip
+        self.event = Gauge("sidelight_event_number", "The last event folded in", registry=r)
+        self.version = Gauge("sidelight_learner_version", "The last event that changed the learner", registry=r)
+        self.ready = Gauge("sidelight_ready", "1 if decisions can be written", registry=r)
+        self.killed = Gauge("sidelight_killed", "1 if the kill switch is on", registry=r)
+        self.share = Gauge("sidelight_share", "The share of traffic that the learner decides in act mode", registry=r)
+        self.store_errors = Counter("sidelight_store_errors", "Failures to write the event log", registry=r)
+        self.snapshots = Counter("sidelight_snapshots", "Snapshots taken", registry=r)
+        self.damaged_snapshots = Counter("sidelight_damaged_snapshots", "Snapshots found damaged", registry=r)
+        self._routes: dict[str, Any] = {}
+        self._answered: dict[tuple[str, int], Any] = {}
+        self._timed: dict[str, Any] = {}
+
+    def answered(self, route: str, status: int, seconds: float) -> None:
+        """A request was answered."""
+        counter = self._answered.get((route, status))
+        if counter is None:
+            counter = self._answered[route, status] = self.requests.labels(route, str(status))
+        counter.inc()
+        timer = self._timed.get(route)
+        if timer is None:
+            timer = self._timed[route] = self.seconds.labels(route)
+        timer.observe(seconds)
+
+    def folded(self, event: Event) -> None:
+        """An event was folded in."""
+        match event:
+            case Decisions():
+                for route in event.routes if len(set(event.routes)) > 1 else event.routes[:1]:
+                    counter = self._routes.get(route)
+                    if counter is None:
+                        counter = self._routes[route] = self.decisions.labels(route)
+                    counter.inc(len(event) if len(set(event.routes)) == 1 else 1)
+                if event.answers is not None:
+                    self.answers.inc(sum(answer is not None for answer in event.answers))
+            case Reward():
+                self.rewards.inc()
+                self.answers.inc(event.answer)
+                self.overrides.inc(event.override)
+            case Action():
+                self.answers.inc(event.answer)
+                self.overrides.inc(event.override)
+            case Behavior():
+                self.answers.inc()
+
+    def committed(self, group: Group, state: State) -> None:
+        """A transaction was written."""
+        if group.entries:
+            self.commits.observe(group.seconds)
+            self.group_size.observe(len(group.entries))
+        self.event.set(state.number)
+        self.version.set(state.version)
+        self.ready.set(1)
+        self.killed.set(state.rails.killed)
+        self.share.set(state.rails.share)
+
+    def text(self) -> bytes:
+        """What ``/metrics`` answers."""
+        return generate_latest(self.registry)

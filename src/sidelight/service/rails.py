@@ -1,0 +1,108 @@
+"""The safety rails: who acts, for how much of the traffic, and what happens when the learner must not."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from sidelight.logs.labels import Label, label_from_json, label_to_json
+
+__all__ = ["MODES", "Rails", "Route"]
+
+Mode = Literal["shadow", "assist", "act"]
+MODES: tuple[Mode, ...] = ("shadow", "assist", "act")
+
+
+class Route(NamedTuple):
+    """The arm to take, who chose it, and the chance that it would come out so."""
+
+    arm: Label | None
+    by: str
+    propensity: float | None
+
+
+@dataclass(frozen=True)
+class Rails:
+    """What may act.
+
+    Attributes:
+        mode: ``shadow``: the old policy acts, the learner only says what it would do. ``assist``: the learner
+            proposes and a person confirms. ``act``: the learner decides.
+        share: the share of the traffic that the learner decides in ``act``; the old policy or the fallback has the
+            rest.
+        fallback: the arm to take where the learner may not decide and the old policy did not say what it does.
+        killed: the kill switch: whatever the mode, the learner decides nothing.
+    """
+
+    mode: str
+    share: float
+    fallback: Label
+    killed: bool = False
+
+    def route(
+        self,
+        recommended: Label,
+        propensity: float,
+        *,
+        old_arm: Label | None,
+        old_propensity: float | None,
+        allowed: list[Label] | None,
+        draw: float,
+        failed: bool = False,
+    ) -> Route:
+        """Who acts for one decision.
+
+        Args:
+            recommended: the learner's arm.
+            propensity: the chance with which the learner recommends it here.
+            old_arm: what the old policy does here, where the caller said so.
+            old_propensity: the chance with which it does, where the caller said so.
+            allowed: the arms that may be taken here; None for all.
+            draw: uniform in [0, 1): below ``share`` the learner decides.
+            failed: the learner could not decide.
+        """
+        if self.mode == "shadow" and not self.killed:
+            return Route(old_arm, "old_policy", old_propensity)
+        other = self._without_learner(old_arm, allowed)
+        if self.killed or failed:
+            return Route(other, self._other_name(old_arm, other), None if other == old_arm else 1.0)
+        if self.mode == "assist" or self.share >= 1.0:
+            return Route(recommended, "learner", propensity)
+        if draw < self.share:
+            chance = self.share * propensity + ((1.0 - self.share) if other == recommended else 0.0)
+            return Route(recommended, "learner", chance)
+        # A learner that is certain of another arm never takes this one; one that draws might, and does not say.
+        chance = 1.0 - self.share + (self.share * propensity if other == recommended else 0.0)
+        return Route(other, self._other_name(old_arm, other), chance)
+
+    def _without_learner(self, old_arm: Label | None, allowed: list[Label] | None) -> Label:
+        for arm in (old_arm, self.fallback):
+            if arm is not None and (allowed is None or arm in allowed):
+                return arm
+        assert allowed is not None
+        return allowed[0]
+
+    @staticmethod
+    def _other_name(old_arm: Label | None, arm: Label) -> str:
+        return "old_policy" if old_arm is not None and arm == old_arm else "fallback"
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-safe."""
+        return {
+            "mode": self.mode,
+            "share": self.share,
+            "fallback": label_to_json(self.fallback),
+            "killed": self.killed,
+        }
+
+    @classmethod
+    def from_dict(cls, body: dict[str, Any]) -> Rails:
+        """The inverse of ``to_dict``."""
+        return cls(body["mode"], body["share"], label_from_json(body["fallback"]), body["killed"])
+
+
+def subject_draw(subject: str) -> float:
+    """A number in [0, 1) that is always the same for one subject, so that a ramp keeps everybody on one side."""
+    digest = hashlib.sha256(b"sidelight ramp\0" + subject.encode("utf-8", "surrogatepass")).digest()
+    return float(int.from_bytes(digest[:7], "big") >> 3) / float(1 << 53)

@@ -1,0 +1,102 @@
+"""Start-up and replay: the last good snapshot and the tail, or everything from the first event."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from sidelight.errors import FileFormatError, StoreError
+from sidelight.learners.files import learner_from_bytes
+from sidelight.service.events import Configuration, event_from_row
+from sidelight.service.fold import State, numbered
+from sidelight.service.rails import Rails
+from sidelight.service.store import Store
+
+__all__ = ["Recovered", "initial_state", "recover"]
+
+logger = logging.getLogger("sidelight.service")
+
+
+@dataclass
+class Recovered:
+    """A state, and how it was reached.
+
+    Attributes:
+        state: after event ``state.number``.
+        start: the snapshot it started from; 0 for the first event.
+        damaged: snapshots that failed their checksum and were passed over.
+    """
+
+    state: State
+    start: int
+    damaged: list[int] = field(default_factory=list)
+
+
+def initial_state(store: Store) -> State:
+    """The state after the first event, which names the initial learner."""
+    rows = store.read(0, 1)
+    if not rows:
+        raise StoreError("the event log is empty: start the service once, which writes its configuration.")
+    event = event_from_row(rows[0], 0)
+    if not isinstance(event, Configuration) or event.learner is None:
+        raise StoreError(f"the event log starts with {rows[0].kind!r} and not with a configuration. Restore a back-up.")
+    if event.mode is None or event.share is None or event.fallback is None or event.killed is None:
+        raise StoreError("the first event does not say who acts: it was altered. Restore a back-up.")
+    try:
+        learner = learner_from_bytes(store.blob(event.learner))
+    except FileFormatError as error:
+        raise StoreError(f"the initial learner cannot be read: {error}") from error
+    return State(learner, Rails(event.mode, event.share, event.fallback, event.killed), number=1)
+
+
+def recover(
+    store: Store,
+    *,
+    upto: int | None = None,
+    use_snapshots: bool = True,
+    repair: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Recovered:
+    """The state after event ``upto`` (the last one by default).
+
+    Args:
+        store: the log.
+        upto: the last event to fold in.
+        use_snapshots: start from the newest good snapshot; otherwise from the first event.
+        repair: remove damaged snapshots.
+        progress: called with (events folded, the last one) after every chunk.
+    """
+    end = store.head() if upto is None else upto
+    damaged: list[int] = []
+    state: State | None = None
+    for number in store.snapshot_numbers() if use_snapshots else ():
+        if number > end:
+            continue
+        state = _from_snapshot(store, number)
+        if state is not None:
+            break
+        damaged.append(number)
+        logger.warning("the snapshot after event %d is damaged; replaying from an older state instead", number)
+        if repair:
+            store.drop_snapshot(number)
+    start = 0 if state is None else state.number
+    if state is None:
+        state = initial_state(store)
+    d = state.learner.n_features
+    for rows in store.follow(state.number, end):
+        for item in numbered(store, rows, d):
+            state.apply(item)
+        if progress is not None:
+            progress(state.number, end)
+    return Recovered(state, start, damaged)
+
+
+def _from_snapshot(store: Store, number: int) -> State | None:
+    snapshot = store.snapshot(number)
+    if snapshot is None:
+        return None
+    try:
+        return State.from_snapshot(snapshot)
+    except (FileFormatError, ValueError, KeyError):
+        return None

@@ -1,0 +1,85 @@
+"""Running the service: the engine, the application and Uvicorn put together."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+
+import uvicorn
+
+from sidelight.errors import ServiceError
+from sidelight.service.app import create_app
+from sidelight.service.auth import list_tokens
+from sidelight.service.config import Config
+from sidelight.service.engine import Engine, open_store
+from sidelight.service.limits import guarded_protocol
+
+__all__ = ["run"]
+
+logger = logging.getLogger("sidelight.service")
+
+
+def run(config: Config, *, say: Callable[[str], None] = print) -> None:
+    """Serve until a signal says stop.
+
+    Args:
+        config: the checked configuration.
+        say: where to tell a person what is going on.
+
+    Raises:
+        SidelightError: the store or the configuration cannot be used.
+    """
+    store = open_store(config)
+    try:
+        if not config.loopback and not list_tokens(store):
+            raise ServiceError(
+                f"there are no tokens, and [service] host = {config.service.host!r} can be reached from elsewhere: "
+                'anybody could decide. Make a token with `sidelight tokens create`, or use host = "127.0.0.1".'
+            )
+        engine = Engine(store, config)
+        for number in engine.damaged:
+            say(f"The snapshot after event {number} was damaged; the state was rebuilt from the events.")
+        app = create_app(engine)
+        if app.state.service.tokens.open:
+            say(f"No tokens: answering this machine only ({config.service.host}), and anybody on it.")
+        listener = _listen(config)
+        host, port = listener.getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        say(
+            f"Sidelight decides at http://{shown}:{port} in {engine.state.rails.mode} mode, "
+            f"event {engine.state.number}."
+        )
+        settings = uvicorn.Config(
+            app,
+            http=guarded_protocol(config.limits),
+            ws="none",
+            lifespan="on",
+            access_log=False,
+            log_level="warning",
+            server_header=False,
+            timeout_keep_alive=30,
+            timeout_graceful_shutdown=int(config.limits.seconds) + 5,
+        )
+        server = uvicorn.Server(settings)
+        with asyncio.Runner(loop_factory=settings.get_loop_factory()) as runner:
+            runner.run(server.serve([listener]))
+    finally:
+        store.close()
+
+
+def _listen(config: Config) -> socket.socket:
+    host, port = config.service.host, config.service.port
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except (OSError, socket.gaierror) as error:
+        listener.close()
+        raise ServiceError(
+            f"cannot listen at {host}:{port}: {error}. Choose another [service] port, or stop what uses it."
+        ) from error
+    listener.listen(2048)
+    return listener

@@ -1,0 +1,409 @@
+"""The store: an append-only log of events in SQLite or PostgreSQL, and what hangs on it.
+
+Numbers are gap-free and in commit order: a group of events is numbered and written in one transaction that holds the
+lock on the head row, so a reader that has seen number ``n`` will never find a smaller one appear later.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import sqlalchemy as sa
+from sqlalchemy import Connection, Engine, event, select
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from sidelight.errors import StoreError
+from sidelight.service import tables
+from sidelight.service.events import Event, Row, event_content
+
+__all__ = ["Draft", "Proposal", "Snapshot", "Store", "Written", "database_url"]
+
+_CHUNK = 500
+
+
+@dataclass(frozen=True)
+class Draft:
+    """An event that is ready to be written but has no number yet."""
+
+    event: Event
+    key: str | None
+    payload: str
+    contexts: bytes | None
+    subjects: list[str | None] | None = None
+
+    @classmethod
+    def of(cls, event: Event, key: str | None = None) -> Draft:
+        """A draft of ``event``; ``key`` names what may exist only once."""
+        payload, contexts = event_content(event)
+        return cls(event, key, payload, contexts, getattr(event, "subjects", None))
+
+
+class Proposal(Protocol):
+    """Something that wants to be written, if what the log already holds allows it."""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Keys whose events, if there are any, ``settle`` wants to see."""
+
+    def settle(self, found: Mapping[str, Row]) -> Draft | Any:
+        """Decide under the lock: a draft is written; anything else is handed back as the outcome."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """The outcome of a proposal that was written."""
+
+    number: int
+    draft: Draft
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The learner and the rails after event ``number``."""
+
+    number: int
+    at: float
+    state: str
+    learner: bytes
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over everything but the time."""
+        return _digest(str(self.number).encode(), self.state.encode(), self.learner)
+
+
+def database_url(database: str, folder: Path | None = None) -> sa.URL:
+    """``postgresql://…``, ``sqlite:///…`` or a file's name, relative to ``folder``, as SQLAlchemy wants it."""
+    if "://" not in database:
+        path = Path(database) if folder is None else folder / database
+        return sa.URL.create("sqlite", database=str(path))
+    try:
+        url = sa.make_url(database)
+    except (SQLAlchemyError, ValueError) as error:
+        raise StoreError(f"{database!r} is not an address of a database: {error}.") from error
+    backend = url.get_backend_name()
+    if backend in ("postgresql", "postgres"):
+        return url.set(drivername="postgresql+psycopg")
+    if backend == "sqlite" and url.database not in (None, "", ":memory:"):
+        return url
+    raise StoreError(f"{database!r}: Sidelight keeps its events in a SQLite file or in postgresql://….")
+
+
+class Store:
+    """The event log and its companions.  One thread appends; any thread reads."""
+
+    def __init__(self, url: sa.URL, *, create: bool = True, migrate: bool = True) -> None:
+        self.url = url
+        self.sqlite = url.get_backend_name() == "sqlite"
+        if self.sqlite and not create and not Path(str(url.database)).exists():
+            raise StoreError(f"there is no database at {url.database}. `sidelight serve` makes one.")
+        self._engine = _engine(url)
+        self._writer = self._engine.execution_options(sidelight_write=True)
+        if migrate:
+            with self._guard("open"), self._writer.begin() as connection:
+                self.migrated = tables.migrate(connection)
+
+    def close(self) -> None:
+        """Give back every connection."""
+        self._engine.dispose()
+
+    @contextmanager
+    def _guard(self, action: str) -> Iterator[None]:
+        try:
+            yield
+        except (SQLAlchemyError, OSError) as error:
+            raise StoreError(_explain(error, action, self.url)) from error
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A connection that sees one state of the database throughout."""
+        with self._guard("read"), self._engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """A transaction that writes; SQLite's write lock is taken at once."""
+        with self._guard("write to"), self._writer.begin() as connection:
+            yield connection
+
+    # ------------------------------------------------------------------------------------- events
+
+    def append(self, proposals: Sequence[Proposal], seen: int) -> tuple[list[Row], list[Any]]:
+        """Settle and write a group in one transaction.
+
+        Args:
+            proposals: in the order in which they came.
+            seen: the last number the caller knows.
+
+        Returns:
+            the rows that others wrote after ``seen``, and one outcome per proposal: ``Written``, or what ``settle``
+            returned. Written numbers follow on the others' rows without a gap.
+        """
+        outcomes: list[Any] = []
+        fresh: list[dict[str, Any]] = []
+        about: list[dict[str, Any]] = []
+        with self.writing() as connection:
+            number = start = self._lock(connection)
+            others = self._rows(connection, seen, start) if start > seen else []
+            wanted = [key for proposal in proposals for key in proposal.keys]
+            found = self._find(connection, wanted) if wanted else {}
+            now = time.time()
+            for proposal in proposals:
+                draft = proposal.settle(found)
+                if not isinstance(draft, Draft):
+                    outcomes.append(draft)
+                    continue
+                number += 1
+                outcomes.append(Written(number, draft))
+                fresh.append(
+                    {
+                        "number": number,
+                        "kind": draft.event.kind,
+                        "at": now,
+                        "key": draft.key,
+                        "payload": draft.payload,
+                        "contexts": draft.contexts,
+                    }
+                )
+                if draft.key is not None:
+                    found[draft.key] = Row(**fresh[-1])
+                if draft.subjects is not None:
+                    about += [
+                        {"number": number, "position": i, "subject": subject}
+                        for i, subject in enumerate(draft.subjects)
+                        if subject is not None
+                    ]
+            if fresh:
+                connection.execute(tables.events.insert(), fresh)
+                if about:
+                    connection.execute(tables.subjects.insert(), about)
+                connection.execute(tables.head.update().where(tables.head.c.id == 1).values(number=number))
+        return others, outcomes
+
+    def _lock(self, connection: Connection) -> int:
+        query = select(tables.head.c.number).where(tables.head.c.id == 1)
+        # SQLite's transaction holds the whole file's write lock already.
+        return int(connection.execute(query if self.sqlite else query.with_for_update()).scalar_one())
+
+    def probe(self) -> None:
+        """Write without changing anything: raises where writing is impossible."""
+        with self.writing() as connection:
+            number = self._lock(connection)
+            connection.execute(tables.head.update().where(tables.head.c.id == 1).values(number=number))
+
+    def head(self) -> int:
+        """The number of the last event, 0 where there is none."""
+        with self.reading() as connection:
+            return int(connection.execute(select(tables.head.c.number)).scalar_one())
+
+    def read(self, after: int, upto: int) -> list[Row]:
+        """The events ``after < number ≤ upto``, in order."""
+        with self.reading() as connection:
+            return self._rows(connection, after, upto)
+
+    def follow(self, after: int, upto: int | None = None, chunk: int = 2000) -> Iterator[list[Row]]:
+        """Chunks of events after ``after``, up to the head as it is now."""
+        end = self.head() if upto is None else upto
+        while after < end:
+            rows = self.read(after, min(after + chunk, end))
+            if not rows or rows[0].number != after + 1 or rows[-1].number != after + len(rows):
+                raise StoreError(
+                    f"the event log has a gap after {after}: events were deleted from outside. Restore a back-up."
+                )
+            yield rows
+            after = rows[-1].number
+
+    def rows(self, numbers: Iterable[int]) -> dict[int, Row]:
+        """The events with these numbers, as far as they exist."""
+        with self.reading() as connection:
+            return self.rows_within(connection, numbers)
+
+    def rows_within(self, connection: Connection, numbers: Iterable[int]) -> dict[int, Row]:
+        """``rows`` inside a transaction of the caller."""
+        wanted = sorted(set(numbers))
+        found: dict[int, Row] = {}
+        for start in range(0, len(wanted), _CHUNK):
+            part = wanted[start : start + _CHUNK]
+            for row in connection.execute(select(tables.events).where(tables.events.c.number.in_(part))):
+                found[row.number] = _row(row)
+        return found
+
+    def configurations(self) -> list[Row]:
+        """Every configuration event, in order."""
+        with self.reading() as connection:
+            query = select(tables.events).where(tables.events.c.kind == "configuration")
+            return [_row(row) for row in connection.execute(query.order_by(tables.events.c.number))]
+
+    def find(self, keys: Iterable[str]) -> dict[str, Row]:
+        """The events with these keys, as far as they exist."""
+        with self.reading() as connection:
+            return self._find(connection, list(keys))
+
+    def _find(self, connection: Connection, keys: list[str]) -> dict[str, Row]:
+        found: dict[str, Row] = {}
+        for start in range(0, len(keys), _CHUNK):
+            part = keys[start : start + _CHUNK]
+            for row in connection.execute(select(tables.events).where(tables.events.c.key.in_(part))):
+                found[row.key] = _row(row)
+        return found
+
+    def _rows(self, connection: Connection, after: int, upto: int) -> list[Row]:
+        number = tables.events.c.number
+        query = select(tables.events).where(number > after, number <= upto).order_by(number)
+        return [_row(row) for row in connection.execute(query)]
+
+    # ---------------------------------------------------------------------------- blobs, snapshots
+
+    def put_blob(self, content: bytes) -> str:
+        """Keep ``content``; returns its digest."""
+        digest = hashlib.sha256(content).hexdigest()
+        with self.writing() as connection:
+            if connection.execute(select(tables.blobs.c.digest).where(tables.blobs.c.digest == digest)).first() is None:
+                connection.execute(tables.blobs.insert().values(digest=digest, content=content))
+        return digest
+
+    def blob(self, digest: str) -> bytes:
+        """The content with this digest.
+
+        Raises:
+            StoreError: it is not there, or it was altered.
+        """
+        with self.reading() as connection:
+            query = select(tables.blobs.c.content).where(tables.blobs.c.digest == digest)
+            content = connection.execute(query).scalar_one_or_none()
+        if content is None or hashlib.sha256(content).hexdigest() != digest:
+            what = "is missing" if content is None else "was altered"
+            raise StoreError(f"the initial learner {digest[:12]}… {what} in the database: restore a back-up.")
+        return bytes(content)
+
+    def put_snapshot(self, snapshot: Snapshot) -> None:
+        """Keep a snapshot, and thin the older ones out."""
+        s = tables.snapshots
+        with self.writing() as connection:
+            connection.execute(s.delete().where(s.c.number == snapshot.number))
+            connection.execute(
+                s.insert().values(
+                    number=snapshot.number,
+                    at=snapshot.at,
+                    digest=snapshot.digest,
+                    state=snapshot.state,
+                    learner=snapshot.learner,
+                )
+            )
+            numbers = list(connection.execute(select(s.c.number).order_by(s.c.number.desc())).scalars())
+            connection.execute(s.delete().where(s.c.number.in_(_thinned(numbers))))
+
+    def snapshot_numbers(self) -> list[int]:
+        """The numbers of the snapshots, newest first."""
+        with self.reading() as connection:
+            query = select(tables.snapshots.c.number).order_by(tables.snapshots.c.number.desc())
+            return list(connection.execute(query).scalars())
+
+    def snapshot(self, number: int) -> Snapshot | None:
+        """The snapshot after event ``number``, or None where it is damaged."""
+        with self.reading() as connection:
+            row = connection.execute(select(tables.snapshots).where(tables.snapshots.c.number == number)).one_or_none()
+        if row is None or not isinstance(row.state, str) or not isinstance(row.learner, bytes):
+            return None
+        found = Snapshot(row.number, row.at, row.state, row.learner)
+        return found if found.digest == row.digest else None
+
+    def drop_snapshot(self, number: int) -> None:
+        """Remove a snapshot."""
+        with self.writing() as connection:
+            connection.execute(tables.snapshots.delete().where(tables.snapshots.c.number == number))
+
+
+def _thinned(numbers: list[int], newest: int = 3) -> list[int]:
+    """Which of the snapshots (newest first) to drop: the newest stay, of the older one per doubling of their age."""
+    drop: list[int] = []
+    kept_octave: int | None = None
+    for number in numbers[newest:]:
+        octave = (numbers[0] - number).bit_length()
+        if octave == kept_octave:
+            drop.append(number)
+        kept_octave = octave
+    return drop
+
+
+def _row(row: Any) -> Row:
+    contexts = row.contexts
+    return Row(row.number, row.kind, row.at, row.key, row.payload, None if contexts is None else bytes(contexts))
+
+
+def _digest(*parts: bytes) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "little"))
+        digest.update(part)
+    return digest.hexdigest()
+
+
+# --------------------------------------------------------------------------------------- connections
+
+
+def _engine(url: sa.URL) -> Engine:
+    if url.get_backend_name() == "sqlite":
+        engine = sa.create_engine(url, connect_args={"timeout": 10.0, "check_same_thread": False})
+        event.listen(engine, "connect", _prepare_sqlite)
+        event.listen(engine, "begin", _begin_sqlite)
+    else:
+        # A dead server is noticed in seconds, and no statement waits for ever for a lock.
+        options = {"connect_timeout": 10, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
+        engine = sa.create_engine(url, connect_args=options, pool_pre_ping=True)
+        event.listen(engine, "connect", _prepare_postgresql)
+    return engine
+
+
+def _prepare_sqlite(connection: Any, _record: Any) -> None:
+    # The driver's own idea of when a transaction starts is switched off; _begin_sqlite says it.
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "busy_timeout = 10000"):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    write = connection.get_execution_options().get("sidelight_write", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
+
+def _prepare_postgresql(connection: Any, _record: Any) -> None:
+    autocommit, connection.autocommit = connection.autocommit, True
+    with connection.cursor() as cursor:
+        cursor.execute("SET synchronous_commit = on")
+        cursor.execute("SET default_transaction_isolation = 'read committed'")
+        cursor.execute("SET lock_timeout = '20s'")
+        cursor.execute("SET statement_timeout = '60s'")
+    connection.autocommit = autocommit
+
+
+_CAUSES: tuple[tuple[Callable[[str], bool], str], ...] = (
+    (lambda t: "disk is full" in t or "no space left" in t, "the disk is full: free some space"),
+    (
+        lambda t: "readonly" in t or "read-only" in t or "permission denied" in t or "unable to open database" in t,
+        "the folder or the database is missing or not writable: check that it exists and who owns it",
+    ),
+    (lambda t: "disk i/o error" in t or "file too large" in t, "the disk refuses to write: check its space and health"),
+    (lambda t: "locked" in t or "lock timeout" in t, "another process holds its lock: stop whatever else writes to it"),
+    (lambda t: "malformed" in t or "not a database" in t, "the file is damaged or not a database: restore a back-up"),
+    (
+        lambda t: "connect" in t or "server closed" in t or "terminat" in t or "shutting down" in t,
+        "the database server does not answer: check that it runs and is reachable",
+    ),
+)
+
+
+def _explain(error: Exception, action: str, url: sa.URL) -> str:
+    origin = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    said = " ".join(str(origin).split())
+    where = url.render_as_string(hide_password=True)
+    cause = next((advice for applies, advice in _CAUSES if applies(said.lower())), "see what the database said")
+    return f"cannot {action} the event log at {where}: {cause}. The database said: {said}."
