@@ -108,9 +108,7 @@ class PaperWorld(LinearWorld):
         preset's. ``φ``'s distribution is open in the text; it is the released code's here.
         """
         if name not in PRESETS:
-            raise InputError(
-                f"preset {name!r} does not exist; choose one of {', '.join(map(repr, PRESETS))}."
-            )
+            raise InputError(f"preset {name!r} does not exist; choose one of {', '.join(map(repr, PRESETS))}.")
         if n_arms < 1 or n_features < 1:
             raise InputError(f"n_arms={n_arms}, n_features={n_features}: both must be at least 1.")
         chosen = PRESETS[name]

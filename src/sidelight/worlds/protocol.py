@@ -131,7 +131,6 @@ def recorded_indices(recorded: Recorded, features: Sequence[str]) -> tuple[int, 
     repeated = sorted({names[i] for i in indices if indices.count(i) > 1})
     if repeated:
         raise SchemaError(
-            f"recorded lists {', '.join(repeated)} more than once; a log has each column once. "
-            "Remove the repeats."
+            f"recorded lists {', '.join(repeated)} more than once; a log has each column once. Remove the repeats."
         )
     return tuple(sorted(indices))

@@ -100,6 +100,11 @@ class TrafficWorld(LinearWorld):
         return FEATURES[:7]
 
     @property
+    def eras_schema(self) -> Schema:
+        """For reading :meth:`sample_eras_log`, era by era: recorded is what any of the eras recorded."""
+        return self.schema(max(ERAS.values()))
+
+    @property
     def context_bound(self) -> float:
         """``S_x``: intercept and rain at most 1, nine flows at most 4."""
         return float(np.sqrt(1 + 1 + 9 * _LIMIT**2))

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 
+import sidelight as sl
 from sidelight.errors import InputError
 from sidelight.worlds.confounded import ConfoundedWorld
 from sidelight.worlds.dosing import CLINICAL, DOSES, SOCIOECONOMIC, DosingWorld
@@ -104,6 +105,17 @@ def test_traffic_eras_lack_the_newer_columns():
     assert set(log["plan"].to_pylist()) == set(PLANS)
     with pytest.raises(InputError, match="sum to 1"):
         world.sample_eras_log(10, np.random.default_rng(1), shares=(0.5, 0.5))
+
+
+def test_eras_are_summarized_one_by_one():
+    world = TrafficWorld(seed=2)
+    log = world.sample_eras_log(30_000, np.random.default_rng(1))
+    eras = sl.summarize_eras(log, world.eras_schema, by="missing")
+    assert sorted((summary.n_recorded, summary.n_rows) for summary in eras.values()) == [
+        (4, 12_000),
+        (8, 10_500),
+        (10, 7_500),
+    ]
 
 
 # lies
