@@ -35,8 +35,8 @@ class DriftedWorld(LinearWorld):
     ``"policy"``     the old policy was another one: the arms had exchanged their rules, in a circle
     ===============  ================================================================================================
 
-    "Best" is by share of contexts. ``"shifted"`` and ``"policy"`` leave the order of arms at any context alone;
-    ``"slandered"`` is the worst, since an arm that looks bad is never tried and never cleared.
+    "Best" is by share of contexts. ``"shifted"`` and ``"policy"`` leave the order of arms at any context alone. A
+    slandered arm is the hardest to clear: it looks bad, so it is not tried.
 
     Args:
         world: The honest world.
