@@ -13,8 +13,8 @@ from sidelight.linalg import kernel_of, kernel_of_structured
 
 seeds = st.integers(0, 2**32 - 1)
 penalties = st.floats(-2.0, 2.0).map(lambda e: 10.0**e)
-few = settings(max_examples=60, deadline=None)
-fewer = settings(max_examples=15, deadline=None)
+few = settings(max_examples=60, deadline=None, derandomize=True)
+fewer = settings(max_examples=15, deadline=None, derandomize=True)
 
 
 @st.composite

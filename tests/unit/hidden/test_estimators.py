@@ -1,0 +1,245 @@
+"""The four ways of learning the hidden half: sums, weights, shapes, files, and what they refuse."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests import reference
+from tests.unit.learners.histories import Problem, draw_problem
+
+import sidelight as sl
+from sidelight.errors import ContextError, InputError, SidelightError, UnknownArmError
+from sidelight.hidden.files import estimator_from_state, estimator_state
+
+
+@pytest.fixture
+def problem(rng) -> Problem:
+    return draw_problem(rng, d=6, L=3, K=3)
+
+
+def answers_of(rng, p: Problem, n: int):
+    """Contexts, the old policy's actions and probabilities there, and the chances with which it was asked."""
+    X = rng.normal(size=(n, p.d))
+    return X, rng.integers(p.K, size=n), rng.dirichlet(np.ones(p.K), size=n), rng.uniform(0.3, 1.0, size=n)
+
+
+def one_hot(p: Problem, X, arms, q):
+    return [(x[p.order], np.eye(p.K)[a], float(w)) for x, a, w in zip(X, arms, q, strict=True)]
+
+
+@pytest.mark.parametrize("estimator", ["ipw", "control_variate"])
+def test_cross_moments_of_queries(rng, problem, estimator):
+    p = problem
+    X, arms, _, q = answers_of(rng, p, 40)
+    queries = sl.BehaviorQueries(p.summary, estimator=estimator)
+    for x, a, w in zip(X, arms, q, strict=True):
+        queries.observe(x, int(a), probability=w)
+    answers = one_hot(p, X, arms, q)
+    if estimator == "ipw":
+        expected = reference.cross_moments_ipw(answers, p.L, p.shares)
+    else:
+        expected = reference.cross_moments_control_variate(answers, p.L, p.shares, p.means)
+    np.testing.assert_allclose(queries.cross_moments(), expected, rtol=1e-10, atol=1e-12)
+    B = [np.linalg.solve(p.R11[a], expected[a]) for a in range(p.K)]
+    np.testing.assert_allclose(queries.regression(), B, rtol=1e-8, atol=1e-10)
+    assert queries.n_answers == 40
+
+
+def test_the_control_variate_is_ipw_less_the_known_mean_times_the_hidden_one(rng, problem):
+    """``R̂12 − (μ̂_o − μ_o)μ̂_hᵀ``: the two ways to write the appendix's estimator."""
+    p = problem
+    X, arms, _, q = answers_of(rng, p, 30)
+    answers = one_hot(p, X, arms, q)
+    t = sum(1 / w for _, _, w in answers)
+    means = np.array([sum(c[a] / w / p.shares[a] * x for x, c, w in answers) / t for a in range(p.K)])
+    expected = reference.cross_moments_ipw(answers, p.L, p.shares)
+    expected = expected - np.einsum("ai,aj->aij", means[:, : p.L] - p.means, means[:, p.L :])
+    found = reference.cross_moments_control_variate(answers, p.L, p.shares, p.means)
+    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("pooling", [0.0, 0.3, 50.0, 1e6])
+def test_regression_toward_the_pool(rng, problem, pooling):
+    p = problem
+    X, arms, chances, q = answers_of(rng, p, 60)
+    queries = sl.BehaviorQueries(p.summary, pooling=pooling)
+    probabilities = sl.BehaviorProbabilities(p.summary, pooling=pooling)
+    for x, a, c, w in zip(X, arms, chances, q, strict=True):
+        queries.observe(x, int(a), probability=w)
+        probabilities.observe(x, c, probability=w)
+    metric = reference.pooling_metric(p.R11, p.shares)
+    expected = reference.pooled_regression(one_hot(p, X, arms, q), p.L, p.K, pooling, metric)
+    np.testing.assert_allclose(queries.regression(), expected, rtol=1e-8, atol=1e-10)
+    weighted = [(x[p.order], c, float(w)) for x, c, w in zip(X, chances, q, strict=True)]
+    expected = reference.pooled_regression(weighted, p.L, p.K, pooling, metric)
+    np.testing.assert_allclose(probabilities.regression(), expected, rtol=1e-8, atol=1e-10)
+
+
+def test_pooling_of_nothing_is_the_arms_own_regression(rng, problem):
+    p = problem
+    X, arms, _, _ = answers_of(rng, p, 80)
+    queries = sl.BehaviorQueries(p.summary, pooling=0.0)
+    for x, a in zip(X, arms, strict=True):
+        queries.observe(x, int(a))
+    Y = X[:, p.order]
+    for a in range(p.K):
+        own = np.linalg.lstsq(Y[arms == a, : p.L], Y[arms == a, p.L :], rcond=None)[0]
+        np.testing.assert_allclose(queries.regression()[a], own, rtol=1e-9, atol=1e-11)
+
+
+def test_automatic_pooling_tells_alike_from_unlike(rng):
+    """Arms that share one regression are pooled hard, arms that differ are not; the estimate moves accordingly."""
+    p = draw_problem(rng, d=5, L=2, K=4)
+    shared = rng.normal(size=(2, 3))
+    unlike = 3.0 * rng.normal(size=(4, 2, 3))
+    strengths = {}
+    for name, B in (("alike", np.broadcast_to(shared, (4, 2, 3))), ("unlike", unlike)):
+        queries = sl.BehaviorQueries(p.summary)
+        for _ in range(400):
+            a = int(rng.integers(4))
+            x = np.empty(5)
+            x_o = rng.normal(size=2)
+            x[p.order] = np.concatenate([x_o, x_o @ B[a] + 0.3 * rng.normal(size=3)])
+            queries.observe(x, a)
+        strengths[name] = queries.pooling_strength()
+        assert np.abs(queries.regression() - B).max() < 0.25
+    assert strengths["alike"] > 20 * strengths["unlike"]
+
+
+def test_a_companion_log_is_its_rows_as_answers(rng, problem):
+    import pyarrow as pa
+
+    p = problem
+    X, arms, _, _ = answers_of(rng, p, 50)
+    table = pa.table({f"x{j}": X[:, j] for j in range(p.d)} | {"arm": arms, "reward": rng.normal(size=50)})
+    companion = sl.CompanionLog(p.summary, table, pooling=1.5)
+    queries = sl.BehaviorQueries(p.summary, pooling=1.5)
+    for x, a in zip(X, arms, strict=True):
+        queries.observe(x, int(a))
+    np.testing.assert_allclose(companion.regression(), queries.regression(), rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(companion.precision(), queries.precision(), rtol=1e-7, atol=1e-8)
+    assert companion.n_answers == 50
+    assert companion.needs is None
+    companion.observe(X[0], 0)
+    assert companion.n_answers == 50
+
+
+def test_a_companion_must_record_everything_and_have_the_same_arms(rng, problem):
+    p = problem
+    with pytest.raises(InputError, match="records 3 of 6"):
+        sl.CompanionLog(p.summary, p.summary)
+    schema = sl.Schema.for_arrays(6, recorded=6, n_arms=2)
+    other = sl.LogSummary.from_arrays(rng.normal(size=(20, 6)), np.arange(20) % 2, rng.normal(size=20), schema)
+    with pytest.raises(InputError, match="arms"):
+        sl.CompanionLog(p.summary, other)
+
+
+def test_known_cross_moments_are_exact(rng, problem):
+    p = problem
+    R12 = rng.normal(size=(3, 3, 3))
+    known = sl.KnownCrossMoments(p.summary, R12)
+    np.testing.assert_allclose(known.regression(), [np.linalg.solve(p.R11[a], R12[a]) for a in range(3)], rtol=1e-8)
+    assert known.precision() is None
+    assert known.bound(0.1, 100).tolist() == [0.0, 0.0, 0.0]
+    for bad, message in ((np.zeros((3, 3, 2)), r"\(3, 3, 3\)"), (np.full((3, 3, 3), np.nan), "not finite")):
+        with pytest.raises(InputError, match=message):
+            sl.KnownCrossMoments(p.summary, bad)
+
+
+def test_the_bound_of_ipw_is_the_corrected_one(rng, problem):
+    p = problem
+    queries = sl.BehaviorQueries(p.summary, estimator="ipw")
+    assert np.isinf(queries.bound(0.1, 300, 2.0)).all()
+    for x in rng.normal(size=(25, 6)):
+        queries.observe(x, 1)
+    expected = reference.importance_bound(p.R11, p.shares, 6, 300, 0.1, 2.0, 25)
+    np.testing.assert_allclose(queries.bound(0.1, 300, 2.0), expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("make", [sl.BehaviorQueries, sl.BehaviorProbabilities])
+def test_the_bound_of_the_regression_shrinks_with_the_answers(rng, problem, make):
+    p = problem
+    hidden = make(p.summary, pooling=1.0)
+    assert np.isinf(hidden.bound(0.1, 300)).all()
+    bounds = []
+    for n in (100, 900):
+        while hidden.n_answers < n:
+            x, c = rng.normal(size=6), rng.dirichlet(np.ones(3))
+            hidden.observe(x, int(rng.integers(3)) if make is sl.BehaviorQueries else c)
+        bounds.append(hidden.bound(0.1, 300))
+    assert (bounds[1] < 0.6 * bounds[0]).all()
+
+
+@pytest.mark.parametrize("L", [0, 4])
+@pytest.mark.parametrize("make", [sl.BehaviorQueries, sl.BehaviorProbabilities])
+def test_nothing_recorded_or_nothing_hidden(rng, L, make):
+    p = draw_problem(rng, d=4, L=L, K=2)
+    hidden = make(p.summary)
+    for _ in range(30):
+        hidden.observe(rng.normal(size=4), 1 if make is sl.BehaviorQueries else [0.4, 0.6])
+    assert hidden.regression().shape == (2, L, 4 - L)
+    assert hidden.precision().shape == (2, L, L)
+    assert hidden.residual_moments().shape == (2, 4 - L, 4 - L)
+    assert hidden.bound(0.1, 50).tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("kind", ["queries", "probabilities", "companion", "known"])
+def test_every_estimator_is_a_hidden_estimator_and_survives_a_file(rng, problem, kind):
+    p = problem
+    schema = sl.Schema.for_arrays(6, recorded=6, n_arms=3)
+    rows = sl.LogSummary.from_arrays(rng.normal(size=(60, 6)), np.arange(60) % 3, rng.normal(size=60), schema)
+    hidden = {
+        "queries": lambda: sl.BehaviorQueries(p.summary),
+        "probabilities": lambda: sl.BehaviorProbabilities(p.summary, estimator="ipw"),
+        "companion": lambda: sl.CompanionLog(p.summary, rows),
+        "known": lambda: sl.KnownCrossMoments(p.summary, rng.normal(size=(3, 3, 3))),
+    }[kind]()
+    assert isinstance(hidden, sl.HiddenEstimator)
+    for x in rng.normal(size=(40, 6)):
+        hidden.observe(x, rng.dirichlet(np.ones(3)) if kind == "probabilities" else 2)
+    again = estimator_from_state(*estimator_state(hidden))
+    copy = hidden.copy()
+    for twin in (again, copy):
+        assert type(twin) is type(hidden)
+        assert twin.n_answers == hidden.n_answers
+        np.testing.assert_array_equal(twin.regression(), hidden.regression())
+        np.testing.assert_array_equal(twin.residual_moments(), hidden.residual_moments())
+        np.testing.assert_array_equal(twin.bound(0.05, 100), hidden.bound(0.05, 100))
+
+
+def test_contexts_by_name(problem, rng):
+    p = problem
+    one, other = sl.BehaviorQueries(p.summary, "ipw"), sl.BehaviorQueries(p.summary, "ipw")
+    x = rng.normal(size=6)
+    one.observe(x, 1)
+    other.observe({f"x{j}": float(x[j]) for j in reversed(range(6))}, 1)
+    np.testing.assert_array_equal(one.cross_moments(), other.cross_moments())
+
+
+def test_what_the_estimators_refuse(problem, rng):
+    p = problem
+    queries, probabilities = sl.BehaviorQueries(p.summary), sl.BehaviorProbabilities(p.summary)
+    good = rng.normal(size=6)
+    for bad in (good[:5], np.full(6, np.nan), "text", ["a"] * 6):
+        with pytest.raises(ContextError):
+            queries.observe(bad, 1)
+        with pytest.raises(ContextError):
+            probabilities.observe(bad, [0.2, 0.3, 0.5])
+    for arm in (7, "high", [1], None):
+        with pytest.raises(UnknownArmError, match="not an arm of this log"):
+            queries.observe(good, arm)
+    for chance in (0.0, 1.01, np.nan, None):
+        with pytest.raises(InputError, match="probability"):
+            queries.observe(good, 1, probability=chance)
+    with pytest.raises(InputError, match="sum to 1"):
+        probabilities.observe(good, [0.2, 0.3, 0.6])
+    for estimator in ("ols", "", None):
+        with pytest.raises(InputError, match=r"regression, ipw, control_variate"):
+            sl.BehaviorQueries(p.summary, estimator=estimator)
+    with pytest.raises(InputError, match="control_variate"):
+        sl.BehaviorProbabilities(p.summary, estimator="control_variate")
+    for pooling in (-1.0, np.inf, np.nan):
+        with pytest.raises(SidelightError, match="pooling"):
+            sl.BehaviorQueries(p.summary, pooling=pooling)
+    assert queries.n_answers == probabilities.n_answers == 0
+    assert not queries.sums.S.any()
