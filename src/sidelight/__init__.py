@@ -29,6 +29,7 @@ _HOMES = {
     "ProjectedOFUL": "sidelight.learners.projected",
     "EpochOFUL": "sidelight.learners.epoch",
     "RunningOFUL": "sidelight.learners.running",
+    "FusedOFUL": "sidelight.learners.fused",
     "load_learner": "sidelight.learners.files",
     "simulate": "sidelight.simulation",
     "Run": "sidelight.simulation",
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from sidelight.hidden.queries import BehaviorQueries
     from sidelight.learners.epoch import EpochOFUL
     from sidelight.learners.files import load_learner
+    from sidelight.learners.fused import FusedOFUL
     from sidelight.learners.oful import OFUL
     from sidelight.learners.projected import ProjectedOFUL
     from sidelight.learners.protocol import Decision, Learner

@@ -97,12 +97,15 @@ def score_arms(x, order, loadings, shifted, weights, covariances, radii, estimat
 
 
 @njit(cache=True)
-def choose_arm(x, order, loadings, shifted, weights, covariances, radii, bounds):  # type: ignore[no-untyped-def]
+def choose_arm(x, order, loadings, shifted, weights, covariances, radii, bounds, counts, limit):  # type: ignore[no-untyped-def]
     """The arm of highest index, its estimate and its width; the same as scoring all arms, ties included.
 
     ``bounds[a] ≥ ‖N_a‖²_{A⁻¹}``'s largest eigenvalue, so ``width ≤ radius · √bound · ‖x‖``.  An arm whose estimate plus
     that bound is below an index already found cannot win and is not evaluated further.  Arms are visited from the
     highest bound down only once: the first full evaluation is the arm with the highest bound.
+
+    Also the arm to be tried in doubt of the log, or −1: the one of least ``(1 + count) · gap``, where that is at most
+    ``limit``; ``gap`` is what trying it seems to cost here.
     """
     K = weights.shape[0]
     m = covariances.shape[1]
@@ -139,7 +142,14 @@ def choose_arm(x, order, loadings, shifted, weights, covariances, radii, bounds)
         index = estimates[a] + width
         if index > best_index or (index == best_index and a < best):
             best, best_index, best_width = a, index, width
-    return best, estimates[best], best_width
+    doubted = -1
+    if limit > 0.0:
+        least = limit
+        for a in range(K):
+            cost = (best_index - estimates[a]) * (1.0 + counts[a])
+            if a != best and cost <= least:
+                least, doubted = cost, a
+    return best, estimates[best], best_width, doubted
 
 
 @njit(cache=True)
@@ -292,6 +302,7 @@ def observe_arm(  # type: ignore[no-untyped-def]
     moments,
     squares,
     context_squares,
+    spent,
     counts,
     updates,
     covariances,
@@ -300,7 +311,10 @@ def observe_arm(  # type: ignore[no-untyped-def]
     radii,
     bounds,
 ):
-    """One observation of arm ``a``: sums, caches and radius.  ``numbers``: (6,) as in ``set_radius``."""
+    """One observation of arm ``a``: sums, caches and radius.  ``numbers``: (6,) as in ``set_radius``.
+
+    ``spent``: (1,) the sum of widths at which arms were observed, the scale of the learner's own regret.
+    """
     d = order.shape[0]
     at_anchor = 0.0
     for i in range(d):
@@ -309,6 +323,7 @@ def observe_arm(  # type: ignore[no-untyped-def]
         context_squares[i] += xi * xi
     squares[a] += (r - at_anchor) * (r - at_anchor)
     grown = update_arm(x, r, order, loadings[a], shifted, anchors[a], grams[a], moments[a], covariances[a], weights[a])
+    spent[0] += radii[a] * math.sqrt(math.expm1(grown))
     counts[a] += 1
     updates[a] += 1
     if updates[a] >= REFRESH_EVERY:
@@ -390,7 +405,8 @@ def play_rounds(  # type: ignore[no-untyped-def]
     X,
     table,
     answers,
-    stops,
+    draws,
+    doubt,
     t,
     phase,
     room,
@@ -414,6 +430,7 @@ def play_rounds(  # type: ignore[no-untyped-def]
     moments,
     squares,
     context_squares,
+    spent,
     counts,
     updates,
     covariances,
@@ -424,8 +441,9 @@ def play_rounds(  # type: ignore[no-untyped-def]
 ):
     """Rounds ``t, t+1, …``: the old policy's answer (phase 0), then a decision and its reward (phase 1).
 
-    Comes back when ``room`` events or ``answer_room`` answers have been taken in, or before a decision that ``stops``
-    marks, so that the learner can do what is due; returns the round and phase to go on with, and what was taken in.
+    Comes back when ``room`` events or ``answer_room`` answers have been taken in, so that the learner can do what is
+    due; returns the round and phase to go on with, and what was taken in.  Where an arm may be tried in doubt of the
+    log (``doubt · spent`` is the limit of ``choose_arm``), ``draws`` (n,) decide by a fair coin.
     """
     n = X.shape[0]
     events = 0
@@ -443,9 +461,11 @@ def play_rounds(  # type: ignore[no-untyped-def]
                 taken += 1
                 if events >= room or taken >= answer_room:
                     return t, 1, events, taken
-        if stops[t]:
-            return t, 1, events, taken
-        a, _, _ = choose_arm(x, order, loadings, shifted, weights, covariances, radii, bounds)
+        a, _, _, doubted = choose_arm(
+            x, order, loadings, shifted, weights, covariances, radii, bounds, counts, doubt * spent[0]
+        )
+        if doubted >= 0 and draws[t] < 0.5:
+            a = doubted
         played[t] = a
         observe_arm(
             a,
@@ -464,6 +484,7 @@ def play_rounds(  # type: ignore[no-untyped-def]
             moments,
             squares,
             context_squares,
+            spent,
             counts,
             updates,
             covariances,

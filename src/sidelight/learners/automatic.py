@@ -88,8 +88,11 @@ def residual_noise(
 
     Args:
         guess: what the log says (its residual variance less what the hidden features explain).
-        squares: (K,)  ``Σ r²``   moments: (K, d)  ``Σ x r``   grams: (K, d, d)  ``Σ x xᵀ``.
-        weights: (K, d)  ``ŵ``   covariances: (K, d, d)  ``V⁻¹``; they say how many rounds the fit used up.
+        squares: (K,)  ``Σ r²``.
+        moments: (K, d)  ``Σ x r``.
+        grams: (K, d, d)  ``Σ x xᵀ``.
+        weights: (K, d)  ``ŵ``.
+        covariances: (K, d, d)  ``V⁻¹``; they say how many rounds the fit used up.
         counts: rounds in all.
     """
     fit = np.einsum("aij,aj->ai", grams, weights) - 2.0 * moments

@@ -28,6 +28,7 @@ _HOMES = {
     "ZeroFilledOFUL": "sidelight.learners.zero_filled",
     "EpochOFUL": "sidelight.learners.epoch",
     "RunningOFUL": "sidelight.learners.running",
+    "FusedOFUL": "sidelight.learners.fused",
 }
 
 
@@ -91,7 +92,7 @@ def _rebuild(meta: dict[str, Any], arrays: dict[str, Any], origin: str) -> Any:
     if name not in _HOMES:
         raise FileFormatError(f"{origin} holds a {name!r}, which this version of Sidelight does not know.")
     cls = getattr(import_module(_HOMES[name]), name)
-    common = {
+    common: dict[str, Any] = {
         "arms": [label_from_json(arm) for arm in meta["arms"]],
         "schema": None if meta["schema"] is None else Schema.from_dict(meta["schema"]),
         "rng": None if meta["rng"] is None else _rng_from_json(meta["rng"]),

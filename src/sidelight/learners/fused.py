@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -14,11 +15,12 @@ from sidelight.hidden.queries import BehaviorQueries
 from sidelight.learners.automatic import feature_scales
 from sidelight.learners.fused_logs import FusedLog
 from sidelight.learners.hidden_half import behavior_answer
-from sidelight.learners.protocol import Context
+from sidelight.learners.protocol import Context, Decision
 from sidelight.learners.reduced import ReducedLearner
 from sidelight.learners.settings import Settings
 from sidelight.linalg import Array
 from sidelight.side.constraint import unreduced
+from sidelight.side.trust import EFFECTIVE_ROWS, answers_log_ratio, marginal_of_rounds, verdict
 
 if TYPE_CHECKING:
     from sidelight.logs.schema import Schema
@@ -37,8 +39,8 @@ class FusedOFUL(ReducedLearner):
         hidden: an estimator of a log's hidden half; or a list or dict of them, one per log or era.
         regularization, noise: ``"auto"`` (default) learns them; numbers fix them.
         prior_mean, alpha, delta, context_bound, weight_bound: see ``Settings``.
-        radius: ``"posterior"`` (default; ``√β = σ``, no guarantee) or ``"theory"`` (proven; needs ``regularization`` and
-            ``noise`` as numbers).
+        radius: ``"posterior"`` (default; ``√β = σ``, no guarantee) or ``"theory"`` (proven; needs ``regularization``
+            and ``noise`` as numbers).
         sandwich: use the heteroskedasticity-robust covariance of the log (``summarize_log(…, sandwich=True)``).
         bias_bound: how far the log's predicted rewards may be off on average (root mean square, in reward units): the
             log then never counts for more than ``s²/bias_bound²`` rows of an arm.
@@ -72,6 +74,7 @@ class FusedOFUL(ReducedLearner):
         radius: str = "posterior",
         sandwich: bool = False,
         bias_bound: float = 0.0,
+        safety: float = 0.05,
         schema: Schema | None = None,
         arms: Sequence[Any] | None = None,
         rng: np.random.Generator | None = None,
@@ -88,7 +91,7 @@ class FusedOFUL(ReducedLearner):
         )
         if not bias_bound >= 0:
             raise InputError(f"bias_bound={bias_bound!r} must be a number of at least 0.")
-        self.sandwich, self.bias_bound = bool(sandwich), float(bias_bound)
+        self.sandwich, self.bias_bound, self.safety = bool(sandwich), float(bias_bound), float(safety)
         estimators = _by_key(hidden, type(self).__name__)
         labels: list[Any] = [] if arms is None else list(arms)
         for estimator in estimators.values():
@@ -151,7 +154,62 @@ class FusedOFUL(ReducedLearner):
         if self.automatic is not None and self.automatic.due():
             self._relearn()
 
-    def _answer_sums(self, answers: NDArray[np.int64] | None) -> tuple[Array, ...] | None:
+    def decide(
+        self, x: Context, allowed: Iterable[Any] | None = None, rng: np.random.Generator | None = None
+    ) -> Decision:
+        """The arm of highest index; now and then, where it seems to cost little, an arm that few rounds have tested.
+
+        An arm that the log slanders would otherwise never be tried, and the log never found out.  Such a trial is
+        considered where ``(1 + rounds of the arm) · (seeming cost here)`` is at most ``safety/K`` of the widths paid so
+        far, so that all trials together seem to cost at most that share of the learner's own uncertainty.
+
+        Args:
+            x: the full context, in the schema's order or by feature name.
+            allowed: labels of the arms that may be taken here.
+            rng: tosses the coin of such a round; without it the context itself does, so a repeated question has the same
+                answer.
+        """
+        context = self._context(x)
+        if allowed is None:
+            a, estimate, width, doubted = self._choose_or_doubt(context, self._doubt * float(self.spent[0]))
+        else:
+            a, estimate, width, doubted = self._choose_among(context, self._mask(allowed))
+        if self._doubt > 0.0 and rng is not None:
+            draw = float(rng.random())  # one per decision, so that a run depends on nothing but its seed
+        if doubted < 0:
+            return Decision(self.arms[a], estimate, width, 1.0)
+        if (self._draw_from(context) if rng is None else draw) >= 0.5:
+            return Decision(self.arms[a], estimate, width, 0.5)
+        estimates, widths = self._scores(context)
+        return Decision(self.arms[doubted], float(estimates[doubted]), float(widths[doubted]), 0.5)
+
+    @property
+    def _doubt(self) -> float:
+        """The share of ``spent`` that the trials of one arm may seem to cost."""
+        return self.safety / self.n_arms
+
+    def _choose_among(self, x: Array, mask: NDArray[np.bool_]) -> tuple[int, float, float, int]:
+        """``choose_arm`` restricted to some arms."""
+        estimates, widths = self._scores(x)
+        index = np.where(mask, estimates + widths, -np.inf)
+        a = int(index.argmax())
+        cost = np.where(mask, (index[a] - estimates) * (1.0 + self.counts), np.inf)
+        cost[a] = np.inf
+        doubted = int(cost.size - 1 - cost[::-1].argmin())
+        limit = self._doubt * float(self.spent[0])
+        if not (limit > 0.0 and cost[doubted] <= limit):
+            doubted = -1
+        return a, float(estimates[a]), float(widths[a]), doubted
+
+    def _draw_from(self, x: Array) -> float:
+        """A number in [0, 1) that depends on the context and the rounds so far alone."""
+        digest = hashlib.blake2b(x.tobytes() + self.counts.sum().tobytes(), digest_size=8).digest()
+        return int.from_bytes(digest, "little") / 2.0**64
+
+    def _draws(self, n: int, rng: np.random.Generator) -> tuple[Array, float]:
+        return (rng.random(n), self._doubt) if self._doubt > 0.0 else super()._draws(n, rng)
+
+    def _answer_sums(self, answers: NDArray[np.int64] | None) -> tuple[Any, ...] | None:
         if answers is None:
             return super()._answer_sums(None)
         log = self.logs[0]
@@ -234,9 +292,30 @@ class FusedOFUL(ReducedLearner):
                 bias_bound=self.bias_bound,
                 sandwich=self.sandwich,
             )
+        if self.safety and self.counts.sum() > 0:
+            self._judge()
         super()._relearn()
 
     # -------------------------------------------------------------------------------------- trust
+
+    def _judge(self) -> None:
+        """Let each log's sizes of bias compete by the marginal likelihood of the online rewards."""
+        precision, means = self._prior()
+        variance = self.noise**2
+        J, h = self.grams / variance, self.moments / variance
+        for log in self.logs:
+            J0, h0 = np.broadcast_to(precision / variance, self.grams.shape).copy(), means @ precision / variance
+            for other in self.logs:
+                if other is not log:
+                    other.add_to(J0, h0)
+            marginals = []
+            for level in range(len(EFFECTIVE_ROWS)):
+                J1, h1 = J0.copy(), h0.copy()
+                log.add_to(J1, h1, log.at_levels(np.full(len(log.arms), level)))
+                marginals.append(marginal_of_rounds(J1[log.arms], h1[log.arms], J[log.arms], h[log.arms]))
+            log.suspicion = max(answers_log_ratio(log.hidden), 0.0)
+            events = 0 if self.automatic is None else self.automatic.events
+            log.judge(verdict(np.array(marginals), log.suspicion), events)
 
     def log_trust(self) -> list[dict[str, Any]]:
         """For each log and arm: the share of what is known that rests on the log."""
@@ -251,7 +330,7 @@ class FusedOFUL(ReducedLearner):
 
     def options(self) -> dict[str, Any]:
         """Constructor arguments beyond the settings that all learners share."""
-        return {"sandwich": self.sandwich, "bias_bound": self.bias_bound}
+        return {"sandwich": self.sandwich, "bias_bound": self.bias_bound, "safety": self.safety}
 
     def estimators(self) -> dict[Any, Any]:
         """The estimators by the key of their log."""

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from sidelight.hidden.companion import CompanionLog
 from sidelight.hidden.protocol import HiddenEstimator
 from sidelight.linalg import Array
-from sidelight.side.evidence import LogEvidence, hidden_variance, log_evidence
+from sidelight.side.evidence import LogEvidence, LogGeometry, hidden_variance
+from sidelight.side.trust import EFFECTIVE_ROWS, Verdict
 
 __all__ = ["FusedLog"]
 
@@ -40,13 +41,19 @@ class FusedLog:
         self.s2[~(np.isfinite(self.s2) & (self.s2 > 0))] = max(second, 1e-300)
         self.tau2 = 0.5 * self.s2
         self.evidence: LogEvidence | None = None
+        self.geometry: LogGeometry | None = None
         self.fresh = True
+        self.levels: NDArray[np.int64] = np.zeros(len(self.arms), dtype=np.int64)
+        self.strengths = np.zeros(len(self.arms))
+        self.since = np.full(len(self.arms), -1, dtype=np.int64)
+        self.common = False
 
     def refresh(self, weights: Array, covariances: Array, *, shared: int, bias_bound: float, sandwich: bool) -> None:
         """Take ``τ²`` from what the learner knows of the hidden weights, and the evidence from it.
 
         Args:
-            weights: (K, d)  ``ŵ``   covariances: (K, d, d)  their posterior covariances, in the context's order.
+            weights: (K, d)  ``ŵ``, in the context's order.
+            covariances: (K, d, d)  their posterior covariances.
             shared: how many logs' ``B̂`` come from the same contexts (``τ²`` is multiplied by it: always safe).
             bias_bound: root mean square of the bias the log may have, in reward units.
             sandwich: use the summary's ``meat``.
@@ -57,17 +64,34 @@ class FusedLog:
             C_h = covariances[self.arms][:, hidden][:, :, hidden]
             self.tau2 = hidden_variance(self.hidden.residual_moments(), w_h, C_h, self.s2)
         self.fresh = False
-        # a bias of covariance Δ²R11⁻¹ = nΔ²G⁻¹ adds to s²G⁻¹: the log counts for at most s²/Δ² rows
-        s2 = self.s2 + self.counts * bias_bound**2
-        meat = self.hidden.summary.meat if sandwich else None
-        self.evidence = log_evidence(self.hidden, self.tau2, s2, inflation=float(shared), meat=meat)
+        self._shared, self._bias_bound = float(shared), bias_bound
+        self.geometry = LogGeometry(self.hidden, self.hidden.summary.meat if sandwich else None)
+        self.evidence = self.at_levels(self.levels)
 
-    def add_to(self, J: Array, h: Array) -> None:
+    def at_levels(self, levels: NDArray[np.int64]) -> LogEvidence:
+        """The evidence if arm ``i`` counts for at most ``EFFECTIVE_ROWS[levels[i]]`` rows."""
+        assert self.geometry is not None
+        # a bias of covariance Δ²R11⁻¹ = nΔ²G⁻¹ adds to s²G⁻¹: the log counts for at most s²/Δ² rows
+        s2 = self.s2 + self.counts * self._bias_bound**2
+        rows = np.array(EFFECTIVE_ROWS)[levels]
+        with np.errstate(divide="ignore"):
+            s2 = s2 + np.where(np.isinf(rows), 0.0, self.s2 * np.maximum(self.counts, 1.0) / rows)
+        return self.geometry.evidence(self._shared * self.tau2, s2)
+
+    def judge(self, verdict: Verdict, events: int) -> None:
+        """Take over a verdict; remember since when an arm is doubted."""
+        doubted = verdict.levels > 0
+        self.since = np.where(doubted, np.where(self.since >= 0, self.since, events), -1)
+        self.levels, self.strengths, self.common = verdict.levels, verdict.strengths, verdict.common
+        self.evidence = self.at_levels(self.levels)
+
+    def add_to(self, J: Array, h: Array, evidence: LogEvidence | None = None) -> None:
         """Add its evidence to ``J`` (K, d, d) and ``h`` (K, d), in the context's order."""
-        if self.evidence is None:
+        evidence = self.evidence if evidence is None else evidence
+        if evidence is None:
             return
-        J[np.ix_(self.arms, self.order, self.order)] += self.evidence.J
-        h[np.ix_(self.arms, self.order)] += self.evidence.h
+        J[np.ix_(self.arms, self.order, self.order)] += evidence.J
+        h[np.ix_(self.arms, self.order)] += evidence.h
         if isinstance(self.hidden, CompanionLog):
             # the companion's rewards, seen at full contexts, are like rounds of our own
             rows = self.hidden.rows

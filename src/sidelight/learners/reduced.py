@@ -44,6 +44,7 @@ _STATE = (
     "updates",
     "counts",
     "context_squares",
+    "spent",
 )
 
 
@@ -78,6 +79,7 @@ class ReducedLearner(BaseLearner):
             )
         self.automatic: Automatic | None = None
         self.context_squares = np.zeros(self.n_features)
+        self.spent = np.zeros(1)
         self.n_contexts = 0
         if "auto" in (settings.regularization, settings.noise):
             d = self.n_features
@@ -115,7 +117,7 @@ class ReducedLearner(BaseLearner):
 
     def _set_prior(self) -> None:
         """``NᵀV₀N`` and ``NᵀV₀(μ − anchor)`` of every arm."""
-        r, s = self.reduction, self.settings
+        r = self.reduction
         precision, means = self._prior()
         K, m = r.n_arms, r.size
         self.prior_precisions = np.empty((K, m, m))
@@ -273,11 +275,23 @@ class ReducedLearner(BaseLearner):
         return estimates, widths
 
     def _choose(self, x: Array) -> tuple[int, float, float]:
+        return self._choose_or_doubt(x, 0.0)[:3]
+
+    def _choose_or_doubt(self, x: Array, limit: float) -> tuple[int, float, float, int]:
         from sidelight.kernels.reduced import choose_arm
 
         r = self.reduction
         return choose_arm(  # type: ignore[no-any-return]
-            x, r.order, r.loadings, r.shifted, self.weights, self.covariances, self.radii, self.bounds
+            x,
+            r.order,
+            r.loadings,
+            r.shifted,
+            self.weights,
+            self.covariances,
+            self.radii,
+            self.bounds,
+            self.counts,
+            limit,
         )
 
     def _arrays(self) -> tuple[Any, ...]:
@@ -297,6 +311,7 @@ class ReducedLearner(BaseLearner):
             self.moments,
             self.squares,
             self.context_squares,
+            self.spent,
             self.counts,
             self.updates,
             self.covariances,
@@ -327,7 +342,9 @@ class ReducedLearner(BaseLearner):
         """Many rounds at once, inside the kernel; the same as deciding and observing one by one.
 
         Args:
-            X: (n, d) contexts   table: (n, K) each arm's reward   answers: (n,) positions of the old policy's arms
+            X: (n, d) contexts.
+            table: (n, K) each arm's reward.
+            answers: (n,) positions of the old policy's arms.
             probabilities: of the old policy, where they are needed (then this returns None: go round by round).
             rng: for draws, one per decision that makes one.
 
@@ -340,35 +357,29 @@ class ReducedLearner(BaseLearner):
         if sums is None or probabilities is not None:
             return None
         n = len(X)
-        stops = self._stops(n, rng)
+        draws, doubt = self._draws(n, rng)
         played = np.empty(n, dtype=np.int64)
         named = np.zeros(0, dtype=np.int64) if answers is None else answers
         t, phase = 0, 0
         while t < n:
             room, answer_room = self._room()
             t, phase, events, taken = play_rounds(
-                X, table, named, stops, t, phase, room, answer_room, played, *sums, *self._arrays()
+                X, table, named, draws, doubt, t, phase, room, answer_room, played, *sums, *self._arrays()
             )
             self.n_contexts += events - taken
             self._caught_up(events, taken)
-            if t < n and stops[t] and phase == 1:
-                played[t] = self._stopped(X[t], table[t])
-                t, phase = t + 1, 0
         self._cached = None
         return played
 
     # what a learner with answers or draws of its own changes about ``play``
 
-    def _answer_sums(self, answers: NDArray[np.int64] | None) -> tuple[Array, ...] | None:
+    def _answer_sums(self, answers: NDArray[np.int64] | None) -> tuple[Any, ...] | None:
         """The arrays that answers go to: empty here, where nobody asks."""
         return _NO_ANSWERS if answers is None else None
 
-    def _stops(self, n: int, rng: np.random.Generator) -> NDArray[np.bool_]:
-        """(n,) the rounds whose decision is not simply the highest index."""
-        return np.zeros(n, dtype=np.bool_)
-
-    def _stopped(self, x: Array, rewards: Array) -> int:
-        raise NotImplementedError
+    def _draws(self, n: int, rng: np.random.Generator) -> tuple[Array, float]:
+        """One draw per round for learners that randomise, and the share of ``spent`` an arm's trials may cost."""
+        return np.zeros(0), 0.0
 
     def _room(self) -> tuple[int, int]:
         """How many events, and how many answers, may be taken in before something is due."""

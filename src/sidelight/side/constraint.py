@@ -103,8 +103,8 @@ class SideInformation:
 
     def __init__(
         self,
-        M: Sequence[ArrayLike],
-        b: Sequence[ArrayLike],
+        M: Sequence[ArrayLike] | Array,
+        b: Sequence[ArrayLike] | Array,
         *,
         arms: Sequence[Any] | None = None,
         rtol: float | None = None,

@@ -17,29 +17,24 @@ import numpy as np
 from sidelight.hidden.protocol import HiddenEstimator
 from sidelight.linalg import Array, symmetrize
 
-__all__ = ["LogEvidence", "hidden_variance", "log_evidence"]
+__all__ = ["LogEvidence", "LogGeometry", "hidden_variance"]
 
 
 @dataclass(frozen=True)
 class LogEvidence:
-    """What one log says about every arm, recorded features of that log first.
+    """What one log says about every arm for given variances, its recorded features first.
 
     Attributes:
         J: (K, d, d)  ``M̂ᵀΛM̂``.
         h: (K, d)  ``M̂ᵀΛb``.
         precision: (K, L, L)  ``Λ``.
         target: (K, L)  ``Λb``.
-        B: (K, L, m)  ``B̂``.
-        tau2, s2: (K,)  the two variances.
     """
 
     J: Array
     h: Array
     precision: Array
     target: Array
-    B: Array
-    tau2: Array
-    s2: Array
 
 
 def hidden_variance(residual_moments: Array, means: Array, covariances: Array, cap: Array) -> Array:
@@ -58,72 +53,75 @@ def hidden_variance(residual_moments: Array, means: Array, covariances: Array, c
     return np.asarray(np.clip(plug_in + spread, 0.0, cap))
 
 
-def log_evidence(
-    hidden: HiddenEstimator,
-    tau2: Array,
-    s2: Array,
-    *,
-    inflation: float = 1.0,
-    discount: Array | None = None,
-    meat: Array | None = None,
-) -> LogEvidence:
-    """The evidence of one log (``J``, ``h``), given the two variances.
+class LogGeometry:
+    """One log and the answers about it, decomposed once so that ``Λ`` for any ``τ²``, ``s²`` costs a product.
+
+    With ``A = CCᵀ`` and ``C⁻¹GC⁻ᵀ = QDQᵀ``: ``Λ = CQ [D/(τ²D + s²)] QᵀCᵀ`` and ``Λb = CQ [1/(τ²D + s²)] QᵀC⁻¹g``, which
+    divides by neither ``G`` nor ``A``.  For the sandwich ``G`` is replaced by ``s²G(meat)⁻¹G`` and ``g`` accordingly.
 
     Args:
         hidden: the estimator of the log's hidden half, which carries the log.
-        tau2: (K,)  ``τ²``.
-        s2: (K,)  ``s²``.
-        inflation: factor on ``τ²``: the number of logs whose ``B̂`` share the same contexts (always safe).
-        discount: (K,)  what the log still counts for, 1 in full trust.
-        meat: (K, L, L)  ``Σ ε²x_ox_oᵀ`` for the sandwich covariance; default ``s²G``.
+        meat: (K, L, L)  ``Σ ε²x_ox_oᵀ`` for the sandwich covariance; default the classical ``s²G``.
     """
-    summary = hidden.summary
-    G, g = np.asarray(summary.grams), np.asarray(summary.cross)
-    B, A = hidden.regression(), hidden.precision()
-    K, L, m = B.shape
-    precision = np.zeros((K, L, L))
-    target = np.zeros((K, L))
-    if L:
-        noise_part = s2[:, None, None] * G if meat is None else _regular(meat, s2, G)
-        # everything in units of the columns' scale, so that a cut-off means the same for all of them
+
+    def __init__(self, hidden: HiddenEstimator, meat: Array | None = None) -> None:
+        summary = hidden.summary
+        G, g = np.asarray(summary.grams, dtype=np.float64), np.asarray(summary.cross, dtype=np.float64)
+        if meat is not None:
+            G, g = _sandwiched(G, g, meat, np.asarray(summary.residual_variances))
+        self.B = hidden.regression()
+        A = hidden.precision()
+        self.exact = A is None
+        K, L, m = self.B.shape
+        self.shape = (K, L, m)
+        if L == 0:
+            return
+        # everything in units of the columns' own scale, so that rounding means the same for all of them
         scale = np.sqrt(np.maximum(np.einsum("aii->i", G), 1e-300))
-        Gs, gs, Ns = G / np.outer(scale, scale), g / scale, noise_part / np.outer(scale, scale)
-        if A is None:
-            # B known: Cov ξ = G⁻¹(meat)G⁻¹, Λ = G(meat)⁻¹G = G/s²
-            left = Gs @ _pseudo_inverse(Ns)
-        else:
-            As = A / np.outer(scale, scale)
-            T = (inflation * tau2)[:, None, None]
-            # Cov ξ = G⁻¹NG⁻¹ + τ²A⁻¹ ⇒ Λ = G(N + τ²GA⁻¹G)⁻¹G, and with N = s²G it is A(τ²G + s²A)⁺G
-            left = As @ _pseudo_inverse(T * Gs + s2[:, None, None] * As) if meat is None else _general(Gs, Ns, As, T)
-        precision = symmetrize(left @ Gs) * np.outer(scale, scale)
-        target = np.einsum("aij,aj->ai", left, gs) * scale
-    if discount is not None:
-        precision = precision * discount[:, None, None]
-        target = target * discount[:, None]
-    Bt = np.swapaxes(B, 1, 2)
-    J = np.empty((K, L + m, L + m))
-    J[:, :L, :L] = precision
-    J[:, :L, L:] = precision @ B
-    J[:, L:, :L] = np.swapaxes(J[:, :L, L:], 1, 2)
-    J[:, L:, L:] = symmetrize(Bt @ J[:, :L, L:])
-    h = np.concatenate([target, np.einsum("alm,al->am", B, target)], axis=1)
-    return LogEvidence(J, h, precision, target, B, tau2, s2)
+        self._scale = scale
+        Gs, gs = G / np.outer(scale, scale), g / scale
+        typical = np.einsum("aii->a", Gs)[:, None, None] / L + 1e-300
+        # where B is exact any positive A serves, since τ² is then zero
+        As = Gs + 1e-3 * typical * np.eye(L) if A is None else A / np.outer(scale, scale)
+        As = As + 1e-13 * np.einsum("aii->a", As)[:, None, None] / L * np.eye(L)
+        C = np.linalg.cholesky(symmetrize(As))
+        half = np.linalg.solve(C, Gs)
+        inner = np.linalg.solve(C, np.swapaxes(half, 1, 2))
+        values, Q = np.linalg.eigh(symmetrize(inner))
+        self._root = C @ Q
+        self._values = np.maximum(values, 0.0)
+        self._target = np.einsum("aji,aj->ai", Q, np.linalg.solve(C, gs[..., None])[..., 0])
+
+    def evidence(self, tau2: Array, s2: Array) -> LogEvidence:
+        """``J`` and ``h`` for given ``τ²`` (K,) and ``s²`` (K,); an infinite ``s²`` means that the log says nothing."""
+        K, L, m = self.shape
+        precision, target = np.zeros((K, L, L)), np.zeros((K, L))
+        if L:
+            t = np.zeros(K) if self.exact else tau2
+            with np.errstate(invalid="ignore"):
+                weight = np.where(np.isfinite(s2)[:, None], 1.0 / (t[:, None] * self._values + s2[:, None]), 0.0)
+            left = self._root * (weight * self._values)[:, None, :]
+            precision = symmetrize(left @ np.swapaxes(self._root, 1, 2)) * np.outer(self._scale, self._scale)
+            target = np.einsum("aij,aj->ai", self._root, weight * self._target) * self._scale
+        B = self.B
+        J = np.empty((K, L + m, L + m))
+        J[:, :L, :L] = precision
+        J[:, :L, L:] = precision @ B
+        J[:, L:, :L] = np.swapaxes(J[:, :L, L:], 1, 2)
+        J[:, L:, L:] = symmetrize(np.swapaxes(B, 1, 2) @ J[:, :L, L:])
+        h = np.concatenate([target, np.einsum("alm,al->am", B, target)], axis=1)
+        return LogEvidence(J, h, precision, target)
 
 
-def _pseudo_inverse(S: Array) -> Array:
-    """Of symmetric positive semi-definite matrices; directions that nothing was seen of get zero."""
-    values, vectors = np.linalg.eigh(symmetrize(S))
-    cut = S.shape[-1] * 1e-14 * np.maximum(values[..., -1:], 1e-300)
+def _sandwiched(G: Array, g: Array, meat: Array, s2: Array) -> tuple[Array, Array]:
+    """``G' = s²G N⁺G`` and ``g' = s²G N⁺g`` with ``N`` the meat: then ``s²G'⁻¹`` is the sandwich.
+
+    A sandwich of few rows claims too much, so a tenth of ``N`` is the classical ``s²G``.
+    """
+    N = 0.9 * np.asarray(meat) + 0.1 * s2[:, None, None] * G
+    values, vectors = np.linalg.eigh(symmetrize(N))
+    cut = N.shape[-1] * 1e-14 * np.maximum(values[..., -1:], 1e-300)
     inverse = np.where(values > cut, 1.0 / np.where(values > cut, values, 1.0), 0.0)
-    return np.asarray((vectors * inverse[..., None, :]) @ np.swapaxes(vectors, -1, -2))
-
-
-def _general(G: Array, N: Array, A: Array, tau2: Array) -> Array:
-    """``Λ G⁺`` for a sandwich: ``(N + τ²GA⁺G)⁺`` between two ``G``."""
-    return np.asarray(G @ _pseudo_inverse(N + tau2 * (G @ _pseudo_inverse(A) @ G)))
-
-
-def _regular(meat: Array, s2: Array, G: Array) -> Array:
-    """A sandwich of few rows is singular; a tenth of the classical value keeps it from claiming certainty."""
-    return np.asarray(0.9 * meat + 0.1 * s2[:, None, None] * G)
+    middle = (vectors * inverse[..., None, :]) @ np.swapaxes(vectors, -1, -2)
+    left = s2[:, None, None] * (G @ middle)
+    return symmetrize(left @ G), np.einsum("aij,aj->ai", left, g)

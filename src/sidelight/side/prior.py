@@ -144,7 +144,7 @@ def estimate_prior(
     return Prior(
         mean=mean / scales,
         covariance=symmetrize(covariance),
-        precision=symmetrize(np.linalg.inv(symmetrize(covariance))),
+        precision=symmetrize(np.asarray(np.linalg.inv(symmetrize(covariance)))),
         hyper=best,
         log_marginal=value,
     )

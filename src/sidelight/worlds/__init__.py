@@ -9,14 +9,24 @@ _HOMES = {
     "World": "sidelight.worlds.protocol",
     "PaperWorld": "sidelight.worlds.paper",
     "ConfoundedWorld": "sidelight.worlds.confounded",
+    "DriftedWorld": "sidelight.worlds.drifted",
+    "DosingWorld": "sidelight.worlds.dosing",
+    "TrafficWorld": "sidelight.worlds.traffic",
+    "ReplayWorld": "sidelight.worlds.replay",
+    "TwinWorld": "sidelight.worlds.twin",
 }
 
 __all__ = list(_HOMES)
 
 if TYPE_CHECKING:
     from sidelight.worlds.confounded import ConfoundedWorld
+    from sidelight.worlds.dosing import DosingWorld
+    from sidelight.worlds.drifted import DriftedWorld
     from sidelight.worlds.paper import PaperWorld
     from sidelight.worlds.protocol import World
+    from sidelight.worlds.replay import ReplayWorld
+    from sidelight.worlds.traffic import TrafficWorld
+    from sidelight.worlds.twin import TwinWorld
 
 
 def __getattr__(name: str) -> Any:
