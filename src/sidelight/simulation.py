@@ -114,8 +114,12 @@ def simulate(
 
     if not (isinstance(horizon, int | np.integer) and horizon >= 1):
         raise InputError(f"horizon={horizon!r} must be a whole number of at least 1.")
-    if not learners:
+    if not isinstance(learners, Mapping) or not learners:
         raise InputError("Give at least one learner: a mapping from name to a function of the run.")
+    if not (_is_world(world) or callable(world)):
+        raise InputError(f"world={world!r:.200} is neither a World nor a function from a seed to one.")
+    if not (isinstance(log_rows, int | np.integer) and log_rows >= 0):
+        raise InputError(f"log_rows={log_rows!r} must be a whole number of at least 0.")
     for name, factory in learners.items():
         if not callable(factory):
             raise InputError(
@@ -163,6 +167,29 @@ def _one_thread() -> None:
         os.environ[name] = "1"
 
 
+def _is_world(world: Any) -> bool:
+    """A world, and not a class of worlds: that is a function of the seed."""
+    return hasattr(world, "mean_rewards") and not isinstance(world, type)
+
+
+def _check_learner(name: str, learner: Any, world: World) -> None:
+    """Before the first round: a learner that does not fit would read past its contexts, or play unknown arms."""
+    missing = [part for part in ("needs", "arms", "n_features", "decide", "observe") if not hasattr(learner, part)]
+    if missing:
+        raise InputError(
+            f"The factory of {name!r} returned a {type(learner).__name__}, which is not a learner: it has no "
+            f"{', '.join(missing)}."
+        )
+    if learner.n_features != world.n_features:
+        raise InputError(f"{name!r} takes {learner.n_features} features and the world has {world.n_features}.")
+    unknown = [arm for arm in learner.arms if arm not in set(world.arms)]
+    if unknown:
+        raise InputError(
+            f"{name!r} has the arms {unknown[:8]!r} that the world does not know; the world's are "
+            f"{list(world.arms[:8])!r}{' …' if len(world.arms) > 8 else ''}."
+        )
+
+
 def _run_seed(
     world: Any,
     learners: dict[str, Factory],
@@ -176,7 +203,7 @@ def _run_seed(
     """All learners of one seed, one after the other over the same draws."""
     import pyarrow as pa
 
-    environment: World = world if hasattr(world, "mean_rewards") else world(seed)
+    environment: World = world if _is_world(world) else world(seed)
     log_stream, _, own = np.random.SeedSequence(seed).spawn(3)
     run = Run(environment, recorded, log_rows, horizon, seed, np.random.default_rng(own), log_stream)
     parts = []
@@ -184,6 +211,7 @@ def _run_seed(
         # every learner gets its own fresh generator and, in _play, the same fresh online streams
         run.rng = np.random.default_rng(own)
         learner = factory(run)
+        _check_learner(name, learner, environment)
         online = np.random.SeedSequence(seed).spawn(3)[1]
         rounds, arms, rewards, regrets = _play(environment, learner, horizon, online, every, report)
         n = len(rounds)
