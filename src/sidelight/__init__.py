@@ -30,6 +30,7 @@ _HOMES = {
     "EpochOFUL": "sidelight.learners.epoch",
     "RunningOFUL": "sidelight.learners.running",
     "FusedOFUL": "sidelight.learners.fused",
+    "FusedThompson": "sidelight.learners.thompson",
     "load_learner": "sidelight.learners.files",
     "simulate": "sidelight.simulation",
     "Run": "sidelight.simulation",
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from sidelight.learners.projected import ProjectedOFUL
     from sidelight.learners.protocol import Decision, Learner
     from sidelight.learners.running import RunningOFUL
+    from sidelight.learners.thompson import FusedThompson
     from sidelight.learners.zero_filled import ZeroFilledOFUL
     from sidelight.logs.eras import summarize_eras
     from sidelight.logs.schema import Schema

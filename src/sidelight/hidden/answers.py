@@ -110,6 +110,11 @@ class AnswerEstimator:
 
     # ------------------------------------------------------------------------------------ pooling
 
+    def fix_pooling(self, strength: float) -> None:
+        """Set ``κ`` once and for all."""
+        self.pooling = strength
+        self._strength = strength
+
     def pooling_strength(self) -> float:
         """``κ``: as set, or as estimated when the answers last grew by a quarter."""
         return self._strength
@@ -168,6 +173,9 @@ class AnswerEstimator:
         S = self.sums
         if self.estimator != "regression":
             return np.asarray(S.total_weight * self.summary.shares[:, None, None] * self.summary.second_moments)
+        if self.pooling_strength() == 0.0:
+            # nothing is borrowed: A_p(Σω²x_ox_oᵀ)⁺A_p, which is the Gram matrix itself where every weight is one
+            return symmetrize(S.S11 @ np.linalg.pinv(symmetrize(S.S_squared), hermitian=True) @ S.S11)
         kD = self.pooling_strength() * self.metric
         total = S.S11.sum(0) + self.metric
         inverse = np.linalg.inv(S.S11 + kD + 1e-12 * self.metric)

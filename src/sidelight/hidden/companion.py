@@ -32,6 +32,14 @@ class CompanionLog(AnswerEstimator):
 
     Attributes:
         rows: the summary of the companion, all features recorded.
+
+    Examples:
+        >>> import numpy as np, sidelight as sl
+        >>> world = sl.worlds.ConfoundedWorld(seed=0)
+        >>> rng = np.random.default_rng(1)
+        >>> log = sl.summarize_log(world.sample_log(5_000, recorded=6, rng=rng), world.schema(6))
+        >>> sl.CompanionLog(log, world.sample_log(300, recorded=10, rng=rng))
+        CompanionLog(regression, 300 answers, 4 of 10 features hidden)
     """
 
     needs: Needs = None

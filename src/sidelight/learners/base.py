@@ -142,7 +142,7 @@ class BaseLearner:
         arm: Any = None,
         *,
         probabilities: ArrayLike | None = None,
-        probability: float = 1.0,
+        probability: float | None = None,
         log: Any = None,
     ) -> None:
         """What the old policy would do at ``x``: nothing to learn for a learner that does not need it."""

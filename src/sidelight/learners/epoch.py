@@ -46,6 +46,18 @@ class EpochOFUL(ReducedLearner):
         projected_context_bound, projected_weight_bound: bounds on ``‖P_a x‖``, ``‖P_a w_a‖``; default the plain ones.
         schema, arms: default those of the log.
         rng: unused; every learner takes one.
+
+    Examples:
+        >>> import numpy as np, sidelight as sl
+        >>> world = sl.worlds.ConfoundedWorld(seed=0)
+        >>> log = world.sample_log(5_000, recorded=6, rng=np.random.default_rng(1))
+        >>> queries = sl.BehaviorQueries(sl.summarize_log(log, world.schema(6)), estimator="ipw")
+        >>> learner = sl.EpochOFUL(queries, horizon=1_000, noise=0.3)
+        >>> x = world.contexts(1, np.random.default_rng(2))[0]
+        >>> learner.observe_behavior(x, arm=4)
+        >>> learner.observe(x, learner.decide(x).arm, reward=0.3)
+        >>> learner.rounds, learner.reduction.size   # the first episode has begun, with 4 dimensions left to learn
+        (1, 4)
     """
 
     def __init__(
@@ -217,11 +229,13 @@ class EpochOFUL(ReducedLearner):
         arm: Any = None,
         *,
         probabilities: ArrayLike | None = None,
-        probability: float = 1.0,
+        probability: float | None = None,
         log: Any = None,
     ) -> None:
         """What the old policy would do at ``x``: its ``arm``, or its ``probabilities``."""
-        behavior_answer(self, self.hidden, self._context(x), arm, probabilities, probability)
+        behavior_answer(
+            self, self.hidden, self._context(x), arm, probabilities, 1.0 if probability is None else probability
+        )
 
     # ---------------------------------------------------------------------------------------- files
 

@@ -29,6 +29,7 @@ _HOMES = {
     "EpochOFUL": "sidelight.learners.epoch",
     "RunningOFUL": "sidelight.learners.running",
     "FusedOFUL": "sidelight.learners.fused",
+    "FusedThompson": "sidelight.learners.thompson",
 }
 
 
@@ -42,6 +43,15 @@ def load_learner(path: str | os.PathLike[str]) -> Any:
 
     Raises:
         FileFormatError: the file is cut off, altered, foreign or from a newer version.
+
+    Examples:
+        >>> import os, tempfile, sidelight as sl
+        >>> learner = sl.OFUL(2, 3, arms=["low", "high"])
+        >>> learner.observe([1.0, 0.0, 0.0], "high", 2.0)
+        >>> path = os.path.join(tempfile.mkdtemp(), "learner.sidelight")
+        >>> learner.save(path)
+        >>> sl.load_learner(path).decide([1.0, 0.0, 0.0]) == learner.decide([1.0, 0.0, 0.0])
+        True
     """
     meta, arrays = read_container(path, KIND, VERSION)
     return _rebuild(meta, arrays, str(path))
@@ -97,7 +107,8 @@ def _rebuild(meta: dict[str, Any], arrays: dict[str, Any], origin: str) -> Any:
         "schema": None if meta["schema"] is None else Schema.from_dict(meta["schema"]),
         "rng": None if meta["rng"] is None else _rng_from_json(meta["rng"]),
     }
-    settings = dict(meta["settings"])
+    # bounds in the kernel that were never given are left out: not every learner takes them
+    settings = {k: v for k, v in meta["settings"].items() if v is not None}
     hidden = {
         (None if key is None else label_from_json(key)): estimator_from_state(
             description, _under(arrays, f"hidden/{i}/")

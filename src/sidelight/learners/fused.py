@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -10,17 +11,20 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sidelight.errors import InputError, UnknownArmError
+from sidelight.hidden.answers import AnswerEstimator
 from sidelight.hidden.protocol import HiddenEstimator
 from sidelight.hidden.queries import BehaviorQueries
+from sidelight.learners.asking import QueryBudget
 from sidelight.learners.automatic import feature_scales
 from sidelight.learners.fused_logs import FusedLog
 from sidelight.learners.hidden_half import behavior_answer
 from sidelight.learners.protocol import Context, Decision
-from sidelight.learners.reduced import ReducedLearner
+from sidelight.learners.reduced import RADIUS_KINDS, ReducedLearner
 from sidelight.learners.settings import Settings
 from sidelight.linalg import Array
-from sidelight.side.constraint import unreduced
+from sidelight.side.constraint import Reduction, unreduced
 from sidelight.side.trust import EFFECTIVE_ROWS, answers_log_ratio, marginal_of_rounds, verdict
+from sidelight.theory import log_error_radius, refresh_confidence
 
 if TYPE_CHECKING:
     from sidelight.logs.schema import Schema
@@ -42,6 +46,11 @@ class FusedOFUL(ReducedLearner):
         radius: ``"posterior"`` (default; ``√β = σ``, no guarantee) or ``"theory"`` (proven; needs ``regularization``
             and ``noise`` as numbers).
         sandwich: use the heteroskedasticity-robust covariance of the log (``summarize_log(…, sandwich=True)``).
+        safety: the share of the learner's own uncertainty that trials in doubt of the log may seem to cost; 0 trusts
+            the logs blindly (no trials and no tests).
+        query_budget: how often the old policy may be asked: a number of times, or a share of rounds below 1; default
+            without end.  ``wants_query`` then says where.
+        forgetting: what a round still counts for after one more (1 for a world that stands still); logs fade alike.
         bias_bound: how far the log's predicted rewards may be off on average (root mean square, in reward units): the
             log then never counts for more than ``s²/bias_bound²`` rows of an arm.
         schema, arms: default those of the first log; further arms may be named that no log knows.
@@ -60,6 +69,8 @@ class FusedOFUL(ReducedLearner):
         FusedOFUL(10 arms, 10 features, 1 observations, 1 log, regularization=auto, radius='posterior')
     """
 
+    radius_names = ("posterior", "theory", "determinant", "printed")
+
     def __init__(
         self,
         hidden: Any,
@@ -75,6 +86,8 @@ class FusedOFUL(ReducedLearner):
         sandwich: bool = False,
         bias_bound: float = 0.0,
         safety: float = 0.05,
+        query_budget: float | None = None,
+        forgetting: float = 1.0,
         schema: Schema | None = None,
         arms: Sequence[Any] | None = None,
         rng: np.random.Generator | None = None,
@@ -91,7 +104,20 @@ class FusedOFUL(ReducedLearner):
         )
         if not bias_bound >= 0:
             raise InputError(f"bias_bound={bias_bound!r} must be a number of at least 0.")
+        if not 0 <= safety < math.inf:
+            raise InputError(f"safety={safety!r} must be a number of at least 0; 0 trusts the logs blindly.")
+        if not 0 < forgetting <= 1:
+            raise InputError(f"forgetting={forgetting!r} must lie in (0, 1]; 1 forgets nothing.")
+        if radius == "theory" and "auto" in (regularization, noise):
+            raise InputError(
+                "radius='theory' is proven for a prior and a noise that are fixed beforehand: give regularization=… "
+                "and noise=… as numbers, or use radius='posterior'."
+            )
         self.sandwich, self.bias_bound, self.safety = bool(sandwich), float(bias_bound), float(safety)
+        self.forgetting = float(forgetting)
+        self.asking = QueryBudget(query_budget)
+        self.refreshes = 0
+        self.clock = 0
         estimators = _by_key(hidden, type(self).__name__)
         labels: list[Any] = [] if arms is None else list(arms)
         for estimator in estimators.values():
@@ -105,7 +131,13 @@ class FusedOFUL(ReducedLearner):
                     "share one schema of features, of which each recorded its own."
                 )
         index = {arm: i for i, arm in enumerate(labels)}
-        self.logs = [FusedLog(key, estimator.copy(), index) for key, estimator in estimators.items()]
+        copies = {key: estimator.copy() for key, estimator in estimators.items()}
+        if radius == "theory":
+            # shrinking toward the pooled regression is a bias that no proof covers
+            for estimator in copies.values():
+                if isinstance(estimator, AnswerEstimator):
+                    estimator.fix_pooling(0.0)
+        self.logs = [FusedLog(key, estimator, index) for key, estimator in copies.items()]
         kinds = {log.hidden.needs for log in self.logs} - {None}
         if len(kinds) > 1:
             raise InputError("One log learns from the old policy's actions and another from its probabilities.")
@@ -119,6 +151,8 @@ class FusedOFUL(ReducedLearner):
             log=first,
         )
         self._relearn()
+        if regularization == "auto":
+            self._relearn()  # once more, now that τ² can come from a prior
 
     # ------------------------------------------------------------------------------------ learning
 
@@ -128,7 +162,7 @@ class FusedOFUL(ReducedLearner):
         arm: Any = None,
         *,
         probabilities: ArrayLike | None = None,
-        probability: float = 1.0,
+        probability: float | None = None,
         log: Any = None,
     ) -> None:
         """What the old policy would do at ``x``: its ``arm``, or its ``probabilities``.
@@ -137,10 +171,13 @@ class FusedOFUL(ReducedLearner):
             x: the full context.
             arm: the old policy's action, or
             probabilities: its probability of every arm of the log.
-            probability: with which this context was asked about (1 if all are, or independently of the context).
+            probability: with which this context was asked about: 1 if all are, or independently of the context; default
+                ``query_probability(x)`` as it is now.
             log: the key of the log whose policy answered; default all of them.
         """
         context = self._context(x)
+        if probability is None:
+            probability = self._query_probability(context)
         logs = [entry for entry in self.logs if log is None or entry.key == log]
         if not logs:
             raise InputError(f"There is no log {log!r}; the logs are {[entry.key for entry in self.logs]!r}.")
@@ -151,6 +188,7 @@ class FusedOFUL(ReducedLearner):
                 raise UnknownArmError(f"The old policy answered {arm!r}, an arm that no log has.")
         for entry in logs:
             behavior_answer(self, entry.hidden, context, arm, probabilities, probability)
+        self.asking.asked += 1
         if self.automatic is not None and self.automatic.due():
             self._relearn()
 
@@ -166,14 +204,16 @@ class FusedOFUL(ReducedLearner):
         Args:
             x: the full context, in the schema's order or by feature name.
             allowed: labels of the arms that may be taken here.
-            rng: tosses the coin of such a round; without it the context itself does, so a repeated question has the same
-                answer.
+            rng: tosses the coin of such a round; without it the context itself does, so a repeated question has the
+                same answer.
         """
         context = self._context(x)
-        if allowed is None:
+        if allowed is None and self.settings.radius != "theory":
             a, estimate, width, doubted = self._choose_or_doubt(context, self._doubt * float(self.spent[0]))
         else:
-            a, estimate, width, doubted = self._choose_among(context, self._mask(allowed))
+            a, estimate, width, doubted = self._choose_among(
+                context, self._mask(self.arms if allowed is None else allowed)
+            )
         if self._doubt > 0.0 and rng is not None:
             draw = float(rng.random())  # one per decision, so that a run depends on nothing but its seed
         if doubted < 0:
@@ -209,11 +249,34 @@ class FusedOFUL(ReducedLearner):
     def _draws(self, n: int, rng: np.random.Generator) -> tuple[Array, float]:
         return (rng.random(n), self._doubt) if self._doubt > 0.0 else super()._draws(n, rng)
 
+    def query_probability(self, x: Context) -> float:
+        """The probability with which ``wants_query`` says yes at ``x``; pass it on with the answer."""
+        return self._query_probability(self._context(x))
+
+    def _query_probability(self, x: Array) -> float:
+        if self.needs is None:
+            return 0.0
+        if self.asking.unlimited:
+            return 1.0
+        gain = sum(log.query_gain(x) for log in self.logs) / len(self.logs)
+        return self.asking.probability(gain, int(self.counts.sum()))
+
+    def wants_query(self, x: Context) -> bool:
+        """Is asking the old policy at ``x`` worth a part of the budget: drawn with ``query_probability(x)``.
+
+        The probability is the expected reduction of the logs' uncertainty by an answer here, relative to the average;
+        never below a floor, so that weighting answers by its inverse stays harmless.
+        """
+        context = self._context(x)
+        probability = self._query_probability(context)
+        return probability > 0.0 and self._draw_from(context[::-1]) < probability
+
     def _answer_sums(self, answers: NDArray[np.int64] | None) -> tuple[Any, ...] | None:
         if answers is None:
-            return super()._answer_sums(None)
+            return super()._answer_sums(None) if self.forgetting == 1.0 and self.settings.radius != "theory" else None
         log = self.logs[0]
-        same = len(self.logs) == 1 and np.array_equal(log.arms, np.arange(self.n_arms))
+        plain = self.asking.unlimited and self.forgetting == 1.0 and self.settings.radius != "theory"
+        same = plain and len(self.logs) == 1 and np.array_equal(log.arms, np.arange(self.n_arms))
         if not same or type(log.hidden) is not BehaviorQueries:
             return None
         sums = log.hidden.sums
@@ -229,9 +292,18 @@ class FusedOFUL(ReducedLearner):
             hidden = self.logs[0].hidden
             assert isinstance(hidden, BehaviorQueries)
             hidden.took(taken)
+            self.asking.asked += taken
         super()._caught_up(events, taken)
 
     # ------------------------------------------------------------------------------------- refresh
+
+    def _install(self, reduction: Reduction) -> None:
+        K = reduction.n_arms
+        old = getattr(self, "effective", np.zeros(0))
+        self.effective = np.concatenate([old, np.zeros(K - len(old))])
+        old_clocks = getattr(self, "faded_at", np.zeros(0, dtype=np.int64))
+        self.faded_at = np.concatenate([old_clocks, np.full(K - len(old_clocks), self.clock)])
+        super()._install(reduction)
 
     def _first_variance(self, settings: Settings) -> float:
         if settings.noise != "auto":
@@ -253,12 +325,36 @@ class FusedOFUL(ReducedLearner):
         self.prior_log_dets = np.linalg.slogdet(self.prior_precisions)[1]
         self._set_bounds(precision)
 
+    def _numbers(self) -> Array:
+        """For ``"theory"``: the determinant form with ``δ_k = δ/(2Kk(k + 1))`` in refresh ``k``."""
+        s = self.settings
+        if s.radius != "theory":
+            return super()._numbers()
+        union = 2.0 * self.n_arms * self.refreshes * (self.refreshes + 1) / s.delta
+        return np.array([RADIUS_KINDS["determinant"], self.noise, self._prior_term, self._growth, union, s.alpha])
+
+    def _scores(self, x: Array) -> tuple[Array, Array]:
+        estimates, widths = super()._scores(x)
+        return estimates, (widths if self.settings.radius != "theory" else widths + self._log_widths(x))
+
+    def _log_widths(self, x: Array) -> Array:
+        """``Σ_j γ_jσ²‖Λ_j^{1/2}M̂_jV⁻¹x‖``: what the error of the logs adds to a proven width."""
+        s = self.settings
+        v = self.covariances @ x
+        delta = refresh_confidence(s.delta, self.n_arms, 1, self.refreshes) / len(self.logs)
+        out = np.zeros(self.n_arms)
+        for log in self.logs:
+            gamma = float(log_error_radius(log.L, delta)) if log.L else 0.0
+            out[log.arms] += gamma * log.norms(v[log.arms])
+        return np.asarray(s.alpha * self.noise**2 * out)
+
     def _log_sums(self) -> tuple[Array, Array]:
         K, d = self.n_arms, self.n_features
         J, h = np.zeros((K, d, d)), np.zeros((K, d))
         for log in self.logs:
             log.add_to(J, h)
-        return J, h
+        fading = self.forgetting**self.clock
+        return fading * J, fading * h
 
     def _evidence(self) -> tuple[Array, Array]:
         J, h = self._log_sums()
@@ -284,6 +380,10 @@ class FusedOFUL(ReducedLearner):
 
     def _relearn(self) -> None:
         """Learn ``τ²``, the logs' evidence, noise and prior anew from everything seen, and put them to use."""
+        self.refreshes += 1
+        if self.forgetting < 1.0:
+            for a in range(self.n_arms):
+                self._fade(a)
         for log in self.logs:
             log.refresh(
                 self.weights,
@@ -318,23 +418,93 @@ class FusedOFUL(ReducedLearner):
             log.judge(verdict(np.array(marginals), log.suspicion), events)
 
     def log_trust(self) -> list[dict[str, Any]]:
-        """For each log and arm: the share of what is known that rests on the log."""
+        """What each log still counts for, per arm.
+
+        Returns:
+            one entry for every log and arm: ``log``, ``arm``, ``share`` (of what is known about the arm, how much rests
+            on the log), ``effective_rows`` (how many of the arm's rows it may count for), ``doubted``, ``strength``
+            (log likelihood ratio against the log), ``since`` (the number of rounds and answers when doubt began, or
+            None), ``whole_log`` (the log is doubted as one), ``suspicion`` (what the answers alone say against it).
+        """
         out = []
         for log in self.logs:
             shares = log.information_share(self.grams / self.noise**2)
-            for a, share in zip(log.arms, shares, strict=True):
-                out.append({"log": log.key, "arm": self.arms[a], "share": float(share)})
+            for i, a in enumerate(log.arms):
+                out.append(
+                    {
+                        "log": log.key,
+                        "arm": self.arms[a],
+                        "share": float(shares[i]),
+                        "effective_rows": min(EFFECTIVE_ROWS[log.levels[i]], float(log.counts[i])),
+                        "doubted": bool(log.levels[i] > 0),
+                        "strength": float(log.strengths[i]),
+                        "since": int(log.since[i]) if log.since[i] >= 0 else None,
+                        "whole_log": log.common,
+                        "suspicion": log.suspicion,
+                    }
+                )
         return out
+
+    # --------------------------------------------------------------------------------- forgetting
+
+    def _observe(self, x: Array, index: int, reward: float) -> None:
+        if self.forgetting < 1.0:
+            # a round fades all that came before: this arm is brought up to date now, the others at the next refresh
+            self.clock += 1
+            self._fade(index)
+            self.effective[index] += 1.0
+        super()._observe(x, index, reward)
+
+    def _fade(self, index: int) -> None:
+        """Discount one arm's sums by the rounds since it was last brought up to date."""
+        factor = self.forgetting ** float(self.clock - self.faded_at[index])
+        for sums in (self.grams, self.moments, self.squares, self.effective):
+            sums[index] *= factor
+        self.faded_at[index] = self.clock
+        self._refresh_arm(index)
+
+    def _rounds(self) -> float:
+        return float(self.counts.sum() if self.forgetting == 1.0 else self.effective.sum())
 
     # -------------------------------------------------------------------------------------- files
 
     def options(self) -> dict[str, Any]:
         """Constructor arguments beyond the settings that all learners share."""
-        return {"sandwich": self.sandwich, "bias_bound": self.bias_bound, "safety": self.safety}
+        return {
+            "sandwich": self.sandwich,
+            "bias_bound": self.bias_bound,
+            "safety": self.safety,
+            "query_budget": self.asking.budget,
+            "forgetting": self.forgetting,
+        }
 
     def estimators(self) -> dict[Any, Any]:
         """The estimators by the key of their log."""
         return {log.key: log.hidden for log in self.logs}
+
+    def state(self) -> dict[str, Any]:
+        """Everything that observing changes, the estimators apart."""
+        out = super().state()
+        for name in ("prior_precisions", "prior_moments", "prior_log_dets", "effective", "faded_at"):
+            out[name] = getattr(self, name)
+        out["fused_numbers"] = np.array([self.refreshes, self.clock, self.asking.asked])
+        out["fused_bounds"] = np.array([self._prior_term, self._growth])
+        for i, log in enumerate(self.logs):
+            out.update({f"log{i}_{name}": value for name, value in log.state().items()})
+        return out
+
+    def restore(self, arrays: dict[str, Any]) -> None:
+        """The inverse of ``state``."""
+        for i, log in enumerate(self.logs):
+            prefix = f"log{i}_"
+            log.restore({k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)})
+        self.refreshes, self.clock, self.asking.asked = (int(v) for v in arrays["fused_numbers"])
+        super().restore(arrays)
+        for name in ("prior_precisions", "prior_moments", "prior_log_dets", "effective"):
+            setattr(self, name, np.array(arrays[name], dtype=np.float64))
+        self.faded_at = np.array(arrays["faded_at"], dtype=np.int64)
+        self._prior_term, self._growth = (float(v) for v in arrays["fused_bounds"])
+        self._cached = None
 
     def __repr__(self) -> str:
         s, n = self.settings, len(self.logs)

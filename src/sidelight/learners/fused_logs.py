@@ -47,6 +47,9 @@ class FusedLog:
         self.strengths = np.zeros(len(self.arms))
         self.since = np.full(len(self.arms), -1, dtype=np.int64)
         self.common = False
+        self.suspicion = 0.0
+        self._gain: Array | None = None
+        self._shared, self._bias_bound = 1.0, 0.0
 
     def refresh(self, weights: Array, covariances: Array, *, shared: int, bias_bound: float, sandwich: bool) -> None:
         """Take ``τ²`` from what the learner knows of the hidden weights, and the evidence from it.
@@ -67,6 +70,7 @@ class FusedLog:
         self._shared, self._bias_bound = float(shared), bias_bound
         self.geometry = LogGeometry(self.hidden, self.hidden.summary.meat if sandwich else None)
         self.evidence = self.at_levels(self.levels)
+        self._learn_gain()
 
     def at_levels(self, levels: NDArray[np.int64]) -> LogEvidence:
         """The evidence if arm ``i`` counts for at most ``EFFECTIVE_ROWS[levels[i]]`` rows."""
@@ -84,6 +88,63 @@ class FusedLog:
         self.since = np.where(doubted, np.where(self.since >= 0, self.since, events), -1)
         self.levels, self.strengths, self.common = verdict.levels, verdict.strengths, verdict.common
         self.evidence = self.at_levels(self.levels)
+
+    def norms(self, v: Array) -> Array:
+        """(K_j,)  ``‖Λ^{1/2}M̂v_a‖ = √(v_aᵀJv_a)``.  v: (K_j, d), in the context's order"""
+        if self.evidence is None:
+            return np.zeros(len(self.arms))
+        u = v[:, self.order]
+        return np.asarray(np.sqrt(np.maximum(np.einsum("ai,aij,aj->a", u, self.evidence.J, u), 0.0)))
+
+    def query_gain(self, x: Array) -> float:
+        """How much an answer at ``x`` is expected to reduce the log's uncertainty, relative to the average context."""
+        if self._gain is None:
+            return 1.0
+        y = x[self.order[: self.L]]
+        return float(y @ self._gain @ y)
+
+    def _learn_gain(self) -> None:
+        """``H ∝ Σ_a P(a) f_a A_a⁻¹``, ``f_a = tr(Λτ²A⁻¹)/L`` the part of ``Cov ξ`` that answers can reduce."""
+        A, summary = self.hidden.precision(), self.hidden.summary
+        self._gain = None
+        if A is None or self.L == 0 or self.evidence is None:
+            return
+        inverse = np.linalg.inv(A)
+        part = np.einsum("aij,aji->a", self.evidence.precision, inverse) * self.tau2 / self.L
+        H = np.einsum("a,aij->ij", np.asarray(summary.shares) * part, inverse)
+        typical = float(np.einsum("a,aij,ji->", np.asarray(summary.shares), np.asarray(summary.second_moments), H))
+        if typical > 0:
+            self._gain = H / typical
+
+    def state(self) -> dict[str, Any]:
+        """Arrays to be saved: what the learner knows of this log beyond its estimator."""
+        assert self.evidence is not None
+        numbers = np.array([float(self.common), self.suspicion, self._shared, self._bias_bound])
+        gain = np.zeros((0, 0)) if self._gain is None else self._gain
+        e = self.evidence
+        return {
+            "tau2": self.tau2,
+            "levels": self.levels,
+            "strengths": self.strengths,
+            "since": self.since,
+            "numbers": numbers,
+            "gain": gain,
+            "J": e.J,
+            "h": e.h,
+            "precision": e.precision,
+            "target": e.target,
+        }
+
+    def restore(self, arrays: dict[str, Any]) -> None:
+        """The inverse of ``state``."""
+        self.tau2 = np.array(arrays["tau2"], dtype=np.float64)
+        self.strengths = np.array(arrays["strengths"], dtype=np.float64)
+        self.levels = np.array(arrays["levels"], dtype=np.int64)
+        self.since = np.array(arrays["since"], dtype=np.int64)
+        common, self.suspicion, self._shared, self._bias_bound = (float(v) for v in arrays["numbers"])
+        self.common = bool(common)
+        self._gain = np.array(arrays["gain"]) if arrays["gain"].size else None
+        self.evidence = LogEvidence(*(np.array(arrays[name]) for name in ("J", "h", "precision", "target")))
 
     def add_to(self, J: Array, h: Array, evidence: LogEvidence | None = None) -> None:
         """Add its evidence to ``J`` (K, d, d) and ``h`` (K, d), in the context's order."""

@@ -62,7 +62,7 @@ class Learner(Protocol):
         arm: Any = None,
         *,
         probabilities: ArrayLike | None = None,
-        probability: float = 1.0,
+        probability: float | None = None,
         log: Any = None,
     ) -> None:
         """Learn what the old policy would do at ``x``."""

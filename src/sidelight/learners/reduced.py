@@ -14,7 +14,7 @@ from sidelight.learners.automatic import Automatic, feature_blocks, feature_scal
 from sidelight.learners.base import BaseLearner
 from sidelight.learners.settings import Settings
 from sidelight.linalg import Array
-from sidelight.side.constraint import Reduction
+from sidelight.side.constraint import Reduction, unreduced
 
 if TYPE_CHECKING:
     from sidelight.logs.schema import Schema
@@ -59,6 +59,8 @@ class ReducedLearner(BaseLearner):
         automatic: what ``"auto"`` settings know now; None where all are given.
     """
 
+    radius_names: tuple[str, ...] = tuple(RADIUS_KINDS)
+
     def __init__(
         self,
         arms: Sequence[Any],
@@ -72,7 +74,7 @@ class ReducedLearner(BaseLearner):
         self._summary = log
         if len(self.arms) != reduction.n_arms:
             raise InputError(f"{len(self.arms)} arm labels for {reduction.n_arms} arms.")
-        if settings.radius not in RADIUS_KINDS:
+        if settings.radius not in self.radius_names:
             raise InputError(
                 f"radius={settings.radius!r} belongs to the fused learners; {type(self).__name__} takes "
                 f"{', '.join(RADIUS_KINDS)}."
@@ -163,6 +165,10 @@ class ReducedLearner(BaseLearner):
             return float(settings.noise) ** 2
         return 1.0 if self._summary is None else max(float(self._summary.pooled_residual_variance), 1e-300)
 
+    def _rounds(self) -> float:
+        """How many rounds the sums hold."""
+        return float(self.counts.sum())
+
     def _noise_guess(self) -> float:
         if self._summary is not None:
             return self._first_variance(self.settings)
@@ -219,7 +225,7 @@ class ReducedLearner(BaseLearner):
                 self.grams,
                 theta,
                 self.covariances,
-                float(self.counts.sum()),
+                self._rounds(),
             )
         if self.settings.regularization == "auto":
             self.automatic.learn(*self._evidence(), self._scales(), self._reward_scale())
@@ -391,6 +397,23 @@ class ReducedLearner(BaseLearner):
             self.automatic.events += events
             if self.automatic.room() <= 0:
                 self._relearn()
+
+    def add_arm(self, label: Any) -> None:
+        """Offer one more arm from now on; it starts from the prior that all arms share."""
+        r = self.reduction
+        if r.loadings.shape[1]:
+            return super().add_arm(label)
+        if label in self._index:
+            raise InputError(f"{label!r} is already an arm.")
+        K = self.n_arms
+        kept = {name: getattr(self, name) for name in ("grams", "moments", "squares", "counts", "updates")}
+        self.arms = (*self.arms, label)
+        self._index[label] = K
+        self._install(unreduced(K + 1, self.n_features, r.order))
+        for name, value in kept.items():
+            getattr(self, name)[:K] = value
+        self.refresh()
+        return None
 
     def weights_of(self, arm: Any) -> Array:
         """``ŵ`` of one arm, in the context's order.  (d,)"""

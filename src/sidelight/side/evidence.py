@@ -83,7 +83,8 @@ class LogGeometry:
         typical = np.einsum("aii->a", Gs)[:, None, None] / L + 1e-300
         # where B is exact any positive A serves, since τ² is then zero
         As = Gs + 1e-3 * typical * np.eye(L) if A is None else A / np.outer(scale, scale)
-        As = As + 1e-13 * np.einsum("aii->a", As)[:, None, None] / L * np.eye(L)
+        # directions nobody answered about: a precision that is as good as none, so that the factor exists
+        As = As + (1e-13 * np.einsum("aii->a", As)[:, None, None] / L + 1e-12 * typical) * np.eye(L)
         C = np.linalg.cholesky(symmetrize(As))
         half = np.linalg.solve(C, Gs)
         inner = np.linalg.solve(C, np.swapaxes(half, 1, 2))

@@ -64,10 +64,12 @@ def verdict(log_marginals: Array, suspicion: float = 0.0) -> Verdict:
     """
     n_levels, K = log_marginals.shape
     gain = log_marginals - log_marginals[0]
-    arm = math.log(ARM_PRIOR / K / (n_levels - 1)) + suspicion
-    single = gain + np.where(np.arange(n_levels) == 0, 0.0, min(arm, 0.0))[:, None]
+    # however strong the suspicion, honesty keeps even odds until the rewards decide
+    most = math.log(0.5 / (n_levels - 1))
+    arm = min(math.log(ARM_PRIOR / K / (n_levels - 1)) + suspicion, most)
+    single = gain + np.where(np.arange(n_levels) == 0, 0.0, arm)[:, None]
     alone = single.argmax(axis=0)
-    common_prior = min(math.log(LOG_PRIOR / (n_levels - 1)) + suspicion, 0.0)
+    common_prior = min(math.log(LOG_PRIOR / (n_levels - 1)) + suspicion, most)
     together = gain.sum(axis=1) + np.where(np.arange(n_levels) == 0, 0.0, common_prior)
     best = int(together.argmax())
     if best > 0 and together[best] > float(single.max(axis=0).sum()):
