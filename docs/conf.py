@@ -1,0 +1,70 @@
+"""Sphinx settings. The site works from a file and asks nothing of a network."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from docutils.parsers.rst import Directive
+from docutils.statemachine import StringList
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
+
+import sidelight
+
+project = "Sidelight"
+author = "The Sidelight developers"
+copyright = "2026, the Sidelight developers"
+release = version = sidelight.__version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+myst_enable_extensions = ["colon_fence", "deflist"]
+myst_heading_anchors = 3
+exclude_patterns = ["_build"]
+autodoc_typehints = "none"  # the docstrings say type, symbol and shape
+autodoc_member_order = "bysource"
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+napoleon_use_rtype = False
+napoleon_use_ivar = True
+html_theme = "furo"
+html_title = f"Sidelight {version}"
+html_static_path: list[str] = []
+html_copy_source = False
+html_theme_options = {
+    "light_css_variables": {"color-brand-primary": "#1f6fa8", "color-brand-content": "#1f6fa8"},
+    "dark_css_variables": {"color-brand-primary": "#6cc0f5", "color-brand-content": "#6cc0f5"},
+}
+
+
+class PublicNames(Directive):
+    """``.. public-names:: sidelight.learners``: every public name whose home begins so, documented.
+
+    The list is the package's own, so that a new name is in the reference from its first day.
+    """
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        """Autodoc directives for the names, parsed in place."""
+        prefix = self.arguments[0]
+        lines: list[str] = []
+        package = sidelight.worlds if prefix == "sidelight.worlds" else sidelight
+        for name, home in package._HOMES.items():
+            if home != prefix and not home.startswith(prefix + "."):
+                continue
+            member = getattr(package, name)
+            kind = "autoclass" if isinstance(member, type) else "autofunction"
+            lines += [f".. {kind}:: {package.__name__}.{name}"]
+            lines += ["   :members:", ""] if kind == "autoclass" else [""]
+        container = nodes.section()
+        container.document = self.state.document
+        self.state.nested_parse(StringList(lines, source="public names"), self.content_offset, container)
+        return container.children
+
+
+def setup(app: Any) -> None:
+    """Register the directive."""
+    app.add_directive("public-names", PublicNames)

@@ -1,0 +1,127 @@
+"""Every code block of README, CONTRIBUTING and docs runs, in order, in a folder of its own.
+
+Python blocks are executed, those of one page in one namespace; ``console`` blocks are run by a shell (``make`` targets
+are looked up, since make runs these tests); BibTeX is compared with CITATION.cff. A block in any other language fails:
+nothing is marked as not to be run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(
+    [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
+    + [page for page in (ROOT / "docs").rglob("*.md") if "_build" not in page.parts]
+)
+BLOCK = re.compile(r"^```(?P<language>[^\n`]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(page: Path) -> list[tuple[str, str, int]]:
+    """Language, body and first line of every fenced block; directives of the site (``{image}`` …) are not code."""
+    text = page.read_text(encoding="utf-8")
+    found = [(m["language"].strip(), m["body"], text[: m.start("body")].count("\n") + 1) for m in BLOCK.finditer(text)]
+    return [block for block in found if not block[0].startswith("{")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_block_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sybil import Sybil
+    from sybil.parsers.markdown import PythonCodeBlockParser
+
+    monkeypatch.chdir(tmp_path)
+    document = Sybil(parsers=[PythonCodeBlockParser()]).parse(page)
+    ran = 0
+    for example in document.examples():
+        example.evaluate()
+        ran += 1
+    languages = [language for language, _, _ in blocks(page)]
+    assert ran == languages.count("python"), "a python block is hidden from the tests"
+    for language, body, line in blocks(page):
+        if language == "console":
+            run_console(body, f"{page.name}:{line}")
+        elif language == "bibtex":
+            check_bibtex(body)
+        else:
+            assert language == "python", f"{page.name}:{line}: nothing here runs {language!r} blocks"
+
+
+def run_console(body: str, where: str) -> None:
+    """``$``-lines: make targets must exist, anything else must end with exit code 0."""
+    commands = [line.removeprefix("$ ") for line in body.splitlines() if line.startswith("$ ")]
+    assert commands, f"{where}: a console block without a command"
+    for command in commands:
+        words = shlex.split(command, comments=True)
+        if words[0] == "make":
+            targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+            assert {word for word in words[1:] if "=" not in word} <= set(targets), f"{where}: {command}"
+            continue
+        environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+        result = subprocess.run(command, shell=True, env=environment, capture_output=True, text=True, check=False)
+        assert result.returncode == 0, f"{where}: {command}\n{result.stdout}\n{result.stderr}"
+
+
+def check_bibtex(body: str) -> None:
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    fields = dict(re.findall(r"(\w+)\s*=\s*\{(.*?)\}", body))
+    assert f"title: {fields['title']}" in citation
+    assert f"year: {fields['year']}" in citation
+    for author in fields["author"].split(" and "):
+        family, given = author.split(", ")
+        assert re.search(rf"family-names: {family}\s+given-names: {given}", citation)
+
+
+def test_readme_shows_the_two_commands_on_its_first_screen() -> None:
+    screen = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()[:40]
+    assert any("make demo" in line for line in screen)
+    assert any("make test" in line for line in screen)
+    assert any("```python" in line for line in screen)
+
+
+def test_the_example_of_the_readme_is_short() -> None:
+    (example,) = [body for language, body, _ in blocks(ROOT / "README.md") if language == "python"]
+    assert len([line for line in example.splitlines() if line.strip()]) <= 15
+
+
+def test_links_between_pages_exist() -> None:
+    for page in PAGES:
+        prose = re.sub(r"`[^`\n]*`", "", BLOCK.sub("", page.read_text(encoding="utf-8")))
+        for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", prose):
+            if "://" not in target:
+                assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} links to {target}"
+
+
+def test_pictures_exist_and_fetch_nothing() -> None:
+    for page in PAGES:
+        for target in re.findall(r"^```\{image\} (\S+)", page.read_text(encoding="utf-8"), re.MULTILINE):
+            assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} shows {target}"
+    for picture in (ROOT / "docs" / "images").glob("*.svg"):
+        text = picture.read_text(encoding="utf-8")
+        assert not re.search(r"(href|src)\s*=\s*[\"']https?:", text), picture.name
+
+
+def test_the_skeleton_of_a_learner_passes_the_contract_suite(tmp_path: Path) -> None:
+    skeleton = next(body for _, body, _ in blocks(ROOT / "CONTRIBUTING.md") if "class AlmostGreedy" in body)
+    (tmp_path / "skeleton.py").write_text(skeleton)
+    (tmp_path / "plugin.py").write_text(
+        "import skeleton\n"
+        "from sidelight.learners import files\n"
+        "from tests.contract import registry\n"
+        "files._HOMES['AlmostGreedy'] = 'skeleton'\n"
+        "registry.LEARNERS[:] = [registry.Entry('AlmostGreedy', lambda log, **s: skeleton.AlmostGreedy(\n"
+        "    len(log.arms), len(registry.FEATURES), schema=log.schema, **{'arms': log.arms, **s}))]\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "plugin", "-p", "no:cacheprovider", "tests/contract", "-x"]
+    path = os.pathsep.join([str(tmp_path), str(ROOT), os.environ.get("PYTHONPATH", "")])
+    result = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-1000:]
+    assert re.search(r"\d\d+ passed", result.stdout), "the contract suite did not run"
