@@ -51,6 +51,7 @@ def _exercises() -> Iterator[tuple[str, Callable[[], object]]]:
     from sidelight.hidden.probabilities import BehaviorProbabilities
     from sidelight.hidden.queries import BehaviorQueries
     from sidelight.learners.epoch import EpochOFUL
+    from sidelight.learners.fused import FusedOFUL
     from sidelight.learners.oful import OFUL
     from sidelight.learners.projected import ProjectedOFUL
     from sidelight.learners.running import RunningOFUL
@@ -85,6 +86,9 @@ def _exercises() -> Iterator[tuple[str, Callable[[], object]]]:
         "RunningOFUL with probabilities": lambda run: RunningOFUL(BehaviorProbabilities(run.summary)),
         "RunningOFUL with a companion log": companion,
         "RunningOFUL with known moments": lambda run: RunningOFUL(KnownCrossMoments(run.summary, zeros(run))),
+        "OFUL, automatic": lambda run: OFUL(2, 4, regularization="auto", radius="posterior"),
+        "FusedOFUL": lambda run: FusedOFUL(BehaviorQueries(run.summary)),
+        "FusedOFUL with probabilities": lambda run: FusedOFUL(BehaviorProbabilities(run.summary)),
     }
     for name, factory in learners.items():
         yield name, _run(simulate, world, name, factory)
