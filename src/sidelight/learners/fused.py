@@ -70,6 +70,7 @@ class FusedOFUL(ReducedLearner):
     """
 
     radius_names = ("posterior", "theory", "determinant", "printed")
+    refreshes_logs = True
 
     def __init__(
         self,
@@ -392,6 +393,8 @@ class FusedOFUL(ReducedLearner):
                 bias_bound=self.bias_bound,
                 sandwich=self.sandwich,
             )
+            if not self.asking.unlimited:
+                log.learn_gain()
         if self.safety and self.counts.sum() > 0:
             self._judge()
         super()._relearn()

@@ -70,7 +70,6 @@ class FusedLog:
         self._shared, self._bias_bound = float(shared), bias_bound
         self.geometry = LogGeometry(self.hidden, self.hidden.summary.meat if sandwich else None)
         self.evidence = self.at_levels(self.levels)
-        self._learn_gain()
 
     def at_levels(self, levels: NDArray[np.int64]) -> LogEvidence:
         """The evidence if arm ``i`` counts for at most ``EFFECTIVE_ROWS[levels[i]]`` rows."""
@@ -103,13 +102,13 @@ class FusedLog:
         y = x[self.order[: self.L]]
         return float(y @ self._gain @ y)
 
-    def _learn_gain(self) -> None:
+    def learn_gain(self) -> None:
         """``H ∝ Σ_a P(a) f_a A_a⁻¹``, ``f_a = tr(Λτ²A⁻¹)/L`` the part of ``Cov ξ`` that answers can reduce."""
         A, summary = self.hidden.precision(), self.hidden.summary
         self._gain = None
         if A is None or self.L == 0 or self.evidence is None:
             return
-        inverse = np.linalg.inv(A)
+        inverse = np.linalg.pinv(A, hermitian=True)
         part = np.einsum("aij,aji->a", self.evidence.precision, inverse) * self.tau2 / self.L
         H = np.einsum("a,aij->ij", np.asarray(summary.shares) * part, inverse)
         typical = float(np.einsum("a,aij,ji->", np.asarray(summary.shares), np.asarray(summary.second_moments), H))

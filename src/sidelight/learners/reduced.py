@@ -60,6 +60,8 @@ class ReducedLearner(BaseLearner):
     """
 
     radius_names: tuple[str, ...] = tuple(RADIUS_KINDS)
+    #: whether there is something to refresh on a schedule even where all settings are given
+    refreshes_logs = False
 
     def __init__(
         self,
@@ -83,7 +85,7 @@ class ReducedLearner(BaseLearner):
         self.context_squares = np.zeros(self.n_features)
         self.spent = np.zeros(1)
         self.n_contexts = 0
-        if "auto" in (settings.regularization, settings.noise):
+        if self.refreshes_logs or "auto" in (settings.regularization, settings.noise):
             d = self.n_features
             recorded = range(d) if log is None else np.flatnonzero(np.isin(reduction.order, log.recorded))
             constant = None
