@@ -215,7 +215,10 @@ def number_column(column: pa.Array, name: str) -> tuple[np.ndarray, np.ndarray |
         column = column.cast(pa.uint8())
     elif pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return _parsed(column, name)
-    elif not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind)):
+    elif pa.types.is_decimal(kind):
+        # By way of text, which is rounded to the nearest float like one value is; Arrow's own cast is not.
+        column = column.cast(pa.string())
+    elif not (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
         raise SchemaError(
             f"column {name!r} holds {kind}, which is not a number. Declare it as a category "
             f"(categories=[{name!r}]), or turn it into a number first."

@@ -160,14 +160,15 @@ def _pandas_column(values: Any, name: str) -> pa.Array:
 
 
 def _duckdb(relation: Any, wanted: Wanted) -> Source | None:
-    if not hasattr(relation, "fetch_record_batch") or not hasattr(relation, "columns"):
+    read = getattr(relation, "to_arrow_reader", None) or getattr(relation, "fetch_record_batch", None)
+    if read is None or not hasattr(relation, "columns"):
         return None
     name = "the DuckDB relation"
     here = wanted.present(list(relation.columns), name)
     quoted = ", ".join('"' + column.replace('"', '""') + '"' for column in here)
 
     def pieces() -> Iterator[Piece]:
-        return _stream(relation.project(quoted).fetch_record_batch(_ROWS), wanted, name)
+        return _stream(getattr(relation.project(quoted), read.__name__)(_ROWS), wanted, name)
 
     return Source(name, pieces, wanted.columns)
 

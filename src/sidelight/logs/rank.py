@@ -9,37 +9,50 @@ import numpy as np
 
 __all__ = ["independent_columns", "scaled_condition", "smallest_common_removal"]
 
-# What a column must keep, relative to its norm, after the columns before it are projected out. A repeated column
-# keeps a few rounding errors (1e-16 times the number of columns); NIST's hardest polynomial (Filip) keeps 1e-9.
+# A column is a combination of others, s = Σ c_i s_i (all of unit norm), if what the others leave of it is at most this
+# part of Σ|c_i|, the size of the numbers that cancel. For a combination that part is a few rounding units (2e-16 seen);
+# for NIST's hardest polynomial (Filip) it is 3e-10.
 _TOLERANCE = 1e-13
 
 
 def _scaled(factor: np.ndarray) -> np.ndarray:
-    norms = np.sqrt((factor * factor).sum(axis=0))
-    return factor / np.where(norms > 0, norms, 1.0)
+    """The columns at unit norm; a zero column stays."""
+    # Dividing by the largest entry first keeps squares of 1e200 from overflowing.
+    largest = np.abs(factor).max(axis=0, initial=0.0)
+    scaled = factor / np.where(largest > 0, largest, 1.0)
+    norms = np.sqrt((scaled * scaled).sum(axis=0))
+    return scaled / np.where(norms > 0, norms, 1.0)
 
 
 def independent_columns(factor: np.ndarray) -> np.ndarray:
-    """Positions of a largest set of independent columns of ``factor`` (q, q), earlier columns preferred."""
-    q = factor.shape[1]
-    # Scaling twice keeps squares of 1e200 from overflowing.
-    largest = np.abs(factor).max(axis=0, initial=0.0)
-    scaled = _scaled(factor / np.where(largest > 0, largest, 1.0))
-    diagonal = np.abs(np.diag(scaled))
-    tolerance = _TOLERANCE * max(1.0, q / 10)
-    if (diagonal > tolerance).all():
-        return np.arange(q)
-    basis = np.zeros((q, 0))
-    kept = []
+    """Positions of a largest set of independent columns of ``factor`` (r, q), earlier columns preferred."""
+    from scipy.linalg import solve_triangular
+
+    r, q = factor.shape
+    scaled = _scaled(factor)
+    diagonal = np.diag(scaled)
+    if r == q and (diagonal > 0).all() and not np.tril(scaled, -1).any():
+        # Column j of the inverse is (-c, 1) over the diagonal, c what the columns before j need to make it.
+        sizes = np.abs(solve_triangular(scaled, np.eye(q))).sum(axis=0) * diagonal
+        if (diagonal > _TOLERANCE * np.maximum(sizes, 1.0)).all():
+            return np.arange(q)
+    basis = np.zeros((r, 0))
+    triangle = np.zeros((0, 0))
+    kept: list[int] = []
     for j in range(q):
-        column = scaled[:, j].copy()
+        rest = scaled[:, j]
+        parts = np.zeros(len(kept))
         # Twice is enough: the second projection removes what rounding left of the first.
         for _ in range(2):
-            column -= basis @ (basis.T @ column)
-        norm = np.linalg.norm(column)
-        if norm > tolerance:
+            more = basis.T @ rest
+            rest = rest - basis @ more
+            parts += more
+        left = float(np.linalg.norm(rest))
+        size = np.abs(solve_triangular(triangle, parts)).sum() if kept else 1.0
+        if left > _TOLERANCE * max(size, 1.0):
+            triangle = np.block([[triangle, parts[:, None]], [np.zeros((1, len(kept))), np.array([[left]])]])
+            basis = np.column_stack([basis, rest / left])
             kept.append(j)
-            basis = np.column_stack([basis, column / norm])
     return np.array(kept, dtype=np.int64)
 
 

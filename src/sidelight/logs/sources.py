@@ -121,12 +121,33 @@ def _joined(pieces: list[Piece]) -> Bundle:
 
 
 def _concatenated(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """One batch; columns that have different types in different files take the type that holds both."""
+    """One batch; columns that have different types in different files take one that holds both."""
     import pyarrow as pa
 
-    table = pa.concat_tables((pa.Table.from_batches([b]) for b in batches), promote_options="permissive")
-    (batch,) = table.combine_chunks().to_batches()
-    return batch
+    arrays = []
+    for i in range(batches[0].num_columns):
+        columns = [batch.column(i) for batch in batches]
+        if any(column.type != columns[0].type for column in columns):
+            columns = _of_one_type(columns)
+        arrays.append(pa.concat_arrays(columns))
+    return pa.RecordBatch.from_arrays(arrays, names=batches[0].schema.names)
+
+
+def _of_one_type(columns: list[pa.Array]) -> list[pa.Array]:
+    import pyarrow as pa
+
+    plain = [c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in columns]
+    # A decimal becomes the nearest float by way of text; text stays what it is, and what is null fits anything.
+    plain = [c.cast(pa.string()).cast(pa.float64()) if pa.types.is_decimal(c.type) else c for c in plain]
+    kinds = {c.type for c in plain if not pa.types.is_null(c.type)}
+    if len(kinds) == 1:
+        return [c.cast(next(iter(kinds))) for c in plain]
+    integers = all(pa.types.is_integer(kind) for kind in kinds)
+    numbers = all(pa.types.is_integer(k) or pa.types.is_floating(k) or pa.types.is_boolean(k) for k in kinds)
+    target = pa.int64() if integers else pa.float64() if numbers else pa.string()
+    return [
+        c.cast(pa.uint8()).cast(target) if pa.types.is_boolean(c.type) and numbers else c.cast(target) for c in plain
+    ]
 
 
 def open_source(

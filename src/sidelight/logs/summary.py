@@ -228,6 +228,10 @@ class LogSummary:
             b[row, kept] = solve_triangular(factor[:k, :k], factor[:k, k])
         return b
 
+    def coefficients_of(self, arm: int) -> np.ndarray:
+        """(L,) ``b_a`` of the arm at this position, whether or not other arms are determined."""
+        return np.asarray(self.least_squares(np.array([arm]))[0])
+
     @cached_property
     def residual_sums(self) -> np.ndarray:
         """(K,) sum of squared residuals of each arm's regression."""
@@ -327,11 +331,15 @@ class LogSummary:
         names = self.schema.recorded_names
         return tuple(names[i] for i in smallest_common_removal(factors, L))
 
-    def diagnose(self) -> Diagnosis:
-        """What the log is worth, and what is wrong with it."""
+    def diagnose(self, noise: float | None = None) -> Diagnosis:
+        """What the log is worth, and what is wrong with it.
+
+        Args:
+            noise: the standard deviation ``σ`` of a reward given the full context, if it is known.
+        """
         from sidelight.logs.diagnosis import Diagnosis
 
-        return Diagnosis.of(self)
+        return Diagnosis.of(self, noise)
 
     # Adding
 

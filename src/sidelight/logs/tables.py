@@ -211,6 +211,8 @@ def _unreadable(file: LogFile, row: int, error: Exception) -> str:
         hint = "Save it as UTF-8"
     elif "codec" in text.lower() or "not built" in text:
         hint = "This build of PyArrow lacks that codec: write it with another compression"
+    elif "Expected" in text and "columns" in text:
+        hint = "A cell that holds the delimiter or a quote needs quotes around it"
     elif file.kind == "csv":
         hint = "Look at that place in the file"
     return f"cannot read {file.path}{after}: {text}. {hint}."

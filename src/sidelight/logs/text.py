@@ -67,25 +67,12 @@ def _read(
         with pacsv.open_csv(
             _decompressed(stream, path),
             read_options=pacsv.ReadOptions(block_size=_BLOCK),
-            parse_options=pacsv.ParseOptions(
-                delimiter=delimiter, newlines_in_values=True, invalid_row_handler=_refuse(path)
-            ),
+            parse_options=pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
             convert_options=pacsv.ConvertOptions(
                 include_columns=columns, column_types=types, null_values=_MISSING, strings_can_be_null=True
             ),
         ) as reader:
             yield from reader
-
-
-def _refuse(path: str) -> Any:
-    def refuse(row: Any) -> str:
-        text = row.text if len(row.text) <= 60 else row.text[:57] + "..."
-        raise SourceError(
-            f"a row of {path} has {row.actual_columns} cells where the header has {row.expected_columns}: {text!r}. "
-            "A cell that holds the delimiter needs quotes."
-        )
-
-    return refuse
 
 
 class _Counted:

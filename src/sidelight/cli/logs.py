@@ -1,0 +1,247 @@
+"""``sidelight summarize``, ``diagnose`` and ``decide``: a log, what it is worth, and decisions for a file."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from sidelight.logs.schema import Schema
+    from sidelight.logs.summary import LogSummary
+
+_LOG = "Where the log is"
+_COLUMNS = "What its columns are"
+
+Log = Annotated[list[str], typer.Argument(help="Parquet, CSV or Arrow files, globs, or a folder.", metavar="LOG...")]
+SchemaFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--schema", help="A TOML or JSON file with the schema, instead of the options.", rich_help_panel=_COLUMNS
+    ),
+]
+Recorded = Annotated[
+    str | None, typer.Option(help="Features the log recorded, comma-separated.", rich_help_panel=_COLUMNS)
+]
+Hidden = Annotated[
+    str | None,
+    typer.Option(help="Features it lacks but the learner will see, comma-separated.", rich_help_panel=_COLUMNS),
+]
+Arm = Annotated[str, typer.Option(help="The column with the chosen arm.", rich_help_panel=_COLUMNS)]
+Reward = Annotated[str, typer.Option(help="The column with its reward.", rich_help_panel=_COLUMNS)]
+Arms = Annotated[
+    str | None, typer.Option(help="The arms in order, comma-separated; else discovered.", rich_help_panel=_COLUMNS)
+]
+Categories = Annotated[
+    str | None,
+    typer.Option(
+        help="Features that are categories, comma-separated; city or city=Paris|Rome to name the levels, which hidden "
+        "ones need.",
+        rich_help_panel=_COLUMNS,
+    ),
+]
+Intercept = Annotated[bool, typer.Option("--intercept", help="Add a constant feature.", rich_help_panel=_COLUMNS)]
+Propensity = Annotated[
+    str | None, typer.Option(help="The column with the old policy's probability.", rich_help_panel=_COLUMNS)
+]
+Skip = Annotated[bool, typer.Option("--skip-invalid", help="Leave out rows that cannot be used, and count them.")]
+Scheduler = Annotated[str | None, typer.Option(help="Address of a Dask scheduler: read the log on its cluster.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")]
+Noise = Annotated[float | None, typer.Option(help="Standard deviation of a reward given everything, if known.")]
+
+
+def summarize(
+    log: Log,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The summary to write.")] = Path("log.summary"),
+    recorded: Recorded = None,
+    hidden: Hidden = None,
+    arm: Arm = "arm",
+    reward: Reward = "reward",
+    arms: Arms = None,
+    categories: Categories = None,
+    intercept: Intercept = False,
+    propensity: Propensity = None,
+    schema_file: SchemaFile = None,
+    skip_invalid: Skip = False,
+    scheduler: Scheduler = None,
+    as_json: AsJson = False,
+) -> None:
+    """Read a log of any size once and write what is worth keeping of it: one small file.
+
+    Example: sidelight summarize 'log/*.parquet' --recorded age,weight --hidden severity -o log.summary
+    """
+    schema = _schema(schema_file, recorded, hidden, arm, reward, arms, categories, intercept, propensity)
+    started = time.perf_counter()
+    summary = _summarized(log, schema, skip_invalid, scheduler, quiet=as_json)
+    summary.save(out)
+    seconds = time.perf_counter() - started
+    size = os.path.getsize(out)
+    if as_json:
+        described = {
+            "file": str(out),
+            "bytes": size,
+            "rows": summary.n_rows,
+            "skipped": summary.skipped,
+            "arms": summary.schema.to_dict()["arms"],
+            "counts": summary.counts.tolist(),
+            "recorded": list(summary.schema.recorded_names),
+            "seconds": round(seconds, 3),
+        }
+        typer.echo(json.dumps(described, indent=2))
+        return
+    skipped = sum(summary.skipped.values())
+    typer.echo(
+        f"{summary.n_rows:,} rows in {seconds:.1f} s ({skipped:,} skipped), {summary.n_arms} arms, "
+        f"{summary.n_recorded} of {summary.n_features} columns recorded."
+    )
+    for reason, count in sorted(summary.skipped.items(), key=lambda item: -item[1]):
+        typer.echo(f"  skipped {count:,}: {reason}")
+    typer.echo(f"Written to {out} ({size / 1024:.0f} kB). What it is worth: sidelight diagnose {out}")
+
+
+def diagnose(
+    log: Annotated[
+        list[str], typer.Argument(help="A summary, or a log: files, globs or a folder.", metavar="SUMMARY|LOG...")
+    ],
+    html: Annotated[Path | None, typer.Option(help="Also write the page as HTML here.")] = None,
+    noise: Noise = None,
+    recorded: Recorded = None,
+    hidden: Hidden = None,
+    arm: Arm = "arm",
+    reward: Reward = "reward",
+    arms: Arms = None,
+    categories: Categories = None,
+    intercept: Intercept = False,
+    propensity: Propensity = None,
+    schema_file: SchemaFile = None,
+    skip_invalid: Skip = False,
+    scheduler: Scheduler = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what a log is worth, and what is wrong with it.
+
+    Example: sidelight diagnose log.summary --html diagnosis.html
+    """
+    from sidelight.logs.summary import LogSummary
+
+    if len(log) == 1 and _is_summary(log[0]):
+        summary = LogSummary.load(log[0])
+    else:
+        schema = _schema(schema_file, recorded, hidden, arm, reward, arms, categories, intercept, propensity)
+        summary = _summarized(log, schema, skip_invalid, scheduler, quiet=as_json)
+    diagnosis = summary.diagnose(noise)
+    if html is not None:
+        diagnosis.to_html(html)
+    if as_json:
+        typer.echo(json.dumps(diagnosis.to_dict(), indent=2, allow_nan=False))
+        return
+    from rich.console import Console
+
+    Console(highlight=False, soft_wrap=False).print(diagnosis)
+    if html is not None:
+        typer.echo(f"\nAs a page: {html}")
+
+
+def decide(
+    learner: Annotated[Path, typer.Argument(help="A learner saved with learner.save(path).")],
+    contexts: Annotated[str, typer.Argument(help="Contexts: Parquet, CSV or Arrow, with every feature.")],
+    decisions: Annotated[Path, typer.Argument(help="The Parquet file to write, a row for each context.")],
+    keep: Annotated[str | None, typer.Option(help="Columns to copy beside the decisions, comma-separated.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let a saved learner decide for every row of a file, in batches.
+
+    The result has the columns arm, estimate, width and propensity. Nothing is learned from it.
+    """
+    from sidelight.cli.scoring import decide_file
+
+    started = time.perf_counter()
+    kept = _names(keep) if keep else []
+    rows = decide_file(learner, contexts, decisions, kept, progress=not as_json)
+    seconds = time.perf_counter() - started
+    if as_json:
+        typer.echo(json.dumps({"rows": rows, "file": str(decisions), "seconds": round(seconds, 3)}))
+    else:
+        typer.echo(f"{rows:,} decisions in {seconds:.1f} s, written to {decisions}")
+
+
+def _is_summary(path: str) -> bool:
+    """A saved summary is a zip; no log is."""
+    if not os.path.isfile(path):
+        return False
+    with open(path, "rb") as stream:
+        return stream.read(4) == b"PK\x03\x04"
+
+
+def _summarized(log: list[str], schema: Schema, skip: bool, scheduler: str | None, quiet: bool) -> LogSummary:
+    from sidelight.logs.summary import summarize_log
+
+    source: Any = log[0] if len(log) == 1 else log
+    on_invalid = "skip" if skip else "raise"
+    return summarize_log(source, schema, on_invalid, progress=not quiet, client=scheduler)
+
+
+def _schema(
+    file: Path | None,
+    recorded: str | None,
+    hidden: str | None,
+    arm: str,
+    reward: str,
+    arms: str | None,
+    categories: str | None,
+    intercept: bool,
+    propensity: str | None,
+) -> Schema:
+    """The schema from a file or from the options."""
+    from sidelight.errors import SchemaError
+    from sidelight.logs.labels import typed_labels
+    from sidelight.logs.schema import Schema
+
+    if file is not None:
+        return _schema_from_file(file)
+    if recorded is None and not intercept:
+        raise SchemaError(
+            "which features did the log record? Name them, --recorded age,weight, and those it lacks, --hidden "
+            "severity; or give a file with --schema."
+        )
+    levels: dict[str, Any] = {}
+    for item in _names(categories) if categories else []:
+        name, given, values = item.partition("=")
+        levels[name] = typed_labels([value.strip() for value in values.split("|")]) if given else None
+    seen, unseen = _names(recorded) if recorded else [], _names(hidden) if hidden else []
+    both = sorted(set(seen) & set(unseen))
+    if both:
+        raise SchemaError(f"{', '.join(both)} cannot be both recorded and hidden.")
+    labels = typed_labels(_names(arms)) if arms else None
+    return Schema([*seen, *unseen], seen, arm, reward, labels, intercept, categories=levels, propensity=propensity)
+
+
+def _schema_from_file(path: Path) -> Schema:
+    import tomllib
+
+    from sidelight.errors import SchemaError
+    from sidelight.logs.schema import Schema
+
+    try:
+        text = path.read_text(encoding="utf-8")
+        described = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    except (OSError, ValueError) as error:
+        raise SchemaError(f"cannot read the schema {path}: {error}.") from error
+    described = described.get("schema", described)
+    known = {"features", "recorded", "arm", "reward", "arms", "intercept", "categories", "propensity"}
+    unknown = sorted(set(described) - known)
+    if unknown or "features" not in described or "recorded" not in described:
+        raise SchemaError(
+            f"the schema {path} needs features and recorded, and may have {', '.join(sorted(known))}"
+            + (f"; it has {', '.join(unknown)}" if unknown else "")
+            + "."
+        )
+    return Schema(**described)
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]

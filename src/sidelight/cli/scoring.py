@@ -1,0 +1,107 @@
+"""Decisions for a file of contexts, batch by batch."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sidelight.errors import ContextError, InputError
+from sidelight.logs.encoding import all_problems, encode_columns, layout_of
+from sidelight.logs.features import Category
+from sidelight.logs.schema import Schema
+from sidelight.logs.sources import Bundle, open_source
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["decide_file"]
+
+_ROWS = 16_384
+
+
+def decide_file(learner_path: Path, contexts: str, decisions: Path, keep: list[str], progress: bool) -> int:
+    """Let a saved learner decide for every row of ``contexts`` and write ``decisions`` (Parquet), whole or not at all.
+
+    Returns:
+        How many decisions were written.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from sidelight.learners.files import load_learner
+
+    learner: Any = load_learner(learner_path)
+    schema = getattr(learner, "schema", None) or Schema.for_arrays(learner.n_features, 0)
+    names = [feature.name for feature in schema.features]
+    clash = [name for name in keep if name in ("arm", "estimate", "width", "propensity")]
+    if clash:
+        raise InputError(f"cannot keep {', '.join(clash)}: the decisions have a column of that name.")
+    labels = [feature.name for feature in schema.features if isinstance(feature, Category)]
+    source = open_source(contexts, list(dict.fromkeys([*names, *keep])), [*labels, *keep])
+    layout = layout_of(schema.features, schema.intercept)
+    arm_type = _arm_type(learner.arms)
+    temporary = decisions.parent / f".{decisions.name}.{os.getpid()}.{secrets.token_hex(4)}.part"
+    rows = 0
+    writer: pq.ParquetWriter | None = None
+    try:
+        with source.reporting(progress, "deciding for"):
+            for bundle in source.bundles(_ROWS):
+                chosen = learner.decide_many(_encoded(bundle, layout, source.text_labels))
+                table = _table(chosen, bundle.batch, keep, arm_type)
+                writer = writer or pq.ParquetWriter(temporary, table.schema)
+                writer.write_table(table)
+                rows += table.num_rows
+        if writer is None:
+            raise InputError(f"{source.name} has no rows: there is nothing to decide.")
+        writer.close()
+        os.replace(temporary, decisions)
+    except pa.ArrowException as error:
+        raise InputError(f"cannot write {decisions}: {error}") from error
+    except OSError as error:
+        raise InputError(f"cannot write {decisions}: {error.strerror or error}.") from error
+    finally:
+        if writer is not None:
+            writer.close()
+        temporary.unlink(missing_ok=True)
+    return rows
+
+
+def _encoded(bundle: Bundle, layout: Any, text_labels: bool) -> np.ndarray:
+    encoded = encode_columns(bundle.batch, layout, text_labels)
+    X = np.column_stack(encoded.columns)
+    if encoded.problems or not np.isfinite(X).all():
+        problems = all_problems(encoded, layout)
+        first = min(problems, key=lambda problem: int(np.argmax(problem.rows)))
+        row = int(np.argmax(first.rows))
+        origin, number = bundle.origin(row)
+        value = bundle.batch.column(first.column)[row].as_py()
+        raise ContextError(
+            f"row {number:,} of {origin}: feature {first.column!r} is {value!r} ({first.reason}). Every feature needs "
+            "a known, finite value to decide; nothing was written."
+        )
+    return X
+
+
+def _arm_type(arms: Any) -> pa.DataType:
+    """The Arrow type of the labels; text where they have none in common."""
+    import pyarrow as pa
+
+    try:
+        return pa.array(list(arms)).type
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return pa.string()
+
+
+def _table(chosen: Any, batch: pa.RecordBatch, keep: list[str], arm_type: pa.DataType) -> pa.Table:
+    import pyarrow as pa
+
+    labels = [decision.arm for decision in chosen]
+    columns: dict[str, Any] = {name: batch.column(name) for name in keep}
+    columns["arm"] = pa.array([str(label) for label in labels] if arm_type == pa.string() else labels, arm_type)
+    for name in ("estimate", "width", "propensity"):
+        columns[name] = pa.array([float(getattr(decision, name)) for decision in chosen], pa.float64())
+    return pa.table(columns)
