@@ -70,8 +70,8 @@ def _queries(diagnosis: Diagnosis) -> str:
     if not diagnosis.hidden:
         return "none: nothing is hidden"
     return (
-        f"about {two_digits(diagnosis.queries):,} answers of the old policy, then its half is known as well as the log's; the "
-        "first few hundred help most"
+        f"about {two_digits(diagnosis.queries):,} answers of the old policy, then its half is known as well as the "
+        "log's; the first few hundred help most"
     )
 
 

@@ -206,12 +206,18 @@ def test_cut_off_files(tmp_path):
     with pytest.raises(SourceError, match=r"cut\.parquet"):
         summarize_log([tmp_path / "whole.parquet", tmp_path / "cut.parquet"], SCHEMA)
     # Damage inside, with the end intact.
-    pq.write_table(table, tmp_path / "packed.parquet", compression="zstd")
-    broken = bytearray((tmp_path / "packed.parquet").read_bytes())
-    broken[200:1200] = b"\xff" * 1000
+    broken = bytearray(content)
+    broken[4:40] = b"\xff" * 36
     (tmp_path / "broken.parquet").write_bytes(bytes(broken))
     with pytest.raises(SourceError, match=r"cannot read .*broken\.parquet"):
         summarize_log(tmp_path / "broken.parquet", SCHEMA)
+    # One number altered in a file that was written with checksums.
+    pq.write_table(table, tmp_path / "checked.parquet", write_page_checksum=True)
+    altered = bytearray((tmp_path / "checked.parquet").read_bytes())
+    altered[5_000] ^= 1
+    (tmp_path / "altered.parquet").write_bytes(bytes(altered))
+    with pytest.raises(SourceError, match=r"cannot read .*altered\.parquet.*damaged"):
+        summarize_log(tmp_path / "altered.parquet", SCHEMA)
     text = "a,b,arm,reward\n" + "".join(f"{i},{i},x,1\n" for i in range(20_000))
     packed = gzip.compress(text.encode())
     (tmp_path / "cut.csv.gz").write_bytes(packed[: len(packed) // 2])
