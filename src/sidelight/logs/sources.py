@@ -106,7 +106,8 @@ class Source:
             return
         from sidelight.logs.progress import row_bar
 
-        with row_bar(f"{what} {self.name}") as report:
+        # The end of a path is what tells it apart, and the bar needs the room.
+        with row_bar(f"{what} {os.path.basename(self.name.rstrip(os.sep)) or self.name}") as report:
             self.report = report
             yield
 

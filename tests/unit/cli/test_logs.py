@@ -1,0 +1,223 @@
+"""The commands on a log: what they print, what they write, and how they fail."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+import pytest
+
+import sidelight as sl
+from sidelight.cli import COMMANDS, main
+
+COLUMNS = ["--recorded", "a,b", "--hidden", "h"]
+
+
+@pytest.fixture
+def run(capsys):
+    """Run the command line: exit code, standard output, standard error."""
+
+    def run_(*arguments):
+        with pytest.raises(SystemExit) as stopped:
+            main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return stopped.value.code or 0, captured.out, captured.err
+
+    return run_
+
+
+@pytest.fixture
+def table():
+    rng = np.random.default_rng(0)
+    n = 200
+    a, b = rng.normal(size=(2, n))
+    return pa.table(
+        {"a": a, "b": b, "arm": np.array(["x", "y"])[np.arange(n) % 2], "reward": a - b + rng.normal(size=n)}
+    )
+
+
+@pytest.fixture
+def log(table, tmp_path):
+    pq.write_table(table, tmp_path / "log.parquet")
+    return tmp_path / "log.parquet"
+
+
+def test_summarize_then_diagnose(run, log, tmp_path):
+    out = tmp_path / "log.summary"
+    code, printed, _ = run("summarize", log, *COLUMNS, "-o", out)
+    assert code == 0
+    assert "200 rows" in printed
+    assert f"sidelight diagnose {out}" in printed
+    assert sl.LogSummary.load(out).arms == ("x", "y")
+    code, printed, _ = run("diagnose", out, "--html", tmp_path / "page.html")
+    assert code == 0
+    assert "This log is worth about" in printed
+    assert "2 of 3" in printed
+    assert "This log is worth about" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_json_is_all_that_is_printed(run, log, tmp_path):
+    code, printed, shown = run("summarize", log, *COLUMNS, "-o", tmp_path / "s", "--json")
+    described = json.loads(printed)
+    assert (code, shown) == (0, "")
+    assert described["rows"] == 200
+    assert described["arms"] == ["x", "y"]
+    code, printed, _ = run("diagnose", tmp_path / "s", "--json", "--noise", 1.0)
+    described = json.loads(printed)
+    assert described["n_recorded"] == 2
+    assert described["worth"]["noise_variance"] == pytest.approx(1.0, rel=0.3)
+    assert "online round" in described["sentence"]
+
+
+def test_diagnose_reads_a_log_too(run, log):
+    code, printed, shown = run("diagnose", log, *COLUMNS)
+    assert code == 0
+    assert "200 read" in printed
+    assert "200 of 200 rows" in shown
+
+
+def test_arms_categories_and_intercept(run, table, tmp_path):
+    table = table.append_column("city", pa.array(["Rome", "Oslo", "Rome", "Paris"] * 50))
+    pacsv.write_csv(table, tmp_path / "log.csv")
+    arguments = ["--recorded", "a,city", "--hidden", "kind", "--categories", "city, kind=p|q", "--arms", "y,x"]
+    code, printed, _ = run("summarize", tmp_path / "log.csv", *arguments, "--intercept", "-o", tmp_path / "s", "--json")
+    assert code == 0
+    assert json.loads(printed)["recorded"] == ["intercept", "a", "city=Paris", "city=Rome"]
+    found = sl.LogSummary.load(tmp_path / "s")
+    assert found.arms == ("y", "x")
+    assert found.schema.encoded_names[-1] == "kind=q"
+
+
+@pytest.mark.parametrize("suffix", ["toml", "json"])
+def test_a_schema_file(run, log, tmp_path, suffix):
+    schema = {"features": ["a", "b", "h"], "recorded": ["a"], "arms": ["x", "y"]}
+    text = json.dumps(schema) if suffix == "json" else "\n".join(f"{k} = {json.dumps(v)}" for k, v in schema.items())
+    (tmp_path / f"schema.{suffix}").write_text(text)
+    code, printed, _ = run("summarize", log, "--schema", tmp_path / f"schema.{suffix}", "-o", tmp_path / "s", "--json")
+    assert code == 0
+    assert json.loads(printed)["recorded"] == ["a"]
+    (tmp_path / "wrong.json").write_text('{"features": ["a"], "recorded": ["a"], "colour": 3}')
+    code, _, shown = run("summarize", log, "--schema", tmp_path / "wrong.json")
+    assert code == 1
+    assert "it has colour" in shown
+
+
+def test_rows_that_cannot_be_used(run, table, tmp_path):
+    rewards = table["reward"].to_pylist()
+    rewards[17] = None
+    pq.write_table(table.set_column(3, "reward", pa.array(rewards)), tmp_path / "log.parquet")
+    code, printed, shown = run("summarize", tmp_path / "log.parquet", *COLUMNS, "-o", tmp_path / "s")
+    assert code == 1
+    assert printed == ""
+    assert "sidelight: row 17 of" in shown
+    assert "Traceback" not in shown
+    assert not (tmp_path / "s").exists()
+    code, printed, _ = run("summarize", tmp_path / "log.parquet", *COLUMNS, "-o", tmp_path / "s", "--skip-invalid")
+    assert code == 0
+    assert "skipped 1: reward: missing or NaN" in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["summarize"], 2, "Missing argument"),
+        (["summarize", "nowhere.parquet", *COLUMNS], 1, "there is no file or folder 'nowhere.parquet'"),
+        (["summarize", "LOG"], 1, "which features did the log record?"),
+        (["summarize", "LOG", "--recorded", "a", "--hidden", "a"], 1, "a cannot be both recorded and hidden"),
+        (["summarize", "LOG", *COLUMNS, "-o", "/nowhere/s"], 1, "Choose a folder that exists"),
+        (["summarize", "LOG", "--colour", "red"], 2, "No such option"),
+        (["sumarize"], 2, "No such command 'sumarize'"),
+        (["diagnose", "LOG", *COLUMNS, "--noise", "-3"], 1, "noise=-3.0 must be a positive"),
+    ],
+)
+def test_failures(run, log, arguments, code, says):
+    found, _, shown = run(*[str(log) if argument == "LOG" else argument for argument in arguments])
+    assert found == code
+    assert says in " ".join(shown.replace("│", " ").split())
+
+
+def test_decide(run, tmp_path, table):
+    schema = sl.Schema(["a", "city"], [], arms=["low", "high"], categories={"city": ["Rome", "Oslo"]})
+    learner = sl.OFUL(2, 3, schema=schema, arms=["low", "high"], noise=0.5)
+    rng = np.random.default_rng(1)
+    for _ in range(50):
+        x = np.array([rng.normal(), 1.0, 0.0])
+        learner.observe(x, "high", x[0])
+    learner.save(tmp_path / "learner")
+    n = 300
+    contexts = pa.table({"id": np.arange(n), "a": rng.normal(size=n), "city": ["Rome", "Oslo", "Rome"] * 100})
+    pq.write_table(contexts, tmp_path / "contexts.parquet")
+    out = tmp_path / "decisions.parquet"
+    code, printed, _ = run("decide", tmp_path / "learner", tmp_path / "contexts.parquet", out, "--keep", "id")
+    assert code == 0
+    assert "300 decisions" in printed
+    found = pq.read_table(out)
+    assert found.column_names == ["id", "arm", "estimate", "width", "propensity"]
+    expected = learner.decide_many(schema.encode_many(contexts))
+    assert found["arm"].to_pylist() == [decision.arm for decision in expected]
+    np.testing.assert_array_equal(found["estimate"].to_numpy(), [decision.estimate for decision in expected])
+    assert found["id"].to_pylist() == list(range(n))
+    pacsv.write_csv(contexts, tmp_path / "contexts.csv")
+    code, printed, _ = run("decide", tmp_path / "learner", tmp_path / "contexts.csv", tmp_path / "2.parquet", "--json")
+    assert json.loads(printed)["rows"] == n
+    assert pq.read_table(tmp_path / "2.parquet")["arm"].equals(found["arm"])
+
+
+def test_decide_names_the_row_and_writes_nothing(run, tmp_path):
+    schema = sl.Schema(["a"], [], arms=[0, 1])
+    sl.OFUL(2, 1, schema=schema).save(tmp_path / "learner")
+    a = np.zeros(20_000)
+    a[17_000] = np.nan
+    pq.write_table(pa.table({"a": a}), tmp_path / "c.parquet")
+    out = tmp_path / "d.parquet"
+    code, _, shown = run("decide", tmp_path / "learner", tmp_path / "c.parquet", out)
+    assert code == 1
+    assert "row 17,000 of" in shown
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["c.parquet", "learner"]
+    pq.write_table(pa.table({"b": a}), tmp_path / "c.parquet")
+    code, _, shown = run("decide", tmp_path / "learner", tmp_path / "c.parquet", out)
+    assert code == 1
+    assert "has no column 'a'" in shown
+    code, _, shown = run("decide", tmp_path / "c.parquet", tmp_path / "c.parquet", out)
+    assert code == 1
+    assert "c.parquet" in shown
+
+
+def test_summarize_on_a_cluster(run, log, tmp_path):
+    distributed = pytest.importorskip("distributed")
+    with distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=None) as local:
+        arguments = ["--scheduler", local.scheduler_address, "-o", tmp_path / "s", "--json"]
+        code, printed, _ = run("summarize", log, *COLUMNS, *arguments)
+    assert code == 0
+    assert json.loads(printed)["rows"] == 200
+
+
+def test_help_is_quick_and_lists_every_command():
+    started = time.perf_counter()
+    shown = subprocess.run(
+        [sys.executable, "-c", "from sidelight.cli import main; main(['--help'])"], capture_output=True, text=True
+    )
+    seconds = time.perf_counter() - started
+    assert shown.returncode == 0
+    for name in ("demo", "summarize", "diagnose", "decide", "warm"):
+        assert f" {name} " in shown.stdout
+        assert COMMANDS[name].help.split()[0] in shown.stdout
+    # Half a second is the promise on an idle machine; tests share theirs.
+    assert seconds < 2
+    loads = (
+        "import sys; from sidelight.cli import build; build(['--help']); "
+        "print([name for name in ('numpy', 'pyarrow', 'scipy', 'numba') if name in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", loads], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+def test_version(run):
+    code, printed, _ = run("--version")
+    assert code == 0
+    assert printed.strip() == f"sidelight {sl.__version__}"

@@ -1,0 +1,168 @@
+"""The diagnosis: its numbers are right, its sentences say what is wrong, and all three forms agree."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from sidelight.errors import InputError
+from sidelight.logs.diagnosis import difference_of_regressions, queries_needed
+from sidelight.logs.schema import Schema
+from sidelight.logs.summary import LogSummary, summarize_log
+from sidelight.logs.worth import hidden_variance, two_digits, worth_in_rounds
+
+
+def log(n=4_000, K=4, d=6, L=4, noise=0.5, seed=0, same=False):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    w = rng.normal(size=(1 if same else K, d))
+    arms = rng.integers(0, K, n)
+    r = (X * w[0 if same else arms]).sum(axis=1) + noise * rng.normal(size=n)
+    return LogSummary.from_arrays(X[:, :L], arms, r, Schema.for_arrays(d, L, K))
+
+
+def test_numbers():
+    summary = log()
+    found = summary.diagnose()
+    assert (found.rows_read, found.rows_used, found.skipped) == (4_000, 4_000, {})
+    assert (found.n_recorded, found.n_features) == (4, 6)
+    assert found.recorded == ("x0", "x1", "x2", "x3")
+    assert found.hidden == ("x4", "x5")
+    assert found.smallest.rows == summary.counts.min()
+    assert [report.arm for report in found.arms] == [0, 1, 2, 3]
+    assert found.warnings == ()
+    assert found.to_drop == ()
+
+
+def test_three_forms_of_one_page(tmp_path):
+    found = log(L=4).diagnose()
+    text, described, page = str(found), found.to_dict(), found.to_html(tmp_path / "d.html")
+    assert (tmp_path / "d.html").read_text(encoding="utf-8") == page
+    json.dumps(described, allow_nan=False)
+    assert described["sentence"] == found.sentence
+    assert found.sentence in page
+    assert found.sentence in text
+    assert "about" in found.sentence
+    assert "assumes" in page
+    assert "assumes" in " ".join(text.split())
+    for word in ("4 of 6", "residual variance", "queries needed", "collinear"):
+        assert word in text
+        assert word in page
+    assert "http" not in page.replace("http-equiv", "")
+    assert described["arms"][2]["rows"] == found.arms[2].rows
+
+
+def test_the_page_escapes_what_users_name():
+    columns = {"<b>": [1.0, 2, 3, 4], "arm": ["<script>", "[bold]"] * 2, "reward": [1.0, 2, 1, 2]}
+    found = summarize_log(columns, Schema(["<b>", "h"], ["<b>"])).diagnose()
+    assert "<script>" not in found.to_html()
+    assert "&lt;script&gt;" in found.to_html()
+    assert "[bold]" in str(found)
+
+
+def test_arms_that_do_not_differ_and_arms_that_do():
+    """``Q`` is ``χ²`` where the arms have one regression; three arms more than noise apart are beyond chance."""
+    alike = difference_of_regressions(log(same=True, seed=3))
+    apart = difference_of_regressions(log(seed=3))
+    assert alike is not None
+    assert apart is not None
+    assert alike.degrees == apart.degrees == 12
+    assert alike.p_value > 1e-4
+    assert apart.p_value < 1e-12
+    assert apart.beyond_chance > 0.9
+    assert "no sign of selection" in str(log(same=True, seed=3).diagnose())
+    assert "beyond chance" in str(log(seed=3).diagnose())
+
+
+def test_the_difference_is_the_one_of_its_definition():
+    summary = log(n=300, K=3, d=3, L=2)
+    found = difference_of_regressions(summary)
+    assert found is not None
+    precision = summary.grams / summary.residual_variances[:, None, None]
+    common = np.linalg.solve(precision.sum(axis=0), np.einsum("aij,aj->i", precision, summary.coefficients))
+    apart = summary.coefficients - common
+    np.testing.assert_allclose(found.statistic, np.einsum("ai,aij,aj->", apart, precision, apart), rtol=1e-8)
+
+
+def test_queries():
+    """``A = (τ²/s²) G``: with the noise known, the share of the residual variance that is not noise."""
+    summary = log(noise=0.5)
+    s2 = summary.pooled_residual_variance
+    assert queries_needed(summary, noise=0.5) == int(np.ceil((s2 - 0.25) / s2 * 4_000))
+    assert queries_needed(summary, noise=100.0) == 0
+    assert queries_needed(log(L=6)) == 0
+    assert hidden_variance(summary) <= 0.5 * s2
+
+
+def test_worth_grows_with_rows_columns_and_noise():
+    rounds = [worth_in_rounds(log(n=n)).rounds for n in (100, 1_000, 10_000, 100_000)]
+    assert 0 < rounds[0] < rounds[1] < rounds[2]
+    # From here on the answers of the old policy are what is scarce.
+    assert rounds[3] == pytest.approx(rounds[2], rel=0.2)
+    by_columns = [worth_in_rounds(log(L=L), noise=0.5).rounds for L in (1, 3, 5, 6)]
+    assert by_columns == sorted(by_columns)
+    assert by_columns[-1] > 3 * by_columns[0]
+    noisy = [worth_in_rounds(log(noise=noise, n=50_000), noise=noise).rounds for noise in (0.2, 1.0, 4.0)]
+    assert noisy == sorted(noisy)
+
+
+def test_a_complete_log_is_worth_about_its_rows():
+    """Nothing hidden and arms tried equally: a logged row is an online round, whatever the horizon."""
+    summary = log(n=2_000, L=6, noise=2.0)
+    for horizon in (50, 1_000, 20_000):
+        assert worth_in_rounds(summary, noise=2.0, horizon=horizon).rounds == pytest.approx(2_000, rel=0.1)
+
+
+def test_worth_does_not_depend_on_units_or_on_where_zero_is():
+    rng = np.random.default_rng(1)
+    n = 5_000
+    X = rng.normal(size=(n, 3))
+    arms = rng.integers(0, 3, n)
+    r = (X * rng.normal(size=(3, 3))[arms]).sum(axis=1) + rng.normal(size=n)
+    schema = Schema(["a", "b", "c", "h"], ["a", "b", "c"], intercept=True)
+
+    def worth(Z, rewards):
+        columns = {**{name: Z[:, j] for j, name in enumerate("abc")}, "arm": arms, "reward": rewards}
+        return worth_in_rounds(summarize_log(columns, schema)).rounds
+
+    plain = worth(X, r)
+    assert worth(X * [1e6, 1.0, 1e-3], r) == pytest.approx(plain, rel=1e-6)
+    assert worth(X + np.array([50.0, 0, -7]), r) == pytest.approx(plain, rel=1e-3)
+    assert worth(X, 1000 * r) == pytest.approx(plain, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "summary",
+    [
+        log(n=3, K=2),
+        log(K=1),
+        log(L=0),
+        log(noise=0.0, L=6),
+        LogSummary.from_arrays(np.ones((10, 2)), [0] * 10, np.zeros(10), Schema.for_arrays(3, 2, 2)),
+        LogSummary.from_arrays(np.zeros((0, 2)), [], [], Schema.for_arrays(3, 2, 2)),
+    ],
+    ids=["three rows", "one arm", "nothing recorded", "no noise", "constants and zero rewards", "no rows"],
+)
+def test_odd_logs_have_a_diagnosis_too(summary):
+    found = summary.diagnose()
+    assert np.isfinite(found.worth.rounds)
+    assert found.worth.rounds >= 0
+    json.dumps(found.to_dict(), allow_nan=False)
+    assert found.sentence in found.to_html()
+    assert "online round" in str(found)
+
+
+def test_many_arms_are_cut_short():
+    text = str(log(n=3_000, K=40).diagnose())
+    assert "... and 28 arms with more rows" in text
+
+
+def test_noise_must_be_positive():
+    with pytest.raises(InputError, match="noise=-1 must be a positive"):
+        log().diagnose(noise=-1)
+
+
+def test_two_digits():
+    assert [two_digits(x) for x in (0.4, 1.2, 17.4, 383, 12_345, 987_654)] == [0, 1, 17, 380, 12_000, 990_000]
