@@ -222,6 +222,28 @@ class Bodies:
         """The JSON of every decision of an event."""
         text = self._arm_text
         shared = f'"mode":"{event.mode}","version":{event.version}}}'
+        tails = list(zip(event.routes, event.propensities, event.asked, event.query_probabilities, strict=True))
+        if (
+            len(event) > 1
+            and None not in event.arms
+            and None not in event.estimates
+            and tails.count(tails[0]) == len(tails)
+        ):
+            # A batch in which everything went the usual way: only ids, arms and numbers differ.
+            route, propensity, asked, chance = tails[0]
+            tail = (
+                f',"by":"{route}","propensity":{_number(propensity)},"wants_query":{"true" if asked else "false"},'
+                f'"query_probability":{chance!r},{shared}'
+            )
+            out = [
+                f'{{"id":"{number}.{i}","arm":{text[arm]},"recommended":{text[recommended]},'  # type: ignore[index]
+                f'"estimate":{estimate!r},"width":{width!r}{tail}'
+                for i, (arm, recommended, estimate, width) in enumerate(
+                    zip(event.arms, event.recommended, event.estimates, event.widths, strict=True)
+                )
+            ]
+            out[0] = out[0].replace(f'"{number}.0"', f'"{number}"', 1)
+            return out
         out = []
         for i, (arm, recommended, estimate, width, propensity, route, asked, chance) in enumerate(
             zip(

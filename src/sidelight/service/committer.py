@@ -22,6 +22,8 @@ logger = logging.getLogger("sidelight.service")
 
 _LARGEST_GROUP = 512
 _PROBE_SECONDS = 1.0
+#: with this many requests in the last group, the next one is waited for in full
+_CROWD = 8
 
 
 @dataclass
@@ -52,8 +54,8 @@ class Committer:
         n_features: ``d``, to read what others wrote.
         deliver: takes each group, in order.
         failed: takes the error of a group that could not be written, or None when writing works again.
-        linger: seconds to wait for company once there is more than one request at a time; a transaction costs the
-            same for one event as for thirty.
+        linger: the longest time to wait for company, in seconds, when requests come many at a time; a transaction
+            costs the same for one event as for thirty, and who comes alone never waits.
         poll: look for events that other servers wrote every so many seconds; 0 never.
     """
 
@@ -66,7 +68,7 @@ class Committer:
         deliver: Callable[[Group], None],
         failed: Callable[[StoreError | None], None],
         *,
-        linger: float = 0.002,
+        linger: float = 0.005,
         poll: float = 0.0,
     ) -> None:
         self._store, self._loop, self._seen = store, loop, seen
@@ -111,7 +113,7 @@ class Committer:
     def _work(self) -> None:
         company = 0
         while True:
-            entries, snapshots, stopping = self._collect(linger=company > 1)
+            entries, snapshots, stopping = self._collect(company)
             company = len(entries)
             if entries:
                 self._write(entries)
@@ -124,7 +126,7 @@ class Committer:
             if stopping:
                 return
 
-    def _collect(self, linger: bool) -> tuple[list[Entry], list[Snapshot], bool]:
+    def _collect(self, company: int) -> tuple[list[Entry], list[Snapshot], bool]:
         entries: list[Entry] = []
         snapshots: list[Snapshot] = []
         idle = _PROBE_SECONDS if self._broken else (self._poll or None)
@@ -132,8 +134,8 @@ class Committer:
             item = self._queue.get(timeout=idle)
         except queue.Empty:
             return entries, snapshots, False
-        if linger and isinstance(item, Entry) and self._linger:
-            time.sleep(self._linger)
+        if company > 1 and isinstance(item, Entry) and self._linger:
+            time.sleep(self._linger * min(company, _CROWD) / _CROWD)
         while True:
             if item is None:
                 return entries, snapshots, True

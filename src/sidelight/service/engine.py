@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -20,12 +21,13 @@ from typing import Any, TypeVar
 import numpy as np
 
 from sidelight.errors import StoreError
+from sidelight.learners.protocol import Decision
 from sidelight.linalg import Array
 from sidelight.logs.labels import Label, label_to_json
 from sidelight.logs.schema import Schema
 from sidelight.service.committer import Committer, Group
 from sidelight.service.config import Config
-from sidelight.service.events import Answer, Behavior, Configuration, DecisionId, Decisions, event_from_row
+from sidelight.service.events import Answer, Behavior, Configuration, DecisionId, Decisions, Row, event_from_row
 from sidelight.service.fold import LEARNER_ERRORS, Numbered, State
 from sidelight.service.metrics import Metrics
 from sidelight.service.problems import Problem
@@ -47,8 +49,8 @@ logger = logging.getLogger("sidelight.service")
 
 T = TypeVar("T")
 
-#: decisions whose contexts are kept in memory for the rewards that follow; older ones are read from the store
-_RECENT = 10_000
+#: bytes of contexts that are kept in memory for the rewards that follow; older ones are read from the store
+_RECENT_BYTES = 4_000_000
 
 
 @dataclass(frozen=True)
@@ -150,7 +152,8 @@ class Engine:
         )
         self.schema: Schema = config.load_schema()
         self._snapshot_at = recovered.start
-        self._recent: OrderedDict[int, Decisions] = OrderedDict()
+        # As text and bytes, not as records: a hundred thousand small objects would slow every garbage collection.
+        self._recent: OrderedDict[int, tuple[str, bytes, int]] = OrderedDict()
         self._recent_size = 0
         self._rng = np.random.default_rng()
         self._readers = ThreadPoolExecutor(2, thread_name_prefix="sidelight-read")
@@ -234,34 +237,27 @@ class Engine:
             fingerprint: of the request, where it has an idempotency key.
         """
         state = self.state
-        rails, learner, rng = state.rails, state.learner, self._rng
+        rails, rng = state.rails, self._rng
         n = len(X)
         recommended: list[Label] = []
         estimates: list[float | None] = []
         widths: list[float | None] = []
         chances: list[float] = []
         failed: set[int] = set()
-        decide = learner.decide
-        for i in range(n):
-            allowed = None if asks is None else asks[i].allowed
-            try:
-                choice = decide(X[i], allowed, rng)
-                # inf - inf and NaN alike: what is not finite is no decision
-                if not choice.estimate - choice.estimate + choice.width - choice.width == 0.0:
-                    raise ArithmeticError(f"estimate {choice.estimate}, width {choice.width}")
-            except LEARNER_ERRORS as error:
-                logger.error("the learner could not decide, the fallback acts: %r", error)
-                self.metrics.learner_failures.inc()
+        for i, choice in enumerate(self._choices(X, asks)):
+            if choice is None:
+                allowed = None if asks is None else asks[i].allowed
                 failed.add(i)
                 recommended.append(rails.fallback if allowed is None or rails.fallback in allowed else allowed[0])
                 estimates.append(None)
                 widths.append(None)
                 chances.append(1.0)
                 continue
-            recommended.append(choice.arm)
-            estimates.append(choice.estimate)
-            widths.append(choice.width)
-            chances.append(choice.propensity)
+            arm, estimate, width, chance = choice
+            recommended.append(arm)
+            estimates.append(estimate)
+            widths.append(width)
+            chances.append(chance)
         asked, query_probabilities = self._queries(X, asks)
         routed = (
             rails.mode != "shadow" and not rails.killed and not failed and (rails.mode == "assist" or rails.share >= 1)
@@ -306,6 +302,29 @@ class Engine:
             subjects=None if plain or all(a.subject is None for a in asks or ()) else [a.subject for a in asks or ()],
             fingerprint=fingerprint,
         )
+
+    def _choices(self, X: Array, asks: Sequence[Ask] | None) -> list[Decision | None]:
+        """The learner's decisions; None where it could not decide."""
+        decide, rng = self.state.learner.decide, self._rng
+        if asks is None:
+            try:
+                choices = [decide(x, None, rng) for x in X]
+                if math.isfinite(sum([estimate + width for _, estimate, width, _ in choices])):
+                    return choices
+            except LEARNER_ERRORS:
+                pass
+        return [self._choice(x, None if asks is None else asks[i].allowed) for i, x in enumerate(X)]
+
+    def _choice(self, x: Array, allowed: list[Label] | None) -> Decision | None:
+        try:
+            choice: Decision = self.state.learner.decide(x, allowed, self._rng)
+            if not math.isfinite(choice.estimate + choice.width):
+                raise ArithmeticError(f"estimate {choice.estimate}, width {choice.width}")
+        except LEARNER_ERRORS as error:
+            logger.error("the learner could not decide, the fallback acts: %r", error)
+            self.metrics.learner_failures.inc()
+            return None
+        return choice
 
     def _queries(self, X: Array, asks: Sequence[Ask] | None) -> tuple[list[bool], list[float]]:
         """Whether to ask the old policy at each context, and with what chance that came out."""
@@ -389,11 +408,11 @@ class Engine:
         now = time.time()
         for entry, outcome in zip(group.entries, group.outcomes, strict=True):
             if isinstance(outcome, Written):
+                if isinstance(outcome.draft.event, Decisions):
+                    self._remember(outcome)
                 news.append(Numbered(outcome.number, now, outcome.draft.event, entry.proposal.context))  # type: ignore[attr-defined]
         for item in news:
             self.state.apply(item)
-            if isinstance(item.event, Decisions):
-                self._remember(item.number, item.event)
             self.metrics.folded(item.event)
         for entry, outcome in zip(group.entries, group.outcomes, strict=True):
             if not entry.future.done():
@@ -418,12 +437,15 @@ class Engine:
 
     # ------------------------------------------------------------------------------------- reading
 
-    def _remember(self, number: int, event: Decisions) -> None:
-        self._recent[number] = event
-        self._recent_size += len(event)
-        while self._recent_size > _RECENT and len(self._recent) > 1:
-            _, oldest = self._recent.popitem(last=False)
-            self._recent_size -= len(oldest)
+    def _remember(self, written: Written) -> None:
+        draft = written.draft
+        assert draft.contexts is not None
+        size = len(draft.contexts)
+        self._recent[written.number] = (draft.payload, draft.contexts, size)
+        self._recent_size += size
+        while self._recent_size > _RECENT_BYTES and len(self._recent) > 1:
+            _, (_, _, oldest) = self._recent.popitem(last=False)
+            self._recent_size -= oldest
 
     async def decision(self, id: DecisionId) -> Decisions:
         """The event that holds a decision.
@@ -431,13 +453,14 @@ class Engine:
         Raises:
             Problem: there is no such decision.
         """
-        event = self._recent.get(id.number)
-        if event is None:
-            rows = await self._read(self.store.rows, [id.number])
-            row = rows.get(id.number)
-            found = None if row is None else event_from_row(row, self.state.learner.n_features)
-            event = found if isinstance(found, Decisions) else None
-        if event is None or id.position >= len(event):
+        recent = self._recent.get(id.number)
+        row: Row | None
+        if recent is not None:
+            row = Row(id.number, "decisions", 0.0, None, recent[0], recent[1])
+        else:
+            row = (await self._read(self.store.rows, [id.number])).get(id.number)
+        event = None if row is None else event_from_row(row, self.state.learner.n_features)
+        if not isinstance(event, Decisions) or id.position >= len(event):
             raise unknown_decision(str(id))
         return event
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import socket
 from collections.abc import Callable
@@ -63,6 +64,10 @@ def run(config: Config, *, say: Callable[[str], None] = print) -> None:
             timeout_graceful_shutdown=int(config.limits.seconds) + 5,
         )
         server = uvicorn.Server(settings)
+        # What exists now stays, and a request leaves next to no cycles: looking for them seldom saves a tenth.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(20_000, 10, 10)
         with asyncio.Runner(loop_factory=settings.get_loop_factory()) as runner:
             runner.run(server.serve([listener]))
     finally:

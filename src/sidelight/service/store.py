@@ -6,6 +6,7 @@ lock on the head row, so a reader that has seen number ``n`` will never find a s
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,6 +26,19 @@ from sidelight.service.events import Event, Row, event_content
 __all__ = ["Draft", "Proposal", "Snapshot", "Store", "Written", "database_url"]
 
 _CHUNK = 500
+
+# Built once: making a statement costs more than running it.
+_HEAD = select(tables.head.c.number).where(tables.head.c.id == 1)
+_HEAD_LOCKED = _HEAD.with_for_update()
+_ADVANCE = tables.head.update().where(tables.head.c.id == 1).values(number=sa.bindparam("to"))
+_INSERT = tables.events.insert()
+_COLUMNS = tuple(column.name for column in tables.events.columns)
+
+
+@functools.cache
+def _insert_sql(size: int) -> str:
+    row = "(" + ", ".join("?" * len(_COLUMNS)) + ")"
+    return f"INSERT INTO {tables.events.name} ({', '.join(_COLUMNS)}) VALUES {', '.join([row] * size)}"
 
 
 @dataclass(frozen=True)
@@ -146,7 +160,7 @@ class Store:
             returned. Written numbers follow on the others' rows without a gap.
         """
         outcomes: list[Any] = []
-        fresh: list[dict[str, Any]] = []
+        fresh: list[tuple[Any, ...]] = []
         about: list[dict[str, Any]] = []
         with self.writing() as connection:
             number = start = self._lock(connection)
@@ -161,18 +175,9 @@ class Store:
                     continue
                 number += 1
                 outcomes.append(Written(number, draft))
-                fresh.append(
-                    {
-                        "number": number,
-                        "kind": draft.event.kind,
-                        "at": now,
-                        "key": draft.key,
-                        "payload": draft.payload,
-                        "contexts": draft.contexts,
-                    }
-                )
+                fresh.append((number, draft.event.kind, now, draft.key, draft.payload, draft.contexts))
                 if draft.key is not None:
-                    found[draft.key] = Row(**fresh[-1])
+                    found[draft.key] = Row(*fresh[-1])
                 if draft.subjects is not None:
                     about += [
                         {"number": number, "position": i, "subject": subject}
@@ -180,22 +185,35 @@ class Store:
                         if subject is not None
                     ]
             if fresh:
-                connection.execute(tables.events.insert(), fresh)
+                self._insert(connection, fresh)
                 if about:
                     connection.execute(tables.subjects.insert(), about)
-                connection.execute(tables.head.update().where(tables.head.c.id == 1).values(number=number))
+                connection.execute(_ADVANCE, {"to": number})
         return others, outcomes
 
+    def _insert(self, connection: Connection, rows: list[tuple[Any, ...]]) -> None:
+        """Write rows in the order of the table's columns."""
+        if not self.sqlite:
+            connection.execute(_INSERT, [dict(zip(_COLUMNS, row, strict=True)) for row in rows])
+            return
+        # SQLite's driver gives the interpreter away at every step, and each time has to win it back from the event
+        # loop. So many rows are one step; powers of two, so that the statements are few and stay prepared.
+        start = 0
+        while start < len(rows):
+            size = min(64, 1 << ((len(rows) - start).bit_length() - 1))
+            part = rows[start : start + size]
+            connection.exec_driver_sql(_insert_sql(size), tuple(value for row in part for value in row))
+            start += size
+
     def _lock(self, connection: Connection) -> int:
-        query = select(tables.head.c.number).where(tables.head.c.id == 1)
         # SQLite's transaction holds the whole file's write lock already.
-        return int(connection.execute(query if self.sqlite else query.with_for_update()).scalar_one())
+        return int(connection.execute(_HEAD if self.sqlite else _HEAD_LOCKED).scalar_one())
 
     def probe(self) -> None:
         """Write without changing anything: raises where writing is impossible."""
         with self.writing() as connection:
             number = self._lock(connection)
-            connection.execute(tables.head.update().where(tables.head.c.id == 1).values(number=number))
+            connection.execute(_ADVANCE, {"to": number})
 
     def head(self) -> int:
         """The number of the last event, 0 where there is none."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from pydantic_core import from_json
 from starlette.requests import ClientDisconnect, Request
 
 from sidelight.service.problems import Problem
@@ -15,9 +16,37 @@ __all__ = ["parse", "read_body"]
 def parse(body: bytes) -> Any:
     """The JSON value of a body.
 
+    The fast parser keeps the last of two equal keys without a word. Each key has a colon of its own, so as many colons
+    as keys means that no key was lost; anything else, a colon inside a text included, goes the careful way.
+
     Raises:
         Problem: it cannot be read, and why.
     """
+    try:
+        value = from_json(body, allow_inf_nan=False, cache_strings="keys")
+    except ValueError:
+        return _careful(body)
+    return value if _keys(value) == body.count(b":") else _careful(body)
+
+
+def _keys(value: Any) -> int:
+    """How many keys there are, in all objects together."""
+    if type(value) is dict:
+        count = len(value)
+        for item in value.values():
+            if type(item) is dict or type(item) is list:
+                count += _keys(item)
+        return count
+    count = 0
+    if type(value) is list:
+        for item in value:
+            if type(item) is dict or type(item) is list:
+                count += _keys(item)
+    return count
+
+
+def _careful(body: bytes) -> Any:
+    """Slower, and able to say what is wrong."""
     try:
         return _DECODER.decode(body.decode("utf-8"))
     except UnicodeDecodeError as error:
