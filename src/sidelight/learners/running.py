@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from sidelight.errors import InputError
 from sidelight.hidden.protocol import HiddenEstimator
+from sidelight.hidden.queries import BehaviorQueries
 from sidelight.learners.automatic import Automatic, feature_blocks, feature_scales, residual_noise
 from sidelight.learners.base import BaseLearner
 from sidelight.learners.hidden_half import behavior_answer, single_estimator
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from sidelight.logs.schema import Schema
 
 __all__ = ["RunningOFUL"]
+
+#: rounds inside the kernel before its coefficients are computed afresh from the sums
+REFRESH_EVERY = 4096
 
 
 class RunningOFUL(BaseLearner):
@@ -98,6 +102,7 @@ class RunningOFUL(BaseLearner):
         self.V = np.zeros((K, d, d))
         self.Y = np.zeros((K, d))
         self.squares = np.zeros(K)
+        self._inverses: Array | None = None
         #: how often the sums have changed, and what was derived from them at which of these counts
         self._version = 0
         self._derived: tuple[int, tuple[Array, Array, Array, Array, Array]] | None = None
@@ -225,6 +230,122 @@ class RunningOFUL(BaseLearner):
         estimates, widths = np.empty(self.n_arms), np.empty(self.n_arms)
         score_arms(x, self.order, -U, False, weights, covariances, radii, estimates, widths)
         return estimates, widths
+
+    def play(
+        self,
+        X: Array,
+        table: Array,
+        answers: NDArray[np.int64] | None,
+        probabilities: Array | None,
+        rng: np.random.Generator,
+    ) -> NDArray[np.int64] | None:
+        """Many rounds inside the kernel, for the paper's estimator; None for the others, which go round by round.
+
+        The first rounds, in which ``B̂`` is so large that only an orthonormal basis keeps its digits, and any round
+        whose matrix is too ill-conditioned, are decided by ``decide``.
+        """
+        hidden, summary = self.hidden, self.hidden.summary
+        if (
+            answers is None
+            or type(hidden) is not BehaviorQueries
+            or hidden.estimator != "ipw"
+            or min(summary.n_recorded, summary.n_features - summary.n_recorded) == 0
+            or hidden.sums.total_weight != hidden.sums.n_answers
+        ):
+            return None
+        from sidelight.kernels.running import play_running
+
+        n = len(X)
+        played = np.empty(n, dtype=np.int64)
+        sums = hidden.sums
+        t, phase = 0, 0
+        while t < n:
+            if sums.n_answers < 4 * self.n_arms:
+                t, phase = self._careful_round(X, table, answers, played, t, phase)
+                continue
+            V, R, K, P, q, P0, numbers = self._coefficients()
+            room = REFRESH_EVERY if self.automatic is None else min(REFRESH_EVERY, self.automatic.room())
+            t, phase, events, taken = play_running(
+                X,
+                table,
+                answers,
+                t,
+                phase,
+                room,
+                played,
+                self.order,
+                np.asarray(summary.shares),
+                self.anchors,
+                self._inverses,
+                numbers,
+                sums.n_answers,
+                sums.S,
+                sums.S_squared,
+                sums.sums,
+                sums.counts,
+                V,
+                self.Y,
+                R,
+                self.squares,
+                self.counts,
+                K,
+                P,
+                q,
+                P0,
+            )
+            self.V = V - self._prior()[0]
+            hidden.took(taken)
+            self._version += 1
+            if self.automatic is not None:
+                self.automatic.events += events
+                if self.automatic.room() <= 0:
+                    self._relearn()
+            if events < room and t < n:
+                t, phase = self._careful_round(X, table, answers, played, t, phase)
+        return played
+
+    def _careful_round(
+        self, X: Array, table: Array, answers: NDArray[np.int64], played: NDArray[np.int64], t: int, phase: int
+    ) -> tuple[int, int]:
+        """The rest of one round, by the same methods that a user calls."""
+        if phase == 0:
+            self.observe_behavior(X[t], self.arms[answers[t]])
+        a, _, _ = self._choose(X[t])
+        played[t] = a
+        self._observe(X[t], a, float(table[t, a]))
+        return t + 1, 0
+
+    def _coefficients(self) -> tuple[Array, ...]:
+        """What the kernel keeps by rank one, computed afresh from the sums."""
+        from sidelight.kernels.running import coefficients
+
+        s, summary = self.settings, self.hidden.summary
+        sums = self.hidden.sums  # type: ignore[attr-defined]
+        precision, means, sigma = self._prior()
+        K_arms, L, m = sums.S12.shape
+        if self._inverses is None:
+            self._inverses = np.linalg.inv(np.asarray(summary.second_moments))
+        V = self.V + precision
+        R = self.Y + means @ precision - np.einsum("aij,aj->ai", V, self.anchors)
+        K = np.ascontiguousarray(self._inverses @ sums.S12)
+        P, P0 = np.empty((K_arms, 3, m, m)), np.zeros((K_arms, 3, m, m))
+        q, unused = np.empty((K_arms, 2, m)), np.zeros((2, m))
+        for a in range(K_arms):
+            coefficients(V[a], R[a], K[a], P[a], q[a])
+            coefficients(precision, np.zeros(L + m), K[a], P0[a], unused)
+        bounds = np.linalg.eigvalsh(precision)
+        numbers = np.array(
+            [
+                RADIUS_KINDS[s.radius],
+                sigma,
+                bounds[-1] * s.kernel_weight_bound**2,
+                s.kernel_context_bound**2 / bounds[0],
+                K_arms / s.delta,
+                s.alpha,
+                bounds[0],
+            ]
+        )
+        return V, R, K, P, q, P0, numbers
 
     def weights_of(self, arm: Any) -> Array:
         """``ŵ`` of one arm, in the context's order.  (d,)"""

@@ -1,0 +1,266 @@
+"""Compiled rounds of the every-round variant with the ``1/t`` estimator: only what changed is recomputed.
+
+``B_a = c K_a`` with ``K_a = R11(a)⁻¹ Σ x_o x_hᵀ`` over the arm's answers and ``c = 1/(t P(a))``.  With ``N = [−B; I]``
+
+    NᵀVN = V_hh − c(KᵀV_oh + V_hoK) + c²KᵀV_ooK,        Nᵀ(Y − V anchor) = R_h − c KᵀR_o,
+
+whose coefficients change only for the arm that was asked about or played.  ``t`` changes every round for all arms.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+from sidelight.kernels.reduced import DETERMINANT, dot, radius_of
+from sidelight.kernels.sums import add_answer
+
+
+@njit(cache=True)
+def coefficients(V, R, K, P, q):  # type: ignore[no-untyped-def]
+    """``P`` (3, m, m) and ``q`` (2, m) of one arm from ``V`` (d, d), ``R`` (d,), ``K`` (L, m)."""
+    L, m = K.shape
+    for i in range(m):
+        q[0, i] = R[L + i]
+        total = 0.0
+        for k in range(L):
+            total += K[k, i] * R[k]
+        q[1, i] = total
+        for j in range(m):
+            P[0, i, j] = V[L + i, L + j]
+            P[1, i, j] = 0.0
+            P[2, i, j] = 0.0
+    column = np.empty(L)
+    for j in range(m):
+        for k in range(L):
+            total = 0.0
+            for n in range(L):
+                total += V[k, n] * K[n, j]
+            column[k] = total
+        for i in range(m):
+            mixed = 0.0
+            square = 0.0
+            for k in range(L):
+                mixed += K[k, i] * V[k, L + j]
+                square += K[k, i] * column[k]
+            P[1, i, j] += mixed
+            P[1, j, i] += mixed
+            P[2, i, j] = square
+
+
+@njit(cache=True)
+def asked(y, V, R, inverse, K, P, q):  # type: ignore[no-untyped-def]
+    """The arm was named at ``y`` (internal order): ``K += u x_hᵀ`` with ``u = R11⁻¹x_o``."""
+    L, m = K.shape
+    u = np.empty(L)
+    Vu = np.zeros(L)
+    for i in range(L):
+        u[i] = dot(inverse[i], y[:L])
+    for i in range(L):
+        ui = u[i]
+        for j in range(L):
+            Vu[j] += V[i, j] * ui
+    square = dot(u, Vu)
+    left = np.empty(m)
+    right = np.empty(m)
+    for j in range(m):
+        mixed = 0.0
+        old = 0.0
+        for k in range(L):
+            mixed += u[k] * V[k, L + j]
+            old += Vu[k] * K[k, j]
+        left[j] = mixed
+        right[j] = old
+    along = dot(u, R[:L])
+    for i in range(m):
+        xi = y[L + i]
+        q[1, i] += xi * along
+        for j in range(m):
+            xj = y[L + j]
+            P[1, i, j] += xi * left[j] + left[i] * xj
+            P[2, i, j] += xi * right[j] + right[i] * xj + xi * xj * square
+    for k in range(L):
+        for j in range(m):
+            K[k, j] += u[k] * y[L + j]
+
+
+@njit(cache=True)
+def observed(y, r, anchor, V, R, K, P, q):  # type: ignore[no-untyped-def]
+    """The arm was played at ``y``: ``V += yyᵀ``, ``R += y(r − y·anchor)``."""
+    d = y.shape[0]
+    L, m = K.shape
+    k = np.zeros(m)
+    for i in range(L):
+        yi = y[i]
+        for j in range(m):
+            k[j] += K[i, j] * yi
+    residual = r - dot(y, anchor)
+    for i in range(d):
+        yi = y[i]
+        R[i] += yi * residual
+        for j in range(d):
+            V[i, j] += yi * y[j]
+    for i in range(m):
+        xi = y[L + i]
+        q[0, i] += xi * residual
+        q[1, i] += k[i] * residual
+        for j in range(m):
+            P[0, i, j] += xi * y[L + j]
+            P[1, i, j] += k[i] * y[L + j] + xi * k[j]
+            P[2, i, j] += k[i] * k[j]
+
+
+@njit(cache=True)
+def factor(P, c, G):  # type: ignore[no-untyped-def]
+    """``G``: the Cholesky factor of ``P₀ − cP₁ + c²P₂``; returns its log determinant, NaN if it has none."""
+    m = G.shape[0]
+    log_det = 0.0
+    for j in range(m):
+        pivot = P[0, j, j] - c * P[1, j, j] + c * c * P[2, j, j]
+        for k in range(j):
+            pivot -= G[j, k] * G[j, k]
+        if not pivot > 0.0:
+            return math.nan
+        root = math.sqrt(pivot)
+        log_det += 2.0 * math.log(root)
+        G[j, j] = root
+        for i in range(j + 1, m):
+            total = P[0, i, j] - c * P[1, i, j] + c * c * P[2, i, j]
+            for k in range(j):
+                total -= G[i, k] * G[j, k]
+            G[i, j] = total / root
+    return log_det
+
+
+@njit(cache=True)
+def choose_running(y, t, shares, anchors, K, P, q, P0, counts, numbers):  # type: ignore[no-untyped-def]
+    """The arm of highest index, or −1 where a matrix is too ill-conditioned to be trusted.
+
+    P0: (K, 3, m, m) the coefficients of the prior's matrix, for the determinant radius alone.
+    """
+    n_arms, L, m = K.shape
+    G = np.empty((m, m))
+    z = np.empty(m)
+    v = np.empty(m)
+    best = -1
+    best_index = -np.inf
+    for a in range(n_arms):
+        c = 1.0 / (t * shares[a])
+        log_det = factor(P[a], c, G)
+        if math.isnan(log_det):
+            return -1
+        for j in range(m):
+            z[j] = 0.0
+        for i in range(L):
+            yi = y[i]
+            for j in range(m):
+                z[j] -= K[a, i, j] * yi
+        estimate = dot(y, anchors[a])
+        width2 = 0.0
+        # forward substitution for z and for the right-hand side at once: θ·z = (G⁻¹z)·(G⁻¹q)
+        for i in range(m):
+            zi = y[L + i] + c * z[i]
+            vi = q[a, 0, i] - c * q[a, 1, i]
+            for k in range(i):
+                zi -= G[i, k] * z[k]
+                vi -= G[i, k] * v[k]
+            z[i] = zi / G[i, i]
+            v[i] = vi / G[i, i]
+            width2 += z[i] * z[i]
+            estimate += z[i] * v[i]
+        if numbers[0] == DETERMINANT:
+            log_det -= factor(P0[a], c, G)
+        radius = numbers[5] * radius_of(
+            int(numbers[0]), counts[a], max(log_det, 0.0), m, numbers[1], numbers[2], numbers[3], numbers[4]
+        )
+        index = estimate + radius * math.sqrt(width2)
+        if index > best_index:
+            best, best_index = a, index
+    return best
+
+
+@njit(cache=True)
+def play_running(  # type: ignore[no-untyped-def]
+    X,
+    table,
+    answers,
+    t,
+    phase,
+    room,
+    played,
+    order,
+    shares,
+    anchors,
+    inverses,
+    numbers,
+    n_answers,
+    S,
+    S_squared,
+    sums,
+    answer_counts,
+    V,
+    Y,
+    R,
+    squares,
+    counts,
+    K,
+    P,
+    q,
+    P0,
+):
+    """Rounds until ``room`` events are taken in; round, phase, events and answers as in ``play_rounds``.
+
+    Comes back with the same round in phase 1 and no progress where the decision must be made the careful way.
+    """
+    n = X.shape[0]
+    d = order.shape[0]
+    y = np.empty(d)
+    events = 0
+    taken = 0
+    while t < n:
+        for i in range(d):
+            y[i] = X[t, order[i]]
+        if phase == 0:
+            phase = 1
+            a = answers[t]
+            add_answer(X[t], order, 1.0, S[a], S_squared[a], sums[a])
+            answer_counts[a] += 1.0
+            asked(y, V[a], R[a], inverses[a], K[a], P[a], q[a])
+            if numbers[0] == DETERMINANT:
+                # the prior's coefficients follow K: kept as those of a matrix that no round changes
+                asked_prior(y, inverses[a], K[a], P0[a], numbers)
+            events += 1
+            taken += 1
+            if events >= room:
+                return t, 1, events, taken
+        a = choose_running(y, float(n_answers + taken), shares, anchors, K, P, q, P0, counts, numbers)
+        if a < 0:
+            return t, 1, events, taken
+        played[t] = a
+        r = table[t, a]
+        observed(y, r, anchors[a], V[a], R[a], K[a], P[a], q[a])
+        for i in range(d):
+            Y[a, i] += y[i] * r
+        squares[a] += r * r
+        counts[a] += 1
+        events += 1
+        t += 1
+        phase = 0
+        if events >= room:
+            return t, 0, events, taken
+    return t, 0, events, taken
+
+
+@njit(cache=True)
+def asked_prior(y, inverse, K, P0, numbers):  # type: ignore[no-untyped-def]
+    """``P0[2] = λKᵀK`` after ``K += u x_hᵀ`` (``K`` is the new one; ``V₀ = λI``, so the mixed term stays zero)."""
+    L, m = K.shape
+    lam = numbers[6]
+    for i in range(m):
+        for j in range(m):
+            total = 0.0
+            for k in range(L):
+                total += K[k, i] * K[k, j]
+            P0[2, i, j] = lam * total
