@@ -111,11 +111,13 @@ def test_the_skeleton_of_a_learner_passes_the_contract_suite(tmp_path: Path) -> 
     skeleton = next(body for _, body, _ in blocks(ROOT / "CONTRIBUTING.md") if "class AlmostGreedy" in body)
     (tmp_path / "skeleton.py").write_text(skeleton)
     (tmp_path / "plugin.py").write_text(
+        "from dataclasses import replace\n"
         "import skeleton\n"
         "from sidelight.learners import files\n"
         "from tests.contract import registry\n"
         "files._HOMES['AlmostGreedy'] = 'skeleton'\n"
-        "registry.LEARNERS[:] = [registry.Entry('AlmostGreedy', lambda log, **s: skeleton.AlmostGreedy(\n"
+        "parent = next(entry for entry in registry.LEARNERS if entry.name == 'OFUL')\n"
+        "registry.LEARNERS[:] = [replace(parent, name='AlmostGreedy', make=lambda log, **s: skeleton.AlmostGreedy(\n"
         "    len(log.arms), len(registry.FEATURES), schema=log.schema, **{'arms': log.arms, **s}))]\n"
     )
     command = [sys.executable, "-m", "pytest", "-q", "-p", "plugin", "-p", "no:cacheprovider", "tests/contract", "-x"]

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sidelight.drawing import page as html
+from sidelight.drawing.colours import FONT, GREY, INK, LINE, PALETTE, PAPER
 from sidelight.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -25,18 +27,8 @@ __all__ = ["Standing", "regret_bands", "regret_page", "regret_spec", "render", "
 LEVEL = 0.95
 """The level of every interval in this file."""
 
-# Okabe and Ito's colours, which readers with any common colour blindness can tell apart; each learner also has a dash
-# of its own, so the picture survives a black-and-white printer.
-_INK = {"light": "#1b1f24", "dark": "#e6e9ee"}
-_GREY = {"light": "#6a737d", "dark": "#9aa4af"}
-_GRID = {"light": "#e6e8eb", "dark": "#2b3138"}
-_PAPER = {"light": "#ffffff", "dark": "#14171b"}
-_COLOURS = {
-    "light": ["#6a737d", "#b5651d", "#00735a", "#a3487f", "#2a84c0", "#c74a00", "#4b3fa8", "#7a6a00"],
-    "dark": ["#a7b0ba", "#e69f00", "#2ec4a0", "#e08fc0", "#6cc0f5", "#ff7a3d", "#a79cff", "#e3d26f"],
-}
+# Each learner has a dash of its own beside its colour, so the picture survives a black-and-white printer.
 _DASHES: list[list[int]] = [[6, 4], [2, 3], [10, 3], [8, 3, 2, 3], [4, 2], [1, 0], [12, 4, 2, 4], [3, 3]]
-_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
 
 # ---------------------------------------------------------------------------------------------------- numbers
@@ -181,7 +173,7 @@ def regret_spec(
     bands = regret_bands(table)
     names = list(dict.fromkeys(row["learner"] for row in bands))
     labels = _end_labels(bands, names, height)
-    palette, ink, grey = _COLOURS[theme], _INK[theme], _GREY[theme]
+    palette, ink, grey = PALETTE[theme], INK[theme], GREY[theme]
     colour = alt.Color(
         "learner:N", scale=alt.Scale(domain=names, range=_cycle(palette, len(names))), legend=None, sort=names
     )
@@ -227,7 +219,7 @@ def regret_spec(
         .properties(
             width=width,
             height=height,
-            background=_PAPER[theme],
+            background=PAPER[theme],
             padding={"left": 14, "top": 14, "right": 14, "bottom": 12},
             title=alt.TitleParams(
                 title,
@@ -244,7 +236,7 @@ def regret_spec(
                 subtitleColor=grey,
             ),
         )
-        .configure(font=_FONT)
+        .configure(font=FONT)
         .configure_view(stroke=None)
         .configure_axis(
             labelColor=grey,
@@ -252,9 +244,9 @@ def regret_spec(
             titleFontWeight=500,
             titleFontSize=12.5,
             labelFontSize=11.5,
-            gridColor=_GRID[theme],
-            domainColor=_GRID[theme],
-            tickColor=_GRID[theme],
+            gridColor=LINE[theme],
+            domainColor=LINE[theme],
+            tickColor=LINE[theme],
             titlePadding=10,
         )
     )
@@ -314,49 +306,27 @@ def regret_page(
         baseline: the learner that differences are taken against.
     """
     import json
-    from html import escape
 
-    script = _converter().javascript_bundle()
+    numbers = html.table(
+        f"Regret at the end: mean over {rows[0].seeds} seeds, {LEVEL:.0%} intervals, and the difference to {baseline} "
+        "on the same seeds",
+        ["Learner", "Regret", f"{LEVEL:.0%}", "Difference", f"{LEVEL:.0%}"],
+        [
+            (
+                s.learner,
+                f"{s.mean:,.1f}",
+                _range(s.low, s.high),
+                "–" if s.learner == baseline else f"{s.difference:+,.1f}",
+                "–" if s.learner == baseline else _range(s.difference_low, s.difference_high, sign=True),
+            )
+            for s in rows
+        ],
+    )
     # "</" would end the script element that carries the numbers
     data = json.dumps({theme: dict(spec) for theme, spec in specs.items()}, separators=(",", ":")).replace("</", "<\\/")
-    body = "".join(
-        f"<tr><th scope='row'>{escape(s.learner)}</th><td>{s.mean:,.1f}</td><td>{_range(s.low, s.high)}</td>"
-        + (
-            "<td>–</td><td>–</td></tr>"
-            if s.learner == baseline
-            else f"<td>{s.difference:+,.1f}</td><td>{_range(s.difference_low, s.difference_high, sign=True)}</td></tr>"
-        )
-        for s in rows
-    )
-    lead, *rest = [f"<p>{escape(paragraph)}</p>" for paragraph in words]
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{escape(title)}</title>
-<style>{_STYLE}</style>
-<script>{script}</script>
-</head>
-<body>
-<main>
-<h1>{escape(title)}</h1>
-<div class="lead">{lead}</div>
-<figure>
+    picture = f"""<style>#picture, #picture svg {{ max-width: 100%; height: auto; }}</style>
 <div id="picture" role="img" aria-label="Cumulative regret of each learner over rounds; numbers below"></div>
-</figure>
-{"".join(rest)}
-<div class="scroll">
-<table>
-<caption>Regret at the end: mean over {rows[0].seeds} seeds, 95 % intervals, and the difference to {escape(baseline)}
-on the same seeds</caption>
-<thead><tr><th scope="col">Learner</th><th scope="col">Regret</th><th scope="col">95 %</th>
-<th scope="col">Difference</th><th scope="col">95 %</th></tr></thead>
-<tbody>{body}</tbody>
-</table>
-</div>
-</main>
+<script>{_converter().javascript_bundle()}</script>
 <script id="specs" type="application/json">{data}</script>
 <script>
 const specs = JSON.parse(document.getElementById("specs").textContent);
@@ -365,31 +335,9 @@ const draw = () => vegaEmbed("#picture", specs[dark.matches ? "dark" : "light"],
 dark.addEventListener("change", draw);
 draw();
 </script>
-</body>
-</html>
 """
-
-
-_STYLE = f"""
-:root {{ --paper: {_PAPER["light"]}; --ink: {_INK["light"]}; --grey: {_GREY["light"]}; --line: {_GRID["light"]}; }}
-@media (prefers-color-scheme: dark) {{
-  :root {{ --paper: {_PAPER["dark"]}; --ink: {_INK["dark"]}; --grey: {_GREY["dark"]}; --line: {_GRID["dark"]}; }}
-}}
-body {{ background: var(--paper); color: var(--ink); font: 16px/1.55 {_FONT}; margin: 0; }}
-main {{ max-width: 58rem; margin: 0 auto; padding: 1.5rem 1rem 3rem; }}
-h1 {{ font-size: 1.6rem; margin: .2rem 0 .6rem; }}
-.lead p {{ font-size: 1.15rem; margin: 0 0 1rem; }}
-figure {{ margin: 0 0 1rem; }}
-#picture {{ width: 100%; }}
-#picture svg {{ max-width: 100%; height: auto; }}
-.scroll {{ overflow-x: auto; }}
-table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; }}
-caption {{ text-align: left; color: var(--grey); padding-bottom: .4rem; }}
-th, td {{ padding: .35rem .9rem .35rem 0; border-bottom: 1px solid var(--line); text-align: right; }}
-th:first-child {{ text-align: left; }}
-td {{ white-space: nowrap; }}
-@media print {{ body {{ background: #fff; color: #000; }} }}
-"""
+    lead, *rest = words
+    return html.page(title, lead, [picture, *map(html.paragraph, rest), numbers])
 
 
 def _range(low: float, high: float, sign: bool = False) -> str:
