@@ -1,0 +1,260 @@
+"""A small client: typed, with retries and idempotency keys, so that a retry never decides twice.
+
+>>> from sidelight.service.client import Client
+>>> with Client("http://127.0.0.1:8321", token="sl_…") as service:      # doctest: +SKIP
+...     decision = service.decide({"age": 61, "dose": 2.5})
+...     service.reward(decision.id, 1.0)
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import httpx
+
+from sidelight.errors import ServiceError
+
+__all__ = ["Client", "Decision", "ServiceProblem"]
+
+Context: TypeAlias = Mapping[str, Any] | Sequence[float]
+
+_AGAIN = {408, 429, 502, 503, 504}
+
+
+class ServiceProblem(ServiceError):
+    """The service refused.
+
+    Attributes:
+        status: the HTTP status.
+        kind: the last part of the problem's type, e.g. ``conflict``.
+        errors: the fields at fault, each with ``pointer``, ``detail`` and ``remedy``.
+    """
+
+    def __init__(self, status: int, body: Mapping[str, Any]) -> None:
+        self.status = status
+        self.kind = str(body.get("type", "")).rpartition(":")[2]
+        self.detail = str(body.get("detail", "no details"))
+        self.errors: list[dict[str, str]] = list(body.get("errors", []))
+        super().__init__(f"{status}: {self.detail}")
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A decision of the service.
+
+    Attributes:
+        id: to name it later.
+        arm: the arm to take; None where the old policy acts and the service was not told what it does.
+        by: who chose it: ``learner``, ``old_policy`` or ``fallback``.
+        recommended: what the learner would take.
+        estimate, width: of the recommended arm; None where the learner failed.
+        propensity: the chance that ``arm`` came out; None where it is unknown.
+        wants_query: whether the service would like to know what the old policy does here.
+        query_probability: the chance with which it asked.
+        mode: the mode when it was decided.
+        version: the learner's version.
+    """
+
+    id: str
+    arm: Any
+    by: str
+    recommended: Any
+    estimate: float | None
+    width: float | None
+    propensity: float | None
+    wants_query: bool
+    query_probability: float
+    mode: str
+    version: int
+
+
+class Client:
+    """Calls a service.
+
+    Args:
+        url: where it is, e.g. ``http://127.0.0.1:8321``.
+        token: a token with the scopes that the calls need; None where the service has no tokens.
+        retries: how often to try again where that may help: no connection, too busy, storage in trouble.
+        patience: the longest time in seconds to wait between two tries.
+        timeout: seconds for one try.
+        transport: for tests.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        retries: int = 5,
+        patience: float = 10.0,
+        timeout: float = 30.0,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout, transport=transport)
+        self._retries, self._patience = retries, patience
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    # ---------------------------------------------------------------------------------- decisions
+
+    def decide(
+        self,
+        context: Context,
+        *,
+        allowed: Sequence[Any] | None = None,
+        behavior: Any = None,
+        probabilities: Sequence[float] | None = None,
+        subject: str | None = None,
+        key: str | None = None,
+    ) -> Decision:
+        """A decision for one context.
+
+        Args:
+            context: every feature by name, or the encoded numbers.
+            allowed: the arms that may be taken.
+            behavior: the arm that the old policy takes here, where it is known.
+            probabilities: the old policy's probabilities, one for each arm, where they are known.
+            subject: whom it is about, by your key.
+            key: an idempotency key; by default a new one, so that only this call's own retries share it.
+        """
+        body = _ask(context, allowed, behavior, probabilities, subject)
+        return Decision(**self._post("/v1/decisions", body, key or uuid.uuid4().hex))
+
+    def decide_many(self, contexts: Sequence[Context], *, key: str | None = None) -> list[Decision]:
+        """Decisions for many contexts, all or none."""
+        body = {"decisions": [_ask(context, None, None, None, None) for context in contexts]}
+        answer = self._post("/v1/decisions/batch", body, key or uuid.uuid4().hex)
+        return [Decision(**decision) for decision in answer["decisions"]]
+
+    def decision(self, id: str) -> dict[str, Any]:
+        """A decision with everything that followed, and its explanation."""
+        return self._call("GET", f"/v1/decisions/{id}", None, {})
+
+    # ---------------------------------------------------------------------------- what follows
+
+    def reward(self, id: str, reward: float, *, arm: Any = None, by: str | None = None) -> bool:
+        """The reward of a decision; returns whether it was new.
+
+        Args:
+            id: the decision.
+            reward: the reward.
+            arm: the arm that was taken, if it is not the one decided.
+            by: who took it: ``person`` or ``old_policy``.
+        """
+        body = {"reward": reward} | _given(arm=arm, by=by)
+        return not self._post(f"/v1/decisions/{id}/reward", body)["repeated"]
+
+    def rewards(self, rewards: Mapping[str, float]) -> list[dict[str, Any]]:
+        """Rewards of many decisions, by id; each has a result of its own, perhaps a ``problem``."""
+        body = {"rewards": [{"decision": id, "reward": reward} for id, reward in rewards.items()]}
+        results: list[dict[str, Any]] = self._post("/v1/rewards", body)["results"]
+        return results
+
+    def action(self, id: str, arm: Any = None, *, by: str | None = None) -> bool:
+        """The arm that was taken, before its reward is known; returns whether it was new."""
+        return not self._post(f"/v1/decisions/{id}/action", _given(arm=arm, by=by))["repeated"]
+
+    def behavior(self, id: str, arm: Any = None, *, probabilities: Sequence[float] | None = None) -> bool:
+        """What the old policy would have done; returns whether it was new."""
+        body = _given(arm=arm, probabilities=None if probabilities is None else list(probabilities))
+        return not self._post(f"/v1/decisions/{id}/behavior", body)["repeated"]
+
+    def behavior_at(
+        self,
+        context: Context,
+        arm: Any = None,
+        *,
+        probabilities: Sequence[float] | None = None,
+        query_probability: float = 1.0,
+        key: str | None = None,
+    ) -> bool:
+        """What the old policy would do at a context without a decision; returns whether it was new."""
+        body = {"context": _context(context), "query_probability": query_probability}
+        body |= _given(arm=arm, probabilities=None if probabilities is None else list(probabilities))
+        return not self._post("/v1/behavior", body, key or uuid.uuid4().hex)["repeated"]
+
+    # ------------------------------------------------------------------------------- the service
+
+    def status(self) -> dict[str, Any]:
+        """Where the service stands."""
+        return self._call("GET", "/v1/status", None, {})
+
+    def set_mode(self, mode: str | None = None, *, share: float | None = None, fallback: Any = None) -> dict[str, Any]:
+        """Change who acts."""
+        return self._post("/v1/mode", _given(mode=mode, share=share, fallback=fallback))
+
+    def kill(self, killed: bool = True) -> dict[str, Any]:
+        """The kill switch."""
+        return self._post("/v1/kill", {"killed": killed})
+
+    # ------------------------------------------------------------------------------------ calling
+
+    def _post(self, path: str, body: Mapping[str, Any], key: str | None = None) -> dict[str, Any]:
+        return self._call("POST", path, body, {} if key is None else {"Idempotency-Key": key})
+
+    def _call(self, method: str, path: str, body: Any, headers: dict[str, str]) -> dict[str, Any]:
+        """Call, and call again where that is safe and may help.
+
+        Every call is safe to repeat: decisions carry a key, rewards and answers are the same the second time.
+        """
+        for attempt in range(self._retries + 1):
+            wait = min(0.1 * 2**attempt, self._patience)
+            last = attempt == self._retries
+            try:
+                answer = self._http.request(method, path, json=body, headers=headers)
+            except httpx.TransportError as error:
+                if last:
+                    raise ServiceError(f"the service at {self._http.base_url} does not answer: {error!r}.") from error
+                time.sleep(wait)
+                continue
+            if answer.status_code < 400:
+                result: dict[str, Any] = answer.json()
+                return result
+            if answer.status_code not in _AGAIN or last:
+                raise ServiceProblem(answer.status_code, _problem(answer))
+            time.sleep(min(_retry_after(answer, wait), self._patience))
+        raise AssertionError
+
+
+def _ask(context: Context, allowed: Any, behavior: Any, probabilities: Any, subject: str | None) -> dict[str, Any]:
+    body: dict[str, Any] = {"context": _context(context)}
+    answer = _given(arm=behavior, probabilities=None if probabilities is None else list(probabilities))
+    if answer:
+        body["behavior"] = answer
+    return body | _given(allowed=None if allowed is None else list(allowed), subject=subject)
+
+
+def _context(context: Context) -> Any:
+    return dict(context) if isinstance(context, Mapping) else [float(value) for value in context]
+
+
+def _given(**fields: Any) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _problem(answer: httpx.Response) -> dict[str, Any]:
+    try:
+        body = answer.json()
+    except ValueError:
+        body = None
+    return body if isinstance(body, dict) else {"detail": answer.text[:200]}
+
+
+def _retry_after(answer: httpx.Response, otherwise: float) -> float:
+    try:
+        return max(float(answer.headers.get("Retry-After", "")), 0.0)
+    except ValueError:
+        return otherwise

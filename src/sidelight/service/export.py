@@ -1,0 +1,186 @@
+"""Closing the loop: rewarded decisions as a Parquet file that ``summarize_log`` reads, while the service runs."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sidelight.errors import InputError, SchemaError
+from sidelight.logs.features import Category
+from sidelight.logs.labels import Label
+from sidelight.logs.schema import Schema
+from sidelight.service.events import Decisions, Reward, event_from_row
+from sidelight.service.store import Store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Exported", "export_log"]
+
+PROPENSITY = "propensity"
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written.
+
+    Attributes:
+        rows: rewarded decisions.
+        last: the last event that was looked at; a later export may start after it.
+        unknown: rows without a propensity: overrides, and the old policy's own actions where it did not tell.
+        dropped: rows left out, because their context was deleted or their propensity is unknown and not wanted.
+    """
+
+    rows: int
+    last: int
+    unknown: int
+    dropped: int
+
+
+def export_log(
+    store: Store,
+    schema: Schema,
+    path: str | os.PathLike[str],
+    *,
+    after: int = 0,
+    only_known: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Exported:
+    """Write every rewarded decision to a Parquet file.
+
+    Args:
+        store: the event log; it may be written to meanwhile.
+        schema: the schema of the service.
+        path: the file; it appears when it is complete.
+        after: only rewards after this event.
+        only_known: leave out rows whose propensity is unknown.
+        progress: called with (events read, events in all).
+    """
+    import pyarrow.parquet as pq
+
+    target = Path(path)
+    arrow = _arrow_schema(schema)
+    temporary = target.parent / f".{target.name}.{secrets.token_hex(4)}.part"
+    rows = unknown = dropped = 0
+    end = store.head()
+    try:
+        with pq.ParquetWriter(temporary, arrow, compression="zstd") as writer:
+            for batch, read, lost in _batches(store, schema, arrow, after, end):
+                propensities = batch.column(_propensity_name(schema))
+                missing = propensities.null_count
+                if only_known:
+                    batch = batch.filter(propensities.is_valid())
+                    lost += missing
+                else:
+                    unknown += missing
+                rows += len(batch)
+                dropped += lost
+                if len(batch):
+                    writer.write_table(batch)
+                if progress is not None:
+                    progress(read, end)
+        os.replace(temporary, target)
+    except OSError as error:
+        raise InputError(f"cannot write {target}: {error}. Choose a folder that exists and has space.") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+    return Exported(rows, end, unknown, dropped)
+
+
+def _batches(
+    store: Store, schema: Schema, arrow: pa.Schema, after: int, end: int
+) -> Iterator[tuple[pa.Table, int, int]]:
+    import pyarrow as pa
+
+    from sidelight.service.contexts import ContextReader
+
+    reader = ContextReader(schema, float("inf"))
+    d = schema.n_features
+    for chunk in store.follow(after, end):
+        rewards = [(row, event_from_row(row, d)) for row in chunk if row.kind == "reward"]
+        decisions = store.rows(event.decision.number for _, event in rewards if isinstance(event, Reward))
+        parsed = {number: event_from_row(row, d) for number, row in decisions.items()}
+        records: list[dict[str, Any]] = []
+        lost = 0
+        for row, reward in rewards:
+            assert isinstance(reward, Reward)
+            event = parsed[reward.decision.number]
+            assert isinstance(event, Decisions)
+            i = reward.decision.position
+            x = event.contexts[i]
+            if x[0] != x[0]:
+                lost += 1
+                continue
+            decided = event.arms[i]
+            taken = reward.arm
+            # The propensity is that of the arm to take; whoever took another one did not say how likely that was.
+            propensity = event.propensities[i] if decided is not None and taken == decided else None
+            record = {
+                "event": row.number,
+                "decision": str(reward.decision),
+                "at": dt.datetime.fromtimestamp(row.at, dt.UTC),
+                "mode": event.mode,
+                "by": reward.by,
+                "override": reward.override,
+                "decided": None if decided is None else str(decided),
+            }
+            record |= _in_units(reader, schema, x)
+            record |= {schema.arm: taken, schema.reward: reward.reward, _propensity_name(schema): propensity}
+            records.append(record)
+        yield pa.Table.from_pylist(records, schema=arrow), chunk[-1].number, lost
+
+
+def _in_units(reader: Any, schema: Schema, x: Any) -> dict[str, Any]:
+    """Features as the log of a file would have them: numbers, and levels as they are."""
+    out: dict[str, Any] = {}
+    for feature in schema.features:
+        start = schema.feature_start(feature.name)
+        if isinstance(feature, Category):
+            columns = feature.column_levels
+            hot = [i for i in range(len(columns)) if x[start + i] > 0]
+            out[feature.name] = columns[hot[0]] if hot else feature.baseline
+        else:
+            out[feature.name] = float(x[start])
+    return out
+
+
+def _propensity_name(schema: Schema) -> str:
+    return schema.propensity or PROPENSITY
+
+
+def _arrow_schema(schema: Schema) -> pa.Schema:
+    import pyarrow as pa
+
+    fields: dict[str, Any] = {
+        "event": pa.int64(),
+        "decision": pa.string(),
+        "at": pa.timestamp("us", "UTC"),
+        "mode": pa.string(),
+        "by": pa.string(),
+        "override": pa.bool_(),
+        "decided": pa.string(),
+    }
+    for feature in schema.features:
+        fields[feature.name] = _label_type(feature.levels or ()) if isinstance(feature, Category) else pa.float64()
+    fields |= {
+        schema.arm: _label_type(schema.arms or ()),
+        schema.reward: pa.float64(),
+        _propensity_name(schema): pa.float64(),
+    }
+    return pa.schema(list(fields.items()))
+
+
+def _label_type(labels: tuple[Label, ...]) -> Any:
+    import pyarrow as pa
+
+    try:
+        return pa.array(list(labels)).type
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise SchemaError(
+            f"labels of several kinds cannot be one column of a Parquet file: {list(labels)[:5]!r}. Use one kind."
+        ) from error
