@@ -1,0 +1,412 @@
+"""Regret of the fused learner against its bars: worlds × log sizes × methods, paired, until the ratios are known.
+
+    python -m benchmarks.regret                      every group, from stored results where they exist
+    python -m benchmarks.regret --only paper_text    one group
+    python -m benchmarks.regret --print              nothing is run, the tables are printed from the result files
+
+Every seed draws its own world, log, contexts, noise and old-policy answers, which all methods of the seed share.
+Seeds are added until the 95 % half-width of a mean ratio is at most 3 % (or ``--max-seeds``).  The fused learner has
+default arguments only.  "The same prior" is ``regularization="auto", noise="auto", radius="posterior"``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import sidelight as sl
+
+RESULTS = Path("results/regret")
+AUTO: dict[str, Any] = {"regularization": "auto", "noise": "auto", "radius": "posterior"}
+RUNNING_GRID = [(lam, alpha) for lam in (0.1, 1.0, 5.0, 25.0) for alpha in (0.1, 1.0)]
+ZERO_GRID = (0.1, 0.3, 1.0, 3.0)
+
+
+def _without_cross(run: sl.Run) -> Any:
+    summary = completed(run.summary)
+    m = summary.n_features - summary.n_recorded
+    return sl.ProjectedOFUL(
+        sl.SideInformation.structured(summary, np.zeros((summary.n_arms, summary.n_recorded, m))), **AUTO
+    )
+
+
+def completed(summary: sl.LogSummary) -> sl.LogSummary:
+    """The log itself, or, where an arm has too few rows for a hard learner, with L rows of almost nothing an arm.
+
+    Hard learners refuse a log that leaves ``b_a`` open; rows ``(√10⁻³ e_i, reward 0)`` make it the (almost) shortest
+    solution, which is the kindest reading of the paper there.
+    """
+    if summary.determined.all():
+        return summary
+    L, K = summary.n_recorded, summary.n_arms
+    X = np.tile(math.sqrt(1e-3) * np.eye(L), (K, 1))
+    arms = np.repeat(np.array(summary.arms), L)
+    return summary + sl.LogSummary.from_arrays(X, arms, np.zeros(K * L), summary.schema)
+
+
+def _asking(run: sl.Run) -> sl.BehaviorQueries:
+    return sl.BehaviorQueries(completed(run.summary), estimator="ipw")
+
+
+class RandomTenth:
+    """The fused learner, asking in a random tenth of the rounds."""
+
+    def __init__(self, run: sl.Run) -> None:
+        self._learner = sl.FusedOFUL(sl.BehaviorQueries(run.summary))
+        self._rng = np.random.default_rng(run.seed + 1)
+        self.needs = self._learner.needs
+
+    def wants_query(self, x: Any) -> bool:
+        """Whatever the context."""
+        return bool(self._rng.random() < 0.1)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "play":
+            raise AttributeError(name)
+        return getattr(self._learner, name)
+
+
+METHODS: dict[str, Callable[[sl.Run], Any]] = {
+    "fused": lambda run: sl.FusedOFUL(sl.BehaviorQueries(run.summary)),
+    "fused, safety off": lambda run: sl.FusedOFUL(sl.BehaviorQueries(run.summary), safety=0.0),
+    "fused, R12 known": lambda run: sl.FusedOFUL(sl.KnownCrossMoments(run.summary, run.true_cross_moments)),
+    "fused, probabilities": lambda run: sl.FusedOFUL(sl.BehaviorProbabilities(run.summary)),
+    "fused, a tenth": lambda run: sl.FusedOFUL(sl.BehaviorQueries(run.summary), query_budget=run.horizon // 10),
+    "fused, a random tenth": RandomTenth,
+    "OFUL": lambda run: sl.OFUL(run.world.n_arms, run.world.n_features, **AUTO),
+    "Algorithm 1": lambda run: sl.ProjectedOFUL(
+        sl.SideInformation.from_log(completed(run.summary), run.true_cross_moments), **AUTO
+    ),
+    "B = 0": _without_cross,
+    "every round": lambda run: sl.RunningOFUL(_asking(run), **AUTO),
+    "paper": lambda run: sl.RunningOFUL(
+        _asking(run),
+        regularization=0.1,
+        alpha=0.01,
+        delta=0.01,
+        noise=run.world.noise,
+        radius="printed",
+    ),
+}
+for _lam, _alpha in RUNNING_GRID:
+    METHODS[f"every round, λ={_lam:g}, width {_alpha:g}"] = lambda run, lam=_lam, alpha=_alpha: sl.RunningOFUL(
+        _asking(run),
+        regularization=lam,
+        alpha=alpha,
+        noise=run.world.noise,
+        radius="posterior",
+    )
+for _alpha in ZERO_GRID:
+    METHODS[f"zero-filled, width {_alpha:g}"] = lambda run, alpha=_alpha: sl.ZeroFilledOFUL(
+        run.summary, alpha=alpha, **AUTO
+    )
+for _lam in (0.1, 1.0, 5.0, 25.0):
+    METHODS[f"fused, λ={_lam:g}"] = lambda run, lam=_lam: sl.FusedOFUL(
+        sl.BehaviorQueries(run.summary), regularization=lam
+    )
+
+EVERY_ROUND = tuple(f"every round, λ={lam:g}, width {alpha:g}" for lam, alpha in RUNNING_GRID)
+ZERO = tuple(f"zero-filled, width {alpha:g}" for alpha in ZERO_GRID)
+FIXED = tuple(f"fused, λ={lam:g}" for lam in (0.1, 1.0, 5.0, 25.0))
+
+
+@dataclass(frozen=True)
+class Bar:
+    """``method``'s regret over the best of ``against`` (chosen in hindsight) must be at most ``at_most``."""
+
+    method: str
+    against: tuple[str, ...]
+    at_most: float
+    last_quarter: bool = False
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One world, one log size, and the bars to be met there."""
+
+    name: str
+    world: Callable[[int], Any]
+    recorded: int
+    log_rows: int
+    horizon: int
+    bars: tuple[Bar, ...]
+    extra: tuple[str, ...] = ()
+    settings: dict[str, Any] = field(default_factory=dict, hash=False, compare=False)
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """Every method that a bar or a line needs."""
+        names = [name for bar in self.bars for name in (bar.method, *bar.against)]
+        return tuple(dict.fromkeys([*names, *self.extra]))
+
+
+def _paper(preset: str, **changes: Any) -> Callable[[int], Any]:
+    return lambda seed: sl.worlds.PaperWorld.preset(preset, seed=seed, **changes)
+
+
+def _confounded(seed: int) -> Any:
+    return sl.worlds.ConfoundedWorld(seed=seed)
+
+
+def _lie(lie: str, make: Callable[[int], Any], size: float) -> Callable[[int], Any]:
+    return lambda seed: sl.worlds.DriftedWorld(make(seed), lie, size=size, share=1 / 3, seed=seed)
+
+
+def groups() -> dict[str, list[Cell]]:
+    """All cells, by group."""
+    out: dict[str, list[Cell]] = {}
+    text = {10**6: 0.75, 10**5: 0.4, 10**4: 0.3, 10**3: 0.4}
+    out["paper_text"] = [
+        Cell(f"paper_text, {rows:,} rows", _paper("paper_text"), 25, rows, 8_000, (Bar("fused", EVERY_ROUND, bar),))
+        for rows, bar in text.items()
+    ]
+    out["authors_code"] = [
+        Cell(
+            "authors_code, 1,000,000 rows", _paper("authors_code"), 25, 10**6, 30_000, (Bar("fused", ("paper",), 0.7),)
+        ),
+        Cell("authors_code, 10,000 rows", _paper("authors_code"), 25, 10**4, 30_000, (Bar("fused", ("OFUL",), 1.0),)),
+    ]
+    out["confounded"] = [
+        Cell(
+            f"ConfoundedWorld, {rows:,} rows",
+            _confounded,
+            6,
+            rows,
+            5_000,
+            (
+                Bar("fused", ("B = 0",), 1.0),
+                Bar("fused", ZERO, 1.0),
+                Bar("fused", ("Algorithm 1",), 1.0),
+                Bar("fused", ("fused, R12 known",), 1.2),
+                Bar("fused, probabilities", ("fused, R12 known",), 1.05),
+                Bar("fused, a tenth", ("fused",), 1.1),
+                Bar("fused, a tenth", ("fused, a random tenth",), 1.0),
+            ),
+            ("OFUL",),
+        )
+        for rows in (10**3, 10**4, 10**5, 10**6)
+    ]
+    out["zero_filled"] = [
+        Cell(
+            f"paper_text, L = {recorded}, {rows:,} rows, {horizon:,} rounds",
+            _paper("paper_text"),
+            recorded,
+            rows,
+            horizon,
+            (Bar("fused", ZERO, 1.0),),
+        )
+        for recorded, rows, horizon in (
+            (25, 10**6, 30_000),
+            (25, 10**4, 30_000),
+            (10, 10**6, 30_000),
+            (25, 10**6, 2_000),
+            (25, 10**4, 2_000),
+            (25, 10**3, 8_000),
+        )
+    ]
+    lies = ("redrawn", "slandered", "shifted", "swapped", "moved")
+    out["lies"] = [
+        Cell(
+            f"{label}, {lie}",
+            _lie(lie, make, 3.0),
+            recorded,
+            10**6,
+            100_000,
+            (Bar("fused", ("OFUL",), 1.1), Bar("fused", ("OFUL",), 1.1, last_quarter=True)),
+            ("fused, safety off",),
+        )
+        for label, make, recorded in (("paper_text", _paper("paper_text"), 25), ("ConfoundedWorld", _confounded, 6))
+        for lie in lies
+    ] + [
+        Cell(
+            f"{label}, honest", make, recorded, 10**6, 100_000, (Bar("fused", ("fused, safety off",), 1.05),), ("OFUL",)
+        )
+        for label, make, recorded in (("paper_text", _paper("paper_text"), 25), ("ConfoundedWorld", _confounded, 6))
+    ]
+    out["grid"] = [
+        Cell(
+            f"σ = {sigma:g}, L = {recorded}, K = {arms}, sharpness {sharpness:g}",
+            _paper("paper_text", noise=sigma, n_arms=arms, sharpness=sharpness),
+            recorded,
+            10**5,
+            8_000,
+            (Bar("fused", ("OFUL", "Algorithm 1", "every round", "zero-filled, width 1"), 1.05),),
+        )
+        for sigma in (0.01, 0.1, 1.0)
+        for recorded in (1, 5, 15, 29)
+        for arms in (2, 10, 100)
+        for sharpness in (1.0, 4.0)
+    ]
+    out["automatic"] = [
+        Cell(f"{label}, {rows:,} rows", make, recorded, rows, 8_000, (Bar("fused", FIXED, 1.5),))
+        for label, make, recorded in (
+            ("paper_text", _paper("paper_text"), 25),
+            ("authors_code", _paper("authors_code"), 25),
+            ("ConfoundedWorld", _confounded, 6),
+        )
+        for rows in (10**3, 10**5)
+    ]
+    return out
+
+
+# ------------------------------------------------------------------------------------------------ running
+
+
+def _path(group: str, cell: Cell, seed: int) -> Path:
+    safe = "".join(c if c.isalnum() else "_" for c in cell.name)
+    return RESULTS / group / f"{safe}__{seed}.parquet"
+
+
+def run_seed(group: str, cell: Cell, seed: int) -> pa.Table:
+    """One seed of one cell: total and last-quarter regret of every method, stored and reused."""
+    path = _path(group, cell, seed)
+    have = pq.read_table(path) if path.exists() else None
+    known = set() if have is None else set(have["method"].to_pylist())
+    missing = [name for name in cell.methods if name not in known]
+    if missing:
+        table = sl.simulate(
+            cell.world,
+            {name: METHODS[name] for name in missing},
+            cell.horizon,
+            recorded=cell.recorded,
+            log_rows=cell.log_rows,
+            seeds=[seed],
+            workers=1,
+            every=cell.horizon // 4,
+        )
+        rows = []
+        for name in missing:
+            part = table.filter(pa.compute.equal(table["learner"], name))
+            regret = part["regret"].to_pylist()
+            rows.append({"method": name, "regret": regret[-1], "last_quarter": regret[-1] - regret[-2]})
+        new = pa.Table.from_pylist(rows)
+        have = new if have is None else pa.concat_tables([have, new])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(have, path)
+    assert have is not None
+    return have
+
+
+def stored(group: str, cell: Cell, max_seeds: int) -> dict[str, dict[int, tuple[float, float]]]:
+    """method → seed → (regret, last quarter), from the result files."""
+    out: dict[str, dict[int, tuple[float, float]]] = {}
+    for seed in range(max_seeds):
+        path = _path(group, cell, seed)
+        if path.exists():
+            for row in pq.read_table(path).to_pylist():
+                out.setdefault(row["method"], {})[seed] = (row["regret"], row["last_quarter"])
+    return out
+
+
+def ratio(results: dict[str, dict[int, tuple[float, float]]], bar: Bar) -> tuple[float, float, str, int] | None:
+    """Mean ratio, its 95 % half-width (delta method on paired means), the method it is against, and the seeds."""
+    column = 1 if bar.last_quarter else 0
+    names = [name for name in bar.against if name in results]
+    if bar.method not in results or not names:
+        return None
+    seeds = sorted(set(results[bar.method]).intersection(*(results[name] for name in names)))
+    if len(seeds) < 2:
+        return None
+    means = {name: np.mean([results[name][s][column] for s in seeds]) for name in names}
+    best = min(means, key=lambda name: means[name])
+    a = np.array([results[bar.method][s][column] for s in seeds])
+    b = np.array([results[best][s][column] for s in seeds])
+    value = float(a.mean() / b.mean())
+    residual = (a - value * b) / b.mean()
+    from scipy.stats import t as student
+
+    half = float(student.ppf(0.975, len(seeds) - 1) * residual.std(ddof=1) / math.sqrt(len(seeds)))
+    return value, half, best, len(seeds)
+
+
+def measure(group: str, cells: list[Cell], min_seeds: int, max_seeds: int, seconds: float) -> None:
+    """Add seeds to every cell until its ratios are known, the budget of seeds is used or time is up."""
+    from loky import get_reusable_executor
+
+    from sidelight.simulation import _one_thread
+
+    executor = get_reusable_executor(max_workers=2, initializer=_one_thread)
+    deadline = time.monotonic() + seconds
+    for upto in range(2, max_seeds + 1, 2):
+        jobs = []
+        for cell in cells:
+            results = stored(group, cell, max_seeds)
+            half = [found[1] / found[0] for bar in cell.bars if (found := ratio(results, bar)) is not None]
+            done = len(half) == len(cell.bars) and max(half) <= 0.03 and upto > min_seeds
+            if not done:
+                jobs += [(cell, seed) for seed in range(upto) if not _complete(group, cell, seed)]
+        futures = [executor.submit(run_seed, group, cell, seed) for cell, seed in jobs]
+        for i, future in enumerate(futures):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                for other in futures[i:]:
+                    other.cancel()
+                return
+            future.result()
+            print(f"\r{group}: {i + 1} of {len(futures)} runs, up to {upto} seeds", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+
+
+def _complete(group: str, cell: Cell, seed: int) -> bool:
+    path = _path(group, cell, seed)
+    return path.exists() and set(cell.methods) <= set(pq.read_table(path, columns=["method"])["method"].to_pylist())
+
+
+def table(group: str, cells: list[Cell], max_seeds: int) -> str:
+    """The bars of a group as Markdown, from the result files."""
+    lines = [
+        "| cell | method | against (best in hindsight) | ratio (95 % interval) | bar | met | regret | seeds |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for cell in cells:
+        results = stored(group, cell, max_seeds)
+        for bar in cell.bars:
+            found = ratio(results, bar)
+            if found is None:
+                continue
+            value, half, best, n = found
+            column = 1 if bar.last_quarter else 0
+            mine = np.mean([v[column] for v in results[bar.method].values()])
+            theirs = np.mean([v[column] for v in results[best].values()])
+            met = "yes" if value + half <= bar.at_most else ("unclear" if value - half <= bar.at_most else "**no**")
+            quarter = " (last quarter)" if bar.last_quarter else ""
+            lines.append(
+                f"| {cell.name}{quarter} | {bar.method} | {best} "
+                f"| {value:.2f} ({value - half:.2f} to {value + half:.2f}) | {bar.at_most:g} | {met} | {mine:.1f} / {theirs:.1f} | {n} |"
+            )
+        for name in cell.extra:
+            if name in results:
+                mean = np.mean([v[0] for v in results[name].values()])
+                lines.append(f"| {cell.name} | {name} | – | – | – | – | {mean:.1f} | {len(results[name])} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="*", default=None, help="groups to run")
+    parser.add_argument("--print", action="store_true", help="print from the result files, run nothing")
+    parser.add_argument("--min-seeds", type=int, default=4)
+    parser.add_argument("--max-seeds", type=int, default=16)
+    parser.add_argument("--minutes", type=float, default=60.0, help="per group")
+    options = parser.parse_args()
+    for group, cells in groups().items():
+        if options.only is not None and group not in options.only:
+            continue
+        if not options.print:
+            measure(group, cells, options.min_seeds, options.max_seeds, 60.0 * options.minutes)
+        print(f"\n## {group}\n")
+        print(table(group, cells, options.max_seeds))
+
+
+if __name__ == "__main__":
+    main()
