@@ -284,7 +284,7 @@ def _parquet_tables(
     import pyarrow.parquet as pq
 
     # Checksums are verified where the writer put them.
-    with pq.ParquetFile(file.path, memory_map=True, page_checksum_verification=True) as opened:
+    with pq.ParquetFile(file.path, page_checksum_verification=True) as opened:
         schema = opened.schema_arrow
         here = columns_in(file, wanted, schema.names, constants)
         types.check(file, schema, here)
