@@ -122,4 +122,28 @@ LEARNERS: list[Entry] = [
         "RunningOFUL, companion log",
         lambda log, **s: sl.RunningOFUL(sl.CompanionLog(log.summary, log.companion), **s),
     ),
+    # its refreshes come after so many events, so what it knows between two of them depends on the order
+    Entry(
+        "FusedOFUL",
+        lambda log, **s: sl.FusedOFUL(sl.BehaviorQueries(log.summary), safety=0.0, **s),
+        forgets=True,
+        adds_arms=True,
+    ),
+    # now and then it tries an arm by the toss of a coin
+    Entry(
+        "FusedOFUL, automatic",
+        lambda log, **s: sl.FusedOFUL(
+            sl.BehaviorProbabilities(log.summary), **{**s, "regularization": "auto", "noise": "auto"}
+        ),
+        draws=True,
+        forgets=True,
+        adds_arms=True,
+    ),
+    Entry(
+        "FusedThompson",
+        lambda log, **s: sl.FusedThompson(sl.BehaviorQueries(log.summary), **s),
+        draws=True,
+        forgets=True,
+        adds_arms=True,
+    ),
 ]

@@ -151,7 +151,7 @@ def test_an_answer_in_the_wrong_form(learner):
         learner.observe_behavior(GOOD, **wrong)
 
 
-@pytest.mark.parametrize("chance", [0.0, -0.5, 1.5, np.nan, "often", None])
+@pytest.mark.parametrize("chance", [0.0, -0.5, 1.5, np.nan, "often"])
 def test_a_chance_of_asking_that_is_none(learner, chance):
     if learner.needs is None:
         pytest.skip("takes no answers")
@@ -174,12 +174,15 @@ def test_something_that_is_no_log(learner, log, cls):
         cls(log.summary)
 
 
-def test_settings_are_checked_by_every_learner(make, learner):
+def test_settings_are_checked_by_every_learner(entry, make, learner):
     for setting, value in {"regularization": -1.0, "delta": 2.0, "noise": np.nan, "radius": "wide"}.items():
         with pytest.raises(InputError, match=setting):
             make(**{setting: value})
-    with pytest.raises(InputError, match=r"arm labels|differ"):
-        make(arms=["a", "b"])
+    if entry.adds_arms:  # the arms of its logs join those that are named
+        assert make(arms=["a", ARMS[1]]).arms == ("a", ARMS[1], ARMS[0], ARMS[2])
+    else:
+        with pytest.raises(InputError, match=r"arm labels|differ"):
+            make(arms=["a", "b"])
     with pytest.raises(InputError, match="differ"):
         make(arms=["a", "b", "a"])
 
