@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import math
 import os
 import platform
 import sys
@@ -93,7 +92,7 @@ def write_json(path: Path, content: Any) -> None:
 # ------------------------------------------------------------------------------------------------------- the page
 
 
-def render(claims: Mapping[str, Claim], measured: Mapping[str, Any], state: str) -> str:
+def render(claims: Mapping[str, Claim], measured: Mapping[str, Any]) -> str:
     """The page: each claim with its command, its figures and the state of ``src/`` it was measured at."""
     lines = [
         "# Evidence",
@@ -131,11 +130,9 @@ def show(value: Any) -> str:
         return "–"
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
-    if isinstance(value, int) or value == 0:
-        return f"{value:,}"
-    if abs(value) >= 100:
+    if isinstance(value, int) or abs(value) >= 100:
         return f"{value:,.0f}"
-    return f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"
+    return f"{value:.3g}"
 
 
 # ------------------------------------------------------------------------------------------------------- running
@@ -166,11 +163,11 @@ def run(claims: Mapping[str, Claim], only: list[str], again: bool) -> None:
             "seconds": round(time.perf_counter() - started, 1),
         }
         write_json(FIGURES, {key: measured[key] for key in claims if key in measured})
-        PAGE.write_text(render(claims, measured, state), encoding="utf-8")
+        PAGE.write_text(render(claims, measured), encoding="utf-8")
         for line in table(rows):
             print("   " + line)
         print(f"   {'holds' if measured[name]['holds'] else 'DOES NOT HOLD'}", flush=True)
-    PAGE.write_text(render(claims, load(), state), encoding="utf-8")
+    PAGE.write_text(render(claims, load()), encoding="utf-8")
 
 
 def main(arguments: list[str] | None = None) -> int:

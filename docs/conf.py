@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -65,6 +67,28 @@ class PublicNames(Directive):
         return container.children
 
 
+class CommandLine(Directive):
+    """``.. command-line::``: what ``--help`` says of every command, as it is said."""
+
+    def run(self) -> list[nodes.Node]:
+        """A section for each command."""
+        from sidelight.cli import COMMANDS
+
+        found: list[nodes.Node] = []
+        for name in COMMANDS:
+            code = f"from sidelight.cli import main; main([{name!r}, '--help'])"
+            environment = {**os.environ, "COLUMNS": "92", "TERM": "dumb", "NO_COLOR": "1", "PYTHONPATH": sys.path[0]}
+            result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+            if result.returncode:  # a command whose module is not there is not shown
+                continue
+            section = nodes.section(ids=[f"sidelight-{name}"])
+            section += nodes.title(text=f"sidelight {name}")
+            section += nodes.literal_block(text=result.stdout.strip("\n"), language="text")
+            found.append(section)
+        return found
+
+
 def setup(app: Any) -> None:
-    """Register the directive."""
+    """Register the directives."""
     app.add_directive("public-names", PublicNames)
+    app.add_directive("command-line", CommandLine)

@@ -127,3 +127,15 @@ def test_the_skeleton_of_a_learner_passes_the_contract_suite(tmp_path: Path) -> 
     )
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-1000:]
     assert re.search(r"\d\d+ passed", result.stdout), "the contract suite did not run"
+
+
+def test_evidence_is_never_written_by_hand() -> None:
+    """The page is what ``make evidence`` writes from the figures it keeps, for the claims that exist."""
+    from benchmarks.claims import CLAIMS
+    from benchmarks.evidence import load, render
+
+    measured = load()
+    assert set(measured) <= set(CLAIMS)
+    assert (ROOT / "docs" / "evidence.md").read_text(encoding="utf-8") == render(CLAIMS, measured)
+    for name, record in measured.items():
+        assert record["holds"] == CLAIMS[name].holds(record["rows"]), name
