@@ -91,6 +91,12 @@ def _any_matrix(log: Log, **settings: Any) -> sl.ProjectedOFUL:
     return sl.ProjectedOFUL(side, schema=log.schema, **settings)
 
 
+def _automatic(log: Log, **settings: Any) -> sl.FusedOFUL:
+    # bad numbers stay, so that they are complained of
+    learned = {name: "auto" for name in ("regularization", "noise") if settings.get(name, 1.0) > 0}
+    return sl.FusedOFUL(sl.BehaviorProbabilities(log.summary), **{**settings, **learned})
+
+
 HORIZON = 2000
 
 LEARNERS: list[Entry] = [
@@ -132,9 +138,7 @@ LEARNERS: list[Entry] = [
     # now and then it tries an arm by the toss of a coin
     Entry(
         "FusedOFUL, automatic",
-        lambda log, **s: sl.FusedOFUL(
-            sl.BehaviorProbabilities(log.summary), **{**s, "regularization": "auto", "noise": "auto"}
-        ),
+        _automatic,
         draws=True,
         forgets=True,
         adds_arms=True,
