@@ -77,7 +77,8 @@ def table(caption: str, header: Sequence[str], rows: Iterable[Sequence[str]]) ->
         for first, *rest in rows
     )
     return (
-        f'<div class="scroll"><table><caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead>'
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}"><table>'
+        f"<caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead>"
         f"<tbody>{body}</tbody></table></div>\n"
     )
 
@@ -111,5 +112,5 @@ th:first-child {{ text-align: left; }}
 .bar {{ display: inline-block; width: 7rem; height: .7rem; background: var(--line); vertical-align: baseline; }}
 .bar i {{ display: block; height: 100%; background: var(--colour-4); }}
 footer {{ color: var(--grey); font-size: .85rem; margin-top: 2rem; }}
-@media print {{ body {{ background: #fff; color: #000; }} }}
+@media print {{ :root {{ {variables("light")} }} body {{ font-size: 11pt; }} }}
 """

@@ -1,0 +1,57 @@
+"""Means over seeds and their intervals, and how they are written."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["LEVEL", "Interval", "number", "span", "student"]
+
+LEVEL = 0.95
+"""The level of every interval that is drawn or printed."""
+
+
+class Interval(NamedTuple):
+    """A mean and the bounds of its interval; the bounds are ``nan`` where there is one value only."""
+
+    mean: float
+    low: float
+    high: float
+
+    @property
+    def certain(self) -> int:
+        """+1 if the whole interval is positive, −1 if all of it is negative, 0 if it cannot be told."""
+        return 1 if self.low > 0 else -1 if self.high < 0 else 0
+
+
+def student(values: NDArray[np.float64]) -> Interval:
+    """Mean over seeds with Student's interval.  values: (n,)"""
+    values = np.asarray(values, dtype=np.float64)
+    mean = float(values.mean())
+    if len(values) < 2:
+        return Interval(mean, math.nan, math.nan)
+    from scipy.special import stdtrit
+
+    half = float(stdtrit(len(values) - 1, 0.5 + LEVEL / 2)) * float(values.std(ddof=1)) / math.sqrt(len(values))
+    return Interval(mean, mean - half, mean + half)
+
+
+def number(value: float, sign: bool = False) -> str:
+    """A number with as many digits as a reader needs: three significant ones, all of those before the point."""
+    if not math.isfinite(value):
+        return "–"
+    size = abs(value)
+    digits = 0 if size >= 100 or size == 0 else min(6, max(0, 2 - math.floor(math.log10(size))))
+    text = f"{value:{'+' if sign else ''},.{digits}f}"
+    return text.replace("-", "−")
+
+
+def span(interval: Interval, sign: bool = False) -> str:
+    """``low to high``, a dash where there is no interval."""
+    if math.isnan(interval.low):
+        return "–"
+    # both ends with the digits of the coarser one, so that they read as a pair
+    return f"{number(interval.low, sign)} to {number(interval.high, sign)}"

@@ -1,0 +1,247 @@
+"""What a figure shows, computed from its results, and whether the paper's claim holds in them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sidelight.drawing.intervals import Interval, number, span, student
+from sidelight.experiments.settings import Figure
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Findings", "Verdict", "analyse", "finals"]
+
+Key = tuple[str, str]
+"""Series and x."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a claim holds: ``"holds"``, ``"does not hold"``, ``"holds in part"`` or ``"cannot be told"``."""
+
+    word: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a figure's results say.
+
+    Attributes:
+        words: sentences on what is seen.
+        verdict: on the paper's claim, where the figure tests one.
+        final: for each series and x the regret at the end, mean over seeds with its interval.
+        against: the same for the difference to the baseline, seed by seed.
+    """
+
+    words: tuple[str, ...]
+    verdict: Verdict | None
+    final: dict[Key, Interval]
+    against: dict[Key, Interval]
+
+
+def finals(table: pa.Table) -> dict[Key, NDArray[np.float64]]:
+    """The regret at the end for each series and x, ``(seeds,)`` in the order of the seeds."""
+    rounds, horizon = table["round"].to_numpy(), table["horizon"].to_numpy()
+    last = table.filter(rounds == horizon)
+    out: dict[Key, list[tuple[int, float]]] = {}
+    columns = (last[name].to_pylist() for name in ("series", "x", "seed", "regret"))
+    for series, x, seed, regret in zip(*columns, strict=True):
+        out.setdefault((series, x), []).append((seed, regret))
+    return {key: np.array([regret for _, regret in sorted(values)]) for key, values in out.items()}
+
+
+def analyse(figure: Figure, table: pa.Table) -> Findings:
+    """The findings of a figure from its tidy table."""
+    values = finals(table)
+    baseline = {x: v for (series, x), v in values.items() if series == figure.baseline}
+    against = {
+        (series, x): student(v - baseline[x if x in baseline else ""])
+        for (series, x), v in values.items()
+        if series != figure.baseline and (x in baseline or "" in baseline)
+    }
+    final = {key: student(v) for key, v in values.items()}
+    words, verdict = _QUESTIONS[figure.question](figure, values, final, against)
+    refused = json.loads((table.schema.metadata or {}).get(b"refused", b"{}"))
+    if refused:
+        words.append(
+            f"Without an answer, because an arm had fewer rows than recorded features: {'; '.join(sorted(refused))}."
+        )
+    return Findings(tuple(words), verdict, final, against)
+
+
+def _difference(interval: Interval) -> str:
+    return f"{number(interval.mean, sign=True)} ({span(interval, sign=True)})"
+
+
+# ---------------------------------------------------------------------------------------- the paper's
+
+
+def _recorded(
+    figure: Figure, values: dict[Key, Any], final: dict[Key, Interval], against: dict[Key, Interval]
+) -> tuple[list[str], Verdict]:
+    cold = final[figure.baseline, ""]
+    most = max(int(s.split(",")[0].removeprefix("L = ")) for s, _ in against)
+    known, estimated = f"L = {most}, known", f"L = {most}, estimated"
+    words = [
+        f"Without a log the regret is {number(cold.mean)}. With {most} recorded features it is "
+        f"{number(final[known, ''].mean)} where R12 is known, a difference of {_difference(against[known, ''])}, and "
+        f"{number(final[estimated, ''].mean)} where it is estimated, a difference of "
+        f"{_difference(against[estimated, ''])}.",
+    ]
+    worse = [s for (s, _), d in against.items() if d.certain > 0]
+    better = [s for (s, _), d in against.items() if d.certain < 0]
+    words.append(
+        f"{len(better)} of the {len(against)} lines end surely below the one without a log, {len(worse)} surely above"
+        + (f" ({'; '.join(worse)})." if worse else ".")
+    )
+    if len(better) == len(against):
+        verdict = Verdict("holds", "every L does better than no log, estimated or not")
+    elif against[known, ""].certain < 0 and against[estimated, ""].certain < 0:
+        verdict = Verdict("holds in part", f"for L = {most}, but not for every L")
+    elif against[estimated, ""].certain > 0:
+        verdict = Verdict("does not hold", f"even with L = {most} the estimated log costs more than it gives")
+    else:
+        verdict = Verdict("cannot be told", f"the intervals at L = {most} include no difference")
+    return words, verdict
+
+
+def _optimism(
+    figure: Figure, values: dict[Key, Any], final: dict[Key, Interval], against: dict[Key, Interval]
+) -> tuple[list[str], Verdict]:
+    lines = [s for s, _ in values if s != figure.baseline]
+    best = min(lines, key=lambda s: final[s, ""].mean)
+    smallest, largest = lines[0], lines[-1]
+    gap = student(values[largest, ""] - values[smallest, ""])
+    words = [
+        f"Lowest at {best} ({number(final[best, ''].mean)}). From {smallest} to {largest} the regret changes by "
+        f"{_difference(gap)}, from {number(final[smallest, ''].mean)} to {number(final[largest, ''].mean)}; without a "
+        f"log it is {number(final[figure.baseline, ''].mean)}."
+    ]
+    alpha = float(best.removeprefix("α = "))
+    surely = [s for s in lines if s != best and student(values[s, ""] - values[best, ""]).certain > 0]
+    if alpha <= 0.05 and largest in surely:
+        verdict = Verdict("holds", f"{best} does best, and {largest} surely worse")
+    elif alpha > 0.05 and smallest in surely:
+        verdict = Verdict("does not hold", f"{best} does best, and {smallest} surely worse")
+    else:
+        verdict = Verdict("cannot be told", "small and large α do not differ by more than chance")
+    return words, verdict
+
+
+def _log_size(
+    figure: Figure, values: dict[Key, Any], final: dict[Key, Interval], against: dict[Key, Interval]
+) -> tuple[list[str], Verdict]:
+    lines = [s for s, _ in values if s != figure.baseline and s.endswith("estimated")]
+    if len(lines) < 2:
+        return ["Too few log sizes could be run."], Verdict("cannot be told", "fewer than two log sizes ran")
+    small, large = lines[0], lines[-1]
+    ratio = final[small, ""].mean / final[large, ""].mean
+    gap = student(values[small, ""] - values[large, ""])
+    words = [
+        f"With {small.split(',  ')[0].removesuffix(', estimated')} the regret is {number(final[small, ''].mean)}, with "
+        f"{large.removesuffix(', estimated')} {number(final[large, ''].mean)} (R12 estimated): {ratio:.2f} times as "
+        f"much, a difference of {_difference(gap)}. Without a log it is {number(final[figure.baseline, ''].mean)}."
+    ]
+    loses = [s for (s, _), d in against.items() if d.certain > 0]
+    if loses:
+        words.append(f"Surely worse than no log at all: {'; '.join(loses)}.")
+        verdict = Verdict("does not hold", "with the smaller log the learner does worse than without any")
+    elif gap.certain > 0 and ratio > 1.25:
+        verdict = Verdict("does not hold", f"the smaller log costs {ratio:.2f} times the regret of the larger")
+    elif gap.certain == 0:
+        verdict = Verdict("cannot be told", "the sizes do not differ by more than chance")
+    else:
+        verdict = Verdict(
+            "holds", f"the smaller log costs only {ratio:.2f} times the regret, and none is worse than no log"
+        )
+    return words, verdict
+
+
+# ------------------------------------------------------------------------------------------------ ours
+
+
+def _begins_to_pay(
+    figure: Figure, values: dict[Key, Any], final: dict[Key, Interval], against: dict[Key, Interval]
+) -> tuple[list[str], None]:
+    cold = next(i for (s, _), i in final.items() if s == figure.baseline)
+    words = [f"Without a log the regret is {number(cold.mean)} ({span(cold)})."]
+    for series in dict.fromkeys(s for s, _ in against):
+        mine = [(float(x), d) for (s, x), d in against.items() if s == series]
+        pays = [x for x, d in sorted(mine) if d.certain < 0]
+        harms = [x for x, d in sorted(mine) if d.certain > 0]
+        text = f"{series}: " + (f"surely pays from {pays[0]:,.0f} rows on" if pays else "pays at no size tried")
+        if pays and any(x > pays[0] for x in harms):
+            text = f"{series}: surely pays at {', '.join(f'{x:,.0f}' for x in pays)} rows"
+        if harms:
+            text += f", and surely does harm at {', '.join(f'{x:,.0f}' for x in harms)}"
+        best = min(mine, key=lambda pair: pair[1].mean)
+        words.append(f"{text}; at best {_difference(best[1])} at {best[0]:,.0f} rows.")
+    return words, None
+
+
+def _confounding(
+    figure: Figure, values: dict[Key, Any], final: dict[Key, Interval], against: dict[Key, Interval]
+) -> tuple[list[str], None]:
+    points = list(dict.fromkeys(x for _, x in final))
+    low, high = points[0], points[-1]
+    words = []
+    for series in dict.fromkeys(s for s, _ in against):
+        if (series, low) in against and (series, high) in against:
+            words.append(
+                f"{series}: {_difference(against[series, low])} against no log where the old policy was random, "
+                f"{_difference(against[series, high])} at strength {float(high):g}."
+            )
+    return words, None
+
+
+def _queries(
+    figure: Figure, values: dict[Key, Any], final: dict[Key, Interval], against: dict[Key, Interval]
+) -> tuple[list[str], None]:
+    points = list(dict.fromkeys(x for _, x in final))
+    words = []
+    for series in ("fused", "hard, R12 estimated"):
+        first = next((x for x in points if against.get((series, x), Interval(0, 0, 0)).certain < 0), None)
+        ends = against.get((series, points[-1]))
+        begins = against.get((series, points[0]))
+        if ends is None or begins is None:
+            continue
+        words.append(
+            f"{series}: {_difference(begins)} against no log with {points[0]} answers, {_difference(ends)} with "
+            f"{points[-1]}; "
+            + (f"surely better than no log from {first} answers on." if first else "never surely better than no log.")
+        )
+    return words, None
+
+
+def _lies(
+    figure: Figure, values: dict[Key, Any], final: dict[Key, Interval], against: dict[Key, Interval]
+) -> tuple[list[str], None]:
+    words = []
+    for series in dict.fromkeys(s for s, _ in against):
+        mine = {x: d for (s, x), d in against.items() if s == series}
+        worst = max(mine, key=lambda x: mine[x].mean)
+        harms = [x for x, d in mine.items() if d.certain > 0]
+        words.append(
+            f"{series}: {_difference(mine['honest'])} against no log where the log is honest; at worst "
+            f"{_difference(mine[worst])} ({worst}); surely worse than no log with: {', '.join(harms) or 'none'}."
+        )
+    return words, None
+
+
+_QUESTIONS: dict[str, Callable[..., tuple[list[str], Any]]] = {
+    "recorded": _recorded,
+    "optimism": _optimism,
+    "log size": _log_size,
+    "begins to pay": _begins_to_pay,
+    "confounding": _confounding,
+    "queries": _queries,
+    "lies": _lies,
+}

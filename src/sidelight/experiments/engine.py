@@ -1,0 +1,200 @@
+"""Run what is missing: in this process, in several, or on a Dask cluster. The numbers are the same."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from typing import Any, Protocol
+
+from sidelight.errors import InputError, MissingExtraError
+from sidelight.experiments.results import Results
+from sidelight.experiments.running import draw_log, run_setting
+from sidelight.experiments.settings import Figure, LogSetting, RunSetting, digest
+
+__all__ = ["missing_runs", "run_figures"]
+
+Task = tuple[Callable[..., Any], tuple[Any, ...]]
+Report = Callable[[int, int, str], None]
+
+
+class _Place(Protocol):
+    """Where tasks run."""
+
+    def results(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Any]]:
+        """Positions of tasks and what they returned, as they finish."""
+        ...
+
+
+def missing_runs(figures: Iterable[Figure], seeds: int, results: Results) -> list[tuple[RunSetting, int]]:
+    """Every run of these figures that has no result yet; a run that several figures share is listed once."""
+    wanted: dict[str, tuple[RunSetting, int]] = {}
+    for figure in figures:
+        for cell in figure.cells:
+            for seed in range(seeds):
+                wanted.setdefault(f"{digest(cell.setting)}-{seed}", (cell.setting, seed))
+    return [(setting, seed) for setting, seed in wanted.values() if not results.has_run(setting, seed)]
+
+
+def run_figures(
+    figures: Sequence[Figure],
+    results: Results,
+    *,
+    seeds: int = 5,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    report: Report | None = None,
+) -> int:
+    """Run what the figures lack and keep each result as it comes; returns how many runs were made.
+
+    Stopped at any time, it goes on where it was when called again.
+
+    Args:
+        figures: what to run.
+        results: where results are kept.
+        seeds: runs of each setting.
+        workers: processes; default one for each core.
+        scheduler: the address of a Dask scheduler, to run there instead.
+        report: called with the work done, the work in all, and what is being done.
+    """
+    runs = missing_runs(figures, seeds, results)
+    if not runs:
+        return 0
+    logs: dict[str, LogSetting] = {}
+    for setting, seed in runs:
+        log = setting.log(seed)
+        if log is not None and results.log(log) is None:
+            logs.setdefault(digest(log), log)
+    # the largest first, so that no process is left alone with a long one
+    drawing = sorted(logs.values(), key=lambda log: -log.rows)
+    playing = sorted(runs, key=lambda run: -_work(run[0]))
+    total = sum(_drawing_work(log) for log in drawing) + sum(_work(setting) for setting, _ in playing)
+    done = 0
+
+    def advance(work: int, what: str) -> None:
+        nonlocal done
+        done += work
+        if report is not None:
+            report(done, total, what)
+
+    with _place(workers, scheduler, len(drawing) + len(playing)) as place:
+        for i, content in place.results([(draw_log, (log,)) for log in drawing]):
+            results.keep_log(drawing[i], content)
+            advance(_drawing_work(drawing[i]), "drawing logs")
+        tasks: list[Task] = []
+        for setting, seed in playing:
+            log = setting.log(seed)
+            tasks.append((run_setting, (setting, seed, None if log is None else results.log(log))))
+        for i, table in place.results(tasks):
+            setting, seed = playing[i]
+            results.keep_run(setting, seed, table)
+            advance(_work(setting), "running learners")
+    return len(playing)
+
+
+# Work in units of one round of OFUL, roughly; only the bar depends on it.
+_COST = {"OFUL": 1, "ProjectedOFUL": 1, "ZeroFilledOFUL": 1, "FusedOFUL": 4, "EpochOFUL": 4, "RunningOFUL": 20}
+
+
+def _work(setting: RunSetting) -> int:
+    return setting.horizon * _COST.get(setting.learner.kind, 1) + 500
+
+
+def _drawing_work(log: LogSetting) -> int:
+    return log.rows // 4 + 500
+
+
+# ------------------------------------------------------------------------------------------------ places
+
+
+class _Here:
+    """This process, one task after the other."""
+
+    def __enter__(self) -> _Here:
+        return self
+
+    def __exit__(self, *details: Any) -> None:
+        pass
+
+    def results(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Any]]:
+        for i, (function, arguments) in enumerate(tasks):
+            yield i, function(*arguments)
+
+
+class _Processes:
+    """Processes of this machine."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def __enter__(self) -> _Processes:
+        return self
+
+    def __exit__(self, *details: Any) -> None:
+        pass
+
+    def results(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Any]]:
+        from concurrent.futures import as_completed
+
+        from loky import get_reusable_executor
+
+        executor = get_reusable_executor(max_workers=self._count, timeout=60, initializer=_one_thread)
+        waiting: dict[Future[Any], int] = {executor.submit(f, *a): i for i, (f, a) in enumerate(tasks)}
+        try:
+            for future in as_completed(waiting):
+                yield waiting[future], future.result()
+        except BaseException:
+            for future in waiting:
+                future.cancel()
+            raise
+
+
+class _Cluster:
+    """A Dask cluster, by the address of its scheduler."""
+
+    def __init__(self, address: str) -> None:
+        try:
+            import distributed
+        except ImportError:
+            raise MissingExtraError(
+                "A cluster needs dask and distributed, which are not installed: pip install 'sidelight[cluster]'."
+            ) from None
+        try:
+            self._client: Any = _untyped(distributed).Client(address, timeout=10)
+        except (OSError, TimeoutError, ValueError) as error:
+            raise InputError(
+                f"no Dask scheduler answers at {address!r} ({error}). Start one with `dask scheduler`, workers with "
+                "`dask worker ADDRESS`, and pass the address it prints."
+            ) from error
+
+    def __enter__(self) -> _Cluster:
+        return self
+
+    def __exit__(self, *details: Any) -> None:
+        self._client.close()
+
+    def results(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Any]]:
+        import distributed
+
+        waiting = {self._client.submit(f, *a, pure=False): i for i, (f, a) in enumerate(tasks)}
+        for future in _untyped(distributed).as_completed(list(waiting)):
+            yield waiting[future], future.result()
+            future.release()
+
+
+def _untyped(module: Any) -> Any:
+    """A module whose functions have no types."""
+    return module
+
+
+def _place(workers: int | None, scheduler: str | None, tasks: int) -> Any:
+    if scheduler is not None:
+        return _Cluster(scheduler)
+    count = min(os.cpu_count() or 1, tasks) if workers is None else workers
+    return _Here() if count <= 1 else _Processes(count)
+
+
+def _one_thread() -> None:
+    """One BLAS thread a process: the runs already use every core."""
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = "1"

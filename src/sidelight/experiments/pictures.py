@@ -1,0 +1,213 @@
+"""From results to pictures: PNG, SVG, an interactive page for each figure, and one page with all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sidelight.drawing import interactive
+from sidelight.drawing import page as html
+from sidelight.drawing.charts import Chart, Series, picture
+from sidelight.drawing.intervals import LEVEL, number, span, student
+from sidelight.experiments.analysis import Findings
+from sidelight.experiments.settings import Figure
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["chart_of", "draw", "gallery"]
+
+
+def chart_of(figure: Figure, table: pa.Table, findings: Findings) -> Chart:
+    """The chart of a figure from its tidy table."""
+    shown = dict.fromkeys(table["series"].to_pylist())
+    styles = {cell.series: cell for cell in reversed(figure.cells)}
+    series = [
+        Series(
+            name,
+            styles[name].colour,
+            (6, 4) if styles[name].dashed else (1, 0),
+            heavy=styles[name].heavy,
+            ordered=figure.ordered,
+        )
+        for name in dict.fromkeys(cell.series for cell in figure.cells)
+        if name in shown
+    ]
+    if figure.kind == "curves":
+        return Chart("lines", _curves(table), series, "Round", "Cumulative regret")
+    rows = []
+    for (name, x), interval in findings.final.items():
+        place: Any = x if figure.x_scale == "category" else float(x)
+        rows.append({"series": name, "x": place, "y": interval.mean, "low": interval.low, "high": interval.high})
+    order = tuple(dict.fromkeys(str(cell.x) for cell in figure.cells)) if figure.x_scale == "category" else ()
+    kind: Any = "points" if figure.kind == "points" else "lines"
+    values = [row["y"] for row in rows]
+    steep = min(values) > 0 and max(values) > 12 * min(values)
+    return Chart(
+        kind,
+        _finite(rows),
+        series,
+        figure.x_title,
+        "Regret at the end",
+        x_scale=figure.x_scale,
+        y_scale="log" if steep else "linear",
+        markers=True,
+        x_order=order,
+    )
+
+
+def _finite(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Without an interval (one seed) its bounds are the value itself; below zero no logarithmic axis can go."""
+    out = []
+    for row in rows:
+        low, high = (row["y"] if np.isnan(row[bound]) else row[bound] for bound in ("low", "high"))
+        out.append({**row, "low": max(low, 0.2 * row["y"]), "high": high})
+    return out
+
+
+def _curves(table: pa.Table) -> list[dict[str, Any]]:
+    names = np.array(table["series"].to_pylist())
+    rounds, seeds, regrets = (table[name].to_numpy() for name in ("round", "seed", "regret"))
+    rows = []
+    for name in dict.fromkeys(names.tolist()):
+        mine = names == name
+        order = np.lexsort((seeds[mine], rounds[mine]))
+        times = np.unique(rounds[mine])
+        grid = regrets[mine][order].reshape(len(times), -1)
+        # a hundred points draw the same curve as two hundred
+        keep = np.unique(np.linspace(0, len(times) - 1, min(100, len(times))).astype(int))
+        for i in keep:
+            interval = student(grid[i])
+            low, high = (interval.mean if np.isnan(v) else max(v, 0.0) for v in (interval.low, interval.high))
+            row = {"series": name, "x": int(times[i]), "y": interval.mean, "low": low, "high": high}
+            rows.append({k: round(v, 4) if isinstance(v, float) else v for k, v in row.items()})
+    return rows
+
+
+def _numbers(figure: Figure, findings: Findings) -> str:
+    header = [figure.x_title if figure.kind != "curves" else "Line"]
+    if figure.kind != "curves":
+        header = [header[0] or "Log", "Learner"]
+    header += ["Regret at the end", f"{LEVEL:.0%}", f"Minus “{figure.baseline}”", f"{LEVEL:.0%}"]
+    rows = []
+    for (series, x), interval in findings.final.items():
+        paired = findings.against.get((series, x))
+        first = [series] if figure.kind == "curves" else [_place(x), series]
+        difference = ["–", "–"] if paired is None else [number(paired.mean, sign=True), span(paired, sign=True)]
+        rows.append([*first, number(interval.mean), span(interval), *difference])
+    return html.table(f"{figure.title}: regret at the end, mean over seeds", header, rows)
+
+
+def _place(x: str) -> str:
+    try:
+        return f"{float(x):,g}" if float(x) < 1e4 else f"{float(x):,.0f}"
+    except ValueError:
+        return x
+
+
+def _texts(figure: Figure, findings: Findings, seeds: int) -> list[str]:
+    bands = f"Bands: {LEVEL:.0%} intervals of the mean over {seeds} seeds."
+    if figure.kind != "curves":
+        bands = f"Intervals: {LEVEL:.0%} of the mean over {seeds} seeds, each with a world and a log of its own."
+    words = [*findings.words]
+    if findings.verdict is not None:
+        words.append(f"The paper's claim: {figure.claim} {_verdict(findings)}")
+    return [*words, f"{figure.setting} {bands}"]
+
+
+def _verdict(findings: Findings) -> str:
+    assert findings.verdict is not None
+    word = findings.verdict.word
+    said = "Whether it holds cannot be told here" if word == "cannot be told" else f"Here it {word}"
+    return f"{said}: {findings.verdict.why}."
+
+
+def _subtitle(figure: Figure, findings: Findings, width: int = 104) -> list[str]:
+    """Lines below a picture's title: the setting, and the verdict."""
+    import textwrap
+
+    lines = textwrap.wrap(figure.setting, width)
+    if findings.verdict is not None:
+        lines += textwrap.wrap(f"Claim: {figure.claim} {_verdict(findings)}", width)
+    return lines
+
+
+def draw(figure: Figure, table: pa.Table, findings: Findings, folder: Path, seeds: int) -> list[Path]:
+    """Write ``<figure>.png``, ``.svg`` and ``.html``; returns the files."""
+    chart = chart_of(figure, table, findings)
+    specification = chart.specification("light", title=figure.title, subtitle=_subtitle(figure, findings))
+    files = [picture(specification, folder / f"{figure.name}{ending}") for ending in (".png", ".svg")]
+    part, drawing = _part(figure, chart, findings, seeds)
+    page = html.page(
+        figure.title,
+        findings.words[0],
+        [interactive.STYLE, part, interactive.script({figure.name: drawing})],
+        _small_print(),
+    )
+    path = folder / f"{figure.name}.html"
+    path.write_text(page, encoding="utf-8")
+    return [*files, path]
+
+
+def gallery(parts: Sequence[tuple[Figure, pa.Table, Findings, int]], folder: Path) -> Path:
+    """Write ``index.html``: every figure with its words, its picture and its numbers."""
+    pieces = [interactive.STYLE, _contents([figure for figure, *_ in parts], [findings for _, _, findings, _ in parts])]
+    specifications = {}
+    for figure, table, findings, seeds in parts:
+        part, specifications[figure.name] = _part(figure, chart_of(figure, table, findings), findings, seeds)
+        pieces.append(html.section(_heading(figure), part))
+    tested = [findings.verdict.word for _, _, findings, _ in parts if findings.verdict is not None]
+    lead = f"{len(parts)} figures." + (
+        f" The paper's claims were tested {len(tested)} times: {tested.count('holds')} hold, "
+        f"{tested.count('holds in part')} hold in part, "
+        f"{tested.count('does not hold')} do not, {tested.count('cannot be told')} cannot be told."
+        if tested
+        else ""
+    )
+    pieces.append(interactive.script(specifications))
+    path = folder / "index.html"
+    path.write_text(html.page("Figures", lead, pieces, _small_print()), encoding="utf-8")
+    return path
+
+
+def _heading(figure: Figure) -> str:
+    preset = next((p for p in ("paper_text", "authors_code") if figure.name.endswith(p)), "")
+    letter = figure.name[0] if preset else ""
+    return (f"({letter}) " if letter else "") + figure.title + (f" – {preset}" if preset else "")
+
+
+def _contents(figures: Sequence[Figure], findings: Sequence[Findings]) -> str:
+    from html import escape
+
+    items = "".join(
+        f'<li><a href="#{escape(figure.name)}">{escape(_heading(figure))}</a>'
+        + (f" <small>{escape(found.verdict.word)}</small>" if found.verdict else "")
+        + "</li>"
+        for figure, found in zip(figures, findings, strict=True)
+    )
+    return f'<nav aria-label="Figures"><ul class="contents">{items}</ul></nav>'
+
+
+def _part(figure: Figure, chart: Chart, findings: Findings, seeds: int) -> tuple[str, dict[str, Any]]:
+    return interactive.figure(
+        figure.name,
+        chart,
+        describes=f"{figure.title}. {findings.words[0]} All numbers are in the table below.",
+        words=_texts(figure, findings, seeds),
+        numbers=_numbers(figure, findings),
+    )
+
+
+def _small_print() -> str:
+    from sidelight import __version__
+    from sidelight.experiments.running import machine
+
+    here = machine()
+    return (
+        f"Sidelight {__version__}. Drawn with Python {here['python']} on {here['processor']} ({here['cores']} cores); "
+        "each result file names the machine that computed it. In the paper's figures all seeds share weights, policy "
+        "and log, as in the authors' code, so intervals tell of the online rounds alone."
+    )

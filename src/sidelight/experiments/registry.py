@@ -1,0 +1,167 @@
+"""Worlds and learners by name, for settings, TOML files and the command line."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from sidelight.errors import InputError
+
+if TYPE_CHECKING:
+    from sidelight.experiments.settings import WorldSetting
+    from sidelight.learners.protocol import Learner
+    from sidelight.simulation import Run
+    from sidelight.worlds.protocol import World
+
+__all__ = ["HIDDEN", "LEARNERS", "WORLDS", "default_recorded", "learner_factory", "make_world", "world_of"]
+
+WORLDS = {
+    "paper_text": "the paper's experiment as its text has it",
+    "authors_code": "the paper's experiment as the authors released it",
+    "confounded": "a log that misleads whoever ignores what it hides",
+    "dosing": "chemotherapy dosing; socioeconomic features were removed from the records",
+    "traffic": "signal timing; the cameras of the log told fewer kinds of vehicles apart",
+    "drifted": "the confounded world with a log that lies (lies = 'slandered', 'redrawn', …)",
+}
+"""Kind of world → what it is."""
+
+HIDDEN = {
+    "queries": "what the old policy would do, asked in every round",
+    "ipw": "the same, with the paper's estimator",
+    "probabilities": "the old policy's probabilities in every round",
+    "known": "the true cross moments, which nobody has outside a simulation",
+}
+"""Way of learning what the log hides → what it is."""
+
+LEARNERS = {
+    "OFUL": "no log",
+    "ZeroFilledOFUL": "the log with zeros for what it lacks",
+    "ProjectedOFUL": "Algorithm 1: the log as a constraint, cross moments known",
+    "EpochOFUL": "Algorithm 2: the same, estimated in episodes",
+    "RunningOFUL": "what the paper's experiments ran: the same, estimated in every round",
+    "FusedOFUL": "the log as evidence: the one to use",
+}
+"""Kind of learner → what it is."""
+
+
+def make_world(kind: str, seed: int, values: Mapping[str, Any] | None = None) -> World:
+    """The world of this kind.
+
+    Args:
+        kind: a key of ``WORLDS``.
+        seed: draws what is random in it; the dosing world has nothing to draw.
+        values: its other arguments.
+    """
+    given = dict(values or {})
+    try:
+        return _make_world(kind, seed, given)
+    except TypeError as error:
+        raise InputError(f"the world {kind!r} does not take these settings ({error}).") from error
+
+
+def _make_world(kind: str, seed: int, given: dict[str, Any]) -> World:
+    from sidelight.worlds.confounded import ConfoundedWorld
+    from sidelight.worlds.dosing import DosingWorld
+    from sidelight.worlds.drifted import DriftedWorld
+    from sidelight.worlds.paper import PRESETS, PaperWorld
+    from sidelight.worlds.traffic import TrafficWorld
+
+    if kind in PRESETS:
+        preset: Any = kind
+        return PaperWorld.preset(preset, seed=seed, **given)
+    if kind == "confounded":
+        return ConfoundedWorld(seed=seed, **given)
+    if kind == "dosing":
+        return DosingWorld(**given)
+    if kind == "traffic":
+        return TrafficWorld(seed=seed, **given)
+    if kind == "drifted":
+        lie = {name: given.pop(name) for name in ("lies", "size", "share") if name in given}
+        return DriftedWorld(ConfoundedWorld(seed=seed, **given), seed=seed, **lie)
+    raise InputError(f"there is no world {kind!r}; choose one of {', '.join(WORLDS)}.")
+
+
+@lru_cache(maxsize=8)
+def world_of(setting: WorldSetting, seed: int) -> World:
+    """The world of a setting; kept, since its moments take seconds to compute."""
+    return make_world(setting.kind, seed, dict(setting.values))
+
+
+def default_recorded(world: World) -> Any:
+    """What the world's log recorded if nobody says otherwise: what the world names, else two thirds of the features."""
+    inner = getattr(world, "world", world)
+    named = getattr(inner, "default_recorded", None)
+    return (2 * world.n_features) // 3 if named is None else named
+
+
+def learner_factory(kind: str, values: Mapping[str, Any] | None = None) -> Callable[[Run], Learner]:
+    """``factory(run)`` for a kind of learner.
+
+    Args:
+        kind: a key of ``LEARNERS``.
+        values: its keyword arguments. ``hidden`` is a key of ``HIDDEN``; ``noise="true"`` is the world's noise.
+    """
+    from sidelight.learners.epoch import EpochOFUL
+    from sidelight.learners.fused import FusedOFUL
+    from sidelight.learners.oful import OFUL
+    from sidelight.learners.projected import ProjectedOFUL
+    from sidelight.learners.running import RunningOFUL
+    from sidelight.learners.zero_filled import ZeroFilledOFUL
+    from sidelight.side.constraint import SideInformation
+
+    classes: dict[str, Any] = {
+        "OFUL": OFUL,
+        "ZeroFilledOFUL": ZeroFilledOFUL,
+        "ProjectedOFUL": ProjectedOFUL,
+        "EpochOFUL": EpochOFUL,
+        "RunningOFUL": RunningOFUL,
+        "FusedOFUL": FusedOFUL,
+    }
+    if kind not in classes:
+        raise InputError(f"there is no learner {kind!r}; choose one of {', '.join(LEARNERS)}.")
+    given = dict(values or {})
+    way = given.pop("hidden", None)
+    takes_estimator = kind in ("EpochOFUL", "RunningOFUL", "FusedOFUL")
+    if way is not None and not takes_estimator:
+        raise InputError(f"{kind} learns nothing about what the log hides, so it takes no hidden={way!r}.")
+    if way is None and takes_estimator:
+        way = "queries" if kind == "FusedOFUL" else "ipw"
+    if way is not None and way not in HIDDEN:
+        raise InputError(f"hidden={way!r} is not one of {', '.join(HIDDEN)}.")
+    known = set(inspect.signature(classes[kind]).parameters)
+    unknown = sorted(set(given) - known)
+    if unknown:
+        raise InputError(f"{kind} has no setting {unknown[0]!r}; it has {', '.join(sorted(known))}.")
+
+    def make(run: Run) -> Learner:
+        settings = dict(given)
+        if settings.get("noise") == "true":
+            settings["noise"] = run.world.noise
+        learner: Learner
+        if kind == "OFUL":
+            learner = OFUL(run.world.n_arms, run.world.n_features, arms=run.world.arms, schema=run.schema, **settings)
+        elif kind == "ZeroFilledOFUL":
+            learner = ZeroFilledOFUL(run.summary, **settings)
+        elif kind == "ProjectedOFUL":
+            learner = ProjectedOFUL(SideInformation.from_log(run.summary, run.true_cross_moments), **settings)
+        elif kind == "EpochOFUL":
+            learner = EpochOFUL(_estimator(way, run), run.horizon, **settings)
+        else:
+            learner = classes[kind](_estimator(way, run), **settings)
+        return learner
+
+    return make
+
+
+def _estimator(way: str | None, run: Run) -> Any:
+    from sidelight.hidden.known import KnownCrossMoments
+    from sidelight.hidden.probabilities import BehaviorProbabilities
+    from sidelight.hidden.queries import BehaviorQueries
+
+    if way == "known":
+        return KnownCrossMoments(run.summary, run.true_cross_moments)
+    if way == "probabilities":
+        return BehaviorProbabilities(run.summary)
+    return BehaviorQueries(run.summary, estimator="ipw" if way == "ipw" else "regression")

@@ -1,0 +1,156 @@
+"""Doing what a setting says: draw a log, or run a learner. Pure functions of setting and seed, on any machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sidelight.errors import UnderdeterminedError
+from sidelight.experiments.registry import learner_factory, world_of
+from sidelight.experiments.settings import LogSetting, RunSetting, digest
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from sidelight.learners.protocol import Learner
+    from sidelight.logs.summary import LogSummary
+    from sidelight.simulation import Run
+
+__all__ = ["ROUNDS_KEPT", "draw_log", "machine", "run_setting"]
+
+ROUNDS_KEPT = 200
+"""About so many rounds of each run are kept."""
+
+_PIECE = 1 << 17
+"""Rows of a log drawn at a time: a multiple of what worlds draw at a time, so that pieces join to the same log."""
+
+_LOG_STREAM, _QUERY_STREAM = 7_919, 104_729
+"""Set the random numbers of logs and of queries apart from those of the rounds, which come from the seed alone."""
+
+
+def draw_log(setting: LogSetting) -> bytes:
+    """The summary of a log, as the bytes of its file.
+
+    Drawn and summarized in pieces, so ten million rows need no more memory than a hundred thousand.
+    """
+    from sidelight.logs.summary import summarize_log
+
+    world = world_of(setting.world, setting.seed)
+    schema = world.schema(setting.recorded)
+    rng = np.random.default_rng([_LOG_STREAM, setting.seed])
+    summary: LogSummary | None = None
+    for start in range(0, max(setting.rows, 1), _PIECE):
+        rows = min(_PIECE, setting.rows - start)
+        piece = summarize_log(world.sample_log(rows, setting.recorded, rng), schema)
+        summary = piece if summary is None else summary + piece
+    assert summary is not None
+    return summary.to_bytes()
+
+
+def run_setting(setting: RunSetting, seed: int, log: bytes | None) -> pa.Table:
+    """One run: ``seed, round, arm, reward, regret``, with what it was and where it ran in the table's metadata.
+
+    A learner that cannot start from its log (fewer rows of an arm than features) leaves a table without rows, whose
+    metadata says why.
+    """
+    from sidelight.logs.summary import LogSummary
+    from sidelight.simulation import simulate
+
+    started = time.perf_counter()
+    world = world_of(setting.world, setting.world.seed_of(seed))
+    summary = None if log is None else LogSummary.from_bytes(log)
+    make = learner_factory(setting.learner.kind, dict(setting.learner.values))
+
+    def factory(run: Run) -> Learner:
+        if summary is not None:
+            run.summary = summary
+        return _after_queries(make(run), setting.learner.queries, run, seed)
+
+    refused = ""
+    try:
+        table = simulate(
+            world,
+            {setting.learner.kind: factory},
+            setting.horizon,
+            recorded=setting.recorded,
+            log_rows=setting.log_rows,
+            seeds=[seed],
+            workers=1,
+            every=max(1, setting.horizon // ROUNDS_KEPT),
+        ).drop_columns(["learner"])
+    except UnderdeterminedError as error:
+        refused = str(error)
+        table = _no_rounds()
+    about = {
+        "setting": setting.to_dict(),
+        "digest": digest(setting),
+        "seed": seed,
+        "refused": refused,
+        "seconds": round(time.perf_counter() - started, 3),
+        "machine": machine(),
+        "version": _version(),
+    }
+    result: pa.Table = table.replace_schema_metadata({"sidelight": json.dumps(about, ensure_ascii=False)})
+    return result
+
+
+def _after_queries(learner: Learner, queries: int | None, run: Run, seed: int) -> Learner:
+    """Give the learner its answers before the first round, and see that it is asked for no more."""
+    if queries is None or learner.needs is None:
+        return learner
+    # two streams, so that the answers of a small number are the first of those of a larger one
+    contexts, answers = np.random.default_rng([_QUERY_STREAM, seed]).spawn(2)
+    X = run.world.contexts(queries, contexts) if queries else np.empty((0, run.world.n_features))
+    actions: Any = run.world.behavior_actions(X, answers) if queries else []
+    for x, arm in zip(X, actions, strict=True):
+        learner.observe_behavior(x, arm)
+    learner.needs = None
+    return learner
+
+
+def _no_rounds() -> Any:
+    import pyarrow as pa
+
+    types = {"seed": pa.int64(), "round": pa.int64(), "arm": pa.int64(), "reward": pa.float64(), "regret": pa.float64()}
+    return pa.table({name: pa.array([], kind) for name, kind in types.items()})
+
+
+def machine() -> dict[str, Any]:
+    """What the numbers were computed on; nothing that tells one machine of a kind from another."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    versions = {}
+    for package in ("numpy", "scipy", "numba", "pyarrow"):
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:  # vendored by a distribution
+            versions[package] = "unknown"
+    return {
+        "system": platform.system(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        **versions,
+    }
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            for line in lines:
+                if line.startswith("model name"):
+                    return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _version() -> str:
+    from sidelight import __version__
+
+    return __version__
