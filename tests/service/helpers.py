@@ -1,0 +1,195 @@
+"""Services for tests: a log and its summary, a configuration, an engine in this process, a server in another."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+
+import sidelight as sl
+from sidelight.service.config import Config, initial_config, load_config, save_config
+from sidelight.service.engine import Engine, open_store
+from sidelight.service.recovery import recover
+
+ARMS = ["low", "mid", "high"]
+SOURCE = Path(__file__).parents[2] / "src"
+
+
+def make_schema() -> sl.Schema:
+    return sl.Schema(
+        ["age", "dose", "ward", "severity", "pain"],
+        recorded=["age", "dose", "ward"],
+        arms=ARMS,
+        intercept=True,
+        categories={"ward": ["north", "south", "east"]},
+    )
+
+
+def make_summary(seed: int = 5, rows: int = 400) -> sl.LogSummary:
+    rng = np.random.default_rng(seed)
+    schema = make_schema()
+    X = np.zeros((rows, schema.n_recorded))
+    X[:, 0] = 1.0
+    X[:, 1:3] = rng.normal(size=(rows, 2))
+    ward = rng.integers(0, 3, size=rows)
+    for level in (1, 2):
+        X[:, 2 + level] = ward == level
+    arms = rng.integers(0, 3, size=rows)
+    rewards = X @ rng.normal(size=X.shape[1]) * (1 + arms) + 0.3 * rng.normal(size=rows)
+    return sl.LogSummary.from_arrays(X, [ARMS[a] for a in arms], rewards, schema)
+
+
+def make_config(
+    folder: Path, *, kind: str = "RunningOFUL", limits: dict[str, Any] | None = None, **changes: Any
+) -> Config:
+    """A configuration in ``folder``, read back from its file."""
+    snapshot_every = changes.pop("snapshot_every", None)
+    if kind == "OFUL":
+        config = initial_config(make_schema(), kind=kind, port=0, **changes)
+    else:
+        make_summary().save(folder / "log.summary")
+        config = initial_config(make_schema(), summary_path="log.summary", kind=kind, port=0, **changes)
+    from dataclasses import replace
+
+    if limits:
+        config = replace(config, limits=replace(config.limits, **limits))
+    if snapshot_every:
+        config = replace(config, storage=replace(config.storage, snapshot_every=snapshot_every))
+    save_config(config, folder / "sidelight.toml")
+    return load_config(folder / "sidelight.toml")
+
+
+def random_context(rng: np.random.Generator) -> dict[str, Any]:
+    return {
+        "age": float(rng.normal()),
+        "dose": float(rng.normal()),
+        "ward": ["north", "south", "east"][rng.integers(3)],
+        "severity": bool(rng.integers(2)),
+        "pain": float(rng.normal()),
+    }
+
+
+@contextlib.asynccontextmanager
+async def engine_of(config: Config) -> AsyncIterator[Engine]:
+    """An engine in this process."""
+    store = open_store(config)
+    engine = Engine(store, config)
+    await engine.start()
+    try:
+        yield engine
+    finally:
+        await engine.stop()
+        store.close()
+
+
+def run(coroutine: Any) -> Any:
+    return asyncio.run(coroutine)
+
+
+def bits(state: Any) -> str:
+    """A digest of everything a state holds."""
+    return state.snapshot(0.0).digest
+
+
+def replayed(config: Config) -> str:
+    """The state's digest after a replay from the first event, snapshots unused."""
+    store = open_store(config)
+    try:
+        return bits(recover(store, use_snapshots=False).state)
+    finally:
+        store.close()
+
+
+class Server:
+    """``sidelight serve`` in a process of its own."""
+
+    def __init__(
+        self, folder: Path, *arguments: str, environment: dict[str, str] | None = None, before: Any = None
+    ) -> None:
+        self.folder = folder
+        self.process = subprocess.Popen(
+            [
+                sys.executable,
+                "-c",
+                "from sidelight.cli import main; main()",
+                "serve",
+                "-c",
+                str(folder / "sidelight.toml"),
+                *arguments,
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1", **(environment or {})},
+            preexec_fn=before,
+        )
+        self.said: list[str] = []
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.said.append(line)
+            if "decides at" in line:
+                break
+        else:
+            assert self.process.stderr is not None
+            self.errors = self.process.stderr.read()
+            self.process.wait(10)
+            self.url = ""
+            return
+        self.url = self.said[-1].split(" at ")[1].split()[0]
+        self.port = int(self.url.rpartition(":")[2])
+
+    def kill(self) -> None:
+        """As a power cut would."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(10)
+        self._close()
+
+    def stop(self) -> int:
+        """As an operator would."""
+        self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(30)
+        self._close()
+        return code
+
+    def _close(self) -> None:
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+@contextlib.contextmanager
+def serving(folder: Path, *arguments: str, **options: Any) -> Iterator[Server]:
+    """A server for the length of a block."""
+    server = Server(folder, *arguments, **options)
+    try:
+        yield server
+    finally:
+        if server.process.poll() is None:
+            server.stop()
+
+
+def command(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run ``sidelight …``."""
+    return subprocess.run(
+        [sys.executable, "-c", "from sidelight.cli import main; main()", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        timeout=120,
+        check=False,
+    )
+
+
+def post(client: httpx.Client, path: str, body: Any, **headers: str) -> httpx.Response:
+    return client.post(path, content=json.dumps(body), headers={"Content-Type": "application/json", **headers})

@@ -1,0 +1,284 @@
+"""The learner is the fold of the log: live, recovered and replayed states are equal bit for bit."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+
+import sidelight as sl
+from sidelight.errors import StoreError
+from sidelight.learners.files import learner_bytes
+from sidelight.service import tables
+from sidelight.service.contexts import ContextReader
+from sidelight.service.engine import Ask, Engine, open_store
+from sidelight.service.events import Answer, Configuration, DecisionId, Reward
+from sidelight.service.problems import Problem
+from sidelight.service.recovery import recover
+from tests.service.helpers import ARMS, bits, engine_of, make_config, make_schema, random_context, replayed, run
+
+
+async def traffic(engine: Engine, rng: np.random.Generator, rounds: int) -> list[DecisionId]:
+    """Decisions, overrides, late and repeated rewards, answers, mode changes, concurrently."""
+    reader = ContextReader(make_schema(), 1e9)
+    probabilities = engine.state.learner.needs == "probabilities"
+    made: list[DecisionId] = []
+
+    def answer() -> Answer:
+        p = rng.dirichlet(np.ones(3))
+        return Answer(ARMS[rng.integers(3)], tuple((p / p.sum()).tolist()) if probabilities else None)
+
+    async def one(step: int) -> None:
+        X = np.array([reader.read(random_context(rng), "") for _ in range(1 + 3 * (step % 7 == 0))])
+        asks = None
+        if step % 3 == 0:
+            asks = [
+                Ask(["low", "high"] if step % 2 else None, answer() if step % 4 == 0 else None, f"s{step}") for _ in X
+            ]
+        number, event, _ = await engine.decide(X, asks)
+        ids = [DecisionId(number, i) for i in range(len(event))]
+        made.extend(ids)
+        for id in ids:
+            if rng.random() < 0.3:
+                try:
+                    await engine.behavior(id, answer())
+                except Problem as problem:
+                    assert problem.kind == "conflict"
+            if rng.random() < 0.8:
+                taken = ARMS[rng.integers(3)] if event.arms[id.position] is None or rng.random() < 0.2 else None
+                by = "old_policy" if taken is not None and rng.random() < 0.5 else None
+                value = float(rng.normal())
+                await engine.reward(id, value, taken, by)
+                assert (await engine.reward(id, value, taken, by))[1] is False
+
+    for start in range(0, rounds, 10):
+        await asyncio.gather(*(one(step) for step in range(start, start + 10)))
+        mode = ["shadow", "assist", "act"][(start // 10) % 3]
+        await engine.configure(Configuration(mode=mode, share=0.6, killed=start % 50 == 40))
+    x = reader.read(random_context(rng), "")
+    await engine.behavior_at(x, answer(), None, None)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("kind", "answers"),
+    [("OFUL", "queries"), ("RunningOFUL", "queries"), ("FusedOFUL", "queries"), ("FusedOFUL", "probabilities")],
+)
+def test_live_recovered_and_replayed_are_equal(tmp_path, rng, kind, answers):
+    if not hasattr(sl, kind):
+        pytest.skip(f"{kind} is not there")
+    config = make_config(tmp_path, kind=kind, answers=answers, snapshot_every=60)
+
+    async def live() -> tuple[str, bytes]:
+        async with engine_of(config) as engine:
+            await traffic(engine, rng, 60)
+            assert engine.state.counts["failures"] == 0
+            assert engine.state.counts["rewards"] > 30
+            return bits(engine.state), learner_bytes(engine.state.learner)
+
+    expected, learner = run(live())
+    store = open_store(config)
+    quick = recover(store)
+    whole = recover(store, use_snapshots=False)
+    assert quick.start > 0, "no snapshot was taken"
+    assert whole.start == 0
+    assert bits(quick.state) == bits(whole.state) == expected
+    assert learner_bytes(quick.state.learner) == learner_bytes(whole.state.learner) == learner
+    # and from every snapshot that is there, not only the newest
+    for number in store.snapshot_numbers()[1:]:
+        with store.writing() as connection:
+            connection.execute(tables.snapshots.delete().where(tables.snapshots.c.number > number))
+        older = recover(store)
+        assert older.start == number
+        assert bits(older.state) == expected
+    store.close()
+
+
+def test_the_fold_feeds_the_learner_what_the_log_says(tmp_path):
+    """A learner fed by hand in the order of the log equals the service's."""
+    config = make_config(tmp_path, kind="RunningOFUL", mode="shadow")
+    reader = ContextReader(make_schema(), 1e9)
+    rng = np.random.default_rng(8)
+    X = [reader.read(random_context(rng), "") for _ in range(4)]
+
+    async def live() -> bytes:
+        async with engine_of(config) as engine:
+            first, event, _ = await engine.decide(np.array(X[:2]), [Ask(answer=Answer("mid")), Ask()])
+            assert event.arms == ["mid", None]
+            assert event.routes == ["old_policy"] * 2
+            # the old policy acted: its arm is played and is an answer, once
+            await engine.reward(DecisionId(first, 1), 2.0, "high", None)
+            await engine.reward(DecisionId(first, 0), 1.0, None, None)
+            await engine.behavior_at(X[2], Answer("low", probability=0.5), None, None)
+            await engine.configure(Configuration(mode="act"))
+            third, event, _ = await engine.decide(np.array(X[3:]), None)
+            assert event.routes == ["learner"]
+            other = next(arm for arm in ARMS if arm != event.arms[0])
+            await engine.reward(DecisionId(third), -1.0, other, "old_policy")
+            return learner_bytes(engine.state.learner), other, event
+
+    learner, other, event = run(live())
+    by_hand = config.build_learner()
+    by_hand.observe_behavior(X[0], "mid")
+    by_hand.observe(X[1], "high", 2.0)
+    by_hand.observe_behavior(X[1], "high")
+    by_hand.observe(X[0], "mid", 1.0)
+    by_hand.observe_behavior(X[2], "low", probability=0.5)
+    by_hand.observe(X[3], other, -1.0)
+    asked_with = event.query_probabilities[0] if event.asked[0] else 1.0
+    by_hand.observe_behavior(X[3], other, probability=asked_with)
+    assert learner_bytes(by_hand) == learner
+
+
+def test_damaged_snapshots_are_noticed_and_replaced(tmp_path, rng, caplog):
+    config = make_config(tmp_path, kind="OFUL", snapshot_every=40)
+
+    async def live() -> str:
+        async with engine_of(config) as engine:
+            await traffic(engine, rng, 50)
+            return bits(engine.state)
+
+    expected = run(live())
+    store = open_store(config)
+    newest = store.snapshot_numbers()[0]
+    with store.writing() as connection:
+        row = connection.execute(tables.snapshots.select().where(tables.snapshots.c.number == newest)).one()
+        spoilt = bytearray(row.learner)
+        spoilt[len(spoilt) // 2] ^= 1
+        connection.execute(
+            tables.snapshots.update().where(tables.snapshots.c.number == newest).values(learner=bytes(spoilt))
+        )
+    store.close()
+
+    async def again() -> tuple[str, list[int], bytes]:
+        async with engine_of(config) as engine:
+            return bits(engine.state), engine.damaged, engine.metrics.text()
+
+    found, damaged, metrics = run(again())
+    assert found == expected
+    assert damaged == [newest]
+    assert f"snapshot after event {newest} is damaged" in caplog.text
+    assert b"sidelight_damaged_snapshots_total 1.0" in metrics
+    store = open_store(config)
+    assert recover(store).damaged == []
+    assert recover(store).start == newest
+    store.close()
+
+
+def test_a_gap_in_the_log_is_an_error(tmp_path, rng):
+    config = make_config(tmp_path, kind="OFUL")
+
+    async def live() -> None:
+        async with engine_of(config) as engine:
+            await traffic(engine, rng, 10)
+
+    run(live())
+    store = open_store(config)
+    with store.writing() as connection:
+        connection.execute(tables.snapshots.delete())
+        connection.execute(tables.events.delete().where(tables.events.c.number == 5))
+    with pytest.raises(StoreError, match="gap after"):
+        recover(store)
+    store.close()
+
+
+def test_a_log_belongs_to_one_configuration(tmp_path):
+    config = make_config(tmp_path, kind="OFUL")
+    store = open_store(config)
+    Engine(store, config)
+    other = make_config(tmp_path, kind="RunningOFUL")
+    with pytest.raises(StoreError, match="learner = 'OFUL'.*'RunningOFUL'"):
+        Engine(store, other)
+    store.close()
+
+
+def test_changes_of_the_file_win_over_requests_only_when_it_changed(tmp_path):
+    config = make_config(tmp_path, kind="OFUL", mode="shadow")
+
+    async def rails(config, change=None):
+        async with engine_of(config) as engine:
+            if change is not None:
+                await engine.configure(change)
+            return engine.state.rails
+
+    assert run(rails(config, Configuration(mode="act", share=0.25))).mode == "act"
+    # a restart with the same file keeps what was asked for
+    assert run(rails(config)).share == 0.25
+    # a file that says something new wins
+    changed = make_config(tmp_path, kind="OFUL", mode="assist")
+    assert run(rails(changed)).mode == "assist"
+    assert run(rails(changed, Configuration(killed=True))).killed
+    assert run(rails(changed)).killed
+    assert replayed(changed)
+
+
+def test_overrides_and_conflicts(tmp_path):
+    config = make_config(tmp_path, kind="RunningOFUL", mode="act")
+    reader = ContextReader(make_schema(), 1e9)
+    x = np.array([reader.read(random_context(np.random.default_rng(3)), "")])
+
+    async def conflict(coroutine) -> None:
+        with pytest.raises(Problem) as caught:
+            await coroutine
+        assert caught.value.kind == "conflict"
+
+    async def live() -> None:
+        async with engine_of(config) as engine:
+            ids = [DecisionId((await engine.decide(x, None))[0]) for _ in range(4)]
+            decided = (await engine.decision(ids[0])).arms[0]
+            other = next(arm for arm in ARMS if arm != decided)
+            # an action, then its reward: the reward takes the action's arm
+            number, new = await engine.action(ids[0], other, "person")
+            assert new
+            assert (await engine.action(ids[0], other, "person")) == (number, False)
+            await conflict(engine.action(ids[0], decided, None))
+            await conflict(engine.reward(ids[0], 1.0, decided, None))
+            await engine.reward(ids[0], 1.0, None, None)
+            event = (await engine.history(ids[0]))["reward"][1]
+            assert isinstance(event, Reward)
+            assert (event.arm, event.by) == (other, "person")
+            assert engine.state.counts["overrides"] == 1
+            # same value again is fine, another one is not, nor is another arm
+            assert (await engine.reward(ids[0], 1.0, None, None))[1] is False
+            await conflict(engine.reward(ids[0], 1.5, None, None))
+            await conflict(engine.reward(ids[0], 1.0, decided, None))
+            # an override by the old policy answers the query; the same answer is known, another contradicts
+            await engine.reward(ids[1], 0.5, other, "old_policy")
+            assert (await engine.behavior(ids[1], Answer(other)))[1] is False
+            await conflict(engine.behavior(ids[1], Answer(decided)))
+            # an answer first, then an override by the old policy: it counts once
+            answers = engine.state.learner.hidden.n_answers
+            await engine.behavior(ids[2], Answer(other))
+            await engine.reward(ids[2], 0.5, other, "old_policy")
+            assert engine.state.learner.hidden.n_answers == answers + 1
+            # by a person it is no answer
+            await engine.reward(ids[3], 0.5, other, None)
+            assert engine.state.learner.hidden.n_answers == answers + 1
+            with pytest.raises(Problem) as caught:
+                await engine.reward(DecisionId(10_000), 1.0, None, None)
+            assert caught.value.kind == "unknown-decision"
+            with pytest.raises(Problem) as caught:
+                await engine.reward(DecisionId(ids[0].number, 1), 1.0, None, None)
+            assert caught.value.kind == "unknown-decision"
+
+    run(live())
+
+
+def test_two_engines_on_one_database_reach_the_same_state(tmp_path, database, rng):
+    """Each decides on its own copy and folds what the other wrote, in the order of the log."""
+    config = make_config(tmp_path, kind="RunningOFUL", database=database)
+
+    async def live() -> None:
+        async with engine_of(config) as one, engine_of(config) as other:
+            await asyncio.gather(traffic(one, rng, 20), traffic(other, rng, 20))
+            assert one.state.number > 40
+            for engine in (one, other):
+                fold = recover(engine.store, upto=engine.state.number, use_snapshots=False).state
+                assert bits(engine.state) == bits(fold)
+            # one more event makes the one that is behind catch up with everything
+            behind, ahead = sorted((one, other), key=lambda engine: engine.state.number)
+            await behind.configure(Configuration(share=0.5))
+            assert behind.state.number > ahead.state.number
+
+    run(live())
