@@ -4,30 +4,20 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sidelight.errors import InputError, InvalidRowsError, SchemaError, SourceError
-from sidelight.logs.encoding import (
-    Layout,
-    Problem,
-    all_problems,
-    distinct_labels,
-    encode_columns,
-    label_codes,
-    label_problems,
-    layout_of,
-    number_problems,
-)
-from sidelight.logs.features import Category, number_column
+from sidelight.logs.encoding import distinct_labels, layout_of
+from sidelight.logs.features import Category
 from sidelight.logs.labels import Label, show_labels, typed_labels
-from sidelight.logs.moments import BatchMoments, Moments, batch_moments
+from sidelight.logs.moments import Moments, batch_moments
+from sidelight.logs.reduction import Job, Reduced, no_propensities, reduce_bundle, show_reasons
 from sidelight.logs.schema import Schema
-from sidelight.logs.sources import Bundle, Source, open_source
+from sidelight.logs.sources import Bundle, open_source
 from sidelight.logs.summary import LogSummary
 
 if TYPE_CHECKING:
@@ -156,30 +146,6 @@ def _rows_per_batch(n_columns: int) -> int:
     return max(4_096, min(_BATCH_ROWS, _BATCH_BYTES // (8 * (n_columns + 1))))
 
 
-@dataclass(frozen=True)
-class _Job:
-    """What a thread needs to reduce one bundle."""
-
-    bundle: Bundle
-    schema: Schema
-    layout: Layout
-    arms: Mapping[Label, int]
-    bases: np.ndarray
-    ready: np.ndarray
-    skip: bool
-    text_labels: bool
-    careful: bool
-
-
-@dataclass(frozen=True)
-class _Reduced:
-    """What a thread made of one bundle."""
-
-    moments: BatchMoments
-    skipped: dict[str, int]
-    propensities: np.ndarray | None
-
-
 class LogPass:
     """The state of a pass: what is known of the labels, the moments so far, and the batches under way.
 
@@ -209,7 +175,7 @@ class LogPass:
         }
         self._relayout()
         self._moments = Moments.empty(len(self._arms), self._layout.width)
-        self._pending: deque[Future[_Reduced]] = deque()
+        self._pending: deque[Future[Reduced]] = deque()
         self._skipped: dict[str, int] = {}
         self._propensities: np.ndarray | None = None
         self._bases: tuple[np.ndarray, np.ndarray] | None = None
@@ -227,7 +193,7 @@ class LogPass:
         self.rows_seen += bundle.batch.num_rows
         self._discover(bundle.batch)
         bases, ready = self._current_bases()
-        job = _Job(
+        job = Job(
             bundle,
             self._schema,
             self._layout,
@@ -238,7 +204,7 @@ class LogPass:
             self._text_labels,
             bool(self._skipped),
         )
-        self._pending.append(self._pool.submit(_reduce, job))
+        self._pending.append(self._pool.submit(reduce_bundle, job))
         if len(self._pending) >= _DEPTH:
             self._fold_oldest()
 
@@ -261,7 +227,7 @@ class LogPass:
 
     def _add_propensities(self, more: np.ndarray) -> None:
         if self._propensities is None:
-            self._propensities = _no_propensities(len(more))
+            self._propensities = no_propensities(len(more))
         self._propensities[:, :3] += more[:, :3]
         self._propensities[:, 3] = np.minimum(self._propensities[:, 3], more[:, 3])
 
@@ -302,7 +268,7 @@ class LogPass:
             kept, grown = len(self._moments.counts), len(self._arms)
             self._moments = self._moments.with_arms(range(kept), grown)
             if self._propensities is not None:
-                more = _no_propensities(grown)
+                more = no_propensities(grown)
                 more[:kept] = self._propensities
                 self._propensities = more
         self._bases = None
@@ -350,7 +316,7 @@ class LogPass:
             raise SourceError(f"{name} has no rows: there is nothing to learn from.")
         if not self._arms or not self._moments.counts.any():
             raise InvalidRowsError(
-                f"none of the {self.rows_seen:,} rows of {name} can be used: {_reasons(self._skipped)}."
+                f"none of the {self.rows_seen:,} rows of {name} can be used: {show_reasons(self._skipped)}."
             )
         elsewhere = {feature: list(found) for feature, found in (levels or {}).items()}
         self._grow(
@@ -383,7 +349,7 @@ class LogPass:
         moments = moments.with_arms(at, len(arms))
         propensities = self._propensities
         if propensities is not None:
-            moved = _no_propensities(len(arms))
+            moved = no_propensities(len(arms))
             moved[at] = propensities
             propensities = moved
         return LogSummary(schema, moments, dict(sorted(self._skipped.items())), None, propensities)
@@ -401,130 +367,3 @@ def _selection(old: list[str], new: list[str]) -> np.ndarray:
         if name in where:
             T[i, where[name]] = 1.0
     return T
-
-
-def _no_propensities(n_arms: int) -> np.ndarray:
-    empty = np.zeros((n_arms, 4))
-    empty[:, 3] = np.inf
-    return empty
-
-
-def _reduce(job: _Job) -> _Reduced:
-    """Encode a bundle and compute its moments; runs in a thread."""
-    batch, schema = job.bundle.batch, job.schema
-    encoded = encode_columns(batch, job.layout, job.text_labels)
-    rewards, unparsable = number_column(batch.column(schema.reward), schema.reward)
-    codes, found = label_codes(batch.column(schema.arm), job.arms, job.text_labels)
-    columns = [*encoded.columns, rewards]
-    propensities, bad_propensities = _propensities_of(batch, schema)
-    suspicious = bool(
-        job.careful
-        or encoded.problems
-        or encoded.unparsable
-        or unparsable is not None
-        or any(rows is not None for rows in found)
-        or bad_propensities
-    )
-    if not suspicious:
-        # A value that is not finite shows in the moments, so nothing has to be looked at twice.
-        moments = batch_moments(columns, codes, job.bases, job.ready)
-        if moments is not None:
-            return _Reduced(moments, {}, _propensity_sums(propensities, codes, len(job.ready)))
-    problems = [
-        *all_problems(encoded, job.layout),
-        *label_problems(schema.arm, found),
-        *number_problems(schema.reward, rewards, unparsable),
-        *bad_propensities,
-    ]
-    skipped: dict[str, int] = {}
-    if problems:
-        _check_text(job.bundle, problems, schema)
-        if not job.skip:
-            raise InvalidRowsError(_invalid_rows(job.bundle, problems, schema))
-        codes, skipped = _without(codes, problems)
-    moments = batch_moments(columns, codes, job.bases, job.ready)
-    assert moments is not None, "every row that is not finite was found"
-    return _Reduced(moments, skipped, _propensity_sums(propensities, codes, len(job.ready)))
-
-
-def _propensities_of(batch: pa.RecordBatch, schema: Schema) -> tuple[np.ndarray | None, list[Problem]]:
-    if schema.propensity is None:
-        return None, []
-    values, unparsable = number_column(batch.column(schema.propensity), schema.propensity)
-    if ((values > 0) & (values <= 1)).all():
-        return values, []
-    problems = number_problems(schema.propensity, values, unparsable)
-    outside = np.isfinite(values) & ~((values > 0) & (values <= 1))
-    if outside.any():
-        problems.append(Problem(schema.propensity, "not a probability above 0 and at most 1", outside))
-    return values, problems
-
-
-def _propensity_sums(values: np.ndarray | None, codes: np.ndarray, n_arms: int) -> np.ndarray | None:
-    if values is None:
-        return None
-    sums = _no_propensities(n_arms)
-    kept = codes >= 0
-    arms, p = codes[kept], values[kept]
-    sums[:, 0] = np.bincount(arms, p, n_arms)
-    sums[:, 1] = np.bincount(arms, 1 / p, n_arms)
-    sums[:, 2] = np.bincount(arms, 1 / p**2, n_arms)
-    np.minimum.at(sums[:, 3], arms, p)
-    return sums
-
-
-def _without(codes: np.ndarray, problems: Iterable[Problem]) -> tuple[np.ndarray, dict[str, int]]:
-    """The codes with -1 for unusable rows, and how many rows each reason took; a row counts once."""
-    bad = np.zeros(len(codes), dtype=bool)
-    skipped: dict[str, int] = {}
-    for problem in problems:
-        new = int((problem.rows & ~bad).sum())
-        if new:
-            skipped[f"{problem.column}: {problem.reason}"] = new
-        bad |= problem.rows
-    return np.where(bad, -1, codes), skipped
-
-
-def _check_text(bundle: Bundle, problems: list[Problem], schema: Schema) -> None:
-    """A column in which no row at all is a number is no number column."""
-    for problem in problems:
-        if problem.reason != "not a number":
-            continue
-        column = bundle.batch.column(problem.column)
-        readable = len(column) - column.null_count
-        if problem.rows.sum() >= readable > 0 and problem.column != schema.reward:
-            value = column[int(np.argmax(problem.rows))].as_py()
-            raise SchemaError(
-                f"column {problem.column!r} of {bundle.origin(0)[0]} holds text such as {value!r}, not numbers. "
-                f"If it is a category, declare it: categories=[{problem.column!r}]."
-            )
-
-
-def _invalid_rows(bundle: Bundle, problems: list[Problem], schema: Schema) -> str:
-    first = min(problems, key=lambda problem: int(np.argmax(problem.rows)))
-    row = int(np.argmax(first.rows))
-    origin, number = bundle.origin(row)
-    value = bundle.batch.column(first.column)[row].as_py()
-    _, counts = _without(np.zeros(bundle.batch.num_rows, dtype=np.int64), problems)
-    total = sum(counts.values())
-    message = (
-        f"row {number:,} of {origin}: column {first.column!r} is {value!r} ({first.reason}). Of the "
-        f"{bundle.batch.num_rows:,} rows read around it, {total:,} cannot be used: {_reasons(counts)}. "
-    )
-    if first.column == schema.arm and first.reason.startswith("not among"):
-        message += f"The declared arms are {show_labels(schema.arms or ())}. "
-    message += 'Mend the log, or leave such rows out and count them with on_invalid="skip"'
-    if any(p.column in schema.recorded and p.reason == "missing or NaN" for p in problems):
-        message += "; if a column was only added later, summarize_eras keeps the rows without it"
-    return message + "."
-
-
-def _reasons(counts: Mapping[str, int]) -> str:
-    shown = sorted(counts.items(), key=lambda item: -item[1])
-    text = ", ".join(f"{reason} ({count:,})" for reason, count in shown[:6])
-    return (text + (", ..." if len(shown) > 6 else "")) or "no reason known"
-
-
-def source_for(source: Any, schema: Schema, optional: Iterable[str] = ()) -> Source:
-    """The source with the schema's columns."""
-    return open_source(source, schema.columns, labels=label_columns(schema), optional=tuple(optional))
