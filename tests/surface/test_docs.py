@@ -129,6 +129,21 @@ def test_the_skeleton_of_a_learner_passes_the_contract_suite(tmp_path: Path) -> 
     assert re.search(r"\d\d+ passed", result.stdout), "the contract suite did not run"
 
 
+@pytest.mark.parametrize("script", sorted((ROOT / "examples").glob("*.py")), ids=lambda script: script.name)
+def test_examples_run(script: Path, tmp_path: Path) -> None:
+    path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    result = subprocess.run(
+        [sys.executable, str(script)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert re.search(r"\d", result.stdout), "an example prints what it found"
+
+
 def test_evidence_is_never_written_by_hand() -> None:
     """The page is what ``make evidence`` writes from the figures it keeps, for the claims that exist."""
     from benchmarks.claims import CLAIMS
