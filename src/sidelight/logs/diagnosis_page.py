@@ -69,6 +69,8 @@ def _difference(diagnosis: Diagnosis) -> str:
 def _queries(diagnosis: Diagnosis) -> str:
     if not diagnosis.hidden:
         return "none: nothing is hidden"
+    if diagnosis.queries < 100:
+        return "few: hidden features add little to what the log leaves unexplained"
     return (
         f"about {two_digits(diagnosis.queries):,} answers of the old policy, then its half is known as well as the "
         "log's; the first few hundred help most"

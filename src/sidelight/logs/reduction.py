@@ -168,7 +168,7 @@ def _invalid_rows(bundle: Bundle, problems: list[Problem], schema: Schema) -> st
     )
     if first.column == schema.arm and first.reason.startswith("not among"):
         message += f"The declared arms are {show_labels(schema.arms or ())}. "
-    message += 'Mend the log, or leave such rows out and count them with on_invalid="skip"'
+    message += 'Mend the log, or leave such rows out and count them with on_invalid="skip" (--skip-invalid)'
     if any(p.column in schema.recorded and p.reason == "missing or NaN" for p in problems):
         message += "; if a column was only added later, summarize_eras keeps the rows without it"
     return message + "."

@@ -110,10 +110,12 @@ def worth_in_rounds(summary: LogSummary, noise: float | None = None, horizon: in
     coming = horizon / K * model.moments
     answered = tau2 * summary.n_rows / (horizon / 2)
     left = 0.0
-    for gram, variance in zip(model.grams, summary.residual_variances, strict=True):
-        V = ridge + sigma2 * model.matrix.T @ gram @ model.matrix / (variance + answered)
+    for gram in model.grams:
+        V = ridge + sigma2 / (s2 + answered) * model.matrix.T @ gram @ model.matrix
         left += np.linalg.slogdet(V + coming)[1] - np.linalg.slogdet(V)[1]
     rounds = _rounds_to_have_left(left / K, ridge[0, 0], np.linalg.eigvalsh(model.moments) / K, horizon)
+    # A logged row tells no more than a round would have told.
+    rounds = min(rounds, float(summary.n_rows))
     return Worth(rounds, horizon, sigma2, tau2, model.weight_variance, assumption)
 
 
