@@ -17,7 +17,6 @@ from sidelight.hidden.queries import BehaviorQueries
 from sidelight.learners.asking import QueryBudget
 from sidelight.learners.automatic import feature_scales
 from sidelight.learners.fused_logs import FusedLog
-from sidelight.learners.hidden_half import behavior_answer
 from sidelight.learners.protocol import Context, Decision
 from sidelight.learners.reduced import RADIUS_KINDS, ReducedLearner
 from sidelight.learners.settings import Settings
@@ -188,7 +187,7 @@ class FusedOFUL(ReducedLearner):
             if not logs:
                 raise UnknownArmError(f"The old policy answered {arm!r}, an arm that no log has.")
         for entry in logs:
-            behavior_answer(self, entry.hidden, context, arm, probabilities, probability)
+            entry.answer(context, arm, probabilities, probability)
         self.asking.asked += 1
         if self.automatic is not None and self.automatic.due():
             self._relearn()

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from sidelight.hidden.companion import CompanionLog
 from sidelight.hidden.protocol import HiddenEstimator
+from sidelight.learners.hidden_half import behavior_answer
 from sidelight.linalg import Array
 from sidelight.side.evidence import LogEvidence, LogGeometry, hidden_variance
 from sidelight.side.trust import EFFECTIVE_ROWS, Verdict
@@ -22,7 +23,7 @@ class FusedLog:
     Attributes:
         key: the user's name for the log.
         hidden: the estimator, which carries the summary.
-        labels: its arms   arms: (K_j,)  their positions in the learner.
+        labels: its arms, with their positions in the log   arms: (K_j,)  their positions in the learner.
         order: (d,)  its features, recorded first, as positions in the context.
         s2: (K_j,)  residual variance of the log   tau2: (K_j,)  the part that the hidden features explain.
     """
@@ -30,7 +31,7 @@ class FusedLog:
     def __init__(self, key: Any, hidden: HiddenEstimator, positions: dict[Any, int]) -> None:
         summary = hidden.summary
         self.key, self.hidden = key, hidden
-        self.labels = set(summary.arms)
+        self.labels = {arm: i for i, arm in enumerate(summary.arms)}
         self.arms: NDArray[np.int64] = np.array([positions[arm] for arm in summary.arms], dtype=np.int64)
         self.order: NDArray[np.int64] = np.concatenate([summary.recorded, summary.hidden]).astype(np.int64)
         self.L = summary.n_recorded
@@ -50,6 +51,13 @@ class FusedLog:
         self.suspicion = 0.0
         self._gain: Array | None = None
         self._shared, self._bias_bound = 1.0, 0.0
+
+    def answer(self, x: Array, arm: Any, probabilities: ArrayLike | None, probability: float) -> None:
+        """What the old policy would do at ``x``; ``arm`` is matched by label, whatever the learner's order of arms."""
+        behavior_answer(self, self.hidden, x, arm, probabilities, probability)
+
+    def _arm(self, arm: Any) -> int:
+        return self.labels[arm]
 
     def refresh(self, weights: Array, covariances: Array, *, shared: int, bias_bound: float, sandwich: bool) -> None:
         """Take ``τ²`` from what the learner knows of the hidden weights, and the evidence from it.
