@@ -1,0 +1,191 @@
+"""The fused posterior, literally: rows in loops, explicit inverses, no caches.  Slow and obvious on purpose.
+
+It shares the estimators of the hidden half with the package (they are compared elsewhere), and nothing else.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+import sidelight as sl
+
+
+@dataclass
+class RawLog:
+    """A log as raw rows.
+
+    Attributes:
+        recorded: positions of the recorded features in the context, in any order of features.
+        x_o: (n, L)   arms: (n,)   rewards: (n,)
+        summary: what Sidelight makes of the rows.
+    """
+
+    recorded: list[int]
+    x_o: np.ndarray
+    arms: np.ndarray
+    rewards: np.ndarray
+    summary: sl.LogSummary
+    d: int
+    K: int
+
+    @property
+    def order(self) -> list[int]:
+        return [*self.recorded, *(j for j in range(self.d) if j not in self.recorded)]
+
+    @cached_property
+    def gram(self) -> np.ndarray:
+        G = np.zeros((self.K, len(self.recorded), len(self.recorded)))
+        for x, a in zip(self.x_o, self.arms, strict=True):
+            G[a] += np.outer(x, x)
+        return G
+
+    @cached_property
+    def b(self) -> np.ndarray:
+        g = np.zeros((self.K, len(self.recorded)))
+        for x, a, r in zip(self.x_o, self.arms, self.rewards, strict=True):
+            g[a] += x * r
+        return np.array([np.linalg.inv(G) @ v for G, v in zip(self.gram, g, strict=True)])
+
+    @cached_property
+    def s2(self) -> np.ndarray:
+        """Residual variance of each arm; every arm here has at least 30 degrees of freedom, so none borrows."""
+        out = []
+        for a in range(self.K):
+            rows = self.arms == a
+            residual = self.rewards[rows] - self.x_o[rows] @ self.b[a]
+            freedom = int(rows.sum()) - len(self.recorded)
+            assert freedom >= 30
+            out.append(float(residual @ residual) / freedom)
+        return np.array(out)
+
+    @cached_property
+    def meat(self) -> np.ndarray:
+        N = np.zeros_like(self.gram)
+        for x, a, r in zip(self.x_o, self.arms, self.rewards, strict=True):
+            N[a] += (r - x @ self.b[a]) ** 2 * np.outer(x, x)
+        return N
+
+
+def draw_log(
+    rng: np.random.Generator, d: int, recorded: list[int], K: int, weights: np.ndarray, sigma: float, rows: int = 60
+) -> RawLog:
+    """A policy that looks at all features, and a log without some of them."""
+    X = rng.normal(size=(K * rows, d)) + 0.3
+    X[:, 1:] += 0.5 * X[:, :1]
+    arms = rng.permutation(np.repeat(np.arange(K), rows))
+    X += 0.4 * np.eye(d)[arms % d]
+    rewards = np.einsum("nd,nd->n", X, weights[arms]) + sigma * rng.normal(size=len(X))
+    schema = sl.Schema.for_arrays(d, recorded=recorded, n_arms=K)
+    summary = sl.LogSummary.from_arrays(X[:, recorded], arms, rewards, schema)
+    return RawLog(recorded, X[:, recorded], arms, rewards, summary, d, K)
+
+
+@dataclass
+class ReferenceFused:
+    """``V = λI + σ²ΣM̂ᵀΛM̂ + Σxxᵀ`` etc. with ``λ``, ``μ``, ``σ`` given.
+
+    Attributes:
+        logs: raw rows with the estimator of their hidden half.
+    """
+
+    logs: list[tuple[RawLog, Any]]
+    K: int
+    d: int
+    lam: float
+    mu: np.ndarray
+    sigma: float
+    alpha: float = 1.0
+    bias_bound: float = 0.0
+    sandwich: bool = False
+    rounds: list[tuple[np.ndarray, int, float]] = field(default_factory=list)
+    events: int = 0
+
+    def __post_init__(self) -> None:
+        self.logs = [(raw, copy.deepcopy(estimator)) for raw, estimator in self.logs]
+        self.tau2 = [0.5 * raw.s2 for raw, _ in self.logs]
+        self.evidence = self._evidence()
+        self._refresh()
+
+    # -------------------------------------------------------------------------------- events
+
+    def answer(self, x: np.ndarray, arm: Any, probability: float = 1.0) -> None:
+        for _, estimator in self.logs:
+            estimator.observe(x, arm, probability)
+        self._event()
+
+    def observe(self, x: np.ndarray, a: int, r: float) -> None:
+        self.rounds.append((x, a, r))
+        self._event()
+
+    def _event(self) -> None:
+        self.events += 1
+        if self.events >= math.ceil(1.25 * self._refreshed + 16):
+            self._refresh()
+
+    # -------------------------------------------------------------------------------- algebra
+
+    def _refresh(self) -> None:
+        """τ² from the posterior as it was, then what the logs say with it."""
+        self._refreshed = self.events
+        _, w, covariance = self.posterior()
+        for j, (raw, estimator) in enumerate(self.logs):
+            h = raw.order[len(raw.recorded) :]
+            Sigma_e = estimator.residual_moments()
+            for a in range(self.K):
+                tau2 = w[a][h] @ Sigma_e[a] @ w[a][h] + np.trace(Sigma_e[a] @ covariance[a][np.ix_(h, h)])
+                self.tau2[j][a] = min(tau2, raw.s2[a])
+        self.evidence = self._evidence()
+
+    def _evidence(self) -> tuple[np.ndarray, np.ndarray]:
+        """``J = M̂ᵀ(s²G⁻¹ + Jτ²A⁻¹)⁻¹M̂`` and ``h = M̂ᵀ(…)⁻¹b``, summed over logs, in the context's order."""
+        J, h = np.zeros((self.K, self.d, self.d)), np.zeros((self.K, self.d))
+        for j, (raw, estimator) in enumerate(self.logs):
+            L = len(raw.recorded)
+            B, A = estimator.regression(), estimator.precision()
+            for a in range(self.K):
+                n = int((raw.arms == a).sum())
+                C = raw.s2[a] * np.linalg.inv(raw.gram[a])
+                if self.sandwich:
+                    N = 0.9 * raw.meat[a] + 0.1 * raw.s2[a] * raw.gram[a]
+                    C = np.linalg.inv(raw.gram[a]) @ N @ np.linalg.inv(raw.gram[a])
+                C = C * (1.0 + n * self.bias_bound**2 / raw.s2[a])
+                if A is not None and not A[a].any():
+                    continue  # nobody answered: the log says nothing yet
+                if A is not None:
+                    C = C + len(self.logs) * self.tau2[j][a] * np.linalg.inv(A[a])
+                M = np.zeros((L, self.d))
+                M[:, raw.order[:L]] = np.eye(L)
+                M[:, raw.order[L:]] = B[a]
+                J[a] += M.T @ np.linalg.inv(C) @ M
+                h[a] += M.T @ np.linalg.inv(C) @ raw.b[a]
+                if isinstance(estimator, sl.CompanionLog):
+                    noise = max(raw.s2[a] - self.tau2[j][a], 0.05 * raw.s2[a])
+                    J[a] += estimator.rows.grams[a] / noise
+                    h[a] += estimator.rows.cross[a] / noise
+        return J, h
+
+    def posterior(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """``V``, ``ŵ`` and ``σ²V⁻¹`` of every arm."""
+        J, h = self.evidence
+        V, w, covariance = [], [], []
+        for a in range(self.K):
+            Va = self.lam * np.eye(self.d) + self.sigma**2 * J[a]
+            Ya = self.lam * self.mu[a] + self.sigma**2 * h[a]
+            for x, arm, r in self.rounds:
+                if arm == a:
+                    Va = Va + np.outer(x, x)
+                    Ya = Ya + x * r
+            V.append(Va)
+            w.append(np.linalg.inv(Va) @ Ya)
+            covariance.append(self.sigma**2 * np.linalg.inv(Va))
+        return np.array(V), np.array(w), np.array(covariance)
+
+    def scores(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        _, w, covariance = self.posterior()
+        return w @ x, self.alpha * np.sqrt(np.einsum("i,aij,j->a", x, covariance, x))

@@ -1,0 +1,124 @@
+"""``FusedOFUL.scores`` against the literal posterior, over settings that are not the defaults."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.unit.fused.fused_reference import RawLog, ReferenceFused, draw_log
+
+import sidelight as sl
+
+K, D = 3, 5
+SIGMA = 0.6
+
+
+def same_scores(learner, reference, X) -> None:
+    for x in X:
+        for ours, theirs in zip(learner.scores(x), reference.scores(x), strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=2e-7, atol=1e-9)
+
+
+def compare(rng, logs, estimators, answers, weights, **options) -> None:
+    """120 rounds of both, compared on the way: before the first answer, across refreshes and between them."""
+    mu = rng.normal(size=(K, D))
+    settings = {"regularization": 3.7, "noise": SIGMA * 1.3, "alpha": 0.35, "prior_mean": mu}
+    hidden = estimators[0] if len(estimators) == 1 else estimators
+    learner = sl.FusedOFUL(hidden, safety=0.0, **settings, **options)
+    reference = ReferenceFused(
+        list(zip(logs, estimators, strict=True)), K, D, 3.7, mu, SIGMA * 1.3, alpha=0.35, **options
+    )
+    probes = rng.normal(size=(3, D))
+    same_scores(learner, reference, probes)
+    for t in range(120):
+        x = rng.normal(size=D) + 0.3
+        if answers == "action":
+            answer, chance = int(rng.integers(K)), [1.0, 0.4][t % 2]
+            learner.observe_behavior(x, answer, probability=chance)
+            reference.answer(x, answer, chance)
+        elif answers == "probabilities":
+            p = rng.dirichlet(np.ones(K))
+            learner.observe_behavior(x, probabilities=p, probability=0.8)
+            reference.answer(x, p, 0.8)
+        a = int(rng.integers(K))
+        r = float(x @ weights[a] + SIGMA * rng.normal())
+        learner.observe(x, a, r)
+        reference.observe(x, a, r)
+        if t % 17 == 3:
+            same_scores(learner, reference, probes)
+    assert learner.refreshes > 4
+
+
+@pytest.fixture
+def weights(rng) -> np.ndarray:
+    return rng.normal(size=(K, D))
+
+
+@pytest.fixture
+def log(rng, weights) -> RawLog:
+    return draw_log(rng, D, [1, 4], K, weights, SIGMA)
+
+
+@pytest.mark.parametrize("estimator", ["regression", "ipw"])
+def test_one_log_with_queries(rng, log, weights, estimator):
+    compare(rng, [log], [sl.BehaviorQueries(log.summary, estimator=estimator)], "action", weights)
+
+
+def test_one_log_with_probabilities(rng, log, weights):
+    compare(rng, [log], [sl.BehaviorProbabilities(log.summary)], "probabilities", weights)
+
+
+def test_one_log_with_known_cross_moments(rng, log, weights):
+    R12 = rng.normal(size=(K, 2, 3))
+    Sigma_e = np.array([0.3 * np.eye(3)] * K)
+    compare(rng, [log], [sl.KnownCrossMoments(log.summary, R12, Sigma_e)], None, weights)
+
+
+def test_one_log_with_a_companion(rng, log, weights):
+    rows = draw_log(rng, D, list(range(D)), K, weights, SIGMA, rows=40)
+    compare(rng, [log], [sl.CompanionLog(log.summary, rows.summary)], None, weights)
+
+
+def test_a_bound_on_the_bias(rng, log, weights):
+    compare(rng, [log], [sl.BehaviorQueries(log.summary)], "action", weights, bias_bound=0.17)
+
+
+def test_the_sandwich(rng, log, weights):
+    from sidelight.logs.moments import Moments
+
+    s = log.summary
+    moments = Moments(s.counts, s.means * s.counts[:, None], s.factors)
+    log.summary = sl.LogSummary(s.schema, moments, meat=log.meat)
+    compare(rng, [log], [sl.BehaviorQueries(log.summary)], "action", weights, sandwich=True)
+
+
+@pytest.mark.parametrize("second", [[0, 1, 3], [4], [1, 4]], ids=str)
+def test_two_logs_with_their_own_columns(rng, log, weights, second):
+    other = draw_log(rng, D, second, K, weights, SIGMA, rows=50)
+    estimators = [sl.BehaviorQueries(log.summary), sl.BehaviorQueries(other.summary)]
+    compare(rng, [log, other], estimators, "action", weights)
+
+
+def test_arms_are_matched_by_label_whatever_their_order(rng, weights):
+    """The learner's arms, the first log's and the second log's each come in their own order."""
+    first = draw_log(rng, D, [1, 4], K, weights, SIGMA)
+    names = np.array(["low", "middle", "high"])
+    summaries = []
+    for arms in (("high", "low", "middle"), ("middle", "high", "low")):
+        schema = sl.Schema([f"x{j}" for j in range(D)], ["x1", "x4"], arms=list(arms))
+        summaries.append(sl.LogSummary.from_arrays(first.x_o, names[first.arms], first.rewards, schema))
+    learners = [
+        sl.FusedOFUL(
+            sl.BehaviorQueries(s), arms=arms, regularization=2.0, noise=0.5, safety=0.0, radius="determinant", delta=0.2
+        )
+        for s in summaries
+        for arms in (("low", "middle", "high"), ("high", "middle", "low", "new"))
+    ]
+    for _ in range(60):
+        x, answer, played, r = rng.normal(size=D), *names[rng.integers(K, size=2)], float(rng.normal())
+        for learner in learners:
+            learner.observe_behavior(x, answer)
+            learner.observe(x, played, r)
+    for x in rng.normal(size=(4, D)):
+        estimates = [dict(zip(one.arms, one.scores(x)[0].tolist(), strict=True)) for one in learners]
+        for name in names:
+            np.testing.assert_allclose([e[name] for e in estimates], estimates[0][name], rtol=1e-8)
