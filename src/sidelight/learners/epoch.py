@@ -220,6 +220,10 @@ class EpochOFUL(ReducedLearner):
     def _choose(self, x: Array) -> tuple[int, float, float]:
         return BaseLearner._choose(self, x)
 
+    def add_arm(self, label: Any) -> None:
+        """Refused: before the first answer there is no constraint yet, and later there is."""
+        BaseLearner.add_arm(self, label)
+
     def play(self, *round_by_round: Any) -> None:
         """Episodes start between rounds, so there is no path through many of them at once."""
 

@@ -14,6 +14,7 @@ from sidelight.learners.automatic import Automatic, feature_blocks, feature_scal
 from sidelight.learners.base import BaseLearner
 from sidelight.learners.settings import Settings
 from sidelight.linalg import Array
+from sidelight.logs.labels import plain_label
 from sidelight.side.constraint import Reduction, unreduced
 
 if TYPE_CHECKING:
@@ -405,9 +406,11 @@ class ReducedLearner(BaseLearner):
         r = self.reduction
         if r.loadings.shape[1]:
             return super().add_arm(label)
+        label = plain_label(label)
         if label in self._index:
             raise InputError(f"{label!r} is already an arm.")
         K = self.n_arms
+        self.settings.prior_means(K + 1, self.n_features)  # a prior mean for every arm has none for this one
         kept = {name: getattr(self, name) for name in ("grams", "moments", "squares", "counts", "updates")}
         self.arms = (*self.arms, label)
         self._index[label] = K
