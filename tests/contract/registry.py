@@ -69,6 +69,7 @@ class Entry:
         draws: its decisions are drawn (Thompson), from the generator given to ``decide``.
         forgets: it throws data away, so the order of observations matters.
         adds_arms: it can be offered further arms.
+        joins_arms: the arms of its logs join those that are named.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Entry:
     draws: bool = False
     forgets: bool = False
     adds_arms: bool = False
+    joins_arms: bool = False
 
     def __str__(self) -> str:
         return self.name
@@ -103,8 +105,9 @@ LEARNERS: list[Entry] = [
     Entry(
         "OFUL",
         lambda log, **s: sl.OFUL(len(log.arms), len(FEATURES), schema=log.schema, **{"arms": log.arms, **s}),
+        adds_arms=True,
     ),
-    Entry("ZeroFilledOFUL", lambda log, **s: sl.ZeroFilledOFUL(log.summary, **s)),
+    Entry("ZeroFilledOFUL", lambda log, **s: sl.ZeroFilledOFUL(log.summary, **s), adds_arms=True),
     Entry("ProjectedOFUL", lambda log, **s: sl.ProjectedOFUL(sl.SideInformation.from_log(log.summary, log.R12), **s)),
     Entry("ProjectedOFUL, any matrix", _any_matrix),
     Entry(
@@ -134,6 +137,7 @@ LEARNERS: list[Entry] = [
         lambda log, **s: sl.FusedOFUL(sl.BehaviorQueries(log.summary), safety=0.0, **s),
         forgets=True,
         adds_arms=True,
+        joins_arms=True,
     ),
     # now and then it tries an arm by the toss of a coin
     Entry(
@@ -142,6 +146,7 @@ LEARNERS: list[Entry] = [
         draws=True,
         forgets=True,
         adds_arms=True,
+        joins_arms=True,
     ),
     Entry(
         "FusedThompson",
@@ -149,5 +154,6 @@ LEARNERS: list[Entry] = [
         draws=True,
         forgets=True,
         adds_arms=True,
+        joins_arms=True,
     ),
 ]

@@ -178,7 +178,7 @@ def test_settings_are_checked_by_every_learner(entry, make, learner):
     for setting, value in {"regularization": -1.0, "delta": 2.0, "noise": np.nan, "radius": "wide"}.items():
         with pytest.raises(InputError, match=setting):
             make(**{setting: value})
-    if entry.adds_arms:  # the arms of its logs join those that are named
+    if entry.joins_arms:
         assert make(arms=["a", ARMS[1]]).arms == ("a", ARMS[1], ARMS[0], ARMS[2])
     else:
         with pytest.raises(InputError, match=r"arm labels|differ"):

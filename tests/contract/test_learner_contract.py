@@ -343,17 +343,36 @@ def test_one_writer_beside_many_readers_loses_nothing(make, player):
     assert [bits(learner, x) for x in X] == [bits(alone, x) for x in X]
 
 
-def test_a_learner_can_add_an_arm_or_says_why_not(entry, make):
+def test_an_arm_for_which_the_prior_mean_has_no_row_is_refused_and_nothing_is_lost(entry, make):
+    if not entry.adds_arms:
+        pytest.skip("takes no further arms")
+    learner = make(prior_mean=np.full((3, D), 0.1))
+    before = bits(learner, contexts(1)[0])
+    with pytest.raises(InputError, match="prior_mean"):
+        learner.add_arm("new")
+    assert learner.arms == ARMS
+    assert bits(learner, contexts(1)[0]) == before
+
+
+def test_a_learner_can_add_an_arm_or_says_why_not(entry, make, tmp_path):
     learner = make()
     if not entry.adds_arms:
         with pytest.raises(InputError, match="'new'"):
             learner.add_arm("new")
         assert learner.arms == ARMS
         return
+    learner.observe(contexts(1)[0], ARMS[1], 2.0)
     learner.add_arm("new")
     assert learner.arms == (*ARMS, "new")
-    learner.observe(contexts(1)[0], "new", 1.0)
     assert len(learner.scores(contexts(1)[0])[0]) == 4
+    learner.observe(contexts(1)[0], "new", 1.0)
+    learner.save(tmp_path / "learner")
+    loaded = sl.load_learner(tmp_path / "learner")
+    assert loaded.arms == (*ARMS, "new")
+    assert bits(loaded, contexts(1)[0]) == bits(learner, contexts(1)[0])
+    for label in ("new", ARMS[0]):
+        with pytest.raises(InputError, match=f"{label!r} is already an arm"):
+            learner.add_arm(label)
 
 
 def test_log_trust_is_a_list(make):
