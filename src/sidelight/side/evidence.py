@@ -77,7 +77,11 @@ class LogGeometry:
         if L == 0:
             return
         # everything in units of the columns' own scale, so that rounding means the same for all of them
-        scale = np.sqrt(np.maximum(np.einsum("aii->i", G), 1e-300))
+        squares = np.einsum("aii->i", G)
+        if A is not None:
+            # a column that is zero all over the log has the scale that the answers saw
+            squares = np.where(squares > 0, squares, np.einsum("aii->i", A))
+        scale = np.sqrt(np.where(squares > 0, squares, 1.0))
         self._scale = scale
         Gs, gs = G / np.outer(scale, scale), g / scale
         typical = np.einsum("aii->a", Gs)[:, None, None] / L + 1e-300
