@@ -1,0 +1,142 @@
+"""The prior over arms: its marginal likelihood by brute force, and what it finds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal
+
+from sidelight.side.prior import Hyper, estimate_prior, log_marginal
+from sidelight.side.trust import marginal_of_rounds
+
+
+def arms_with_rounds(rng, K, d, n, sigma, weights):
+    X = rng.normal(size=(K, n, d))
+    r = np.einsum("knd,kd->kn", X, weights) + sigma * rng.normal(size=(K, n))
+    J = np.einsum("kni,knj->kij", X, X) / sigma**2
+    h = np.einsum("kni,kn->ki", X, r) / sigma**2
+    return X, r, J, h
+
+
+@pytest.mark.parametrize(("K", "d", "n"), [(1, 1, 3), (2, 3, 4), (4, 2, 7), (3, 3, 1)])
+def test_log_marginal_is_the_density_of_all_rewards(rng, K, d, n):
+    """Differences over settings equal those of the joint normal density of all rewards, arms coupled by their mean."""
+    sigma = 0.7
+    X, r, J, h = arms_with_rounds(rng, K, d, n, sigma, rng.normal(size=(K, d)))
+
+    def brute(omega, kappa2):
+        covariance = np.zeros((K * n, K * n))
+        for a in range(K):
+            for b in range(K):
+                between = np.diag(kappa2) + (np.diag(omega) if a == b else 0.0)
+                covariance[a * n : (a + 1) * n, b * n : (b + 1) * n] = X[a] @ between @ X[b].T
+        covariance += sigma**2 * np.eye(K * n)
+        return multivariate_normal(np.zeros(K * n), covariance).logpdf(r.ravel())
+
+    settings = [
+        (rng.uniform(0.01, 3.0, size=d), rng.uniform(0.01, 5.0, size=d)),
+        (np.full(d, 1e-6), np.full(d, 0.3)),
+        (np.full(d, 40.0), np.full(d, 1e-5)),
+    ]
+    ours = [log_marginal(J, h, *s)[0] for s in settings]
+    theirs = [brute(*s) for s in settings]
+    np.testing.assert_allclose(np.diff(ours), np.diff(theirs), rtol=1e-6, atol=1e-6)
+
+
+def test_the_common_mean_is_its_posterior(rng):
+    """``μ̂`` and its covariance by one large regression for the mean and every arm's deviation from it."""
+    K, d, n, sigma = 3, 2, 5, 0.4
+    omega, kappa2 = np.array([0.5, 2.0]), np.array([3.0, 0.1])
+    X, r, J, h = arms_with_rounds(rng, K, d, n, sigma, rng.normal(size=(K, d)))
+    design = np.zeros((K * n, d * (K + 1)))
+    for a in range(K):
+        design[a * n : (a + 1) * n, :d] = X[a]
+        design[a * n : (a + 1) * n, d * (a + 1) : d * (a + 2)] = X[a]
+    precision = np.diag(np.concatenate([1 / kappa2, np.tile(1 / omega, K)])) + design.T @ design / sigma**2
+    covariance = np.linalg.inv(precision)
+    expected = covariance @ design.T @ r.ravel() / sigma**2
+    _, mean, C = log_marginal(J, h, omega, kappa2)
+    np.testing.assert_allclose(mean, expected[:d], rtol=1e-8)
+    np.testing.assert_allclose(C, covariance[:d, :d], rtol=1e-8, atol=1e-12)
+
+
+def test_marginal_of_rounds_is_the_density_of_the_rewards(rng):
+    """For a prior ``N(J0⁻¹h0, J0⁻¹)`` of each arm, up to what does not depend on the prior."""
+    K, d, n, sigma = 3, 3, 6, 0.5
+    X, r, J, h = arms_with_rounds(rng, K, d, n, sigma, rng.normal(size=(K, d)))
+    ours, theirs = [], []
+    for size in (0.1, 1.0, 50.0):
+        J0 = np.array([(R := rng.normal(size=(d, d))) @ R.T * size + 0.1 * np.eye(d) for _ in range(K)])
+        h0 = rng.normal(size=(K, d))
+        ours.append(marginal_of_rounds(J0, h0, J, h))
+        theirs.append(
+            [
+                multivariate_normal(
+                    X[a] @ np.linalg.solve(J0[a], h0[a]),
+                    X[a] @ np.linalg.inv(J0[a]) @ X[a].T + sigma**2 * np.eye(n),
+                ).logpdf(r[a])
+                for a in range(K)
+            ]
+        )
+    np.testing.assert_allclose(np.diff(ours, axis=0), np.diff(theirs, axis=0), rtol=1e-7, atol=1e-7)
+
+
+BLOCKS = [np.arange(3), np.arange(3, 8)]
+
+
+def test_it_finds_the_prior_that_the_arms_were_drawn_from(rng):
+    """40 arms, much data: each block's variance within a factor of two and the mean within its own error.
+
+    The maximum over a grid of factors of two; each variance rests on 120 or 200 weights, so its relative error is
+    about 0.13, and a factor of 2.5 is more than five deviations away.
+    """
+    K, d, sigma = 40, 8, 0.3
+    variances = np.concatenate([np.full(3, 0.04), np.full(5, 0.5)])
+    mean = np.array([0.5, -0.2, 0.1, 1.0, 0.0, -1.0, 0.3, 0.2])
+    weights = mean + np.sqrt(variances) * rng.normal(size=(K, d))
+    _, r, J, h = arms_with_rounds(rng, K, d, 60, sigma, weights)
+    prior = estimate_prior(J, h, BLOCKS, np.ones(d), float(np.mean(r**2)))
+    prior = estimate_prior(J, h, BLOCKS, np.ones(d), float(np.mean(r**2)), prior.hyper)
+    prior = estimate_prior(J, h, BLOCKS, np.ones(d), float(np.mean(r**2)), prior.hyper)
+    found = np.array(prior.hyper.variances)
+    assert (np.abs(np.log(found / [0.04, 0.5])) < np.log(2.5)).all()
+    np.testing.assert_allclose(prior.mean, weights.mean(axis=0), atol=0.1)
+    np.testing.assert_allclose(prior.precision @ prior.covariance, np.eye(d), atol=1e-8)
+
+
+def test_it_does_not_depend_on_units(rng):
+    K, d, sigma = 10, 8, 0.5
+    weights = 0.3 + rng.normal(size=(K, d))
+    _, r, J, h = arms_with_rounds(rng, K, d, 30, sigma, weights)
+    units = 10.0 ** rng.integers(-3, 4, size=d)
+    plain = estimate_prior(J, h, BLOCKS, np.ones(d), float(np.mean(r**2)))
+    # x in other units is x·units, and the weights are divided by them
+    other = estimate_prior(J * np.outer(units, units), h * units, BLOCKS, units, float(np.mean(r**2)))
+    np.testing.assert_allclose(other.mean * units, plain.mean, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(other.covariance * np.outer(units, units), plain.covariance, rtol=1e-6, atol=1e-9)
+
+
+def test_without_any_evidence_it_is_as_wide_as_the_rewards_allow():
+    d = 8
+    prior = estimate_prior(np.zeros((3, d, d)), np.zeros((3, d)), BLOCKS, np.ones(d), 4.0)
+    np.testing.assert_array_equal(prior.mean, 0.0)
+    assert 0.1 < float(np.trace(prior.covariance)) / 4.0 < 10.0
+
+
+def test_a_single_arm_has_a_prior_too(rng):
+    _, r, J, h = arms_with_rounds(rng, 1, 8, 200, 0.3, rng.normal(size=(1, 8)))
+    prior = estimate_prior(J, h, BLOCKS, np.ones(8), float(np.mean(r**2)))
+    assert np.isfinite(prior.covariance).all()
+    # nothing says that its weights are the common mean, so the prior stays wide enough to hold them
+    assert np.sqrt(np.diag(prior.covariance)).min() > 0.05
+
+
+def test_a_search_that_goes_on_never_gets_worse(rng):
+    _, r, J, h = arms_with_rounds(rng, 6, 8, 20, 0.3, rng.normal(size=(6, 8)))
+    previous, last = Hyper((1e-4, 1e-4), 1e-4), -np.inf
+    for _ in range(15):
+        prior = estimate_prior(J, h, BLOCKS, np.ones(8), float(np.mean(r**2)), previous)
+        assert prior.log_marginal >= last - 1e-9
+        previous, last = prior.hyper, prior.log_marginal
+    best = estimate_prior(J, h, BLOCKS, np.ones(8), float(np.mean(r**2)))
+    assert last >= best.log_marginal - 2.0
