@@ -208,18 +208,17 @@ def standings_table(rows: list[Standing], players: list[Contender]) -> Table:
     from rich.table import Table
 
     meaning = {player.name: player.meaning for player in players}
-    table = Table(title="Cumulative regret, mean and 95 % interval", title_justify="left", box=None, pad_edge=False)
+    table = Table(title="Cumulative regret: mean and 95 % interval", title_justify="left", box=None, pad_edge=False)
     table.add_column("learner", no_wrap=True)
-    table.add_column("regret", justify="right")
-    table.add_column("95 %", justify="right", style="dim")
-    table.add_column(f"minus {BASELINE}", justify="right")
-    table.add_column("95 %", justify="right", style="dim")
+    table.add_column("regret", justify="right", no_wrap=True)
+    table.add_column(f"minus {BASELINE}", justify="right", no_wrap=True)
     table.add_column("what it does", no_wrap=True)
     for row in rows:
-        paired = ("–", "–")
+        paired = "–"
         if row.learner != BASELINE:
-            paired = (f"{row.difference:+,.0f}", f"{row.difference_low:+,.0f} to {row.difference_high:+,.0f}")
+            paired = f"{row.difference:+,.0f} ± {row.difference_high - row.difference:,.0f}"
         style = "bold" if row.learner == players[-1].name else None
-        interval = f"{row.low:,.0f} to {row.high:,.0f}"
-        table.add_row(row.learner, f"{row.mean:,.0f}", interval, *paired, meaning[row.learner], style=style)
+        table.add_row(
+            row.learner, f"{row.mean:,.0f} ± {row.high - row.mean:,.0f}", paired, meaning[row.learner], style=style
+        )
     return table
