@@ -26,6 +26,9 @@ _SPREAD = 1e4
 _BASE_ROWS = 4
 # Rows that are grouped by arm at a time; about what the second cache holds.
 _SPAN = 16_384
+# Up to so many numbers a factor is computed in extended precision, if there are no more than so many arms.
+_CAREFUL = 4_096
+_FEW_ARMS = 64
 # Below this a batch takes the slow road, which needs no compiled code.
 _SMALL = 20_000
 
@@ -72,14 +75,17 @@ class Moments:
         for arm in np.flatnonzero(batch.by_gram).tolist():
             gram = np.ascontiguousarray(batch.grams[arm, :-1, :-1])
             self.factors[arm] = fold_gram(self.factors[arm], batch.bases[arm], gram)
+        careful = len(self.counts) <= _FEW_ARMS
         for arm, factor in batch.direct.items():
-            self.factors[arm] = merge_factors(self.factors[arm], factor)
+            self.factors[arm] = merge_factors(self.factors[arm], factor, careful)
         self.counts += batch.counts
         self.sums += batch.sums
 
     def merge(self, other: Moments) -> Moments:
         """Both parts together; the arms and columns are the same in both."""
-        factors = np.stack([merge_factors(a, b) for a, b in zip(self.factors, other.factors, strict=True)])
+        careful = len(self.counts) <= _FEW_ARMS
+        pairs = zip(self.factors, other.factors, strict=True)
+        factors = np.stack([merge_factors(a, b, careful) for a, b in pairs])
         return Moments(self.counts + other.counts, self.sums + other.sums, factors.reshape(self.factors.shape))
 
     def with_arms(self, positions: Sequence[int], n_arms: int) -> Moments:
@@ -105,24 +111,45 @@ class Moments:
         return Moments(self.counts.copy(), self.sums @ map_, factors)
 
 
-def triangular_factor(rows: np.ndarray) -> np.ndarray:
-    """``R`` (q, q) upper triangular with nonnegative diagonal and ``RᵀR = rowsᵀrows``, rows (n, q)."""
+def triangular_factor(rows: np.ndarray, careful: bool = True) -> np.ndarray:
+    """``R`` (q, q) upper triangular with nonnegative diagonal and ``RᵀR = rowsᵀrows``, rows (n, q).
+
+    Args:
+        rows: (n, q), finite.
+        careful: small problems are computed in extended precision, where the machine has it: what a log of few rows
+            loses to rounding is then the rounding of the factor itself. Ten times slower, so not for thousands of arms.
+    """
     n, q = rows.shape
     factor = np.zeros((q, q))
     if n and q:
-        upper: np.ndarray = np.linalg.qr(rows, mode="r")  # type: ignore[assignment]
+        small = careful and n * q <= _CAREFUL and np.finfo(np.longdouble).eps < np.finfo(np.float64).eps
+        upper: np.ndarray = _extended_factor(rows) if small else np.linalg.qr(rows, mode="r")  # type: ignore[assignment]
         upper *= np.where(np.diag(upper) < 0, -1.0, 1.0)[:, None]
         factor[: len(upper)] = upper
     return factor
 
 
-def merge_factors(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+def _extended_factor(rows: np.ndarray) -> np.ndarray:
+    """Householder's triangle of ``rows`` (n, q), the first min(n, q) rows of it, rounded once at the end."""
+    A = rows.astype(np.longdouble)
+    r = min(A.shape)
+    for k in range(r):
+        mirror = A[k:, k].copy()
+        norm = np.sqrt((mirror * mirror).sum())
+        if norm == 0:
+            continue
+        mirror[0] += norm if mirror[0] >= 0 else -norm
+        A[k:, k:] -= np.outer(mirror, (2 / (mirror * mirror).sum()) * (mirror @ A[k:, k:]))
+    return np.triu(A[:r]).astype(np.float64)
+
+
+def merge_factors(first: np.ndarray, second: np.ndarray, careful: bool = True) -> np.ndarray:
     """The factor of both parts: QR of the stacked triangles."""
     if not second.any():
         return first.copy()
     if not first.any():
         return second.copy()
-    return triangular_factor(np.vstack([first, second]))
+    return triangular_factor(np.vstack([first, second]), careful)
 
 
 @dataclass
@@ -171,7 +198,7 @@ def batch_moments(
         if own.any():
             bases = bases.copy()
             for arm in np.flatnonzero(own).tolist():
-                bases[arm] = _base_of(triangular_factor(rows_of.arm(arm, _BASE_ROWS * q)))
+                bases[arm] = _base_of(triangular_factor(rows_of.arm(arm, _BASE_ROWS * q), careful=False))
         by_gram = (ready | own) & (counts > 0)
         grams = _grams(columns, codes, bases, by_gram)
     direct: dict[int, np.ndarray] = {}
@@ -184,7 +211,7 @@ def batch_moments(
         if not np.isfinite(rows).all():
             return None
         by_gram[arm] = False
-        direct[arm] = triangular_factor(rows)
+        direct[arm] = triangular_factor(rows, careful=n_arms <= _FEW_ARMS)
         sums[arm] = rows.sum(axis=0)
     return BatchMoments(counts, sums[:, :-1], grams, bases, by_gram, direct)
 

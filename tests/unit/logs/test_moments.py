@@ -242,8 +242,13 @@ def no_intercept(number):
 
 
 def correct_digits(found, certified):
+    """Of the worst coefficient."""
     error = np.abs(found - certified) / np.abs(certified)
-    return -np.log10(np.maximum(error, 1e-16)).min()
+    return float(-np.log10(np.maximum(error, 1e-16).max()))
+
+
+def test_digits_are_those_of_the_worst_coefficient():
+    assert correct_digits(np.array([1.0, 1.001]), np.ones(2)) == pytest.approx(3.0, abs=0.01)
 
 
 PROBLEMS = {
@@ -297,6 +302,31 @@ def test_nist_through_a_file(tmp_path):
     summary = summarize_log(tmp_path / "w.csv", Schema(names, names, reward="y", intercept=True))
     assert summary.arms == ("only",)
     assert correct_digits(summary.coefficients[0], certified) >= 8.5
+
+
+@pytest.mark.parametrize("name", ["Norris", "Longley", "Wampler1", "Wampler3"])
+def test_nist_in_any_order_and_split(name):
+    """The digits asked for are there however the rows are cut in three, not only in the order of the file."""
+    make, digits, _ = PROBLEMS[name]
+    X, y, certified = make()
+    schema = Schema.for_arrays(X.shape[1], X.shape[1], 1)
+    rng = np.random.default_rng(0)
+    for _ in range(40):
+        cuts = np.sort(rng.integers(0, len(y) + 1, 2))
+        parts = [
+            LogSummary.from_arrays(X[i], np.zeros(len(i), dtype=int), y[i], schema)
+            for i in np.split(rng.permutation(len(y)), cuts)
+        ]
+        assert correct_digits((parts[0] + parts[1] + parts[2]).coefficients[0], certified) >= digits
+
+
+def test_both_precisions_give_the_same_factor():
+    rng = np.random.default_rng(0)
+    for shape in ((3, 5), (5, 5), (40, 5), (1, 1)):
+        rows = rng.normal(size=shape)
+        np.testing.assert_allclose(
+            triangular_factor(rows), triangular_factor(rows, careful=False), rtol=1e-11, atol=1e-13
+        )
 
 
 def test_a_triangular_factor_of_few_rows():
