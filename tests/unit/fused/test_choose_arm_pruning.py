@@ -1,0 +1,121 @@
+"""``choose_arm`` skips arms that cannot win; it must choose as if it had scored all of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sidelight.kernels.reduced import choose_arm, score_arms, width_bound
+
+sizes = st.tuples(st.integers(1, 8), st.integers(1, 6), st.integers(0, 4))
+
+
+def random_state(seed: int, K: int, m: int, R: int, kind: str, width: float, levels: int):
+    """Weights and covariances with ties, duplicates, tiny and huge widths; ``kind`` as a reduction has it.
+
+    kind: ``plain`` (no constraint), ``shifted`` (``[I, B]``), ``general`` (orthonormal kernel basis, some padded).
+    """
+    rng = np.random.default_rng(seed)
+    d = m if kind == "plain" else R + m
+    weights = rng.normal(size=(K, d))
+    if levels:  # few distinct values, so that estimates tie
+        weights = np.round(weights * levels) / levels
+    roots = rng.normal(size=(K, m, m)) * 10.0 ** rng.uniform(-3, 1, size=(K, m, 1))
+    covariances = roots @ np.swapaxes(roots, 1, 2)
+    if kind == "plain":
+        loadings, shifted = np.zeros((K, 0, m)), True
+    elif kind == "shifted":
+        loadings, shifted = rng.normal(size=(K, R, m)), True
+    else:
+        loadings, shifted = np.zeros((K, d, m)), False
+        for a in range(K):
+            k = int(rng.integers(0, m + 1))
+            loadings[a, :, :k] = -np.linalg.qr(rng.normal(size=(d, m)))[0][:, :k]
+            padded = np.arange(k, m)
+            covariances[a, padded] = 0.0
+            covariances[a, :, padded] = 0.0
+            covariances[a, padded, padded] = 1.0
+    radii = width * rng.choice([0.0, 0.3, 1.0, 1.0], size=K)
+    if K > 2:  # twins: the first of them must win
+        for array in (weights, covariances, loadings, radii):
+            array[-1] = array[0]
+    bounds = np.array([width_bound(covariances[a], loadings[a], shifted) for a in range(K)])
+    counts = rng.integers(0, 5, size=K)
+    order = rng.permutation(d).astype(np.int64)
+    return rng, order, loadings, shifted, weights, covariances, radii, bounds, counts
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    size=sizes,
+    kind=st.sampled_from(["plain", "shifted", "general"]),
+    width=st.sampled_from([0.0, 1e-12, 1e-3, 1.0, 1e3, 1e9]),
+    levels=st.sampled_from([0, 1, 2]),
+    limit=st.sampled_from([0.0, 1e-3, 1.0, 1e12]),
+)
+def test_it_chooses_as_if_all_arms_were_scored(seed, size, kind, width, levels, limit):
+    K, m, R = size
+    rng, order, loadings, shifted, weights, covariances, radii, bounds, counts = random_state(
+        seed, K, m, R, kind, width, levels
+    )
+    d = len(order)
+    estimates, widths = np.empty(K), np.empty(K)
+    contexts = [rng.normal(size=d), np.zeros(d), np.eye(d)[0], 1e6 * rng.normal(size=d), np.round(rng.normal(size=d))]
+    for x in contexts:
+        score_arms(x, order, loadings, shifted, weights, covariances, radii, estimates, widths)
+        a, estimate, w, doubted = choose_arm(
+            x, order, loadings, shifted, weights, covariances, radii, bounds, counts, limit
+        )
+        index = estimates + widths
+        assert a == int(index.argmax())
+        assert (estimate, w) == (estimates[a], widths[a])
+        cost = np.where(np.arange(K) == a, np.inf, (index[a] - estimates) * (1.0 + counts))
+        possible = limit > 0 and cost.min() <= limit
+        assert doubted == (int(K - 1 - cost[::-1].argmin()) if possible else -1)
+
+
+@settings(max_examples=100, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), size=sizes, kind=st.sampled_from(["plain", "shifted", "general"]))
+def test_the_bound_is_one(seed, size, kind):
+    """``√(zᵀA⁻¹z) ≤ bound·‖x‖``, at the worst ``x`` too."""
+    K, m, R = size
+    _, order, loadings, shifted, _, covariances, _, bounds, _ = random_state(seed, K, m, R, kind, 1.0, 0)
+    d = len(order)
+    for a in range(K):
+        N = np.vstack([-loadings[a], np.eye(m)]) if shifted else -loadings[a]
+        worst = np.linalg.eigvalsh(N @ covariances[a] @ N.T)[-1]
+        assert N.shape == (d, m)
+        assert np.sqrt(max(worst, 0.0)) <= bounds[a] * (1 + 1e-9)
+
+
+def test_a_bound_met_exactly_is_not_pruned():
+    """One feature: index and bound coincide, and the second arm's equals the first one's index."""
+    order = np.zeros(1, dtype=np.int64)
+    loadings, counts = np.zeros((3, 0, 1)), np.zeros(3, dtype=np.int64)
+    covariances = np.array([[[4.0]], [[1.0]], [[4.0]]])
+    for weights, expected in (([[0.0], [1.0], [0.0]], 0), ([[0.0], [1.5], [0.5]], 1), ([[0.0], [0.5], [0.0]], 0)):
+        w = np.array(weights)
+        bounds = np.array([2.0, 1.0, 2.0])
+        chosen = choose_arm(np.array([1.0]), order, loadings, True, w, covariances, np.ones(3), bounds, counts, 0.0)
+        assert chosen[0] == expected
+
+
+@pytest.mark.parametrize("radius", ["determinant", "printed", "posterior"])
+def test_bounds_stay_bounds_while_a_learner_learns(rng, radius):
+    """Between refreshes the covariances shrink and the radii grow; decisions stay those of the scores."""
+    import sidelight as sl
+
+    rows = [rng.normal(size=(k, 6)) for k in (2, 0, 3, 1)]
+    learner = sl.ProjectedOFUL(
+        sl.SideInformation(rows, [M @ np.ones(6) for M in rows]), noise=0.3, regularization=0.2, radius=radius
+    )
+    for t in range(300):
+        x = rng.normal(size=6) * 10.0 ** rng.uniform(-2, 2)
+        estimates, widths = learner.scores(x)
+        decision = learner.decide(x)
+        a = int((estimates + widths).argmax())
+        assert (decision.arm, decision.estimate, decision.width) == (a, estimates[a], widths[a])
+        learner.observe(x, a if t % 3 else int(rng.integers(4)), float(rng.normal()))
