@@ -128,6 +128,8 @@ class Service:
     async def read_decision(self, request: Request) -> Response:
         """GET /v1/decisions/{id}."""
         self.allow(request, "read")
+        if request.path_params["id"] == "batch":
+            raise HTTPException(405, headers={"Allow": "POST"})
         id = _decision_id(request)
         event = await self.engine.decision(id)
         history = await self.engine.history(id)

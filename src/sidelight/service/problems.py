@@ -25,7 +25,7 @@ KINDS: dict[str, tuple[int, str]] = {
     "too-large": (413, "The body is too large"),
     "unsupported-media-type": (415, "The body must be JSON"),
     "invalid": (422, "A field is not valid"),
-    "key-reused": (422, "The idempotency key was used for another request"),
+    "key-reused": (409, "The idempotency key was used for another request"),
     "headers-too-large": (431, "The headers are too large"),
     "internal": (500, "The service failed"),
     "overloaded": (503, "The service has too much to do"),

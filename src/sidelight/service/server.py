@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import signal
 import socket
 from collections.abc import Callable
 
@@ -68,6 +69,9 @@ def run(config: Config, *, say: Callable[[str], None] = print) -> None:
         gc.collect()
         gc.freeze()
         gc.set_threshold(20_000, 10, 10)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            # Uvicorn stops gracefully and then raises the signal once more; by then there is nothing left to do.
+            signal.signal(number, lambda *_: None)
         with asyncio.Runner(loop_factory=settings.get_loop_factory()) as runner:
             runner.run(server.serve([listener]))
     finally:
