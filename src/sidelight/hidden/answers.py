@@ -143,22 +143,22 @@ class AnswerEstimator:
         With ``S_a v = μ D v`` and ``u = vᵀ(S12(a) − S11(a)B_pool)Σ_e^{−1/2}``, ``B_a ~ N(B_pool, Σ_e/κ ⊗ D⁻¹)``
         makes each component of ``u`` normal with variance ``μ + μ²/κ``.
         """
-        from scipy.linalg import eigh, solve_triangular
-
         S = self.sums
         L, m = S.S12.shape[1:]
-        if L == 0 or m == 0:
+        if L == 0 or m == 0 or not S.counts.any():
             return self._strength
         pooled = self._pooled()
         root = np.linalg.cholesky(self._pooled_residual(pooled) + 1e-12 * self._hidden_scale * np.eye(m))
-        log_likelihood = np.zeros(len(POOLING_GRID))
-        for a in np.flatnonzero(S.counts > 0):
-            mu, V = eigh(symmetrize(S.S11[a]), self.metric)
-            seen = mu > 1e-9 * max(mu[-1], 1e-300)
-            U = V[:, seen].T @ (S.S12[a] - S.S11[a] @ pooled)
-            u2 = np.square(solve_triangular(root, U.T, lower=True)).sum(0)
-            variance = mu[seen][:, None] + mu[seen][:, None] ** 2 / POOLING_GRID[None, :]
-            log_likelihood -= 0.5 * (m * np.log(variance) + u2[:, None] / variance).sum(0)
+        metric = np.linalg.cholesky(self.metric)
+        half = np.linalg.solve(metric, S.S11)
+        mu, Q = np.linalg.eigh(symmetrize(np.linalg.solve(metric, np.swapaxes(half, 1, 2))))
+        U = np.swapaxes(Q, 1, 2) @ np.linalg.solve(metric, S.S12 - S.S11 @ pooled)
+        u2 = np.square(np.linalg.solve(root, np.swapaxes(U, 1, 2))).sum(axis=1)
+        seen = mu > 1e-9 * np.maximum(mu[:, -1:], 1e-300)
+        mu = np.where(seen, mu, 1.0)
+        variance = mu[..., None] + mu[..., None] ** 2 / POOLING_GRID
+        terms = m * np.log(variance) + np.where(seen, u2, 0.0)[..., None] / variance
+        log_likelihood = -0.5 * (terms * seen[..., None]).sum(axis=(0, 1))
         near = np.flatnonzero(log_likelihood >= log_likelihood.max() - 1.0)
         return float(POOLING_GRID[near[0]])
 

@@ -40,6 +40,6 @@ class QueryBudget:
         if self.budget is None:
             return 1.0
         allowed = self.budget if self.budget >= 1 else self.budget * (rounds + 1)
-        if self.asked + 1 > allowed and not (self.budget < 1 and self.asked == 0):
+        if self.asked + 1 > allowed and not (0 < self.budget < 1 and self.asked == 0):
             return 0.0
         return min(max(gain, FLOOR), 1.0)

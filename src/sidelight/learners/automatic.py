@@ -16,6 +16,8 @@ from sidelight.side.prior import Hyper, Prior, estimate_prior
 
 __all__ = ["Automatic", "feature_blocks", "feature_scales", "residual_noise"]
 
+#: events grow by this factor from one refresh to the next, so that the cost of all of them is amortised
+GROWTH = 1.25
 #: how many rounds of the log's (or the first rewards') guess the noise estimate starts with
 NOISE_WEIGHT = 20.0
 
@@ -47,13 +49,13 @@ class Automatic:
         return cls(blocks, variance, np.zeros(d), np.eye(d) / spread)
 
     def due(self) -> bool:
-        """Count one event; true when a refresh is due: when events grew by a quarter, so their cost is amortised."""
+        """Count one event; true when a refresh is due: when events grew by the factor ``GROWTH``."""
         self.events += 1
         return self.room() <= 0
 
     def room(self) -> int:
         """Events until the next refresh."""
-        return math.ceil(1.25 * self.refreshed + 16) - self.events
+        return math.ceil(GROWTH * self.refreshed + 16) - self.events
 
     def learn(self, J: Array, h: Array, scales: Array, reward_scale: float) -> Prior:
         """Take the prior of highest marginal likelihood given every arm's evidence."""

@@ -113,6 +113,11 @@ class FusedOFUL(ReducedLearner):
                 "radius='theory' is proven for a prior and a noise that are fixed beforehand: give regularization=… "
                 "and noise=… as numbers, or use radius='posterior'."
             )
+        if radius == "theory" and forgetting < 1:
+            raise InputError(
+                f"radius='theory' is proven for a world that stands still, and forgetting={forgetting!r} is for one "
+                "that moves: use radius='posterior'."
+            )
         self.sandwich, self.bias_bound, self.safety = bool(sandwich), float(bias_bound), float(safety)
         self.forgetting = float(forgetting)
         self.asking = QueryBudget(query_budget)
@@ -130,6 +135,11 @@ class FusedOFUL(ReducedLearner):
                     f"The log {key!r} has {estimator.summary.n_features} features and the first {d}: all logs must "
                     "share one schema of features, of which each recorded its own."
                 )
+            if sandwich and estimator.summary.meat is None:
+                raise InputError(
+                    f"sandwich=True needs the squared residuals of the log{'' if key is None else f' {key!r}'}, which "
+                    "take a second pass: summarize_log(source, schema, sandwich=True)."
+                )
         index = {arm: i for i, arm in enumerate(labels)}
         copies = {key: estimator.copy() for key, estimator in estimators.items()}
         if radius == "theory":
@@ -137,7 +147,7 @@ class FusedOFUL(ReducedLearner):
             for estimator in copies.values():
                 if isinstance(estimator, AnswerEstimator):
                     estimator.fix_pooling(0.0)
-        self.logs = [FusedLog(key, estimator, index) for key, estimator in copies.items()]
+        self.logs = [FusedLog(key, estimator, index, radius == "theory") for key, estimator in copies.items()]
         kinds = {log.hidden.needs for log in self.logs} - {None}
         if len(kinds) > 1:
             raise InputError("One log learns from the old policy's actions and another from its probabilities.")
@@ -326,12 +336,17 @@ class FusedOFUL(ReducedLearner):
         self._set_bounds(precision)
 
     def _numbers(self) -> Array:
-        """For ``"theory"``: the determinant form with ``δ_k = δ/(2Kk(k + 1))`` in refresh ``k``."""
+        """For ``"theory"``: the determinant form with ``δ_k = δ/(2KJk(k + 1))`` in refresh ``k``."""
         s = self.settings
         if s.radius != "theory":
             return super()._numbers()
-        union = 2.0 * self.n_arms * self.refreshes * (self.refreshes + 1) / s.delta
+        union = 1.0 / self._refresh_delta()
         return np.array([RADIUS_KINDS["determinant"], self.noise, self._prior_term, self._growth, union, s.alpha])
+
+    def _refresh_delta(self) -> float:
+        """``δ_k``; what an arm's logs may count for is chosen by the rewards, from ``J`` settings fixed in advance."""
+        choices = len(EFFECTIVE_ROWS) ** len(self.logs) if self.safety else 1
+        return refresh_confidence(self.settings.delta, self.n_arms, choices, max(self.refreshes, 1))
 
     def _scores(self, x: Array) -> tuple[Array, Array]:
         estimates, widths = super()._scores(x)
@@ -341,10 +356,12 @@ class FusedOFUL(ReducedLearner):
         """``Σ_j γ_jσ²‖Λ_j^{1/2}M̂_jV⁻¹x‖``: what the error of the logs adds to a proven width."""
         s = self.settings
         v = self.covariances @ x
-        delta = refresh_confidence(s.delta, self.n_arms, 1, self.refreshes) / len(self.logs)
+        delta = self._refresh_delta() / len(self.logs)
         out = np.zeros(self.n_arms)
         for log in self.logs:
             gamma = float(log_error_radius(log.L, delta)) if log.L else 0.0
+            if self.bias_bound:
+                gamma += 1.0  # ‖Λ^{1/2}β‖ ≤ 1 for every bias β of root mean square at most the bound
             out[log.arms] += gamma * log.norms(v[log.arms])
         return np.asarray(s.alpha * self.noise**2 * out)
 
@@ -386,11 +403,12 @@ class FusedOFUL(ReducedLearner):
                 self._fade(a)
         for log in self.logs:
             log.refresh(
-                self.weights,
+                self._prior()[1] if log.proven else self.weights,
                 self.noise**2 * self.covariances,
                 shared=len(self.logs),
                 bias_bound=self.bias_bound,
                 sandwich=self.sandwich,
+                weight_bound=self.settings.weight_bound,
             )
             if not self.asking.unlimited:
                 log.learn_gain()

@@ -26,10 +26,12 @@ class FusedLog:
         labels: its arms, with their positions in the log   arms: (K_j,)  their positions in the learner.
         order: (d,)  its features, recorded first, as positions in the context.
         s2: (K_j,)  residual variance of the log   tau2: (K_j,)  the part that the hidden features explain.
+        proven: for ``radius="theory"``: nothing here may depend on online rewards, or rest on more than the proof does.
     """
 
-    def __init__(self, key: Any, hidden: HiddenEstimator, positions: dict[Any, int]) -> None:
+    def __init__(self, key: Any, hidden: HiddenEstimator, positions: dict[Any, int], proven: bool = False) -> None:
         summary = hidden.summary
+        self.proven = proven
         self.key, self.hidden = key, hidden
         self.labels = {arm: i for i, arm in enumerate(summary.arms)}
         self.arms: NDArray[np.int64] = np.array([positions[arm] for arm in summary.arms], dtype=np.int64)
@@ -59,18 +61,35 @@ class FusedLog:
     def _arm(self, arm: Any) -> int:
         return self.labels[arm]
 
-    def refresh(self, weights: Array, covariances: Array, *, shared: int, bias_bound: float, sandwich: bool) -> None:
+    def refresh(
+        self,
+        weights: Array,
+        covariances: Array,
+        *,
+        shared: int,
+        bias_bound: float,
+        sandwich: bool,
+        weight_bound: float,
+    ) -> None:
         """Take ``τ²`` from what the learner knows of the hidden weights, and the evidence from it.
 
+        The proven radius needs a ``τ²`` that no online reward had a say in: the largest that ``‖w_h − μ_h‖ ≤ S_w``
+        allows, ``min(s², (‖μ_h‖ + S_w)² λ_max(Σ_e))``.
+
         Args:
-            weights: (K, d)  ``ŵ``, in the context's order.
+            weights: (K, d)  ``ŵ`` (where proven: ``μ``), in the context's order.
             covariances: (K, d, d)  their posterior covariances.
             shared: how many logs' ``B̂`` come from the same contexts (``τ²`` is multiplied by it: always safe).
             bias_bound: root mean square of the bias the log may have, in reward units.
             sandwich: use the summary's ``meat``.
+            weight_bound: ``S_w``.
         """
         hidden = self.order[self.L :]
-        if not self.fresh:
+        if self.proven:
+            largest = np.linalg.norm(weights[self.arms][:, hidden], axis=1) + weight_bound
+            spread = np.linalg.eigvalsh(self.hidden.residual_moments())[:, -1] if len(hidden) else 0.0
+            self.tau2 = np.minimum(largest**2 * spread, self.s2)
+        elif not self.fresh:
             w_h = weights[self.arms][:, hidden]
             C_h = covariances[self.arms][:, hidden][:, :, hidden]
             self.tau2 = hidden_variance(self.hidden.residual_moments(), w_h, C_h, self.s2)
@@ -160,7 +179,7 @@ class FusedLog:
             return
         J[np.ix_(self.arms, self.order, self.order)] += evidence.J
         h[np.ix_(self.arms, self.order)] += evidence.h
-        if isinstance(self.hidden, CompanionLog):
+        if isinstance(self.hidden, CompanionLog) and not self.proven:
             # the companion's rewards, seen at full contexts, are like rounds of our own
             rows = self.hidden.rows
             noise = np.maximum(self.s2 - self.tau2, 0.05 * self.s2)[:, None]

@@ -73,15 +73,14 @@ def log_marginal(J: Array, h: Array, omega: Array, kappa2: Array) -> tuple[float
         omega: (d,)  diagonal of ``Ω``.
         kappa2: (d,)  prior variances of the common mean.
     """
+    from sidelight.kernels.spd import shrink_stack
+
     d = h.shape[1]
     D = np.sqrt(omega)
-    W = np.eye(d) + J * np.outer(D, D)
-    inverse = np.linalg.inv(W)
-    _, log_det = np.linalg.slogdet(W)
-    Dh = D * h
-    Z = np.einsum("aij,aj->ai", inverse, Dh)
-    value = -0.5 * float(log_det.sum()) + 0.5 * float(np.einsum("ai,ai->", Dh, Z))
-    S = symmetrize((len(h) * np.eye(d) - inverse.sum(0)) / np.outer(D, D))
+    inverse_sum, Z = np.empty((d, d)), np.empty_like(h)
+    log_det, quadratic = shrink_stack(J, h, D, inverse_sum, Z)
+    value = 0.5 * float(quadratic - log_det)
+    S = symmetrize((len(h) * np.eye(d) - inverse_sum) / np.outer(D, D))
     t = (Z / D).sum(0)
     root = np.sqrt(kappa2)
     # κ²-scaled, so that a vague mean does not make P singular

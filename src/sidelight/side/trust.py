@@ -49,10 +49,13 @@ def marginal_of_rounds(J0: Array, h0: Array, J: Array, h: Array) -> Array:
         J: (K, d, d)  ``Σ x xᵀ/σ²`` of the rounds.
         h: (K, d)  ``Σ x r/σ²`` of the rounds.
     """
-    J1, h1 = J0 + J, h0 + h
-    before = np.einsum("ai,ai->a", h0, np.linalg.solve(J0, h0[..., None])[..., 0])
-    after = np.einsum("ai,ai->a", h1, np.linalg.solve(J1, h1[..., None])[..., 0])
-    return np.asarray(0.5 * (np.linalg.slogdet(J0)[1] - np.linalg.slogdet(J1)[1]) + 0.5 * (after - before))
+    from sidelight.kernels.spd import solve_stack
+
+    K = len(h)
+    before, after, log_det0, log_det1 = np.empty(K), np.empty(K), np.empty(K), np.empty(K)
+    solve_stack(J0, h0, before, log_det0)
+    solve_stack(J0 + J, h0 + h, after, log_det1)
+    return np.asarray(0.5 * (log_det0 - log_det1) + 0.5 * (after - before))
 
 
 def verdict(log_marginals: Array, suspicion: float = 0.0) -> Verdict:
