@@ -6,12 +6,12 @@ It shares the estimators of the hidden half with the package (they are compared 
 from __future__ import annotations
 
 import copy
-import math
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from scipy.stats import chi2
 
 import sidelight as sl
 
@@ -92,6 +92,7 @@ class ReferenceFused:
 
     Attributes:
         logs: raw rows with the estimator of their hidden half.
+        weight_bound: given for ``radius="theory"``, where ``τ²`` is the largest that it allows.
     """
 
     logs: list[tuple[RawLog, Any]]
@@ -103,71 +104,80 @@ class ReferenceFused:
     alpha: float = 1.0
     bias_bound: float = 0.0
     sandwich: bool = False
+    weight_bound: float | None = None
     rounds: list[tuple[np.ndarray, int, float]] = field(default_factory=list)
-    events: int = 0
+    refreshes: int = 1
 
     def __post_init__(self) -> None:
         self.logs = [(raw, copy.deepcopy(estimator)) for raw, estimator in self.logs]
         self.tau2 = [0.5 * raw.s2 for raw, _ in self.logs]
         self.evidence = self._evidence()
-        self._refresh()
+        self.refresh()
 
     # -------------------------------------------------------------------------------- events
 
     def answer(self, x: np.ndarray, arm: Any, probability: float = 1.0) -> None:
         for _, estimator in self.logs:
             estimator.observe(x, arm, probability)
-        self._event()
 
     def observe(self, x: np.ndarray, a: int, r: float) -> None:
         self.rounds.append((x, a, r))
-        self._event()
-
-    def _event(self) -> None:
-        self.events += 1
-        if self.events >= math.ceil(1.25 * self._refreshed + 16):
-            self._refresh()
 
     # -------------------------------------------------------------------------------- algebra
 
-    def _refresh(self) -> None:
+    def follow(self, refreshes: int) -> None:
+        """When to refresh is the learner's business; what then happens is not."""
+        if refreshes > self.refreshes:
+            self.refresh()
+        assert refreshes == self.refreshes
+
+    def refresh(self) -> None:
         """τ² from the posterior as it was, then what the logs say with it."""
-        self._refreshed = self.events
+        self.refreshes += 1
         _, w, covariance = self.posterior()
         for j, (raw, estimator) in enumerate(self.logs):
             h = raw.order[len(raw.recorded) :]
             Sigma_e = estimator.residual_moments()
             for a in range(self.K):
+                if self.weight_bound is not None:
+                    largest = float(np.linalg.norm(self.mu[a][h])) + self.weight_bound
+                    tau2 = largest**2 * np.linalg.eigvalsh(Sigma_e[a]).max()
+                    self.tau2[j][a] = min(tau2, raw.s2[a])
+                    continue
                 tau2 = w[a][h] @ Sigma_e[a] @ w[a][h] + np.trace(Sigma_e[a] @ covariance[a][np.ix_(h, h)])
                 self.tau2[j][a] = min(tau2, raw.s2[a])
         self.evidence = self._evidence()
 
     def _evidence(self) -> tuple[np.ndarray, np.ndarray]:
-        """``J = M̂ᵀ(s²G⁻¹ + Jτ²A⁻¹)⁻¹M̂`` and ``h = M̂ᵀ(…)⁻¹b``, summed over logs, in the context's order."""
+        self.parts = [self._evidence_of(j) for j in range(len(self.logs))]
+        return sum(J for J, _ in self.parts), sum(h for _, h in self.parts)
+
+    def _evidence_of(self, j: int) -> tuple[np.ndarray, np.ndarray]:
+        """``J = M̂ᵀ(s²G⁻¹ + Jτ²A⁻¹)⁻¹M̂`` and ``h = M̂ᵀ(…)⁻¹b`` of one log, in the context's order."""
         J, h = np.zeros((self.K, self.d, self.d)), np.zeros((self.K, self.d))
-        for j, (raw, estimator) in enumerate(self.logs):
-            L = len(raw.recorded)
-            B, A = estimator.regression(), estimator.precision()
-            for a in range(self.K):
-                n = int((raw.arms == a).sum())
-                C = raw.s2[a] * np.linalg.inv(raw.gram[a])
-                if self.sandwich:
-                    N = 0.9 * raw.meat[a] + 0.1 * raw.s2[a] * raw.gram[a]
-                    C = np.linalg.inv(raw.gram[a]) @ N @ np.linalg.inv(raw.gram[a])
-                C = C * (1.0 + n * self.bias_bound**2 / raw.s2[a])
-                if A is not None and not A[a].any():
-                    continue  # nobody answered: the log says nothing yet
-                if A is not None:
-                    C = C + len(self.logs) * self.tau2[j][a] * np.linalg.inv(A[a])
-                M = np.zeros((L, self.d))
-                M[:, raw.order[:L]] = np.eye(L)
-                M[:, raw.order[L:]] = B[a]
-                J[a] += M.T @ np.linalg.inv(C) @ M
-                h[a] += M.T @ np.linalg.inv(C) @ raw.b[a]
-                if isinstance(estimator, sl.CompanionLog):
-                    noise = max(raw.s2[a] - self.tau2[j][a], 0.05 * raw.s2[a])
-                    J[a] += estimator.rows.grams[a] / noise
-                    h[a] += estimator.rows.cross[a] / noise
+        raw, estimator = self.logs[j]
+        L = len(raw.recorded)
+        B, A = estimator.regression(), estimator.precision()
+        for a in range(self.K):
+            n = int((raw.arms == a).sum())
+            C = raw.s2[a] * np.linalg.inv(raw.gram[a])
+            if self.sandwich:
+                N = 0.9 * raw.meat[a] + 0.1 * raw.s2[a] * raw.gram[a]
+                C = np.linalg.inv(raw.gram[a]) @ N @ np.linalg.inv(raw.gram[a])
+            C = C * (1.0 + n * self.bias_bound**2 / raw.s2[a])
+            if A is not None and not A[a].any():
+                continue  # nobody answered: the log says nothing yet
+            if A is not None:
+                C = C + len(self.logs) * self.tau2[j][a] * np.linalg.inv(A[a])
+            M = np.zeros((L, self.d))
+            M[:, raw.order[:L]] = np.eye(L)
+            M[:, raw.order[L:]] = B[a]
+            J[a] += M.T @ np.linalg.inv(C) @ M
+            h[a] += M.T @ np.linalg.inv(C) @ raw.b[a]
+            if isinstance(estimator, sl.CompanionLog) and self.weight_bound is None:
+                noise = max(raw.s2[a] - self.tau2[j][a], 0.05 * raw.s2[a])
+                J[a] += estimator.rows.grams[a] / noise
+                h[a] += estimator.rows.cross[a] / noise
         return J, h
 
     def posterior(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -189,3 +199,22 @@ class ReferenceFused:
     def scores(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         _, w, covariance = self.posterior()
         return w @ x, self.alpha * np.sqrt(np.einsum("i,aij,j->a", x, covariance, x))
+
+    def theory_widths(self, x: np.ndarray, delta: float, settings: int) -> np.ndarray:
+        """``√β‖x‖_{V⁻¹} + Σ_j γσ²‖Λ^{1/2}M̂V⁻¹x‖``, ``δ_k = δ/(2KJk(k + 1))`` shared by the logs in the second term."""
+        k = self.refreshes
+        delta_k = delta / (2 * self.K * settings * k * (k + 1))
+        V, _, _ = self.posterior()
+        total, out = self.evidence[0], []
+        for a in range(self.K):
+            V0 = self.lam * np.eye(self.d) + self.sigma**2 * total[a]
+            ratio = np.linalg.slogdet(V[a])[1] - np.linalg.slogdet(V0)[1]
+            beta = self.lam * self.weight_bound**2 + self.sigma**2 * (ratio + 2 * np.log(1 / delta_k))
+            v = np.linalg.inv(V[a]) @ x
+            width = np.sqrt(beta * (x @ v))
+            for j, (raw, _) in enumerate(self.logs):
+                gamma = np.sqrt(chi2.isf(delta_k / len(self.logs), len(raw.recorded))) + (self.bias_bound > 0)
+                alone = self.parts[j][0][a]
+                width += gamma * self.sigma**2 * np.sqrt(max(v @ alone @ v, 0.0))
+            out.append(self.alpha * width)
+        return np.array(out)

@@ -35,14 +35,17 @@ def compare(rng, logs, estimators, answers, weights, **options) -> None:
             answer, chance = int(rng.integers(K)), [1.0, 0.4][t % 2]
             learner.observe_behavior(x, answer, probability=chance)
             reference.answer(x, answer, chance)
+            reference.follow(learner.refreshes)
         elif answers == "probabilities":
             p = rng.dirichlet(np.ones(K))
             learner.observe_behavior(x, probabilities=p, probability=0.8)
             reference.answer(x, p, 0.8)
+            reference.follow(learner.refreshes)
         a = int(rng.integers(K))
         r = float(x @ weights[a] + SIGMA * rng.normal())
         learner.observe(x, a, r)
         reference.observe(x, a, r)
+        reference.follow(learner.refreshes)
         if t % 17 == 3:
             same_scores(learner, reference, probes)
     assert learner.refreshes > 4
@@ -122,3 +125,75 @@ def test_arms_are_matched_by_label_whatever_their_order(rng, weights):
         estimates = [dict(zip(one.arms, one.scores(x)[0].tolist(), strict=True)) for one in learners]
         for name in names:
             np.testing.assert_allclose([e[name] for e in estimates], estimates[0][name], rtol=1e-8)
+
+
+@pytest.mark.parametrize("bias_bound", [0.0, 0.2])
+@pytest.mark.parametrize("second", [None, [0, 2]], ids=["one log", "two logs"])
+def test_the_proven_radius(rng, log, weights, second, bias_bound):
+    logs = [log] if second is None else [log, draw_log(rng, D, second, K, weights, SIGMA, rows=50)]
+    estimators = [sl.BehaviorQueries(one.summary, pooling=0.0) for one in logs]
+    mu = 0.2 * rng.normal(size=(K, D))
+    common = {"alpha": 0.8, "bias_bound": bias_bound}
+    learner = sl.FusedOFUL(
+        estimators, radius="theory", regularization=1.3, noise=0.7, prior_mean=mu, delta=0.17, weight_bound=0.4,
+        safety=0.0, **common,
+    )  # fmt: skip
+    reference = ReferenceFused(list(zip(logs, estimators, strict=True)), K, D, 1.3, mu, 0.7, weight_bound=0.4, **common)
+    for t in range(140):
+        x, answer, a, r = rng.normal(size=D) + 0.3, int(rng.integers(K)), int(rng.integers(K)), float(rng.normal())
+        learner.observe_behavior(x, answer)
+        reference.answer(x, answer)
+        reference.follow(learner.refreshes)
+        learner.observe(x, a, r)
+        reference.observe(x, a, r)
+        reference.follow(learner.refreshes)
+        if t > 60 and t % 20 == 5:
+            z = rng.normal(size=D)
+            np.testing.assert_allclose(learner.scores(z)[0], reference.scores(z)[0], rtol=1e-6, atol=1e-8)
+            np.testing.assert_allclose(learner.scores(z)[1], reference.theory_widths(z, 0.17, 1), rtol=1e-6)
+            decision = learner.decide(z)
+            assert (decision.estimate, decision.width) == tuple(v[decision.arm] for v in learner.scores(z))
+    # tests of the log choose among five weights for it, by the rewards: the union is over them too
+    tested = sl.FusedOFUL(estimators, radius="theory", regularization=1.3, noise=0.7, delta=0.17, safety=0.05)
+    trusted = sl.FusedOFUL(estimators, radius="theory", regularization=1.3, noise=0.7, delta=0.17, safety=0.0)
+    assert tested.radii[0] > trusted.radii[0]
+
+
+def test_no_online_reward_has_a_say_in_the_proven_evidence(rng, log):
+    """The proof needs ``V_0`` to be the same whatever the noise was."""
+    one, other = (
+        sl.FusedOFUL(sl.BehaviorQueries(log.summary), radius="theory", regularization=1.3, noise=0.7, safety=0.0)
+        for _ in range(2)
+    )
+    for _ in range(100):
+        x, a = rng.normal(size=D), int(rng.integers(K))
+        for learner, r in ((one, 0.0), (other, float(10 * rng.normal()))):
+            learner.observe_behavior(x, a)
+            learner.observe(x, a, r)
+    np.testing.assert_array_equal(one.prior_precisions, other.prior_precisions)
+
+
+def test_what_the_proof_does_not_cover_is_refused(log):
+    hidden = sl.BehaviorQueries(log.summary)
+    with pytest.raises(sl.errors.InputError, match="fixed beforehand"):
+        sl.FusedOFUL(hidden, radius="theory")
+    with pytest.raises(sl.errors.InputError, match="stands still"):
+        sl.FusedOFUL(hidden, radius="theory", regularization=1.0, noise=1.0, forgetting=0.99)
+
+
+def test_a_sandwich_needs_the_squared_residuals(log):
+    with pytest.raises(sl.errors.InputError, match=r"summarize_log.*sandwich=True"):
+        sl.FusedOFUL(sl.BehaviorQueries(log.summary), sandwich=True)
+    with pytest.raises(sl.errors.InputError, match=r"'old'.*second pass"):
+        sl.FusedOFUL({"old": sl.BehaviorQueries(log.summary)}, sandwich=True)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"bias_bound": -1.0}, {"safety": -0.1}, {"safety": np.nan}, {"forgetting": 0.0}, {"forgetting": 1.5},
+     {"query_budget": -3}, {"query_budget": np.nan}, {"bias_bound": np.nan}],
+    ids=str,
+)  # fmt: skip
+def test_settings_are_checked(log, settings):
+    with pytest.raises(sl.errors.InputError, match=next(iter(settings))):
+        sl.FusedOFUL(sl.BehaviorQueries(log.summary), **settings)
