@@ -30,8 +30,8 @@ LOOP_ROWS = 20_000
 
 def write_log(path: Path, rows: int, seed: int = 0) -> None:
     """A log of random numbers, written a row group at a time, so that memory does not grow."""
-    rng = np.random.default_rng(seed)
-    weights = rng.normal(size=(ARMS, FEATURES))
+    weights = np.random.default_rng(0).normal(size=(ARMS, FEATURES))
+    rng = np.random.default_rng([seed, 1])
     types = [*((name, pa.float64()) for name in NAMES), ("arm", pa.int64()), ("reward", pa.float64())]
     with pq.ParquetWriter(path, pa.schema(types)) as writer:
         for first in range(0, rows, GROUP):

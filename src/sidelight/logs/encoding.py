@@ -171,9 +171,11 @@ def label_codes(
     indices, labels = distinct_labels(column)
     table = np.array([_position(label, positions, text) for label in labels] + [-2], dtype=np.int64)
     codes = table[indices]
-    missing = codes == -2 if (table[:-1] == -2).any() or (len(indices) and indices.min() < 0) else None
-    unknown = codes == -3 if (table == -3).any() else None
-    return codes, (missing, unknown)
+    # A dictionary may name labels that no row has, so the rows decide.
+    if len(codes) == 0 or codes.min() >= -1:
+        return codes, (None, None)
+    missing, unknown = codes == -2, codes == -3
+    return codes, (missing if missing.any() else None, unknown if unknown.any() else None)
 
 
 def _position(label: Label | None, positions: Mapping[Label, int], text: bool) -> int:

@@ -274,8 +274,10 @@ class LogPass:
         self._bases = None
 
     def _unseen(self, batch: pa.RecordBatch, name: str, known: Mapping[Label, int]) -> list[Label]:
-        _, labels = distinct_labels(batch.column(name).unique())
-        unseen = [label for label in labels if label is not None and label not in known]
+        # A dictionary may name values that no row has; only those that rows have are found.
+        indices, labels = distinct_labels(batch.column(name).unique())
+        found = (labels[i] for i in indices.tolist() if i >= 0)
+        unseen = [label for label in found if label is not None and label not in known]
         if len(known) + len(unseen) > _MOST_LABELS:
             raise SchemaError(
                 f"column {name!r} has more than {_MOST_LABELS:,} different values ({show_labels(unseen, 4)}), too "

@@ -315,6 +315,25 @@ def test_labels_found_late_change_nothing(monkeypatch):
     assert open_.counts.tolist() == closed.counts.tolist()
 
 
+def test_a_dictionary_may_name_what_no_row_has():
+    """Unused categories of pandas, and dictionaries that differ from part to part, are no levels and no arms."""
+    import pandas as pd
+
+    cities = pd.Categorical(["b", "a"] * 10, categories=["never", "b", "a", "nor this"])
+    frame = pd.DataFrame(
+        {"x": np.arange(20.0), "city": cities, "arm": pd.Categorical(["p"] * 20, ["q", "p"]), "reward": 1.0}
+    )
+    schema = Schema(["x", "city"], ["x", "city"], categories=["city"])
+    found = summarize_log(frame, schema)
+    assert found.arms == ("p",)
+    assert found.schema.encoded_names == ("x", "city=a", "city=b")
+    other = frame.assign(city=pd.Categorical(["a", "c"] * 10), arm=pd.Categorical(["q"] * 20))
+    both = summarize_log(iter([frame, other]), schema)
+    assert both.arms == ("p", "q")
+    assert both.counts.tolist() == [20, 20]
+    np.testing.assert_array_equal(np.diag(both.grams[1])[1:], [10, 0, 10])
+
+
 def test_parts_with_different_levels_and_arms_add_up():
     rng = np.random.default_rng(10)
     n = 400
