@@ -83,7 +83,7 @@ def _make_world(kind: str, seed: int, given: dict[str, Any]) -> World:
     raise InputError(f"there is no world {kind!r}; choose one of {', '.join(WORLDS)}.")
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=64)
 def world_of(setting: WorldSetting, seed: int) -> World:
     """The world of a setting; kept, since its moments take seconds to compute."""
     return make_world(setting.kind, seed, dict(setting.values))

@@ -1,0 +1,305 @@
+"""``sidelight report``: one page about a log and what learners make of it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from sidelight.report.study import Study
+
+_DATA = "Your own table"
+_WORLD = "A simulated world"
+_RUN = "How much"
+
+Names = list[str] | None
+
+
+def report(
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("report.html"),
+    trial: Annotated[
+        str | None,
+        typer.Option(
+            help="A randomized trial (CSV, Parquet): every row has the arm that was tried and its reward.",
+            rich_help_panel=_DATA,
+        ),
+    ] = None,
+    answers: Annotated[
+        str | None,
+        typer.Option(
+            help="A table in which each row's right arm is known (CSV, Parquet): reward 1 for it, 0 for the others.",
+            rich_help_panel=_DATA,
+        ),
+    ] = None,
+    arm: Annotated[
+        str, typer.Option(help="The column with the arm that was tried, or the right one.", rich_help_panel=_DATA)
+    ] = "arm",
+    reward: Annotated[str, typer.Option(help="The column with its reward.", rich_help_panel=_DATA)] = "reward",
+    cuts: Annotated[
+        str | None,
+        typer.Option(help="With --answers: --arm is a number, cut here into arms: 21,49.", rich_help_panel=_DATA),
+    ] = None,
+    hidden: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Features that the old policy saw and its log will lack; commas or repeated.", rich_help_panel=_DATA
+        ),
+    ] = None,
+    features: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="All features, hidden ones too; default every column that is not arm, reward or ignored.",
+            rich_help_panel=_DATA,
+        ),
+    ] = None,
+    ignore: Annotated[
+        list[str] | None,
+        typer.Option(help="Columns that are no features: other outcomes, names.", rich_help_panel=_DATA),
+    ] = None,
+    policy: Annotated[
+        str, typer.Option(help="The old policy that writes the log: informed or random.", rich_help_panel=_DATA)
+    ] = "informed",
+    sharpness: Annotated[float, typer.Option(help="How firmly it decides.", rich_help_panel=_DATA)] = 2.0,
+    world: Annotated[
+        str | None, typer.Option(help="A world by name, as in sidelight simulate.", rich_help_panel=_WORLD)
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=100, help="Online rounds (not for trials).", rich_help_panel=_RUN)] = 4_000,
+    log_rows: Annotated[
+        int | None, typer.Option(min=10, help="Rows of the log; default all there are.", rich_help_panel=_RUN)
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=2, help="Runs: splits of the table, or worlds.", rich_help_panel=_RUN)] = 8,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes; default one for each core.", rich_help_panel=_RUN)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was found as JSON.")] = False,
+) -> None:
+    """Write one HTML page about a log and what learners make of it; it opens without a network.
+
+    Example: sidelight report --trial trial.csv --arm segment --reward visit --hidden history,newbie --ignore spend
+    """
+    from sidelight.errors import InputError
+    from sidelight.report.page import write_report
+    from sidelight.report.sections import worth_of
+
+    given = [name for name, value in (("--trial", trial), ("--answers", answers), ("--world", world)) if value]
+    if len(given) > 1:
+        raise InputError(f"{' and '.join(given)} are different kinds of report; give one of them.")
+    started = time.perf_counter()
+    words: list[str]
+    if trial or answers:
+        made = _own_table(trial, answers, arm, reward, cuts, hidden, features, ignore)
+        study, words = _own_study(
+            made, policy=policy, sharpness=sharpness, rounds=rounds, log_rows=log_rows, seeds=seeds, workers=workers,
+            quiet=as_json,
+        )  # fmt: skip
+    else:
+        study, words = _world_study(world or "confounded", rounds, log_rows or 20_000, seeds, workers, as_json)
+    write_report(study, out, words=words)
+    seconds = time.perf_counter() - started
+    sentence, start = worth_of(study)
+    if as_json:
+        described = {
+            "page": str(out),
+            "results": str(out.with_suffix(".parquet")),
+            "sentence": sentence,
+            "head_start": None if start is None else start.sentence,
+            "diagnosis": None if study.diagnosis is None else study.diagnosis.sentence,
+            "seconds": round(seconds, 1),
+        }
+        typer.echo(json.dumps(described, indent=2, ensure_ascii=False))
+        return
+    typer.echo(sentence)
+    if start is not None:
+        typer.echo(start.sentence)
+    typer.echo(f"\n{seconds:.0f} s. Open {out} (results: {out.with_suffix('.parquet')})")
+
+
+# -------------------------------------------------------------------------------------------- learners
+
+
+def contenders() -> tuple[dict[str, Callable[[Any], Any]], dict[str, str]]:
+    """The learners of a report, and what each is.
+
+    Noise is told to the cold learners and the zero-filled one: the deviation of the reward around a linear fit to all
+    features. With it plain OFUL is as strong as it gets; the fused learner is told nothing.
+    """
+    from sidelight.experiments.registry import learner_factory
+
+    told = {"noise": "true", "radius": "posterior"}
+    auto = {"regularization": "auto", "noise": "auto", "radius": "posterior"}
+    learners = {
+        "OFUL": learner_factory("OFUL", told),
+        "OFUL, learned prior": learner_factory("OFUL", auto),
+        "Zero-filled": learner_factory("ZeroFilledOFUL", told),
+        "FusedOFUL": learner_factory("FusedOFUL"),
+    }
+    meanings = {
+        "OFUL": "starts cold, no log; told the noise",
+        "OFUL, learned prior": "starts cold, learns prior and noise as the fused one does",
+        "Zero-filled": "the log, with zeros for what it lacks",
+        "FusedOFUL": "the log as evidence; asks the old policy: the one to use",
+    }
+    return learners, meanings
+
+
+# ------------------------------------------------------------------------------------------- own tables
+
+
+def _own_table(
+    trial: str | None,
+    answers: str | None,
+    arm: str,
+    reward: str,
+    cuts: str | None,
+    hidden: Names,
+    features: Names,
+    ignore: Names,
+) -> dict[str, Any]:
+    """The table, read, and its schema."""
+    from sidelight.cli.tables import columns_of, read_table, schema_of
+
+    source = trial or answers
+    assert source is not None
+    table = read_table(source)
+    outcome = [arm, *([reward] if trial else [])]
+    chosen = columns_of(table, outcome, features, hidden, ignore)
+    schema = schema_of(table, chosen, arm, reward, numeric_arm=cuts is not None)
+    return {"table": table, "schema": schema, "trial": bool(trial), "arm": arm, "cuts": cuts, "notes": chosen.notes}
+
+
+def _own_study(
+    made: dict[str, Any],
+    *,
+    policy: str,
+    sharpness: float,
+    rounds: int,
+    log_rows: int | None,
+    seeds: int,
+    workers: int | None,
+    quiet: bool,
+) -> tuple[Study, list[str]]:
+    from sidelight.errors import InputError
+    from sidelight.report.study import of_trial, of_world
+    from sidelight.worlds.replay import ReplayWorld
+
+    learners, meanings = contenders()
+    settings: dict[str, Any] = {"policy": policy, "sharpness": sharpness}
+    schema = made["schema"]
+    hidden = [f.name for f in schema.features if f.name not in schema.recorded]
+    words = [
+        f"From a complete table: an old policy that decides by {', '.join(hidden)} wrote a log on one part of the rows "
+        "which lacks them; learners that see everything then decided on the other part.",
+        *made["notes"],
+    ]
+    if made["trial"]:
+        try:
+            trial = ReplayWorld.from_trial(made["table"], schema, **settings)
+        except InputError as error:
+            if "no randomized trial" in str(error):
+                raise InputError(
+                    f"{error} A column that is an outcome and not a feature does this too: name it with --ignore."
+                ) from error
+            raise
+        words += _dropped(trial)
+        with _bar(quiet) as progress:
+            study = of_trial(
+                trial, learners, baseline="OFUL", best="FusedOFUL", seeds=seeds, log_rows=log_rows, meanings=meanings,
+                progress=progress,
+            )  # fmt: skip
+        return study, words
+    cuts = [float(cut) for cut in made["cuts"].split(",")] if made["cuts"] else None
+    world = ReplayWorld.from_answers(made["table"], schema, made["arm"], cuts=cuts, **settings)
+    words += _dropped(world)
+    words.append(
+        "Rewards are 1 for the right arm and 0 for any other. Regret is measured against the right arm of every row, "
+        "which no rule that is linear in the features reaches; what counts is the difference between learners."
+    )
+    study = of_world(
+        world.reseeded,
+        learners,
+        rounds,
+        world.default_recorded,
+        log_rows or world.log_size,
+        baseline="OFUL",
+        best="FusedOFUL",
+        seeds=seeds,
+        workers=workers,
+        meanings=meanings,
+        facts=(("table", f"{world.log_size:,} rows for the log, {world.online_size:,} for the rounds, drawn anew"),),
+        progress=not quiet,
+    )
+    return study, words
+
+
+def _dropped(world: Any) -> list[str]:
+    lost = world.rows.dropped
+    if not lost:
+        return []
+    told = ", ".join(f"{count:,} for {name}" for name, count in sorted(lost.items(), key=lambda pair: -pair[1]))
+    return [f"Rows left out because a value was missing: {told}."]
+
+
+class _bar:  # noqa: N801  # used like a function
+    """A bar for runs of a trial."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._quiet = quiet
+
+    def __enter__(self) -> Callable[[int, int], None]:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        console = Console(quiet=self._quiet, stderr=True)
+        columns = (TextColumn("replaying"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self._progress = Progress(*columns, console=console, transient=True)
+        self._progress.__enter__()
+        task = self._progress.add_task("runs", total=None)
+        return lambda done, total: self._progress.update(task, completed=done, total=total)
+
+    def __exit__(self, *details: Any) -> None:
+        self._progress.__exit__(*details)
+
+
+# --------------------------------------------------------------------------------------------- worlds
+
+
+def _world_study(
+    kind: str, rounds: int, log_rows: int, seeds: int, workers: int | None, quiet: bool
+) -> tuple[Study, list[str]]:
+    from functools import partial
+
+    from sidelight.experiments.registry import WORLDS, default_recorded, learner_factory, make_world
+    from sidelight.report.study import of_world
+
+    first = make_world(kind, 0)
+    told = {"noise": "true", "radius": "posterior"}
+    learners, meanings = contenders()
+    learners["Algorithm 1"] = learner_factory("ProjectedOFUL", told)
+    meanings["Algorithm 1"] = "the log as a constraint, told the true cross moments"
+    order = ["OFUL", "OFUL, learned prior", "Zero-filled", "Algorithm 1", "FusedOFUL"]
+    study = of_world(
+        partial(_world_of_seed, kind),
+        {name: learners[name] for name in order},
+        rounds,
+        default_recorded(first),
+        log_rows,
+        baseline="OFUL",
+        best="FusedOFUL",
+        seeds=seeds,
+        workers=workers,
+        meanings=meanings,
+        facts=(("world", f"{kind}: {WORLDS[kind]}"), ("runs", f"{seeds} worlds, {rounds:,} rounds each")),
+        progress=not quiet,
+    )
+    return study, []
+
+
+def _world_of_seed(kind: str, seed: int) -> Any:
+    from sidelight.experiments.registry import make_world
+
+    return make_world(kind, seed)

@@ -1,0 +1,141 @@
+"""A user's table on the command line: which columns are features, of which kind, and what was left out and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sidelight.errors import SchemaError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from sidelight.logs.schema import Schema
+
+__all__ = ["Columns", "columns_of", "read_table", "schema_of", "split_names"]
+
+MANY_LEVELS = 50
+"""A text column with more values than this is a name or a remark, not a category."""
+
+
+class Columns(NamedTuple):
+    """Features of a table, which of them are hidden, which are categories, and what the user should know."""
+
+    features: list[str]
+    hidden: list[str]
+    categories: list[str]
+    notes: list[str]
+
+
+def read_table(source: str) -> pa.Table:
+    """A CSV or Parquet file, or several by a glob, as one table."""
+    import glob
+
+    import pyarrow as pa
+    from pyarrow import csv, parquet
+
+    from sidelight.errors import SourceError
+
+    paths = sorted(glob.glob(source))
+    if not paths:
+        raise SourceError(f"there is no file {source}.")
+    nulls = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"]
+    tables = []
+    for path in paths:
+        try:
+            if path.endswith((".parquet", ".pq")):
+                tables.append(parquet.read_table(path))
+            else:
+                options = csv.ConvertOptions(null_values=nulls, strings_can_be_null=True)
+                tables.append(csv.read_csv(path, convert_options=options))
+        except (pa.ArrowInvalid, OSError) as error:
+            raise SourceError(f"cannot read {path}: {error}") from error
+    return pa.concat_tables(tables, promote_options="permissive").combine_chunks()
+
+
+def split_names(given: Sequence[str] | None, columns: Sequence[str]) -> list[str]:
+    """Names from options: an entry that is a column's name is one, any other is split at commas."""
+    out: list[str] = []
+    for entry in given or []:
+        names = [entry] if entry in columns else [name.strip() for name in entry.split(",") if name.strip()]
+        for name in names:
+            if name not in columns:
+                raise SchemaError(f"there is no column {name!r}; there are {', '.join(columns)}.")
+            if name not in out:
+                out.append(name)
+    return out
+
+
+def columns_of(
+    table: pa.Table,
+    outcome: Sequence[str],
+    features: Sequence[str] | None,
+    hidden: Sequence[str] | None,
+    ignore: Sequence[str] | None,
+) -> Columns:
+    """Sort a table's columns.
+
+    Args:
+        table: the table.
+        outcome: the columns with arm and reward.
+        features: all features, if the user names them.
+        hidden: those that the log will lack.
+        ignore: columns that are no features.
+    """
+    names = table.column_names
+    for name in outcome:
+        if name not in names:
+            raise SchemaError(
+                f"there is no column {name!r}; there are {', '.join(names)}. Name the columns with --arm and --reward."
+            )
+    unseen = split_names(hidden, names)
+    ignored = split_names(ignore, names)
+    if not unseen:
+        rest = [name for name in names if name not in outcome and name not in ignored]
+        raise SchemaError(
+            "which features should the log lack? Name them, --hidden age,severity, among " + ", ".join(rest) + "."
+        )
+    wanted = split_names(features, names)
+    notes: list[str] = []
+    if wanted:
+        chosen = [*wanted, *(name for name in unseen if name not in wanted)]
+    else:
+        chosen = [name for name in names if name not in outcome and name not in ignored]
+    kept, categories = [], []
+    for name in chosen:
+        column = table[name]
+        if _is_text(column.type):
+            levels = len(column.unique())
+            if levels > MANY_LEVELS and not wanted and name not in unseen:
+                notes.append(f"{name} was left out: {levels:,} different texts are no category.")
+                continue
+            categories.append(name)
+        if column.null_count == table.num_rows:
+            notes.append(f"{name} was left out: it is empty.")
+            continue
+        kept.append(name)
+    clash = [name for name in unseen if name in outcome or name not in kept]
+    if clash:
+        raise SchemaError(f"{clash[0]!r} cannot be hidden: it is the arm, the reward, ignored or empty.")
+    if not wanted:
+        notes.append(f"Features taken: {', '.join(kept)}. Other outcomes among them would mislead: leave them out.")
+    return Columns(kept, unseen, [name for name in categories if name in kept], notes)
+
+
+def schema_of(table: pa.Table, columns: Columns, arm: str, reward: str, *, numeric_arm: bool) -> Schema:
+    """The schema of the log: an intercept, everything but the hidden features recorded."""
+    from sidelight.logs.schema import Schema
+
+    recorded = [name for name in columns.features if name not in columns.hidden]
+    names: dict[str, Any] = dict.fromkeys(columns.categories)
+    # a column that is cut into arms, or that holds the right arm, is not the log's: the log has its own
+    if numeric_arm or reward not in table.column_names:
+        arm, reward = ("arm", "reward") if not {"arm", "reward"} & set(columns.features) else ("_arm", "_reward")
+    return Schema(columns.features, recorded, arm, reward, None, True, categories=names)
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    inner = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_string(inner) or pa.types.is_large_string(inner))

@@ -1,0 +1,76 @@
+"""The parts of a report that tell of the log: what it holds, and what it hides."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sidelight.drawing import page as html
+from sidelight.report.parts import Part
+
+if TYPE_CHECKING:
+    from sidelight.logs.diagnosis import Diagnosis
+
+__all__ = ["hidden_part", "log_part"]
+
+_SHOWN_ARMS = 200
+
+
+def log_part(diagnosis: Diagnosis) -> Part:
+    """What the log holds, and what is wrong with it."""
+    skipped = diagnosis.rows_read - diagnosis.rows_used
+    smallest = diagnosis.smallest
+    facts = [
+        ("rows", f"{diagnosis.rows_used:,}" + (f", and {skipped:,} that could not be used" if skipped else "")),
+        ("arms", f"{len(diagnosis.arms):,}; the smallest is {smallest.arm!r} with {smallest.rows:,} rows"),
+        ("unexplained", f"residual variance {diagnosis.residual_variance:.4g} of the reward, given what was recorded"),
+    ]
+    if diagnosis.difference is not None:
+        share = diagnosis.difference.beyond_chance
+        facts.append(("arms differ", f"{share:.0%} of the differences between the arms' regressions are beyond chance"))
+    largest = max((report.rows for report in diagnosis.arms), default=1) or 1
+    rows = [
+        (
+            str(report.arm),
+            html.bar(report.rows / largest, f"{report.rows:,}"),
+            f"{report.share:.1%}",
+            f"{report.condition:.3g}" if report.determined else "–",
+            f"{report.residual_variance:.4g}",
+        )
+        for report in sorted(diagnosis.arms, key=lambda report: -report.rows)[:_SHOWN_ARMS]
+    ]
+    more = len(diagnosis.arms) - len(rows)
+    caption = "The arms of the log" + (f"; {more:,} smaller ones are not shown" if more > 0 else "")
+    pieces = [
+        html.paragraph(f"{diagnosis.sentence} {diagnosis.worth.assumption}"),
+        html.notes(diagnosis.warnings, alarming=True),
+        html.facts(facts),
+        html.table(caption, ("arm", "rows", "share", "conditioning", "residual variance"), rows),
+    ]
+    return Part("What the log holds", "log", pieces, {})
+
+
+def hidden_part(diagnosis: Diagnosis) -> Part:
+    """What the log lacks, and what that means."""
+    facts = [
+        (f"recorded ({diagnosis.n_recorded})", ", ".join(diagnosis.recorded) or "nothing"),
+        (f"hidden ({len(diagnosis.hidden)})", ", ".join(diagnosis.hidden) or "nothing"),
+    ]
+    if diagnosis.hidden:
+        share = (
+            diagnosis.worth.hidden_variance / diagnosis.residual_variance if diagnosis.residual_variance > 0 else 0.0
+        )
+        facts += [
+            ("what hides there", f"about {share:.0%} of the unexplained variance, by the diagnosis' own guess"),
+            (
+                "answers needed",
+                f"about {diagnosis.queries:,} of the old policy's, to know its half as well as the log's",
+            ),
+        ]
+        words = (
+            "The old policy may have decided by what the log does not hold. An effect read off the log is then a "
+            "mixture of the recorded feature's own effect and of what went along with it. Learners see every feature "
+            "online, and are told what the old policy would have done there; that is how the mixture is undone."
+        )
+    else:
+        words = "The log holds everything the learners see; nothing is confounded by a missing feature."
+    return Part("What is hidden", "hidden", [html.paragraph(words), html.facts(facts)], {})

@@ -1,0 +1,86 @@
+"""What the sections of a report share: a part of the page, colours of learners, curves and tables of numbers."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sidelight.drawing import page as html
+from sidelight.drawing.charts import DASHES, Series
+from sidelight.drawing.intervals import LEVEL, Interval, number, span
+from sidelight.report.study import Study
+
+__all__ = ["Part", "curves", "interval_rows", "numbers_of", "series_of"]
+
+
+class Part(NamedTuple):
+    """A section of the page, and the specification of its picture by name, if it has one."""
+
+    title: str
+    anchor: str
+    pieces: list[str]
+    specifications: dict[str, dict[str, Any]]
+
+
+def series_of(study: Study) -> list[Series]:
+    """Each learner's colour and dash: the baseline grey and solid, the judged one heavy."""
+    out, colour = [], 1
+    for i, name in enumerate(study.learners):
+        if name == study.baseline:
+            out.append(Series(name, 0))
+        elif name == study.best:
+            out.append(Series(name, 4, heavy=True))
+        else:
+            out.append(Series(name, colour, DASHES[1 + i % (len(DASHES) - 1)]))
+            colour += 2 if colour + 1 == 4 else 1
+    return out
+
+
+def curves(study: Study, column: str) -> dict[str, tuple[NDArray[np.int64], NDArray[np.float64]]]:
+    """Learner → rounds ``(n,)`` and values ``(S, n)``, for tables where every seed has the same rounds."""
+    names = np.array(study.table["learner"].to_pylist())
+    rounds, seeds = study.table["round"].to_numpy(), study.table["seed"].to_numpy()
+    values = study.table[column].to_numpy()
+    out = {}
+    for name in study.learners:
+        mine = names == name
+        order = np.lexsort((rounds[mine], seeds[mine]))
+        count = len(np.unique(seeds[mine]))
+        out[name] = rounds[mine][order].reshape(count, -1)[0], values[mine][order].reshape(count, -1)
+    return out
+
+
+def interval_rows(name: str, xs: Any, intervals: list[Interval]) -> list[dict[str, Any]]:
+    """Rows of a chart for one line; without an interval its bounds are the value itself."""
+    rows = []
+    for x, interval in zip(xs, intervals, strict=True):
+        low, high = (interval.mean if np.isnan(v) else v for v in (interval.low, interval.high))
+        rows.append({"series": name, "x": _plain(x), "y": float(interval.mean), "low": float(low), "high": float(high)})
+    return rows
+
+
+def _plain(x: Any) -> Any:
+    return x.item() if hasattr(x, "item") else x
+
+
+def numbers_of(caption: str, x_title: str, rows: list[dict[str, Any]], names: list[str], limit: int = 25) -> str:
+    """The numbers of lines: a row for each x, a column for each line."""
+    xs = sorted({row["x"] for row in rows})
+    if len(xs) > limit:
+        xs = [xs[i] for i in np.unique(np.linspace(0, len(xs) - 1, limit).astype(int))]
+    value = {(row["series"], row["x"]): row for row in rows}
+    body = []
+    for x in xs:
+        cells = [f"{x:,}" if isinstance(x, int) else f"{x:,g}"]
+        for name in names:
+            row = value.get((name, x))
+            if row is None:
+                cells += ["–", "–"]
+                continue
+            held = Interval(row["y"], row["low"], row["high"])
+            cells += [number(held.mean), span(held) if held.low != held.high else "–"]
+        body.append(cells)
+    header = [x_title, *(title for name in names for title in (name, f"{LEVEL:.0%}"))]
+    return html.table(caption, header, body)

@@ -1,0 +1,243 @@
+"""What a report is drawn from: what learners did, what the log was, what the old policy earned.
+
+A :class:`Study` is made by running learners in a simulated world (:func:`of_world`) or through a randomized trial
+(:func:`of_trial`), or by hand from the table that ``simulate`` returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sidelight.drawing.intervals import Interval
+from sidelight.errors import InputError
+from sidelight.report.probing import probed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from sidelight.logs.diagnosis import Diagnosis
+    from sidelight.logs.summary import LogSummary
+    from sidelight.worlds.trial import ReplayResult, TrialReplayWorld
+
+__all__ = ["Study", "of_trial", "of_world"]
+
+_POLICY_ROWS = 20_000
+"""Contexts over which the old policy's and the best possible reward are averaged."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """Everything a report shows; what is ``None`` or empty is left out of the page.
+
+    Attributes:
+        table: ``learner, seed, round, arm, reward`` and, where the truth is known, ``regret`` (cumulative).
+        baseline: the learner without the log.
+        best: the learner whose use of the log is judged.
+        meanings: learner → what it is.
+        diagnosis: of the log.
+        probes: ``learner, round, context, arm, estimate, width`` and ``truth`` where it is known, from the first seed.
+        old_policy: its mean reward per round, with an interval where it is estimated.
+        best_possible: the mean reward of the best arm in every round.
+        facts: further names and values for the reader.
+        differences: learner → mean reward per round less the baseline's, where rewards and not regrets are compared.
+    """
+
+    table: pa.Table
+    baseline: str
+    best: str
+    meanings: Mapping[str, str] = field(default_factory=dict)
+    diagnosis: Diagnosis | None = None
+    probes: pa.Table | None = None
+    old_policy: Interval | None = None
+    best_possible: float | None = None
+    facts: tuple[tuple[str, str], ...] = ()
+    differences: Mapping[str, Interval] = field(default_factory=dict)
+    means: Mapping[str, Interval] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in (self.baseline, self.best):
+            if name not in self.learners:
+                raise InputError(f"{name!r} is not one of the learners of these results ({', '.join(self.learners)}).")
+
+    @property
+    def learners(self) -> list[str]:
+        """Their names, in the table's order."""
+        return list(dict.fromkeys(self.table["learner"].to_pylist()))
+
+    @property
+    def knows_truth(self) -> bool:
+        """Whether regret can be told."""
+        return "regret" in self.table.column_names
+
+    @property
+    def seeds(self) -> int:
+        """How many runs each learner had."""
+        return len(set(self.table["seed"].to_pylist()))
+
+
+def of_world(
+    world: Any,
+    learners: Mapping[str, Callable[[Any], Any]],
+    horizon: int,
+    recorded: Any,
+    log_rows: int,
+    *,
+    baseline: str,
+    best: str,
+    seeds: int | Iterable[int] = 8,
+    workers: int | None = None,
+    meanings: Mapping[str, str] | None = None,
+    facts: tuple[tuple[str, str], ...] = (),
+    progress: bool | Callable[[int, int], None] = False,
+) -> Study:
+    """Run learners in a world, probe the first seed's, and measure the old policy.
+
+    Args:
+        world: a ``World`` or a function from seed to ``World``, as for ``simulate``.
+        learners: name → ``factory(run)``.
+        horizon: rounds per run.
+        recorded: what the log recorded.
+        log_rows: rows of the log.
+        baseline: the learner without the log.
+        best: the learner whose use of the log is judged.
+        seeds: how many, or which.
+        workers: processes.
+        meanings: learner → what it is.
+        facts: names and values for the reader.
+        progress: True for a bar, or a function called with rounds done and rounds in all.
+    """
+    from sidelight.simulation import simulate
+
+    wanted = list(range(seeds)) if isinstance(seeds, int) else [int(s) for s in seeds]
+    first = world if hasattr(world, "mean_rewards") else world(wanted[0])
+    table = simulate(world, learners, horizon, recorded, log_rows, wanted, workers, progress=progress)
+    probes, summary = probe_world(first, learners, horizon, recorded, log_rows, wanted[0])
+    X = first.contexts(_POLICY_ROWS, np.random.default_rng([20_240, wanted[0]]))
+    means = first.mean_rewards(X)
+    earned = float((first.behavior_probabilities(X) * means).sum(axis=1).mean())
+    return Study(
+        table,
+        baseline,
+        best,
+        meanings or {},
+        summary.diagnose(first.noise),
+        probes,
+        Interval(earned, float("nan"), float("nan")),
+        float(means.max(axis=1).mean()),
+        facts,
+    )
+
+
+def probe_world(
+    world: Any, learners: Mapping[str, Callable[[Any], Any]], horizon: int, recorded: Any, log_rows: int, seed: int
+) -> tuple[pa.Table, LogSummary]:
+    """The same runs once more for one seed, stopping now and then to ask for estimates and widths."""
+    from sidelight.simulation import simulate
+
+    seen: dict[str, LogSummary] = {}
+
+    def keeping(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def factory(run: Any) -> Any:
+            seen["log"] = run.summary
+            return make(run)
+
+        return factory
+
+    wrapped, collect = probed({name: keeping(make) for name, make in learners.items()}, world, horizon, seed)
+    simulate(world, wrapped, horizon, recorded, log_rows, [seed], workers=1)
+    return collect(world.mean_rewards), seen["log"]
+
+
+def of_trial(
+    world: TrialReplayWorld,
+    learners: Mapping[str, Callable[[Any], Any]],
+    *,
+    baseline: str,
+    best: str,
+    seeds: int = 5,
+    log_rows: int | None = None,
+    meanings: Mapping[str, str] | None = None,
+    facts: tuple[tuple[str, str], ...] = (),
+    progress: Callable[[int, int], None] | None = None,
+) -> Study:
+    """Run learners through a randomized trial; nothing that needs the truth is in the study.
+
+    Args:
+        world: the trial, from ``ReplayWorld.from_trial``.
+        learners: name → ``factory(run)``.
+        baseline: the learner without the log.
+        best: the learner whose use of the log is judged.
+        seeds: splits of the table into log and rounds.
+        log_rows: rows of the log; as many as there are, if left out.
+        meanings: learner → what it is.
+        facts: names and values for the reader.
+        progress: called with runs done and runs in all.
+    """
+    seen: dict[str, LogSummary] = {}
+    collected: list[Callable[..., pa.Table]] = []
+
+    def first_seed(name: str, make: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def factory(run: Any) -> Any:
+            if run.seed != 0:
+                return make(run)
+            seen.setdefault("log", run.summary)
+            wrapped, collect = probed({name: make}, run.world, run.horizon, run.seed)
+            collected.append(collect)
+            return wrapped[name](run)
+
+        return factory
+
+    result = world.replay(
+        {name: first_seed(name, make) for name, make in learners.items()},
+        log_rows=log_rows,
+        seeds=seeds,
+        progress=progress,
+    )
+    import pyarrow as pa
+
+    return Study(
+        result.rounds(),
+        baseline,
+        best,
+        meanings or {},
+        seen["log"].diagnose(world.noise),
+        pa.concat_tables([collect(None) for collect in collected]),
+        Interval(*world.old_policy_value()),
+        None,
+        (*facts, *_trial_facts(world, result, seen["log"])),
+        {name: Interval(*result.difference(name, baseline)) for name in result.learners if name != baseline},
+        _means(result),
+    )
+
+
+def _means(result: ReplayResult) -> dict[str, Interval]:
+    told = result.summary().to_pylist()
+    return {row["learner"]: Interval(row["mean_reward"], row["low"], row["high"]) for row in told}
+
+
+def _trial_facts(world: TrialReplayWorld, result: ReplayResult, log: LogSummary) -> list[tuple[str, str]]:
+    told = result.summary().to_pylist()
+    offered, accepted = (sum(row[key] for row in told) for key in ("offered", "accepted"))
+    check = world.check
+    arms = "; ".join(
+        f"{arm} {mean:.4g} ({low:.4g} to {high:.4g})" for arm, (mean, low, high) in world.trial_value().items()
+    )
+    return [
+        (
+            "randomized?",
+            f"nothing speaks against it (p = {check.p_value:.2g}; the feature that differs most between arms is "
+            f"{check.worst_feature}, p = {check.worst_p_value:.2g})"
+            if check.p_value >= 1e-4
+            else f"doubtful (p = {check.p_value:.2g}, most on {check.worst_feature})",
+        ),
+        (
+            "rounds",
+            f"{accepted:,} of {offered:,} rows offered were accepted: those where the learner's arm was the one tried",
+        ),
+        ("log", f"{log.n_rows:,} rows in the first split, drawn from rows that never become rounds"),
+        ("each arm, always", arms),
+    ]
