@@ -333,9 +333,9 @@ def measure(group: str, cells: list[Cell], min_seeds: int, max_seeds: int, secon
     """Add seeds to every cell until its ratios are known, the budget of seeds is used or time is up."""
     from loky import get_reusable_executor
 
-    from sidelight.simulation import _one_thread
+    from sidelight.simulation import ONE_THREAD
 
-    executor = get_reusable_executor(max_workers=2, initializer=_one_thread)
+    executor = get_reusable_executor(max_workers=2, env=ONE_THREAD)
     deadline = time.monotonic() + seconds
     for upto in range(2, max_seeds + 1, 2):
         jobs = []
@@ -382,7 +382,8 @@ def table(group: str, cells: list[Cell], max_seeds: int) -> str:
             quarter = " (last quarter)" if bar.last_quarter else ""
             lines.append(
                 f"| {cell.name}{quarter} | {bar.method} | {best} "
-                f"| {value:.2f} ({value - half:.2f} to {value + half:.2f}) | {bar.at_most:g} | {met} | {mine:.1f} / {theirs:.1f} | {n} |"
+                f"| {value:.2f} ({value - half:.2f} to {value + half:.2f}) | {bar.at_most:g} | {met} "
+                f"| {mine:.1f} / {theirs:.1f} | {n} |"
             )
         for name in cell.extra:
             if name in results:

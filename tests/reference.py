@@ -230,11 +230,13 @@ def epoch_scores(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Algorithm 2 within one episode: ``history`` is the episode's (or all, where data are kept).
 
-    Bias term: ``S_w ΔM σ_max(Ṽ^{−1/2}Ûᵀ(V − λI)M̂†)``, and ``S_xS_wΔM`` added to the width.
+    ``S_w`` bounds ``‖w − μ‖``, so ``S_w + ‖μ‖`` bounds ``‖w‖``, which is what an error of ``M̂`` acts on.
+    Bias term: ``(S_w + ‖μ‖) ΔM σ_max(Ṽ^{−1/2}Ûᵀ(V − λI)M̂†)``, and ``S_xS_wΔM`` added to the width.
     """
     K, L, m = B.shape
     d = L + m
     means = np.broadcast_to(mu, (K, d))
+    S_all = S_w + float(np.max(np.linalg.norm(means, axis=1)))
     estimates, widths = np.empty(K), np.empty(K)
     for a in range(K):
         M = structured(B[a])
@@ -268,13 +270,13 @@ def epoch_scores(
             root = vectors @ np.diag(values**-0.5) @ vectors.T
             moved = root @ U.T @ (V - lam * np.eye(d)) @ M_dagger
             factor = np.linalg.norm(moved.astype(np.float64), 2) if m and L else 0.0
-            beta += S_w * error[a] * factor
+            beta += S_all * error[a] * factor
         elif kind == "printed":
             spread = m * math.log(2 * episodes * K * (1 + n * S_x**2 / lam) / delta)
-            beta = (sigma + S_x * S_w * error[a] * math.sqrt(n)) * math.sqrt(spread) + math.sqrt(lam) * S_w
+            beta = (sigma + S_x * S_all * error[a] * math.sqrt(n)) * math.sqrt(spread) + math.sqrt(lam) * S_w
         else:
             beta = sigma
         widths[a] = alpha * beta * math.sqrt(max(x @ PVP @ x, 0.0))
         if kind != "posterior":
-            widths[a] += alpha * S_x * S_w * error[a]
+            widths[a] += alpha * S_x * S_all * error[a]
     return estimates, widths

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
     from sidelight.logs.summary import LogSummary
 
-__all__ = ["Run", "simulate"]
+__all__ = ["ONE_THREAD", "Run", "simulate"]
+
+#: one BLAS thread a process, since the seeds already use every core
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 # Contexts, rewards and answers are drawn for this many rounds at a time, so memory does not grow with the horizon.
 CHUNK = 4096
@@ -148,7 +151,7 @@ def _run_in_processes(jobs: Sequence[tuple[Any, ...]], count: int, report: _Prog
 
     from loky import get_reusable_executor
 
-    executor = get_reusable_executor(max_workers=count, timeout=60, initializer=_one_thread)
+    executor = get_reusable_executor(max_workers=count, timeout=60, env=ONE_THREAD)
     futures = [executor.submit(_run_seed, *job) for job in jobs]
     try:
         for future in as_completed(futures):
@@ -159,12 +162,6 @@ def _run_in_processes(jobs: Sequence[tuple[Any, ...]], count: int, report: _Prog
             future.cancel()
         raise
     return [future.result() for future in futures]
-
-
-def _one_thread() -> None:
-    """One BLAS thread a process: the seeds already use every core."""
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ[name] = "1"
 
 
 def _is_world(world: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Compiled algebra of stacks of small positive definite matrices, where calls to LAPACK would cost more than the work."""
+"""Compiled algebra of stacks of small positive definite matrices, for which calls to LAPACK cost more than the work."""
 
 from __future__ import annotations
 

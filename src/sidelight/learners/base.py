@@ -195,8 +195,8 @@ class BaseLearner:
         if out.shape != self._shape:
             raise ContextError(f"A context of shape {out.shape}; this learner takes {self.n_features} features.")
         # one NaN or infinity makes the sum of squares not finite
-        if not math.isfinite(out.dot(out)) and not np.isfinite(out).all():
-            raise ContextError(f"{self._name(int(np.argmin(np.isfinite(out))))} of the context is not finite.")
+        if not math.isfinite(out.dot(out)):
+            raise ContextError(self._not_usable(out))
         return out
 
     def _contexts(self, X: Any) -> Array:
@@ -214,10 +214,21 @@ class BaseLearner:
             ) from None
         if out.ndim != 2 or out.shape[1] != self.n_features:
             raise ContextError(f"Contexts of shape {out.shape}; this learner takes (n, {self.n_features}).")
-        if not np.isfinite(out).all():
-            row, column = np.argwhere(~np.isfinite(out))[0]
-            raise ContextError(f"Row {row}: {self._name(int(column))} is not finite.")
+        usable = np.isfinite(np.einsum("nd,nd->n", out, out))
+        if not usable.all():
+            row = int(np.argmin(usable))
+            raise ContextError(f"Row {row}: {self._not_usable(out[row])}")
         return out
+
+    def _not_usable(self, x: Array) -> str:
+        """Why the sum of squares of ``x`` is not finite."""
+        if not np.isfinite(x).all():
+            return f"{self._name(int(np.argmin(np.isfinite(x))))} of the context is not finite."
+        position = int(np.argmax(np.abs(x)))
+        return (
+            f"{self._name(position)} of the context is {x[position]:g}, so large that its square overflows; "
+            "use another unit."
+        )
 
     def _name(self, position: int) -> str:
         if self.schema is None:
@@ -239,8 +250,9 @@ class BaseLearner:
             value = float(reward)
         except (TypeError, ValueError):
             raise InputError(f"The reward {reward!r} is not a number.") from None
-        if not math.isfinite(value):
-            raise InputError(f"The reward {reward!r} is not finite; nothing was learned from it.")
+        if not math.isfinite(value * value):
+            why = "so large that its square overflows" if math.isfinite(value) else "not finite"
+            raise InputError(f"The reward {reward!r} is {why}; nothing was learned from it.")
         return value
 
     def _mask(self, allowed: Iterable[Any]) -> NDArray[np.bool_]:

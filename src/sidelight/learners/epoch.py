@@ -186,7 +186,7 @@ class EpochOFUL(ReducedLearner):
         noise = self.noise
         if kind == 1:
             # as printed, the error of M̂ inflates the noise (with the arm's own count for t)
-            noise += s.context_bound * s.weight_bound * self.error[a] * math.sqrt(self.counts[a])
+            noise += s.context_bound * self._longest_weights() * self.error[a] * math.sqrt(self.counts[a])
         base = float(
             radius_of(
                 kind,
@@ -200,8 +200,13 @@ class EpochOFUL(ReducedLearner):
             )
         )
         if kind == 0 and self.error[a] > 0:
-            base += s.weight_bound * self.error[a] * self._visit_factor(a)
+            base += self._longest_weights() * self.error[a] * self._visit_factor(a)
         return base
+
+    def _longest_weights(self) -> float:
+        """A bound on ``‖w_a‖``: ``weight_bound`` is one on ``‖w_a − μ‖``."""
+        means = self._prior()[1]
+        return self.settings.weight_bound + float(np.max(np.linalg.norm(means, axis=1)))
 
     def _visit_factor(self, a: int) -> float:
         """``σ_max(Ṽ^{−1/2}Ûᵀ(V − λI)M̂†)``, at most ``S_x√N_a`` (cumulative visitation, computed)."""
@@ -215,7 +220,7 @@ class EpochOFUL(ReducedLearner):
         s = self.settings
         if s.radius == "posterior":  # claims nothing, so it pays for no error either
             return estimates, widths
-        return estimates, widths + s.alpha * s.context_bound * s.weight_bound * self.error
+        return estimates, widths + s.alpha * s.context_bound * self._longest_weights() * self.error
 
     def _choose(self, x: Array) -> tuple[int, float, float]:
         return BaseLearner._choose(self, x)

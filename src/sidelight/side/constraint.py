@@ -230,6 +230,8 @@ class SideInformation:
     def pseudo_inverse(self, index: int) -> Array:
         """``M_a†`` in the context's order, (d, L_a): for bounds and checks, never needed to decide."""
         r = self.reduction
+        if not self.ranks[index]:
+            return np.zeros((self.n_features, len(self.b[index])))
         if r.shifted:
             P = structured_pseudo_inverse(r.loadings[index])
             out = np.empty_like(P)
