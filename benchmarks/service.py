@@ -239,14 +239,14 @@ def memory(run: Any, port: int, kinds: dict[str, Any], pid: int, decisions: int)
     requests, connections = kinds["single"]
     points, made = [resident(pid)], 0
     while made < decisions:
-        rate, taken = run(load(port, requests, connections, 5.0))
+        _, taken = run(load(port, requests, connections, 5.0))
         made += len(taken)
         points.append(resident(pid))
         print(f"{made} decisions: {points[-1]:.1f} MB", file=sys.stderr)
     half = len(points) // 2
     print(
-        f"memory over {made} decisions: {points[0]:.1f} MB at first, {points[half]:.1f} half-way, {points[-1]:.1f} at the "
-        f"end; the second half added {points[-1] - points[half]:+.1f} MB"
+        f"memory over {made} decisions: {points[0]:.1f} MB at first, {points[half]:.1f} half-way, {points[-1]:.1f} at "
+        f"the end; the second half added {points[-1] - points[half]:+.1f} MB"
     )
 
 

@@ -24,7 +24,7 @@ def test_generated_requests_find_nothing(tmp_path: Path, answers: str):
     store = open_store(config)
     token = create_token(store, "fuzz", SCOPES)
     store.close()
-    examples = os.environ.get("SIDELIGHT_FUZZ_EXAMPLES", "15")
+    examples = os.environ.get("SIDELIGHT_FUZZ_EXAMPLES", "8")
     with serving(tmp_path) as server:
         done = subprocess.run(
             [

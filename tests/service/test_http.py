@@ -282,7 +282,7 @@ _HOSTILE: list[tuple[str, bytes, int]] = [
     ("a duplicate key", b'{"context":[1,0,0,0,0,0,0],"context":[1,1,1,0,0,0,0]}', 400),
     ("a duplicate feature", b'{"context":{"age":1,"age":2,"dose":0,"ward":"south","severity":0,"pain":0}}', 400),
     ("a duplicate spelt differently", b'{"context":[1,0,0,0,0,0,0],"\\u0063ontext":[1,1,1,0,0,0,0]}', 400),
-    ("SQL as a level", b'{"context":{"age":1,"dose":0,"ward":"\'; DROP TABLE sidelight_events; --","severity":0,"pain":0}}', 422),
+    ("SQL as a level", b'{"context":{"age":1,"dose":0,"ward":"\'; DROP TABLE sidelight_head; --","severity":0}}', 422),
     ("a path as a level", b'{"context":{"age":1,"dose":0,"ward":"../../etc/passwd","severity":0,"pain":0}}', 422),
     ("an unknown feature", b'{"context":{"age":1,"dose":0,"ward":"south","severity":0,"pain":0,"__class__":1}}', 422),
     ("an unknown field", b'{"context":[1,0,0,0,0,0,0],"mode":"act"}', 422),
@@ -441,7 +441,8 @@ def test_too_many_requests_are_shed(tmp_path):
         for _ in range(2):
             connection = socket.create_connection(("127.0.0.1", server.port))
             connection.sendall(
-                b"POST /v1/decisions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n"
+                b"POST /v1/decisions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                b"Content-Length: 99\r\n\r\n"
             )
             slow.append(connection)
         time.sleep(0.3)

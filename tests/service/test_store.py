@@ -116,7 +116,7 @@ def test_migrates_from_version_to_version(database):
     with again.writing() as connection:
         connection.execute(tables.properties.update().values(value="99"))
     again.close()
-    with pytest.raises(StoreError, match="version 99.*Upgrade"):
+    with pytest.raises(StoreError, match=r"version 99.*Upgrade"):
         Store(url)
 
 
@@ -150,7 +150,7 @@ def test_old_snapshots_are_thinned_but_stay_spread():
 def test_errors_say_what_to_do(tmp_path: Path):
     with pytest.raises(StoreError, match="missing or not writable"):
         Store(database_url(str(tmp_path / "nowhere" / "events.db")))
-    with pytest.raises(StoreError, match="There is no database|there is no database"):
+    with pytest.raises(StoreError, match="there is no database"):
         Store(database_url(str(tmp_path / "events.db")), create=False)
     foreign = tmp_path / "foreign.db"
     foreign.write_bytes(b"this is not a database at all" * 100)

@@ -1,0 +1,143 @@
+"""The configuration file: what is wrong is said by field, before anything is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import sidelight as sl
+from sidelight.errors import InputError, SidelightError
+from sidelight.service.config import LEARNERS, Config, check_config, initial_config, load_config, save_config
+from tests.service.helpers import ARMS, command, make_config, make_schema, make_summary
+
+
+def broken(folder: Path, old: str, new: str) -> Config:
+    path = folder / "sidelight.toml"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    return load_config(path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('mode = "shadow"', 'mode = "auto"', r"\[mode\] mode = 'auto' is not one of 'shadow'"),
+        ("share = 1.0", "share = 1.5", r"\[mode\] share = 1.5"),
+        ("share = 1.0", 'share = "1"', r"\[mode\] share = '1' must be a number"),
+        ("port = 0", "port = 70000", r"\[service\] port = 70000"),
+        ("port = 0", "port = true", r"\[service\] port = True must be a whole number"),
+        ("port = 0", "prot = 0", r"\[service\] prot is not a field"),
+        ("[limits]", "[limit]", r"\[limit\], which is not a section"),
+        ("batch = 1000", "batch = 0", r"\[limits\] batch = 0 must be above 0"),
+        ("largest_number = 1000000000.0", "largest_number = 1e200", "at most 1e15"),
+        ('kind = "RunningOFUL"', 'kind = "os.system"', r"\[learner\] kind = 'os.system' is not one of"),
+        ('answers = "queries"', 'answers = "guesses"', r"\[learner\] answers"),
+        ("[service]", "[service", "is not TOML"),
+        ("snapshot_every = 10000", "snapshot_every = 0", "snapshot_every must be at least 1"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path, old, new, words):
+    make_config(tmp_path, kind="RunningOFUL")
+    with pytest.raises(InputError, match=words):
+        broken(tmp_path, old, new)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('fallback = "low"', 'fallback = "none"', r"\[mode\] fallback = 'none' is not one of the arms"),
+        ('summary = "log.summary"', 'summary = "gone.summary"', "cannot read"),
+        ('summary = "log.summary"', 'summary = ""', "starts from a log"),
+        ('name = "age"', 'name = "years"', r"\[schema\]"),
+        ("[learner.settings]", "[learner.settings]\nalhpa = 0.5", "something that RunningOFUL does not take.*alhpa"),
+        ("[learner.settings]", "[learner.settings]\ndelta = 2.0", "delta"),
+    ],
+)
+def test_check_builds_everything(tmp_path, old, new, words):
+    make_config(tmp_path, kind="RunningOFUL")
+    config = broken(tmp_path, old, new)
+    with pytest.raises(SidelightError, match=words):
+        check_config(config)
+    done = command("serve", "--check", cwd=tmp_path)
+    assert done.returncode == 1
+    assert not (tmp_path / "sidelight.db").exists()
+
+
+@pytest.mark.parametrize("kind", [kind for kind in LEARNERS if hasattr(sl, kind) and kind != "EpochOFUL"])
+def test_every_learner_can_be_served(tmp_path, kind):
+    config = make_config(tmp_path, kind=kind)
+    learner = config.build_learner()
+    assert type(learner).__name__ == kind
+    assert list(learner.arms) == ARMS
+    assert any(kind in line for line in check_config(config))
+
+
+def test_settings_reach_the_learner(tmp_path):
+    make_summary().save(tmp_path / "log.summary")
+    settings = {"alpha": 0.25, "noise": 0.5, "delta": 0.1}
+    config = initial_config(make_schema(), summary_path="log.summary", kind="RunningOFUL", settings=settings)
+    save_config(config, tmp_path / "sidelight.toml")
+    learner = load_config(tmp_path / "sidelight.toml").build_learner()
+    assert (learner.settings.alpha, learner.settings.noise, learner.settings.delta) == (0.25, 0.5, 0.1)
+
+
+def test_a_schema_written_by_hand(tmp_path):
+    (tmp_path / "sidelight.toml").write_text(
+        """
+        [learner]
+        kind = "OFUL"
+        [mode]
+        fallback = 2
+        [schema]
+        features = ["age", { name = "ward", levels = ["north", "south"] }]
+        arms = [1, 2, 3]
+        intercept = true
+        """
+    )
+    config = load_config(tmp_path / "sidelight.toml")
+    assert config.load_schema().encoded_names == ("intercept", "age", "ward=south")
+    assert config.rails().fallback == 2
+    assert config.mode.mode == "shadow", "the safe mode is the default"
+    assert config.loopback
+
+
+def test_init_without_a_log(tmp_path):
+    done = command("init", "--features", "age,dose", "--arms", "1,2,3", "--fallback", "2", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    config = load_config(tmp_path / "sidelight.toml")
+    assert config.learner.kind == "OFUL"
+    assert config.load_schema().arms == (1, 2, 3)
+    assert config.rails().fallback == 2
+    assert "--features and --arms" in command("init", "--out", "x.toml", cwd=tmp_path).stderr
+    assert (
+        "not one of the arms"
+        in command(
+            "init", "--features", "a", "--arms", "1,2", "--fallback", "9", "--out", "y.toml", cwd=tmp_path
+        ).stderr
+    )
+
+
+def test_init_takes_the_most_frequent_arm_as_fallback(tmp_path):
+    summary = make_summary()
+    summary.save(tmp_path / "log.summary")
+    assert command("init", "--summary", "log.summary", cwd=tmp_path).returncode == 0
+    config = load_config(tmp_path / "sidelight.toml")
+    assert config.rails().fallback == summary.arms[int(summary.counts.argmax())]
+    assert config.learner.kind == "FusedOFUL"
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [
+        ("127.0.0.1", True),
+        ("::1", True),
+        ("localhost", True),
+        ("0.0.0.0", False),
+        ("10.0.0.7", False),
+        ("service", False),
+    ],
+)
+def test_loopback(tmp_path, host, loopback):
+    assert make_config(tmp_path, kind="OFUL", host=host).loopback is loopback
