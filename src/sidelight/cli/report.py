@@ -61,6 +61,10 @@ def report(
         list[str] | None,
         typer.Option(help="Columns that are no features: other outcomes, names.", rich_help_panel=_DATA),
     ] = None,
+    categories: Annotated[
+        list[str] | None,
+        typer.Option(help="Number columns whose values are names; texts always are.", rich_help_panel=_DATA),
+    ] = None,
     policy: Annotated[
         str, typer.Option(help="The old policy that writes the log: informed or random.", rich_help_panel=_DATA)
     ] = "informed",
@@ -92,7 +96,7 @@ def report(
     started = time.perf_counter()
     words: list[str]
     if trial or answers:
-        made = _own_table(trial, answers, arm, reward, cuts, hidden, features, ignore)
+        made = _own_table(trial, answers, arm, reward, cuts, hidden, features, ignore, categories)
         study, words = _own_study(
             made, policy=policy, sharpness=sharpness, rounds=rounds, log_rows=log_rows, seeds=seeds, workers=workers,
             quiet=as_json,
@@ -159,6 +163,7 @@ def _own_table(
     hidden: Names,
     features: Names,
     ignore: Names,
+    categories: Names,
 ) -> dict[str, Any]:
     """The table, read, and its schema."""
     from sidelight.cli.tables import columns_of, read_table, schema_of
@@ -167,7 +172,7 @@ def _own_table(
     assert source is not None
     table = read_table(source)
     outcome = [arm, *([reward] if trial else [])]
-    chosen = columns_of(table, outcome, features, hidden, ignore)
+    chosen = columns_of(table, outcome, features, hidden, ignore, categories)
     schema = schema_of(table, chosen, arm, reward, numeric_arm=cuts is not None)
     return {"table": table, "schema": schema, "trial": bool(trial), "arm": arm, "cuts": cuts, "notes": chosen.notes}
 

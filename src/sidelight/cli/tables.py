@@ -72,6 +72,7 @@ def columns_of(
     features: Sequence[str] | None,
     hidden: Sequence[str] | None,
     ignore: Sequence[str] | None,
+    categories: Sequence[str] | None = None,
 ) -> Columns:
     """Sort a table's columns.
 
@@ -81,6 +82,7 @@ def columns_of(
         features: all features, if the user names them.
         hidden: those that the log will lack.
         ignore: columns that are no features.
+        categories: number columns whose values are names; a missing value is one of them.
     """
     names = table.column_names
     for name in outcome:
@@ -101,15 +103,17 @@ def columns_of(
         chosen = [*wanted, *(name for name in unseen if name not in wanted)]
     else:
         chosen = [name for name in names if name not in outcome and name not in ignored]
-    kept, categories = [], []
+    kept: list[str] = []
+    named = split_names(categories, names)
+    texts: list[str] = []
     for name in chosen:
         column = table[name]
-        if _is_text(column.type):
+        if name in named or _is_text(column.type):
             levels = len(column.unique())
             if levels > MANY_LEVELS and not wanted and name not in unseen:
                 notes.append(f"{name} was left out: {levels:,} different texts are no category.")
                 continue
-            categories.append(name)
+            texts.append(name)
         if column.null_count == table.num_rows:
             notes.append(f"{name} was left out: it is empty.")
             continue
@@ -119,7 +123,7 @@ def columns_of(
         raise SchemaError(f"{clash[0]!r} cannot be hidden: it is the arm, the reward, ignored or empty.")
     if not wanted:
         notes.append(f"Features taken: {', '.join(kept)}. Other outcomes among them would mislead: leave them out.")
-    return Columns(kept, unseen, [name for name in categories if name in kept], notes)
+    return Columns(kept, unseen, [name for name in texts if name in kept], notes)
 
 
 def schema_of(table: pa.Table, columns: Columns, arm: str, reward: str, *, numeric_arm: bool) -> Schema:
