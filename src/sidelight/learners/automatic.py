@@ -32,6 +32,7 @@ class Automatic:
         variance: ``σ²``.
         mean: (d,)   precision: (d, d)   the prior ``N(mean, precision⁻¹)`` of every arm.
         events: observations and answers so far   refreshed: the number of them at the last refresh.
+        longest: the most events from one refresh to the next, for a learner that forgets between them.
     """
 
     blocks: Sequence[NDArray[np.int64]]
@@ -41,6 +42,7 @@ class Automatic:
     hyper: Hyper | None = None
     events: int = 0
     refreshed: int = 0
+    longest: int | None = None
 
     @classmethod
     def begin(cls, blocks: Sequence[NDArray[np.int64]], d: int, variance: float, reward_scale: float) -> Automatic:
@@ -55,7 +57,8 @@ class Automatic:
 
     def room(self) -> int:
         """Events until the next refresh."""
-        return math.ceil(GROWTH * self.refreshed + 16) - self.events
+        due = math.ceil(GROWTH * self.refreshed + 16)
+        return (due if self.longest is None else min(due, self.refreshed + self.longest)) - self.events
 
     def learn(self, J: Array, h: Array, scales: Array, reward_scale: float) -> Prior:
         """Take the prior of highest marginal likelihood given every arm's evidence."""

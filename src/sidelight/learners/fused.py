@@ -160,6 +160,9 @@ class FusedOFUL(ReducedLearner):
             rng,
             log=first,
         )
+        if forgetting < 1 and self.automatic is not None:
+            # arms that are not played fade at refreshes alone: at least four of them in the time that is remembered
+            self.automatic.longest = max(16, math.ceil(0.25 / (1.0 - forgetting)))
         self._relearn()
         if regularization == "auto":
             self._relearn()  # once more, now that τ² can come from a prior
