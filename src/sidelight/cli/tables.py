@@ -50,7 +50,19 @@ def read_table(source: str) -> pa.Table:
                 tables.append(csv.read_csv(path, convert_options=options))
         except (pa.ArrowInvalid, OSError) as error:
             raise SourceError(f"cannot read {path}: {error}") from error
-    return pa.concat_tables(tables, promote_options="permissive").combine_chunks()
+    return pa.concat_tables([_named(table, source) for table in tables], promote_options="permissive").combine_chunks()
+
+
+def _named(table: pa.Table, source: str) -> pa.Table:
+    """The columns that have a name; spreadsheets leave empty ones at the right."""
+    from sidelight.errors import SourceError
+
+    named = [i for i, name in enumerate(table.column_names) if name.strip()]
+    names = [table.column_names[i] for i in named]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise SourceError(f"{source} has the column {twice[0]!r} more than once; rename one of them.")
+    return table.select(named)
 
 
 def split_names(given: Sequence[str] | None, columns: Sequence[str]) -> list[str]:
