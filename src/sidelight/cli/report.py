@@ -166,13 +166,14 @@ def _own_table(
     categories: Names,
 ) -> dict[str, Any]:
     """The table, read, and its schema."""
-    from sidelight.cli.tables import columns_of, read_table, schema_of
+    from sidelight.cli.tables import columns_of, read_table, schema_of, with_names
 
     source = trial or answers
     assert source is not None
     table = read_table(source)
     outcome = [arm, *([reward] if trial else [])]
     chosen = columns_of(table, outcome, features, hidden, ignore, categories)
+    table = with_names(table, chosen.categories)
     schema = schema_of(table, chosen, arm, reward, numeric_arm=cuts is not None)
     return {"table": table, "schema": schema, "trial": bool(trial), "arm": arm, "cuts": cuts, "notes": chosen.notes}
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from sidelight.logs.schema import Schema
 
-__all__ = ["Columns", "columns_of", "read_table", "schema_of", "split_names"]
+__all__ = ["Columns", "columns_of", "read_table", "schema_of", "split_names", "with_names"]
 
 MANY_LEVELS = 50
 """A text column with more values than this is a name or a remark, not a category."""
@@ -134,8 +134,18 @@ def columns_of(
     if clash:
         raise SchemaError(f"{clash[0]!r} cannot be hidden: it is the arm, the reward, ignored or empty.")
     if not wanted:
-        notes.append(f"Features taken: {', '.join(kept)}. Other outcomes among them would mislead: leave them out.")
+        notes.append(f"Features taken: {', '.join(kept)}. Other outcomes among them would mislead (--ignore).")
     return Columns(kept, unseen, [name for name in texts if name in kept], notes)
+
+
+def with_names(table: pa.Table, categories: Sequence[str]) -> pa.Table:
+    """The table with every category as text, so that a missing value can be a level beside numbers."""
+    import pyarrow as pa
+
+    for name in categories:
+        if not _is_text(table[name].type):
+            table = table.set_column(table.column_names.index(name), name, table[name].cast(pa.string()))
+    return table
 
 
 def schema_of(table: pa.Table, columns: Columns, arm: str, reward: str, *, numeric_arm: bool) -> Schema:

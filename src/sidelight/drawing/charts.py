@@ -423,9 +423,10 @@ class Chart:
                     "mark": {
                         "type": "text",
                         "align": "left",
-                        "baseline": "bottom",
+                        # the lowest below its line, the others above: learners run between them
+                        "baseline": "top" if height == min(self.levels.values()) else "bottom",
                         "x": 4,
-                        "dy": -3,
+                        "dy": 4 if height == min(self.levels.values()) else -3,
                         "fontSize": 11.5,
                         "color": grey,
                     },

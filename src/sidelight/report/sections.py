@@ -112,7 +112,7 @@ def _reward(study: Study) -> Part | None:
             grid = np.array([[run[s:e].mean() for s, e in zip(starts, ends, strict=True)] for run in runs])
             rows += interval_rows(name, ends, [student(grid[:, i]) for i in range(len(ends))])
         what = "Mean reward of the accepted rounds"
-    levels = {}
+    levels = dict(study.levels)
     if study.old_policy is not None:
         levels["the old policy"] = study.old_policy.mean
     if study.knows_truth and study.best_possible is not None:

@@ -44,6 +44,8 @@ class Study:
         best_possible: the mean reward of the best arm in every round.
         facts: further names and values for the reader.
         differences: learner → mean reward per round less the baseline's, where rewards and not regrets are compared.
+        means: learner → mean reward per round, likewise.
+        levels: further rewards to compare with, as lines: what one arm gives always.
     """
 
     table: pa.Table
@@ -57,6 +59,7 @@ class Study:
     facts: tuple[tuple[str, str], ...] = ()
     differences: Mapping[str, Interval] = field(default_factory=dict)
     means: Mapping[str, Interval] = field(default_factory=dict)
+    levels: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in (self.baseline, self.best):
@@ -211,7 +214,14 @@ def of_trial(
         (*facts, *_trial_facts(world, result, seen["log"])),
         {name: Interval(*result.difference(name, baseline)) for name in result.learners if name != baseline},
         _means(result),
+        _best_arm(world),
     )
+
+
+def _best_arm(world: TrialReplayWorld) -> dict[str, float]:
+    values = {arm: value[0] for arm, value in world.trial_value(repeats=1).items()}
+    best = max(values, key=lambda arm: values[arm])
+    return {f"always {best}": values[best]}
 
 
 def _means(result: ReplayResult) -> dict[str, Interval]:

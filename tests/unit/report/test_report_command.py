@@ -1,0 +1,136 @@
+"""``sidelight report`` on one's own tables, as people type it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import typer
+from pyarrow import csv
+from typer.testing import CliRunner
+
+from sidelight.cli.report import report
+from sidelight.cli.tables import columns_of, read_table, schema_of, split_names, with_names
+from sidelight.errors import InputError, SchemaError, SourceError
+
+
+@pytest.fixture
+def app() -> typer.Typer:
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.command()(report)
+    return app
+
+
+def write_trial(path: Path, rng: np.random.Generator, n: int = 2_400, outcome: bool = True) -> Path:
+    age, severity = rng.normal(size=n), rng.normal(size=n)
+    arm = rng.integers(2, size=n)
+    reward = 0.5 * severity * (2 * arm - 1) + 0.2 * age + 0.3 * rng.normal(size=n)
+    columns = {
+        "age": age,
+        "severity": severity,
+        "ward": rng.choice(["north", "south"], n),
+        "treatment": arm,
+        "y": reward,
+    }
+    columns |= {"name": [f"patient {i}" for i in range(n)]}
+    if outcome:
+        columns["cost"] = reward + 0.5 * arm
+    csv.write_csv(pa.table(columns), path)
+    return path
+
+
+def test_a_trial_from_its_csv(tmp_path: Path, app: typer.Typer, rng: np.random.Generator) -> None:
+    source = write_trial(tmp_path / "trial.csv", rng)
+    out = tmp_path / "out" / "page.html"
+    arguments = [
+        "--trial",
+        str(source),
+        "--arm",
+        "treatment",
+        "--reward",
+        "y",
+        "--hidden",
+        "severity",
+        "--ignore",
+        "cost",
+    ]
+    run = CliRunner().invoke(app, [*arguments, "--seeds", "2", "-o", str(out), "--json"], catch_exceptions=False)
+    told = json.loads(run.stdout)
+    text = out.read_text()
+    assert told["sentence"].split(":")[0] in text
+    assert "name was left out: 2,400 different texts are no category" in text
+    assert "severity" in text
+    assert out.with_suffix(".parquet").exists()
+
+
+def test_an_outcome_among_the_features_is_found(tmp_path: Path, app: typer.Typer, rng: np.random.Generator) -> None:
+    source = write_trial(tmp_path / "trial.csv", rng)
+    arguments = ["--trial", str(source), "--arm", "treatment", "--reward", "y", "--hidden", "severity"]
+    with pytest.raises(InputError, match=r"'cost'.*--ignore"):
+        CliRunner().invoke(app, arguments, catch_exceptions=False)
+
+
+def test_a_table_of_right_answers(tmp_path: Path, app: typer.Typer, rng: np.random.Generator) -> None:
+    n = 600
+    weight, gene = rng.normal(size=n), rng.choice(["AA", "AG", "GG"], n)
+    smoker = pa.array([None if i % 7 == 0 else int(i % 2) for i in range(n)])
+    dose = 35 + 8 * weight - 10 * (gene == "AA") + 2 * rng.normal(size=n)
+    source = tmp_path / "doses.csv"
+    csv.write_csv(pa.table({"weight": weight, "gene": gene, "smoker": smoker, "dose": dose}), source)
+    out = tmp_path / "page.html"
+    arguments = ["--answers", str(source), "--arm", "dose", "--cuts", "30,40", "--hidden", "gene"]
+    arguments += [
+        "--categories",
+        "smoker",
+        "--rounds",
+        "150",
+        "--seeds",
+        "2",
+        "--workers",
+        "1",
+        "-o",
+        str(out),
+        "--json",
+    ]
+    CliRunner().invoke(app, arguments, catch_exceptions=False)
+    text = out.read_text()
+    assert "Cumulative regret" in text
+    assert "30 to 40" in text
+    assert "smoker=" in text
+
+
+def test_one_kind_of_report_at_a_time(app: typer.Typer) -> None:
+    with pytest.raises(InputError, match="different kinds of report"):
+        CliRunner().invoke(app, ["--trial", "a.csv", "--world", "dosing"], catch_exceptions=False)
+
+
+def test_columns_are_explained() -> None:
+    table = pa.table({"a, b": [1.0, 2.0], "b": [1.0, 2.0], "arm": ["x", "y"], "reward": [0.0, 1.0]})
+    assert split_names(["a, b"], table.column_names) == ["a, b"]
+    assert split_names(["b,arm"], table.column_names) == ["b", "arm"]
+    with pytest.raises(SchemaError, match="there is no column 'c'"):
+        split_names(["c"], table.column_names)
+    with pytest.raises(SchemaError, match="which features should the log lack"):
+        columns_of(table, ["arm", "reward"], None, None, None)
+    with pytest.raises(SchemaError, match="Name the columns with --arm"):
+        columns_of(table, ["treatment"], None, ["b"], None)
+    with pytest.raises(SchemaError, match="cannot be hidden"):
+        columns_of(table, ["arm", "reward"], None, ["b"], ["b"])
+    found = columns_of(table, ["arm", "reward"], None, ["b"], None)
+    assert found.features == ["a, b", "b"]
+    schema = schema_of(table, found, "arm", "reward", numeric_arm=False)
+    assert schema.recorded == ("a, b",)
+    assert with_names(table, ["b"])["b"].to_pylist() == ["1", "2"]
+
+
+def test_tables_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="there is no file"):
+        read_table(str(tmp_path / "none.csv"))
+    (tmp_path / "twice.csv").write_text("a,a\n1,2\n")
+    with pytest.raises(SourceError, match="more than once"):
+        read_table(str(tmp_path / "twice.csv"))
+    (tmp_path / "blank.csv").write_text("a,,\n1,2,3\n")
+    assert read_table(str(tmp_path / "blank.csv")).column_names == ["a"]

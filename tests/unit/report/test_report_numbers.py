@@ -1,0 +1,140 @@
+"""The report's numbers: the head start, looking into learners without disturbing them, and what a trial leaves out."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import sidelight as sl
+from sidelight.errors import InputError
+from sidelight.report.page import report_html, write_report
+from sidelight.report.probing import checkpoints, probed
+from sidelight.report.sections import parts, worth_of
+from sidelight.report.study import Study, of_trial, of_world
+from sidelight.report.worth import head_start
+from sidelight.worlds.replay import ReplayWorld
+
+LEARNERS = {
+    "OFUL": lambda run: sl.OFUL(3, 5, arms=run.world.arms, noise=0.3, radius="posterior"),
+    "FusedOFUL": lambda run: sl.FusedOFUL(sl.BehaviorQueries(run.summary)),
+}
+
+
+def small_world(seed: int) -> sl.worlds.ConfoundedWorld:
+    return sl.worlds.ConfoundedWorld(seed=seed, n_arms=3, n_features=5, n_hidden=2)
+
+
+def test_head_start_of_a_learner_that_is_ahead() -> None:
+    """A learner that does in round t what the cold one does in round t + 30 had a head start of 30 rounds."""
+    rounds = np.arange(1, 201)
+    cold = np.cumsum(1 / np.sqrt(np.arange(1, 301)))
+    ahead = cold[30:230] - cold[29]
+    curves = np.stack([cold[:200]] * 5)
+    found = head_start(rounds, curves, np.stack([ahead] * 5))
+    assert found.window == 50
+    assert found.rounds == pytest.approx(30, abs=1)
+    assert found.low == found.high == found.rounds
+    assert head_start(rounds, curves, curves).rounds == 0
+    never = head_start(rounds, curves, np.stack([0.01 * ahead] * 5))
+    assert math.isinf(never.rounds)
+    assert "more than 150 rounds" in never.sentence
+
+
+def test_head_start_of_few_runs_has_no_interval() -> None:
+    rounds = np.arange(10, 101, 10)
+    cold = np.stack([rounds * 1.0, rounds * 2.0])
+    found = head_start(rounds, cold, cold)
+    assert (found.low, found.high) == (0.0, math.inf)
+
+
+@pytest.mark.parametrize("name", ["OFUL", "FusedOFUL", "EpochOFUL"])
+def test_looking_changes_nothing(name: str, seed: int) -> None:
+    """A learner that is looked into plays the same arms, by the compiled road and round by round."""
+    world = small_world(seed)
+    learners = {
+        **LEARNERS,
+        "EpochOFUL": lambda run: sl.EpochOFUL(sl.BehaviorQueries(run.summary, estimator="ipw"), run.horizon, noise=0.3),
+    }
+    chosen = {name: learners[name]}
+    plain = sl.simulate(world, chosen, 300, 3, 500, [seed], workers=1, every=1)
+    wrapped, collect = probed(chosen, world, 300, seed)
+    looked = sl.simulate(world, wrapped, 300, 3, 500, [seed], workers=1, every=1)
+    assert looked["arm"].to_pylist() == plain["arm"].to_pylist()
+    probes = collect(world.mean_rewards)
+    assert set(probes["round"].to_pylist()) == set(checkpoints(300))
+    first = probes.to_pylist()[0]
+    X = world.contexts(60, np.random.default_rng([31_415, seed]))
+    assert first["truth"] == pytest.approx(float(world.mean_rewards(X)[0, 0]))
+
+
+@pytest.fixture(scope="module")
+def study() -> Study:
+    return of_world(
+        small_world, LEARNERS, 200, 3, 800, baseline="OFUL", best="FusedOFUL", seeds=4, workers=1,
+        meanings={"OFUL": "no log"}, facts=(("world", "a <small> one"),),
+    )  # fmt: skip
+
+
+def test_a_world_has_every_part(study: Study, tmp_path: Path) -> None:
+    anchors = [part.anchor for part in parts(study)]
+    assert anchors == ["log", "hidden", "learners", "rewards", "worth", "chosen", "estimates-part", "widths-part"]
+    path = write_report(study, tmp_path / "r.html", title="A & B")
+    text = path.read_text()
+    assert "A &amp; B" in text
+    assert "a &lt;small&gt; one" in text
+    assert worth_of(study)[0].split(":")[0] in text
+    # nothing is loaded from elsewhere
+    assert not any(f'{attribute}="http' in text for attribute in ("src", "href"))
+    table = pq.read_table(path.with_suffix(".parquet"))
+    assert table.num_rows == study.table.num_rows
+    assert pq.read_table(path.with_suffix(".probes.parquet")).num_rows == study.probes.num_rows  # type: ignore[union-attr]
+
+
+def test_the_sentence_is_the_paired_difference(study: Study) -> None:
+    final = {(r["learner"], r["seed"]): r["regret"] for r in study.table.to_pylist() if r["round"] == 200}
+    gaps = [final["FusedOFUL", s] - final["OFUL", s] for s in range(4)]
+    sentence, start = worth_of(study)
+    shown = f"{abs(np.mean(gaps)):.3g}"
+    assert shown[:3] in sentence
+    assert start is not None
+
+
+def test_a_bare_table_is_enough(study: Study, tmp_path: Path) -> None:
+    bare = Study(study.table, "OFUL", "FusedOFUL")
+    assert [part.anchor for part in parts(bare)] == ["learners", "rewards", "worth", "chosen"]
+    assert write_report(study.table, tmp_path / "bare.html", keep_results=False).exists()
+    assert not (tmp_path / "bare.parquet").exists()
+    with pytest.raises(InputError, match="'Fused' is not one of the learners"):
+        Study(study.table, "OFUL", "Fused")
+
+
+def trial_table(rng: np.random.Generator, n: int = 3_000) -> pa.Table:
+    age, severity = rng.normal(size=n), rng.normal(size=n)
+    arm = rng.integers(2, size=n)
+    reward = 0.5 * severity * (2 * arm - 1) + 0.2 * age + 0.3 * rng.normal(size=n)
+    return pa.table({"age": age, "severity": severity, "arm": np.array(["a", "b"])[arm], "reward": reward})
+
+
+def test_a_trial_leaves_out_what_needs_the_truth(rng: np.random.Generator) -> None:
+    schema = sl.Schema(["age", "severity"], ["age"], "arm", "reward", intercept=True)
+    trial = ReplayWorld.from_trial(trial_table(rng), schema)
+    learners = {
+        "OFUL": lambda run: sl.OFUL(2, 3, arms=run.world.arms, noise=0.3, radius="posterior"),
+        "FusedOFUL": LEARNERS["FusedOFUL"],
+    }
+    study = of_trial(trial, learners, baseline="OFUL", best="FusedOFUL", seeds=2)
+    assert not study.knows_truth
+    anchors = [part.anchor for part in parts(study)]
+    assert anchors == ["log", "hidden", "learners", "rewards", "worth", "chosen", "widths-part"]
+    text = report_html(study)
+    assert "Cumulative regret" not in text
+    assert "True mean reward" not in text
+    assert "reward per round" in text
+    # the mean that is shown is the mean of the accepted rounds
+    mine = [r["reward"] for r in study.table.to_pylist() if r["learner"] == "FusedOFUL"]
+    assert study.means["FusedOFUL"].mean == pytest.approx(np.mean(mine))
