@@ -24,6 +24,7 @@ from sidelight.service.description import describe
 from sidelight.service.engine import Engine, unknown_decision
 from sidelight.service.events import Action, Behavior, Configuration, DecisionId, Reward
 from sidelight.service.explain import explain
+from sidelight.service.fold import LEARNER_ERRORS
 from sidelight.service.limits import Guard
 from sidelight.service.problems import MEDIA_TYPE, Problem
 from sidelight.service.wire import parse, read_body
@@ -146,11 +147,13 @@ class Service:
             state = await self.engine.state_at(event.version)
             exact = state is not None
             learner = (state or self.engine.state).learner
-            body["explanation"] = {
-                "as_of_version": event.version if exact else self.engine.state.version,
-                "exact": exact,
-                "arms": explain(learner, self.reader, x, allowed),
-            }
+            try:
+                arms = explain(learner, self.reader, x, allowed)
+            except LEARNER_ERRORS as error:
+                logger.error("decision %s cannot be explained: %r", id, error)
+            else:
+                version = event.version if exact else self.engine.state.version
+                body["explanation"] = {"as_of_version": version, "exact": exact, "arms": arms}
         return _json(body)
 
     # ------------------------------------------------------------------------------- what follows

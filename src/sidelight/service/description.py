@@ -265,15 +265,15 @@ def _schemas(reader: ContextReader, arms: Labels, needs: str | None, limits: Lim
                     "items": _object(
                         {
                             "arm": arm,
-                            "estimate": number,
-                            "width": number,
-                            "index": number,
+                            "estimate": _maybe(number),
+                            "width": _maybe(number),
+                            "index": _maybe(number),
                             "allowed": yes,
-                            "log_share": number,
+                            "log_share": _maybe(number),
                             "features": {
                                 "type": "array",
                                 "items": _object(
-                                    {"feature": text, "value": {}, "contribution": number},
+                                    {"feature": text, "value": {}, "contribution": _maybe(number)},
                                     ["feature", "value", "contribution"],
                                 ),
                             },

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 import logging
 import math
 import time
@@ -28,6 +29,7 @@ from sidelight.logs.schema import Schema
 from sidelight.service.committer import Committer, Group
 from sidelight.service.config import Config
 from sidelight.service.events import Answer, Behavior, Configuration, DecisionId, Decisions, Row, event_from_row
+from sidelight.service.explain import finite
 from sidelight.service.fold import LEARNER_ERRORS, Numbered, State
 from sidelight.service.metrics import Metrics
 from sidelight.service.problems import Problem
@@ -156,6 +158,8 @@ class Engine:
         self._recent: OrderedDict[int, tuple[str, bytes, int]] = OrderedDict()
         self._recent_size = 0
         self._rng = np.random.default_rng()
+        # A learner may decide for many contexts at once, if it takes the generator that its draws come from.
+        self._many = "rng" in inspect.signature(self.state.learner.decide_many).parameters
         self._readers = ThreadPoolExecutor(2, thread_name_prefix="sidelight-read")
         self._rebuilding = asyncio.Semaphore(1)
         self.error: StoreError | None = None
@@ -239,25 +243,17 @@ class Engine:
         state = self.state
         rails, rng = state.rails, self._rng
         n = len(X)
-        recommended: list[Label] = []
-        estimates: list[float | None] = []
-        widths: list[float | None] = []
-        chances: list[float] = []
-        failed: set[int] = set()
-        for i, choice in enumerate(self._choices(X, asks)):
-            if choice is None:
-                allowed = None if asks is None else asks[i].allowed
-                failed.add(i)
-                recommended.append(rails.fallback if allowed is None or rails.fallback in allowed else allowed[0])
-                estimates.append(None)
-                widths.append(None)
-                chances.append(1.0)
-                continue
-            arm, estimate, width, chance = choice
-            recommended.append(arm)
-            estimates.append(estimate)
-            widths.append(width)
-            chances.append(chance)
+        choices = self._choices(X, asks)
+        failed = {i for i, choice in enumerate(choices) if choice is None} if None in choices else set()
+        for i in failed:
+            allowed = None if asks is None else asks[i].allowed
+            arm = rails.fallback if allowed is None or rails.fallback in allowed else allowed[0]
+            choices[i] = (arm, None, None, 1.0)
+        recommended: list[Label]
+        estimates: list[float | None]
+        widths: list[float | None]
+        chances: list[float]
+        recommended, estimates, widths, chances = map(list, zip(*choices, strict=True))
         asked, query_probabilities = self._queries(X, asks)
         routed = (
             rails.mode != "shadow" and not rails.killed and not failed and (rails.mode == "assist" or rails.share >= 1)
@@ -303,12 +299,17 @@ class Engine:
             fingerprint=fingerprint,
         )
 
-    def _choices(self, X: Array, asks: Sequence[Ask] | None) -> list[Decision | None]:
-        """The learner's decisions; None where it could not decide."""
-        decide, rng = self.state.learner.decide, self._rng
+    def _choices(self, X: Array, asks: Sequence[Ask] | None) -> list[Any]:
+        """The learner's decisions, each ``(arm, estimate, width, propensity)``; None where it could not decide."""
+        learner, rng = self.state.learner, self._rng
         if asks is None:
             try:
-                choices = [decide(x, None, rng) for x in X]
+                choices: list[Any]
+                if len(X) > 1 and self._many:
+                    choices = learner.decide_many(X, rng=rng)
+                else:
+                    decide = learner.decide
+                    choices = [decide(x, None, rng) for x in X]
                 if math.isfinite(sum([estimate + width for _, estimate, width, _ in choices])):
                     return choices
             except LEARNER_ERRORS:
@@ -333,8 +334,8 @@ class Engine:
             return [False] * n, [0.0] * n
         chance_of = getattr(learner, "query_probability", None)
         if chance_of is not None:
-            chances = [float(chance_of(x)) for x in X]
-            asked = [q > 0.0 and (q >= 1.0 or self._rng.random() < q) for q in chances]
+            chances = [chance_of(x) for x in X]
+            asked = [q >= 1.0 or self._rng.random() < q for q in chances]
         else:
             asked = [bool(learner.wants_query(x)) for x in X]
             chances = [1.0 if wanted else 0.0 for wanted in asked]
@@ -492,7 +493,10 @@ class Engine:
         state = self.state
         learner = state.learner
         trust = [
-            {k: label_to_json(v) if k in ("arm", "log") and v is not None else v for k, v in entry.items()}
+            {
+                k: label_to_json(v) if k in ("arm", "log") and v is not None else finite(v) if type(v) is float else v
+                for k, v in entry.items()
+            }
             for entry in learner.log_trust()
         ]
         return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,7 +10,7 @@ from sidelight.linalg import Array
 from sidelight.logs.labels import Label, label_to_json
 from sidelight.service.contexts import ContextReader
 
-__all__ = ["explain"]
+__all__ = ["explain", "finite"]
 
 
 def explain(learner: Any, reader: ContextReader, x: Array, allowed: Iterable[Label] | None) -> list[dict[str, Any]]:
@@ -17,7 +18,7 @@ def explain(learner: Any, reader: ContextReader, x: Array, allowed: Iterable[Lab
 
     Each has the ``estimate`` ``x·ŵ``, the ``width``, their sum the ``index``, whether it was ``allowed``, the log's
     share in what is known about it (where the learner weighs a log), and ``features``: what each contributed to the
-    estimate, ``x_i ŵ_i``, in units of the reward, the largest first.
+    estimate, ``x_i ŵ_i``, in units of the reward, the largest first. A number that is not finite is None.
 
     Args:
         learner: as it was when it decided.
@@ -33,23 +34,28 @@ def explain(learner: Any, reader: ContextReader, x: Array, allowed: Iterable[Lab
     for i, arm in enumerate(learner.arms):
         entry: dict[str, Any] = {
             "arm": label_to_json(arm),
-            "estimate": float(estimates[i]),
-            "width": float(widths[i]),
-            "index": float(estimates[i] + widths[i]),
+            "estimate": finite(estimates[i]),
+            "width": finite(widths[i]),
+            "index": finite(estimates[i] + widths[i]),
             "allowed": permitted is None or arm in permitted,
         }
         if arm in shares:
-            entry["log_share"] = shares[arm]
+            entry["log_share"] = finite(shares[arm])
         weights_of = getattr(learner, "weights_of", None)
         if weights_of is not None:
             contributions = reader.contributions(x, weights_of(arm))
             entry["features"] = [
-                {"feature": name, "value": units.get(name, 1.0), "contribution": value}
+                {"feature": name, "value": units.get(name, 1.0), "contribution": finite(value)}
                 for name, value in sorted(contributions.items(), key=lambda item: -abs(item[1]))
             ]
         out.append(entry)
-    out.sort(key=lambda entry: -entry["index"])
+    out.sort(key=lambda entry: math.inf if entry["index"] is None else -entry["index"])
     return out
+
+
+def finite(value: float) -> float | None:
+    """The number, or None where it is not one: JSON has no word for it."""
+    return float(value) if math.isfinite(value) else None
 
 
 def _log_shares(learner: Any, x: Array) -> dict[Label, float]:

@@ -45,8 +45,11 @@ def initial_state(store: Store) -> State:
         raise StoreError("the first event does not say who acts: it was altered. Restore a back-up.")
     try:
         learner = learner_from_bytes(store.blob(event.learner))
-    except FileFormatError as error:
-        raise StoreError(f"the initial learner cannot be read: {error}") from error
+    except (FileFormatError, ValueError, KeyError, TypeError) as error:
+        raise StoreError(
+            f"the initial learner cannot be read: {error!r}. The log was started by a Sidelight whose learners this "
+            "one does not know: go on with that version, or export the events and start a new log from them."
+        ) from error
     return State(learner, Rails(event.mode, event.share, event.fallback, event.killed), number=1)
 
 
@@ -98,5 +101,5 @@ def _from_snapshot(store: Store, number: int) -> State | None:
         return None
     try:
         return State.from_snapshot(snapshot)
-    except (FileFormatError, ValueError, KeyError):
+    except (FileFormatError, ValueError, KeyError, TypeError):
         return None

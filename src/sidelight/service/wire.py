@@ -29,19 +29,24 @@ def parse(body: bytes) -> Any:
     return value if _keys(value) == body.count(b":") else _careful(body)
 
 
-def _keys(value: Any) -> int:
-    """How many keys there are, in all objects together."""
-    if type(value) is dict:
-        count = len(value)
-        for item in value.values():
-            if type(item) is dict or type(item) is list:
-                count += _keys(item)
-        return count
-    count = 0
-    if type(value) is list:
-        for item in value:
-            if type(item) is dict or type(item) is list:
-                count += _keys(item)
+def _keys(body: Any) -> int:
+    """How many keys there are, as deep as any request of this service goes; deeper ones are not counted.
+
+    Too few is safe: then there are more colons than keys, and the careful way decides.
+    """
+    if type(body) is not dict:
+        return 0
+    count = len(body)
+    for value in body.values():
+        if type(value) is dict:
+            count += len(value)
+        elif type(value) is list:
+            for item in value:
+                if type(item) is dict:
+                    count += len(item)
+                    for inner in item.values():
+                        if type(inner) is dict:
+                            count += len(inner)
     return count
 
 
