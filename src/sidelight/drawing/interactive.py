@@ -44,7 +44,8 @@ def figure(
     controls = f'<div class="choices">{choices}</div>' if choices else ""
     html = (
         f'<figure class="chart" id="{escape(name)}">{controls}{legend}'
-        f'<div class="plot" role="img" aria-label="{escape(describes)}" style="min-height:{height}px"></div>'
+        # two elements: the drawing script gives the inner one a role of its own
+        f'<div role="img" aria-label="{escape(describes)}"><div class="plot" style="min-height:{height}px"></div></div>'
         f"<figcaption>{caption}</figcaption>{table}</figure>\n"
     )
     return html, chart.specification("page", height=height)
@@ -105,7 +106,7 @@ _BEHAVIOUR = """
     drawn.push(waiting);
     waiting.then(({view}) => {
       // the whole drawing is one image with one description; its hundreds of marks are not worth a stop each
-      for (const svg of plot.querySelectorAll("svg")) svg.setAttribute("aria-hidden", "true");
+      plot.setAttribute("aria-hidden", "true");
       const buttons = [...place.querySelectorAll("button[data-series]")];
       for (const button of buttons) button.addEventListener("click", () => {
         button.setAttribute("aria-pressed", String(button.getAttribute("aria-pressed") !== "true"));
