@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 from sidelight.errors import InputError, MissingExtraError
 from sidelight.experiments.results import Results
-from sidelight.experiments.running import draw_log, run_setting
-from sidelight.experiments.settings import Figure, LogSetting, RunSetting, digest
+from sidelight.experiments.running import cross_moments, draw_log, run_setting
+from sidelight.experiments.settings import Figure, LogSetting, MomentSetting, RunSetting, digest
 
 __all__ = ["missing_runs", "run_figures"]
 
@@ -61,14 +61,23 @@ def run_figures(
     if not runs:
         return 0
     logs: dict[str, LogSetting] = {}
+    wanted: dict[Any, dict[str, MomentSetting]] = {}
     for setting, seed in runs:
         log = setting.log(seed)
         if log is not None and results.log(log) is None:
             logs.setdefault(digest(log), log)
+        told = setting.moments(seed)
+        if told is not None and results.moments(told) is None:
+            wanted.setdefault((told.world, told.seed), {})[digest(told)] = told
     # the largest first, so that no process is left alone with a long one
     drawing = sorted(logs.values(), key=lambda log: -log.rows)
     playing = sorted(runs, key=lambda run: -_work(run[0]))
-    total = sum(_drawing_work(log) for log in drawing) + sum(_work(setting) for setting, _ in playing)
+    groups = [tuple(group.values()) for group in wanted.values()]
+    total = (
+        sum(_drawing_work(log) for log in drawing)
+        + len(groups) * _MOMENT_WORK
+        + sum(_work(setting) for setting, _ in playing)
+    )
     done = 0
 
     def advance(work: int, what: str) -> None:
@@ -77,14 +86,24 @@ def run_figures(
         if report is not None:
             report(done, total, what)
 
-    with _place(workers, scheduler, len(drawing) + len(playing)) as place:
-        for i, content in place.results([(draw_log, (log,)) for log in drawing]):
-            results.keep_log(drawing[i], content)
-            advance(_drawing_work(drawing[i]), "drawing logs")
+    with _place(workers, scheduler, len(groups) + len(drawing) + len(playing)) as place:
+        first: list[Task] = [(cross_moments, (group,)) for group in groups]
+        first += [(draw_log, (log,)) for log in drawing]
+        for i, made in place.results(first):
+            if i < len(groups):
+                for moment_setting, moments in zip(groups[i], made, strict=True):
+                    results.keep_moments(moment_setting, moments)
+                advance(_MOMENT_WORK, "drawing logs")
+            else:
+                log = drawing[i - len(groups)]
+                results.keep_log(log, made)
+                advance(_drawing_work(log), "drawing logs")
         tasks: list[Task] = []
         for setting, seed in playing:
             log = setting.log(seed)
-            tasks.append((run_setting, (setting, seed, None if log is None else results.log(log))))
+            told = setting.moments(seed)
+            known = None if told is None else results.moments(told)
+            tasks.append((run_setting, (setting, seed, None if log is None else results.log(log), known)))
         for i, table in place.results(tasks):
             setting, seed = playing[i]
             results.keep_run(setting, seed, table)
@@ -94,6 +113,7 @@ def run_figures(
 
 # Work in units of one round of OFUL, roughly; only the bar depends on it.
 _COST = {"OFUL": 1, "ProjectedOFUL": 1, "ZeroFilledOFUL": 1, "FusedOFUL": 4, "EpochOFUL": 4, "RunningOFUL": 20}
+_MOMENT_WORK = 100_000
 
 
 def _work(setting: RunSetting) -> int:

@@ -7,8 +7,11 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sidelight.errors import FileFormatError, InputError
-from sidelight.experiments.settings import Figure, LogSetting, RunSetting, digest
+from sidelight.experiments.settings import Figure, LogSetting, MomentSetting, RunSetting, digest
 from sidelight.files import write_atomically
 
 if TYPE_CHECKING:
@@ -20,8 +23,8 @@ __all__ = ["Results", "about"]
 class Results:
     """A folder of results.
 
-    ``runs/<digest>-<seed>.parquet`` holds one run, ``logs/<digest>.summary`` a log that runs share,
-    ``<figure>.parquet`` everything a figure is drawn from.
+    ``runs/<digest>-<seed>.parquet`` holds one run, ``logs/<digest>.summary`` and ``logs/<digest>.npy`` a log and true
+    cross moments that runs share, ``<figure>.parquet`` everything a figure is drawn from.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -64,6 +67,22 @@ class Results:
         path = self.log_path(setting)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, content)
+
+    def moments(self, setting: MomentSetting) -> NDArray[np.float64] | None:
+        """True cross moments, if they have been computed."""
+        path = self._moments_path(setting)
+        return np.load(path, allow_pickle=False) if path.exists() else None
+
+    def keep_moments(self, setting: MomentSetting, moments: NDArray[np.float64]) -> None:
+        """Write true cross moments."""
+        path = self._moments_path(setting)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        buffer = io.BytesIO()
+        np.save(buffer, moments, allow_pickle=False)
+        write_atomically(path, buffer.getvalue())
+
+    def _moments_path(self, setting: MomentSetting) -> Path:
+        return self.folder / "logs" / f"{digest(setting)}.npy"
 
     def gather(self, figure: Figure, seeds: int) -> pa.Table:
         """The tidy table of a figure from its runs' files, also written as ``<figure>.parquet``.

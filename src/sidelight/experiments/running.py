@@ -9,10 +9,11 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sidelight.errors import UnderdeterminedError
 from sidelight.experiments.registry import learner_factory, world_of
-from sidelight.experiments.settings import LogSetting, RunSetting, digest
+from sidelight.experiments.settings import LogSetting, MomentSetting, RunSetting, digest
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from sidelight.logs.summary import LogSummary
     from sidelight.simulation import Run
 
-__all__ = ["ROUNDS_KEPT", "draw_log", "machine", "run_setting"]
+__all__ = ["ROUNDS_KEPT", "cross_moments", "draw_log", "machine", "run_setting"]
 
 ROUNDS_KEPT = 200
 """About so many rounds of each run are kept."""
@@ -52,7 +53,15 @@ def draw_log(setting: LogSetting) -> bytes:
     return summary.to_bytes()
 
 
-def run_setting(setting: RunSetting, seed: int, log: bytes | None) -> pa.Table:
+def cross_moments(settings: tuple[MomentSetting, ...]) -> list[NDArray[np.float64]]:
+    """``R12(a)`` ``(K, L, m)`` for each of these settings, which share a world: its moments are computed once."""
+    world = world_of(settings[0].world, settings[0].seed)
+    return [np.asarray(world.cross_moments(setting.recorded)) for setting in settings]
+
+
+def run_setting(
+    setting: RunSetting, seed: int, log: bytes | None, moments: NDArray[np.float64] | None = None
+) -> pa.Table:
     """One run: ``seed, round, arm, reward, regret``, with what it was and where it ran in the table's metadata.
 
     A learner that cannot start from its log (fewer rows of an arm than features) leaves a table without rows, whose
@@ -69,6 +78,8 @@ def run_setting(setting: RunSetting, seed: int, log: bytes | None) -> pa.Table:
     def factory(run: Run) -> Learner:
         if summary is not None:
             run.summary = summary
+        if moments is not None:
+            run.true_cross_moments = moments
         return _after_queries(make(run), setting.learner.queries, run, seed)
 
     refused = ""

@@ -8,10 +8,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-__all__ = ["Cell", "Figure", "LearnerSetting", "LogSetting", "RunSetting", "WorldSetting", "digest"]
+__all__ = [
+    "Cell",
+    "Figure",
+    "LearnerSetting",
+    "LogSetting",
+    "MomentSetting",
+    "RunSetting",
+    "WorldSetting",
+    "digest",
+    "options",
+]
 
 Options = tuple[tuple[str, Any], ...]
 """Names and values, sorted: a mapping that can be hashed."""
@@ -54,6 +64,15 @@ class LogSetting:
 
 
 @dataclass(frozen=True)
+class MomentSetting:
+    """The true cross moments of a world's old policy, for learners that are told them."""
+
+    world: WorldSetting
+    recorded: int
+    seed: int
+
+
+@dataclass(frozen=True)
 class LearnerSetting:
     """A learner.
 
@@ -73,6 +92,11 @@ class LearnerSetting:
         """Whether it reads a log at all."""
         return self.kind != "OFUL"
 
+    @property
+    def is_told(self) -> bool:
+        """Whether it is told the true cross moments."""
+        return self.kind == "ProjectedOFUL" or ("hidden", "known") in self.values
+
 
 @dataclass(frozen=True)
 class RunSetting:
@@ -89,6 +113,12 @@ class RunSetting:
         if not self.learner.uses_log:
             return None
         return LogSetting(self.world, self.recorded, self.log_rows, self.world.seed_of(seed))
+
+    def moments(self, seed: int) -> MomentSetting | None:
+        """The cross moments that the run with this seed is told, if any."""
+        if not self.learner.is_told:
+            return None
+        return MomentSetting(self.world, self.recorded, self.world.seed_of(seed))
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values."""
@@ -131,6 +161,7 @@ class Figure:
         baseline: the series that all are compared with.
         ordered: colours follow an order (more, less) rather than names.
         x_scale: of the horizontal axis.
+        seeds: runs of each setting, unless somebody says otherwise.
     """
 
     name: str
@@ -145,10 +176,9 @@ class Figure:
     ordered: bool = False
     x_scale: Literal["linear", "log", "category"] = "linear"
     seeds: int = 5
-    groups: tuple[str, ...] = field(default=())
 
 
-def digest(setting: RunSetting | LogSetting) -> str:
+def digest(setting: RunSetting | LogSetting | MomentSetting) -> str:
     """The name of a setting: equal settings have equal names, on every machine."""
     canonical = json.dumps(asdict(setting), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.blake2b(canonical.encode("ascii"), digest_size=8).hexdigest()

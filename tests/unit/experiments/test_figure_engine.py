@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -64,11 +65,11 @@ def test_stopped_runs_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     results, tiny = Results(tmp_path), figure(COLD, FUSED)
     calls: list[tuple[str, int]] = []
 
-    def stops(setting: RunSetting, seed: int, log: bytes | None) -> pa.Table:
+    def stops(setting: RunSetting, seed: int, *shared: Any) -> pa.Table:
         if len(calls) == 2:
             raise KeyboardInterrupt
         calls.append((setting.learner.kind, seed))
-        return run_setting(setting, seed, log)
+        return run_setting(setting, seed, *shared)
 
     monkeypatch.setattr(engine, "run_setting", stops)
     with pytest.raises(KeyboardInterrupt):
