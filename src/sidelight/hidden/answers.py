@@ -29,6 +29,8 @@ __all__ = ["AnswerEstimator", "EstimatorName"]
 EstimatorName = Literal["regression", "ipw", "control_variate"]
 # A grid of pooling strengths, in answers: from "arms have nothing in common" to "all arms are alike".
 POOLING_GRID = 2.0 ** np.arange(-2, 21)
+#: how much less a shift of the level is pulled than a change of shape
+LEVEL_GRID = (1.0, 1 / 4, 1 / 16, 1 / 64, 1 / 256)
 
 
 class AnswerEstimator:
@@ -67,6 +69,9 @@ class AnswerEstimator:
         # features that the log saw as constant zero still need a positive metric
         self.metric = self.metric + 1e-9 * scale * np.eye(L)
         self._hidden_scale = scale
+        #: E[x_o] over the log, and ρ: an old policy shifts the level of the hidden features more than their slopes
+        self._mean = summary.shares @ summary.means if L else np.zeros(0)
+        self._level = 1.0
 
     @property
     def n_answers(self) -> int:
@@ -80,7 +85,7 @@ class AnswerEstimator:
         if self.estimator != "regression":
             return self._moment_regression()
         pooled = self._pooled()
-        kD = self.pooling_strength() * self.metric
+        kD = self._pull()
         left = self.sums.S11 + kD
         right = self.sums.S12 + kD @ pooled
         return np.asarray(_solve(left, right, fallback=pooled))
@@ -110,10 +115,18 @@ class AnswerEstimator:
 
     # ------------------------------------------------------------------------------------ pooling
 
+    def _leveled(self, level: float) -> Array:
+        """``Cov(x_o) + ρ E[x_o]E[x_o]ᵀ``: the metric in which a shift of the level counts ``ρ`` times a change of shape."""
+        return np.asarray(self.metric - (1.0 - level) * np.outer(self._mean, self._mean))
+
+    def _pull(self) -> Array:
+        """``κ`` times the metric of the pooling: what each arm's regression is pulled with."""
+        return self._strength * self._leveled(self._level)
+
     def fix_pooling(self, strength: float) -> None:
         """Set ``κ`` once and for all."""
         self.pooling = strength
-        self._strength = strength
+        self._strength, self._level = strength, 1.0
 
     def pooling_strength(self) -> float:
         """``κ``: as set, or as estimated when the answers last grew by a quarter."""
@@ -122,7 +135,7 @@ class AnswerEstimator:
     def _answered(self) -> None:
         """Refresh ``κ`` on a schedule of answers, so that it depends on nothing but them."""
         if self.room() <= 0:
-            self._strength = self._estimate_strength()
+            self._strength, self._level = self._estimate_strength()
             self._strength_at = self.n_answers
 
     def room(self) -> int:
@@ -137,30 +150,35 @@ class AnswerEstimator:
         self.sums.total_weight += float(answers)
         self._answered()
 
-    def _estimate_strength(self) -> float:
-        """The smallest ``κ`` within one unit of the largest marginal log-likelihood (rounded down).
+    def _estimate_strength(self) -> tuple[float, float]:
+        """``κ`` and ``ρ`` by marginal likelihood; ``κ`` rounded down: the smallest within one unit of the largest.
 
-        With ``S_a v = μ D v`` and ``u = vᵀ(S12(a) − S11(a)B_pool)Σ_e^{−1/2}``, ``B_a ~ N(B_pool, Σ_e/κ ⊗ D⁻¹)``
-        makes each component of ``u`` normal with variance ``μ + μ²/κ``.
+        ``B_a ~ N(B_pool, Σ_e ⊗ (κD_ρ)⁻¹)`` with ``D_ρ = Cov(x_o) + ρE[x_o]E[x_o]ᵀ``.  With ``S_a v = μD_ρv`` and
+        ``u = vᵀ(S12(a) − S11(a)B_pool)Σ_e^{−1/2}`` the log likelihood, against arms that are all alike, is
+        ``½Σ[‖u‖²/(κ + μ) − m log(1 + μ/κ)]``.
         """
         S = self.sums
         L, m = S.S12.shape[1:]
         if L == 0 or m == 0 or not S.counts.any():
-            return self._strength
+            return self._strength, self._level
         pooled = self._pooled()
         root = np.linalg.cholesky(self._pooled_residual(pooled) + 1e-12 * self._hidden_scale * np.eye(m))
-        metric = np.linalg.cholesky(self.metric)
-        half = np.linalg.solve(metric, S.S11)
-        mu, Q = np.linalg.eigh(symmetrize(np.linalg.solve(metric, np.swapaxes(half, 1, 2))))
-        U = np.swapaxes(Q, 1, 2) @ np.linalg.solve(metric, S.S12 - S.S11 @ pooled)
-        u2 = np.square(np.linalg.solve(root, np.swapaxes(U, 1, 2))).sum(axis=1)
-        seen = mu > 1e-9 * np.maximum(mu[:, -1:], 1e-300)
-        mu = np.where(seen, mu, 1.0)
-        variance = mu[..., None] + mu[..., None] ** 2 / POOLING_GRID
-        terms = m * np.log(variance) + np.where(seen, u2, 0.0)[..., None] / variance
-        log_likelihood = -0.5 * (terms * seen[..., None]).sum(axis=(0, 1))
-        near = np.flatnonzero(log_likelihood >= log_likelihood.max() - 1.0)
-        return float(POOLING_GRID[near[0]])
+        gap = S.S12 - S.S11 @ pooled
+        best, found = -math.inf, (self._strength, self._level)
+        for level in LEVEL_GRID:
+            metric = np.linalg.cholesky(self._leveled(level))
+            half = np.linalg.solve(metric, S.S11)
+            mu, Q = np.linalg.eigh(symmetrize(np.linalg.solve(metric, np.swapaxes(half, 1, 2))))
+            U = np.swapaxes(Q, 1, 2) @ np.linalg.solve(metric, gap)
+            u2 = np.square(np.linalg.solve(root, np.swapaxes(U, 1, 2))).sum(axis=1)
+            mu = np.maximum(mu, 0.0)[..., None]
+            terms = u2[..., None] / (POOLING_GRID + mu) - m * np.log1p(mu / POOLING_GRID)
+            log_likelihood = 0.5 * terms.sum(axis=(0, 1))
+            if log_likelihood.max() > best:
+                best = float(log_likelihood.max())
+                near = np.flatnonzero(log_likelihood >= best - 1.0)
+                found = (float(POOLING_GRID[near[0]]), float(level))
+        return found
 
     # -------------------------------------------------------------------------------- uncertainty
 
@@ -176,7 +194,7 @@ class AnswerEstimator:
         if self.pooling_strength() == 0.0:
             # nothing is borrowed: A_p(Σω²x_ox_oᵀ)⁺A_p, which is the Gram matrix itself where every weight is one
             return symmetrize(S.S11 @ np.linalg.pinv(symmetrize(S.S_squared), hermitian=True) @ S.S11)
-        kD = self.pooling_strength() * self.metric
+        kD = self._pull()
         total = S.S11.sum(0) + self.metric
         inverse = np.linalg.inv(S.S11 + kD + 1e-12 * self.metric)
         # sampling noise of the arm's answers and of its random effect, given B_pool …
@@ -200,7 +218,7 @@ class AnswerEstimator:
             pooled = self._pooled_residual(self._pooled())
             cross = np.swapaxes(B, -1, -2) @ S.S12
             own = S.S22 - cross - np.swapaxes(cross, -1, -2) + np.swapaxes(B, -1, -2) @ S.S11 @ B
-            kD = self.pooling_strength() * self.metric
+            kD = self._pull()
             used = np.einsum("aij,aji->a", S.S11, np.linalg.inv(S.S11 + kD + 1e-12 * self.metric))
             free = np.maximum(S.counts - used, 0.0)
         # an arm's own residuals count once they outnumber 2m + 2 pseudo-residuals of the pool
@@ -268,6 +286,7 @@ class AnswerEstimator:
             "pooling": self.pooling,
             "strength": self._strength,
             "strength_at": self._strength_at,
+            "level": self._level,
         }
         return meta, self.sums.state()
 
@@ -275,6 +294,7 @@ class AnswerEstimator:
         """The inverse of ``state``."""
         self._strength = float(meta["strength"])
         self._strength_at = int(meta["strength_at"])
+        self._level = float(meta["level"])
         self.sums.restore(arrays)
 
     def __repr__(self) -> str:

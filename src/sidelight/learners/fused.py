@@ -212,7 +212,7 @@ class FusedOFUL(ReducedLearner):
 
         An arm that the log slanders would otherwise never be tried, and the log never found out.  Such a trial is
         considered where ``(1 + rounds of the arm) · (seeming cost here)`` is at most ``safety/K`` of the widths paid so
-        far, so that all trials together seem to cost at most that share of the learner's own uncertainty.
+        far: an arm's n-th trial seems to cost at most ``safety/(Kn)`` of the learner's own uncertainty.
 
         Args:
             x: the full context, in the schema's order or by feature name.
@@ -324,9 +324,11 @@ class FusedOFUL(ReducedLearner):
         return max(float(np.mean([np.mean(log.s2) for log in self.logs])), 1e-300)
 
     def _noise_guess(self) -> float:
-        """What the logs left unexplained, less what the hidden features explain of it."""
-        left = float(np.mean([np.mean(log.s2 - log.tau2) for log in self.logs]))
-        return max(left, 0.05 * self._first_variance(self.settings))
+        """What the logs left unexplained: an upper bound of ``σ²``, since part of it is the hidden features' doing.
+
+        Taking the prior's guess of that part away would make the first rounds overconfident.
+        """
+        return self._first_variance(self.settings)
 
     def _set_prior(self) -> None:
         """``V₀ = σ²(Ω⁻¹ + Σ_j J_j)`` and ``V₀μ₀ = σ²(Ω⁻¹μ + Σ_j h_j)`` for every arm."""
