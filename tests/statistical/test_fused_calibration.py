@@ -34,9 +34,10 @@ def posterior_errors(learner, world) -> list[float]:
 
 @pytest.mark.parametrize("rows", [1_000, 50_000])
 def test_one_log(seed, rows):
-    """Everything automatic.  192 degrees of freedom: a deviation of 0.10, or 0.13 with what is shared between arms.
+    """Everything automatic.  ``τ²`` is learned, and for an arm that is hardly played it may be far off.
 
-    The limits are four deviations away; failure below 1e-4.
+    A world's mean had a deviation of 0.57 over 60 worlds (and 0.98 on average), so that of 12 worlds has 0.17: the
+    upper limits are five of them away.
     """
     values, posterior = [], []
     for s in range(12):
@@ -47,8 +48,8 @@ def test_one_log(seed, rows):
         learner._relearn()
         values += log_errors(learner, world)
         posterior += posterior_errors(learner, world)
-    assert 0.5 < np.mean(values) < 1.55
-    assert 0.5 < np.mean(posterior) < 1.55
+    assert 0.4 < np.mean(values) < 1.9
+    assert 0.4 < np.mean(posterior) < 1.9
 
 
 def test_two_logs_with_different_columns_that_share_the_contexts(seed):
@@ -97,7 +98,7 @@ def test_the_logs_error_radius_fails_as_often_as_it_says(seed, kind):
 def test_uneven_noise_is_what_the_sandwich_is_for(seed):
     """Noise that grows with a recorded feature: the classical radius fails far too often, the sandwich does not.
 
-    Measured: 16 % instead of 5 % classically, 6 % with the sandwich.  Failure below 1e-3.
+    Measured over 520 logs: 16 % instead of 5 % classically, 5.4 % with the sandwich.  Failure below 1e-3.
     """
     classical, robust = (exceeded("uneven", seed, 0.05, sandwich) for sandwich in (False, True))
     assert classical > most(260, 0.05, 1e-3)
