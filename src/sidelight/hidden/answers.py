@@ -116,7 +116,7 @@ class AnswerEstimator:
     # ------------------------------------------------------------------------------------ pooling
 
     def _leveled(self, level: float) -> Array:
-        """``Cov(x_o) + ρ E[x_o]E[x_o]ᵀ``: the metric in which a shift of the level counts ``ρ`` times a change of shape."""
+        """``Cov(x_o) + ρE[x_o]E[x_o]ᵀ``: the metric in which a shift of level counts ``ρ`` times a change of shape."""
         return np.asarray(self.metric - (1.0 - level) * np.outer(self._mean, self._mean))
 
     def _pull(self) -> Array:

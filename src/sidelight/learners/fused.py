@@ -320,7 +320,7 @@ class FusedOFUL(ReducedLearner):
 
     def _first_variance(self, settings: Settings) -> float:
         if settings.noise != "auto":
-            return float(settings.noise) ** 2
+            return settings.sigma**2
         return max(float(np.mean([np.mean(log.s2) for log in self.logs])), 1e-300)
 
     def _noise_guess(self) -> float:

@@ -44,7 +44,7 @@ class OFUL(ReducedLearner):
         *,
         regularization: float | Literal["auto"] = 1.0,
         prior_mean: Any = 0.0,
-        noise: float | Literal["auto"] = 1.0,
+        noise: float | Literal["auto"] | None = None,
         alpha: float = 1.0,
         delta: float = 0.05,
         context_bound: float = 1.0,

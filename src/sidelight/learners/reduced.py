@@ -158,14 +158,14 @@ class ReducedLearner(BaseLearner):
     @property
     def noise(self) -> float:
         """``σ``, as given or as learned."""
-        return float(self.settings.noise) if self.automatic is None else math.sqrt(self.automatic.variance)
+        return self.settings.sigma if self.automatic is None else math.sqrt(self.automatic.variance)
 
     # ------------------------------------------------------------------------- automatic settings
 
     def _first_variance(self, settings: Settings) -> float:
         """``σ²`` before any round: as given, or what the log left unexplained, or one."""
         if settings.noise != "auto":
-            return float(settings.noise) ** 2
+            return settings.sigma**2
         return 1.0 if self._summary is None else max(float(self._summary.pooled_residual_variance), 1e-300)
 
     def _rounds(self) -> float:

@@ -60,7 +60,7 @@ class RunningOFUL(BaseLearner):
         *,
         regularization: float | Literal["auto"] = 1.0,
         prior_mean: Any = 0.0,
-        noise: float | Literal["auto"] = 1.0,
+        noise: float | Literal["auto"] | None = None,
         alpha: float = 1.0,
         delta: float = 0.05,
         context_bound: float = 1.0,
@@ -107,9 +107,9 @@ class RunningOFUL(BaseLearner):
         self._version = 0
         self._derived: tuple[int, tuple[Array, Array, Array, Array, Array]] | None = None
         self.automatic: Automatic | None = None
-        if "auto" in (regularization, noise):
+        if "auto" in (settings.regularization, settings.noise):
             constant = int(np.flatnonzero(self.order == 0)[0]) if summary.schema.intercept else None
-            variance = float(summary.pooled_residual_variance) if noise == "auto" else float(noise) ** 2
+            variance = float(summary.pooled_residual_variance) if settings.noise == "auto" else settings.sigma**2
             self.automatic = Automatic.begin(feature_blocks(d, range(L), constant), d, variance, 1.0)
             self._relearn()
 
@@ -155,7 +155,7 @@ class RunningOFUL(BaseLearner):
     def _prior(self) -> tuple[Array, Array, float]:
         """``V₀`` (d, d), ``μ`` (K, d) and ``σ``."""
         s = self.settings
-        sigma = float(s.noise) if self.automatic is None else math.sqrt(self.automatic.variance)
+        sigma = s.sigma if self.automatic is None else math.sqrt(self.automatic.variance)
         if s.regularization == "auto":
             assert self.automatic is not None
             return sigma**2 * self.automatic.precision, np.broadcast_to(self.automatic.mean, self.Y.shape), sigma

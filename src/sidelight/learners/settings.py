@@ -25,7 +25,8 @@ class Settings:
         regularization: ``λ``, in noise units: ``w ~ N(prior_mean, σ²/λ)``; ``"auto"`` learns prior mean,
             precision and noise from the data.
         prior_mean: ``μ``, a number or (d,) or (K, d).
-        noise: ``σ``, the standard deviation (sub-Gaussian scale) of a reward around its mean.
+        noise: ``σ``, the standard deviation (sub-Gaussian scale) of a reward around its mean; ``"auto"`` learns it, and
+            is the default where ``regularization`` is ``"auto"``; otherwise the default is 1.
         alpha: ``α``, a factor on every width; theory is 1, the paper's experiments used about 0.01.
         delta: ``δ``, the probability with which a confidence set may fail, over all arms and rounds.
         context_bound: ``S_x ≥ ‖x‖``.
@@ -38,7 +39,7 @@ class Settings:
 
     regularization: float | Literal["auto"] = 1.0
     prior_mean: Any = 0.0
-    noise: float | Literal["auto"] = 1.0
+    noise: float | Literal["auto"] | None = None
     alpha: float = 1.0
     delta: float = 0.05
     context_bound: float = 1.0
@@ -48,6 +49,8 @@ class Settings:
     radius: str = "determinant"
 
     def __post_init__(self) -> None:
+        if self.noise is None:
+            object.__setattr__(self, "noise", "auto" if self.regularization == "auto" else 1.0)
         for name in ("alpha", "context_bound", "weight_bound"):
             _number(name, getattr(self, name), lowest=0.0, strict=name == "context_bound")
         for name in ("projected_context_bound", "projected_weight_bound"):
@@ -61,6 +64,12 @@ class Settings:
             raise InputError(f"delta={self.delta!r} is a probability of failure and must lie in (0, 1).")
         if self.radius not in RADII:
             raise InputError(f"radius={self.radius!r} is not one of {', '.join(RADII)}.")
+
+    @property
+    def sigma(self) -> float:
+        """``σ`` where it is given as a number."""
+        assert isinstance(self.noise, int | float | np.floating | np.integer)
+        return float(self.noise)
 
     @property
     def kernel_context_bound(self) -> float:
