@@ -359,6 +359,7 @@ CLAIMS: dict[str, Claim] = {
             log_pass,
             log_pass_holds,
             120,
+            timing=True,
         ),
         Claim(
             "log_memory",
@@ -376,6 +377,7 @@ CLAIMS: dict[str, Claim] = {
             import_time,
             lambda rows: rows[0]["seconds"] < 0.3,
             20,
+            timing=True,
         ),
     )
 }

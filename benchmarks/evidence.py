@@ -43,6 +43,7 @@ class Claim:
         measure: ``measure(part)`` → rows of figures; ``part(key, function)`` keeps the result of a long piece of work.
         holds: whether the figures bear the statement out.
         seconds: about how long it takes on two cores.
+        timing: its figures are wall times, which a busy machine falsifies: then it is not measured.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Claim:
     measure: Callable[[Callable[[str, Callable[[], Any]], Any]], list[Row]]
     holds: Callable[[list[Row]], bool]
     seconds: int
+    timing: bool = False
 
 
 def source_hash() -> str:
@@ -150,6 +152,10 @@ def run(claims: Mapping[str, Claim], only: list[str], again: bool) -> None:
         claim = claims[name]
         if not again and measured.get(name, {}).get("src") == state:
             print(f"{name}: measured at this state of src/ already", flush=True)
+            continue
+        load, cores = os.getloadavg()[0], os.cpu_count() or 1
+        if claim.timing and load > cores / 2:
+            print(f"{name}: not measured, a load of {load:.1f} on {cores} cores would be in its times", flush=True)
             continue
         print(f"{name}: about {claim.seconds} s on two free cores", flush=True)
         started = time.perf_counter()
