@@ -153,9 +153,9 @@ def run(claims: Mapping[str, Claim], only: list[str], again: bool) -> None:
         if not again and measured.get(name, {}).get("src") == state:
             print(f"{name}: measured at this state of src/ already", flush=True)
             continue
-        load, cores = os.getloadavg()[0], os.cpu_count() or 1
-        if claim.timing and load > cores / 2:
-            print(f"{name}: not measured, a load of {load:.1f} on {cores} cores would be in its times", flush=True)
+        busy, cores = os.getloadavg()[0], os.cpu_count() or 1
+        if claim.timing and busy > cores / 2:
+            print(f"{name}: not measured, a load of {busy:.1f} on {cores} cores would be in its times", flush=True)
             continue
         print(f"{name}: about {claim.seconds} s on two free cores", flush=True)
         started = time.perf_counter()
