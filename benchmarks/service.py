@@ -167,7 +167,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--database", default="sidelight.db")
     parser.add_argument("--learner", default="FusedOFUL")
-    parser.add_argument("--connections", type=int, default=64)
+    parser.add_argument("--connections", type=int, default=128)
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--memory", type=int, default=200_000, help="decisions of the memory run; 0 leaves it out")

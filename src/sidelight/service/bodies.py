@@ -223,50 +223,22 @@ class Bodies:
         """The JSON of every decision of an event."""
         text = self._arm_text
         shared = f'"mode":"{event.mode}","version":{event.version}}}'
+        estimates, widths = event.number_texts
+        ids = [f"{number}.{i}" for i in range(len(event))]
+        ids[0] = str(number)
         tails = list(zip(event.routes, event.propensities, event.asked, event.query_probabilities, strict=True))
-        if (
-            len(event) > 1
-            and None not in event.arms
-            and None not in event.estimates
-            and tails.count(tails[0]) == len(tails)
-        ):
-            # A batch in which everything went the usual way: only ids, arms and numbers differ.
-            route, propensity, asked, chance = tails[0]
-            tail = (
-                f',"by":"{route}","propensity":{_number(propensity)},"wants_query":{"true" if asked else "false"},'
-                f'"query_probability":{chance!r},{shared}'
+        texts = {
+            tail: f',"by":"{tail[0]}","propensity":{_number(tail[1])},"wants_query":{"true" if tail[2] else "false"},'
+            f'"query_probability":{tail[3]!r},{shared}'
+            for tail in set(tails)
+        }
+        return [
+            f'{{"id":"{id}","arm":{"null" if arm is None else text[arm]},"recommended":{text[recommended]},'
+            f'"estimate":{estimate},"width":{width}{texts[tail]}'
+            for id, arm, recommended, estimate, width, tail in zip(
+                ids, event.arms, event.recommended, estimates, widths, tails, strict=True
             )
-            out = [
-                f'{{"id":"{number}.{i}","arm":{text[arm]},"recommended":{text[recommended]},'  # type: ignore[index]
-                f'"estimate":{estimate!r},"width":{width!r}{tail}'
-                for i, (arm, recommended, estimate, width) in enumerate(
-                    zip(event.arms, event.recommended, event.estimates, event.widths, strict=True)
-                )
-            ]
-            out[0] = out[0].replace(f'"{number}.0"', f'"{number}"', 1)
-            return out
-        out = []
-        for i, (arm, recommended, estimate, width, propensity, route, asked, chance) in enumerate(
-            zip(
-                event.arms,
-                event.recommended,
-                event.estimates,
-                event.widths,
-                event.propensities,
-                event.routes,
-                event.asked,
-                event.query_probabilities,
-                strict=True,
-            )
-        ):
-            id = f"{number}.{i}" if i else str(number)
-            out.append(
-                f'{{"id":"{id}","arm":{"null" if arm is None else text[arm]},"by":"{route}",'
-                f'"recommended":{text[recommended]},"estimate":{_number(estimate)},"width":{_number(width)},'
-                f'"propensity":{_number(propensity)},"wants_query":{"true" if asked else "false"},'
-                f'"query_probability":{chance!r},{shared}'
-            )
-        return out
+        ]
 
 
 def _number(value: float | None) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import chain
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -226,6 +227,12 @@ class ContextReader:
             X[:, 0] = 1.0
         rows = np.arange(len(contexts))
         try:
+            if not self._levels and len(self.names) > 1:
+                values = list(chain.from_iterable(map(itemgetter(*self.names), contexts)))
+                if not set(map(type, values)) <= _VALUES:
+                    return None
+                X[:, int(self.schema.intercept) :] = np.array(values, dtype=np.float64).reshape(len(contexts), -1)
+                return X
             for name, start in zip(self.names, self._starts, strict=True):
                 column = [context[name] for context in contexts]
                 levels = self._levels.get(name)

@@ -51,8 +51,10 @@ logger = logging.getLogger("sidelight.service")
 
 T = TypeVar("T")
 
-#: bytes of contexts that are kept in memory for the rewards that follow; older ones are read from the store
-_RECENT_BYTES = 4_000_000
+#: bytes of decisions that are kept in memory for the rewards that follow; older ones are read from the store
+_RECENT_BYTES = 8_000_000
+#: what Python needs for one of them beside its content
+_ENTRY_BYTES = 400
 
 
 @dataclass(frozen=True)
@@ -333,7 +335,9 @@ class Engine:
         if learner.needs is None:
             return [False] * n, [0.0] * n
         chance_of = getattr(learner, "query_probability", None)
-        if chance_of is not None:
+        if getattr(getattr(learner, "asking", None), "unlimited", False):
+            chances, asked = [1.0] * n, [True] * n
+        elif chance_of is not None:
             chances = [chance_of(x) for x in X]
             asked = [q >= 1.0 or self._rng.random() < q for q in chances]
         else:
@@ -441,7 +445,7 @@ class Engine:
     def _remember(self, written: Written) -> None:
         draft = written.draft
         assert draft.contexts is not None
-        size = len(draft.contexts)
+        size = len(draft.contexts) + len(draft.payload) + _ENTRY_BYTES
         self._recent[written.number] = (draft.payload, draft.contexts, size)
         self._recent_size += size
         while self._recent_size > _RECENT_BYTES and len(self._recent) > 1:
