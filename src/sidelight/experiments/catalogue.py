@@ -68,14 +68,14 @@ FULL = Scale(
     lies=_LIES,
 )
 QUICK = Scale(
-    horizon=600,
+    horizon=500,
     log_rows=20_000,
-    recorded=(5, 15, 25),
+    recorded=(5, 25),
     alphas=(0.001, 0.01, 0.2),
     log_sizes=(3_000, 20_000),
     seeds=2,
     own_seeds=3,
-    own_horizon=600,
+    own_horizon=500,
     own_log_rows=5_000,
     own_sizes=(100, 1_000, 10_000, 100_000),
     strengths=(0.0, 2.0, 8.0),

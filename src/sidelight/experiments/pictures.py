@@ -10,7 +10,7 @@ import numpy as np
 
 from sidelight.drawing import interactive
 from sidelight.drawing import page as html
-from sidelight.drawing.charts import Chart, Series, picture
+from sidelight.drawing.charts import Chart, Series, pictures
 from sidelight.drawing.intervals import LEVEL, number, span, student
 from sidelight.experiments.analysis import Findings
 from sidelight.experiments.settings import Figure
@@ -139,7 +139,7 @@ def draw(figure: Figure, table: pa.Table, findings: Findings, folder: Path, seed
     """Write ``<figure>.png``, ``.svg`` and ``.html``; returns the files."""
     chart = chart_of(figure, table, findings)
     specification = chart.specification("light", title=figure.title, subtitle=_subtitle(figure, findings))
-    files = [picture(specification, folder / f"{figure.name}{ending}") for ending in (".png", ".svg")]
+    files = pictures(specification, folder / figure.name)
     part, drawing = _part(figure, chart, findings, seeds)
     page = html.page(
         figure.title,

@@ -110,7 +110,9 @@ def test_numbers_in_tables_are_those_of_the_results() -> None:
     table = table_of(figure, {"fused": 37.0, "*": 64.0})
     findings = analyse(figure, table)
     finals = [
-        r["regret"] for r in table.to_pylist() if r["series"] == "fused" and r["x"] == "moved" and r["round"] == 600
+        r["regret"]
+        for r in table.to_pylist()
+        if r["series"] == "fused" and r["x"] == "moved" and r["round"] == QUICK.own_horizon
     ]
     assert findings.final["fused", "moved"].mean == pytest.approx(np.mean(finals))
     t = 3.182446305284263  # Student's 97.5 % quantile for 3 degrees of freedom
