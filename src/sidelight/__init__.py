@@ -13,7 +13,10 @@ __version__ = "0.1.0"
 #: public name → module that defines it
 _HOMES = {
     "Schema": "sidelight.logs.schema",
+    "Category": "sidelight.logs.features",
+    "Number": "sidelight.logs.features",
     "LogSummary": "sidelight.logs.summary",
+    "Diagnosis": "sidelight.logs.diagnosis",
     "summarize_log": "sidelight.logs.summary",
     "summarize_eras": "sidelight.logs.eras",
     "SideInformation": "sidelight.side.constraint",
@@ -58,7 +61,9 @@ if TYPE_CHECKING:
     from sidelight.learners.running import RunningOFUL
     from sidelight.learners.thompson import FusedThompson
     from sidelight.learners.zero_filled import ZeroFilledOFUL
+    from sidelight.logs.diagnosis import Diagnosis
     from sidelight.logs.eras import summarize_eras
+    from sidelight.logs.features import Category, Number
     from sidelight.logs.schema import Schema
     from sidelight.logs.summary import LogSummary, summarize_log
     from sidelight.side.constraint import SideInformation

@@ -87,6 +87,14 @@ class Diagnosis:
         worth: about how many online rounds this log is worth, and what that assumes.
         effective_rows: (K,) rows that the logged propensities leave of each arm, ``(Σ1/p)²/Σ1/p²``, or ``None``.
         warnings: sentences about what is wrong.
+
+    Examples:
+        >>> import numpy as np, sidelight as sl
+        >>> world = sl.worlds.ConfoundedWorld(seed=0)
+        >>> log = world.sample_log(5_000, recorded=6, rng=np.random.default_rng(0))
+        >>> diagnosis = sl.summarize_log(log, world.schema(6)).diagnose()
+        >>> diagnosis.rows_used, diagnosis.n_recorded, len(diagnosis.hidden)
+        (5000, 6, 4)
     """
 
     rows_read: int

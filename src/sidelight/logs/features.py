@@ -28,6 +28,11 @@ class Number:
 
     Attributes:
         name: the column's name.
+
+    Examples:
+        >>> import sidelight as sl
+        >>> sl.Schema(features=[sl.Number("age"), "weight"], recorded=["age"]).encoded_names
+        ('age', 'weight')
     """
 
     name: str
@@ -86,6 +91,13 @@ class Category:
         discovered: whether the levels were found in a log rather than declared; such levels grow when two parts of
             a log are added.
         chosen_baseline: whether the schema chose the baseline; then it is always the first level.
+
+    Examples:
+        >>> import sidelight as sl
+        >>> stage = sl.Category("stage", levels=("I", "II", "III"))
+        >>> schema = sl.Schema(features=["age", stage], recorded=["age"])
+        >>> schema.encode({"age": 61, "stage": "II"}).tolist()
+        [61.0, 0.0, 1.0, 0.0]
     """
 
     name: str

@@ -45,6 +45,15 @@ class LogSummary:
         meat: (K, L, L), ``Σ ε² x_o x_oᵀ``, the middle of the sandwich covariance, or ``None`` where it was not asked
             for.
         propensities: (K, 4) with ``Σ p``, ``Σ 1/p``, ``Σ 1/p²`` and ``min p`` of the logged propensities, or ``None``.
+
+    Examples:
+        >>> import numpy as np, sidelight as sl
+        >>> rng = np.random.default_rng(0)
+        >>> schema = sl.Schema.for_arrays(3, recorded=2, n_arms=2)
+        >>> X, arms = rng.normal(size=(200, 2)), np.arange(200) % 2
+        >>> summary = sl.LogSummary.from_arrays(X, arms, X @ [1.0, -2.0], schema)
+        >>> summary.counts.tolist(), summary.coefficients.round(6).tolist()
+        ([100, 100], [[1.0, -2.0], [1.0, -2.0]])
     """
 
     def __init__(
@@ -477,6 +486,13 @@ def summarize_log(
         SchemaError: the source does not have the schema's columns, or they cannot be encoded.
         InvalidRowsError: rows that cannot be used, and ``on_invalid="raise"``.
         SourceError: the source cannot be read, its files do not agree, or it has no rows.
+
+    Examples:
+        >>> import sidelight as sl
+        >>> log = {"age": [61.0, 48.0, 70.0, 55.0], "dose": ["low", "high", "low", "high"], "outcome": [0.2, 0.9, 0.1, 0.8]}
+        >>> schema = sl.Schema(features=["age", "income"], recorded=["age"], arm="dose", reward="outcome")
+        >>> sl.summarize_log(log, schema)
+        LogSummary(4 rows, 2 arms, 1 of 2 columns recorded)
     """
     from sidelight.logs.passes import summarize
 
