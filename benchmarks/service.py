@@ -155,6 +155,14 @@ def request(path: str, body: Any, token: str) -> bytes:
     return head.encode() + content
 
 
+def processor(pid: int) -> float:
+    """Processor seconds that a process has used: on a busy machine steadier than the clock."""
+    import psutil
+
+    times = psutil.Process(pid).cpu_times()
+    return float(times.user + times.system)
+
+
 def resident(pid: int) -> float:
     """Resident megabytes of a process."""
     import psutil
@@ -167,7 +175,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--database", default="sidelight.db")
     parser.add_argument("--learner", default="FusedOFUL")
-    parser.add_argument("--connections", type=int, default=128)
+    parser.add_argument("--connections", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--memory", type=int, default=200_000, help="decisions of the memory run; 0 leaves it out")
@@ -211,16 +219,19 @@ def report(run: Any, port: int, token: str, pid: int, options: Any) -> None:
     kinds = {
         "echo": ([request("/echo", body, token) for body in singles], options.connections),
         "single": ([request("/v1/decisions", body, token) for body in singles], options.connections),
-        "batch": ([request("/v1/decisions/batch", body, token) for body in batches], 4),
+        "batch": ([request("/v1/decisions/batch", body, token) for body in batches], 8),
     }
     rates: dict[str, list[float]] = {kind: [] for kind in kinds}
     times: dict[str, list[float]] = {kind: [] for kind in kinds}
+    costs: dict[str, list[float]] = {kind: [] for kind in kinds}
     for kind, (requests, connections) in kinds.items():
         run(load(port, requests, connections, 1.0))
         print(f"warmed {kind}", file=sys.stderr)
     for _ in range(options.rounds):
         for kind, (requests, connections) in kinds.items():
+            before = processor(pid)
             rate, taken = run(load(port, requests, connections, options.seconds))
+            costs[kind].append((processor(pid) - before) / len(taken))
             rates[kind].append(rate)
             times[kind] += taken
     median = {kind: statistics.median(values) for kind, values in rates.items()}
@@ -228,6 +239,11 @@ def report(run: Any, port: int, token: str, pid: int, options: Any) -> None:
     print(f"echo              {median['echo']:10.0f} requests/s")
     print(f"single decisions  {single:10.0f} decisions/s   {single / median['echo']:.2f} of the echo (wanted ≥ 0.5)")
     print(f"batches of {BATCH}    {batch:10.0f} decisions/s   {batch / single:.1f} × single (wanted ≥ 30)")
+    echo, one, many = (statistics.median(costs[kind]) * 1e6 for kind in ("echo", "single", "batch"))
+    print(
+        f"processor time    echo {echo:.0f} µs, decision {one:.0f} µs ({echo / one:.2f}), "
+        f"in a batch {many / BATCH:.1f} µs ({one * BATCH / many:.1f} ×)"
+    )
     for kind, taken in times.items():
         p50, p99 = np.percentile(taken, [50, 99]) * 1e3
         print(f"{kind:8s} median {p50:7.2f} ms   p99 {p99:7.2f} ms   {p99 / p50:.1f} × (wanted ≤ 10)")
