@@ -1,11 +1,12 @@
 """Compiled algebra of one ridge regression per arm in reduced coordinates.
 
-For arm ``a``: ``w = anchor + Nθ``, ``z = Nᵀx = x_h − loadingsᵀx[:R]`` (without ``x_h`` unless ``shifted``),
+For arm ``a``: ``w = anchor + Nθ``, ``z = Nᵀx = x_h − loadings x[:R]`` (without ``x_h`` unless ``shifted``; loadings are
+(K, m, R) here, the other way round than in a ``Reduction``, so that each entry of ``z`` reads one row),
 ``A = NᵀV₀N + Σ z zᵀ``, ``θ̂ = A⁻¹(NᵀV₀(μ − anchor) + Σ z(r − x·anchor))``, ``ŵ = anchor + Nθ̂``.
 
 The sums are the truth; ``covariances = A⁻¹``, ``weights = ŵ`` and ``log_dets = log det A/det A₀`` are caches,
-kept by rank one and recomputed from the sums on a fixed schedule.  No fastmath: the same inputs give the
-same bits.
+kept by rank one and recomputed from the sums on a fixed schedule; ``bounds`` are of ``√λ_max(A⁻¹)``.  No fastmath: the
+same inputs give the same bits.
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ import math
 import numpy as np
 from numba import njit
 
+from sidelight.kernels.simd import absolute_sum, add_scaled, dot, quadratic_form
 from sidelight.kernels.sums import add_answer
 
 DETERMINANT, PRINTED, POSTERIOR = 0, 1, 2
+# What pruning allows for rounding, relative to estimate and width: far above what rounding does.
+MARGIN = 1e-9
 # Every arm's caches are recomputed from its sums after this many rank-one updates.
 REFRESH_EVERY = 1024
 
@@ -30,115 +34,96 @@ def take(x, order, out):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def reduce_context(x, loadings, shifted, z):  # type: ignore[no-untyped-def]
-    """``z = Nᵀx`` for one arm.  x: (d,) internal order, loadings: (R, m), z: (m,)"""
-    m = z.shape[0]
-    offset = x.shape[0] - m
+def reduce_context(y, loadings, shifted, z):  # type: ignore[no-untyped-def]
+    """``z = Nᵀx`` for one arm.  y: (d,) the context in internal order, loadings: (m, R), z: (m,)"""
+    m, R = loadings.shape
+    offset = y.shape[0] - m
     for j in range(m):
-        z[j] = x[offset + j] if shifted else 0.0
-    for i in range(loadings.shape[0]):
-        xi = x[i]
+        z[j] = y[offset + j] if shifted else 0.0
+    if R > 0:
         for j in range(m):
-            z[j] -= loadings[i, j] * xi
+            z[j] -= dot(loadings[j], y)
 
 
 @njit(cache=True)
-def dot(x, y):  # type: ignore[no-untyped-def]
-    """``x·y`` in eight running sums: a fixed order of additions that the processor can still do side by side."""
-    n = x.shape[0]
-    s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = 0.0
-    i = 0
-    while i + 8 <= n:
-        s0 += x[i] * y[i]
-        s1 += x[i + 1] * y[i + 1]
-        s2 += x[i + 2] * y[i + 2]
-        s3 += x[i + 3] * y[i + 3]
-        s4 += x[i + 4] * y[i + 4]
-        s5 += x[i + 5] * y[i + 5]
-        s6 += x[i + 6] * y[i + 6]
-        s7 += x[i + 7] * y[i + 7]
-        i += 8
-    rest = 0.0
-    while i < n:
-        rest += x[i] * y[i]
-        i += 1
-    return ((s0 + s4) + (s1 + s5)) + ((s2 + s6) + (s3 + s7)) + rest
-
-
-@njit(cache=True)
-def quadratic_form(C, z, t):  # type: ignore[no-untyped-def]
-    """``zᵀCz`` from the upper triangle of the symmetric ``C``; t: (m,) scratch."""
-    m = z.shape[0]
-    for j in range(m):
-        t[j] = 0.5 * C[j, j] * z[j]
-    for i in range(m):
-        zi = z[i]
-        for j in range(i + 1, m):
-            t[j] += C[i, j] * zi
-    return max(2.0 * dot(z, t), 0.0)
+def width_of(covariance, z, radius):  # type: ignore[no-untyped-def]
+    """``radius · ‖z‖_{A⁻¹}``."""
+    return radius * math.sqrt(max(quadratic_form(covariance, z), 0.0))
 
 
 @njit(cache=True)
 def score_arms(x, order, loadings, shifted, weights, covariances, radii, estimates, widths):  # type: ignore[no-untyped-def]
     """Every arm's estimate ``x·ŵ`` and width ``radius · ‖z‖_{A⁻¹}``, into ``estimates`` and ``widths`` (K,)."""
-    m = covariances.shape[1]
     y = np.empty(order.shape[0])
-    z = np.empty(m)
-    t = np.empty(m)
+    z = np.empty(covariances.shape[1])
     take(x, order, y)
-    same = loadings.shape[1] == 0
+    same = loadings.shape[2] == 0
     if same:
         reduce_context(y, loadings[0], shifted, z)
     for a in range(weights.shape[0]):
         estimates[a] = dot(y, weights[a])
         if not same:
             reduce_context(y, loadings[a], shifted, z)
-        widths[a] = radii[a] * math.sqrt(quadratic_form(covariances[a], z, t))
+        widths[a] = width_of(covariances[a], z, radii[a])
 
 
 @njit(cache=True)
-def choose_arm(x, order, loadings, shifted, weights, covariances, radii, bounds, counts, limit):  # type: ignore[no-untyped-def]
+def choose_arm(  # type: ignore[no-untyped-def]
+    x, order, loadings, shifted, centre, spreads, weights, covariances, radii, bounds, counts, limit
+):
+    """``choose_among`` with room of its own, for a single call."""
+    K = weights.shape[0]
+    room = np.empty(order.shape[0] + covariances.shape[1] + 2 * K)
+    return choose_among(
+        x, order, loadings, shifted, centre, spreads, weights, covariances, radii, bounds, counts, limit, room
+    )
+
+
+@njit(cache=True)
+def choose_among(  # type: ignore[no-untyped-def]
+    x, order, loadings, shifted, centre, spreads, weights, covariances, radii, bounds, counts, limit, room
+):
     """The arm of highest index, its estimate and its width; the same as scoring all arms, ties included.
 
-    ``bounds[a] ≥ ‖N_a‖²_{A⁻¹}``'s largest eigenvalue, so ``width ≤ radius · √bound · ‖x‖``.  An arm whose estimate plus
-    that bound is below an index already found cannot win and is not evaluated further.  Arms are visited from the
-    highest bound down only once: the first full evaluation is the arm with the highest bound.
+    With ``z̄ = x_h − centre x[:R]`` and ``spreads[a] ≥ ‖loadings_a − centre‖₂``, ``‖z_a‖ ≤ ‖z̄‖ + spread · ‖x[:R]‖``, and
+    ``bounds[a] ≥ √λ_max(A⁻¹)``, so ``width ≤ radius · bound`` times that.  An arm whose estimate plus this bound is
+    below an index already found cannot win: its ``z`` and its width are never computed.  The arm of the highest bound
+    is evaluated first.
 
     Also the arm to be tried in doubt of the log, or −1: the one of least ``(1 + count) · gap``, where that is at most
-    ``limit``; ``gap`` is what trying it seems to cost here.
+    ``limit``; ``gap`` is what trying it seems to cost here.  ``room``: (d + m + 2K,) to work in.
     """
     K = weights.shape[0]
-    m = covariances.shape[1]
-    y = np.empty(order.shape[0])
-    z = np.empty(m)
-    t = np.empty(m)
-    estimates = np.empty(K)
-    highest = np.empty(K)
+    d = order.shape[0]
+    m, R = centre.shape
+    y = room[:d]
+    z = room[d : d + m]
+    estimates = room[d + m : d + m + K]
+    highest = room[d + m + K :]
     take(x, order, y)
-    norm = math.sqrt(dot(y, y))
-    same = loadings.shape[1] == 0
-    if same:
-        reduce_context(y, loadings[0], shifted, z)
+    reduce_context(y, centre, shifted, z)
+    reach = math.sqrt(dot(z, z))
+    recorded = math.sqrt(dot(y[:R], y)) if R > 0 else 0.0
     first = 0
     for a in range(K):
-        estimates[a] = dot(y, weights[a])
-        highest[a] = estimates[a] + radii[a] * bounds[a] * norm
+        estimate = dot(y, weights[a])
+        most = radii[a] * bounds[a] * (reach + spreads[a] * recorded)
+        estimates[a] = estimate
+        # pruning may only skip arms that are surely below; the constant is for sums of squares that underflow
+        highest[a] = estimate + most + MARGIN * (abs(estimate) + most) + 1e-120
         if highest[a] > highest[first]:
             first = a
     best = -1
     best_index = -np.inf
     best_width = 0.0
-    for visit in range(K + 1):
+    for visit in range(-1, K):
         # the most promising arm first, then all others in order
-        a = first if visit == 0 else visit - 1
-        if visit > 0 and a == first:
+        a = first if visit < 0 else visit
+        if highest[a] < best_index or visit == first:
             continue
-        # a margin far above rounding: pruning may only skip arms that are surely below
-        if highest[a] + 1e-9 * (abs(highest[a]) + 1.0) < best_index:
-            continue
-        if not same:
+        if R > 0:
             reduce_context(y, loadings[a], shifted, z)
-        width = radii[a] * math.sqrt(quadratic_form(covariances[a], z, t))
+        width = width_of(covariances[a], z, radii[a])
         index = estimates[a] + width
         if index > best_index or (index == best_index and a < best):
             best, best_index, best_width = a, index, width
@@ -153,25 +138,14 @@ def choose_arm(x, order, loadings, shifted, weights, covariances, radii, bounds,
 
 
 @njit(cache=True)
-def width_bound(covariance, loadings, shifted):  # type: ignore[no-untyped-def]
-    """An upper bound of ``√λ_max(N A⁻¹ Nᵀ)``: the root of the trace, or of the largest row sum, whichever is less."""
-    m = covariance.shape[0]
+def width_bound(covariance):  # type: ignore[no-untyped-def]
+    """An upper bound of ``√λ_max(A⁻¹)``: the root of the trace, or of the largest row sum, whichever is less."""
     trace = 0.0
     rows = 0.0
-    for i in range(m):
+    for i in range(covariance.shape[0]):
         trace += covariance[i, i]
-        total = 0.0
-        for j in range(m):
-            total += abs(covariance[i, j])
-        rows = max(rows, total)
-    inner = min(trace, rows)
-    # ‖N‖² ≤ 1 + ‖loadings‖_F² where x_h enters as it is, else the columns are orthonormal or zero
-    outer = 0.0
-    if shifted:
-        for i in range(loadings.shape[0]):
-            for j in range(m):
-                outer += loadings[i, j] * loadings[i, j]
-    return math.sqrt(inner * (1.0 + outer))
+        rows = max(rows, absolute_sum(covariance[i]))
+    return math.sqrt(max(min(trace, rows), 0.0))
 
 
 @njit(cache=True)
@@ -181,35 +155,26 @@ def invert(A, inverse):  # type: ignore[no-untyped-def]
     G = np.zeros((m, m))
     log_det = 0.0
     for j in range(m):
-        pivot = A[j, j]
-        for k in range(j):
-            pivot -= G[j, k] * G[j, k]
+        pivot = A[j, j] - dot(G[j, :j], G[j])
         if not pivot > 0.0:
             return math.nan
         root = math.sqrt(pivot)
         log_det += 2.0 * math.log(root)
         G[j, j] = root
         for i in range(j + 1, m):
-            total = A[i, j]
-            for k in range(j):
-                total -= G[i, k] * G[j, k]
-            G[i, j] = total / root
+            G[i, j] = (A[i, j] - dot(G[j, :j], G[i])) / root
     # T = G⁻¹ (lower triangular), then A⁻¹ = TᵀT
     T = np.zeros((m, m))
     for i in range(m):
         T[i, i] = 1.0 / G[i, i]
         for k in range(i):
-            g = G[i, k] / G[i, i]
-            for j in range(k + 1):
-                T[i, j] -= g * T[k, j]
+            add_scaled(T[i], -(G[i, k] / G[i, i]), T[k, : k + 1])
     for i in range(m):
         for j in range(m):
             inverse[i, j] = 0.0
     for k in range(m):
         for i in range(k + 1):
-            tki = T[k, i]
-            for j in range(k + 1):
-                inverse[i, j] += tki * T[k, j]
+            add_scaled(inverse[i], T[k, i], T[k, : k + 1])
     return log_det
 
 
@@ -219,18 +184,17 @@ def refresh_arm(  # type: ignore[no-untyped-def]
 ):
     """Recompute one arm's caches from its sums; returns ``log det A/det A₀``."""
     d = anchor.shape[0]
-    m = prior.shape[0]
+    m, R = loadings.shape
     log_det = invert(prior + gram, covariance) - prior_log_det
+    right = prior_moment + moment
     for i in range(d):
         weights[i] = anchor[i]
     for j in range(m):
-        theta = 0.0
-        for k in range(m):
-            theta += covariance[j, k] * (prior_moment[k] + moment[k])
+        theta = dot(right, covariance[j])
         if shifted:
             weights[d - m + j] += theta
-        for i in range(loadings.shape[0]):
-            weights[i] -= loadings[i, j] * theta
+        if R > 0:
+            add_scaled(weights, -theta, loadings[j])
     return log_det
 
 
@@ -250,38 +214,34 @@ def radius_of(kind, count, log_det, dimension, noise, prior_term, growth, union)
 
 
 @njit(cache=True)
-def update_arm(x, r, order, loadings, shifted, anchor, gram, moment, covariance, weights):  # type: ignore[no-untyped-def]
-    """One observation of one arm, by rank one; returns the growth of ``log det A``."""
-    d = order.shape[0]
-    m = covariance.shape[0]
-    y = np.empty(d)
-    z = np.empty(m)
-    u = np.zeros(m)
-    take(x, order, y)
-    reduce_context(y, loadings, shifted, z)
-    at_anchor = dot(y, anchor)
-    estimate = dot(y, weights)
+def update_arm(y, z, u, r, residual, loadings, shifted, gram, moment, covariance, weights):  # type: ignore[no-untyped-def]
+    """One observation of one arm, by rank one; returns ``q = zᵀA⁻¹z`` before it, and the new bound of ``√λ_max(A⁻¹)``.
+
+    y: (d,) internal order   z: (m,) reduced   u: (m,) to work in   residual: ``r − x·anchor``
+    """
+    d = y.shape[0]
+    m, R = loadings.shape
+    step = r - dot(y, weights)
     for i in range(m):
-        zi = z[i]
-        for j in range(m):
-            u[j] += covariance[i, j] * zi
-    q = dot(z, u)
+        u[i] = dot(z, covariance[i])
+    q = max(dot(z, u), 0.0)
     gain = 1.0 / (1.0 + q)
-    step = (r - estimate) * gain
+    step *= gain
+    add_scaled(moment, residual, z)
+    trace = 0.0
+    rows = 0.0
     for i in range(m):
-        gi = gain * u[i]
-        zi = z[i]
-        moment[i] += zi * (r - at_anchor)
+        row = covariance[i]
+        add_scaled(row, -(gain * u[i]), u)
+        add_scaled(gram[i], z[i], z)
+        trace += row[i]
+        rows = max(rows, absolute_sum(row))
+    if shifted:
+        add_scaled(weights[d - m :], step, u)
+    if R > 0:
         for j in range(m):
-            covariance[i, j] -= gi * u[j]
-            gram[i, j] += zi * z[j]
-    for j in range(m):
-        move = u[j] * step
-        if shifted:
-            weights[d - m + j] += move
-        for i in range(loadings.shape[0]):
-            weights[i] -= loadings[i, j] * move
-    return math.log1p(q)
+            add_scaled(weights, -(u[j] * step), loadings[j])
+    return q, math.sqrt(max(min(trace, rows), 0.0))
 
 
 @njit(cache=True)
@@ -293,9 +253,6 @@ def observe_arm(  # type: ignore[no-untyped-def]
     loadings,
     shifted,
     anchors,
-    priors,
-    prior_moments,
-    prior_log_dets,
     dimensions,
     numbers,
     grams,
@@ -311,46 +268,85 @@ def observe_arm(  # type: ignore[no-untyped-def]
     radii,
     bounds,
 ):
+    """``take_in`` with room of its own, for a single call."""
+    room = np.empty(order.shape[0] + 2 * covariances.shape[1])
+    return take_in(
+        a,
+        x,
+        r,
+        order,
+        loadings,
+        shifted,
+        anchors,
+        dimensions,
+        numbers,
+        grams,
+        moments,
+        squares,
+        context_squares,
+        spent,
+        counts,
+        updates,
+        covariances,
+        weights,
+        log_dets,
+        radii,
+        bounds,
+        room,
+    )
+
+
+@njit(cache=True)
+def take_in(  # type: ignore[no-untyped-def]
+    a,
+    x,
+    r,
+    order,
+    loadings,
+    shifted,
+    anchors,
+    dimensions,
+    numbers,
+    grams,
+    moments,
+    squares,
+    context_squares,
+    spent,
+    counts,
+    updates,
+    covariances,
+    weights,
+    log_dets,
+    radii,
+    bounds,
+    room,
+):
     """One observation of arm ``a``: sums, caches and radius.  ``numbers``: (6,) as in ``set_radius``.
 
-    ``spent``: (1,) the sum of widths at which arms were observed, the scale of the learner's own regret.
+    ``spent``: (1,) the sum of widths at which arms were observed, the scale of the learner's own regret.  ``room``:
+    (d + 2m,) to work in.  Returns whether the arm has had ``REFRESH_EVERY`` updates, so that a refresh is due.
     """
     d = order.shape[0]
-    at_anchor = 0.0
+    m = covariances.shape[1]
+    y = room[:d]
+    z = room[d : d + m]
+    u = room[d + m :]
     for i in range(d):
         xi = x[order[i]]
-        at_anchor += xi * anchors[a, i]
+        y[i] = xi
         context_squares[i] += xi * xi
-    squares[a] += (r - at_anchor) * (r - at_anchor)
-    grown = update_arm(x, r, order, loadings[a], shifted, anchors[a], grams[a], moments[a], covariances[a], weights[a])
-    spent[0] += radii[a] * math.sqrt(math.expm1(grown))
+    residual = r - dot(y, anchors[a])
+    squares[a] += residual * residual
+    reduce_context(y, loadings[a], shifted, z)
+    q, bound = update_arm(y, z, u, r, residual, loadings[a], shifted, grams[a], moments[a], covariances[a], weights[a])
+    spent[0] += radii[a] * math.sqrt(q)
     counts[a] += 1
     updates[a] += 1
-    if updates[a] >= REFRESH_EVERY:
-        refresh(
-            a,
-            loadings,
-            shifted,
-            anchors,
-            priors,
-            prior_moments,
-            prior_log_dets,
-            dimensions,
-            numbers,
-            grams,
-            moments,
-            counts,
-            updates,
-            covariances,
-            weights,
-            log_dets,
-            radii,
-            bounds,
-        )
-    else:
-        # the covariance only shrinks between refreshes, so the bound stays one
-        log_dets[a] += grown
-        set_radius(a, counts, log_dets, dimensions, numbers, radii)
+    # the covariance only shrinks between refreshes, so that the older bound stays one
+    bounds[a] = min(bounds[a], bound)
+    log_dets[a] += math.log1p(q)
+    set_radius(a, counts, log_dets, dimensions, numbers, radii)
+    return updates[a] >= REFRESH_EVERY
 
 
 @njit(cache=True)
@@ -396,7 +392,7 @@ def refresh(  # type: ignore[no-untyped-def]
         weights[a],
     )
     updates[a] = 0
-    bounds[a] = width_bound(covariances[a], loadings[a], shifted)
+    bounds[a] = width_bound(covariances[a])
     set_radius(a, counts, log_dets, dimensions, numbers, radii)
 
 
@@ -420,6 +416,8 @@ def play_rounds(  # type: ignore[no-untyped-def]
     order,
     loadings,
     shifted,
+    centre,
+    spreads,
     anchors,
     priors,
     prior_moments,
@@ -449,6 +447,10 @@ def play_rounds(  # type: ignore[no-untyped-def]
     events = 0
     taken = 0
     asking = answers.shape[0] > 0
+    d = order.shape[0]
+    m = covariances.shape[1]
+    choosing = np.empty(d + m + 2 * weights.shape[0])
+    learning = np.empty(d + 2 * m)
     while t < n:
         x = X[t]
         if phase == 0:
@@ -461,13 +463,25 @@ def play_rounds(  # type: ignore[no-untyped-def]
                 taken += 1
                 if events >= room or taken >= answer_room:
                     return t, 1, events, taken
-        a, _, _, doubted = choose_arm(
-            x, order, loadings, shifted, weights, covariances, radii, bounds, counts, doubt * spent[0]
+        a, _, _, doubted = choose_among(
+            x,
+            order,
+            loadings,
+            shifted,
+            centre,
+            spreads,
+            weights,
+            covariances,
+            radii,
+            bounds,
+            counts,
+            doubt * spent[0],
+            choosing,
         )
         if doubted >= 0 and draws[t] < 0.5:
             a = doubted
         played[t] = a
-        observe_arm(
+        due = take_in(
             a,
             x,
             table[t, a],
@@ -475,9 +489,6 @@ def play_rounds(  # type: ignore[no-untyped-def]
             loadings,
             shifted,
             anchors,
-            priors,
-            prior_moments,
-            prior_log_dets,
             dimensions,
             numbers,
             grams,
@@ -492,7 +503,29 @@ def play_rounds(  # type: ignore[no-untyped-def]
             log_dets,
             radii,
             bounds,
+            learning,
         )
+        if due:
+            refresh(
+                a,
+                loadings,
+                shifted,
+                anchors,
+                priors,
+                prior_moments,
+                prior_log_dets,
+                dimensions,
+                numbers,
+                grams,
+                moments,
+                counts,
+                updates,
+                covariances,
+                weights,
+                log_dets,
+                radii,
+                bounds,
+            )
         events += 1
         t += 1
         phase = 0

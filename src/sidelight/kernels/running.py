@@ -14,7 +14,8 @@ import math
 import numpy as np
 from numba import njit
 
-from sidelight.kernels.reduced import DETERMINANT, dot, radius_of
+from sidelight.kernels.reduced import DETERMINANT, radius_of
+from sidelight.kernels.simd import dot
 from sidelight.kernels.sums import add_answer
 
 

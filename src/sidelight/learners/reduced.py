@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -104,7 +105,10 @@ class ReducedLearner(BaseLearner):
     def _install(self, reduction: Reduction) -> None:
         """Start from nothing observed in the coordinates of ``reduction``."""
         K, d, m = reduction.n_arms, reduction.n_features, reduction.size
-        self.reduction = reduction
+        # (K, m, R) as the kernels read them; the reduction's own are a view of the same memory
+        self._loadings = np.array(np.swapaxes(reduction.loadings, 1, 2), dtype=np.float64, order="C")
+        self.reduction = replace(reduction, loadings=np.swapaxes(self._loadings, 1, 2))
+        self._centre, self._spreads = arm_spreads(self._loadings, reduction.shifted)
         self.grams = np.zeros((K, m, m))
         self.moments = np.zeros((K, m))
         self.covariances = np.zeros((K, m, m))
@@ -248,7 +252,7 @@ class ReducedLearner(BaseLearner):
         r = self.reduction
         refresh(
             a,
-            r.loadings,
+            self._loadings,
             r.shifted,
             r.anchors,
             self.prior_precisions,
@@ -280,36 +284,55 @@ class ReducedLearner(BaseLearner):
 
         r = self.reduction
         estimates, widths = np.empty(self.n_arms), np.empty(self.n_arms)
-        score_arms(x, r.order, r.loadings, r.shifted, self.weights, self.covariances, self.radii, estimates, widths)
+        score_arms(x, r.order, self._loadings, r.shifted, self.weights, self.covariances, self.radii, estimates, widths)
         return estimates, widths
 
     def _choose(self, x: Array) -> tuple[int, float, float]:
-        return self._choose_or_doubt(x, 0.0)[:3]
+        choose, arrays, _, _ = self._cached or self._bind()
+        a, estimate, width, _ = choose(x, *arrays, 0.0)
+        return a, estimate, width
 
     def _choose_or_doubt(self, x: Array, limit: float) -> tuple[int, float, float, int]:
-        from sidelight.kernels.reduced import choose_arm
+        choose, arrays, _, _ = self._cached or self._bind()
+        return choose(x, *arrays, limit)  # type: ignore[no-any-return]
+
+    def _bind(self) -> tuple[Any, ...]:
+        """The kernels of ``decide`` and ``observe`` and the arrays they take, looked up once."""
+        from sidelight.kernels.reduced import choose_arm, observe_arm
 
         r = self.reduction
-        return choose_arm(  # type: ignore[no-any-return]
-            x,
-            r.order,
-            r.loadings,
-            r.shifted,
-            self.weights,
+        geometry = (r.order, self._loadings, r.shifted)
+        choosing = (*geometry, self._centre, self._spreads, self.weights, self.covariances, self.radii, self.bounds)
+        observing = (
+            *geometry,
+            r.anchors,
+            r.dimensions,
+            self._numbers(),
+            self.grams,
+            self.moments,
+            self.squares,
+            self.context_squares,
+            self.spent,
+            self.counts,
+            self.updates,
             self.covariances,
+            self.weights,
+            self.log_dets,
             self.radii,
             self.bounds,
-            self.counts,
-            limit,
         )
+        self._cached = (choose_arm, (*choosing, self.counts), observe_arm, observing)
+        return self._cached
 
     def _arrays(self) -> tuple[Any, ...]:
-        """The state in the order that ``observe_arm`` and ``play_rounds`` take it."""
+        """The state in the order that ``play_rounds`` takes it."""
         r = self.reduction
         return (
             r.order,
-            r.loadings,
+            self._loadings,
             r.shifted,
+            self._centre,
+            self._spreads,
             r.anchors,
             self.prior_precisions,
             self.prior_moments,
@@ -331,11 +354,9 @@ class ReducedLearner(BaseLearner):
         )
 
     def _observe(self, x: Array, index: int, reward: float) -> None:
-        from sidelight.kernels.reduced import observe_arm
-
-        if self._cached is None:
-            self._cached = self._arrays()
-        observe_arm(index, x, reward, *self._cached)
+        _, _, observe, arrays = self._cached or self._bind()
+        if observe(index, x, reward, *arrays):
+            ReducedLearner._refresh_arm(self, index)
         self.n_contexts += 1
         if self.automatic is not None and self.automatic.due():
             self._relearn()
@@ -446,3 +467,21 @@ class ReducedLearner(BaseLearner):
         if self.automatic is not None:
             self.automatic.restore(arrays)
             self._set_prior()
+
+
+def arm_spreads(loadings: Array, shifted: bool) -> tuple[Array, Array]:
+    """A centre ``B̄`` (m, R) of all arms' loadings, and at least ``‖B_a − B̄‖₂`` for each arm (K,).
+
+    A basis of its own for every arm has no useful mean: then the centre is zero.
+    """
+    K, m, R = loadings.shape
+    if R == 0 or m == 0:
+        return np.zeros((m, R)), np.zeros(K)
+    centre = loadings.mean(axis=0) if shifted else np.zeros((m, R))
+    spreads = np.empty(K)
+    for a in range(K):
+        apart = loadings[a] - centre
+        spreads[a] = math.sqrt(max(float(np.linalg.eigvalsh(apart @ apart.T)[-1]), 0.0))
+        # what rounding may add to a difference of nearly equal numbers
+        spreads[a] += 1e-12 * float(np.linalg.norm(loadings[a]))
+    return centre, (1.0 + 1e-9) * spreads

@@ -228,7 +228,8 @@ class RunningOFUL(BaseLearner):
 
         _, U, weights, covariances, radii = self._derive()
         estimates, widths = np.empty(self.n_arms), np.empty(self.n_arms)
-        score_arms(x, self.order, -U, False, weights, covariances, radii, estimates, widths)
+        loadings = -np.ascontiguousarray(np.swapaxes(U, 1, 2))
+        score_arms(x, self.order, loadings, False, weights, covariances, radii, estimates, widths)
         return estimates, widths
 
     def play(

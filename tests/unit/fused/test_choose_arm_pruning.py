@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sidelight.kernels.reduced import choose_arm, score_arms, width_bound
+from sidelight.learners.reduced import arm_spreads
 
 sizes = st.tuples(st.integers(1, 8), st.integers(1, 6), st.integers(0, 4))
 
@@ -25,14 +26,16 @@ def random_state(seed: int, K: int, m: int, R: int, kind: str, width: float, lev
     roots = rng.normal(size=(K, m, m)) * 10.0 ** rng.uniform(-3, 1, size=(K, m, 1))
     covariances = roots @ np.swapaxes(roots, 1, 2)
     if kind == "plain":
-        loadings, shifted = np.zeros((K, 0, m)), True
+        loadings, shifted = np.zeros((K, m, 0)), True
     elif kind == "shifted":
-        loadings, shifted = rng.normal(size=(K, R, m)), True
+        # from all the same, for which the bound is as tight as it gets, to all different
+        common = rng.normal(size=(m, R))
+        loadings, shifted = common + rng.choice([0.0, 1e-13, 1e-3, 1.0]) * rng.normal(size=(K, m, R)), True
     else:
-        loadings, shifted = np.zeros((K, d, m)), False
+        loadings, shifted = np.zeros((K, m, d)), False
         for a in range(K):
             k = int(rng.integers(0, m + 1))
-            loadings[a, :, :k] = -np.linalg.qr(rng.normal(size=(d, m)))[0][:, :k]
+            loadings[a, :k] = -np.linalg.qr(rng.normal(size=(d, m)))[0][:, :k].T
             padded = np.arange(k, m)
             covariances[a, padded] = 0.0
             covariances[a, :, padded] = 0.0
@@ -41,10 +44,10 @@ def random_state(seed: int, K: int, m: int, R: int, kind: str, width: float, lev
     if K > 2:  # twins: the first of them must win
         for array in (weights, covariances, loadings, radii):
             array[-1] = array[0]
-    bounds = np.array([width_bound(covariances[a], loadings[a], shifted) for a in range(K)])
+    bounds = np.array([width_bound(covariances[a]) for a in range(K)])
     counts = rng.integers(0, 5, size=K)
     order = rng.permutation(d).astype(np.int64)
-    return rng, order, loadings, shifted, weights, covariances, radii, bounds, counts
+    return rng, (order, loadings, shifted), arm_spreads(loadings, shifted), weights, covariances, radii, bounds, counts
 
 
 @settings(max_examples=150, deadline=None)
@@ -58,17 +61,21 @@ def random_state(seed: int, K: int, m: int, R: int, kind: str, width: float, lev
 )
 def test_it_chooses_as_if_all_arms_were_scored(seed, size, kind, width, levels, limit):
     K, m, R = size
-    rng, order, loadings, shifted, weights, covariances, radii, bounds, counts = random_state(
+    rng, geometry, spreads, weights, covariances, radii, bounds, counts = random_state(
         seed, K, m, R, kind, width, levels
     )
+    order, loadings, _ = geometry
     d = len(order)
     estimates, widths = np.empty(K), np.empty(K)
     contexts = [rng.normal(size=d), np.zeros(d), np.eye(d)[0], 1e6 * rng.normal(size=d), np.round(rng.normal(size=d))]
+    if kind == "shifted":  # one arm's z cancels to rounding alone
+        cancelled = np.empty(d)
+        cancelled[order[:R]] = 1e6 * rng.normal(size=R)
+        cancelled[order[R:]] = loadings[0] @ cancelled[order[:R]]
+        contexts.append(cancelled)
     for x in contexts:
-        score_arms(x, order, loadings, shifted, weights, covariances, radii, estimates, widths)
-        a, estimate, w, doubted = choose_arm(
-            x, order, loadings, shifted, weights, covariances, radii, bounds, counts, limit
-        )
+        score_arms(x, *geometry, weights, covariances, radii, estimates, widths)
+        a, estimate, w, doubted = choose_arm(x, *geometry, *spreads, weights, covariances, radii, bounds, counts, limit)
         index = estimates + widths
         assert a == int(index.argmax())
         assert (estimate, w) == (estimates[a], widths[a])
@@ -80,26 +87,38 @@ def test_it_chooses_as_if_all_arms_were_scored(seed, size, kind, width, levels, 
 @settings(max_examples=100, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), size=sizes, kind=st.sampled_from(["plain", "shifted", "general"]))
 def test_the_bound_is_one(seed, size, kind):
-    """``√(zᵀA⁻¹z) ≤ bound·‖x‖``, at the worst ``x`` too."""
+    """``√(zᵀA⁻¹z) ≤ bound·(‖z̄‖ + spread·‖x[:R]‖)``, at the worst ``z`` and the worst ``x`` too."""
     K, m, R = size
-    _, order, loadings, shifted, _, covariances, _, bounds, _ = random_state(seed, K, m, R, kind, 1.0, 0)
+    rng, (order, loadings, shifted), (centre, spreads), _, covariances, _, bounds, _ = random_state(
+        seed, K, m, R, kind, 1.0, 0
+    )
     d = len(order)
     for a in range(K):
-        N = np.vstack([-loadings[a], np.eye(m)]) if shifted else -loadings[a]
-        worst = np.linalg.eigvalsh(N @ covariances[a] @ N.T)[-1]
+        values, vectors = np.linalg.eigh(covariances[a])
+        assert np.sqrt(max(values[-1], 0.0)) <= bounds[a] * (1 + 1e-9)
+        N = np.hstack([-loadings[a], np.eye(m)]).T if shifted else -loadings[a].T
+        N_centre = np.hstack([-centre, np.eye(m)]).T if shifted else -centre.T
         assert N.shape == (d, m)
-        assert np.sqrt(max(worst, 0.0)) <= bounds[a] * (1 + 1e-9)
+        apart = np.linalg.svd(N - N_centre)[0][:, 0]
+        for y in (rng.normal(size=d), N @ vectors[:, -1], apart, 1e3 * apart + N_centre @ vectors[:, -1]):
+            width = np.sqrt(max((N.T @ y) @ covariances[a] @ (N.T @ y), 0.0))
+            recorded = np.linalg.norm(y[: loadings.shape[2]])
+            most = bounds[a] * (np.linalg.norm(N_centre.T @ y) + spreads[a] * recorded)
+            assert width <= most * (1 + 1e-9)
 
 
 def test_a_bound_met_exactly_is_not_pruned():
     """One feature: index and bound coincide, and the second arm's equals the first one's index."""
     order = np.zeros(1, dtype=np.int64)
-    loadings, counts = np.zeros((3, 0, 1)), np.zeros(3, dtype=np.int64)
+    loadings, counts = np.zeros((3, 1, 0)), np.zeros(3, dtype=np.int64)
+    spreads = arm_spreads(loadings, True)
     covariances = np.array([[[4.0]], [[1.0]], [[4.0]]])
     for weights, expected in (([[0.0], [1.0], [0.0]], 0), ([[0.0], [1.5], [0.5]], 1), ([[0.0], [0.5], [0.0]], 0)):
         w = np.array(weights)
         bounds = np.array([2.0, 1.0, 2.0])
-        chosen = choose_arm(np.array([1.0]), order, loadings, True, w, covariances, np.ones(3), bounds, counts, 0.0)
+        chosen = choose_arm(
+            np.array([1.0]), order, loadings, True, *spreads, w, covariances, np.ones(3), bounds, counts, 0.0
+        )
         assert chosen[0] == expected
 
 

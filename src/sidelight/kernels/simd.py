@@ -1,0 +1,214 @@
+"""Sums of products four at a time, in an order of additions that is the same on every machine.
+
+The compiler may not reorder additions of floats, so it leaves plain loops of them scalar.  Here the order is written
+out in vectors of four; machines without such registers split them and get the same bits.
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+__all__ = ["absolute_sum", "add_scaled", "dot", "quadratic_form"]
+
+_DOUBLE = ir.DoubleType()
+_FOUR = ir.VectorType(_DOUBLE, 4)
+_LANES = ir.VectorType(ir.IntType(32), 4)
+
+
+def _parts(context, builder, array_type, value):  # type: ignore[no-untyped-def]
+    """Pointer to the first element, and the length of the first axis."""
+    array = context.make_array(array_type)(context, builder, value)
+    return array.data, cgutils.unpack_tuple(builder, array.shape)[0]
+
+
+def _load(builder, data, i):  # type: ignore[no-untyped-def]
+    pointer = builder.bitcast(builder.gep(data, [i]), _FOUR.as_pointer())
+    return builder.load(pointer, align=8)
+
+
+def _store(builder, value, data, i):  # type: ignore[no-untyped-def]
+    pointer = builder.bitcast(builder.gep(data, [i]), _FOUR.as_pointer())
+    builder.store(value, pointer, align=8)
+
+
+def _splat(builder, value):  # type: ignore[no-untyped-def]
+    one = builder.insert_element(ir.Constant(_FOUR, ir.Undefined), value, ir.IntType(32)(0))
+    return builder.shuffle_vector(one, ir.Constant(_FOUR, ir.Undefined), ir.Constant(_LANES, [0, 0, 0, 0]))
+
+
+def _total(builder, v):  # type: ignore[no-untyped-def]
+    """``(v₀ + v₂) + (v₁ + v₃)``."""
+    a, b, c, d = (builder.extract_element(v, ir.IntType(32)(k)) for k in range(4))
+    return builder.fadd(builder.fadd(a, c), builder.fadd(b, d))
+
+
+def _zero(builder, kind):  # type: ignore[no-untyped-def]
+    return cgutils.alloca_once_value(builder, ir.Constant(kind, None) if kind is _FOUR else ir.Constant(kind, 0.0))
+
+
+def _accumulate(builder, where, value):  # type: ignore[no-untyped-def]
+    builder.store(builder.fadd(builder.load(where), value), where)
+
+
+def _walk(builder, n, eight, four, one):  # type: ignore[no-untyped-def]
+    """Call ``eight(i)``, then at most once ``four(i)``, then ``one(i)`` for what is left of ``range(n)``."""
+    word = n.type
+    whole = builder.and_(n, ir.Constant(word, -8))
+    with cgutils.for_range_slice(builder, ir.Constant(word, 0), whole, ir.Constant(word, 8), word) as (i, _):
+        eight(i)
+    with builder.if_then(builder.icmp_signed("!=", builder.and_(n, ir.Constant(word, 4)), ir.Constant(word, 0))):
+        four(whole)
+    rest = builder.and_(n, ir.Constant(word, -4))
+    with cgutils.for_range_slice(builder, rest, n, ir.Constant(word, 1), word) as (i, _):
+        one(i)
+
+
+def _is_vector(kind):  # type: ignore[no-untyped-def]
+    return isinstance(kind, types.Array) and kind.ndim == 1 and kind.layout == "C" and kind.dtype == types.float64
+
+
+@intrinsic
+def dot(typing_context, x, y):  # type: ignore[no-untyped-def]
+    """``Σ x_i y_i`` over the length of ``x``; ``y`` may be longer."""
+    if not (_is_vector(x) and _is_vector(y)):
+        return None
+
+    def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        (left, n), (right, _) = (
+            _parts(context, builder, kind, value) for kind, value in zip(signature.args, arguments, strict=True)
+        )
+        sums, rest = [_zero(builder, _FOUR), _zero(builder, _FOUR)], _zero(builder, _DOUBLE)
+
+        def four(i, k=0):  # type: ignore[no-untyped-def]
+            _accumulate(builder, sums[k], builder.fmul(_load(builder, left, i), _load(builder, right, i)))
+
+        def eight(i):  # type: ignore[no-untyped-def]
+            four(i)
+            four(builder.add(i, ir.Constant(i.type, 4)), 1)
+
+        def one(i):  # type: ignore[no-untyped-def]
+            xi, yi = builder.load(builder.gep(left, [i])), builder.load(builder.gep(right, [i]))
+            _accumulate(builder, rest, builder.fmul(xi, yi))
+
+        _walk(builder, n, eight, four, one)
+        both = builder.fadd(builder.load(sums[0]), builder.load(sums[1]))
+        return builder.fadd(_total(builder, both), builder.load(rest))
+
+    return types.float64(x, y), code
+
+
+@intrinsic
+def absolute_sum(typing_context, x):  # type: ignore[no-untyped-def]
+    """``Σ |x_i|``."""
+    if not _is_vector(x):
+        return None
+
+    def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        data, n = _parts(context, builder, signature.args[0], arguments[0])
+        sums, rest = [_zero(builder, _FOUR), _zero(builder, _FOUR)], _zero(builder, _DOUBLE)
+        vectors, scalars = (
+            cgutils.get_or_insert_function(builder.module, ir.FunctionType(kind, [kind]), f"llvm.fabs.{name}")
+            for kind, name in ((_FOUR, "v4f64"), (_DOUBLE, "f64"))
+        )
+
+        def four(i, k=0):  # type: ignore[no-untyped-def]
+            _accumulate(builder, sums[k], builder.call(vectors, [_load(builder, data, i)]))
+
+        def eight(i):  # type: ignore[no-untyped-def]
+            four(i)
+            four(builder.add(i, ir.Constant(i.type, 4)), 1)
+
+        def one(i):  # type: ignore[no-untyped-def]
+            _accumulate(builder, rest, builder.call(scalars, [builder.load(builder.gep(data, [i]))]))
+
+        _walk(builder, n, eight, four, one)
+        both = builder.fadd(builder.load(sums[0]), builder.load(sums[1]))
+        return builder.fadd(_total(builder, both), builder.load(rest))
+
+    return types.float64(x), code
+
+
+@intrinsic
+def add_scaled(typing_context, y, factor, x):  # type: ignore[no-untyped-def]
+    """``y += factor · x`` over the length of ``x``; ``y`` may be longer."""
+    if not (_is_vector(x) and _is_vector(y) and factor == types.float64):
+        return None
+
+    def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        target, _ = _parts(context, builder, signature.args[0], arguments[0])
+        source, n = _parts(context, builder, signature.args[2], arguments[2])
+        scale = arguments[1]
+        scales = _splat(builder, scale)
+
+        def four(i):  # type: ignore[no-untyped-def]
+            product = builder.fmul(scales, _load(builder, source, i))
+            _store(builder, builder.fadd(_load(builder, target, i), product), target, i)
+
+        def eight(i):  # type: ignore[no-untyped-def]
+            four(i)
+            four(builder.add(i, ir.Constant(i.type, 4)))
+
+        def one(i):  # type: ignore[no-untyped-def]
+            where = builder.gep(target, [i])
+            product = builder.fmul(scale, builder.load(builder.gep(source, [i])))
+            builder.store(builder.fadd(builder.load(where), product), where)
+
+        _walk(builder, n, eight, four, one)
+        return context.get_dummy_value()
+
+    return types.none(y, factor, x), code
+
+
+@intrinsic
+def quadratic_form(typing_context, C, z):  # type: ignore[no-untyped-def]
+    """``zᵀCz`` of a symmetric ``C``, of which half is read: four rows at a time, from their diagonal block rightwards.
+
+    C: (m, m) contiguous   z: (m,)
+    """
+    square = isinstance(C, types.Array) and C.ndim == 2 and C.layout == "C" and C.dtype == types.float64
+    if not (square and _is_vector(z)):
+        return None
+
+    def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        matrix, m = _parts(context, builder, signature.args[0], arguments[0])
+        vector, _ = _parts(context, builder, signature.args[1], arguments[1])
+        word = m.type
+        number = lambda k: ir.Constant(word, k)  # noqa: E731
+        inside, beside, rest = _zero(builder, _FOUR), _zero(builder, _FOUR), _zero(builder, _DOUBLE)
+        whole = builder.and_(m, number(-4))
+        with cgutils.for_range_slice(builder, number(0), whole, number(4), word) as (i, _):
+            rows = [builder.gep(matrix, [builder.mul(builder.add(i, number(k)), m)]) for k in range(4)]
+            z_rows = [builder.load(builder.gep(vector, [builder.add(i, number(k))])) for k in range(4)]
+            splats = [_splat(builder, value) for value in z_rows]
+
+            def block(j, into, rows=rows, splats=splats):  # type: ignore[no-untyped-def]
+                parts = [builder.fmul(_load(builder, r, j), s) for r, s in zip(rows, splats, strict=True)]
+                column = builder.fadd(builder.fadd(parts[0], parts[1]), builder.fadd(parts[2], parts[3]))
+                _accumulate(builder, into, builder.fmul(column, _load(builder, vector, j)))
+
+            block(i, inside)
+            with cgutils.for_range_slice(builder, builder.add(i, number(4)), whole, number(4), word) as (j, _):
+                block(j, beside)
+            with cgutils.for_range_slice(builder, whole, m, number(1), word) as (j, _):
+                parts = [
+                    builder.fmul(builder.load(builder.gep(r, [j])), value)
+                    for r, value in zip(rows, z_rows, strict=True)
+                ]
+                column = builder.fadd(builder.fadd(parts[0], parts[1]), builder.fadd(parts[2], parts[3]))
+                twice = builder.fadd(column, column)
+                _accumulate(builder, rest, builder.fmul(twice, builder.load(builder.gep(vector, [j]))))
+        # the corner that is left: at most three rows and columns
+        with cgutils.for_range_slice(builder, whole, m, number(1), word) as (i, _):
+            row = builder.gep(matrix, [builder.mul(i, m)])
+            zi = builder.load(builder.gep(vector, [i]))
+            with cgutils.for_range_slice(builder, whole, m, number(1), word) as (j, _):
+                product = builder.fmul(builder.load(builder.gep(row, [j])), builder.load(builder.gep(vector, [j])))
+                _accumulate(builder, rest, builder.fmul(zi, product))
+        right = builder.load(beside)
+        total = _total(builder, builder.fadd(builder.load(inside), builder.fadd(right, right)))
+        return builder.fadd(total, builder.load(rest))
+
+    return types.float64(C, z), code
