@@ -137,6 +137,9 @@ figure.chart {{ margin: .8rem 0 1.6rem; }}
 .plot svg {{ max-width: 100%; display: block; overflow: visible; }}
 .plot summary {{ display: none; }}
 figcaption p {{ margin: .35rem 0; }}
+a {{ color: var(--colour-4); }}
+.contents {{ padding-left: 1.1rem; line-height: 1.7; }}
+.contents small {{ color: var(--grey); }}
 .legend {{ display: flex; flex-wrap: wrap; gap: .3rem .4rem; margin: .2rem 0 .4rem; }}
 .legend button, .choices select {{ font: inherit; font-size: .88rem; color: var(--ink); background: var(--soft);
   border: 1px solid var(--line); border-radius: 999px; padding: .22rem .7rem; min-height: 2rem; cursor: pointer; }}

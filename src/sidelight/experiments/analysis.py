@@ -177,14 +177,21 @@ def _begins_to_pay(
         mine = [(float(x), d) for (s, x), d in against.items() if s == series]
         pays = [x for x, d in sorted(mine) if d.certain < 0]
         harms = [x for x, d in sorted(mine) if d.certain > 0]
-        text = f"{series}: " + (f"surely pays from {pays[0]:,.0f} rows on" if pays else "pays at no size tried")
-        if pays and any(x > pays[0] for x in harms):
-            text = f"{series}: surely pays at {', '.join(f'{x:,.0f}' for x in pays)} rows"
+        text = f"{series}: {_where(sorted(x for x, _ in mine), pays)}"
         if harms:
             text += f", and surely does harm at {', '.join(f'{x:,.0f}' for x in harms)}"
         best = min(mine, key=lambda pair: pair[1].mean)
         words.append(f"{text}; at best {_difference(best[1])} at {best[0]:,.0f} rows.")
     return words, None
+
+
+def _where(sizes: list[float], pays: list[float]) -> str:
+    """At which sizes a log surely pays, in words."""
+    if not pays:
+        return "pays at no size tried"
+    if pays == sizes[-len(pays) :]:
+        return f"surely pays from {pays[0]:,.0f} rows on"
+    return f"surely pays at {', '.join(f'{x:,.0f}' for x in pays)} rows"
 
 
 def _confounding(
@@ -208,7 +215,7 @@ def _queries(
     points = list(dict.fromkeys(x for _, x in final))
     words = []
     for series in ("fused", "hard, R12 estimated"):
-        first = next((x for x in points if against.get((series, x), Interval(0, 0, 0)).certain < 0), None)
+        sure = [x for x in points if against.get((series, x), Interval(0, 0, 0)).certain < 0]
         ends = against.get((series, points[-1]))
         begins = against.get((series, points[0]))
         if ends is None or begins is None:
@@ -216,7 +223,7 @@ def _queries(
         words.append(
             f"{series}: {_difference(begins)} against no log with {points[0]} answers, {_difference(ends)} with "
             f"{points[-1]}; "
-            + (f"surely better than no log from {first} answers on." if first else "never surely better than no log.")
+            + (f"surely better than no log with {', '.join(sure)}." if sure else "never surely better than no log.")
         )
     return words, None
 

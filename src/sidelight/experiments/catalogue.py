@@ -220,7 +220,7 @@ def _told(kind: str, **more: Any) -> LearnerSetting:
 _OWN: tuple[tuple[str, LearnerSetting, int, bool], ...] = (
     ("no log (OFUL)", _told("OFUL"), 0, False),
     ("zero-filled", _told("ZeroFilledOFUL"), 1, True),
-    ("hard, R12 known", _told("ProjectedOFUL"), 2, False),
+    ("hard, R12 known", _told("ProjectedOFUL"), 2, True),
     ("hard, R12 estimated", _told("RunningOFUL", hidden="ipw"), 3, True),
     ("fused", LearnerSetting("FusedOFUL", options(hidden="queries")), 4, False),
 )

@@ -10,7 +10,7 @@ import numpy as np
 
 from sidelight.drawing import interactive
 from sidelight.drawing import page as html
-from sidelight.drawing.charts import Chart, Series, pictures
+from sidelight.drawing.charts import DASHES, Chart, Series, pictures
 from sidelight.drawing.intervals import LEVEL, number, span, student
 from sidelight.experiments.analysis import Findings
 from sidelight.experiments.settings import Figure
@@ -29,11 +29,11 @@ def chart_of(figure: Figure, table: pa.Table, findings: Findings) -> Chart:
         Series(
             name,
             styles[name].colour,
-            (6, 4) if styles[name].dashed else (1, 0),
+            _dash(figure, styles[name].dashed, position),
             heavy=styles[name].heavy,
             ordered=figure.ordered,
         )
-        for name in dict.fromkeys(cell.series for cell in figure.cells)
+        for position, name in enumerate(dict.fromkeys(cell.series for cell in figure.cells))
         if name in shown
     ]
     if figure.kind == "curves":
@@ -57,6 +57,13 @@ def chart_of(figure: Figure, table: pa.Table, findings: Findings) -> Chart:
         markers=True,
         x_order=order,
     )
+
+
+def _dash(figure: Figure, dashed: bool, position: int) -> tuple[int, ...]:
+    """Where colours are ordered, dashed means estimated; elsewhere every dashed line has a pattern of its own."""
+    if not dashed:
+        return DASHES[0]
+    return DASHES[1] if figure.ordered else DASHES[1 + position % (len(DASHES) - 1)]
 
 
 def _finite(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
