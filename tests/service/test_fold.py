@@ -281,3 +281,24 @@ def test_two_engines_on_one_database_reach_the_same_state(tmp_path, database, rn
             assert behind.state.number > ahead.state.number
 
     run(live())
+
+
+def test_one_key_at_once_from_many_places_decides_once(tmp_path, database):
+    """Retries that overtake their first try, in one server and in two, all get the same decision."""
+    config = make_config(tmp_path, kind="OFUL", mode="act", database=database)
+    reader = ContextReader(make_schema(), 1e9)
+    x = np.array([reader.read(random_context(np.random.default_rng(6)), "")])
+
+    async def live() -> None:
+        async with engine_of(config) as one, engine_of(config) as other:
+            made = await asyncio.gather(
+                *(engine.decide(x, None, "once:k", "same request") for engine in (one, other) for _ in range(6))
+            )
+            assert len({number for number, _, _ in made}) == 1
+            assert sum(new for _, _, new in made) == 1
+            with pytest.raises(Problem) as caught:
+                await other.decide(x, None, "once:k", "another request")
+            assert caught.value.kind == "key-reused"
+            assert one.store.head() == made[0][0]
+
+    run(live())
