@@ -252,7 +252,9 @@ class Chart:
             scale["domain"] = [0.85 * min(v for v in finite if v > 0), 1.15 * max(finite)]
             axis["values"] = _decades(*scale["domain"])
         elif self.from_zero:
-            scale["domain"] = [min(0.0, min(finite)), max(finite) or 1.0]
+            # not rounded to nice ends, so that a label's place can be computed
+            scale["nice"] = False
+            scale["domain"] = [min(0.0, min(finite)), 1.03 * max(finite) or 1.0]
         else:
             scale["zero"] = False
         return {"field": name, "type": "quantitative", "title": self.y_title, "scale": scale, "axis": axis}
