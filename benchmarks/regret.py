@@ -43,8 +43,8 @@ INTRODUCTION = """# Regret, measured
 
 Written by `python -m benchmarks.regret --write`, never by hand; `src/` at `{source}`. Each seed draws its own world,
 log, contexts, noise and answers, which all methods share. `FusedOFUL` has default arguments. The method it is compared
-with is the best of its settings in hindsight. A bar is met when the upper end of the 95 % interval of the ratio is below
-it; *unclear* means that the seeds run so far do not decide. "Safety off" is `FusedOFUL(…, safety=0)`.
+with is the best of its settings in hindsight. A bar is met when the upper end of the 95 % interval of the ratio is
+below it; *unclear* means that the seeds run so far do not decide. "Safety off" is `FusedOFUL(…, safety=0)`.
 
 No method gains from every honest log and never loses to a false one: `safety` buys trials and tests against lies at the
 price shown in the rows *honest*, and where a row says **no**, the default does not buy enough.
