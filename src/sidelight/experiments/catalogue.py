@@ -109,6 +109,13 @@ def _paper_learner(kind: str, alpha: float = 0.01, **more: Any) -> LearnerSettin
     return LearnerSetting(kind, options(**values, **more))
 
 
+def _cold(fused: bool) -> LearnerSetting:
+    """OFUL without a log: as the paper ran it, or with the prior that the fused learner has."""
+    if fused:
+        return LearnerSetting("OFUL", options(regularization="auto", noise="auto", radius="posterior"))
+    return _paper_learner("OFUL")
+
+
 def _known(fused: bool, alpha: float = 0.01) -> LearnerSetting:
     if fused:
         return LearnerSetting("FusedOFUL", options(hidden="known"))
@@ -132,12 +139,16 @@ def _world_words(preset: str, scale: Scale) -> str:
 
 
 def _learner_words(fused: bool) -> str:
-    return "FusedOFUL as it comes" if fused else "the paper's learners, λ = 0.1, δ = 0.01, α = 0.01"
+    return (
+        "FusedOFUL as it comes, and OFUL with the same prior"
+        if fused
+        else "the paper's learners, λ = 0.1, δ = 0.01, α = 0.01"
+    )
 
 
 def _a(scale: Scale, preset: str, fused: bool) -> Figure:
     world = WorldSetting(preset)
-    cells = [Cell("L = 0", RunSetting(world, _paper_learner("OFUL"), scale.horizon))]
+    cells = [Cell("L = 0", RunSetting(world, _cold(fused), scale.horizon))]
     for position, recorded in enumerate(scale.recorded, start=1):
         for way, dashed in (("known", False), ("estimated", True)):
             learner = (_estimated if dashed else _known)(fused)
@@ -171,7 +182,8 @@ def _b(scale: Scale, preset: str, fused: bool) -> Figure:
         )
         for i, alpha in enumerate(alphas)
     ]
-    cells.append(Cell("no log, α = 0.01", RunSetting(world, _paper_learner("OFUL"), scale.horizon), colour=0))
+    cold = "no log" if fused else "no log, α = 0.01"
+    cells.append(Cell(cold, RunSetting(world, _cold(fused), scale.horizon), colour=0))
     return Figure(
         name=_name("b", preset, fused),
         kind="curves",
@@ -181,7 +193,7 @@ def _b(scale: Scale, preset: str, fused: bool) -> Figure:
         question="optimism",
         claim="Very small values of α do best.",
         cells=tuple(cells),
-        baseline="no log, α = 0.01",
+        baseline=cold,
         ordered=True,
         seeds=scale.seeds,
     )
@@ -195,7 +207,7 @@ def _c(scale: Scale, preset: str, fused: bool) -> Figure:
             learner = (_estimated if dashed else _known)(fused)
             setting = RunSetting(world, learner, scale.horizon, RECORDED, rows)
             cells.append(Cell(f"{rows:,} rows, {way}", setting, dashed=dashed, colour=2 * i + 1))
-    cells.append(Cell("no log", RunSetting(world, _paper_learner("OFUL"), scale.horizon)))
+    cells.append(Cell("no log", RunSetting(world, _cold(fused), scale.horizon)))
     return Figure(
         name=_name("c", preset, fused),
         kind="curves",

@@ -47,9 +47,9 @@ class HeadStart:
             found = f"about {self.rounds:,.0f} rounds"
         low, high = (f"more than {self.limit:,}" if math.isinf(v) else f"{v:,.0f}" for v in (self.low, self.high))
         return (
-            f"As a head start the log was worth {found} ({LEVEL:.0%} interval {low} to {high}): so long must the learner without it "
-            f"practise before it does as well in the next {self.window:,} rounds as the learner with the log did in "
-            f"its first {self.window:,}."
+            f"As a head start the log was worth {found} ({LEVEL:.0%} interval {low} to {high}): so long must the "
+            f"learner without it practise before it does as well in the next {self.window:,} rounds as the learner "
+            f"with the log did in its first {self.window:,}."
         )
 
 
