@@ -83,6 +83,7 @@ def _exercises() -> Iterator[tuple[str, Callable[[], object]]]:
         "ProjectedOFUL with any M": general,
         "EpochOFUL": lambda run: EpochOFUL(BehaviorQueries(run.summary, estimator="ipw"), run.horizon),
         "RunningOFUL": lambda run: RunningOFUL(BehaviorQueries(run.summary)),
+        "RunningOFUL as in the paper": lambda run: RunningOFUL(BehaviorQueries(run.summary, estimator="ipw")),
         "RunningOFUL with probabilities": lambda run: RunningOFUL(BehaviorProbabilities(run.summary)),
         "RunningOFUL with a companion log": companion,
         "RunningOFUL with known moments": lambda run: RunningOFUL(KnownCrossMoments(run.summary, zeros(run))),
