@@ -22,8 +22,8 @@ logger = logging.getLogger("sidelight.service")
 
 _LARGEST_GROUP = 512
 _PROBE_SECONDS = 1.0
-#: with this many requests in the last group, the next one is waited for in full
-_CROWD = 8
+#: while requests keep coming within this time of each other, they are waited for
+_STEP_SECONDS = 0.002
 
 
 @dataclass
@@ -54,8 +54,8 @@ class Committer:
         n_features: ``d``, to read what others wrote.
         deliver: takes each group, in order.
         failed: takes the error of a group that could not be written, or None when writing works again.
-        linger: the longest time to wait for company, in seconds, when requests come many at a time; a transaction
-            costs the same for one event as for thirty, and who comes alone never waits.
+        linger: the longest time to wait for company, in seconds, while requests keep coming; a transaction costs the
+            same for one event as for thirty, and who comes alone never waits.
         poll: look for events that other servers wrote every so many seconds; 0 never.
     """
 
@@ -68,7 +68,7 @@ class Committer:
         deliver: Callable[[Group], None],
         failed: Callable[[StoreError | None], None],
         *,
-        linger: float = 0.005,
+        linger: float = 0.015,
         poll: float = 0.0,
     ) -> None:
         self._store, self._loop, self._seen = store, loop, seen
@@ -135,7 +135,7 @@ class Committer:
         except queue.Empty:
             return entries, snapshots, False
         if company > 1 and isinstance(item, Entry) and self._linger:
-            time.sleep(self._linger * min(company, _CROWD) / _CROWD)
+            self._wait_for_company()
         while True:
             if item is None:
                 return entries, snapshots, True
@@ -149,6 +149,12 @@ class Committer:
                 item = self._queue.get_nowait()
             except queue.Empty:
                 return entries, snapshots, False
+
+    def _wait_for_company(self) -> None:
+        end, before = time.monotonic() + self._linger, -1
+        while before < (waiting := self._queue.qsize()) < _LARGEST_GROUP and time.monotonic() < end:
+            before = waiting
+            time.sleep(_STEP_SECONDS)
 
     def _write(self, entries: list[Entry]) -> None:
         started = time.perf_counter()
