@@ -48,6 +48,7 @@ COMMANDS: dict[str, Command] = {
     "serve": Command("service", "Run the decision service.", _SERVICE),
     "replay": Command("service", "Fold the event log again and compare.", _SERVICE),
     "tokens": Command("service", "Manage access tokens.", _SERVICE),
+    "export": Command("service", "Write rewarded decisions as Parquet.", _SERVICE),
     "backup": Command("service", "Copy the event log while the service runs.", _SERVICE),
     "warm": Command("warm", "Compile the inner loops now, so that nobody waits for it later.", "Installation"),
 }

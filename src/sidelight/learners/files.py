@@ -98,6 +98,16 @@ def learner_from_bytes(content: bytes) -> Any:
 
 
 def _rebuild(meta: dict[str, Any], arrays: dict[str, Any], origin: str) -> Any:
+    try:
+        return _rebuilt(meta, arrays, origin)
+    except KeyError as error:
+        raise FileFormatError(
+            f"{origin} was written by another version of Sidelight: it has no {error}. Make the learner again, or "
+            "replay its events."
+        ) from error
+
+
+def _rebuilt(meta: dict[str, Any], arrays: dict[str, Any], origin: str) -> Any:
     name = meta.get("class")
     if name not in _HOMES:
         raise FileFormatError(f"{origin} holds a {name!r}, which this version of Sidelight does not know.")
