@@ -1,17 +1,19 @@
 """Every code block of README, CONTRIBUTING and docs runs, in order, in a folder of its own.
 
 Python blocks are executed, those of one page in one namespace; ``console`` blocks are run by a shell (``make`` targets
-are looked up, since make runs these tests); BibTeX is compared with CITATION.cff. A block in any other language fails:
-nothing is marked as not to be run.
+are looked up, since make runs these tests); TOML and JSON are parsed; BibTeX is compared with CITATION.cff. A block in
+any other language fails: nothing is marked as not to be run.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -49,6 +51,10 @@ def test_every_block_runs(page: Path, tmp_path: Path, monkeypatch: pytest.Monkey
             run_console(body, f"{page.name}:{line}")
         elif language == "bibtex":
             check_bibtex(body)
+        elif language == "toml":
+            assert tomllib.loads(body), f"{page.name}:{line}"
+        elif language == "json":
+            assert json.loads(body), f"{page.name}:{line}"
         else:
             assert language == "python", f"{page.name}:{line}: nothing here runs {language!r} blocks"
 
