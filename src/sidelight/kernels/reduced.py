@@ -16,7 +16,7 @@ import math
 import numpy as np
 from numba import njit
 
-from sidelight.kernels.simd import absolute_sum, add_scaled, dot, quadratic_form
+from sidelight.kernels.simd import absolute_sum, add_scaled, dot, dot_row, quadratic_form, subtract_products
 from sidelight.kernels.sums import add_answer
 
 DETERMINANT, PRINTED, POSTERIOR = 0, 1, 2
@@ -34,21 +34,19 @@ def take(x, order, out):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def reduce_context(y, loadings, shifted, z):  # type: ignore[no-untyped-def]
-    """``z = Nᵀx`` for one arm.  y: (d,) the context in internal order, loadings: (m, R), z: (m,)"""
-    m, R = loadings.shape
+def reduce_context(y, loadings, a, shifted, z):  # type: ignore[no-untyped-def]
+    """``z = Nᵀx`` for arm ``a``.  y: (d,) the context in internal order, loadings: (K, m, R), z: (m,)"""
+    m = z.shape[0]
     offset = y.shape[0] - m
     for j in range(m):
         z[j] = y[offset + j] if shifted else 0.0
-    if R > 0:
-        for j in range(m):
-            z[j] -= dot(loadings[j], y)
+    subtract_products(z, loadings, a, y)
 
 
 @njit(cache=True)
-def width_of(covariance, z, radius):  # type: ignore[no-untyped-def]
-    """``radius · ‖z‖_{A⁻¹}``."""
-    return radius * math.sqrt(max(quadratic_form(covariance, z), 0.0))
+def width_of(covariances, a, z, radius):  # type: ignore[no-untyped-def]
+    """``radius · ‖z‖_{A⁻¹}`` of arm ``a``."""
+    return radius * math.sqrt(max(quadratic_form(covariances, a, z), 0.0))
 
 
 @njit(cache=True)
@@ -59,12 +57,12 @@ def score_arms(x, order, loadings, shifted, weights, covariances, radii, estimat
     take(x, order, y)
     same = loadings.shape[2] == 0
     if same:
-        reduce_context(y, loadings[0], shifted, z)
+        reduce_context(y, loadings, 0, shifted, z)
     for a in range(weights.shape[0]):
-        estimates[a] = dot(y, weights[a])
+        estimates[a] = dot_row(weights, a, y)
         if not same:
-            reduce_context(y, loadings[a], shifted, z)
-        widths[a] = width_of(covariances[a], z, radii[a])
+            reduce_context(y, loadings, a, shifted, z)
+        widths[a] = width_of(covariances, a, z, radii[a])
 
 
 @njit(cache=True)
@@ -95,18 +93,18 @@ def choose_among(  # type: ignore[no-untyped-def]
     """
     K = weights.shape[0]
     d = order.shape[0]
-    m, R = centre.shape
+    _, m, R = centre.shape
     y = room[:d]
     z = room[d : d + m]
     estimates = room[d + m : d + m + K]
-    highest = room[d + m + K :]
+    highest = room[d + m + K : d + m + 2 * K]
     take(x, order, y)
-    reduce_context(y, centre, shifted, z)
+    reduce_context(y, centre, 0, shifted, z)
     reach = math.sqrt(dot(z, z))
     recorded = math.sqrt(dot(y[:R], y)) if R > 0 else 0.0
     first = 0
     for a in range(K):
-        estimate = dot(y, weights[a])
+        estimate = dot_row(weights, a, y)
         most = radii[a] * bounds[a] * (reach + spreads[a] * recorded)
         estimates[a] = estimate
         # pruning may only skip arms that are surely below; the constant is for sums of squares that underflow
@@ -122,8 +120,8 @@ def choose_among(  # type: ignore[no-untyped-def]
         if highest[a] < best_index or visit == first:
             continue
         if R > 0:
-            reduce_context(y, loadings[a], shifted, z)
-        width = width_of(covariances[a], z, radii[a])
+            reduce_context(y, loadings, a, shifted, z)
+        width = width_of(covariances, a, z, radii[a])
         index = estimates[a] + width
         if index > best_index or (index == best_index and a < best):
             best, best_index, best_width = a, index, width
@@ -223,7 +221,7 @@ def update_arm(y, z, u, r, residual, loadings, shifted, gram, moment, covariance
     m, R = loadings.shape
     step = r - dot(y, weights)
     for i in range(m):
-        u[i] = dot(z, covariance[i])
+        u[i] = dot_row(covariance, i, z)
     q = max(dot(z, u), 0.0)
     gain = 1.0 / (1.0 + q)
     step *= gain
@@ -330,14 +328,14 @@ def take_in(  # type: ignore[no-untyped-def]
     m = covariances.shape[1]
     y = room[:d]
     z = room[d : d + m]
-    u = room[d + m :]
+    u = room[d + m : d + 2 * m]
     for i in range(d):
         xi = x[order[i]]
         y[i] = xi
         context_squares[i] += xi * xi
-    residual = r - dot(y, anchors[a])
+    residual = r - dot_row(anchors, a, y)
     squares[a] += residual * residual
-    reduce_context(y, loadings[a], shifted, z)
+    reduce_context(y, loadings, a, shifted, z)
     q, bound = update_arm(y, z, u, r, residual, loadings[a], shifted, grams[a], moments[a], covariances[a], weights[a])
     spent[0] += radii[a] * math.sqrt(q)
     counts[a] += 1

@@ -6,13 +6,17 @@ out in vectors of four; machines without such registers split them and get the s
 
 from __future__ import annotations
 
+from typing import Any
+
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
+from numba.extending import intrinsic as _intrinsic
 
-__all__ = ["absolute_sum", "add_scaled", "dot", "quadratic_form"]
+__all__ = ["absolute_sum", "add_scaled", "dot", "dot_row", "quadratic_form", "subtract_products"]
 
+# its annotations describe the functions that write the code, not the code they write
+intrinsic: Any = _intrinsic
 _DOUBLE = ir.DoubleType()
 _FOUR = ir.VectorType(_DOUBLE, 4)
 _LANES = ir.VectorType(ir.IntType(32), 4)
@@ -46,7 +50,11 @@ def _total(builder, v):  # type: ignore[no-untyped-def]
 
 
 def _zero(builder, kind):  # type: ignore[no-untyped-def]
-    return cgutils.alloca_once_value(builder, ir.Constant(kind, None) if kind is _FOUR else ir.Constant(kind, 0.0))
+    """A running sum; the slot is made once and set to zero here, also where this is inside a loop."""
+    zero = ir.Constant(kind, None) if kind is _FOUR else ir.Constant(kind, 0.0)
+    slot = cgutils.alloca_once(builder, kind)
+    builder.store(zero, slot)
+    return slot
 
 
 def _accumulate(builder, where, value):  # type: ignore[no-untyped-def]
@@ -70,6 +78,67 @@ def _is_vector(kind):  # type: ignore[no-untyped-def]
     return isinstance(kind, types.Array) and kind.ndim == 1 and kind.layout == "C" and kind.dtype == types.float64
 
 
+def _is_stack(kind, ndim):  # type: ignore[no-untyped-def]
+    return isinstance(kind, types.Array) and kind.ndim == ndim and kind.layout == "C" and kind.dtype == types.float64
+
+
+def _one_of(context, builder, array_type, value, index):  # type: ignore[no-untyped-def]
+    """Pointer to ``stack[index]`` and its shape, without a view that would have to be counted."""
+    array = context.make_array(array_type)(context, builder, value)
+    _, *shape = cgutils.unpack_tuple(builder, array.shape)
+    size = shape[0]
+    for length in shape[1:]:
+        size = builder.mul(size, length)
+    return builder.gep(array.data, [builder.mul(index, size)]), shape
+
+
+def _dot(builder, left, right, n):  # type: ignore[no-untyped-def]
+    sums, rest = [_zero(builder, _FOUR), _zero(builder, _FOUR)], _zero(builder, _DOUBLE)
+
+    def four(i, k=0):  # type: ignore[no-untyped-def]
+        _accumulate(builder, sums[k], builder.fmul(_load(builder, left, i), _load(builder, right, i)))
+
+    def eight(i):  # type: ignore[no-untyped-def]
+        four(i)
+        four(builder.add(i, ir.Constant(i.type, 4)), 1)
+
+    def one(i):  # type: ignore[no-untyped-def]
+        xi, yi = builder.load(builder.gep(left, [i])), builder.load(builder.gep(right, [i]))
+        _accumulate(builder, rest, builder.fmul(xi, yi))
+
+    _walk(builder, n, eight, four, one)
+    both = builder.fadd(builder.load(sums[0]), builder.load(sums[1]))
+    return builder.fadd(_total(builder, both), builder.load(rest))
+
+
+def _four_dots(builder, matrix, n, right):  # type: ignore[no-untyped-def]
+    """The products of four rows of length ``n`` with one vector, as a vector of four."""
+    word = n.type
+    number = lambda k: ir.Constant(word, k)  # noqa: E731
+    rows = [builder.gep(matrix, [builder.mul(number(k), n)]) for k in range(4)]
+    sums, rest = [_zero(builder, _FOUR) for _ in rows], _zero(builder, _FOUR)
+    whole = builder.and_(n, number(-4))
+    with cgutils.for_range_slice(builder, number(0), whole, number(4), word) as (i, _):
+        y = _load(builder, right, i)
+        for row, where in zip(rows, sums, strict=True):
+            _accumulate(builder, where, builder.fmul(_load(builder, row, i), y))
+    with cgutils.for_range_slice(builder, whole, n, number(1), word) as (i, _):
+        column = ir.Constant(_FOUR, ir.Undefined)
+        for k, row in enumerate(rows):
+            column = builder.insert_element(column, builder.load(builder.gep(row, [i])), ir.IntType(32)(k))
+        _accumulate(builder, rest, builder.fmul(column, _splat(builder, builder.load(builder.gep(right, [i])))))
+
+    def pick(v, w, lanes):  # type: ignore[no-untyped-def]
+        return builder.shuffle_vector(v, w, ir.Constant(_LANES, lanes))
+
+    a, b, c, d = (builder.load(where) for where in sums)
+    # add neighbours, then halves: lane k ends up with the sum of row k
+    ab = builder.fadd(pick(a, b, [0, 4, 2, 6]), pick(a, b, [1, 5, 3, 7]))
+    cd = builder.fadd(pick(c, d, [0, 4, 2, 6]), pick(c, d, [1, 5, 3, 7]))
+    total = builder.fadd(pick(ab, cd, [0, 1, 4, 5]), pick(ab, cd, [2, 3, 6, 7]))
+    return builder.fadd(total, builder.load(rest))
+
+
 @intrinsic
 def dot(typing_context, x, y):  # type: ignore[no-untyped-def]
     """``Σ x_i y_i`` over the length of ``x``; ``y`` may be longer."""
@@ -80,24 +149,48 @@ def dot(typing_context, x, y):  # type: ignore[no-untyped-def]
         (left, n), (right, _) = (
             _parts(context, builder, kind, value) for kind, value in zip(signature.args, arguments, strict=True)
         )
-        sums, rest = [_zero(builder, _FOUR), _zero(builder, _FOUR)], _zero(builder, _DOUBLE)
-
-        def four(i, k=0):  # type: ignore[no-untyped-def]
-            _accumulate(builder, sums[k], builder.fmul(_load(builder, left, i), _load(builder, right, i)))
-
-        def eight(i):  # type: ignore[no-untyped-def]
-            four(i)
-            four(builder.add(i, ir.Constant(i.type, 4)), 1)
-
-        def one(i):  # type: ignore[no-untyped-def]
-            xi, yi = builder.load(builder.gep(left, [i])), builder.load(builder.gep(right, [i]))
-            _accumulate(builder, rest, builder.fmul(xi, yi))
-
-        _walk(builder, n, eight, four, one)
-        both = builder.fadd(builder.load(sums[0]), builder.load(sums[1]))
-        return builder.fadd(_total(builder, both), builder.load(rest))
+        return _dot(builder, left, right, n)
 
     return types.float64(x, y), code
+
+
+@intrinsic
+def dot_row(typing_context, W, a, y):  # type: ignore[no-untyped-def]
+    """``dot(W[a], y)``.  W: (K, n)   a: a position   y: (n,) or longer"""
+    if not (_is_stack(W, 2) and _is_vector(y) and a == types.intp):
+        return None
+
+    def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        row, (n,) = _one_of(context, builder, signature.args[0], arguments[0], arguments[1])
+        right, _ = _parts(context, builder, signature.args[2], arguments[2])
+        return _dot(builder, row, right, n)
+
+    return types.float64(W, a, y), code
+
+
+@intrinsic
+def subtract_products(typing_context, z, B, a, y):  # type: ignore[no-untyped-def]
+    """``z −= B[a] y``.  z: (m,)   B: (K, m, R)   a: a position   y: (R,) or longer"""
+    if not (_is_vector(z) and _is_stack(B, 3) and _is_vector(y) and a == types.intp):
+        return None
+
+    def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        target, _ = _parts(context, builder, signature.args[0], arguments[0])
+        matrix, (m, R) = _one_of(context, builder, signature.args[1], arguments[1], arguments[2])
+        right, _ = _parts(context, builder, signature.args[3], arguments[3])
+        word = m.type
+        number = lambda k: ir.Constant(word, k)  # noqa: E731
+        whole = builder.and_(m, number(-4))
+        with cgutils.for_range_slice(builder, number(0), whole, number(4), word) as (j, _):
+            products = _four_dots(builder, builder.gep(matrix, [builder.mul(j, R)]), R, right)
+            _store(builder, builder.fsub(_load(builder, target, j), products), target, j)
+        with cgutils.for_range_slice(builder, whole, m, number(1), word) as (j, _):
+            product = _dot(builder, builder.gep(matrix, [builder.mul(j, R)]), right, R)
+            where = builder.gep(target, [j])
+            builder.store(builder.fsub(builder.load(where), product), where)
+        return context.get_dummy_value()
+
+    return types.none(z, B, a, y), code
 
 
 @intrinsic
@@ -163,18 +256,17 @@ def add_scaled(typing_context, y, factor, x):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def quadratic_form(typing_context, C, z):  # type: ignore[no-untyped-def]
-    """``zᵀCz`` of a symmetric ``C``, of which half is read: four rows at a time, from their diagonal block rightwards.
+def quadratic_form(typing_context, C, a, z):  # type: ignore[no-untyped-def]
+    """``zᵀC[a]z`` of symmetric matrices, read by half: four rows at a time, from their diagonal block rightwards.
 
-    C: (m, m) contiguous   z: (m,)
+    C: (K, m, m)   a: a position   z: (m,)
     """
-    square = isinstance(C, types.Array) and C.ndim == 2 and C.layout == "C" and C.dtype == types.float64
-    if not (square and _is_vector(z)):
+    if not (_is_stack(C, 3) and _is_vector(z) and a == types.intp):
         return None
 
     def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        matrix, m = _parts(context, builder, signature.args[0], arguments[0])
-        vector, _ = _parts(context, builder, signature.args[1], arguments[1])
+        matrix, (m, _) = _one_of(context, builder, signature.args[0], arguments[0], arguments[1])
+        vector, _ = _parts(context, builder, signature.args[2], arguments[2])
         word = m.type
         number = lambda k: ir.Constant(word, k)  # noqa: E731
         inside, beside, rest = _zero(builder, _FOUR), _zero(builder, _FOUR), _zero(builder, _DOUBLE)
@@ -211,4 +303,4 @@ def quadratic_form(typing_context, C, z):  # type: ignore[no-untyped-def]
         total = _total(builder, builder.fadd(builder.load(inside), builder.fadd(right, right)))
         return builder.fadd(total, builder.load(rest))
 
-    return types.float64(C, z), code
+    return types.float64(C, a, z), code

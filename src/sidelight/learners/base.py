@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 __all__ = ["BaseLearner"]
 
+_FLOAT = np.dtype(np.float64)
+#: a named tuple without the detour through keyword arguments
+_tuple = tuple.__new__
+
 
 class BaseLearner:
     """Arms by label, contexts by array or by name; a subclass supplies ``_scores`` and ``_observe``.
@@ -97,7 +101,7 @@ class BaseLearner:
         context = self._context(x)
         if allowed is None:
             a, estimate, width = self._choose(context)
-            return Decision(self.arms[a], estimate, width, 1.0)
+            return _tuple(Decision, (self.arms[a], estimate, width, 1.0))
         estimates, widths = self._scores(context)
         a = int(np.where(self._mask(allowed), estimates + widths, -np.inf).argmax())
         return Decision(self.arms[a], float(estimates[a]), float(widths[a]), 1.0)
@@ -115,8 +119,8 @@ class BaseLearner:
     def observe(self, x: Context, arm: Any, reward: float) -> None:
         """Learn that ``arm``, taken at ``x``, was followed by ``reward``."""
         index = self._arm(arm)
-        reward = self._reward(reward)
-        self._observe(self._context(x), index, reward)
+        value = reward if type(reward) is float and math.isfinite(reward * reward) else self._reward(reward)
+        self._observe(self._context(x), index, value)
 
     def observe_many(self, X: Any, arms: Sequence[Any], rewards: ArrayLike) -> None:
         """``observe`` for every row, in order; nothing is learned if any row is invalid."""
@@ -179,6 +183,11 @@ class BaseLearner:
     # --------------------------------------------------------------------------------- checks
 
     def _context(self, x: Context) -> Array:
+        # what most callers give, before anything that asks what else it could be
+        if type(x) is np.ndarray and x.dtype is _FLOAT and x.shape == self._shape and x.flags.carray:
+            if math.isfinite(x.dot(x)):
+                return x
+            raise ContextError(self._not_usable(x))
         if isinstance(x, Mapping):
             if self.schema is None:
                 raise ContextError(
@@ -186,7 +195,8 @@ class BaseLearner:
                 )
             return self.schema.encode(x)
         try:
-            out = np.ascontiguousarray(x, dtype=np.float64)
+            # a copy where it is read-only: kernels are compiled for arrays that may be written
+            out = np.require(x, np.float64, "CAW")
         except (TypeError, ValueError):
             raise ContextError(
                 f"A context must be {self.n_features} numbers or a mapping from feature name to value; "
@@ -206,7 +216,7 @@ class BaseLearner:
         if named and self.schema is not None:
             return self.schema.encode_many(X)
         try:
-            out = np.ascontiguousarray(X, dtype=np.float64)
+            out = np.require(X, np.float64, "CAW")
         except (TypeError, ValueError):
             raise ContextError(
                 f"Contexts must be an array (n, {self.n_features}) of numbers; got {type(X).__name__}: {X!r:.200}. "

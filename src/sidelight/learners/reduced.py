@@ -470,17 +470,17 @@ class ReducedLearner(BaseLearner):
 
 
 def arm_spreads(loadings: Array, shifted: bool) -> tuple[Array, Array]:
-    """A centre ``B̄`` (m, R) of all arms' loadings, and at least ``‖B_a − B̄‖₂`` for each arm (K,).
+    """A centre ``B̄`` (1, m, R) of all arms' loadings, and at least ``‖B_a − B̄‖₂`` for each arm (K,).
 
     A basis of its own for every arm has no useful mean: then the centre is zero.
     """
     K, m, R = loadings.shape
     if R == 0 or m == 0:
-        return np.zeros((m, R)), np.zeros(K)
-    centre = loadings.mean(axis=0) if shifted else np.zeros((m, R))
+        return np.zeros((1, m, R)), np.zeros(K)
+    centre = loadings.mean(axis=0, keepdims=True) if shifted else np.zeros((1, m, R))
     spreads = np.empty(K)
     for a in range(K):
-        apart = loadings[a] - centre
+        apart = loadings[a] - centre[0]
         spreads[a] = math.sqrt(max(float(np.linalg.eigvalsh(apart @ apart.T)[-1]), 0.0))
         # what rounding may add to a difference of nearly equal numbers
         spreads[a] += 1e-12 * float(np.linalg.norm(loadings[a]))

@@ -89,7 +89,7 @@ def test_it_chooses_as_if_all_arms_were_scored(seed, size, kind, width, levels, 
 def test_the_bound_is_one(seed, size, kind):
     """``√(zᵀA⁻¹z) ≤ bound·(‖z̄‖ + spread·‖x[:R]‖)``, at the worst ``z`` and the worst ``x`` too."""
     K, m, R = size
-    rng, (order, loadings, shifted), (centre, spreads), _, covariances, _, bounds, _ = random_state(
+    rng, (order, loadings, shifted), ([centre], spreads), _, covariances, _, bounds, _ = random_state(
         seed, K, m, R, kind, 1.0, 0
     )
     d = len(order)
