@@ -37,10 +37,11 @@ def take(x, order, out):  # type: ignore[no-untyped-def]
 def reduce_context(y, loadings, a, shifted, z):  # type: ignore[no-untyped-def]
     """``z = Nᵀx`` for arm ``a``.  y: (d,) the context in internal order, loadings: (K, m, R), z: (m,)"""
     m = z.shape[0]
-    offset = y.shape[0] - m
-    for j in range(m):
-        z[j] = y[offset + j] if shifted else 0.0
-    subtract_products(z, loadings, a, y)
+    if shifted:
+        subtract_products(z, y[y.shape[0] - m :], loadings, a, y)
+    else:
+        z[:] = 0.0
+        subtract_products(z, z, loadings, a, y)
 
 
 @njit(cache=True)
@@ -530,3 +531,76 @@ def play_rounds(  # type: ignore[no-untyped-def]
         if events >= room:
             return t, 0, events, taken
     return t, 0, events, taken
+
+
+@njit(cache=True)
+def choose_rows(  # type: ignore[no-untyped-def]
+    X, order, loadings, shifted, centre, spreads, weights, covariances, radii, bounds, counts, arms, estimates, widths
+):
+    """``choose_arm`` for every row of ``X`` (n, d), into ``arms``, ``estimates`` and ``widths`` (n,)."""
+    room = np.empty(order.shape[0] + covariances.shape[1] + 2 * weights.shape[0])
+    for t in range(X.shape[0]):
+        arms[t], estimates[t], widths[t], _ = choose_among(
+            X[t], order, loadings, shifted, centre, spreads, weights, covariances, radii, bounds, counts, 0.0, room
+        )
+
+
+@njit(cache=True)
+def observe_rows(  # type: ignore[no-untyped-def]
+    start,
+    stop,
+    X,
+    arms,
+    rewards,
+    order,
+    loadings,
+    shifted,
+    anchors,
+    dimensions,
+    numbers,
+    grams,
+    moments,
+    squares,
+    context_squares,
+    spent,
+    counts,
+    updates,
+    covariances,
+    weights,
+    log_dets,
+    radii,
+    bounds,
+):
+    """``observe_arm`` for rows ``start … stop − 1``; comes back after a row whose arm is due for a refresh.
+
+    Returns the row to go on with, and whether that arm is.
+    """
+    room = np.empty(order.shape[0] + 2 * covariances.shape[1])
+    for t in range(start, stop):
+        due = take_in(
+            arms[t],
+            X[t],
+            rewards[t],
+            order,
+            loadings,
+            shifted,
+            anchors,
+            dimensions,
+            numbers,
+            grams,
+            moments,
+            squares,
+            context_squares,
+            spent,
+            counts,
+            updates,
+            covariances,
+            weights,
+            log_dets,
+            radii,
+            bounds,
+            room,
+        )
+        if due:
+            return t + 1, True
+    return stop, False

@@ -4,11 +4,13 @@ The compiler may not reorder additions of floats, so it leaves plain loops of th
 out in vectors of four; machines without such registers split them and get the same bits.
 """
 
+# mypy: disable-error-code="no-untyped-def,no-untyped-call"
+
 from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic as _intrinsic
@@ -22,34 +24,34 @@ _FOUR = ir.VectorType(_DOUBLE, 4)
 _LANES = ir.VectorType(ir.IntType(32), 4)
 
 
-def _parts(context, builder, array_type, value):  # type: ignore[no-untyped-def]
+def _parts(context, builder, array_type, value):
     """Pointer to the first element, and the length of the first axis."""
     array = context.make_array(array_type)(context, builder, value)
     return array.data, cgutils.unpack_tuple(builder, array.shape)[0]
 
 
-def _load(builder, data, i):  # type: ignore[no-untyped-def]
+def _load(builder, data, i):
     pointer = builder.bitcast(builder.gep(data, [i]), _FOUR.as_pointer())
     return builder.load(pointer, align=8)
 
 
-def _store(builder, value, data, i):  # type: ignore[no-untyped-def]
+def _store(builder, value, data, i):
     pointer = builder.bitcast(builder.gep(data, [i]), _FOUR.as_pointer())
     builder.store(value, pointer, align=8)
 
 
-def _splat(builder, value):  # type: ignore[no-untyped-def]
+def _splat(builder, value):
     one = builder.insert_element(ir.Constant(_FOUR, ir.Undefined), value, ir.IntType(32)(0))
     return builder.shuffle_vector(one, ir.Constant(_FOUR, ir.Undefined), ir.Constant(_LANES, [0, 0, 0, 0]))
 
 
-def _total(builder, v):  # type: ignore[no-untyped-def]
+def _total(builder, v):
     """``(v₀ + v₂) + (v₁ + v₃)``."""
     a, b, c, d = (builder.extract_element(v, ir.IntType(32)(k)) for k in range(4))
     return builder.fadd(builder.fadd(a, c), builder.fadd(b, d))
 
 
-def _zero(builder, kind):  # type: ignore[no-untyped-def]
+def _zero(builder, kind):
     """A running sum; the slot is made once and set to zero here, also where this is inside a loop."""
     zero = ir.Constant(kind, None) if kind is _FOUR else ir.Constant(kind, 0.0)
     slot = cgutils.alloca_once(builder, kind)
@@ -57,11 +59,11 @@ def _zero(builder, kind):  # type: ignore[no-untyped-def]
     return slot
 
 
-def _accumulate(builder, where, value):  # type: ignore[no-untyped-def]
+def _accumulate(builder, where, value):
     builder.store(builder.fadd(builder.load(where), value), where)
 
 
-def _walk(builder, n, eight, four, one):  # type: ignore[no-untyped-def]
+def _walk(builder, n, eight, four, one):
     """Call ``eight(i)``, then at most once ``four(i)``, then ``one(i)`` for what is left of ``range(n)``."""
     word = n.type
     whole = builder.and_(n, ir.Constant(word, -8))
@@ -74,15 +76,15 @@ def _walk(builder, n, eight, four, one):  # type: ignore[no-untyped-def]
         one(i)
 
 
-def _is_vector(kind):  # type: ignore[no-untyped-def]
+def _is_vector(kind):
     return isinstance(kind, types.Array) and kind.ndim == 1 and kind.layout == "C" and kind.dtype == types.float64
 
 
-def _is_stack(kind, ndim):  # type: ignore[no-untyped-def]
+def _is_stack(kind, ndim):
     return isinstance(kind, types.Array) and kind.ndim == ndim and kind.layout == "C" and kind.dtype == types.float64
 
 
-def _one_of(context, builder, array_type, value, index):  # type: ignore[no-untyped-def]
+def _one_of(context, builder, array_type, value, index):
     """Pointer to ``stack[index]`` and its shape, without a view that would have to be counted."""
     array = context.make_array(array_type)(context, builder, value)
     _, *shape = cgutils.unpack_tuple(builder, array.shape)
@@ -92,17 +94,17 @@ def _one_of(context, builder, array_type, value, index):  # type: ignore[no-unty
     return builder.gep(array.data, [builder.mul(index, size)]), shape
 
 
-def _dot(builder, left, right, n):  # type: ignore[no-untyped-def]
+def _dot(builder, left, right, n):
     sums, rest = [_zero(builder, _FOUR), _zero(builder, _FOUR)], _zero(builder, _DOUBLE)
 
-    def four(i, k=0):  # type: ignore[no-untyped-def]
+    def four(i, k=0):
         _accumulate(builder, sums[k], builder.fmul(_load(builder, left, i), _load(builder, right, i)))
 
-    def eight(i):  # type: ignore[no-untyped-def]
+    def eight(i):
         four(i)
         four(builder.add(i, ir.Constant(i.type, 4)), 1)
 
-    def one(i):  # type: ignore[no-untyped-def]
+    def one(i):
         xi, yi = builder.load(builder.gep(left, [i])), builder.load(builder.gep(right, [i]))
         _accumulate(builder, rest, builder.fmul(xi, yi))
 
@@ -111,7 +113,7 @@ def _dot(builder, left, right, n):  # type: ignore[no-untyped-def]
     return builder.fadd(_total(builder, both), builder.load(rest))
 
 
-def _four_dots(builder, matrix, n, right):  # type: ignore[no-untyped-def]
+def _four_dots(builder, matrix, n, right):
     """The products of four rows of length ``n`` with one vector, as a vector of four."""
     word = n.type
     number = lambda k: ir.Constant(word, k)  # noqa: E731
@@ -128,7 +130,7 @@ def _four_dots(builder, matrix, n, right):  # type: ignore[no-untyped-def]
             column = builder.insert_element(column, builder.load(builder.gep(row, [i])), ir.IntType(32)(k))
         _accumulate(builder, rest, builder.fmul(column, _splat(builder, builder.load(builder.gep(right, [i])))))
 
-    def pick(v, w, lanes):  # type: ignore[no-untyped-def]
+    def pick(v, w, lanes):
         return builder.shuffle_vector(v, w, ir.Constant(_LANES, lanes))
 
     a, b, c, d = (builder.load(where) for where in sums)
@@ -140,12 +142,12 @@ def _four_dots(builder, matrix, n, right):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def dot(typing_context, x, y):  # type: ignore[no-untyped-def]
+def dot(typing_context, x, y):
     """``Σ x_i y_i`` over the length of ``x``; ``y`` may be longer."""
     if not (_is_vector(x) and _is_vector(y)):
         return None
 
-    def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+    def code(context, builder, signature, arguments):
         (left, n), (right, _) = (
             _parts(context, builder, kind, value) for kind, value in zip(signature.args, arguments, strict=True)
         )
@@ -155,12 +157,12 @@ def dot(typing_context, x, y):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def dot_row(typing_context, W, a, y):  # type: ignore[no-untyped-def]
+def dot_row(typing_context, W, a, y):
     """``dot(W[a], y)``.  W: (K, n)   a: a position   y: (n,) or longer"""
     if not (_is_stack(W, 2) and _is_vector(y) and a == types.intp):
         return None
 
-    def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+    def code(context, builder, signature, arguments):
         row, (n,) = _one_of(context, builder, signature.args[0], arguments[0], arguments[1])
         right, _ = _parts(context, builder, signature.args[2], arguments[2])
         return _dot(builder, row, right, n)
@@ -169,37 +171,38 @@ def dot_row(typing_context, W, a, y):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def subtract_products(typing_context, z, B, a, y):  # type: ignore[no-untyped-def]
-    """``z −= B[a] y``.  z: (m,)   B: (K, m, R)   a: a position   y: (R,) or longer"""
-    if not (_is_vector(z) and _is_stack(B, 3) and _is_vector(y) and a == types.intp):
+def subtract_products(typing_context, z, start, B, a, y):
+    """``z = start − B[a] y``.  z, start: (m,)   B: (K, m, R)   a: a position   y: (R,) or longer"""
+    if not (_is_vector(z) and _is_vector(start) and _is_stack(B, 3) and _is_vector(y) and a == types.intp):
         return None
 
-    def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+    def code(context, builder, signature, arguments):
         target, _ = _parts(context, builder, signature.args[0], arguments[0])
-        matrix, (m, R) = _one_of(context, builder, signature.args[1], arguments[1], arguments[2])
-        right, _ = _parts(context, builder, signature.args[3], arguments[3])
+        source, _ = _parts(context, builder, signature.args[1], arguments[1])
+        matrix, (m, R) = _one_of(context, builder, signature.args[2], arguments[2], arguments[3])
+        right, _ = _parts(context, builder, signature.args[4], arguments[4])
         word = m.type
         number = lambda k: ir.Constant(word, k)  # noqa: E731
         whole = builder.and_(m, number(-4))
         with cgutils.for_range_slice(builder, number(0), whole, number(4), word) as (j, _):
             products = _four_dots(builder, builder.gep(matrix, [builder.mul(j, R)]), R, right)
-            _store(builder, builder.fsub(_load(builder, target, j), products), target, j)
+            _store(builder, builder.fsub(_load(builder, source, j), products), target, j)
         with cgutils.for_range_slice(builder, whole, m, number(1), word) as (j, _):
             product = _dot(builder, builder.gep(matrix, [builder.mul(j, R)]), right, R)
-            where = builder.gep(target, [j])
-            builder.store(builder.fsub(builder.load(where), product), where)
+            first = builder.load(builder.gep(source, [j]))
+            builder.store(builder.fsub(first, product), builder.gep(target, [j]))
         return context.get_dummy_value()
 
-    return types.none(z, B, a, y), code
+    return types.none(z, start, B, a, y), code
 
 
 @intrinsic
-def absolute_sum(typing_context, x):  # type: ignore[no-untyped-def]
+def absolute_sum(typing_context, x):
     """``Σ |x_i|``."""
     if not _is_vector(x):
         return None
 
-    def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+    def code(context, builder, signature, arguments):
         data, n = _parts(context, builder, signature.args[0], arguments[0])
         sums, rest = [_zero(builder, _FOUR), _zero(builder, _FOUR)], _zero(builder, _DOUBLE)
         vectors, scalars = (
@@ -207,14 +210,14 @@ def absolute_sum(typing_context, x):  # type: ignore[no-untyped-def]
             for kind, name in ((_FOUR, "v4f64"), (_DOUBLE, "f64"))
         )
 
-        def four(i, k=0):  # type: ignore[no-untyped-def]
+        def four(i, k=0):
             _accumulate(builder, sums[k], builder.call(vectors, [_load(builder, data, i)]))
 
-        def eight(i):  # type: ignore[no-untyped-def]
+        def eight(i):
             four(i)
             four(builder.add(i, ir.Constant(i.type, 4)), 1)
 
-        def one(i):  # type: ignore[no-untyped-def]
+        def one(i):
             _accumulate(builder, rest, builder.call(scalars, [builder.load(builder.gep(data, [i]))]))
 
         _walk(builder, n, eight, four, one)
@@ -225,26 +228,26 @@ def absolute_sum(typing_context, x):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def add_scaled(typing_context, y, factor, x):  # type: ignore[no-untyped-def]
+def add_scaled(typing_context, y, factor, x):
     """``y += factor · x`` over the length of ``x``; ``y`` may be longer."""
     if not (_is_vector(x) and _is_vector(y) and factor == types.float64):
         return None
 
-    def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+    def code(context, builder, signature, arguments):
         target, _ = _parts(context, builder, signature.args[0], arguments[0])
         source, n = _parts(context, builder, signature.args[2], arguments[2])
         scale = arguments[1]
         scales = _splat(builder, scale)
 
-        def four(i):  # type: ignore[no-untyped-def]
+        def four(i):
             product = builder.fmul(scales, _load(builder, source, i))
             _store(builder, builder.fadd(_load(builder, target, i), product), target, i)
 
-        def eight(i):  # type: ignore[no-untyped-def]
+        def eight(i):
             four(i)
             four(builder.add(i, ir.Constant(i.type, 4)))
 
-        def one(i):  # type: ignore[no-untyped-def]
+        def one(i):
             where = builder.gep(target, [i])
             product = builder.fmul(scale, builder.load(builder.gep(source, [i])))
             builder.store(builder.fadd(builder.load(where), product), where)
@@ -256,7 +259,7 @@ def add_scaled(typing_context, y, factor, x):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def quadratic_form(typing_context, C, a, z):  # type: ignore[no-untyped-def]
+def quadratic_form(typing_context, C, a, z):
     """``zᵀC[a]z`` of symmetric matrices, read by half: four rows at a time, from their diagonal block rightwards.
 
     C: (K, m, m)   a: a position   z: (m,)
@@ -264,7 +267,7 @@ def quadratic_form(typing_context, C, a, z):  # type: ignore[no-untyped-def]
     if not (_is_stack(C, 3) and _is_vector(z) and a == types.intp):
         return None
 
-    def code(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+    def code(context, builder, signature, arguments):
         matrix, (m, _) = _one_of(context, builder, signature.args[0], arguments[0], arguments[1])
         vector, _ = _parts(context, builder, signature.args[2], arguments[2])
         word = m.type
@@ -276,7 +279,7 @@ def quadratic_form(typing_context, C, a, z):  # type: ignore[no-untyped-def]
             z_rows = [builder.load(builder.gep(vector, [builder.add(i, number(k))])) for k in range(4)]
             splats = [_splat(builder, value) for value in z_rows]
 
-            def block(j, into, rows=rows, splats=splats):  # type: ignore[no-untyped-def]
+            def block(j, into, rows=rows, splats=splats):
                 parts = [builder.fmul(_load(builder, r, j), s) for r, s in zip(rows, splats, strict=True)]
                 column = builder.fadd(builder.fadd(parts[0], parts[1]), builder.fadd(parts[2], parts[3]))
                 _accumulate(builder, into, builder.fmul(column, _load(builder, vector, j)))

@@ -77,6 +77,13 @@ class BaseLearner:
     def _observe(self, x: Array, index: int, reward: float) -> None:
         raise NotImplementedError
 
+    def _decide_rows(self, X: Array) -> list[Decision]:
+        return [self.decide(x) for x in X]
+
+    def _observe_rows(self, X: Array, indices: NDArray[np.int64], rewards: Array) -> None:
+        for x, index, reward in zip(X, indices.tolist(), rewards.tolist(), strict=True):
+            self._observe(x, index, reward)
+
     # ------------------------------------------------------------------------------- deciding
 
     @property
@@ -108,7 +115,7 @@ class BaseLearner:
 
     def decide_many(self, X: Any) -> list[Decision]:
         """``decide`` for every row of ``X``."""
-        return [self.decide(x) for x in self._contexts(X)]
+        return self._decide_rows(self._contexts(X))
 
     def wants_query(self, x: Context) -> bool:
         """Whether asking the old policy at ``x`` is worth it: always for learners that use answers."""
@@ -137,8 +144,7 @@ class BaseLearner:
         indices = [self._arm(arm) for arm in arms]
         if not np.isfinite(values).all():
             raise InputError(f"Reward {int(np.argmin(np.isfinite(values)))} is not finite.")
-        for x, index, reward in zip(contexts, indices, values, strict=True):
-            self._observe(x, index, float(reward))
+        self._observe_rows(contexts, np.array(indices, dtype=np.int64), np.array(values))
 
     def observe_behavior(
         self,
@@ -196,7 +202,7 @@ class BaseLearner:
             return self.schema.encode(x)
         try:
             # a copy where it is read-only: kernels are compiled for arrays that may be written
-            out = np.require(x, np.float64, "CAW")
+            out = np.require(x, np.float64, ("C", "A", "W"))
         except (TypeError, ValueError):
             raise ContextError(
                 f"A context must be {self.n_features} numbers or a mapping from feature name to value; "
@@ -216,7 +222,7 @@ class BaseLearner:
         if named and self.schema is not None:
             return self.schema.encode_many(X)
         try:
-            out = np.require(X, np.float64, "CAW")
+            out = np.require(X, np.float64, ("C", "A", "W"))
         except (TypeError, ValueError):
             raise ContextError(
                 f"Contexts must be an array (n, {self.n_features}) of numbers; got {type(X).__name__}: {X!r:.200}. "

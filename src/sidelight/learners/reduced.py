@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sidelight.errors import InputError
 from sidelight.learners.automatic import Automatic, feature_blocks, feature_scales, residual_noise
 from sidelight.learners.base import BaseLearner
+from sidelight.learners.protocol import Decision
 from sidelight.learners.settings import Settings
 from sidelight.linalg import Array
 from sidelight.logs.labels import plain_label
@@ -360,6 +361,40 @@ class ReducedLearner(BaseLearner):
         self.n_contexts += 1
         if self.automatic is not None and self.automatic.due():
             self._relearn()
+
+    def _decide_rows(self, X: Array) -> list[Decision]:
+        """All rows inside the kernel, for learners that decide by the index and nothing else."""
+        cls = type(self)
+        if cls.decide is not BaseLearner.decide or cls._choose is not ReducedLearner._choose:
+            return super()._decide_rows(X)
+        from sidelight.kernels.reduced import choose_rows
+
+        n = len(X)
+        chosen, estimates, widths = np.empty(n, dtype=np.int64), np.empty(n), np.empty(n)
+        choose_rows(X, *(self._cached or self._bind())[1], chosen, estimates, widths)
+        rows = zip(chosen.tolist(), estimates.tolist(), widths.tolist(), strict=True)
+        return [Decision(self.arms[a], estimate, width, 1.0) for a, estimate, width in rows]
+
+    def _observe_rows(self, X: Array, indices: NDArray[np.int64], rewards: Array) -> None:
+        """All rows inside the kernel, in pieces that end where something is due: the same bits as one by one."""
+        if not self._observes_plainly():
+            return super()._observe_rows(X, indices, rewards)
+        from sidelight.kernels.reduced import observe_rows
+
+        t, n = 0, len(X)
+        while t < n:
+            arrays = (self._cached or self._bind())[3]
+            start, stop = t, n if self.automatic is None else min(n, t + self.automatic.room())
+            t, due = observe_rows(start, stop, X, indices, rewards, *arrays)
+            if due:
+                ReducedLearner._refresh_arm(self, int(indices[t - 1]))
+            self.n_contexts += t - start
+            ReducedLearner._caught_up(self, t - start, 0)
+        return None
+
+    def _observes_plainly(self) -> bool:
+        """Whether one observation is ``observe_arm`` and what is due after it, and nothing else."""
+        return type(self)._observe is ReducedLearner._observe
 
     def play(
         self,

@@ -13,8 +13,8 @@ from sidelight.kernels import simd
 def compiled(x, y, stack, a, loadings, factor):
     target = y.copy()
     simd.add_scaled(target, factor, x)
-    z = y[: loadings.shape[1]].copy()
-    simd.subtract_products(z, loadings, a, x)
+    z = np.empty(loadings.shape[1])
+    simd.subtract_products(z, y[: len(z)], loadings, a, x)
     sums = np.array(
         [simd.dot(x, y), simd.dot_row(stack[a], 0, y), simd.quadratic_form(stack, a, x), simd.absolute_sum(x)]
     )

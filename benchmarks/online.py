@@ -1,0 +1,218 @@
+"""Microseconds a round, as ratios measured in one run: ``python -m benchmarks.online [--peers] [--scaling]``.
+
+One thread; the candidates take turns in short blocks, so that what else the machine does meets all of them alike.
+The reported figure is the median block.
+"""
+
+from __future__ import annotations
+
+import os
+
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+import sidelight as sl
+from benchmarks.numpy_linucb import NumpyLinUCB
+from sidelight.kernels.simd import dot
+
+K = D = 30
+RECORDED = 25
+BLOCK = 200
+ROUNDS = 20_000
+CALLED = ("NumPy", "decide + observe, L = 0", "decide + observe, L = 25, known")
+
+
+@njit(cache=True)
+def _floor(values: Any, factors: Any, repetitions: int) -> float:
+    """Read every double and multiply it once, in vectors."""
+    total = 0.0
+    for _ in range(repetitions):
+        total += dot(values, factors)
+    return total
+
+
+class Setting:
+    """A world of the paper's kind, its log, and rounds drawn in advance."""
+
+    def __init__(self, n_arms: int, n_features: int, recorded: int, rounds: int) -> None:
+        self.world = sl.worlds.PaperWorld.preset("paper_text", seed=0, n_arms=n_arms, n_features=n_features)
+        rng = np.random.default_rng(0)
+        self.X = np.ascontiguousarray(self.world.contexts(rounds, rng))
+        self.table = np.ascontiguousarray(self.world.potential_rewards(self.X, rng))
+        self.answers = self.world.behavior_actions(self.X, rng).astype(np.int64)
+        self.shape = (n_arms, n_features, recorded)
+
+    def summary(self) -> Any:
+        n_arms, n_features, recorded = self.shape
+        log = self.world.sample_log(40 * n_arms * n_features, recorded, np.random.default_rng(1))
+        return sl.summarize_log(log, self.world.schema(recorded))
+
+    def known(self, summary: Any) -> Any:
+        return sl.ProjectedOFUL(
+            sl.SideInformation.from_log(summary, self.world.cross_moments(self.shape[2])), noise=0.05
+        )
+
+
+def _by_play(setting: Setting, learner: Any) -> Callable[[int, int], None]:
+    rng = np.random.default_rng(0)
+
+    def block(i: int, j: int) -> None:
+        answers = setting.answers[i:j] if learner.needs == "action" else None
+        learner.play(setting.X[i:j], setting.table[i:j], answers, None, rng)
+
+    return block
+
+
+def _by_calls(setting: Setting, learner: Any) -> Callable[[int, int], None]:
+    X, table = setting.X, setting.table
+
+    def block(i: int, j: int) -> None:
+        for t in range(i, j):
+            x = X[t]
+            arm = learner.decide(x).arm
+            learner.observe(x, arm, table[t, arm])
+
+    return block
+
+
+def _numpy(setting: Setting) -> Callable[[int, int], None]:
+    learner, X, table = NumpyLinUCB(*setting.shape[:2]), setting.X, setting.table
+
+    def block(i: int, j: int) -> None:
+        for t in range(i, j):
+            x = X[t]
+            arm = learner.decide(x)
+            learner.observe(x, arm, table[t, arm])
+
+    return block
+
+
+def _floor_block(n: int) -> Callable[[int, int], None]:
+    values, factors = np.random.default_rng(0).normal(size=(2, n))
+    return lambda i, j: None if _floor(values, factors, j - i) else None
+
+
+def measure(blocks: dict[str, Callable[[int, int], None]], rounds: int, size: int = BLOCK) -> dict[str, float]:
+    """Median microseconds a round of each, taking turns.
+
+    What is called round by round from Python runs a fifth of the rounds, so that all blocks are about a millisecond
+    and a busy machine interrupts all of them alike.
+    """
+    times: dict[str, list[float]] = {name: [] for name in blocks}
+    for i in range(0, rounds - size + 1, size):
+        for name, block in blocks.items():
+            n = size // 5 if name in CALLED else size
+            started = time.perf_counter()
+            block(i, i + n)
+            times[name].append((time.perf_counter() - started) / n * 1e6)
+    # the first blocks compile, or load what was compiled
+    return {name: statistics.median(values[2:]) for name, values in times.items()}
+
+
+def table() -> dict[str, float]:
+    """The table of ratios at d = K = 30."""
+    setting = Setting(K, D, RECORDED, ROUNDS)
+    summary, m = setting.summary(), D - RECORDED
+    blocks = {
+        "NumPy": _numpy(setting),
+        "simulated, L = 0": _by_play(setting, sl.OFUL(K, D, noise=0.05)),
+        "simulated, L = 25, known": _by_play(setting, setting.known(summary)),
+        "simulated, L = 25, estimated every round": _by_play(
+            setting, sl.RunningOFUL(sl.BehaviorQueries(summary, estimator="ipw"), noise=0.05)
+        ),
+        "simulated, fused, a query every round": _by_play(setting, sl.FusedOFUL(sl.BehaviorQueries(summary))),
+        "decide + observe, L = 0": _by_calls(setting, sl.OFUL(K, D, noise=0.05)),
+        "decide + observe, L = 25, known": _by_calls(setting, setting.known(summary)),
+        "floor, L = 0": _floor_block(K * D * (D + 1) // 2 + K * D),
+        "floor, L = 25": _floor_block(K * m * (m + 1) // 2 + K * D),
+    }
+    found = measure(blocks, ROUNDS)
+    reference = _reference(setting)
+    print(f"d = K = {D}, {ROUNDS} rounds, medians of blocks of {BLOCK}; literal reference {reference:,.0f} µs a round")
+    print(f"{'':42}{'µs':>8}{'× NumPy':>10}{'× reference':>13}{'of floor':>10}")
+    for name, value in found.items():
+        floor = found["floor, L = 25"] if "known" in name else found["floor, L = 0"]
+        over = f"{value / floor:9.1f}×" if name in ("simulated, L = 0", "simulated, L = 25, known") else ""
+        print(f"{name:42}{value:8.2f}{found['NumPy'] / value:10.2f}{reference / value:13,.0f}{over:>10}")
+    return found
+
+
+def _reference(setting: Setting, rounds: int = 3) -> float:
+    """Microseconds a decision of the literal formulas, with side information, after ten rounds."""
+    from tests.reference import projected_scores
+
+    n_arms, n_features, recorded = setting.shape
+    rng = np.random.default_rng(0)
+    M = [np.hstack([np.eye(recorded), rng.normal(size=(recorded, n_features - recorded))]) for _ in range(n_arms)]
+    b, ranks = [np.zeros(recorded)] * n_arms, [recorded] * n_arms
+    history = [(setting.X[t], t % n_arms, 0.1) for t in range(10)]
+    times = []
+    for t in range(rounds):
+        started = time.perf_counter()
+        projected_scores(
+            setting.X[t],
+            history,
+            M,
+            b,
+            ranks,
+            lam=1.0,
+            sigma=0.05,
+            alpha=1.0,
+            delta=0.05,
+            kind="determinant",
+            S_x=1.0,
+            S_w=1.0,
+        )
+        times.append((time.perf_counter() - started) * 1e6)
+    return statistics.median(times)
+
+
+def scaling(sizes: tuple[int, ...] = (10, 30, 100, 300), n_arms: int = 10) -> None:
+    """Time a round against ``K·m² + K·d``: the last column may fall but must not grow."""
+    print(f"\nK = {n_arms}; nanoseconds per unit of K·m² + K·d")
+    print(f"{'d':>5}{'L':>5}{'known µs':>11}{'ns/unit':>9}{'OFUL µs':>11}{'ns/unit':>9}")
+    for d in sizes:
+        L = d * 5 // 6
+        setting = Setting(n_arms, d, L, 600)
+        rng = np.random.default_rng(2)
+        side = sl.SideInformation(
+            [np.hstack([np.eye(L), 0.3 * rng.normal(size=(L, d - L))]) for _ in range(n_arms)],
+            [np.zeros(L)] * n_arms,
+        )
+        found = measure(
+            {
+                "known": _by_play(setting, sl.ProjectedOFUL(side, noise=0.05)),
+                "OFUL": _by_play(setting, sl.OFUL(n_arms, d, noise=0.05)),
+            },
+            600,
+            50,
+        )
+        units = {"known": n_arms * (d - L) ** 2 + n_arms * d, "OFUL": n_arms * d**2 + n_arms * d}
+        row = "".join(f"{found[name]:11.2f}{1e3 * found[name] / units[name]:9.2f}" for name in ("known", "OFUL"))
+        print(f"{d:5}{L:5}{row}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="benchmarks.online")
+    parser.add_argument("--peers", action="store_true", help="also other libraries, each in an environment of its own")
+    options = parser.parse_args(sys.argv[1:])
+    found = table()
+    scaling()
+    if options.peers:
+        from benchmarks.peers.run import peers
+
+        peers(found)
+
+
+if __name__ == "__main__":
+    main()
