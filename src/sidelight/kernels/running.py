@@ -4,7 +4,8 @@
 
     NᵀVN = V_hh − c(KᵀV_oh + V_hoK) + c²KᵀV_ooK,        Nᵀ(Y − V anchor) = R_h − c KᵀR_o,
 
-whose coefficients change only for the arm that was asked about or played.  ``t`` changes every round for all arms.
+(``K`` is kept as (m, L), so that each hidden feature reads one row), whose coefficients change only for the arm that was
+asked about or played.  ``t`` changes every round for all arms.
 """
 
 from __future__ import annotations
@@ -15,66 +16,45 @@ import numpy as np
 from numba import njit
 
 from sidelight.kernels.reduced import DETERMINANT, radius_of
-from sidelight.kernels.simd import dot
+from sidelight.kernels.simd import add_scaled, dot, dot_row, subtract_products
 from sidelight.kernels.sums import add_answer
 
 
 @njit(cache=True)
 def coefficients(V, R, K, P, q):  # type: ignore[no-untyped-def]
-    """``P`` (3, m, m) and ``q`` (2, m) of one arm from ``V`` (d, d), ``R`` (d,), ``K`` (L, m)."""
-    L, m = K.shape
+    """``P`` (3, m, m) and ``q`` (2, m) of one arm from ``V`` (d, d) symmetric, ``R`` (d,), ``K`` (m, L)."""
+    m, L = K.shape
+    column = np.empty(L)
     for i in range(m):
         q[0, i] = R[L + i]
-        total = 0.0
-        for k in range(L):
-            total += K[k, i] * R[k]
-        q[1, i] = total
+        q[1, i] = dot(K[i], R)
         for j in range(m):
             P[0, i, j] = V[L + i, L + j]
-            P[1, i, j] = 0.0
-            P[2, i, j] = 0.0
-    column = np.empty(L)
+            P[1, i, j] = dot(K[i], V[L + j]) + dot(K[j], V[L + i])
     for j in range(m):
         for k in range(L):
-            total = 0.0
-            for n in range(L):
-                total += V[k, n] * K[n, j]
-            column[k] = total
+            column[k] = dot(K[j], V[k])
         for i in range(m):
-            mixed = 0.0
-            square = 0.0
-            for k in range(L):
-                mixed += K[k, i] * V[k, L + j]
-                square += K[k, i] * column[k]
-            P[1, i, j] += mixed
-            P[1, j, i] += mixed
-            P[2, i, j] = square
+            P[2, i, j] = dot(K[i], column)
 
 
 @njit(cache=True)
 def asked(y, V, R, inverse, K, P, q):  # type: ignore[no-untyped-def]
     """The arm was named at ``y`` (internal order): ``K += u x_hᵀ`` with ``u = R11⁻¹x_o``."""
-    L, m = K.shape
+    m, L = K.shape
     u = np.empty(L)
-    Vu = np.zeros(L)
-    for i in range(L):
-        u[i] = dot(inverse[i], y[:L])
-    for i in range(L):
-        ui = u[i]
-        for j in range(L):
-            Vu[j] += V[i, j] * ui
-    square = dot(u, Vu)
+    Vu = np.empty(L)
     left = np.empty(m)
     right = np.empty(m)
+    for i in range(L):
+        u[i] = dot_row(inverse, i, y)
+    for i in range(L):
+        Vu[i] = dot(u, V[i])
+    square = dot(u, Vu)
     for j in range(m):
-        mixed = 0.0
-        old = 0.0
-        for k in range(L):
-            mixed += u[k] * V[k, L + j]
-            old += Vu[k] * K[k, j]
-        left[j] = mixed
-        right[j] = old
-    along = dot(u, R[:L])
+        left[j] = dot(u, V[L + j])
+        right[j] = dot_row(K, j, Vu)
+    along = dot(u, R)
     for i in range(m):
         xi = y[L + i]
         q[1, i] += xi * along
@@ -82,27 +62,21 @@ def asked(y, V, R, inverse, K, P, q):  # type: ignore[no-untyped-def]
             xj = y[L + j]
             P[1, i, j] += xi * left[j] + left[i] * xj
             P[2, i, j] += xi * right[j] + right[i] * xj + xi * xj * square
-    for k in range(L):
-        for j in range(m):
-            K[k, j] += u[k] * y[L + j]
+    for j in range(m):
+        add_scaled(K[j], y[L + j], u)
 
 
 @njit(cache=True)
 def observed(y, r, anchor, V, R, K, P, q):  # type: ignore[no-untyped-def]
     """The arm was played at ``y``: ``V += yyᵀ``, ``R += y(r − y·anchor)``."""
-    d = y.shape[0]
-    L, m = K.shape
-    k = np.zeros(m)
-    for i in range(L):
-        yi = y[i]
-        for j in range(m):
-            k[j] += K[i, j] * yi
+    m, L = K.shape
+    k = np.empty(m)
+    for j in range(m):
+        k[j] = dot_row(K, j, y)
     residual = r - dot(y, anchor)
-    for i in range(d):
-        yi = y[i]
-        R[i] += yi * residual
-        for j in range(d):
-            V[i, j] += yi * y[j]
+    add_scaled(R, residual, y)
+    for i in range(y.shape[0]):
+        add_scaled(V[i], y[i], y)
     for i in range(m):
         xi = y[L + i]
         q[0, i] += xi * residual
@@ -114,25 +88,36 @@ def observed(y, r, anchor, V, R, K, P, q):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def factor(P, c, G):  # type: ignore[no-untyped-def]
-    """``G``: the Cholesky factor of ``P₀ − cP₁ + c²P₂``; returns its log determinant, NaN if it has none."""
+def factor(P, a, c, G):  # type: ignore[no-untyped-def]
+    """``G``: the Cholesky factor of ``P₀ − cP₁ + c²P₂`` of arm ``a``, one over its diagonal in place of the diagonal.
+
+    Returns its log determinant, NaN if it has none.
+    """
     m = G.shape[0]
     log_det = 0.0
+    # logarithms are dear: one for as many pivots as a float holds the product of
+    product = 1.0
     for j in range(m):
-        pivot = P[0, j, j] - c * P[1, j, j] + c * c * P[2, j, j]
+        pivot = P[a, 0, j, j] - c * P[a, 1, j, j] + c * c * P[a, 2, j, j]
         for k in range(j):
             pivot -= G[j, k] * G[j, k]
         if not pivot > 0.0:
             return math.nan
-        root = math.sqrt(pivot)
-        log_det += 2.0 * math.log(root)
-        G[j, j] = root
+        if not 1e-100 < pivot < 1e100:
+            log_det += math.log(pivot)
+        else:
+            product *= pivot
+            if not 1e-200 < product < 1e200:
+                log_det += math.log(product)
+                product = 1.0
+        inverse = 1.0 / math.sqrt(pivot)
+        G[j, j] = inverse
         for i in range(j + 1, m):
-            total = P[0, i, j] - c * P[1, i, j] + c * c * P[2, i, j]
+            total = P[a, 0, i, j] - c * P[a, 1, i, j] + c * c * P[a, 2, i, j]
             for k in range(j):
                 total -= G[i, k] * G[j, k]
-            G[i, j] = total / root
-    return log_det
+            G[i, j] = total * inverse
+    return log_det + math.log(product)
 
 
 @njit(cache=True)
@@ -141,24 +126,20 @@ def choose_running(y, t, shares, anchors, K, P, q, P0, counts, numbers):  # type
 
     P0: (K, 3, m, m) the coefficients of the prior's matrix, for the determinant radius alone.
     """
-    n_arms, L, m = K.shape
+    n_arms, m, L = K.shape
     G = np.empty((m, m))
     z = np.empty(m)
     v = np.empty(m)
+    nothing = np.zeros(m)
     best = -1
     best_index = -np.inf
     for a in range(n_arms):
         c = 1.0 / (t * shares[a])
-        log_det = factor(P[a], c, G)
+        log_det = factor(P, a, c, G)
         if math.isnan(log_det):
             return -1
-        for j in range(m):
-            z[j] = 0.0
-        for i in range(L):
-            yi = y[i]
-            for j in range(m):
-                z[j] -= K[a, i, j] * yi
-        estimate = dot(y, anchors[a])
+        subtract_products(z, nothing, K, a, y)
+        estimate = dot_row(anchors, a, y)
         width2 = 0.0
         # forward substitution for z and for the right-hand side at once: θ·z = (G⁻¹z)·(G⁻¹q)
         for i in range(m):
@@ -167,12 +148,12 @@ def choose_running(y, t, shares, anchors, K, P, q, P0, counts, numbers):  # type
             for k in range(i):
                 zi -= G[i, k] * z[k]
                 vi -= G[i, k] * v[k]
-            z[i] = zi / G[i, i]
-            v[i] = vi / G[i, i]
+            z[i] = zi * G[i, i]
+            v[i] = vi * G[i, i]
             width2 += z[i] * z[i]
             estimate += z[i] * v[i]
         if numbers[0] == DETERMINANT:
-            log_det -= factor(P0[a], c, G)
+            log_det -= factor(P0, a, c, G)
         radius = numbers[5] * radius_of(
             int(numbers[0]), counts[a], max(log_det, 0.0), m, numbers[1], numbers[2], numbers[3], numbers[4]
         )
@@ -257,11 +238,8 @@ def play_running(  # type: ignore[no-untyped-def]
 @njit(cache=True)
 def asked_prior(y, inverse, K, P0, numbers):  # type: ignore[no-untyped-def]
     """``P0[2] = λKᵀK`` after ``K += u x_hᵀ`` (``K`` is the new one; ``V₀ = λI``, so the mixed term stays zero)."""
-    L, m = K.shape
+    m = K.shape[0]
     lam = numbers[6]
     for i in range(m):
         for j in range(m):
-            total = 0.0
-            for k in range(L):
-                total += K[k, i] * K[k, j]
-            P0[2, i, j] = lam * total
+            P0[2, i, j] = lam * dot(K[i], K[j])

@@ -369,9 +369,10 @@ class ReducedLearner(BaseLearner):
             return super()._decide_rows(X)
         from sidelight.kernels.reduced import choose_rows
 
+        choose_all: Any = choose_rows
         n = len(X)
         chosen, estimates, widths = np.empty(n, dtype=np.int64), np.empty(n), np.empty(n)
-        choose_rows(X, *(self._cached or self._bind())[1], chosen, estimates, widths)
+        choose_all(X, *(self._cached or self._bind())[1], chosen, estimates, widths)
         rows = zip(chosen.tolist(), estimates.tolist(), widths.tolist(), strict=True)
         return [Decision(self.arms[a], estimate, width, 1.0) for a, estimate, width in rows]
 

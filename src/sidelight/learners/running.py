@@ -328,7 +328,7 @@ class RunningOFUL(BaseLearner):
             self._inverses = np.linalg.inv(np.asarray(summary.second_moments))
         V = self.V + precision
         R = self.Y + means @ precision - np.einsum("aij,aj->ai", V, self.anchors)
-        K = np.ascontiguousarray(self._inverses @ sums.S12)
+        K = np.ascontiguousarray(np.swapaxes(self._inverses @ sums.S12, 1, 2))
         P, P0 = np.empty((K_arms, 3, m, m)), np.zeros((K_arms, 3, m, m))
         q, unused = np.empty((K_arms, 2, m)), np.zeros((2, m))
         for a in range(K_arms):

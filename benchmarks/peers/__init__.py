@@ -1,0 +1,1 @@
+"""Other libraries at the same loop, each in an environment of its own."""
