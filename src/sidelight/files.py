@@ -36,9 +36,7 @@ _LAYOUT = 1
 _DATE = (1980, 1, 1, 0, 0, 0)
 
 
-def container_bytes(
-    kind: str, version: int, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
-) -> bytes:
+def container_bytes(kind: str, version: int, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
     """The container as bytes; the same content gives the same bytes.
 
     Args:
@@ -159,9 +157,7 @@ def _open(
         layout, found_kind, found_version = header["sidelight"], header["kind"], header["version"]
         checksum, meta, names = header["sha256"], header["meta"], header["arrays"]
     except (ValueError, KeyError, TypeError) as error:
-        raise FileFormatError(
-            f"{origin} has an unreadable {_HEADER}: the file was altered. Save it again."
-        ) from error
+        raise FileFormatError(f"{origin} has an unreadable {_HEADER}: the file was altered. Save it again.") from error
     if not isinstance(layout, int) or layout > _LAYOUT:
         raise FileFormatError(
             f"{origin} was written by a newer Sidelight (file layout {layout}, this one reads up to {_LAYOUT}). "
@@ -182,9 +178,7 @@ def _open(
             f"unexpected {sorted(members)}): the file was altered. Save it again."
         )
     if _checksum(found_kind, found_version, meta, present) != checksum:
-        raise FileFormatError(
-            f"{origin} fails its checksum: it was altered after it was saved. Save or copy it again."
-        )
+        raise FileFormatError(f"{origin} fails its checksum: it was altered after it was saved. Save or copy it again.")
     return meta, {name: _array(content, f"{origin}: {name}") for name, content in present.items()}
 
 
@@ -202,9 +196,7 @@ def _checksum(kind: str, version: int, meta: Mapping[str, Any], members: Mapping
 
 def _canonical(value: Any) -> bytes:
     try:
-        return json.dumps(
-            value, sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":")
-        ).encode()
+        return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
     except (TypeError, ValueError) as error:
         raise InputError(f"the description of a saved file must be plain JSON: {error}.") from error
 

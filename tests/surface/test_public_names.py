@@ -132,7 +132,8 @@ SHOWN = sorted(
     if name not in {"__version__", "errors", "theory", "worlds", "SidelightError", "SidelightWarning"}
     and name not in {"Learner", "HiddenEstimator", "Decision", "Run"}
 )
-#: examples still to be written; none may be added here
+
+
 @pytest.mark.parametrize("name", SHOWN)
 def test_every_public_name_shows_an_example(name):
     value = getattr(sl, name)

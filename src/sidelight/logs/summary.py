@@ -489,10 +489,10 @@ def summarize_log(
 
     Examples:
         >>> import sidelight as sl
-        >>> log = {"age": [61.0, 48.0, 70.0, 55.0], "dose": ["low", "high", "low", "high"], "outcome": [0.2, 0.9, 0.1, 0.8]}
+        >>> log = {"age": [61.0, 48.0, 70.0], "dose": ["low", "high", "low"], "outcome": [0.2, 0.9, 0.1]}
         >>> schema = sl.Schema(features=["age", "income"], recorded=["age"], arm="dose", reward="outcome")
         >>> sl.summarize_log(log, schema)
-        LogSummary(4 rows, 2 arms, 1 of 2 columns recorded)
+        LogSummary(3 rows, 2 arms, 1 of 2 columns recorded)
     """
     from sidelight.logs.passes import summarize
 
