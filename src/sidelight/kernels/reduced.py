@@ -34,11 +34,10 @@ def take(x, order, out):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def reduce_context(y, loadings, a, shifted, z):  # type: ignore[no-untyped-def]
-    """``z = Nᵀx`` for arm ``a``.  y: (d,) the context in internal order, loadings: (K, m, R), z: (m,)"""
-    m = z.shape[0]
+def reduce_context(y, last, loadings, a, shifted, z):  # type: ignore[no-untyped-def]
+    """``z = Nᵀx`` for arm ``a``.  y: (d,) the context in internal order, last: (m,) its end, loadings: (K, m, R)"""
     if shifted:
-        subtract_products(z, y[y.shape[0] - m :], loadings, a, y)
+        subtract_products(z, last, loadings, a, y)
     else:
         z[:] = 0.0
         subtract_products(z, z, loadings, a, y)
@@ -56,13 +55,14 @@ def score_arms(x, order, loadings, shifted, weights, covariances, radii, estimat
     y = np.empty(order.shape[0])
     z = np.empty(covariances.shape[1])
     take(x, order, y)
+    last = y[y.shape[0] - z.shape[0] :]
     same = loadings.shape[2] == 0
     if same:
-        reduce_context(y, loadings, 0, shifted, z)
+        reduce_context(y, last, loadings, 0, shifted, z)
     for a in range(weights.shape[0]):
         estimates[a] = dot_row(weights, a, y)
         if not same:
-            reduce_context(y, loadings, a, shifted, z)
+            reduce_context(y, last, loadings, a, shifted, z)
         widths[a] = width_of(covariances, a, z, radii[a])
 
 
@@ -97,10 +97,11 @@ def choose_among(  # type: ignore[no-untyped-def]
     _, m, R = centre.shape
     y = room[:d]
     z = room[d : d + m]
+    last = room[d - m : d]
     estimates = room[d + m : d + m + K]
     highest = room[d + m + K : d + m + 2 * K]
     take(x, order, y)
-    reduce_context(y, centre, 0, shifted, z)
+    reduce_context(y, last, centre, 0, shifted, z)
     reach = math.sqrt(dot(z, z))
     recorded = math.sqrt(dot(y[:R], y)) if R > 0 else 0.0
     first = 0
@@ -121,7 +122,7 @@ def choose_among(  # type: ignore[no-untyped-def]
         if highest[a] < best_index or visit == first:
             continue
         if R > 0:
-            reduce_context(y, loadings, a, shifted, z)
+            reduce_context(y, last, loadings, a, shifted, z)
         width = width_of(covariances, a, z, radii[a])
         index = estimates[a] + width
         if index > best_index or (index == best_index and a < best):
@@ -329,6 +330,7 @@ def take_in(  # type: ignore[no-untyped-def]
     m = covariances.shape[1]
     y = room[:d]
     z = room[d : d + m]
+    last = room[d - m : d]
     u = room[d + m : d + 2 * m]
     for i in range(d):
         xi = x[order[i]]
@@ -336,7 +338,7 @@ def take_in(  # type: ignore[no-untyped-def]
         context_squares[i] += xi * xi
     residual = r - dot_row(anchors, a, y)
     squares[a] += residual * residual
-    reduce_context(y, loadings, a, shifted, z)
+    reduce_context(y, last, loadings, a, shifted, z)
     q, bound = update_arm(y, z, u, r, residual, loadings[a], shifted, grams[a], moments[a], covariances[a], weights[a])
     spent[0] += radii[a] * math.sqrt(q)
     counts[a] += 1

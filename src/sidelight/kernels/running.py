@@ -4,8 +4,8 @@
 
     NᵀVN = V_hh − c(KᵀV_oh + V_hoK) + c²KᵀV_ooK,        Nᵀ(Y − V anchor) = R_h − c KᵀR_o,
 
-(``K`` is kept as (m, L), so that each hidden feature reads one row), whose coefficients change only for the arm that was
-asked about or played.  ``t`` changes every round for all arms.
+(``K`` is kept as (m, L), so that each hidden feature reads one row), whose coefficients change only for the arm that
+was asked about or played.  ``t`` changes every round for all arms.
 """
 
 from __future__ import annotations
