@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from sidelight.drawing.regret import Standing
     from sidelight.learners.protocol import Learner
+    from sidelight.logs.summary import LogSummary
     from sidelight.simulation import Run
     from sidelight.worlds.confounded import ConfoundedWorld
 
@@ -92,13 +93,14 @@ def demo(
     from rich.console import Console
 
     from sidelight.drawing.regret import regret_page, regret_spec, render, standings
+    from sidelight.report.page import write_report
     from sidelight.simulation import simulate
 
     started = time.perf_counter()
     console = Console(quiet=as_json, highlight=False)
     players = contenders()
     best = players[-1].name
-    story = opening(make_world(0), log_rows)
+    story, summary = opening(make_world(0), log_rows)
     console.print("\n".join(story))
     console.print(f"\n{len(players)} learners in {seeds} such worlds, {rounds:,} rounds each:")
     table = simulate(
@@ -124,6 +126,9 @@ def demo(
     files = [render(specs["light"], out / "regret.png"), render(specs["light"], out / "regret.svg"), out / "index.html"]
     page = regret_page(specs, rows, title=TITLE, words=[sentence, *story], baseline=BASELINE)
     files[-1].write_text(page, encoding="utf-8")
+    meanings = {player.name: player.meaning for player in players}
+    report: dict[str, Any] = {"baseline": BASELINE, "best": best, "diagnosis": summary.diagnose(), "meanings": meanings}
+    files.append(write_report(table, out / "report.html", title=TITLE, words=story, **report))
     seconds = time.perf_counter() - started
     if as_json:
         settings = {"seeds": seeds, "rounds": rounds, "log_rows": log_rows, "baseline": BASELINE}
@@ -142,8 +147,8 @@ def make_world(seed: int) -> ConfoundedWorld:
     return ConfoundedWorld(seed=seed)
 
 
-def opening(world: ConfoundedWorld, log_rows: int) -> list[str]:
-    """What the log of one world looks like, and what it says if read naively and if read as a constraint.
+def opening(world: ConfoundedWorld, log_rows: int) -> tuple[list[str], LogSummary]:
+    """What the log of one world looks like, and what it says if read naively and if read as a constraint; the log.
 
     Both errors are root mean squares of ``x_o·(b_a − ·)`` over contexts and arms: with ``w_ao`` for the naive reading,
     with ``M_a w_a`` (proposition 1) for the other.
@@ -167,13 +172,14 @@ def opening(world: ConfoundedWorld, log_rows: int) -> list[str]:
         shift = summary.coefficients - truth
         return float(np.sqrt(np.einsum("ai,aij,aj->a", shift, summary.second_moments, shift).mean()))
 
-    return [
+    story = [
         f"An old policy chose among {world.n_arms} arms by looking at {world.n_hidden} features that its log of "
         f"{log_rows:,} rows does not have; the log keeps the other {recorded}, the arm and the reward.",
         f"Taken at its word, the log mistakes the effects of its features by {error(world.weights[:, :recorded]):.3f} "
         f"of reward (noise {world.noise:g}), however long it is. Read as side information M w = b, it is off by "
         f"{error(constraint):.3f}, and that shrinks with every row.",
     ]
+    return story, summary
 
 
 def worth(table: pa.Table, rows: list[Standing], best: str) -> str:

@@ -100,7 +100,7 @@ def test_opening_contrasts_the_two_readings() -> None:
 
 
 def _errors(world: ConfoundedWorld, rows: int) -> tuple[float, float]:
-    numbers = re.findall(r"by (\d\.\d+)", " ".join(opening(world, rows)))
+    numbers = re.findall(r"by (\d\.\d+)", " ".join(opening(world, rows)[0]))
     assert len(numbers) == 2
     return float(numbers[0]), float(numbers[1])
 
