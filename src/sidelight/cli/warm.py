@@ -94,6 +94,15 @@ def _exercises() -> Iterator[tuple[str, Callable[[], object]]]:
     for name, factory in learners.items():
         yield name, _run(simulate, world, name, factory)
 
+    def from_python() -> None:
+        learner, x = OFUL(2, 4), np.ones(4)
+        learner.observe(x, learner.decide(x).arm, 0.0)
+        learner.scores(x)
+        learner.decide_many(x[None])
+        learner.observe_many(x[None], [0], [0.0])
+
+    yield "decide and observe", from_python
+
 
 def _run(simulate: Any, world: Any, name: str, factory: Any) -> Callable[[], object]:
     return lambda: simulate(world, {name: factory}, 130, recorded=2, log_rows=500, seeds=1, workers=1)
