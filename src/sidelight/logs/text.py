@@ -44,6 +44,10 @@ def csv_tables(
         return
     except pa.ArrowInvalid as error:
         if "conversion error" not in str(error):
+            if "columns" in str(error) and "Row #" not in str(error):
+                # threads lose count of the rows: once more without them, to say which one it is
+                for _ in _read(file.path, here, number_types, delimiter, progress, threads=False):
+                    pass
             raise
     # A cell that is not a number: read the rest as text, which is looked at cell by cell, so that the message can
     # say which row it is and the other rows count.
@@ -58,7 +62,7 @@ def csv_tables(
 
 
 def _read(
-    path: str, columns: list[str], types: dict[str, Any], delimiter: str, progress: Any
+    path: str, columns: list[str], types: dict[str, Any], delimiter: str, progress: Any, threads: bool = True
 ) -> Iterator[pa.RecordBatch]:
     import pyarrow.csv as pacsv
 
@@ -66,7 +70,7 @@ def _read(
         stream = _Counted(raw, progress)
         with pacsv.open_csv(
             _decompressed(stream, path),
-            read_options=pacsv.ReadOptions(block_size=_BLOCK),
+            read_options=pacsv.ReadOptions(block_size=_BLOCK, use_threads=threads),
             parse_options=pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
             convert_options=pacsv.ConvertOptions(
                 include_columns=columns, column_types=types, null_values=_MISSING, strings_can_be_null=True
