@@ -60,7 +60,7 @@ class KnownCrossMoments:
             if summary.determined[a]:
                 self._B[a] = np.linalg.solve(R11, moments[a])
             elif L:
-                self._B[a] = np.linalg.lstsq(R11, moments[a], rcond=None)[0] if R11.any() else 0.0
+                self._B[a] = np.linalg.pinv(R11, hermitian=True) @ moments[a]
 
     def observe(self, x: ArrayLike, answer: Any, probability: float = 1.0) -> None:
         """Answers add nothing to what is known."""

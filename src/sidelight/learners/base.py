@@ -142,8 +142,10 @@ class BaseLearner:
                 "give one arm and one reward for every context."
             )
         indices = [self._arm(arm) for arm in arms]
-        if not np.isfinite(values).all():
-            raise InputError(f"Reward {int(np.argmin(np.isfinite(values)))} is not finite.")
+        with np.errstate(over="ignore"):
+            usable = np.isfinite(values * values)
+        if not usable.all():
+            self._reward(values[int(np.argmin(usable))])
         self._observe_rows(contexts, np.array(indices, dtype=np.int64), np.array(values))
 
     def observe_behavior(

@@ -50,17 +50,18 @@ class Settings:
 
     def __post_init__(self) -> None:
         if self.noise is None:
-            object.__setattr__(self, "noise", "auto" if self.regularization == "auto" else 1.0)
+            learned = isinstance(self.regularization, str) and self.regularization == "auto"
+            object.__setattr__(self, "noise", "auto" if learned else 1.0)
         for name in ("alpha", "context_bound", "weight_bound"):
             _number(name, getattr(self, name), lowest=0.0, strict=name == "context_bound")
         for name in ("projected_context_bound", "projected_weight_bound"):
             if getattr(self, name) is not None:
                 _number(name, getattr(self, name), lowest=0.0)
-        if self.regularization != "auto":
+        if not (isinstance(self.regularization, str) and self.regularization == "auto"):
             _number("regularization", self.regularization, lowest=0.0, strict=True)
-        if self.noise != "auto":
+        if not (isinstance(self.noise, str) and self.noise == "auto"):
             _number("noise", self.noise, lowest=0.0)
-        if not (isinstance(self.delta, int | float) and 0.0 < self.delta < 1.0):
+        if not (isinstance(self.delta, int | float | np.floating) and 0.0 < self.delta < 1.0):
             raise InputError(f"delta={self.delta!r} is a probability of failure and must lie in (0, 1).")
         if self.radius not in RADII:
             raise InputError(f"radius={self.radius!r} is not one of {', '.join(RADII)}.")
@@ -83,7 +84,10 @@ class Settings:
 
     def prior_means(self, n_arms: int, n_features: int) -> Array:
         """``μ`` for every arm, in the context's order.  (K, d)"""
-        mean = np.asarray(self.prior_mean, dtype=np.float64)
+        try:
+            mean = np.asarray(self.prior_mean, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise InputError(f"prior_mean={self.prior_mean!r} must be numbers.") from None
         if mean.shape not in ((), (n_features,), (n_arms, n_features)) or not np.isfinite(mean).all():
             raise InputError(
                 f"prior_mean of shape {mean.shape} must be a number, ({n_features},) or ({n_arms}, {n_features}), "
