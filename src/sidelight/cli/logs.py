@@ -74,6 +74,7 @@ def summarize(
 
     Example: sidelight summarize 'log/*.parquet' --recorded age,weight --hidden severity -o log.summary
     """
+    _not_over_input(out, *log)
     schema = _schema(schema_file, recorded, hidden, arm, reward, arms, categories, intercept, propensity)
     started = time.perf_counter()
     summary = _summarized(log, schema, skip_invalid, scheduler, quiet=as_json)
@@ -128,6 +129,8 @@ def diagnose(
     """
     from sidelight.logs.summary import LogSummary
 
+    if html is not None:
+        _not_over_input(html, *log)
     if len(log) == 1 and _is_summary(log[0]):
         summary = LogSummary.load(log[0])
     else:
@@ -159,6 +162,7 @@ def decide(
     """
     from sidelight.cli.scoring import decide_file
 
+    _not_over_input(decisions, str(learner), contexts)
     started = time.perf_counter()
     kept = _names(keep) if keep else []
     rows = decide_file(learner, contexts, decisions, kept, progress=not as_json)
@@ -167,6 +171,19 @@ def decide(
         typer.echo(json.dumps({"rows": rows, "file": str(decisions), "seconds": round(seconds, 3)}))
     else:
         typer.echo(f"{rows:,} decisions in {seconds:.1f} s, written to {decisions}")
+
+
+def _not_over_input(out: Path, *inputs: str) -> None:
+    """What is written must not replace what is read, and must have a folder to go to before anything long starts."""
+    from sidelight.errors import InputError
+
+    for name in inputs:
+        if out.exists() and os.path.exists(name) and os.path.samefile(out, name):
+            raise InputError(f"{out} is what is read here; writing to it would destroy it. Name another file.")
+    if not out.absolute().parent.is_dir():
+        raise InputError(
+            f"There is no folder {str(out.parent)!r} to write {out.name} to. Choose a folder that exists, or make it first."
+        )
 
 
 def _is_summary(path: str) -> bool:

@@ -117,6 +117,12 @@ class _Passes:
             raise SourceError(f"{name} has no rows: there is nothing to learn from.")
         arms: dict[Label, None] = {}
         levels: dict[str, dict[Label, None]] = {}
+        # an era of skipped rows alone is no era; what was skipped there is counted with the largest one
+        skipped = {key: log_pass.skipped() for key, log_pass in self._passes.items()}
+        empty = [key for key, log_pass in self._passes.items() if log_pass.rows_seen == sum(skipped[key].values())]
+        if len(empty) < len(self._passes):
+            for key in empty:
+                del self._passes[key]
         for log_pass in self._passes.values():
             found_arms, found_levels = log_pass.labels()
             arms.update(dict.fromkeys(found_arms))
@@ -124,7 +130,12 @@ class _Passes:
                 levels.setdefault(feature, {}).update(dict.fromkeys(found))
         shared = {feature: list(found) for feature, found in levels.items()}
         summaries = {key: log_pass.finish(name, list(arms), shared) for key, log_pass in self._passes.items()}
-        return Eras(sorted(summaries.items(), key=lambda item: (-item[1].n_rows, str(item[0]))))
+        ordered = sorted(summaries.items(), key=lambda item: (-item[1].n_rows, str(item[0])))
+        for key in empty:
+            for reason, count in skipped[key].items():
+                largest = ordered[0][1].skipped
+                largest[reason] = largest.get(reason, 0) + count
+        return Eras(ordered)
 
 
 def _by_missing(batch: pa.RecordBatch, recorded: tuple[str, ...]) -> dict[tuple[str, ...], np.ndarray | None]:

@@ -186,12 +186,12 @@ def _array(array: np.ndarray, wanted: Wanted) -> Source:
 def _triple(source: tuple[Any, Any, Any], wanted: Wanted) -> pa.RecordBatch:
     """Arrays ``X`` (n, recorded features), ``arms`` (n,), ``rewards`` (n,), in the order of the schema's columns."""
     X = np.asarray(source[0])
-    features, (arm, reward) = wanted.columns[: X.shape[1]], wanted.columns[X.shape[1] :][:2] or ("", "")
     if len(wanted.columns) != X.shape[1] + 2:
         n_extra = len(wanted.columns) - 2
         raise SchemaError(
             f"X has {X.shape[1]} columns, but the schema records {n_extra} features ({', '.join(wanted.columns[:-2])})."
         )
+    *features, arm, reward = wanted.columns
     columns = {name: np.ascontiguousarray(X[:, j]) for j, name in enumerate(features)}
     return as_mapping_batch({**columns, arm: source[1], reward: source[2]}, wanted, "the arrays")
 

@@ -273,6 +273,30 @@ class LogPass:
                 self._propensities = more
         self._bases = None
 
+    def _forget_unused(self) -> None:
+        """Arms and levels that only skipped rows had leave no trace: skipping never changes what good rows give."""
+        self._drain()
+        if not self._skipped or not self._moments.counts.any():
+            return
+        if self._open_arms:
+            used = np.flatnonzero(self._moments.counts > 0)
+            self._arms = [self._arms[i] for i in used]
+            old = self._moments
+            self._moments = Moments(old.counts[used], old.sums[used], old.factors[used])
+            if self._propensities is not None:
+                self._propensities = self._propensities[used]
+        names = self._column_names()
+        rows = {name: float(total) for name, total in zip(names, self._moments.sums.sum(axis=0), strict=True)}
+        for feature, levels in self._levels.items():
+            # a level without a column is the baseline, and has the rows that the others leave
+            total = sum(rows.get(f"{feature}={level}", 0.0) for level in levels)
+            rest = float(self._moments.counts.sum()) - total
+            self._levels[feature] = [level for level in levels if rows.get(f"{feature}={level}", rest) > 0.5]
+        self._relayout()
+        if self._column_names() != names:
+            self._moments = self._moments.with_columns(_selection(names, self._column_names()))
+        self._bases = None
+
     def _unseen(self, batch: pa.RecordBatch, name: str, known: Mapping[Label, int]) -> list[Label]:
         # A dictionary may name values that no row has; only those that rows have are found.
         indices, labels = distinct_labels(batch.column(name).unique())
@@ -301,6 +325,7 @@ class LogPass:
 
     def labels(self) -> tuple[list[Label], dict[str, list[Label]]]:
         """The arms and the levels found so far, where the schema left them open."""
+        self._forget_unused()
         return (self._arms if self._open_arms else []), self._levels
 
     def finish(
@@ -316,6 +341,7 @@ class LogPass:
         self._drain()
         if self.rows_seen == 0:
             raise SourceError(f"{name} has no rows: there is nothing to learn from.")
+        self._forget_unused()
         if not self._arms or not self._moments.counts.any():
             raise InvalidRowsError(
                 f"none of the {self.rows_seen:,} rows of {name} can be used: {show_reasons(self._skipped)}."

@@ -1,0 +1,80 @@
+"""Skipping rows never changes what the good rows give: labels that only skipped rows had leave no trace."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import sidelight as sl
+from sidelight.errors import InputError, SchemaError
+
+
+@pytest.fixture
+def frame(rng):
+    n = 300
+    return pd.DataFrame(
+        {
+            "a": rng.normal(size=n),
+            "b": rng.normal(size=n),
+            "c": rng.choice(["u", "v"], n),
+            "arm": rng.choice(["x", "y"], n),
+            "reward": rng.normal(size=n),
+        }
+    )
+
+
+def same(bad: pd.DataFrame, schema: sl.Schema) -> sl.LogSummary:
+    skipped = sl.summarize_log(bad, schema, on_invalid="skip")
+    good = sl.summarize_log(bad.drop(index=4), schema)
+    assert skipped.schema == good.schema
+    np.testing.assert_array_equal(skipped.coefficients, good.coefficients)
+    return skipped
+
+
+def test_an_arm_of_a_skipped_row_is_no_arm(frame):
+    frame.loc[4, ["arm", "a"]] = ["phantom", np.nan]
+    assert same(frame, sl.Schema(["a", "b", "h"], ["a", "b"])).arms == ("x", "y")
+
+
+def test_a_level_of_a_skipped_row_is_no_level(frame):
+    frame.loc[4, ["c", "a"]] = ["Q", np.nan]  # first in order, so it would be the baseline
+    summary = same(frame, sl.Schema(["a", sl.Category("c"), "h"], ["a", "c"], intercept=True))
+    assert summary.schema.encoded_names == ("intercept", "a", "c=v", "h")
+
+
+def test_labels_of_a_csv_keep_their_type(frame, tmp_path):
+    frame["arm"] = np.arange(300) % 2
+    frame = frame.astype({"arm": str})
+    frame.loc[4, ["arm", "a"]] = ["oops", np.nan]
+    frame.to_csv(tmp_path / "log.csv", index=False)
+    summary = sl.summarize_log(tmp_path / "log.csv", sl.Schema(["a", "b"], ["a", "b"]), on_invalid="skip")
+    assert summary.arms == (0, 1)
+
+
+def test_an_era_of_skipped_rows_is_no_era(frame):
+    frame.loc[4, ["b", "reward"]] = np.nan
+    eras = sl.summarize_eras(frame, sl.Schema(["a", "b", "h"], ["a", "b"]), on_invalid="skip")
+    assert list(eras) == [("a", "b")]
+    (summary,) = eras.values()
+    assert summary.n_rows == 299
+    assert sum(summary.skipped.values()) == 1
+
+
+def test_arrays_that_are_too_wide_are_named():
+    arrays = (np.ones((9, 7)), np.zeros(9, int), np.ones(9))
+    with pytest.raises(SchemaError, match="X has 7 columns, but the schema records 6 features"):
+        sl.summarize_log(arrays, sl.Schema.for_arrays(7, 6, 3))
+
+
+def test_the_commands_do_not_write_over_what_they_read(frame, tmp_path):
+    from sidelight.cli.logs import summarize
+
+    path = tmp_path / "log.csv"
+    frame.to_csv(path, index=False)
+    before = path.read_bytes()
+    with pytest.raises(InputError, match="would destroy it"):
+        summarize([str(path)], out=path, recorded="a,b")
+    with pytest.raises(InputError, match="There is no folder"):
+        summarize([str(path)], out=tmp_path / "nowhere" / "x.summary", recorded="a,b")
+    assert path.read_bytes() == before
