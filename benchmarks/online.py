@@ -144,9 +144,7 @@ def table() -> dict[str, float]:
     }
     found = measure(blocks, ROUNDS)
     reference = _reference(setting)
-    print(
-        f"d = K = {D}, {ROUNDS} rounds, blocks of {BLOCK}; literal reference {reference:,.0f} µs a round"
-    )
+    print(f"d = K = {D}, {ROUNDS} rounds, blocks of {BLOCK}; literal reference {reference:,.0f} µs a round")
     print(f"{'':42}{'µs':>8}{'× NumPy':>10}{'× reference':>13}{'of floor':>10}")
     for name, value in found.items():
         floor = found["floor, L = 25"] if "known" in name else found["floor, L = 0"]

@@ -182,7 +182,7 @@ def _not_over_input(out: Path, *inputs: str) -> None:
             raise InputError(f"{out} is what is read here; writing to it would destroy it. Name another file.")
     if not out.absolute().parent.is_dir():
         raise InputError(
-            f"There is no folder {str(out.parent)!r} to write {out.name} to. Choose a folder that exists, or make it first."
+            f"There is no folder {str(out.parent)!r} to write {out.name} to. Choose a folder that exists, or make it."
         )
 
 
