@@ -158,7 +158,9 @@ class _Processes:
 
         from loky import get_reusable_executor
 
-        executor = get_reusable_executor(max_workers=self._count, timeout=60, initializer=_one_thread)
+        from sidelight.simulation import ONE_THREAD
+
+        executor = get_reusable_executor(max_workers=self._count, timeout=60, env=ONE_THREAD)
         waiting: dict[Future[Any], int] = {executor.submit(f, *a): i for i, (f, a) in enumerate(tasks)}
         try:
             for future in as_completed(waiting):
@@ -212,9 +214,3 @@ def _place(workers: int | None, scheduler: str | None, tasks: int) -> Any:
         return _Cluster(scheduler)
     count = min(os.cpu_count() or 1, tasks) if workers is None else workers
     return _Here() if count <= 1 else _Processes(count)
-
-
-def _one_thread() -> None:
-    """One BLAS thread a process: the runs already use every core."""
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ[name] = "1"
