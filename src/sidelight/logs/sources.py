@@ -242,6 +242,11 @@ def as_mapping_batch(arrays: Mapping[str, Any], wanted: _Wanted, origin: str) ->
     table: dict[str, Any] = {}
     for name in here:
         values = arrays[name]
+        if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
+            raise SourceError(
+                f"column {name!r} of {origin} is the single value {values!r:.60}: a mapping gives each column all its "
+                "values. If each row is a mapping of its own, make one table of them, pyarrow.Table.from_pylist(rows)."
+            )
         if hasattr(values, "__array__") and np.ndim(values) != 1:
             raise SchemaError(f"column {name!r} of {origin} has shape {np.shape(values)}: a column has one dimension.")
         try:

@@ -395,3 +395,17 @@ def test_the_first_bad_row_is_the_one_reported(monkeypatch):
     for _ in range(5):
         with pytest.raises(InvalidRowsError, match="row 37 of"):
             summarize_log(log(200, a=a), SCHEMA)
+
+
+@pytest.mark.parametrize("give", [list, iter, lambda rows: rows[0]], ids=["list", "iterator", "one row"])
+def test_rows_as_dictionaries_are_no_table(give):
+    rows = log().to_pylist()
+    with pytest.raises(SourceError, match=r"'a' of the mapping is the single value .*pyarrow\.Table\.from_pylist"):
+        summarize_log(give(rows), SCHEMA)
+    assert summarize_log(pa.Table.from_pylist(rows), SCHEMA).n_rows == 40
+
+
+@pytest.mark.parametrize("value", ["x", None, 3.0])
+def test_a_mapping_with_one_value_for_a_column_is_refused(value):
+    with pytest.raises(SourceError, match=f"'arm' of the mapping is the single value {value!r}"):
+        summarize_log({**log().to_pydict(), "arm": value}, SCHEMA)
