@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sidelight.errors import InputError, SchemaError, SourceError
-from sidelight.logs.labels import Label
+from sidelight.logs.labels import Label, typed_labels
 from sidelight.logs.passes import LogPass, check_settings, label_columns, threads_available
 from sidelight.logs.schema import Schema
 from sidelight.logs.sources import Bundle, open_source
@@ -27,7 +27,8 @@ _MOST_ERAS = 64
 class Eras(dict[Any, LogSummary]):
     """One summary per era, the largest first; a dictionary whose keys name the era.
 
-    By missing columns a key is the tuple of recorded feature names, by a column it is that column's value. All
+    By missing columns a key is the tuple of recorded feature names, by a column it is that column's value (``None`` for
+    rows without one; from CSV a number where all values are written as numbers, as arms are). All
     summaries have the same arms in the same order.
     """
 
@@ -130,12 +131,23 @@ class _Passes:
                 levels.setdefault(feature, {}).update(dict.fromkeys(found))
         shared = {feature: list(found) for feature, found in levels.items()}
         summaries = {key: log_pass.finish(name, list(arms), shared) for key, log_pass in self._passes.items()}
-        ordered = sorted(summaries.items(), key=lambda item: (-item[1].n_rows, str(item[0])))
+        keys = self._typed(list(summaries))
+        ordered = sorted(
+            ((keys[key], summary) for key, summary in summaries.items()),
+            key=lambda item: (-item[1].n_rows, str(item[0])),
+        )
         for key in empty:
             for reason, count in skipped[key].items():
                 largest = ordered[0][1].skipped
                 largest[reason] = largest.get(reason, 0) + count
         return Eras(ordered)
+
+    def _typed(self, keys: list[Any]) -> dict[Any, Any]:
+        """The era's names as a source with types would give them: where all is text, ``"2021"`` stands for 2021."""
+        texts = [key for key in keys if isinstance(key, str)]
+        return {key: key for key in keys} | (
+            dict(zip(texts, typed_labels(texts), strict=True)) if self._text_labels else {}
+        )
 
 
 def _by_missing(batch: pa.RecordBatch, recorded: tuple[str, ...]) -> dict[tuple[str, ...], np.ndarray | None]:

@@ -95,6 +95,20 @@ def test_by_a_column(parts):
         summarize_eras(table, SCHEMA, by="decade")
 
 
+@pytest.mark.parametrize(
+    ("years", "kinds"),
+    [([2021, 2022, 2023], int), ([0.5, 1.5, 2.5], float), (["07", "2022", "x"], str), ([2021, None, 2023], int)],
+)
+def test_an_era_has_the_same_name_from_csv_as_from_parquet(parts, years, kinds, tmp_path):
+    tables = [part.append_column("year", pa.array([y] * len(part))) for part, y in zip(parts, years, strict=True)]
+    table = pa.concat_tables(tables, promote_options="permissive")
+    pq.write_table(table, tmp_path / "log.parquet")
+    pacsv.write_csv(table, tmp_path / "log.csv")
+    by_file = [list(summarize_eras(tmp_path / name, SCHEMA, by="year")) for name in ("log.csv", "log.parquet")]
+    assert by_file[0] == by_file[1] == [years[1], years[2], years[0]]
+    assert {type(key) for key in by_file[0] if key is not None} == {kinds}
+
+
 def test_a_gap_within_an_era_is_a_bad_row(parts):
     values = parts[1]["b"].to_pylist()
     values[7] = None
