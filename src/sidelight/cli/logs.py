@@ -75,6 +75,7 @@ def summarize(
     Example: sidelight summarize 'log/*.parquet' --recorded age,weight --hidden severity -o log.summary
     """
     _not_over_input(out, *log)
+    _must_exist(log)
     schema = _schema(schema_file, recorded, hidden, arm, reward, arms, categories, intercept, propensity)
     started = time.perf_counter()
     summary = _summarized(log, schema, skip_invalid, scheduler, quiet=as_json)
@@ -105,6 +106,7 @@ def summarize(
 
 
 def diagnose(
+    context: typer.Context,
     log: Annotated[
         list[str], typer.Argument(help="A summary, or a log: files, globs or a folder.", metavar="SUMMARY|LOG...")
     ],
@@ -132,8 +134,10 @@ def diagnose(
     if html is not None:
         _not_over_input(html, *log)
     if len(log) == 1 and _is_summary(log[0]):
+        _only_for_logs(context, log[0])
         summary = LogSummary.load(log[0])
     else:
+        _must_exist(log)
         schema = _schema(schema_file, recorded, hidden, arm, reward, arms, categories, intercept, propensity)
         summary = _summarized(log, schema, skip_invalid, scheduler, quiet=as_json)
     diagnosis = summary.diagnose(noise)
@@ -183,6 +187,31 @@ def _not_over_input(out: Path, *inputs: str) -> None:
     if not out.absolute().parent.is_dir():
         raise InputError(
             f"There is no folder {str(out.parent)!r} to write {out.name} to. Choose a folder that exists, or make it."
+        )
+
+
+def _must_exist(log: list[str]) -> None:
+    """A mistyped path is said to be one before anything is asked about its columns."""
+    from sidelight.logs.tables import find_files
+
+    find_files(log)
+
+
+def _only_for_logs(context: typer.Context, path: str) -> None:
+    """Options that say how to read a log have no meaning for a summary: it was read already."""
+    meant_for_summaries = ("log", "html", "noise", "as_json")
+    given = [
+        parameter.opts[0]
+        for parameter in context.command.params
+        if parameter.name not in meant_for_summaries
+        and getattr(context.get_parameter_source(str(parameter.name)), "name", None) == "COMMANDLINE"
+    ]
+    if given:
+        one = len(given) == 1
+        raise typer.BadParameter(
+            f"{', '.join(given)} {'says' if one else 'say'} how to read a log, but {path} is a summary, for which that "
+            f"is settled. Leave {'it' if one else 'them'} out, or diagnose the log itself.",
+            param_hint=given[0],
         )
 
 

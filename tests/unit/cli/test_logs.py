@@ -82,6 +82,25 @@ def test_diagnose_reads_a_log_too(run, log):
     assert "200 of 200 rows" in shown
 
 
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--recorded", "a"], "--recorded says"),
+        (["--arm", "arm", "--intercept"], "--arm, --intercept say"),
+        (["--schema", "x.toml", "--noise", "2"], "--schema says"),
+        (["--skip-invalid", "--json"], "--skip-invalid says"),
+    ],
+)
+def test_a_summary_takes_no_options_of_a_log(run, log, tmp_path, options, named):
+    out = tmp_path / "log.summary"
+    assert run("summarize", log, *COLUMNS, "-o", out)[0] == 0
+    code, printed, shown = run("diagnose", out, *options)
+    said = " ".join(shown.replace("│", " ").split())
+    assert (code, printed) == (2, "")
+    assert f"{named} how to read a log" in said
+    assert run("diagnose", out, "--noise", 2, "--json", "--html", tmp_path / "p.html")[0] == 0
+
+
 def test_arms_categories_and_intercept(run, table, tmp_path):
     table = table.append_column("city", pa.array(["Rome", "Oslo", "Rome", "Paris"] * 50))
     pacsv.write_csv(table, tmp_path / "log.csv")
@@ -128,6 +147,9 @@ def test_rows_that_cannot_be_used(run, table, tmp_path):
     [
         (["summarize"], 2, "Missing argument"),
         (["summarize", "nowhere.parquet", *COLUMNS], 1, "there is no file or folder 'nowhere.parquet'"),
+        (["summarize", "nowhere.parquet"], 1, "there is no file or folder 'nowhere.parquet'"),
+        (["diagnose", "nowhere.summary"], 1, "there is no file or folder 'nowhere.summary'"),
+        (["diagnose", "LOG"], 1, "which features did the log record?"),
         (["summarize", "LOG"], 1, "which features did the log record?"),
         (["summarize", "LOG", "--recorded", "a", "--hidden", "a"], 1, "a cannot be both recorded and hidden"),
         (["summarize", "LOG", *COLUMNS, "-o", "/nowhere/s"], 1, "Choose a folder that exists"),
