@@ -36,7 +36,7 @@ def set_up(folder: Path, database: str, learner: str) -> str:
     import sidelight as sl
     from sidelight.service.auth import create_token
     from sidelight.service.config import initial_config, load_config, save_config
-    from sidelight.service.engine import open_store
+    from sidelight.service.starting import open_store
 
     rng = np.random.default_rng(0)
     schema = sl.Schema(FEATURES, recorded=FEATURES[:6], arms=ARMS)

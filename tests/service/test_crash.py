@@ -18,9 +18,9 @@ import numpy as np
 from sidelight.learners.files import learner_bytes
 from sidelight.service.client import Client, Decision
 from sidelight.service.config import load_config
-from sidelight.service.engine import open_store
 from sidelight.service.events import Action, Behavior, Decisions, Reward, event_from_row
 from sidelight.service.recovery import recover
+from sidelight.service.starting import open_store
 from tests.service.helpers import ARMS, Server, bits, make_config, random_context
 
 KILLS = int(os.environ.get("SIDELIGHT_KILLS", "2"))

@@ -12,10 +12,11 @@ import pytest
 import sidelight as sl
 from sidelight.service.contexts import ContextReader
 from sidelight.service.copying import copy_store
-from sidelight.service.engine import Ask, open_store
+from sidelight.service.deciding import Ask
 from sidelight.service.events import Answer, Configuration, DecisionId
 from sidelight.service.export import export_log
 from sidelight.service.recovery import recover
+from sidelight.service.starting import open_store
 from sidelight.service.store import Store, database_url
 from tests.service.helpers import ARMS, bits, command, engine_of, make_config, make_schema, random_context, run
 

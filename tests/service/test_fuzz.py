@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sidelight.service.auth import SCOPES, create_token
-from sidelight.service.engine import open_store
+from sidelight.service.starting import open_store
 from tests.service.helpers import make_config, serving
 
 schemathesis = pytest.importorskip("schemathesis")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sidelight.service.contexts import ContextReader
-from sidelight.service.engine import Ask
+from sidelight.service.deciding import Ask
 from sidelight.service.events import Answer
 from sidelight.service.rails import Rails, subject_draw
 from tests.service.helpers import engine_of, make_config, make_schema, random_context, run

@@ -14,7 +14,7 @@ from sidelight.linalg import Array
 from sidelight.logs.labels import Label
 from sidelight.service.config import Limits
 from sidelight.service.contexts import ContextReader, Labels, as_object, shown, unknown_fields
-from sidelight.service.engine import Ask
+from sidelight.service.deciding import Ask
 from sidelight.service.events import Answer, DecisionId, Decisions
 from sidelight.service.problems import invalid, pointer
 from sidelight.service.rails import MODES

@@ -9,28 +9,24 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import inspect
 import logging
-import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 
 from sidelight.errors import StoreError
-from sidelight.learners.protocol import Decision
 from sidelight.linalg import Array
-from sidelight.logs.labels import Label, label_to_json
+from sidelight.logs.labels import Label
 from sidelight.logs.schema import Schema
 from sidelight.service.committer import Committer, Group
 from sidelight.service.config import Config
+from sidelight.service.deciding import Ask, Decider
 from sidelight.service.events import Answer, Behavior, Configuration, DecisionId, Decisions, Row, event_from_row
-from sidelight.service.explain import finite
-from sidelight.service.fold import LEARNER_ERRORS, Numbered, State
+from sidelight.service.fold import Numbered, State
 from sidelight.service.metrics import Metrics
 from sidelight.service.problems import Problem
 from sidelight.service.proposals import (
@@ -41,11 +37,12 @@ from sidelight.service.proposals import (
     Known,
     RewardProposal,
 )
-from sidelight.service.rails import subject_draw
 from sidelight.service.recovery import recover
-from sidelight.service.store import Draft, Proposal, Store, Written, database_url
+from sidelight.service.starting import prepare
+from sidelight.service.status import describe_state
+from sidelight.service.store import Draft, Proposal, Store, Written
 
-__all__ = ["Ask", "Engine", "open_store"]
+__all__ = ["Engine"]
 
 logger = logging.getLogger("sidelight.service")
 
@@ -55,81 +52,6 @@ T = TypeVar("T")
 _RECENT_BYTES = 8_000_000
 #: what Python needs for one of them beside its content
 _ENTRY_BYTES = 400
-
-
-@dataclass(frozen=True)
-class Ask:
-    """What is asked beside the context of one decision."""
-
-    allowed: list[Label] | None = None
-    answer: Answer | None = None
-    subject: str | None = None
-
-
-_PLAIN = Ask()
-
-
-def open_store(config: Config, database: str | None = None) -> Store:
-    """The store of a configuration, made and migrated where needed."""
-    return Store(database_url(config.storage.database if database is None else database, config.folder))
-
-
-def prepare(store: Store, config: Config) -> None:
-    """Write the first event into an empty log, or check that a log belongs to this configuration.
-
-    Raises:
-        StoreError: the log was started with another schema or another learner.
-    """
-    from sidelight.learners.files import learner_bytes
-
-    rails = config.rails()
-    schema = config.load_schema().to_dict()
-    described = {
-        "learner": config.learner.kind,
-        "answers": config.learner.answers,
-        "settings": config.learner.settings,
-        "rails": rails.to_dict(),
-    }
-    if store.head() == 0:
-        digest = store.put_blob(learner_bytes(config.build_learner()))
-        event = Configuration(
-            learner=digest,
-            schema=schema,
-            mode=rails.mode,
-            share=rails.share,
-            fallback=rails.fallback,
-            killed=rails.killed,
-            source="file",
-            file=described,
-        )
-        # Two servers may start on an empty database at once: whoever comes second finds the first one's event.
-        store.append([_First(Draft.of(event, "first"))], 0)
-    first = event_from_row(store.read(0, 1)[0], 0)
-    assert isinstance(first, Configuration)
-    if first.schema != schema:
-        raise StoreError(
-            "the event log was started with another schema (features, recorded ones or arms) than the configuration "
-            "now says. A log belongs to one schema: use another database, or undo the change."
-        )
-    for name in ("learner", "answers", "settings"):
-        if (first.file or {}).get(name) != described[name]:
-            raise StoreError(
-                f"the event log was started with {name} = {(first.file or {}).get(name)!r} and the configuration says "
-                f"{described[name]!r}. The learner is a fold over all events of one log: use another database, or undo "
-                "the change."
-            )
-
-
-class _First:
-    """The first event, written only where there is none."""
-
-    keys: tuple[str, ...] = ("first",)
-
-    def __init__(self, draft: Draft) -> None:
-        self._draft = draft
-
-    def settle(self, found: Any) -> Any:
-        return None if "first" in found else self._draft
 
 
 class Engine:
@@ -159,9 +81,7 @@ class Engine:
         # As text and bytes, not as records: a hundred thousand small objects would slow every garbage collection.
         self._recent: OrderedDict[int, tuple[str, bytes, int]] = OrderedDict()
         self._recent_size = 0
-        self._rng = np.random.default_rng()
-        # A learner may decide for many contexts at once, if it takes the generator that its draws come from.
-        self._many = "rng" in inspect.signature(self.state.learner.decide_many).parameters
+        self._decider = Decider(self.state.learner, self.metrics)
         self._readers = ThreadPoolExecutor(2, thread_name_prefix="sidelight-read")
         self._rebuilding = asyncio.Semaphore(1)
         self.error: StoreError | None = None
@@ -177,7 +97,7 @@ class Engine:
         copy = State.from_snapshot(self.state.snapshot(0.0)).learner
         x = np.zeros(copy.n_features)
         x[0] = 1.0
-        copy.decide(x, rng=self._rng)
+        copy.decide(x, rng=np.random.default_rng(0))
         copy.observe(x, copy.arms[0], 0.0)
         copy.decide(x)
 
@@ -235,125 +155,8 @@ class Engine:
     # -------------------------------------------------------------------------------- deciding
 
     def choose(self, X: Array, asks: Sequence[Ask] | None, fingerprint: str | None = None) -> Decisions:
-        """Decide for every row of ``X`` (n, d); nothing is written yet.
-
-        Args:
-            X: encoded contexts.
-            asks: what came with each; None where nothing did.
-            fingerprint: of the request, where it has an idempotency key.
-        """
-        state = self.state
-        rails, rng = state.rails, self._rng
-        n = len(X)
-        choices = self._choices(X, asks)
-        failed = {i for i, choice in enumerate(choices) if choice is None} if None in choices else set()
-        for i in failed:
-            allowed = None if asks is None else asks[i].allowed
-            arm = rails.fallback if allowed is None or rails.fallback in allowed else allowed[0]
-            choices[i] = (arm, None, None, 1.0)
-        recommended: list[Label]
-        estimates: list[float | None]
-        widths: list[float | None]
-        chances: list[float]
-        recommended, estimates, widths, chances = map(list, zip(*choices, strict=True))
-        asked, query_probabilities = self._queries(X, asks)
-        routed = (
-            rails.mode != "shadow" and not rails.killed and not failed and (rails.mode == "assist" or rails.share >= 1)
-        )
-        arms: list[Label | None]
-        propensities: list[float | None]
-        if routed:
-            arms, routes, propensities = list(recommended), ["learner"] * n, list(chances)
-        else:
-            arms, routes, propensities = [], [], []
-            for i in range(n):
-                ask = _PLAIN if asks is None else asks[i]
-                old_arm, old_propensity = self._old_policy(ask.answer)
-                route = rails.route(
-                    recommended[i],
-                    chances[i],
-                    old_arm=old_arm,
-                    old_propensity=old_propensity,
-                    allowed=ask.allowed,
-                    draw=rng.random() if ask.subject is None else subject_draw(ask.subject),
-                    failed=i in failed,
-                )
-                arms.append(route.arm)
-                routes.append(route.by)
-                propensities.append(route.propensity)
-        plain = asks is None
-        return Decisions(
-            contexts=X,
-            arms=arms,
-            recommended=recommended,
-            estimates=estimates,
-            widths=widths,
-            propensities=propensities,
-            routes=routes,
-            asked=asked,
-            query_probabilities=query_probabilities,
-            version=state.version,
-            mode=rails.mode,
-            share=rails.share,
-            allowed=None if plain or all(a.allowed is None for a in asks or ()) else [a.allowed for a in asks or ()],
-            answers=None if plain or all(a.answer is None for a in asks or ()) else [a.answer for a in asks or ()],
-            subjects=None if plain or all(a.subject is None for a in asks or ()) else [a.subject for a in asks or ()],
-            fingerprint=fingerprint,
-        )
-
-    def _choices(self, X: Array, asks: Sequence[Ask] | None) -> list[Any]:
-        """The learner's decisions, each ``(arm, estimate, width, propensity)``; None where it could not decide."""
-        learner, rng = self.state.learner, self._rng
-        if asks is None:
-            try:
-                choices: list[Any]
-                if len(X) > 1 and self._many:
-                    choices = learner.decide_many(X, rng=rng)
-                else:
-                    decide = learner.decide
-                    choices = [decide(x, None, rng) for x in X]
-                if math.isfinite(sum([estimate + width for _, estimate, width, _ in choices])):
-                    return choices
-            except LEARNER_ERRORS:
-                pass
-        return [self._choice(x, None if asks is None else asks[i].allowed) for i, x in enumerate(X)]
-
-    def _choice(self, x: Array, allowed: list[Label] | None) -> Decision | None:
-        try:
-            choice: Decision = self.state.learner.decide(x, allowed, self._rng)
-            if not math.isfinite(choice.estimate + choice.width):
-                raise ArithmeticError(f"estimate {choice.estimate}, width {choice.width}")
-        except LEARNER_ERRORS as error:
-            logger.error("the learner could not decide, the fallback acts: %r", error)
-            self.metrics.learner_failures.inc()
-            return None
-        return choice
-
-    def _queries(self, X: Array, asks: Sequence[Ask] | None) -> tuple[list[bool], list[float]]:
-        """Whether to ask the old policy at each context, and with what chance that came out."""
-        learner, n = self.state.learner, len(X)
-        if learner.needs is None:
-            return [False] * n, [0.0] * n
-        chance_of = getattr(learner, "query_probability", None)
-        if getattr(getattr(learner, "asking", None), "unlimited", False):
-            chances, asked = [1.0] * n, [True] * n
-        elif chance_of is not None:
-            chances = [chance_of(x) for x in X]
-            asked = [q >= 1.0 or self._rng.random() < q for q in chances]
-        else:
-            asked = [bool(learner.wants_query(x)) for x in X]
-            chances = [1.0 if wanted else 0.0 for wanted in asked]
-        if asks is not None:
-            # who already said what the old policy does is not asked again
-            asked = [wanted and ask.answer is None for wanted, ask in zip(asked, asks, strict=True)]
-        return asked, chances
-
-    def _old_policy(self, answer: Answer | None) -> tuple[Label | None, float | None]:
-        if answer is None or answer.arm is None:
-            return None, None
-        if answer.probabilities is None:
-            return answer.arm, None
-        return answer.arm, answer.probabilities[self.state.learner.arms.index(answer.arm)]
+        """Decide for every row of ``X`` (n, d); nothing is written yet."""
+        return self._decider.choose(self.state, X, asks, fingerprint)
 
     async def decide(
         self, X: Array, asks: Sequence[Ask] | None, key: str | None = None, fingerprint: str | None = None
@@ -494,44 +297,13 @@ class Engine:
 
     def status(self) -> dict[str, Any]:
         """Where the service stands."""
-        state = self.state
-        learner = state.learner
-        trust = [
-            {
-                k: label_to_json(v) if k in ("arm", "log") and v is not None else finite(v) if type(v) is float else v
-                for k, v in entry.items()
-            }
-            for entry in learner.log_trust()
-        ]
         return {
             "ready": self.ready,
             "error": None if self.error is None else str(self.error),
-            "event": state.number,
-            "version": state.version,
-            "learner": type(learner).__name__,
-            "needs": learner.needs,
-            "rails": state.rails.to_dict(),
-            "counts": dict(state.counts),
-            "arms": [
-                {
-                    "arm": label_to_json(arm),
-                    "to_take": state.arm_counts[key],
-                    "rewards": state.arm_counts["rewarded:" + key],
-                    "mean_reward": state.reward_sums[key] / max(state.arm_counts["rewarded:" + key], 1),
-                }
-                for arm in learner.arms
-                for key in (arm if type(arm) is str else _json_name(arm),)
-            ],
-            "log_trust": trust,
+            **describe_state(self.state),
             "started_from_snapshot": self.recovered_from,
             "damaged_snapshots": self.damaged,
         }
-
-
-def _json_name(arm: Label) -> str:
-    import json
-
-    return json.dumps(label_to_json(arm))
 
 
 def storage_problem(error: StoreError) -> Problem:

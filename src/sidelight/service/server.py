@@ -15,8 +15,9 @@ from sidelight.errors import ServiceError
 from sidelight.service.app import create_app
 from sidelight.service.auth import list_tokens
 from sidelight.service.config import Config
-from sidelight.service.engine import Engine, open_store
+from sidelight.service.engine import Engine
 from sidelight.service.limits import guarded_protocol
+from sidelight.service.starting import open_store
 
 __all__ = ["run"]
 
