@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sidelight.errors import ContextError, InputError
-from sidelight.logs.encoding import all_problems, encode_columns, layout_of
+from sidelight.logs.encoding import encode_columns, first_problem, layout_of
 from sidelight.logs.features import Category
 from sidelight.logs.schema import Schema
 from sidelight.logs.sources import Bundle, open_source
@@ -74,14 +74,11 @@ def _encoded(bundle: Bundle, layout: Any, text_labels: bool) -> np.ndarray:
     encoded = encode_columns(bundle.batch, layout, text_labels)
     X = np.column_stack(encoded.columns)
     if encoded.problems or not np.isfinite(X).all():
-        problems = all_problems(encoded, layout)
-        first = min(problems, key=lambda problem: int(np.argmax(problem.rows)))
-        row = int(np.argmax(first.rows))
+        row, wrong = first_problem(bundle.batch, encoded, layout)
         origin, number = bundle.origin(row)
-        value = bundle.batch.column(first.column)[row].as_py()
         raise ContextError(
-            f"row {number:,} of {origin}: feature {first.column!r} is {value!r} ({first.reason}). Every feature needs "
-            "a known, finite value to decide; nothing was written."
+            f"row {number:,} of {origin}: {wrong}. Every feature needs a known, finite value to decide; nothing was "
+            "written."
         )
     return X
 

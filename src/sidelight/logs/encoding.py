@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from sidelight.logs.schema import Schema
 
 __all__ = [
+    "UNKNOWN_LABEL",
     "Encoded",
     "Layout",
     "Problem",
@@ -26,11 +27,15 @@ __all__ = [
     "distinct_labels",
     "encode_columns",
     "encode_table",
+    "first_problem",
     "label_codes",
     "label_problems",
     "layout_of",
     "number_problems",
 ]
+
+
+UNKNOWN_LABEL = "not among the declared labels"
 
 
 @dataclass(frozen=True)
@@ -151,7 +156,7 @@ def label_problems(name: str, found: tuple[np.ndarray | None, np.ndarray | None]
     """The problems of a column of labels, from what :func:`label_codes` found."""
     missing, unknown = found
     problems = [] if missing is None else [Problem(name, "missing or NaN", missing)]
-    return problems + ([] if unknown is None else [Problem(name, "not among the declared labels", unknown)])
+    return problems + ([] if unknown is None else [Problem(name, UNKNOWN_LABEL, unknown)])
 
 
 def label_codes(
@@ -223,20 +228,25 @@ def encode_table(contexts: Any, schema: Schema, features: tuple[Feature, ...]) -
         for j, column in enumerate(encoded.columns):
             block[:, j] = column
         if encoded.problems or not np.isfinite(block).all():
-            raise ContextError(_first_problem(batch, all_problems(encoded, layout), row))
+            first, wrong = first_problem(batch, encoded, layout)
+            raise ContextError(f"row {row + first}: {wrong}. Every feature needs a known, finite value.")
         blocks.append(block)
         row += batch.num_rows
     return np.concatenate(blocks) if blocks else np.empty((0, layout.width))
 
 
-def _first_problem(batch: pa.RecordBatch, problems: list[Problem], offset: int) -> str:
-    problem = min(problems, key=lambda p: int(np.argmax(p.rows)))
+def first_problem(batch: pa.RecordBatch, encoded: Encoded, layout: Layout) -> tuple[int, str]:
+    """The first row of a batch that cannot be encoded, and what is wrong with it; the levels, where one is unknown."""
+    problem = min(all_problems(encoded, layout), key=lambda found: int(np.argmax(found.rows)))
     row = int(np.argmax(problem.rows))
     value = batch.column(problem.column)[row].as_py()
-    return (
-        f"feature {problem.column!r} is {value!r} in row {offset + row}: {problem.reason}. "
-        "Every feature needs a known, finite value."
-    )
+    reason = problem.reason
+    if reason == UNKNOWN_LABEL:
+        category = next(feature for feature in layout.features if feature.name == problem.column)
+        assert isinstance(category, Category)
+        how = "was not seen in the log" if category.discovered else "is not one of the declared levels"
+        reason = f"a level that {how}: {show_labels(category.levels or (), 20)}"
+    return row, f"feature {problem.column!r} is {value!r} ({reason})"
 
 
 def check_columns(available: Sequence[str], wanted: Sequence[str], origin: str) -> None:

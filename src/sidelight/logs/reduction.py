@@ -13,6 +13,7 @@ import numpy as np
 
 from sidelight.errors import InvalidRowsError, SchemaError
 from sidelight.logs.encoding import (
+    UNKNOWN_LABEL,
     Layout,
     Problem,
     all_problems,
@@ -21,7 +22,7 @@ from sidelight.logs.encoding import (
     label_problems,
     number_problems,
 )
-from sidelight.logs.features import number_column
+from sidelight.logs.features import Category, number_column
 from sidelight.logs.labels import Label, show_labels
 from sidelight.logs.moments import BatchMoments, batch_moments
 from sidelight.logs.schema import Schema
@@ -166,8 +167,11 @@ def _invalid_rows(bundle: Bundle, problems: list[Problem], schema: Schema) -> st
         f"row {number:,} of {origin}: column {first.column!r} is {value!r} ({first.reason}). Of the "
         f"{bundle.batch.num_rows:,} rows read around it, {total:,} cannot be used: {show_reasons(counts)}. "
     )
-    if first.column == schema.arm and first.reason.startswith("not among"):
-        message += f"The declared arms are {show_labels(schema.arms or ())}. "
+    if first.reason == UNKNOWN_LABEL:
+        levels = {f.name: f.levels for f in schema.features if isinstance(f, Category)}
+        arms = first.column == schema.arm
+        known = (schema.arms if arms else levels.get(first.column)) or ()
+        message += f"The declared {'arms' if arms else 'levels'} are {show_labels(known, 20)}. "
     message += 'Mend the log, or leave such rows out and count them with on_invalid="skip" (--skip-invalid)'
     if any(p.column in schema.recorded and p.reason == "missing or NaN" for p in problems):
         message += "; if a column was only added later, summarize_eras keeps the rows without it"

@@ -189,6 +189,14 @@ def test_decide(run, tmp_path, table):
     code, printed, _ = run("decide", tmp_path / "learner", tmp_path / "contexts.csv", tmp_path / "2.parquet", "--json")
     assert json.loads(printed)["rows"] == n
     assert pq.read_table(tmp_path / "2.parquet")["arm"].equals(found["arm"])
+    pq.write_table(contexts.set_column(2, "city", pa.array(["Rome"] * 200 + ["Madrid"] * 100)), tmp_path / "3.parquet")
+    code, _, shown = run("decide", tmp_path / "learner", tmp_path / "3.parquet", tmp_path / "4.parquet")
+    assert code == 1
+    assert (
+        "3.parquet: feature 'city' is 'Madrid' (a level that is not one of the declared levels: 'Rome', 'Oslo')"
+        in shown
+    )
+    assert "row 200 of" in shown
 
 
 def test_decide_names_the_row_and_writes_nothing(run, tmp_path):

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sidelight.errors import (
+    ContextError,
     InputError,
     InvalidRowsError,
     SchemaError,
@@ -409,3 +410,17 @@ def test_rows_as_dictionaries_are_no_table(give):
 def test_a_mapping_with_one_value_for_a_column_is_refused(value):
     with pytest.raises(SourceError, match=f"'arm' of the mapping is the single value {value!r}"):
         summarize_log({**log().to_pydict(), "arm": value}, SCHEMA)
+
+
+def test_an_unknown_level_is_named_beside_the_known_ones():
+    schema = Schema(["a", "city"], ["a", "city"], categories={"city": ["Rome", "Oslo"]}, arms=["x", "y"])
+    cities = ["Rome", "Oslo"] * 20
+    cities[11] = "Madrid"
+    table = log(city=cities)
+    for read in (schema.encode_many, schema.encode_recorded):
+        with pytest.raises(ContextError, match=r"row 11: feature 'city' is 'Madrid' .*levels: 'Rome', 'Oslo'\)"):
+            read(table)
+    with pytest.raises(ContextError, match=r"'city' is 'Madrid', .*'Rome', 'Oslo'"):
+        schema.encode({"a": 1.0, "city": "Madrid"})
+    with pytest.raises(InvalidRowsError, match=r"row 11 .*'city' is 'Madrid' .*The declared levels are 'Rome', 'Oslo'"):
+        summarize_log(table, schema)

@@ -154,7 +154,9 @@ def test_a_level_not_seen_in_the_log_says_so():
     assert schema.encoded_names == ("city=Paris", "city=Rome")
     with pytest.raises(ContextError, match="was not seen in the log"):
         schema.encode({"city": "Oslo"})
-    with pytest.raises(ContextError, match="'city' is 'Oslo' in row 1"):
+    with pytest.raises(
+        ContextError, match=r"row 1: feature 'city' is 'Oslo' \(a level that was not seen in the log: 'Paris', 'Rome'"
+    ):
         schema.encode_many(pa.table({"city": ["Rome", "Oslo"]}))
 
 
