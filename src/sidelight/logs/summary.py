@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sidelight.errors import FileFormatError, InputError, SchemaError, UnderdeterminedError
+from sidelight.errors import FileFormatError, InputError, InvalidRowsError, SchemaError, UnderdeterminedError
 from sidelight.files import container_bytes, read_container, read_container_bytes, write_container
 from sidelight.logs.features import Category
 from sidelight.logs.labels import Label, show_labels
@@ -20,6 +20,8 @@ from sidelight.logs.schema import Schema
 from sidelight.logs.uniting import column_map, common_schema
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from sidelight.logs.diagnosis import Diagnosis
 
 __all__ = ["LogSummary", "summarize_log"]
@@ -143,13 +145,19 @@ class LogSummary:
 
     @cached_property
     def grams(self) -> np.ndarray:
-        """(K, L, L) ``G = Σ x_o x_oᵀ``."""
+        """(K, L, L) ``G = Σ x_o x_oᵀ``.
+
+        Raises:
+            InvalidRowsError: the square of a recorded value or of a reward overflows.
+        """
+        self._require_squares()
         upper = self.factors[:, :, : self.n_recorded]
         return _frozen(np.swapaxes(upper, 1, 2) @ upper)
 
     @cached_property
     def cross(self) -> np.ndarray:
         """(K, L) ``g = Σ x_o r``."""
+        self._require_squares()
         L = self.n_recorded
         return _frozen(np.einsum("kil,ki->kl", self.factors[:, :, :L], self.factors[:, :, L]))
 
@@ -247,6 +255,7 @@ class LogSummary:
         """(K,) sum of squared residuals of each arm's regression."""
         from sidelight.logs.moments import triangular_factor
 
+        self._require_squares()
         L = self.n_recorded
         sums = np.empty(self.n_arms)
         for arm, (factor, kept) in enumerate(zip(self.factors, self._independent, strict=True)):
@@ -320,6 +329,20 @@ class LogSummary:
             f"What to do: {remedy}; or use a fused learner (FusedOFUL, FusedThompson), which needs no b_a."
         )
 
+    def _require_squares(self) -> None:
+        """Check that sums of squares are finite: the factors hold numbers whose squares no longer fit a double."""
+        with np.errstate(over="ignore"):
+            squares = (self.factors**2).sum(axis=(0, 1))
+        if np.isfinite(squares).all():
+            return
+        names = [*self.schema.recorded_names, self.schema.reward]
+        large = [name for name, square in zip(names, squares, strict=True) if not np.isfinite(square)]
+        raise InvalidRowsError(
+            f"{'column' if len(large) == 1 else 'columns'} {show_labels(large)} of the log hold values so large "
+            f"(about {np.abs(self.factors).max():.0e}) that their squares overflow: nothing can be said about their "
+            "spread. Mend the log, or give the values in a larger unit."
+        )
+
     def _name_arms(self, positions: list[int]) -> str:
         return ("arm " if len(positions) == 1 else "arms ") + show_labels(self.arms[a] for a in positions)
 
@@ -367,6 +390,10 @@ class LogSummary:
             propensities = first.propensities + second.propensities
             propensities[:, 3] = np.minimum(first.propensities[:, 3], second.propensities[:, 3])
         return LogSummary(schema, first._moments.merge(second._moments), skipped, None, propensities)
+
+    def __radd__(self, other: object) -> LogSummary:
+        """``sum(summaries)`` starts from 0, which is no rows at all."""
+        return self if isinstance(other, int) and other == 0 else NotImplemented
 
     @property
     def _moments(self) -> Moments:
@@ -449,6 +476,17 @@ class LogSummary:
             )
         except (KeyError, InputError) as error:
             raise FileFormatError(f"{origin} is not a summary this Sidelight understands: {error}") from error
+
+    def to_table(self) -> pa.Table:
+        """One row for each arm: ``arm, rows, share, residual_variance`` and ``b_a``, a column ``b[feature]`` each."""
+        from sidelight.logs.showing import summary_table
+
+        return summary_table(self)
+
+    def _repr_html_(self) -> str:
+        from sidelight.logs.showing import summary_card
+
+        return summary_card(self)
 
     def __repr__(self) -> str:
         columns = f"{self.n_recorded} of {self.n_features} columns recorded"

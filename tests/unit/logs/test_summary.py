@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from sidelight.errors import FileFormatError, SchemaError
+from sidelight.errors import FileFormatError, InvalidRowsError, SchemaError
 from sidelight.logs.schema import Schema
 from sidelight.logs.summary import LogSummary, summarize_log
 
@@ -166,7 +166,36 @@ def test_adding_unites_arms_that_were_discovered():
     np.testing.assert_allclose(both.grams[1], whole.grams[1], rtol=1e-11)
 
 
+def test_parts_can_be_summed():
+    X, arms, r = drawn()
+    schema = Schema.for_arrays(4, 3, 3)
+    parts = [LogSummary.from_arrays(X[k::3], arms[k::3], r[k::3], schema) for k in range(3)]
+    whole = sum(parts)
+    assert whole.counts.tolist() == LogSummary.from_arrays(X, arms, r, schema).counts.tolist()
+    np.testing.assert_array_equal(whole.factors, (parts[0] + parts[1] + parts[2]).factors)
+    for nothing in (1, 0.5, None):
+        with pytest.raises(TypeError):
+            nothing + parts[0]
+
+
 def test_adding_keeps_count_of_what_was_skipped():
     columns = {"a": [1.0, np.nan, 3.0], "arm": [0, 0, 0], "reward": [1.0, 2.0, np.inf]}
     part = summarize_log(columns, Schema(["a"], ["a"]), on_invalid="skip")
     assert (part + part).skipped == {"a: missing or NaN": 2, "reward: infinite": 2}
+
+
+@pytest.mark.parametrize("exponent", [152, 153, 154, 155, 160, 300])
+@pytest.mark.parametrize("which", ["x1", "reward"])
+@pytest.mark.filterwarnings("error")
+def test_values_whose_squares_overflow_are_named(exponent, which):
+    X, arms, r = drawn()
+    X, r = (X * [1.0, 10.0**exponent, 1.0], r) if which == "x1" else (X, r * 10.0**exponent)
+    summary = LogSummary.from_arrays(X, arms, r, Schema.for_arrays(4, 3, 3))
+    assert np.isfinite(summary.coefficients).all()
+    if exponent < 153:
+        assert "round" in summary.diagnose().sentence
+        return
+    with pytest.raises(InvalidRowsError, match=f"{which}' of the log hold values so large .*squares overflow"):
+        summary.diagnose()
+    with pytest.raises(InvalidRowsError, match="squares overflow"):
+        _ = summary.second_moments
