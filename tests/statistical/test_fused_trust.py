@@ -8,7 +8,7 @@ from tests.statistical.binomial import most
 from tests.statistical.fused_worlds import log_of, play, small_world
 
 import sidelight as sl
-from sidelight.side.trust import answers_log_ratio
+from sidelight.side.trust import AnswersTest
 
 
 @pytest.mark.parametrize("rows", [1_000, 100_000])
@@ -101,11 +101,11 @@ def test_answers_alone_do_not_speak_against_an_honest_log(seed):
         world = small_world(seed=1000 * seed + s)
         summary = log_of(world, [300, 3_000, 30_000][s % 3], 4, rng)
         hidden = answered(world, summary, 200, rng)
-        early = answers_log_ratio(hidden)
+        early = AnswersTest(hidden.summary).log_ratio(hidden)
         X = world.contexts(800, rng)
         for x, a in zip(X, world.behavior_actions(X, rng), strict=True):
             hidden.observe(x, int(a))
-        alarms += max(early, answers_log_ratio(hidden)) > 0
+        alarms += max(early, AnswersTest(hidden.summary).log_ratio(hidden)) > 0
     assert alarms <= most(30, 0.05, 1e-3)
 
 
@@ -121,7 +121,7 @@ def test_answers_alone_find_out_other_contexts_and_another_policy(seed, lie):
         world = small_world(seed=1000 * seed + s)
         lying = sl.worlds.DriftedWorld(world, lie, size=1.0)
         hidden = answered(world, log_of(lying, 20_000, [0, 1, 2, 4], rng), 1_500, rng)
-        assert answers_log_ratio(hidden) > 3.0
+        assert AnswersTest(hidden.summary).log_ratio(hidden) > 3.0
 
 
 def test_weighted_answers_and_probabilities_are_not_tested(seed):
@@ -132,5 +132,5 @@ def test_weighted_answers_and_probabilities_are_not_tested(seed):
     hidden = sl.BehaviorQueries(summary)
     for x in world.contexts(100, rng):
         hidden.observe(x, 0, 0.5)
-    assert answers_log_ratio(hidden) == 0.0
-    assert answers_log_ratio(sl.KnownCrossMoments(summary, np.zeros((4, 4, 2)))) == 0.0
+    assert AnswersTest(hidden.summary).log_ratio(hidden) == 0.0
+    assert AnswersTest(summary).log_ratio(sl.KnownCrossMoments(summary, np.zeros((4, 4, 2)))) == 0.0

@@ -17,6 +17,7 @@ import numpy as np
 from numba import njit
 
 from sidelight.kernels.simd import absolute_sum, add_scaled, dot, dot_row, quadratic_form, subtract_products
+from sidelight.kernels.spd import invert
 from sidelight.kernels.sums import add_answer
 
 DETERMINANT, PRINTED, POSTERIOR = 0, 1, 2
@@ -146,36 +147,6 @@ def width_bound(covariance):  # type: ignore[no-untyped-def]
         trace += covariance[i, i]
         rows = max(rows, absolute_sum(covariance[i]))
     return math.sqrt(max(min(trace, rows), 0.0))
-
-
-@njit(cache=True)
-def invert(A, inverse):  # type: ignore[no-untyped-def]
-    """``inverse = A⁻¹`` by Cholesky; returns ``log det A``, or NaN where A is not positive definite."""
-    m = A.shape[0]
-    G = np.zeros((m, m))
-    log_det = 0.0
-    for j in range(m):
-        pivot = A[j, j] - dot(G[j, :j], G[j])
-        if not pivot > 0.0:
-            return math.nan
-        root = math.sqrt(pivot)
-        log_det += 2.0 * math.log(root)
-        G[j, j] = root
-        for i in range(j + 1, m):
-            G[i, j] = (A[i, j] - dot(G[j, :j], G[i])) / root
-    # T = G⁻¹ (lower triangular), then A⁻¹ = TᵀT
-    T = np.zeros((m, m))
-    for i in range(m):
-        T[i, i] = 1.0 / G[i, i]
-        for k in range(i):
-            add_scaled(T[i], -(G[i, k] / G[i, i]), T[k, : k + 1])
-    for i in range(m):
-        for j in range(m):
-            inverse[i, j] = 0.0
-    for k in range(m):
-        for i in range(k + 1):
-            add_scaled(inverse[i], T[k, i], T[k, : k + 1])
-    return log_det
 
 
 @njit(cache=True)

@@ -22,7 +22,7 @@ from sidelight.learners.reduced import RADIUS_KINDS, ReducedLearner
 from sidelight.learners.settings import Settings
 from sidelight.linalg import Array
 from sidelight.side.constraint import Reduction, unreduced
-from sidelight.side.trust import EFFECTIVE_ROWS, answers_log_ratio, marginal_of_rounds, verdict
+from sidelight.side.trust import EFFECTIVE_ROWS, marginal_of_rounds, verdict
 from sidelight.theory import log_error_radius, refresh_confidence
 
 if TYPE_CHECKING:
@@ -438,7 +438,7 @@ class FusedOFUL(ReducedLearner):
                 J1, h1 = J0.copy(), h0.copy()
                 log.add_to(J1, h1, log.at_levels(np.full(len(log.arms), level)))
                 marginals.append(marginal_of_rounds(J1[log.arms], h1[log.arms], J[log.arms], h[log.arms]))
-            log.suspicion = max(answers_log_ratio(log.hidden), 0.0)
+            log.suspicion = log.suspected()
             events = 0 if self.automatic is None else self.automatic.events
             log.judge(verdict(np.array(marginals), log.suspicion), events)
 

@@ -12,7 +12,7 @@ from sidelight.hidden.protocol import HiddenEstimator
 from sidelight.learners.hidden_half import behavior_answer
 from sidelight.linalg import Array
 from sidelight.side.evidence import LogEvidence, LogGeometry, hidden_variance
-from sidelight.side.trust import EFFECTIVE_ROWS, Verdict
+from sidelight.side.trust import EFFECTIVE_ROWS, AnswersTest, Verdict
 
 __all__ = ["FusedLog"]
 
@@ -37,6 +37,8 @@ class FusedLog:
         self.arms: NDArray[np.int64] = np.array([positions[arm] for arm in summary.arms], dtype=np.int64)
         self.order: NDArray[np.int64] = np.concatenate([summary.recorded, summary.hidden]).astype(np.int64)
         self.L = summary.n_recorded
+        #: its arms and features are in the learner's own order
+        self._in_place = bool((np.diff(self.order) == 1).all() and (self.arms == np.arange(len(self.arms))).all())
         self.counts = np.asarray(summary.counts, dtype=np.float64)
         self.s2 = np.array(summary.residual_variances, dtype=np.float64)
         # a log too small to have residuals has at most the rewards' own second moment of noise
@@ -51,6 +53,7 @@ class FusedLog:
         self.since = np.full(len(self.arms), -1, dtype=np.int64)
         self.common = False
         self.suspicion = 0.0
+        self._test: AnswersTest | None = None
         self._gain: Array | None = None
         self._shared, self._bias_bound = 1.0, 0.0
 
@@ -115,6 +118,12 @@ class FusedLog:
         self.levels, self.strengths, self.common = verdict.levels, verdict.strengths, verdict.common
         self.evidence = self.at_levels(self.levels)
 
+    def suspected(self) -> float:
+        """Log odds against the log, from the answers alone."""
+        if self._test is None:
+            self._test = AnswersTest(self.hidden.summary)
+        return max(self._test.log_ratio(self.hidden), 0.0)
+
     def norms(self, v: Array) -> Array:
         """(K_j,)  ``‖Λ^{1/2}M̂v_a‖ = √(v_aᵀJv_a)``.  v: (K_j, d), in the context's order"""
         if self.evidence is None:
@@ -177,8 +186,12 @@ class FusedLog:
         evidence = self.evidence if evidence is None else evidence
         if evidence is None:
             return
-        J[np.ix_(self.arms, self.order, self.order)] += evidence.J
-        h[np.ix_(self.arms, self.order)] += evidence.h
+        if self._in_place and len(self.arms) == len(J):
+            J += evidence.J
+            h += evidence.h
+        else:
+            J[np.ix_(self.arms, self.order, self.order)] += evidence.J
+            h[np.ix_(self.arms, self.order)] += evidence.h
         if isinstance(self.hidden, CompanionLog) and not self.proven:
             # the companion's rewards, seen at full contexts, are like rounds of our own
             rows = self.hidden.rows

@@ -65,6 +65,8 @@ class LogGeometry:
     """
 
     def __init__(self, hidden: HiddenEstimator, meat: Array | None = None) -> None:
+        from sidelight.kernels.spd import whiten_stack
+
         summary = hidden.summary
         G, g = np.asarray(summary.grams, dtype=np.float64), np.asarray(summary.cross, dtype=np.float64)
         if meat is not None:
@@ -89,9 +91,9 @@ class LogGeometry:
         As = Gs + 1e-3 * typical * np.eye(L) if A is None else A / np.outer(scale, scale)
         # directions nobody answered about: a precision that is as good as none, so that the factor exists
         As = As + (1e-13 * np.einsum("aii->a", As)[:, None, None] / L + 1e-12 * typical) * np.eye(L)
-        C = np.linalg.cholesky(symmetrize(As))
-        half = np.linalg.solve(C, Gs)
-        inner = np.linalg.solve(C, np.swapaxes(half, 1, 2))
+        C, inner = np.zeros((K, L, L)), np.empty((K, L, L))
+        if whiten_stack(symmetrize(As), Gs, C, inner) >= 0:
+            raise np.linalg.LinAlgError("The answers' precision matrix is not positive definite.")
         values, Q = np.linalg.eigh(symmetrize(inner))
         self._root = C @ Q
         self._values = np.maximum(values, 0.0)

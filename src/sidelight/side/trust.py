@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,11 @@ from numpy.typing import NDArray
 from sidelight.hidden.protocol import HiddenEstimator
 from sidelight.linalg import Array
 
-__all__ = ["EFFECTIVE_ROWS", "Verdict", "answers_log_ratio", "marginal_of_rounds", "verdict"]
+if TYPE_CHECKING:
+    from sidelight.hidden.sums import AnswerSums
+    from sidelight.logs.summary import LogSummary
+
+__all__ = ["EFFECTIVE_ROWS", "AnswersTest", "Verdict", "marginal_of_rounds", "verdict"]
 
 #: what a log may count for, in rows of an arm: in full, less and less, not at all
 EFFECTIVE_ROWS = (math.inf, 1000.0, 100.0, 10.0, 0.0)
@@ -49,12 +54,12 @@ def marginal_of_rounds(J0: Array, h0: Array, J: Array, h: Array) -> Array:
         J: (K, d, d)  ``Σ x xᵀ/σ²`` of the rounds.
         h: (K, d)  ``Σ x r/σ²`` of the rounds.
     """
-    from sidelight.kernels.spd import solve_stack
+    from sidelight.kernels.spd import measure_stack
 
     K = len(h)
     before, after, log_det0, log_det1 = np.empty(K), np.empty(K), np.empty(K), np.empty(K)
-    solve_stack(J0, h0, before, log_det0)
-    solve_stack(J0 + J, h0 + h, after, log_det1)
+    measure_stack(J0, h0, before, log_det0)
+    measure_stack(J0 + J, h0 + h, after, log_det1)
     return np.asarray(0.5 * (log_det0 - log_det1) + 0.5 * (after - before))
 
 
@@ -81,53 +86,60 @@ def verdict(log_marginals: Array, suspicion: float = 0.0) -> Verdict:
     return Verdict(alone.astype(np.int64), gain[alone, np.arange(K)], False)
 
 
-def answers_log_ratio(hidden: HiddenEstimator) -> float:
-    """How strongly the old policy's answers speak against the log, without any reward; 0 or less: not at all.
+class AnswersTest:
+    """Do the old policy's answers speak against the log, without any reward?
 
     The arms it names are compared with the log's shares (Dirichlet–multinomial against the shares with the log's own
     uncertainty), and the recorded features' means per arm with the log's (chi-square at each look, with the
     significance spent over looks at doubling numbers of answers).  Only unweighted actions are tested.
+
+    Args:
+        summary: the log; what the test needs of it is computed once.
     """
-    sums = getattr(hidden, "sums", None)
-    summary = hidden.summary
-    if sums is None or hidden.needs != "action" or sums.n_answers < 50 or sums.total_weight != sums.n_answers:
-        return 0.0
-    return max(_shares_ratio(sums.counts, np.asarray(summary.counts)), _means_ratio(hidden))
 
-
-def _shares_ratio(answers: Array, rows: Array) -> float:
-    from scipy.special import gammaln
-
-    def log_marginal(alpha: Array) -> float:
-        total = gammaln(alpha.sum()) - gammaln(alpha.sum() + answers.sum())
-        return float(total + np.sum(gammaln(alpha + answers) - gammaln(alpha)))
-
-    K = len(rows)
-    null = rows + 0.5
-    return log_marginal(K * null / null.sum()) - log_marginal(null)
-
-
-def _means_ratio(hidden: HiddenEstimator) -> float:
-    """``log(δ/p)`` of the pooled chi-square of per-arm means, with ``δ = 1 %`` spent over the doublings so far."""
-    from scipy.special import chdtrc
-
-    summary, sums = hidden.summary, hidden.sums  # type: ignore[attr-defined]
-    L = summary.n_recorded
-    statistic, freedom = 0.0, 0
-    for a in range(summary.n_arms):
-        n, rows = float(sums.counts[a]), float(summary.counts[a])
-        if n < 10 or rows < 10 * L:
-            continue
-        mean = np.asarray(summary.means[a])
-        spread = np.asarray(summary.second_moments[a]) - np.outer(mean, mean)
-        scale = np.sqrt(np.maximum(np.diag(np.asarray(summary.second_moments[a])), 1e-300))
-        values, vectors = np.linalg.eigh(spread / np.outer(scale, scale))
+    def __init__(self, summary: LogSummary) -> None:
+        self.rows = np.asarray(summary.counts, dtype=np.float64)
+        self.means = np.asarray(summary.means)
+        moments = np.asarray(summary.second_moments)
+        L = summary.n_recorded
+        scale = np.sqrt(np.maximum(np.einsum("aii->ai", moments), 1e-300))
+        spread = moments - self.means[:, :, None] * self.means[:, None, :]
+        values, vectors = np.linalg.eigh(spread / (scale[:, :, None] * scale[:, None, :]))
         keep = values > 1e-9
-        gap = vectors[:, keep].T @ ((sums.sums[a, :L] / n - mean) / scale)
-        statistic += float(np.sum(gap**2 / values[keep])) / (1.0 / n + 1.0 / rows)
-        freedom += int(keep.sum())
-    if freedom == 0:
-        return 0.0
-    looks = math.log2(sums.n_answers)
-    p = max(float(chdtrc(freedom, statistic)), 1e-300)
-    return math.log(0.01 / (looks * (looks + 1.0)) / p)
+        #: (K, L, L)  gaps of means become independent, of variance one for one answer and a log without end
+        self.whiten = np.swapaxes(vectors, 1, 2) / scale[:, None, :]
+        self.whiten *= np.where(keep, 1.0 / np.sqrt(np.where(keep, values, 1.0)), 0.0)[:, :, None]
+        self.freedom = np.where(self.rows >= 10 * L, keep.sum(axis=1), 0)
+
+    def log_ratio(self, hidden: HiddenEstimator) -> float:
+        """How strongly they do; 0 or less: not at all."""
+        sums = getattr(hidden, "sums", None)
+        if sums is None or hidden.needs != "action" or sums.n_answers < 50 or sums.total_weight != sums.n_answers:
+            return 0.0
+        return max(self._shares_ratio(sums.counts), self._means_ratio(sums))
+
+    def _shares_ratio(self, answers: Array) -> float:
+        from scipy.special import gammaln
+
+        def log_marginal(alpha: Array) -> float:
+            total = gammaln(alpha.sum()) - gammaln(alpha.sum() + answers.sum())
+            return float(total + np.sum(gammaln(alpha + answers) - gammaln(alpha)))
+
+        null = self.rows + 0.5
+        return log_marginal(len(null) * null / null.sum()) - log_marginal(null)
+
+    def _means_ratio(self, sums: AnswerSums) -> float:
+        """``log(δ/p)`` of the pooled chi-square of per-arm means, with ``δ = 1 %`` spent over the doublings so far."""
+        from scipy.special import chdtrc
+
+        tested = np.flatnonzero((sums.counts >= 10) & (self.freedom > 0))
+        freedom = int(self.freedom[tested].sum())
+        if freedom == 0:
+            return 0.0
+        n = sums.counts[tested]
+        gaps = sums.sums[tested, : sums.L] / n[:, None] - self.means[tested]
+        squares = np.square(np.einsum("aij,aj->ai", self.whiten[tested], gaps)).sum(axis=1)
+        statistic = float(np.sum(squares / (1.0 / n + 1.0 / self.rows[tested])))
+        looks = math.log2(sums.n_answers)
+        p = max(float(chdtrc(freedom, statistic)), 1e-300)
+        return math.log(0.01 / (looks * (looks + 1.0)) / p)

@@ -9,6 +9,7 @@ from tests.unit.learners.histories import Problem, draw_problem
 
 import sidelight as sl
 from sidelight.errors import ContextError, InputError, SidelightError, UnknownArmError
+from sidelight.hidden.answers import LEVEL_GRID, POOLING_GRID
 from sidelight.hidden.files import estimator_from_state, estimator_state
 
 
@@ -243,3 +244,39 @@ def test_what_the_estimators_refuse(problem, rng):
             sl.BehaviorQueries(p.summary, pooling=pooling)
     assert queries.n_answers == probabilities.n_answers == 0
     assert not queries.sums.S.any()
+
+
+@pytest.mark.parametrize("alike", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("n", [12, 90, 700])
+def test_automatic_pooling_finds_the_highest_point_of_the_whole_grid(rng, n, alike):
+    """Climbing from the last strength finds what looking at every strength and level finds."""
+    K, L, m = 4, 3, 2
+    schema = sl.Schema([f"x{i}" for i in range(L + m)], recorded=[f"x{i}" for i in range(L)])
+    X0, a0 = rng.normal(size=(600, L)) + 0.5, rng.integers(K, size=600)
+    queries = sl.BehaviorQueries(sl.summarize_log((X0, a0, rng.normal(size=600)), schema))
+    B = rng.normal(size=(L, m)) + alike * rng.normal(size=(K, L, m))
+    for _ in range(n):
+        a, x_o = int(rng.integers(K)), rng.normal(size=L) + 0.5
+        queries.observe(np.concatenate([x_o, x_o @ B[a] + rng.normal(size=m) + alike * a]), a)
+    found = queries._estimate_strength()
+
+    S11, S12, S22 = queries.sums.S11, queries.sums.S12, queries.sums.S22
+    pooled = np.linalg.solve(S11.sum(0) + queries.metric, S12.sum(0))
+    residual = S22.sum(0) - pooled.T @ S12.sum(0) - S12.sum(0).T @ pooled + pooled.T @ S11.sum(0) @ pooled
+    spread = (residual + queries._hidden_scale * np.eye(m)) / (n - L + 1)
+    spread += 1e-12 * queries._hidden_scale * np.eye(m)
+
+    def likelihood(strength: float, level: float) -> float:
+        """Of what each arm's answers say beyond the pool, by the density of a matrix of normal variables."""
+        pull = strength * (queries.metric - (1 - level) * np.outer(queries._mean, queries._mean))
+        total = 0.0
+        for a in range(K):
+            gap = S12[a] - S11[a] @ pooled
+            total += 0.5 * np.trace(np.linalg.solve(S11[a] + pull, gap) @ np.linalg.solve(spread, gap.T))
+            total -= 0.5 * m * (np.linalg.slogdet(S11[a] + pull)[1] - np.linalg.slogdet(pull)[1])
+        return float(total)
+
+    values = np.array([[likelihood(k, level) for level in LEVEL_GRID] for k in POOLING_GRID])
+    level = int(values.max(axis=0).argmax())
+    near = np.flatnonzero(values[:, level] >= values.max() - 1.0)
+    assert found == (POOLING_GRID[near[0]], LEVEL_GRID[level])
