@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +56,7 @@ def read_rows(source: Any, schema: Schema, numbers: tuple[str, ...] = (), labels
     A row with a missing number, or with a missing value in an extra column, is dropped and counted. Categories whose
     levels the schema does not declare: a missing value is the level ``(missing)``, levels with less than ``RARE`` of
     the rows are gathered in ``(other)`` (or dropped, if even together they are fewer), and with an intercept the most
-    frequent level is the one without a column.
+    frequent level is the one without a column. Beside ``(missing)`` or ``(other)`` all levels are text.
     """
     features = schema.features
     names = [feature.name for feature in features]
@@ -93,7 +94,9 @@ def read_rows(source: Any, schema: Schema, numbers: tuple[str, ...] = (), labels
             if unknown:
                 raise SchemaError(
                     f"category {feature.name!r} has the level {unknown[0]!r} in the table, which the schema does not "
-                    "declare. Declare it, or leave the levels out to take those of the table."
+                    "declare. Declare it"
+                    + (f" (as text: it stands beside {MISSING!r})" if MISSING in found else "")
+                    + ", or leave the levels out to take those of the table."
                 )
             positions = np.array([feature.position(level) for level in found])[indices[keep]]
             shown = positions >= 0
@@ -129,7 +132,7 @@ def _with_levels(
         other = len(levels) if counts[rare].sum() >= RARE * keep.sum() else -1
         gathered = np.array([levels.index(level) if level in levels else other for level in found])
         if other >= 0:
-            levels.append(OTHER)
+            levels = [*_as_text(levels), OTHER]
         indices = gathered[indices]
         codes[feature.name] = indices, tuple(levels)
         if (gone := keep & (indices < 0)).any():
@@ -157,9 +160,14 @@ def _codes(column: Any, missing: bool) -> tuple[NDArray[np.intp], tuple[Label, .
     code_of = np.array([position.get(label, -1) if label is not None else -1 for label in found] + [-1])
     codes: NDArray[np.intp] = code_of[indices]  # a null has index -1: the last entry
     if missing and (codes < 0).any():
-        ordered = (*ordered, MISSING)
+        ordered = (*_as_text(ordered), MISSING)
         codes = np.where(codes < 0, len(ordered) - 1, codes)
     return codes, ordered
+
+
+def _as_text(levels: Sequence[Label]) -> tuple[Label, ...]:
+    """Levels beside one that stands for missing or rare values: a log's column holds labels of one type."""
+    return tuple(str(level) for level in levels)
 
 
 def _numbers(column: Any, name: str) -> Floats:

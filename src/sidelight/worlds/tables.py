@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sidelight.errors import SchemaError
 from sidelight.logs.features import Category
+from sidelight.logs.labels import show_labels
 from sidelight.worlds.protocol import Floats
 
 if TYPE_CHECKING:
@@ -42,4 +44,11 @@ def feature_column(schema: Schema, name: str, X: Floats) -> pa.Array:
     shown = X[:, start : start + len(feature.column_levels)] > 0.5
     # no level shown means the baseline, which is last in ``levels``
     positions = np.where(shown.any(axis=1), shown.argmax(axis=1), len(levels) - 1)
-    return pa.array(levels).take(pa.array(positions))
+    try:
+        column = pa.array(levels)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise SchemaError(
+            f"category {name!r} has levels of different types ({show_labels(levels)}), which no column of a log can "
+            "hold. Declare them all as text."
+        ) from error
+    return column.take(pa.array(positions))

@@ -10,9 +10,11 @@ import pytest
 
 from sidelight.errors import ContextError, InputError, InvalidRowsError, SchemaError
 from sidelight.logs.schema import Schema
+from sidelight.logs.summary import summarize_log
 from sidelight.worlds.protocol import World
 from sidelight.worlds.replay import ReplayWorld
 from sidelight.worlds.rows import MISSING, OTHER, read_rows
+from sidelight.worlds.tables import feature_column
 from sidelight.worlds.trial import randomization_check
 
 N = 3000
@@ -195,6 +197,27 @@ def test_missing_values_rare_levels_and_numbers_in_text():
         read_rows(table, Schema(["city"], ["city"]))
     with pytest.raises(InvalidRowsError, match="none of the 2 rows"):
         read_rows(pa.table({"v": [None, None]}, pa.schema({"v": pa.float64()})), Schema(["v"], ["v"]))
+
+
+@pytest.mark.parametrize("special", [MISSING, OTHER])
+def test_numbers_as_levels_beside_a_special_one_make_a_log(special):
+    """A level for what is missing or rare among numbers: the log's column is text, and its summary agrees."""
+    gene = np.arange(N) % 3
+    values = [None if i % 10 == 0 else int(g) for i, g in enumerate(gene)]
+    if special == OTHER:
+        values = [100 + i if v is None else v for i, v in enumerate(values)]
+    table = answers().set_column(2, "gene", pa.array(values))
+    schema = Schema(["id", "age", "gene"], ["age", "gene"], intercept=True, categories=["gene"])
+    world = ReplayWorld.from_answers(table, schema, "dose", cuts=(25, 45))
+    log = world.sample_log(800, ["age", "gene"], np.random.default_rng(1))
+    assert set(log["gene"].to_pylist()) == {"0", "1", "2", special}
+    summary = summarize_log(log, world.schema(["age", "gene"]))
+    assert summary.n_rows == 800
+    column = summary.schema.recorded_names.index(f"gene={special}")
+    assert summary.grams[:, column, column].sum() == pytest.approx(log["gene"].to_pylist().count(special))
+    mixed = Schema(["gene"], ["gene"], categories={"gene": (0, 1, 2, special)}, arms=["x"])
+    with pytest.raises(SchemaError, match="'gene' has levels of different types"):
+        feature_column(mixed, "gene", np.eye(4))
 
 
 def test_a_csv_is_read_as_it_is(tmp_path):
