@@ -34,6 +34,7 @@ _HOMES = {
     "RunningOFUL": "sidelight.learners.running",
     "FusedOFUL": "sidelight.learners.fused",
     "FusedThompson": "sidelight.learners.thompson",
+    "BanditClassifier": "sidelight.learners.classifier",
     "load_learner": "sidelight.learners.files",
     "simulate": "sidelight.simulation",
     "Run": "sidelight.simulation",
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from sidelight.hidden.probabilities import BehaviorProbabilities
     from sidelight.hidden.protocol import HiddenEstimator
     from sidelight.hidden.queries import BehaviorQueries
+    from sidelight.learners.classifier import BanditClassifier
     from sidelight.learners.epoch import EpochOFUL
     from sidelight.learners.files import load_learner
     from sidelight.learners.fused import FusedOFUL

@@ -41,6 +41,7 @@ PUBLIC = {
     "RunningOFUL",
     "FusedOFUL",
     "FusedThompson",
+    "BanditClassifier",
     "load_learner",
     # simulation
     "simulate",

@@ -18,6 +18,8 @@ from sidelight.linalg import Array
 from sidelight.logs.labels import plain_label
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from sidelight.logs.schema import Schema
 
 __all__ = ["BaseLearner"]
@@ -116,6 +118,12 @@ class BaseLearner:
     def decide_many(self, X: Any) -> list[Decision]:
         """``decide`` for every row of ``X``."""
         return self._decide_rows(self._contexts(X))
+
+    def score_table(self, x: Context) -> pa.Table:
+        """``scores`` with labels: one row for each arm, ``arm, estimate, width, index, observations``."""
+        from sidelight.learners.showing import score_table
+
+        return score_table(self, x)
 
     def wants_query(self, x: Context) -> bool:
         """Whether asking the old policy at ``x`` is worth it: always for learners that use answers."""
@@ -280,6 +288,11 @@ class BaseLearner:
         if not mask.any():
             raise InputError("allowed is empty: at least one arm must be left to decide for.")
         return mask
+
+    def _repr_html_(self) -> str:
+        from sidelight.learners.showing import learner_card
+
+        return learner_card(self)
 
     def __repr__(self) -> str:
         s = self.settings

@@ -67,7 +67,7 @@ class Difference:
     arms: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Diagnosis:
     """What a log is worth and what is wrong with it; prints as a page.
 
@@ -212,8 +212,13 @@ class Diagnosis:
             console.print(self)
         return captured.get()
 
+    def __repr__(self) -> str:
+        return f"Diagnosis({self.rows_used:,} rows, {len(self.arms)} arms: {self.sentence!r})"
+
     def _repr_html_(self) -> str:
-        return self.to_html()
+        from sidelight.logs.diagnosis_page import notebook_card
+
+        return notebook_card(self)
 
 
 def difference_of_regressions(summary: LogSummary) -> Difference | None:

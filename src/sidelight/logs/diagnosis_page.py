@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sidelight.drawing import page as html
+from sidelight.drawing.notebook import card
 from sidelight.logs.worth import two_digits
 
 if TYPE_CHECKING:
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 
     from sidelight.logs.diagnosis import ArmReport, Diagnosis
 
-__all__ = ["html_page", "terminal_page"]
+__all__ = ["html_page", "notebook_card", "terminal_page"]
 
 _TITLE = "What this log is worth"
 _SHOWN_IN_TERMINAL = 12
@@ -130,6 +131,13 @@ def terminal_page(diagnosis: Diagnosis) -> RenderableType:
         parts.append(Text())
         parts.extend(Text(f"! {warning}", style="yellow") for warning in diagnosis.warnings)
     return Group(*parts)
+
+
+def notebook_card(diagnosis: Diagnosis) -> str:
+    """The page for a notebook cell: a piece of HTML that leaves the notebook's own style alone."""
+    rows = [(str(report.arm), *_arm_cells(report)) for report in sorted(diagnosis.arms, key=lambda r: r.rows)]
+    facts = [("assuming", diagnosis.worth.assumption), *_facts(diagnosis)]
+    return card(diagnosis.sentence, facts, "Arms, the smallest first", _ARM_HEADER, rows, diagnosis.warnings)
 
 
 def html_page(diagnosis: Diagnosis) -> str:

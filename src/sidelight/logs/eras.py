@@ -36,6 +36,11 @@ class Eras(dict[Any, LogSummary]):
         lines = [f"  {key!r}: {summary!r}" for key, summary in self.items()]
         return "Eras({\n" + ",\n".join(lines) + "\n})"
 
+    def _repr_html_(self) -> str:
+        from sidelight.logs.showing import eras_card
+
+        return eras_card(self)
+
 
 def summarize_eras(
     source: Any, schema: Schema, by: str = "missing", on_invalid: str = "raise", progress: Any = False

@@ -397,6 +397,11 @@ class Schema:
     def __hash__(self) -> int:
         return hash((self.recorded, self.arm, self.reward, self.arms))
 
+    def _repr_html_(self) -> str:
+        from sidelight.logs.showing import schema_card
+
+        return schema_card(self)
+
     def __repr__(self) -> str:
         names = [feature.name for feature in self.features]
         parts = [f"features=[{show_labels(names)}]", f"recorded=[{show_labels(self.recorded)}]"]

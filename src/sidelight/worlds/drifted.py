@@ -103,6 +103,9 @@ class DriftedWorld(LinearWorld):
         if "policy" in self.lies:
             self.policy_of = np.roll(self.policy_of, 1)
 
+    def __repr__(self) -> str:
+        return f"DriftedWorld({self.world!r}, its log {' and '.join(self.lies)})"
+
     def contexts(self, n: int, rng: np.random.Generator) -> Floats:
         """The honest world's, as online."""
         return self.world.contexts(n, rng)

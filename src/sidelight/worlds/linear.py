@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sidelight.errors import ContextError, InputError, UnknownArmError
+from sidelight.logs.labels import show_labels
 from sidelight.logs.schema import Schema
 from sidelight.worlds.protocol import Floats, Recorded, recorded_indices
 from sidelight.worlds.tables import log_batch
@@ -150,6 +151,12 @@ class LinearWorld(ABC):
     def arm_indices(self, arms: Any) -> NDArray[np.intp]:
         """Labels (one, or an array of them) as indices ``0..K−1``."""
         return label_indices(arms, self.arms, self._plain_labels)
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({self.n_arms} arms, {self.n_features} features, noise={self.noise:g}, "
+            f"arms: {show_labels(self.arms)})"
+        )
 
     def _logged(self, n: int, rng: np.random.Generator) -> tuple[Floats, NDArray[np.intp], Floats]:
         """Contexts ``(n, d)``, indices of the old policy's arms ``(n,)``, rewards ``(n,)``."""

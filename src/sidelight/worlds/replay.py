@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from sidelight.errors import ContextError, InputError
 from sidelight.logs.features import Category
+from sidelight.logs.labels import show_labels
 from sidelight.logs.schema import Schema
 from sidelight.worlds.linear import draw_indices, label_array, label_indices, softmax
 from sidelight.worlds.protocol import Floats, Recorded, recorded_indices
@@ -264,6 +265,12 @@ class ReplayWorld:
         """``R12(a)`` ``(K, L, m)`` under the old policy, exact for the online side."""
         schema = self.schema(recorded)
         return self.second_moments()[1][:, schema.recorded_index][:, :, schema.hidden_index]
+
+    def __repr__(self) -> str:
+        return (
+            f"ReplayWorld({len(self._log_rows):,} rows for the log, {len(self._online_rows):,} online, "
+            f"{self.n_features} features, arms: {show_labels(self.arms)})"
+        )
 
     # How it is made
 

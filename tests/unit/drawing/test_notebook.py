@@ -1,0 +1,92 @@
+"""What notebooks show: something, escaped, and nothing that changes the notebook around it."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+import sidelight as sl
+from sidelight.drawing.notebook import LONGEST, card
+
+NASTY = "<script>alert(1)</script>"
+
+
+def things() -> dict[str, object]:
+    rng = np.random.default_rng(0)
+    world = sl.worlds.TrafficWorld(seed=0)
+    log = {NASTY: rng.normal(size=90), "arm": [NASTY, "b", "c"] * 30, "reward": rng.normal(size=90)}
+    schema = sl.Schema([NASTY, "severity"], recorded=[NASTY])
+    summary = sl.summarize_log(log, schema)
+    learner = sl.FusedOFUL({NASTY: sl.BehaviorQueries(summary)})
+    eras = sl.summarize_eras(world.sample_eras_log(3_000, rng), world.eras_schema)
+    bandit = sl.BanditClassifier().fit(rng.normal(size=(9, 1)), [NASTY, "b", "c"] * 3, rng.normal(size=9))
+    return {
+        "schema": schema,
+        "summary": summary,
+        "diagnosis": summary.diagnose(),
+        "learner": learner,
+        "OFUL": sl.OFUL(2, 3, arms=[NASTY, "b"]),
+        "eras": eras,
+        "classifier": bandit,
+        "unfitted": sl.BanditClassifier(NASTY),
+    }
+
+
+@pytest.mark.parametrize("name", list(things()))
+def test_cards_are_escaped_and_keep_to_themselves(name):
+    html = things()[name]._repr_html_()
+    assert NASTY not in html
+    if name != "eras":
+        assert "&lt;script&gt;" in html
+    assert "<body" not in html
+    assert "<html" not in html
+    (style,) = re.findall(r"<style>(.*?)</style>", html, re.DOTALL)
+    selectors = [s.strip() for rule in re.findall(r"([^{}]+)\{", style) for s in rule.split(",")]
+    assert selectors
+    assert all(selector.startswith(".sidelight-card") for selector in selectors)
+
+
+def test_a_long_table_is_cut_and_says_so():
+    html = card("lead", (), "Arms", ("arm", "rows"), [(str(i), "1") for i in range(LONGEST + 3)])
+    assert "3 more are not shown" in html
+    assert html.count('scope="row"') == LONGEST
+
+
+@pytest.mark.parametrize(
+    ("thing", "words"),
+    [
+        (sl.worlds.DosingWorld(), "DosingWorld(4 arms, 11 features, noise=0.6, arms: '75 %'"),
+        (
+            sl.worlds.DriftedWorld(sl.worlds.ConfoundedWorld(seed=0), ["slandered", "moved"]),
+            "its log slandered and moved",
+        ),
+        (sl.worlds.PaperWorld.preset("paper_text", seed=0), "30 arms, 30 features"),
+        (things()["diagnosis"], "Diagnosis(90 rows, 3 arms: '"),
+    ],
+    ids=["dosing", "drifted", "paper", "diagnosis"],
+)
+def test_reprs_say_something_on_one_line(thing, words):
+    assert words in repr(thing)
+    assert "\n" not in repr(thing)
+
+
+def test_scores_and_coefficients_come_with_labels():
+    summary, learner = things()["summary"], things()["learner"]
+    table = summary.to_table().to_pylist()
+    assert [row["arm"] for row in table] == list(summary.arms)
+    assert table[1][f"b[{NASTY}]"] == summary.coefficients[1, 0]
+    x = [0.3, -0.7]
+    scores = learner.score_table(x).to_pylist()
+    estimates, widths = learner.scores(x)
+    assert [row["arm"] for row in scores] == list(learner.arms)
+    assert [row["index"] for row in scores] == (estimates + widths).tolist()
+
+
+def test_an_arm_without_enough_rows_has_no_coefficients():
+    log = {"a": [1.0, 2.0, 3.0], "b": [0.5, 0.1, 0.2], "arm": [0, 0, 1], "reward": [1.0, 2.0, 0.5]}
+    summary = sl.summarize_log(log, sl.Schema(["a", "b"], recorded=["a", "b"]))
+    rows = summary.to_table().to_pylist()
+    assert np.isfinite(rows[0]["b[a]"])
+    assert np.isnan(rows[1]["b[a]"])
