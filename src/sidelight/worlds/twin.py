@@ -92,8 +92,8 @@ class TwinWorld(LinearWorld):
         H = np.eye(world.n_features)
         H[np.ix_(hidden, kept)] = C
         H[np.ix_(hidden, hidden)] = T
-        if m and np.linalg.cond(T) > 1e8:
-            raise InputError(f"mixing has condition number {np.linalg.cond(T):.1e}; it must be invertible.")
+        if (condition := _condition(T)) > 1e8:
+            raise InputError(f"mixing has condition number {condition:.1e}; it must be invertible.")
         self.world = world
         self.recorded = schema.recorded
         self.map = H
@@ -142,3 +142,15 @@ class TwinWorld(LinearWorld):
         """
         here, there = self.behavior_probabilities(X), self.world.behavior_probabilities(X)
         return bool(np.abs(here - there).max() <= tolerance)
+
+
+def _condition(T: Floats) -> float:
+    """The largest singular value of ``T`` ``(m, m)`` over the smallest; 1 where ``m = 0``, infinite if singular."""
+    from scipy.linalg import svd
+
+    if not T.size:
+        return 1.0
+    if not np.isfinite(T).all():
+        return np.inf
+    singular = svd(T, compute_uv=False, lapack_driver="gesvd")
+    return float(singular[0] / singular[-1]) if singular[-1] > 0 else np.inf

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+import sidelight
 from sidelight.errors import InputError
 from sidelight.worlds.confounded import ConfoundedWorld
 from sidelight.worlds.paper import PaperWorld
@@ -82,8 +86,26 @@ def test_a_policy_of_recorded_features_meets_the_printed_proposition(rng):
 def test_wrong_shapes_and_singular_mixing_are_explained(world):
     with pytest.raises(InputError, match=r"C \(3, 3\)"):
         TwinWorld(world, 3, shift=np.zeros((2, 3)))
-    with pytest.raises(InputError, match="invertible"):
-        TwinWorld(world, 3, mixing=np.ones((3, 3)))
+    for mixing in (np.ones((3, 3)), np.zeros((3, 3)), np.diag([1.0, 2.0, np.nan])):
+        with pytest.raises(InputError, match="invertible"):
+            TwinWorld(world, 3, mixing=mixing)
+    # the limit is 1e8
+    almost = np.triu(np.ones((3, 3))) @ np.diag([1.0, 1e-3, 1e-7])
+    TwinWorld(world, 3, mixing=almost)
+    with pytest.raises(InputError, match=r"condition number 1\.0e\+08"):
+        TwinWorld(world, 3, mixing=np.triu(np.ones((3, 3))) @ np.diag([1.0, 1e-3, 1e-8]))
+
+
+def test_no_singular_values_by_numpy():
+    """NumPy's divide-and-conquer driver fails on some finite matrices: only ``hermitian=True``, which is ``eigh``."""
+    sources = (Path(sidelight.__file__).parent).rglob("*.py")
+    calls = [
+        (path.name, call)
+        for path in sources
+        for call in re.findall(r"linalg\.(?:svd|cond|matrix_rank|lstsq|pinv)\(.*", path.read_text(encoding="utf-8"))
+        if "hermitian=True" not in call
+    ]
+    assert calls == []
 
 
 def test_nothing_hidden_no_twin_but_itself(world):
