@@ -303,7 +303,13 @@ def _moment_parts(
 
 
 def delta_m(constants: CrossMomentConstants, samples: Numbers) -> Floats:
-    """``ΔM = C_B1/√t + C_B2/t ≥ ‖M_a − M̂_{t,a}‖`` after ``t`` answers; ``t = 2ⁿ`` in episode ``n``."""
+    """``ΔM = C_B1/√t + C_B2/t ≥ ‖M_a − M̂_{t,a}‖`` after ``t`` answers; ``t = 2ⁿ`` in episode ``n``.
+
+    Differs from the print: the constants are the corrected ones of :func:`cross_moment_constants` and one for each
+    arm, where the print has the maximum over the arms (and the main text ``f_B1``, ``f_B2``, which cannot be
+    computed); the union over arms and episodes is paid for in their logarithm, where the print evaluates them at
+    ``δ/(2 log T)`` alone. The form of the sum, and ``t = 2ⁿ`` from ``n = 0``, are the appendix's.
+    """
     samples = np.asarray(samples, dtype=np.float64)
     error: Floats = constants.leading / np.sqrt(samples) + constants.second_order / samples
     return error
@@ -379,7 +385,13 @@ def largest_radius(
     weight_bound: float,
     delta_per_arm: float,
 ) -> Floats:
-    """The largest :func:`determinant_radius` of ``t`` rounds: ``log det(Ṽ/λ) ≤ m log(1 + tS_x²/(mλ))``."""
+    """The largest :func:`determinant_radius` of ``t`` rounds: ``log det(Ṽ/λ) ≤ m log(1 + tS_x²/(mλ))``.
+
+    Differs from the print, whose regret bounds take its radius (:func:`printed_radius`) at ``t = T``: as in
+    :func:`determinant_radius` the prior term stands under the root, and ``2 log(1/δ_a)`` replaces ``m log(1/δ_a)``; the
+    determinant is bounded with ``mλ``, not ``λ``, under ``tS_x²``. All ``t`` rounds are counted as if they were the
+    arm's own, so it bounds the radius of every arm.
+    """
     ratio = 0.5 * elliptical_potential_bound(rounds, dimension, context_bound, regularization)
     return determinant_radius(ratio, noise, delta_per_arm, regularization * weight_bound**2)
 
@@ -438,11 +450,17 @@ def printed_projected_regret_bound(
     weight_bound: float = 1.0,
     delta: float = 0.05,
 ) -> Floats:
-    """Theorem 1's last line as printed: a factor √2 too small, and with ``log(λ + ·)``. Not a bound."""
+    """Theorem 1's last line as printed: a factor √2 too small, and with ``log(λ + ·)``. Not a bound.
+
+    0 at ``m = 0``, its limit. NaN where the printed logarithm is negative (``λ < 1`` and few rounds), since it stands
+    under a root.
+    """
     horizon = np.asarray(horizon, dtype=np.float64)
+    if dimension == 0:
+        return np.zeros(horizon.shape)
     radius = printed_radius(horizon, dimension, noise, regularization, context_bound, weight_bound, delta, n_arms)
     potential = dimension * n_arms * np.log(regularization + horizon * context_bound**2 / (dimension * n_arms))
-    bound: Floats = 2.0 * np.sqrt(horizon) * radius * np.sqrt(potential)
+    bound: Floats = 2.0 * np.sqrt(horizon) * radius * np.sqrt(np.where(potential < 0, np.nan, potential))
     return bound
 
 
@@ -458,7 +476,17 @@ def episode_count(horizon: int) -> int:
 
 
 def episode_lengths(horizon: int) -> list[int]:
-    """Rounds of each episode after the initial round; they sum to ``T − 1``."""
+    """Rounds of each episode after the initial round; they sum to ``T − 1``.
+
+    Differs from the print, whose episodes ``n = 0, …, log T − 1`` of ``2ⁿ`` rounds sum to ``T − 1`` only if ``T`` is a
+    power of two and leave out the round whose answer the first episode needs (the appendix's listing starts at ``n =
+    1`` and leaves out more): here that initial round comes first, the logarithm has base 2, and the last episode is
+    cut at ``T``, whatever ``T`` is.
+
+    Examples:
+        >>> episode_lengths(16), episode_lengths(20)
+        ([1, 2, 4, 8], [1, 2, 4, 8, 4])
+    """
     return [min(2**n, horizon - 2**n) for n in range(episode_count(horizon)) if horizon > 2**n]
 
 

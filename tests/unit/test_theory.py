@@ -293,6 +293,21 @@ def test_printed_theorem_one_is_its_formula():
     assert theory.printed_projected_regret_bound(T, K, m, sigma, lam, S, W, delta) == pytest.approx(expected)
 
 
+@pytest.mark.filterwarnings("error")
+def test_printed_theorem_one_at_its_edges():
+    """Nothing to learn costs nothing, in print too; where the printed logarithm is negative there is no number."""
+    horizons = np.array([1, 100, 10_000])
+    np.testing.assert_array_equal(theory.printed_projected_regret_bound(horizons, 7, 0, 0.3), [0, 0, 0])
+    np.testing.assert_array_equal(theory.projected_regret_bound(horizons, 7, 0, 0.3), [0, 0, 0])
+    printed = theory.printed_projected_regret_bound(horizons, 7, 5, 0.3, regularization=0.1)
+    assert np.isnan(printed).tolist() == [True, False, False]
+
+
+@pytest.mark.parametrize("name", ["delta_m", "largest_radius", "episode_lengths"])
+def test_what_differs_from_the_print_is_said(name):
+    assert "Differs from the print" in getattr(theory, name).__doc__
+
+
 @given(st.integers(1, 20_000))
 def test_episodes_cover_the_horizon_and_their_roots_sum_to_at_most_the_constant(horizon):
     lengths = theory.episode_lengths(horizon)
