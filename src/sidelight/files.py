@@ -6,8 +6,9 @@ A container is a plain zip that ``numpy.load(path, allow_pickle=False)`` can ope
     <name>.npy         one per array, in the order of "arrays"
 
 ``sha256`` covers the kind, the version, the meta data and the bytes of every array, so a file that was cut,
-edited or mixed with another one is refused. Nothing is ever unpickled: arrays of Python objects are refused on
-both sides. The same content gives the same bytes: members are stored uncompressed with a fixed date.
+edited or mixed with another one is refused; so is one with bytes before, between or after its members. Nothing is
+ever unpickled: arrays of Python objects are refused on both sides. The same content gives the same bytes: members
+are stored uncompressed with a fixed date.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ _HEADER = "sidelight.json"
 _LAYOUT = 1
 # The earliest date a zip member can carry: a real one would make equal contents unequal files.
 _DATE = (1980, 1, 1, 0, 0, 0)
+# Bytes of a zip's fixed parts: before each member, per member in the directory, and at the end.
+_LOCAL_HEADER, _DIRECTORY_ENTRY, _END_RECORD = 30, 46, 22
 
 
 def container_bytes(kind: str, version: int, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
@@ -127,6 +130,7 @@ def read_container_bytes(
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             members = {info.filename: archive.read(info) for info in archive.infolist()}
+            tight = _is_tight(archive, content)
     except (
         zipfile.BadZipFile,
         zlib.error,
@@ -146,7 +150,30 @@ def read_container_bytes(
         raise FileFormatError(
             f"{origin} is a zip file but not one that Sidelight wrote: it has no {_HEADER} (it holds {_some(members)})."
         )
+    if not tight:
+        raise FileFormatError(
+            f"{origin} holds more than Sidelight wrote: bytes before, between or after its parts, or a part twice. "
+            "It was altered after it was saved; save or copy it again."
+        )
     return _open(members, kind, version, origin)
+
+
+def _is_tight(archive: zipfile.ZipFile, content: bytes) -> bool:
+    """Whether the archive is its members one after the other, their directory, and not a byte besides.
+
+    A zip reader finds its way past anything put around or between them, and the checksum covers members only.
+    """
+    infos = archive.infolist()
+    # beyond this size a zip keeps some lengths elsewhere; such a file is checked by its checksum alone
+    if 1.05 * len(content) >= zipfile.ZIP64_LIMIT:
+        return True
+    position = 0
+    for info in infos:
+        if info.header_offset != position or info.extra or info.comment or info.compress_type != zipfile.ZIP_STORED:
+            return False
+        position += _LOCAL_HEADER + len(info.orig_filename.encode()) + info.file_size
+    directory = sum(_DIRECTORY_ENTRY + len(info.orig_filename.encode()) for info in infos)
+    return len({info.filename for info in infos}) == len(infos) and len(content) == position + directory + _END_RECORD
 
 
 def _open(

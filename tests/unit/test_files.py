@@ -79,6 +79,40 @@ def test_any_single_change_or_cut_is_noticed(data):
         np.testing.assert_array_equal(arrays[name], array)
 
 
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_bytes_put_anywhere_are_noticed(data):
+    content = container_bytes("summary", 1, META, ARRAYS)
+    where = data.draw(st.integers(0, len(content)))
+    junk = data.draw(st.binary(min_size=1, max_size=40))
+    with pytest.raises(FileFormatError):
+        read_container_bytes(content[:where] + junk + content[where:], "summary", 1)
+
+
+def _through_zip(content, change):
+    """A container that a zip program has changed; every member still has its bytes."""
+    buffer = io.BytesIO(content)
+    with zipfile.ZipFile(buffer, "a") as archive:
+        change(archive)
+    return buffer.getvalue()
+
+
+ADDITIONS = {
+    "before": lambda content: b"#!/bin/sh\n" + content,
+    "after": lambda content: content + b"junk",
+    "a comment": lambda content: _through_zip(content, lambda archive: setattr(archive, "comment", b"hello")),
+    "a member twice": lambda content: _through_zip(content, lambda z: z.writestr("a.npy", z.read("a.npy"))),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@pytest.mark.parametrize("addition", ADDITIONS)
+def test_what_the_checksum_does_not_see_is_refused(addition):
+    content = container_bytes("k", 1, {}, {"a": np.arange(3.0)})
+    with pytest.raises(FileFormatError, match="holds more than Sidelight wrote"):
+        read_container_bytes(ADDITIONS[addition](content), "k", 1)
+
+
 @pytest.mark.parametrize(
     ("content", "says"),
     [
