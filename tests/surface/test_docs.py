@@ -1,8 +1,8 @@
 """Every code block of README, CONTRIBUTING and docs runs, in order, in a folder of its own.
 
 Python blocks are executed, those of one page in one namespace; ``console`` blocks are run by a shell (``make`` targets
-are looked up, since make runs these tests); TOML and JSON are parsed; BibTeX is compared with CITATION.cff. A block in
-any other language fails: nothing is marked as not to be run.
+are looked up, since make runs these tests; what ends in ``&`` runs until the end of the page); TOML and JSON are
+parsed; BibTeX is compared with CITATION.cff. A block in any other language fails: nothing is marked as not to be run.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ import json
 import os
 import re
 import shlex
+import socket
 import subprocess
 import sys
 import tomllib
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,8 @@ PAGES = sorted(
     [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
     + [page for page in (ROOT / "docs").rglob("*.md") if "_build" not in page.parts]
 )
+#: the service's, exchanged for a free one
+PORT = "8321"
 BLOCK = re.compile(r"^```(?P<language>[^\n`]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -39,39 +43,61 @@ def test_every_block_runs(page: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     from sybil.parsers.markdown import PythonCodeBlockParser
 
     monkeypatch.chdir(tmp_path)
-    document = Sybil(parsers=[PythonCodeBlockParser()]).parse(page)
-    ran = 0
-    for example in document.examples():
-        example.evaluate()
-        ran += 1
-    languages = [language for language, _, _ in blocks(page)]
-    assert ran == languages.count("python"), "a python block is hidden from the tests"
-    for language, body, line in blocks(page):
-        if language == "console":
-            run_console(body, f"{page.name}:{line}")
-        elif language == "bibtex":
-            check_bibtex(body)
-        elif language == "toml":
-            assert tomllib.loads(body), f"{page.name}:{line}"
-        elif language == "json":
-            assert json.loads(body), f"{page.name}:{line}"
-        else:
-            assert language == "python", f"{page.name}:{line}: nothing here runs {language!r} blocks"
+    copy = tmp_path / "page.md"
+    copy.write_text(page.read_text(encoding="utf-8").replace(PORT, free_port()), encoding="utf-8")
+    examples = iter(list(Sybil(parsers=[PythonCodeBlockParser()]).parse(copy).examples()))
+    with ExitStack() as running:
+        for language, body, line in blocks(copy):
+            where = f"{page.relative_to(ROOT)}:{line}"
+            if language == "python":
+                example = next(examples, None)
+                assert example is not None, f"{where}: a python block is hidden from the tests"
+                example.evaluate()
+            elif language == "console":
+                run_console(body, where, running)
+            elif language == "bibtex":
+                check_bibtex(body)
+            elif language == "toml":
+                assert tomllib.loads(body), where
+            elif language == "json":
+                assert json.loads(body), where
+            else:
+                raise AssertionError(f"{where}: nothing here runs {language!r} blocks")
+    assert next(examples, None) is None
 
 
-def run_console(body: str, where: str) -> None:
-    """``$``-lines: make targets must exist, anything else must end with exit code 0."""
-    commands = [line.removeprefix("$ ") for line in body.splitlines() if line.startswith("$ ")]
+def free_port() -> str:
+    """A port that nothing listens at: the pages' own may be taken on this machine."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
+
+
+def run_console(body: str, where: str, running: ExitStack) -> None:
+    """``$``-lines: make targets must exist, anything else must end with exit code 0; with ``&`` it runs on."""
+    lines = body.replace("\\\n", " ").splitlines()
+    commands = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
     assert commands, f"{where}: a console block without a command"
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     for command in commands:
         words = shlex.split(command, comments=True)
         if words[0] == "make":
             targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
             assert {word for word in words[1:] if "=" not in word} <= set(targets), f"{where}: {command}"
             continue
-        environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+        if words[-1] == "&":
+            process = subprocess.Popen(words[:-1], env=environment)
+            running.callback(stop, process, f"{where}: {command}")
+            continue
         result = subprocess.run(command, shell=True, env=environment, capture_output=True, text=True, check=False)
         assert result.returncode == 0, f"{where}: {command}\n{result.stdout}\n{result.stderr}"
+
+
+def stop(process: subprocess.Popen[bytes], what: str) -> None:
+    """What ran in the background still runs, and ends when it is told to."""
+    assert process.poll() is None, f"{what} ended by itself, with {process.returncode}"
+    process.terminate()
+    process.wait(timeout=30)
 
 
 def check_bibtex(body: str) -> None:

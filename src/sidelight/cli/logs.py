@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -224,11 +225,14 @@ def _is_summary(path: str) -> bool:
 
 
 def _summarized(log: list[str], schema: Schema, skip: bool, scheduler: str | None, quiet: bool) -> LogSummary:
+    from sidelight.errors import SidelightWarning
     from sidelight.logs.summary import summarize_log
 
     source: Any = log[0] if len(log) == 1 else log
     on_invalid = "skip" if skip else "raise"
-    return summarize_log(source, schema, on_invalid, progress=not quiet, client=scheduler)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SidelightWarning)  # the commands say themselves what was skipped
+        return summarize_log(source, schema, on_invalid, progress=not quiet, client=scheduler)
 
 
 def _schema(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -10,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sidelight.errors import FileFormatError, InputError, InvalidRowsError, SchemaError, UnderdeterminedError
+from sidelight.errors import (
+    FileFormatError,
+    InputError,
+    InvalidRowsError,
+    SchemaError,
+    SidelightWarning,
+    UnderdeterminedError,
+)
 from sidelight.files import container_bytes, read_container, read_container_bytes, write_container
 from sidelight.logs.features import Category
 from sidelight.logs.labels import Label, show_labels
@@ -28,6 +36,9 @@ __all__ = ["LogSummary", "summarize_log"]
 
 _KIND = "summary"
 _VERSION = 1
+
+# More skipped rows than this share, and whoever asked to skip will want to know.
+_MANY_SKIPPED = 0.05
 
 # An arm with fewer degrees of freedom than this borrows from the other arms' residual variance.
 _FEW_DEGREES = 30
@@ -534,7 +545,17 @@ def summarize_log(
     """
     from sidelight.logs.passes import summarize
 
-    return summarize(source, schema, on_invalid, progress, client, sandwich)
+    summary = summarize(source, schema, on_invalid, progress, client, sandwich)
+    skipped = sum(summary.skipped.values())
+    if skipped > _MANY_SKIPPED * (skipped + summary.n_rows):
+        most = max(summary.skipped, key=lambda reason: summary.skipped[reason])
+        warnings.warn(
+            f"{skipped:,} of {skipped + summary.n_rows:,} rows were skipped, most of them for: {most}. If whether a "
+            "row can be used has to do with its arm or reward, what is left misleads.",
+            SidelightWarning,
+            stacklevel=2,
+        )
+    return summary
 
 
 def _frozen(array: np.ndarray) -> np.ndarray:

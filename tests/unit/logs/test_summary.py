@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+import warnings
 
 import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from sidelight.errors import FileFormatError, InvalidRowsError, SchemaError
+from sidelight.errors import FileFormatError, InvalidRowsError, SchemaError, SidelightWarning
 from sidelight.logs.schema import Schema
 from sidelight.logs.summary import LogSummary, summarize_log
 
@@ -199,3 +200,16 @@ def test_values_whose_squares_overflow_are_named(exponent, which):
         summary.diagnose()
     with pytest.raises(InvalidRowsError, match="squares overflow"):
         _ = summary.second_moments
+
+
+def test_skipping_many_rows_is_worth_a_warning():
+    reward = [1.0, None, 2.0, None] * 10
+    log = {"a": np.arange(40.0), "arm": [0, 1] * 20, "reward": reward}
+    schema = Schema(["a"], ["a"], arms=[0, 1])
+    with pytest.warns(SidelightWarning, match="20 of 40 rows were skipped"):
+        summarize_log(log, schema, on_invalid="skip")
+    few = dict(log)
+    few["reward"] = [None if i == 7 else 0.5 for i in range(40)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert summarize_log(few, schema, on_invalid="skip").n_rows == 39
