@@ -210,7 +210,12 @@ _NEEDS = {
         ("POST", "/v1/rewards", {"rewards": [{"decision": "2", "reward": 1}]}),
         ("POST", "/v1/behavior", {"context": CONTEXT, "arm": "low"}),
     ],
-    "read": [("GET", "/v1/decisions/2", None), ("GET", "/v1/status", None), ("GET", "/metrics", None)],
+    "read": [
+        ("GET", "/v1/decisions/2", None),
+        ("GET", "/v1/status", None),
+        ("GET", "/v1/state", None),
+        ("GET", "/metrics", None),
+    ],
     "admin": [("POST", "/v1/mode", {"share": 1.0}), ("POST", "/v1/kill", {"killed": False})],
 }
 

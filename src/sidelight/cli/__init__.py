@@ -46,10 +46,14 @@ COMMANDS: dict[str, Command] = {
     "report": Command("report", "Write one HTML page about a log and its learners.", _STUDY),
     "init": Command("service", "Set up a decision service in a folder.", _SERVICE),
     "serve": Command("service", "Run the decision service.", _SERVICE),
-    "replay": Command("service", "Fold the event log again and compare.", _SERVICE),
+    "replay": Command("event_log", "Fold the event log again and compare.", _SERVICE),
     "tokens": Command("service", "Manage access tokens.", _SERVICE),
-    "export": Command("service", "Write rewarded decisions as Parquet.", _SERVICE),
-    "backup": Command("service", "Copy the event log while the service runs.", _SERVICE),
+    "export": Command("event_log", "Write rewarded decisions as Parquet.", _SERVICE),
+    "backup": Command("event_log", "Copy the event log while the service runs.", _SERVICE),
+    "restore": Command("event_log", "Put a back-up in the place of a lost event log.", _SERVICE),
+    "audit": Command("event_log", "Show everything that led to one decision.", _SERVICE),
+    "forget": Command("event_log", "Delete the contexts of one person.", _SERVICE),
+    "successor": Command("successor", "Set up the next service: new features, new or retired arms.", _SERVICE),
     "warm": Command("warm", "Compile the inner loops now, so that nobody waits for it later.", "Installation"),
 }
 

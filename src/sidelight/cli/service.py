@@ -1,4 +1,4 @@
-"""The decision service on the command line: ``init``, ``serve``, ``replay``, ``tokens``, ``export``, ``backup``."""
+"""The decision service on the command line: ``init``, ``serve``, ``tokens``."""
 
 from __future__ import annotations
 
@@ -10,22 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sidelight.errors import InputError, MissingExtraError, ServiceError
+from sidelight.cli.service_options import (
+    DEFAULT_CONFIG,
+    AsJson,
+    ConfigFile,
+    Database,
+    need_service,
+    read_config,
+    read_store,
+)
+from sidelight.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from sidelight.logs.schema import Schema
-    from sidelight.service.config import Config
-    from sidelight.service.store import Store
-
-ConfigFile = Annotated[Path, typer.Option("--config", "-c", help="The configuration file.")]
-Database = Annotated[
-    str | None, typer.Option(help="Use this database instead: a file, or postgresql://user@host/name.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")]
-_DEFAULT = Path("sidelight.toml")
-
 
 # ---------------------------------------------------------------------------------------------- init
 
@@ -37,7 +34,7 @@ def init(
     features: Annotated[str | None, typer.Option(help="Without a log: the features, comma-separated numbers.")] = None,
     arms: Annotated[str | None, typer.Option(help="Without a log: the arms, comma-separated.")] = None,
     intercept: Annotated[bool, typer.Option("--intercept", help="Without a log: add a constant feature.")] = False,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The configuration to write.")] = _DEFAULT,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The configuration to write.")] = DEFAULT_CONFIG,
     mode: Annotated[str | None, typer.Option(help="Who acts at first: shadow, assist or act.")] = None,
     share: Annotated[float, typer.Option(help="In act: the share of the traffic that the learner decides.")] = 1.0,
     fallback: Annotated[
@@ -53,7 +50,7 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Replace a configuration that is there.")] = False,
 ) -> None:
     """Set up a decision service: write its configuration from a log summary and a few questions (or options)."""
-    _need_extra()
+    need_service()
     from sidelight.service.config import initial_config, load_config, save_config
     from sidelight.service.rails import MODES
 
@@ -131,7 +128,7 @@ def _relative(path: Path, folder: Path) -> str:
 
 
 def serve(
-    config: ConfigFile = _DEFAULT,
+    config: ConfigFile = DEFAULT_CONFIG,
     database: Database = None,
     host: Annotated[str | None, typer.Option(help="Listen at this address instead.")] = None,
     port: Annotated[int | None, typer.Option(help="Listen at this port instead.", min=0, max=65535)] = None,
@@ -139,10 +136,10 @@ def serve(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what happens.")] = False,
 ) -> None:
     """Run the decision service until it is told to stop."""
-    _need_extra()
+    need_service()
     import logging
 
-    settings = _config(config, database, host, port)
+    settings = read_config(config, database, host, port)
     if check:
         from sidelight.service.config import check_config
 
@@ -158,52 +155,6 @@ def serve(
     run(settings, say=lambda line: print(line, flush=True))
 
 
-# -------------------------------------------------------------------------------------------- replay
-
-
-def replay(config: ConfigFile = _DEFAULT, database: Database = None, as_json: AsJson = False) -> None:
-    """Fold the event log again from its first event, and compare with what a start from snapshots gives."""
-    _need_extra()
-    import hashlib
-
-    from sidelight.service.fold import State
-    from sidelight.service.recovery import recover
-
-    store = _store(_config(config, database))
-    end = store.head()
-    started = time.perf_counter()
-    with _progress("replaying", as_json) as tick:
-        whole = recover(store, upto=end, use_snapshots=False, progress=tick)
-    seconds = time.perf_counter() - started
-    quick = recover(store, upto=end)
-
-    def digest(state: State) -> str:
-        return hashlib.sha256(state.snapshot(0.0).learner).hexdigest()
-
-    one, other = digest(whole.state), digest(quick.state)
-    same = whole.state.snapshot(0.0).digest == quick.state.snapshot(0.0).digest
-    result = {
-        "events": end,
-        "seconds": round(seconds, 3),
-        "version": whole.state.version,
-        "learner": one,
-        "from_snapshot": quick.start,
-        "damaged_snapshots": quick.damaged,
-        "equal": same,
-    }
-    if as_json:
-        typer.echo(json.dumps(result))
-    else:
-        typer.echo(f"{end} events in {seconds:.1f} s: learner {one[:16]}…, version {whole.state.version}.")
-        typer.echo(
-            f"The same bit for bit as from the snapshot after event {quick.start}."
-            if same
-            else f"DIFFERENT from the snapshot after event {quick.start}: learner {other[:16]}…"
-        )
-    if not same:
-        raise ServiceError("the snapshots do not agree with the events. Delete the snapshots, and report this.")
-
-
 # -------------------------------------------------------------------------------------------- tokens
 
 tokens_app = typer.Typer(no_args_is_help=True, add_completion=False)
@@ -213,15 +164,15 @@ tokens_app = typer.Typer(no_args_is_help=True, add_completion=False)
 def tokens_create(
     name: Annotated[str, typer.Argument(help="Whose token it is.")],
     scope: Annotated[list[str], typer.Option(help="What it allows; repeat for several: decide, reward, read, admin.")],
-    config: ConfigFile = _DEFAULT,
+    config: ConfigFile = DEFAULT_CONFIG,
     database: Database = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a token. It is shown this once."""
-    _need_extra()
+    need_service()
     from sidelight.service.auth import create_token
 
-    token = create_token(_store(_config(config, database), create=True), name, scope)
+    token = create_token(read_store(read_config(config, database), create=True), name, scope)
     if as_json:
         typer.echo(json.dumps({"token": token, "name": name, "scopes": sorted(set(scope))}))
         return
@@ -230,12 +181,12 @@ def tokens_create(
 
 
 @tokens_app.command("list")
-def tokens_list(config: ConfigFile = _DEFAULT, database: Database = None, as_json: AsJson = False) -> None:
+def tokens_list(config: ConfigFile = DEFAULT_CONFIG, database: Database = None, as_json: AsJson = False) -> None:
     """List all tokens, without their secrets."""
-    _need_extra()
+    need_service()
     from sidelight.service.auth import list_tokens
 
-    tokens = list_tokens(_store(_config(config, database)))
+    tokens = list_tokens(read_store(read_config(config, database)))
     if as_json:
         rows = [
             {"id": t.id, "name": t.name, "scopes": sorted(t.scopes), "created": t.created, "revoked": t.revoked}
@@ -254,137 +205,12 @@ def tokens_list(config: ConfigFile = _DEFAULT, database: Database = None, as_jso
 @tokens_app.command("revoke")
 def tokens_revoke(
     which: Annotated[str, typer.Argument(help="The token's id, or its name.")],
-    config: ConfigFile = _DEFAULT,
+    config: ConfigFile = DEFAULT_CONFIG,
     database: Database = None,
 ) -> None:
     """Revoke a token; running servers refuse it within a second or two."""
-    _need_extra()
+    need_service()
     from sidelight.service.auth import revoke_token
 
-    token = revoke_token(_store(_config(config, database)), which)
+    token = revoke_token(read_store(read_config(config, database)), which)
     typer.echo(f"Revoked {token.id} ({token.name}).")
-
-
-# ---------------------------------------------------------------------------------- export and backup
-
-
-def export(
-    out: Annotated[Path, typer.Argument(help="The Parquet file to write.")],
-    config: ConfigFile = _DEFAULT,
-    database: Database = None,
-    after: Annotated[int, typer.Option(help="Only rewards after this event.", min=0)] = 0,
-    only_known: Annotated[
-        bool, typer.Option("--only-known", help="Leave out rows whose propensity is unknown (overrides).")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Write every rewarded decision as Parquet, for `sidelight summarize`; the service may run meanwhile."""
-    _need_extra()
-    from dataclasses import asdict
-
-    from sidelight.service.export import export_log
-
-    settings = _config(config, database)
-    with _progress("exporting", as_json) as tick:
-        done = export_log(
-            _store(settings), settings.load_schema(), out, after=after, only_known=only_known, progress=tick
-        )
-    if as_json:
-        typer.echo(json.dumps(asdict(done)))
-        return
-    typer.echo(f"Wrote {done.rows} rewarded decisions to {out}, up to event {done.last}.")
-    if done.unknown:
-        typer.echo(f"{done.unknown} of them have no propensity (overrides, or an old policy that does not tell).")
-    if done.dropped:
-        typer.echo(f"{done.dropped} were left out.")
-
-
-def backup(
-    out: Annotated[str, typer.Argument(help="A new file, or postgresql://… of an empty database.")],
-    config: ConfigFile = _DEFAULT,
-    database: Database = None,
-    as_json: AsJson = False,
-) -> None:
-    """Copy everything to a new database, as it is at one moment, while the service runs.
-
-    The copy is a database like any other: point a configuration at it to restore, or copy it on to PostgreSQL.
-    """
-    _need_extra()
-    from sidelight.service.copying import copy_store
-    from sidelight.service.store import Store, database_url
-
-    url = database_url(out)
-    if url.get_backend_name() == "sqlite" and Path(str(url.database)).exists():
-        raise InputError(f"{out} is there already: a back-up goes into a new file.")
-    source, target = _store(_config(config, database)), Store(url)
-    with _progress("copying", as_json) as tick:
-        last = copy_store(source, target, progress=tick)
-    target.close()
-    typer.echo(json.dumps({"events": last}) if as_json else f"Copied {last} events to {out}.")
-
-
-# -------------------------------------------------------------------------------------------- common
-
-
-class _progress:  # noqa: N801 - reads as a verb where it is used
-    """A progress bar on a terminal, nothing elsewhere."""
-
-    def __init__(self, what: str, quiet: bool) -> None:
-        self._what = what
-        self._bar: Any = None
-        self._show = sys.stderr.isatty() and not quiet
-
-    def __enter__(self) -> Callable[[int, int], None]:
-        if self._show:
-            from rich.console import Console
-            from rich.progress import Progress
-
-            self._bar = Progress(console=Console(stderr=True), transient=True)
-            self._bar.start()
-            self._task = self._bar.add_task(self._what, total=None)
-        return self._tick
-
-    def _tick(self, done: int, total: int) -> None:
-        if self._bar is not None:
-            self._bar.update(self._task, completed=done, total=total)
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-
-
-def _config(path: Path, database: str | None, host: str | None = None, port: int | None = None) -> Config:
-    from dataclasses import replace
-
-    from sidelight.service.config import load_config
-
-    config = load_config(path)
-    if database is not None:
-        if "://" not in database:
-            database = str(Path(database).resolve())
-        config = replace(config, storage=replace(config.storage, database=database))
-    if host is not None:
-        config = replace(config, service=replace(config.service, host=host))
-    if port is not None:
-        config = replace(config, service=replace(config.service, port=port))
-    return config
-
-
-def _store(config: Config, create: bool = False) -> Store:
-    from sidelight.service.store import Store, database_url
-
-    return Store(database_url(config.storage.database, config.folder), create=create)
-
-
-def _need_extra() -> None:
-    import importlib.util
-
-    missing = [
-        name
-        for name in ("fastapi", "uvicorn", "httptools", "sqlalchemy", "prometheus_client")
-        if importlib.util.find_spec(name) is None
-    ]
-    if missing:
-        raise MissingExtraError(
-            f"the decision service needs {', '.join(missing)}: install it with pip install 'sidelight[service]'."
-        )

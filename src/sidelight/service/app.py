@@ -22,9 +22,10 @@ from sidelight.service.bodies import Bodies
 from sidelight.service.contexts import ContextReader, Labels
 from sidelight.service.description import describe
 from sidelight.service.engine import Engine, unknown_decision
-from sidelight.service.events import Action, Behavior, Configuration, DecisionId, Reward
+from sidelight.service.events import Configuration, DecisionId
 from sidelight.service.explain import explain
 from sidelight.service.fold import LEARNER_ERRORS
+from sidelight.service.history import describe_history
 from sidelight.service.limits import Guard
 from sidelight.service.problems import MEDIA_TYPE, Problem
 from sidelight.service.wire import parse, read_body
@@ -141,7 +142,7 @@ class Service:
         body["context"] = None if deleted else self.reader.units(x)
         body["allowed"] = None if allowed is None else [label_to_json(arm) for arm in allowed]
         body["subject"] = None if event.subjects is None else event.subjects[id.position]
-        body |= _history(history, None if event.answers is None else event.answers[id.position])
+        body |= describe_history(history, None if event.answers is None else event.answers[id.position])
         body["explanation"] = None
         if not deleted:
             state = await self.engine.state_at(event.version)
@@ -214,6 +215,11 @@ class Service:
         """GET /v1/status."""
         self.allow(request, "read")
         return _json(self.engine.status())
+
+    async def state(self, request: Request) -> Response:
+        """GET /v1/state."""
+        self.allow(request, "read")
+        return _json(self.engine.digest())
 
     async def schema(self, request: Request) -> Response:
         """GET /v1/schema."""
@@ -294,6 +300,7 @@ def create_app(engine: Engine) -> FastAPI:
         ("POST", "/v1/rewards", service.rewards),
         ("POST", "/v1/behavior", service.behavior_at),
         ("GET", "/v1/status", service.status),
+        ("GET", "/v1/state", service.state),
         ("GET", "/v1/schema", service.schema),
         ("POST", "/v1/mode", service.set_mode),
         ("POST", "/v1/kill", service.kill),
@@ -357,40 +364,3 @@ def _json(body: Any, status: int = 200) -> Response:
 
 def _noted(id: DecisionId, number: int, new: bool) -> Response:
     return _json({"decision": str(id), "event": number, "repeated": not new}, 201 if new else 200)
-
-
-def _history(history: dict[str, Any], given: Any) -> dict[str, Any]:
-    """What happened after a decision: which arm was taken, what it brought, what the old policy would have done."""
-    out: dict[str, Any] = {"action": None, "reward": None, "behavior": None}
-    if given is not None:
-        out["behavior"] = _answer(given)
-    for row, event in history.values():
-        match event:
-            case Action():
-                out["action"] = {
-                    "event": row.number,
-                    "at": row.at,
-                    "arm": label_to_json(event.arm),
-                    "by": event.by,
-                    "override": event.override,
-                }
-            case Reward():
-                out["reward"] = {
-                    "event": row.number,
-                    "at": row.at,
-                    "reward": event.reward,
-                    "arm": label_to_json(event.arm),
-                    "by": event.by,
-                    "override": event.override,
-                }
-            case Behavior():
-                out["behavior"] = _answer(event.answer)
-    return out
-
-
-def _answer(answer: Any) -> dict[str, Any]:
-    return {
-        "arm": None if answer.arm is None else label_to_json(answer.arm),
-        "probabilities": None if answer.probabilities is None else list(answer.probabilities),
-        "asked_with": answer.probability,
-    }

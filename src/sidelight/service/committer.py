@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import queue
 import threading
@@ -21,6 +22,7 @@ __all__ = ["Committer", "Group"]
 logger = logging.getLogger("sidelight.service")
 
 _LARGEST_GROUP = 512
+_ENDED = "the commit thread ended; restart the service."
 _PROBE_SECONDS = 1.0
 #: while requests keep coming within this time of each other, they are waited for
 _STEP_SECONDS = 0.002
@@ -77,13 +79,17 @@ class Committer:
         self._linger, self._poll = linger, poll
         self._queue: queue.SimpleQueue[Entry | Snapshot | None] = queue.SimpleQueue()
         self._broken = False
+        self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sidelight-commit", daemon=True)
         self._thread.start()
 
     def submit(self, proposal: Proposal) -> asyncio.Future[Any]:
         """The outcome of ``proposal``, once it is on disk.  Call it in the event loop."""
         entry = Entry(proposal, self._loop.create_future())
-        self._queue.put(entry)
+        if self._thread.is_alive():
+            self._queue.put(entry)
+        else:
+            entry.future.set_exception(StoreError(_ENDED))
         return entry.future
 
     def keep(self, snapshot: Snapshot) -> None:
@@ -92,6 +98,7 @@ class Committer:
 
     def stop(self) -> None:
         """Write what was accepted, then end the thread."""
+        self._ending.set()
         self._queue.put(None)
         self._thread.join()
 
@@ -107,8 +114,20 @@ class Committer:
             self._work()
         except BaseException:
             # A bug here would leave every request waiting; better to say that nothing can be written any more.
-            self._loop.call_soon_threadsafe(self._failed, StoreError("the commit thread ended; restart the service."))
+            error = StoreError(_ENDED)
+            self._loop.call_soon_threadsafe(self._failed, error)
+            self._loop.call_soon_threadsafe(_refuse, self._left(), error)
             raise
+
+    def _left(self) -> list[Entry]:
+        """What still waits, taken out of the queue."""
+        left: list[Entry] = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                item = self._queue.get_nowait()
+                if isinstance(item, Entry):
+                    left.append(item)
+        return left
 
     def _work(self) -> None:
         company = 0
@@ -168,16 +187,22 @@ class Committer:
             return
         self._report(None)
         seconds = time.perf_counter() - started
-        self._hand_over(Group(self._read_events(others), entries, outcomes, seconds))
+        try:
+            known = self._read_events(others)
+        except StoreError as error:
+            self._loop.call_soon_threadsafe(_refuse, entries, error)
+            return
+        self._hand_over(Group(known, entries, outcomes, seconds))
 
     def _read_events(self, rows: list[Row]) -> list[Numbered]:
-        """Rows as events; their order is settled, so there is nothing to do but to read until it works."""
+        """Rows as events; their order is settled, so there is nothing to do but to read until it works, or to end."""
         while True:
             try:
                 return list(numbered(self._store, rows, self._n_features)) if rows else []
             except StoreError as error:
                 self._report(error)
-                time.sleep(_PROBE_SECONDS)
+                if self._ending.wait(_PROBE_SECONDS):
+                    raise
 
     def _hand_over(self, group: Group) -> None:
         self._seen += len(group.others) + sum(isinstance(outcome, Written) for outcome in group.outcomes)

@@ -35,6 +35,7 @@ def copy_store(source: Store, target: Store, progress: Callable[[int, int], None
             (tables.blobs, tables.blobs.c.digest),
             (tables.tokens, tables.tokens.c.id),
             (tables.snapshots, tables.snapshots.c.number),
+            (tables.bases, tables.bases.c.copy),
             (tables.subjects, tables.subjects.c.number),
             (tables.events, tables.events.c.number),
         ):

@@ -105,6 +105,7 @@ def _paths(limits: Limits) -> dict[str, Any]:
             )
         },
         "/v1/status": {"get": _operation("status", "Where the service stands", None, {"200": "Status"})},
+        "/v1/state": {"get": _operation("state", "The digest of the learner and the rails", None, {"200": "State"})},
         "/v1/schema": {"get": _operation("schema", "Features and arms", None, {"200": "Anything"})},
         "/v1/mode": {"post": _operation("setMode", "Change who acts", "Mode", {"200": "Changed"})},
         "/v1/kill": {"post": _operation("kill", "The kill switch", "Kill", {"200": "Changed"})},
@@ -316,6 +317,7 @@ def _schemas(reader: ContextReader, arms: Labels, needs: str | None, limits: Lim
         "Kill": _object({"killed": yes}, ["killed"]),
         "Changed": _object({"event": whole, "rails": rails}, ["event", "rails"]),
         "Status": _object({"ready": yes, "event": whole, "version": whole, "rails": rails}, ["ready", "event"], False),
+        "State": _object({"event": whole, "version": whole, "digest": text}, ["event", "version", "digest"]),
         "Anything": {"type": "object"},
         "Problem": PROBLEM_SCHEMA,
     }

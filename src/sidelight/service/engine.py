@@ -8,7 +8,7 @@ committed, in the order of the log's numbers, so the learner is always the fold 
 from __future__ import annotations
 
 import asyncio
-import functools
+import contextlib
 import logging
 import time
 from collections import OrderedDict
@@ -25,8 +25,18 @@ from sidelight.logs.schema import Schema
 from sidelight.service.committer import Committer, Group
 from sidelight.service.config import Config
 from sidelight.service.deciding import Ask, Decider
-from sidelight.service.events import Answer, Behavior, Configuration, DecisionId, Decisions, Row, event_from_row
-from sidelight.service.fold import Numbered, State
+from sidelight.service.events import (
+    Answer,
+    Behavior,
+    Configuration,
+    DecisionId,
+    Decisions,
+    Forgotten,
+    Row,
+    event_from_row,
+)
+from sidelight.service.fold import ContextsDeleted, Numbered, State
+from sidelight.service.history import read_history
 from sidelight.service.metrics import Metrics
 from sidelight.service.problems import Problem
 from sidelight.service.proposals import (
@@ -86,6 +96,7 @@ class Engine:
         self._rebuilding = asyncio.Semaphore(1)
         self.error: StoreError | None = None
         self.committer: Committer | None = None
+        self._outdated = False
         self.listeners: list[Callable[[list[Numbered]], None]] = []
         self._warm()
         if recovered.damaged:
@@ -103,7 +114,6 @@ class Engine:
 
     async def start(self) -> None:
         """Begin to write; apply what changed in the configuration file since the last start."""
-        s = self.config.storage
         self.committer = Committer(
             self.store,
             asyncio.get_running_loop(),
@@ -111,7 +121,7 @@ class Engine:
             self.state.learner.n_features,
             self._deliver,
             self._failed,
-            poll=0.0 if self.store.sqlite else s.poll_seconds,
+            poll=self.config.storage.poll_seconds,
         )
         await self._apply_file()
 
@@ -140,11 +150,16 @@ class Engine:
         return rails
 
     async def stop(self) -> None:
-        """Write what was accepted, keep a snapshot, end."""
-        if self.committer is not None:
+        """Write what was accepted, fold it in, keep a snapshot, end."""
+        loop = asyncio.get_running_loop()
+        committer, self.committer = self.committer, None
+        if committer is not None:
+            await loop.run_in_executor(None, committer.stop)
+            # The thread has handed everything over; what it handed over last is folded in before this continues.
+            await asyncio.sleep(0)
             if self.state.number > self._snapshot_at and self.error is None:
-                self.committer.keep(self.state.snapshot(time.time()))
-            await asyncio.get_running_loop().run_in_executor(None, self.committer.stop)
+                with contextlib.suppress(StoreError):
+                    await loop.run_in_executor(None, self.store.put_snapshot, self.state.snapshot(time.time()))
         self._readers.shutdown(wait=True)
 
     @property
@@ -219,9 +234,7 @@ class Engine:
                 if isinstance(outcome.draft.event, Decisions):
                     self._remember(outcome)
                 news.append(Numbered(outcome.number, now, outcome.draft.event, entry.proposal.context))  # type: ignore[attr-defined]
-        for item in news:
-            self.state.apply(item)
-            self.metrics.folded(item.event)
+        self._fold(news)
         for entry, outcome in zip(group.entries, group.outcomes, strict=True):
             if not entry.future.done():
                 entry.future.set_result(outcome)
@@ -232,6 +245,41 @@ class Engine:
             self._snapshot_at = self.state.number
             self.committer.keep(self.state.snapshot(now))
             self.metrics.snapshots.inc()
+
+    def _fold(self, news: list[Numbered]) -> None:
+        if self._outdated:
+            self._reload()
+        for item in news:
+            self.metrics.folded(item.event)
+            if item.number <= self.state.number or self._outdated:
+                continue
+            try:
+                self.state.apply(item)
+            except ContextsDeleted:
+                self._reload()
+            if isinstance(item.event, Forgotten):
+                self._forget_recent()
+
+    def _reload(self) -> None:
+        """Start again from the base.
+
+        Somebody was forgotten while we were behind, and what we have yet to fold needs contexts that are gone; the base
+        that was kept then holds what became of them. It may be ahead of the commit thread, which then tells no news.
+        """
+        try:
+            self.state = recover(self.store).state
+        except StoreError as error:
+            self._outdated = True
+            self._failed(error)
+        else:
+            self._outdated = False
+            self._forget_recent()
+
+    def _forget_recent(self) -> None:
+        """Drop from memory what was forgotten."""
+        for number, _ in self.state.forgotten:
+            if (gone := self._recent.pop(number, None)) is not None:
+                self._recent_size -= gone[2]
 
     def _failed(self, error: StoreError | None) -> None:
         if error is not None and self.error is None:
@@ -274,11 +322,13 @@ class Engine:
 
     async def history(self, id: DecisionId) -> dict[str, Any]:
         """The events that refer to a decision, by kind."""
-        found = await self._read(self.store.find, [f"{kind}:{id}" for kind in ("reward", "action", "behavior")])
-        return {row.kind: (row, event_from_row(row, self.state.learner.n_features)) for row in found.values()}
+        return await self._read(read_history, self.store, id, self.state.learner.n_features)
 
     async def state_at(self, version: int, farthest: int = 50_000) -> State | None:
-        """The state after event ``version``, rebuilt; None where that means folding more than ``farthest`` events."""
+        """The state after event ``version``, rebuilt.
+
+        None where that means folding more than ``farthest`` events, or where a context it needs was deleted.
+        """
         if version == self.state.version:
             return self.state
         numbers = await self._read(self.store.snapshot_numbers)
@@ -286,14 +336,24 @@ class Engine:
         if version - start > farthest:
             return None
         async with self._rebuilding:
-            recovered = await self._read(functools.partial(recover, self.store, upto=version))
-        return recovered.state
+            return await self._read(self._rebuild, version)
+
+    def _rebuild(self, version: int) -> State | None:
+        try:
+            return recover(self.store, upto=version).state
+        except ContextsDeleted:
+            return None
 
     async def _read(self, function: Callable[..., T], *arguments: Any) -> T:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._readers, function, *arguments)
         except StoreError as error:
             raise storage_problem(error) from error
+
+    def digest(self) -> dict[str, Any]:
+        """The state in one line: servers of one log that are at the same event have the same."""
+        state = self.state
+        return {"event": state.number, "version": state.version, "digest": state.snapshot(0.0).digest}
 
     def status(self) -> dict[str, Any]:
         """Where the service stands."""

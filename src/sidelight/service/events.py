@@ -11,6 +11,7 @@ action          somebody took an arm for a decision, perhaps another one        
 reward          the reward of a decision, for the arm that was taken                ``observe``, perhaps an answer
 behavior        what the old policy would do, for a decision or a context           ``observe_behavior``
 configuration   the learner at the start; mode, share, fallback, kill switch        –
+forgotten       contexts of a person were deleted                                   –
 ==============  ==================================================================  ===========================
 """
 
@@ -35,6 +36,7 @@ __all__ = [
     "DecisionId",
     "Decisions",
     "Event",
+    "Forgotten",
     "Reward",
     "Row",
     "event_from_row",
@@ -205,7 +207,19 @@ class Configuration:
     by: str | None = None
 
 
-Event: TypeAlias = Decisions | Action | Reward | Behavior | Configuration
+@dataclass(frozen=True)
+class Forgotten:
+    """The contexts of these decisions were deleted: whatever is told about them later teaches the learner nothing.
+
+    Attributes:
+        decisions: ``(number, position)`` of each; whom they were about is not kept.
+    """
+
+    kind: ClassVar[str] = "forgotten"
+    decisions: list[list[int]]
+
+
+Event: TypeAlias = Decisions | Action | Reward | Behavior | Configuration | Forgotten
 
 
 @dataclass(frozen=True)
@@ -278,8 +292,8 @@ def event_from_row(row: Row, n_features: int) -> Event:
                 body[name] = label_from_json(body[name])
         if "decision" in body:
             body["decision"] = DecisionId(*body["decision"])
-        kinds: dict[str, type[Action | Reward | Configuration]]
-        kinds = {"action": Action, "reward": Reward, "configuration": Configuration}
+        kinds: dict[str, type[Action | Reward | Configuration | Forgotten]]
+        kinds = {"action": Action, "reward": Reward, "configuration": Configuration, "forgotten": Forgotten}
         return kinds[row.kind](**body)
     except (KeyError, TypeError, ValueError) as error:
         raise StoreError(

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sidelight.errors import InputError
+from sidelight.errors import InputError, StoreError
 from sidelight.learners.files import learner_bytes, learner_from_bytes
 from sidelight.linalg import Array
 from sidelight.logs.labels import label_to_json
@@ -21,6 +21,7 @@ from sidelight.service.events import (
     Configuration,
     Decisions,
     Event,
+    Forgotten,
     Reward,
     Row,
     event_from_row,
@@ -28,10 +29,14 @@ from sidelight.service.events import (
 from sidelight.service.rails import Rails
 from sidelight.service.store import Snapshot, Store
 
-__all__ = ["LEARNER_ERRORS", "Numbered", "State", "numbered"]
+__all__ = ["LEARNER_ERRORS", "ContextsDeleted", "Numbered", "State", "numbered"]
 
 #: what a learner may raise on input that was checked: a matrix that lost its digits, a bug of a user's own learner
 LEARNER_ERRORS = (InputError, ArithmeticError, np.linalg.LinAlgError, NotImplementedError)
+
+
+class ContextsDeleted(StoreError):
+    """An event needs a context that was deleted after it: only a state from after the deletion can go on."""
 
 
 class Numbered(NamedTuple):
@@ -53,6 +58,7 @@ class State:
         version: the last event that changed the learner.
         counts: how often what happened; for the status only.
         arm_counts: how often each arm was to be taken, by its JSON form.
+        forgotten: decisions whose contexts were deleted; what is told about them later teaches nothing.
     """
 
     def __init__(self, learner: Any, rails: Rails, number: int = 0, version: int = 0) -> None:
@@ -63,13 +69,19 @@ class State:
         self.counts: Counter[str] = Counter()
         self.arm_counts: Counter[str] = Counter()
         self.reward_sums: Counter[str] = Counter()
+        self.forgotten: set[tuple[int, int]] = set()
 
     # ---------------------------------------------------------------------------------- the fold
 
     def apply(self, numbered: Numbered) -> None:
-        """Fold the next event in."""
+        """Fold the next event in.
+
+        Raises:
+            ContextsDeleted: it needs a context that was deleted later; nothing has changed.
+        """
         number, _, event, context = numbered
         assert number == self.number + 1, f"event {number} after {self.number}"
+        context = self._context(number, event, context)
         self.number = number
         match event:
             case Decisions():
@@ -86,6 +98,27 @@ class State:
                 self._answer(context if event.context is None else event.context, event.answer)
             case Configuration():
                 self._configure(event)
+            case Forgotten():
+                self.counts["forgotten"] += len(event.decisions)
+                self.forgotten.update((number, position) for number, position in event.decisions)
+
+    def _context(self, number: int, event: Event, context: Array | None) -> Array | None:
+        """The context an event is about; None where it was deleted by now, in the order of the log."""
+        if isinstance(event, Decisions):
+            gone = event.answers is not None and any(
+                answer is not None and x[0] != x[0] for x, answer in zip(event.contexts, event.answers, strict=True)
+            )
+        else:
+            decision = getattr(event, "decision", None)
+            if decision is not None and self.forgotten and tuple(decision) in self.forgotten:
+                return None
+            gone = context is not None and bool(context[0] != context[0])
+        if gone:
+            raise ContextsDeleted(
+                f"event {number} needs a context that was deleted: states before the deletion cannot be rebuilt. "
+                "A replay starts from the base that was kept when it was deleted."
+            )
+        return context
 
     def _decisions(self, event: Decisions) -> None:
         self.counts["decisions"] += len(event)
@@ -107,7 +140,7 @@ class State:
         self.counts["overrides"] += event.override
         self.arm_counts["rewarded:" + _name(event.arm)] += 1
         self.reward_sums[_name(event.arm)] += event.reward  # type: ignore[assignment]
-        if not _known(context):
+        if context is None:
             self.counts["without context"] += 1
             return
         try:
@@ -121,7 +154,7 @@ class State:
 
     def _answer(self, context: Array | None, answer: Answer) -> None:
         needs = self.learner.needs
-        if not _known(context) or needs is None:
+        if context is None or needs is None:
             return
         try:
             if needs == "probabilities" and answer.probabilities is not None:
@@ -154,6 +187,7 @@ class State:
             "counts": self.counts,
             "arm_counts": self.arm_counts,
             "reward_sums": self.reward_sums,
+            "forgotten": sorted(self.forgotten),
         }
         return Snapshot(self.number, at, json.dumps(state, sort_keys=True), learner_bytes(self.learner))
 
@@ -167,6 +201,7 @@ class State:
         state.counts.update(body["counts"])
         state.arm_counts.update(body["arm_counts"])
         state.reward_sums.update(body["reward_sums"])
+        state.forgotten.update((number, position) for number, position in body.get("forgotten", ()))
         return state
 
 
@@ -185,11 +220,6 @@ def numbered(store: Store, rows: Iterable[Row], n_features: int) -> Iterator[Num
         decision = getattr(event, "decision", None)
         context = None if decision is None else known[decision.number].contexts[decision.position]
         yield Numbered(row.number, row.at, event, context)
-
-
-def _known(context: Array | None) -> bool:
-    """Whether there is a context; one that was deleted on request is all NaN."""
-    return context is not None and context[0] == context[0]
 
 
 def _name(arm: Any) -> str:

@@ -1,4 +1,7 @@
-"""Start-up and replay: the last good snapshot and the tail, or everything from the first event."""
+"""Start-up and replay: the last good snapshot and the tail, or everything from the first event.
+
+Where contexts were deleted, the newest base takes the place of the first event.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,9 @@ from dataclasses import dataclass, field
 
 from sidelight.errors import FileFormatError, StoreError
 from sidelight.learners.files import learner_from_bytes
+from sidelight.service.bases import Base, newest_base
 from sidelight.service.events import Configuration, event_from_row
-from sidelight.service.fold import State, numbered
+from sidelight.service.fold import ContextsDeleted, State, numbered
 from sidelight.service.rails import Rails
 from sidelight.service.store import Store
 
@@ -24,8 +28,8 @@ class Recovered:
 
     Attributes:
         state: after event ``state.number``.
-        start: the snapshot it started from; 0 for the first event.
-        damaged: snapshots that failed their checksum and were passed over.
+        start: the snapshot or base it started from; 0 for the first event.
+        damaged: snapshots that failed their checksum and were passed over, and bases with a damaged copy.
     """
 
     state: State
@@ -66,15 +70,41 @@ def recover(
     Args:
         store: the log.
         upto: the last event to fold in.
-        use_snapshots: start from the newest good snapshot; otherwise from the first event.
-        repair: remove damaged snapshots.
+        use_snapshots: start from the newest good snapshot; otherwise from the first event, or from the newest base.
+        repair: remove damaged snapshots, mend damaged bases.
         progress: called with (events folded, the last one) after every chunk.
+
+    Raises:
+        ContextsDeleted: the state was before a deletion, and cannot be rebuilt any more.
+        StoreError: the log cannot be read.
     """
-    end = store.head() if upto is None else upto
+    while True:
+        end = store.head() if upto is None else upto
+        base = newest_base(store, repair=repair)
+        try:
+            return _recover(store, end, base, use_snapshots, repair, progress)
+        except ContextsDeleted:
+            # Contexts may have been deleted while we folded: then there is a newer base to start from.
+            newer = newest_base(store)
+            if newer is None or newer.snapshot.number > (upto or store.head()):
+                raise
+            if base is not None and newer.snapshot.number <= base.snapshot.number:
+                raise
+
+
+def _recover(
+    store: Store,
+    end: int,
+    base: Base | None,
+    use_snapshots: bool,
+    repair: bool,
+    progress: Callable[[int, int], None] | None,
+) -> Recovered:
     damaged: list[int] = []
+    floor = base.snapshot.number if base is not None and base.snapshot.number <= end else 0
     state: State | None = None
     for number in store.snapshot_numbers() if use_snapshots else ():
-        if number > end:
+        if not floor <= number <= end:
             continue
         state = _from_snapshot(store, number)
         if state is not None:
@@ -83,6 +113,10 @@ def recover(
         logger.warning("the snapshot after event %d is damaged; replaying from an older state instead", number)
         if repair:
             store.drop_snapshot(number)
+    if base is not None and base.damaged:
+        damaged.append(base.snapshot.number)
+    if state is None and floor and base is not None:
+        state = State.from_snapshot(base.snapshot)
     start = 0 if state is None else state.number
     if state is None:
         state = initial_state(store)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from typing import Any, Protocol
 
 import sqlalchemy as sa
 from sqlalchemy import Connection, Engine, event, select
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from sidelight.errors import StoreError
@@ -163,7 +165,7 @@ class Store:
         fresh: list[tuple[Any, ...]] = []
         about: list[dict[str, Any]] = []
         with self.writing() as connection:
-            number = start = self._lock(connection)
+            number = start = self.lock(connection)
             others = self._rows(connection, seen, start) if start > seen else []
             wanted = [key for proposal in proposals for key in proposal.keys]
             found = self._find(connection, wanted) if wanted else {}
@@ -185,14 +187,14 @@ class Store:
                         if subject is not None
                     ]
             if fresh:
-                self._insert(connection, fresh)
+                self.insert(connection, fresh)
                 if about:
                     connection.execute(tables.subjects.insert(), about)
-                connection.execute(_ADVANCE, {"to": number})
+                self.advance(connection, number)
         return others, outcomes
 
-    def _insert(self, connection: Connection, rows: list[tuple[Any, ...]]) -> None:
-        """Write rows in the order of the table's columns."""
+    def insert(self, connection: Connection, rows: list[tuple[Any, ...]]) -> None:
+        """Write rows in the order of the table's columns, under the lock."""
         if not self.sqlite:
             connection.execute(_INSERT, [dict(zip(_COLUMNS, row, strict=True)) for row in rows])
             return
@@ -205,15 +207,19 @@ class Store:
             connection.exec_driver_sql(_insert_sql(size), tuple(value for row in part for value in row))
             start += size
 
-    def _lock(self, connection: Connection) -> int:
+    def lock(self, connection: Connection) -> int:
+        """The last number; until the transaction ends, nobody else gives numbers."""
         # SQLite's transaction holds the whole file's write lock already.
         return int(connection.execute(_HEAD if self.sqlite else _HEAD_LOCKED).scalar_one())
+
+    def advance(self, connection: Connection, number: int) -> None:
+        """Make ``number`` the last one, under the lock."""
+        connection.execute(_ADVANCE, {"to": number})
 
     def probe(self) -> None:
         """Write without changing anything: raises where writing is impossible."""
         with self.writing() as connection:
-            number = self._lock(connection)
-            connection.execute(_ADVANCE, {"to": number})
+            self.advance(connection, self.lock(connection))
 
     def head(self) -> int:
         """The number of the last event, 0 where there is none."""
@@ -303,17 +309,16 @@ class Store:
     def put_snapshot(self, snapshot: Snapshot) -> None:
         """Keep a snapshot, and thin the older ones out."""
         s = tables.snapshots
+        values = {
+            "at": snapshot.at,
+            "digest": snapshot.digest,
+            "state": snapshot.state,
+            "learner": snapshot.learner,
+        }
         with self.writing() as connection:
-            connection.execute(s.delete().where(s.c.number == snapshot.number))
-            connection.execute(
-                s.insert().values(
-                    number=snapshot.number,
-                    at=snapshot.at,
-                    digest=snapshot.digest,
-                    state=snapshot.state,
-                    learner=snapshot.learner,
-                )
-            )
+            # Two servers may keep the same snapshot at once; it is the same state, so either will do.
+            insert = (sqlite.insert if self.sqlite else postgresql.insert)(s).values(number=snapshot.number, **values)
+            connection.execute(insert.on_conflict_do_update(index_elements=[s.c.number], set_=values))
             numbers = list(connection.execute(select(s.c.number).order_by(s.c.number.desc())).scalars())
             connection.execute(s.delete().where(s.c.number.in_(_thinned(numbers))))
 
@@ -336,6 +341,37 @@ class Store:
         """Remove a snapshot."""
         with self.writing() as connection:
             connection.execute(tables.snapshots.delete().where(tables.snapshots.c.number == number))
+
+    # ---------------------------------------------------------------------------------- deleting
+
+    def erase_deleted(self, patience: float = 10.0) -> bool:
+        """Rewrite the database's files so that nothing deleted lingers in them; writers wait meanwhile.
+
+        Returns:
+            False where a reader held SQLite's write-ahead log open for longer than ``patience`` seconds.
+        """
+        with self._guard("rewrite"):
+            if not self.sqlite:
+                with self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+                    connection.exec_driver_sql("SET statement_timeout = 0")
+                    for table in (tables.events, tables.subjects):
+                        connection.exec_driver_sql(f"VACUUM (FULL) {table.name}")
+                    connection.exec_driver_sql("SET statement_timeout = '60s'")
+                return True
+            raw = self._engine.raw_connection()
+            try:
+                cursor = raw.cursor()
+                cursor.execute("VACUUM")
+                end = time.monotonic() + patience
+                while cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
+                    if time.monotonic() > end:
+                        return False
+                    time.sleep(0.1)
+                return True
+            except sqlite3.Error as error:
+                raise StoreError(_explain(error, "rewrite", self.url)) from error
+            finally:
+                raw.close()
 
 
 def _thinned(numbers: list[int], newest: int = 3) -> list[int]:
@@ -384,7 +420,13 @@ def _prepare_sqlite(connection: Any, _record: Any) -> None:
     # The driver's own idea of when a transaction starts is switched off; _begin_sqlite says it.
     connection.isolation_level = None
     cursor = connection.cursor()
-    for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "busy_timeout = 10000"):
+    for pragma in (
+        "journal_mode = WAL",
+        "synchronous = FULL",
+        "foreign_keys = ON",
+        "busy_timeout = 10000",
+        "secure_delete = ON",
+    ):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
 

@@ -21,7 +21,19 @@ from sqlalchemy import (
 
 from sidelight.errors import StoreError
 
-__all__ = ["VERSION", "blobs", "events", "head", "metadata", "migrate", "properties", "snapshots", "subjects", "tokens"]
+__all__ = [
+    "VERSION",
+    "bases",
+    "blobs",
+    "events",
+    "head",
+    "metadata",
+    "migrate",
+    "properties",
+    "snapshots",
+    "subjects",
+    "tokens",
+]
 
 metadata = MetaData()
 
@@ -96,6 +108,18 @@ subjects = Table(
     Index("sidelight_subjects_subject", "subject"),
 )
 
+#: where a replay starts once contexts were deleted: the state just after that, kept twice
+bases = Table(
+    "sidelight_bases",
+    metadata,
+    Column("number", _Number, primary_key=True, autoincrement=False),
+    Column("copy", Integer, primary_key=True, autoincrement=False),
+    Column("at", Float(53), nullable=False),
+    Column("digest", String(64), nullable=False),
+    Column("state", Text, nullable=False),
+    Column("learner", LargeBinary, nullable=False),
+)
+
 
 def _first(connection: Connection) -> None:
     metadata.create_all(connection, tables=[head, events, blobs, snapshots, tokens], checkfirst=False)
@@ -106,8 +130,12 @@ def _subjects(connection: Connection) -> None:
     metadata.create_all(connection, tables=[subjects], checkfirst=False)
 
 
+def _bases(connection: Connection) -> None:
+    metadata.create_all(connection, tables=[bases], checkfirst=False)
+
+
 #: migration i brings a database from version i to version i + 1; a published one is never edited
-_MIGRATIONS = (_first, _subjects)
+_MIGRATIONS = (_first, _subjects, _bases)
 
 VERSION = len(_MIGRATIONS)
 

@@ -1,0 +1,226 @@
+"""The event log on the command line: ``replay``, ``export``, ``backup``, ``restore``, ``audit``, ``forget``."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sidelight.cli.service_options import (
+    DEFAULT_CONFIG,
+    AsJson,
+    ConfigFile,
+    Database,
+    need_service,
+    progress_bar,
+    read_config,
+    read_store,
+)
+from sidelight.errors import InputError, ServiceError, SidelightError
+
+if TYPE_CHECKING:
+    from sidelight.service.store import Store
+
+# -------------------------------------------------------------------------------------------- replay
+
+
+def replay(config: ConfigFile = DEFAULT_CONFIG, database: Database = None, as_json: AsJson = False) -> None:
+    """Fold the event log again from its first event, and compare with what a start from snapshots gives."""
+    need_service()
+    import hashlib
+
+    from sidelight.service.fold import State
+    from sidelight.service.recovery import recover
+
+    store = read_store(read_config(config, database))
+    end = store.head()
+    started = time.perf_counter()
+    with progress_bar("replaying", as_json) as tick:
+        whole = recover(store, upto=end, use_snapshots=False, progress=tick)
+    seconds = time.perf_counter() - started
+    quick = recover(store, upto=end)
+
+    def digest(state: State) -> str:
+        return hashlib.sha256(state.snapshot(0.0).learner).hexdigest()
+
+    one, other = digest(whole.state), digest(quick.state)
+    same = whole.state.snapshot(0.0).digest == quick.state.snapshot(0.0).digest
+    result = {
+        "events": end,
+        "seconds": round(seconds, 3),
+        "version": whole.state.version,
+        "learner": one,
+        "from_base": whole.start,
+        "from_snapshot": quick.start,
+        "damaged_snapshots": quick.damaged,
+        "equal": same,
+    }
+    if as_json:
+        typer.echo(json.dumps(result))
+    else:
+        typer.echo(f"{end} events in {seconds:.1f} s: learner {one[:16]}…, version {whole.state.version}.")
+        typer.echo(
+            f"The same bit for bit as from the snapshot after event {quick.start}."
+            if same
+            else f"DIFFERENT from the snapshot after event {quick.start}: learner {other[:16]}…"
+        )
+    if not same:
+        raise ServiceError("the snapshots do not agree with the events. Delete the snapshots, and report this.")
+
+
+# ---------------------------------------------------------------------------------- export and backup
+
+
+def export(
+    out: Annotated[Path, typer.Argument(help="The Parquet file to write.")],
+    config: ConfigFile = DEFAULT_CONFIG,
+    database: Database = None,
+    after: Annotated[int, typer.Option(help="Only rewards after this event.", min=0)] = 0,
+    only_known: Annotated[
+        bool, typer.Option("--only-known", help="Leave out rows whose propensity is unknown (overrides).")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write every rewarded decision as Parquet, for `sidelight summarize`; the service may run meanwhile."""
+    need_service()
+    from dataclasses import asdict
+
+    from sidelight.service.export import export_log
+
+    settings = read_config(config, database)
+    with progress_bar("exporting", as_json) as tick:
+        done = export_log(
+            read_store(settings), settings.load_schema(), out, after=after, only_known=only_known, progress=tick
+        )
+    if as_json:
+        typer.echo(json.dumps(asdict(done)))
+        return
+    typer.echo(f"Wrote {done.rows} rewarded decisions to {out}, up to event {done.last}.")
+    if done.unknown:
+        typer.echo(f"{done.unknown} of them have no propensity (overrides, or an old policy that does not tell).")
+    if done.dropped:
+        typer.echo(f"{done.dropped} were left out.")
+
+
+def backup(
+    out: Annotated[str, typer.Argument(help="A new file, or postgresql://… of an empty database.")],
+    config: ConfigFile = DEFAULT_CONFIG,
+    database: Database = None,
+    as_json: AsJson = False,
+) -> None:
+    """Copy everything to a new database, as it is at one moment, while the service runs.
+
+    The copy is a database like any other: point a configuration at it to restore, or copy it on to PostgreSQL.
+    """
+    need_service()
+    last = _copy(read_store(read_config(config, database)), out, as_json)
+    typer.echo(json.dumps({"events": last}) if as_json else f"Copied {last} events to {out}.")
+
+
+def restore(
+    source: Annotated[str, typer.Argument(help="The back-up: a file, or postgresql://….")],
+    config: ConfigFile = DEFAULT_CONFIG,
+    database: Database = None,
+    as_json: AsJson = False,
+) -> None:
+    """Copy a back-up to where the configuration keeps its events, and check it by a replay.
+
+    The place must be new or empty: move a damaged file away first. Nothing is ever overwritten.
+    """
+    need_service()
+    from sidelight.service.recovery import recover
+    from sidelight.service.store import Store, database_url
+
+    settings = read_config(config, database)
+    target = database_url(settings.storage.database, settings.folder)
+    last = _copy(Store(database_url(source), create=False), target.render_as_string(hide_password=False), as_json)
+    store = read_store(settings)
+    with progress_bar("checking", as_json) as tick:
+        whole = recover(store, use_snapshots=False, progress=tick).state.snapshot(0.0).digest
+    if whole != recover(store).state.snapshot(0.0).digest:
+        raise ServiceError("the back-up's snapshots do not agree with its events. Restore an older one.")
+    if as_json:
+        typer.echo(json.dumps({"events": last, "digest": whole}))
+    else:
+        typer.echo(f"Restored {last} events, and a replay gives the learner of the snapshots. Next: sidelight serve")
+
+
+def _copy(source: Store, out: str, quiet: bool) -> int:
+    from sidelight.service.copying import copy_store
+    from sidelight.service.store import Store, database_url
+
+    url = database_url(out)
+    path = Path(str(url.database)) if url.get_backend_name() == "sqlite" else None
+    if path is not None and path.exists():
+        raise InputError(f"{path} is there already: copy into a new file.")
+    target = Store(url)
+    try:
+        with progress_bar("copying", quiet) as tick:
+            return copy_store(source, target, progress=tick)
+    except SidelightError:
+        if path is not None:
+            path.unlink(missing_ok=True)
+        raise
+    finally:
+        # The last connection that closes writes everything into the one file.
+        target.close()
+        source.close()
+
+
+# --------------------------------------------------------------------------------------- audit, forget
+
+
+def audit(
+    decision: Annotated[str, typer.Argument(help="The decision's id.")],
+    config: ConfigFile = DEFAULT_CONFIG,
+    database: Database = None,
+) -> None:
+    """Print one decision as JSON with everything that led to it and everything that followed.
+
+    The learner is rebuilt as it was then, and asked again.
+    """
+    need_service()
+    from sidelight.service.audit import audit as audit_of
+    from sidelight.service.events import DecisionId
+
+    settings = read_config(config, database)
+    id = DecisionId.parse(decision)
+    if id is None:
+        raise InputError(f"{decision!r} is not a decision's id: it looks like 1042 or 1042.17.")
+    store = read_store(settings)
+    typer.echo(json.dumps(audit_of(store, settings.load_schema(), id), indent=2, ensure_ascii=False))
+
+
+def forget(
+    subject: Annotated[str, typer.Option(help="The key that came with the decisions as `subject`.")],
+    config: ConfigFile = DEFAULT_CONFIG,
+    database: Database = None,
+    erase: Annotated[
+        bool, typer.Option(help="Rewrite the database's files, so that nothing lingers in them; writers wait for it.")
+    ] = True,
+    as_json: AsJson = False,
+) -> None:
+    """Delete the contexts of every decision about one person; what the learner learned stays in its sums."""
+    need_service()
+    from dataclasses import asdict
+
+    from sidelight.service.retention import forget as forget_subject
+
+    store = read_store(read_config(config, database))
+    with progress_bar("verifying", as_json) as tick:
+        done = forget_subject(store, subject, erase=erase, progress=tick)
+    if as_json:
+        typer.echo(json.dumps(asdict(done)))
+        return
+    if done.event is None:
+        typer.echo("There are no decisions about this subject.")
+        return
+    typer.echo(
+        f"Deleted {done.decisions} contexts. Replays now start after event {done.event}, from a base kept twice."
+    )
+    if not done.erased:
+        typer.echo("The database's files were not rewritten: traces may linger in them until the next time they are.")
+    typer.echo("Exports and back-ups made before still hold them: delete those, or make them again.")

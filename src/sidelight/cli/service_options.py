@@ -1,0 +1,91 @@
+"""What the commands of the decision service share: their options, the configuration, the store, a progress bar."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sidelight.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sidelight.service.config import Config
+    from sidelight.service.store import Store
+
+ConfigFile = Annotated[Path, typer.Option("--config", "-c", help="The configuration file.")]
+Database = Annotated[
+    str | None, typer.Option(help="Use this database instead: a file, or postgresql://user@host/name.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")]
+DEFAULT_CONFIG = Path("sidelight.toml")
+
+
+class progress_bar:  # noqa: N801 - reads as a verb where it is used
+    """A progress bar on a terminal, nothing elsewhere."""
+
+    def __init__(self, what: str, quiet: bool) -> None:
+        self._what = what
+        self._bar: Any = None
+        self._show = sys.stderr.isatty() and not quiet
+
+    def __enter__(self) -> Callable[[int, int], None]:
+        if self._show:
+            from rich.console import Console
+            from rich.progress import Progress
+
+            self._bar = Progress(console=Console(stderr=True), transient=True)
+            self._bar.start()
+            self._task = self._bar.add_task(self._what, total=None)
+        return self._tick
+
+    def _tick(self, done: int, total: int) -> None:
+        if self._bar is not None:
+            self._bar.update(self._task, completed=done, total=total)
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+
+def read_config(path: Path, database: str | None, host: str | None = None, port: int | None = None) -> Config:
+    """The configuration of a file, with what the options say instead."""
+    from dataclasses import replace
+
+    from sidelight.service.config import load_config
+
+    config = load_config(path)
+    if database is not None:
+        if "://" not in database:
+            database = str(Path(database).resolve())
+        config = replace(config, storage=replace(config.storage, database=database))
+    if host is not None:
+        config = replace(config, service=replace(config.service, host=host))
+    if port is not None:
+        config = replace(config, service=replace(config.service, port=port))
+    return config
+
+
+def read_store(config: Config, create: bool = False) -> Store:
+    """The store of a configuration; it must be there, unless ``create``."""
+    from sidelight.service.store import Store, database_url
+
+    return Store(database_url(config.storage.database, config.folder), create=create)
+
+
+def need_service() -> None:
+    """Say how to get what the service needs, where it is missing."""
+    import importlib.util
+
+    missing = [
+        name
+        for name in ("fastapi", "uvicorn", "httptools", "sqlalchemy", "prometheus_client")
+        if importlib.util.find_spec(name) is None
+    ]
+    if missing:
+        raise MissingExtraError(
+            f"the decision service needs {', '.join(missing)}: install it with pip install 'sidelight[service]'."
+        )

@@ -1,0 +1,209 @@
+"""Forgetting a person: contexts go from rows, files and exports; the learner goes on as if nothing had happened."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import sqlalchemy as sa
+
+from sidelight.errors import StoreError
+from sidelight.learners.files import learner_bytes
+from sidelight.service import tables
+from sidelight.service.bases import newest_base
+from sidelight.service.contexts import ContextReader
+from sidelight.service.copying import copy_store
+from sidelight.service.deciding import Ask
+from sidelight.service.engine import Engine
+from sidelight.service.events import Answer, Configuration, DecisionId
+from sidelight.service.export import export_log
+from sidelight.service.fold import ContextsDeleted
+from sidelight.service.recovery import recover
+from sidelight.service.retention import forget
+from sidelight.service.starting import open_store
+from sidelight.service.store import Store, database_url
+from tests.service.helpers import ARMS, bits, command, engine_of, make_config, make_schema, random_context, run
+
+ANNA = "anna@example.org"
+READER = ContextReader(make_schema(), 1e9)
+
+
+async def visits(engine: Engine, rng: np.random.Generator, rounds: int, subject: str) -> list[DecisionId]:
+    """Decisions about ``subject`` and about others, mixed in batches, most of them rewarded, some answered."""
+    made: list[DecisionId] = []
+    for step in range(rounds):
+        X = np.array([READER.read(random_context(rng), "") for _ in range(3 if step % 2 else 1)])
+        asks = [Ask(answer=Answer("mid") if step % 3 == 0 else None, subject=subject), Ask(subject="else"), Ask()]
+        number, event, _ = await engine.decide(X, asks[: len(X)], f"once:{rng.integers(2**60)}", "fingerprint")
+        made.append(DecisionId(number))
+        for i in range(len(X)):
+            if (step + i) % 4:
+                await engine.reward(DecisionId(number, i), float(rng.normal()), event.arms[i] or "low", None)
+    return made
+
+
+def contexts_of(store: Store, subject: str) -> list[bytes]:
+    """The raw bytes of the contexts about a subject."""
+    with store.reading() as connection:
+        s = tables.subjects
+        about = sa.select(s.c.number, s.c.position).where(s.c.subject == subject)
+        ids = connection.execute(about.order_by(s.c.number, s.c.position)).all()
+    d = make_schema().n_features
+    rows = store.rows(number for number, _ in ids)
+    return [rows[number].contexts[8 * d * i : 8 * d * (i + 1)] for number, i in ids]
+
+
+@pytest.mark.parametrize("kind", ["FusedOFUL", "RunningOFUL"])
+def test_a_forgotten_person_leaves_the_database_and_the_learner_goes_on(tmp_path, database, rng, kind):
+    config = make_config(tmp_path, kind=kind, mode="act", database=database, snapshot_every=25)
+
+    async def live() -> None:
+        async with engine_of(config) as engine:
+            # many others first: a sum over one context would be that context
+            X = np.array([READER.read(random_context(rng), "") for _ in range(90)])
+            number, _, _ = await engine.decide(X, None)
+            for i in range(90):
+                await engine.reward(DecisionId(number, i), 1.0, ARMS[i % 3], "old_policy")
+            ids = await visits(engine, rng, 12, ANNA)
+            store = engine.store
+            before, learner = engine.state.number, learner_bytes(engine.state.learner)
+            # seven bytes of each number: enough to know it again, whatever it lies beside
+            secrets = [part[8 * k : 8 * k + 7] for part in contexts_of(store, ANNA) for k in (1, 2, 6)]
+            others = contexts_of(store, "else")
+            done = forget(store, ANNA)
+            assert done.decisions == len(ids)
+            assert done.event == before + 1
+            assert done.erased
+            assert forget(store, ANNA).decisions == 0
+            # the running server goes on: late rewards of forgotten decisions are kept, and teach nothing
+            late = next(id for step, id in enumerate(ids) if step % 4 == 0)
+            await engine.reward(late, 1.0, "low", None)
+            assert learner_bytes(engine.state.learner) == learner
+            assert engine.state.counts["without context"] == 1
+            assert late.number not in engine._recent
+            await visits(engine, rng, 6, "berta")
+            assert learner_bytes(engine.state.learner) != learner
+            expected = bits(engine.state)
+            # rebuilt from snapshots and from the base alone, it is the same
+            whole = recover(store, use_snapshots=False)
+            assert whole.start == done.event
+            assert bits(whole.state) == bits(recover(store).state) == expected
+            assert contexts_of(store, "else")[: len(others)] == others, "nobody else lost anything"
+            assert recover(store, upto=done.event).state.forgotten == {tuple(id) for id in ids}
+            with pytest.raises(ContextsDeleted, match="was deleted"):
+                recover(store, upto=before, use_snapshots=False)
+            if store.sqlite:
+                files = b"".join(path.read_bytes() for path in Path(database).parent.glob("events.db*"))
+                assert others[0] in files, "the search itself finds what is there"
+                assert not any(secret in files for secret in secrets)
+                assert ANNA.encode() not in files
+            with store.reading() as connection:
+                for row in connection.execute(sa.select(tables.events)):
+                    assert ANNA not in row.payload
+                    assert row.contexts is None or not any(secret in row.contexts for secret in secrets)
+            export_log(store, make_schema(), tmp_path / "log.parquet")
+            decisions = set(pq.read_table(tmp_path / "log.parquet")["decision"].to_pylist())
+            assert decisions
+            assert not decisions & {str(id) for id in ids}
+
+    run(live())
+
+
+def test_a_server_that_was_behind_takes_over_the_base(tmp_path, database, rng):
+    """Rewards that it has not folded yet need contexts that are gone: it starts again from the base."""
+    config = make_config(tmp_path, kind="RunningOFUL", mode="act", database=database)
+
+    async def live() -> None:
+        async with engine_of(config) as ahead, engine_of(config) as behind:
+            behind.committer._poll = 1e6
+            await visits(ahead, rng, 6, ANNA)
+            await behind.configure(Configuration(share=0.9))
+            await visits(ahead, rng, 6, ANNA)
+            forget(ahead.store, ANNA, erase=False)
+            await visits(ahead, rng, 2, "berta")
+            await behind.configure(Configuration(share=0.8))
+            await ahead.configure(Configuration(share=0.7))
+            await behind.configure(Configuration(share=0.6))
+            assert bits(recover(ahead.store, use_snapshots=False).state) == bits(behind.state)
+            assert behind.state.rails.share == 0.6
+
+    run(live())
+
+
+def test_one_damaged_copy_of_the_base_is_survived_and_mended(tmp_path, database, rng, caplog):
+    config = make_config(tmp_path, kind="OFUL", mode="act", database=database)
+
+    async def live(damage=None) -> tuple[str, list[int]]:
+        async with engine_of(config) as engine:
+            if damage is None:
+                await visits(engine, rng, 6, ANNA)
+                forget(engine.store, ANNA, erase=False)
+                await visits(engine, rng, 2, "berta")
+            return bits(engine.state), engine.damaged
+
+    expected, _ = run(live())
+    store = open_store(config)
+    base = newest_base(store).snapshot
+    spoilt = bytes([base.learner[0] ^ 1]) + base.learner[1:]
+    for damaged in (0, 1):
+        with store.writing() as connection:
+            connection.execute(tables.snapshots.delete())
+            connection.execute(tables.bases.update().where(tables.bases.c.copy == damaged).values(learner=spoilt))
+        assert newest_base(store).damaged == 1
+        assert run(live(damaged)) == (expected, [base.number])
+        assert "one of two copies" in caplog.text
+        assert newest_base(store).damaged == 0, "mended from the other one"
+        assert bits(recover(store, use_snapshots=False).state) == expected
+    # a back-up holds both copies too
+    copy = Store(database_url(str(tmp_path / "copy.db")))
+    copy_store(store, copy)
+    assert bits(recover(copy, use_snapshots=False).state) == expected
+    copy.close()
+    with store.writing() as connection:
+        connection.execute(tables.bases.update().values(learner=spoilt))
+    with pytest.raises(StoreError, match=r"both copies.*Restore"):
+        recover(store)
+    store.close()
+
+
+def test_nothing_is_deleted_where_the_state_cannot_be_verified(tmp_path, rng):
+    config = make_config(tmp_path, kind="OFUL", mode="act")
+
+    async def live() -> None:
+        async with engine_of(config) as engine:
+            await visits(engine, rng, 4, ANNA)
+
+    run(live())
+    store = open_store(config)
+    kept = contexts_of(store, ANNA)
+    wrong = recover(store).state
+    wrong.learner.observe(np.ones(wrong.learner.n_features), "low", 5.0)
+    store.put_snapshot(wrong.snapshot(0.0))
+    with pytest.raises(StoreError, match="do not agree"):
+        forget(store, ANNA)
+    assert contexts_of(store, ANNA) == kept
+    assert newest_base(store) is None
+    store.close()
+
+
+def test_the_command_says_what_it_did(tmp_path, rng):
+    config = make_config(tmp_path, kind="OFUL", mode="act")
+
+    async def live() -> None:
+        async with engine_of(config) as engine:
+            await visits(engine, rng, 4, ANNA)
+
+    run(live())
+    done = command("forget", "--subject", ANNA, "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    body = json.loads(done.stdout)
+    assert body["decisions"] == 4
+    assert body["erased"] is True
+    again = command("forget", "--subject", ANNA, cwd=tmp_path)
+    assert "no decisions about this subject" in again.stdout
+    replay = json.loads(command("replay", "--json", cwd=tmp_path).stdout)
+    assert replay["equal"] is True
+    assert replay["from_base"] == body["event"]
