@@ -4,7 +4,8 @@ A :class:`Chart` is rows and how to read them. :meth:`Chart.specification` makes
 dark: fixed size, every line labelled at its end, a title) or for a page (``"page"``: as wide as its place, colours
 taken from the page's style sheet, so that one drawing serves light, dark and print).
 
-Nothing is said by colour alone: each series has a dash of its own, or a place of its own.
+How a line looks is in :mod:`sidelight.drawing.series`; how a specification becomes a file in
+:mod:`sidelight.drawing.rendering`. Their names can be imported from here too.
 """
 
 from __future__ import annotations
@@ -12,58 +13,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
-from pathlib import Path
 from typing import Any, Literal
 
-from sidelight.drawing.colours import FONT, GREY, INK, LINE, PALETTE, PAPER
-from sidelight.errors import MissingExtraError
+from sidelight.drawing.colours import FONT, GREY, INK, LINE, PAPER
+from sidelight.drawing.rendering import javascript, pictures
+from sidelight.drawing.series import DASHES, RAMP, Series, ramp_variables
 
 __all__ = ["DASHES", "RAMP", "Chart", "Control", "Series", "javascript", "pictures", "ramp_variables"]
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 
-RAMP = {
-    "light": ["#6a737d", "#c9a400", "#6f9e2e", "#1f8a70", "#20639b", "#43308a", "#2b1055"],
-    "dark": ["#a7b0ba", "#fff3a0", "#c5e06a", "#5fd3a5", "#4fb3e8", "#9d8df5", "#d9a7f0"],
-}
-"""Ordered colours, after one for "none": lightness falls (on dark paper: hue turns) steadily for every kind of eye."""
-
 _SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "stroke")
-
-DASHES: tuple[tuple[int, ...], ...] = ((1, 0), (6, 4), (2, 3), (10, 3), (8, 3, 2, 3), (4, 2), (12, 4, 2, 4), (3, 3))
-
-
-def ramp_variables(theme: str) -> str:
-    """The ordered colours of a theme as CSS variables."""
-    return " ".join(f"--ramp-{i}: {colour};" for i, colour in enumerate(RAMP[theme]))
-
-
-@dataclass(frozen=True)
-class Series:
-    """One line, or one kind of points.
-
-    Attributes:
-        name: as the reader sees it, and as the rows' ``series`` holds it.
-        colour: position in the palette, or in the ramp if ``ordered``.
-        dash: lengths of ink and gap; ``(1, 0)`` is solid.
-        heavy: drawn heavier than the others.
-        ordered: the colour is one of the ramp.
-    """
-
-    name: str
-    colour: int
-    dash: tuple[int, ...] = (1, 0)
-    heavy: bool = False
-    ordered: bool = False
-
-    def ink(self, theme: str) -> str:
-        """Its colour: of the theme, or the name of the page's variable."""
-        table = RAMP if self.ordered else PALETTE
-        position = self.colour % len(table["light"])
-        return (
-            f"var(--{'ramp' if self.ordered else 'colour'}-{position})" if theme == "page" else table[theme][position]
-        )
 
 
 @dataclass(frozen=True)
@@ -500,32 +460,3 @@ def _pixels(low: float, high: float, height: int, scale: str) -> Any:
         a, b = math.log(low), math.log(high)
         return lambda v: height * (1 - (math.log(max(v, low)) - a) / ((b - a) or 1))
     return lambda v: height * (1 - (v - low) / ((high - low) or 1))
-
-
-def pictures(specification: Mapping[str, Any], path: Path, scale: float = 2.0) -> list[Path]:
-    """Write a picture as PNG and as SVG: ``path`` with either ending."""
-    converter = _converter()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    drawn: str = converter.vegalite_to_svg(dict(specification))
-    png, svg = path.with_name(f"{path.name}.png"), path.with_name(f"{path.name}.svg")
-    svg.write_text(drawn, encoding="utf-8")
-    # from the SVG, which takes a third of the time that drawing once more would
-    png.write_bytes(converter.svg_to_png(drawn, scale=scale))
-    return [png, svg]
-
-
-@cache
-def javascript() -> str:
-    """Everything that draws a specification in a browser, as one script that needs no network."""
-    script: str = _converter().javascript_bundle()
-    return script
-
-
-def _converter() -> Any:
-    try:
-        import vl_convert
-    except ImportError:
-        raise MissingExtraError(
-            "Pictures need vl-convert-python, which is not installed: pip install 'sidelight[figures]'."
-        ) from None
-    return vl_convert

@@ -14,22 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sidelight.drawing import page as html
-from sidelight.drawing.colours import FONT, GREY, INK, LINE, PALETTE, PAPER
+from sidelight.drawing.colours import FONT, GREY, INK, LINE, PAPER
+from sidelight.drawing.rendering import javascript, render
+from sidelight.drawing.series import learner_series
 from sidelight.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pyarrow as pa
 
 __all__ = ["Standing", "regret_bands", "regret_page", "regret_spec", "render", "standings"]
 
 LEVEL = 0.95
 """The level of every interval in this file."""
-
-# Each learner has a dash of its own beside its colour, so the picture survives a black-and-white printer.
-_DASHES: list[list[int]] = [[6, 4], [2, 3], [10, 3], [8, 3, 2, 3], [4, 2], [1, 0], [12, 4, 2, 4], [3, 3]]
-
 
 # ---------------------------------------------------------------------------------------------------- numbers
 
@@ -154,6 +150,7 @@ def regret_spec(
     title: str,
     subtitle: str | Sequence[str] = "",
     emphasis: str | None = None,
+    baseline: str | None = None,
     theme: str = "light",
     width: int = 620,
     height: int = 400,
@@ -165,6 +162,7 @@ def regret_spec(
         title: above the picture.
         subtitle: below the title; one line, or several.
         emphasis: the learner whose line is heavier.
+        baseline: the learner whose line is grey; the first, if left out.
         theme: ``"light"`` or ``"dark"``.
         width: of the plot in pixels, labels apart.
         height: of the plot in pixels.
@@ -173,26 +171,23 @@ def regret_spec(
     bands = regret_bands(table)
     names = list(dict.fromkeys(row["learner"] for row in bands))
     labels = _end_labels(bands, names, height)
-    palette, ink, grey = PALETTE[theme], INK[theme], GREY[theme]
-    colour = alt.Color(
-        "learner:N", scale=alt.Scale(domain=names, range=_cycle(palette, len(names))), legend=None, sort=names
-    )
-    dash = alt.StrokeDash("learner:N", scale=alt.Scale(domain=names, range=_cycle(_DASHES, len(names))), legend=None)
-    weight = alt.StrokeWidth(
-        "learner:N",
-        scale=alt.Scale(type="ordinal", domain=names, range=[3.6 if n == emphasis else 2.0 for n in names]),
-        legend=None,
-    )
+    ink, grey = INK[theme], GREY[theme]
+    series = learner_series(names, names[0] if baseline is None else baseline, emphasis)
+    inks, dashes = [s.ink(theme) for s in series], [list(s.dash) for s in series]
+    weights = [3.6 if s.heavy else 2.0 for s in series]
+    colour = alt.Color("learner:N", scale=alt.Scale(domain=names, range=inks), legend=None, sort=names)
+    dash = alt.StrokeDash("learner:N", scale=alt.Scale(domain=names, range=dashes), legend=None)
+    weight = alt.StrokeWidth("learner:N", scale=alt.Scale(type="ordinal", domain=names, range=weights), legend=None)
     top = max(max(row["high"] for row in bands), max(row["position"] for row in labels))
     x = alt.X("round:Q", title="Round", axis=alt.Axis(grid=False, tickCount=6, format=",d"))
     y = alt.Y(
         "mean:Q", title="Cumulative regret", scale=alt.Scale(domain=[0, top], nice=False), axis=alt.Axis(tickCount=6)
     )
     base = alt.Chart(alt.Data(values=bands))
-    band = base.mark_area(opacity=0.12).encode(
+    band = base.mark_area(opacity=0.12, clip=True).encode(
         x=x, y=alt.Y("low:Q", title="Cumulative regret"), y2="high:Q", color=colour
     )
-    line = base.mark_line(interpolate="monotone", strokeCap="round").encode(
+    line = base.mark_line(interpolate="monotone", strokeCap="butt").encode(
         x=x, y=y, color=colour, strokeDash=dash, strokeWidth=weight
     )
     text = (
@@ -280,19 +275,6 @@ def _end_labels(bands: list[dict[str, Any]], names: list[str], height: int) -> l
     ]
 
 
-def render(spec: Mapping[str, Any], path: Path, scale: float = 2.0) -> Path:
-    """Write a picture as PNG or SVG, by the name's ending."""
-    converter = _converter()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix == ".svg":
-        path.write_text(converter.vegalite_to_svg(dict(spec)), encoding="utf-8")
-    elif path.suffix == ".png":
-        path.write_bytes(converter.vegalite_to_png(dict(spec), scale=scale))
-    else:
-        raise InputError(f"A picture is written as .png or .svg, not as {path.suffix!r} ({path}).")
-    return path
-
-
 def regret_page(
     specs: Mapping[str, Mapping[str, Any]], rows: Sequence[Standing], *, title: str, words: Sequence[str], baseline: str
 ) -> str:
@@ -326,7 +308,7 @@ def regret_page(
     data = json.dumps({theme: dict(spec) for theme, spec in specs.items()}, separators=(",", ":")).replace("</", "<\\/")
     picture = f"""<style>#picture, #picture svg {{ max-width: 100%; height: auto; }}</style>
 <div id="picture" role="img" aria-label="Cumulative regret of each learner over rounds; numbers below"></div>
-<script>{_converter().javascript_bundle()}</script>
+<script>{javascript()}</script>
 <script id="specs" type="application/json">{data}</script>
 <script>
 const specs = JSON.parse(document.getElementById("specs").textContent);
@@ -346,10 +328,6 @@ def _range(low: float, high: float, sign: bool = False) -> str:
     return f"{low:+,.1f} to {high:+,.1f}" if sign else f"{low:,.1f} to {high:,.1f}"
 
 
-def _cycle(values: list[Any], n: int) -> list[Any]:
-    return [values[i % len(values)] for i in range(n)]
-
-
 def _escape(name: str) -> str:
     """A field name in Altair's shorthand: what it would read as syntax is escaped."""
     for mark in ("\\", ".", "[", "]", ":"):
@@ -365,13 +343,3 @@ def _altair() -> Any:
             "Pictures need altair, which is not installed: pip install 'sidelight[figures]'."
         ) from None
     return altair
-
-
-def _converter() -> Any:
-    try:
-        import vl_convert
-    except ImportError:
-        raise MissingExtraError(
-            "Pictures need vl-convert-python, which is not installed: pip install 'sidelight[figures]'."
-        ) from None
-    return vl_convert
