@@ -20,6 +20,7 @@ from sidelight.logs.labels import label_to_json
 from sidelight.service.auth import EVERYBODY, Token, Tokens, list_tokens
 from sidelight.service.bodies import Bodies
 from sidelight.service.contexts import ContextReader, Labels
+from sidelight.service.dashboard.routes import Dashboard
 from sidelight.service.description import describe
 from sidelight.service.engine import Engine, unknown_decision
 from sidelight.service.events import Configuration, DecisionId
@@ -50,6 +51,7 @@ class Service:
         self.arms = Labels(engine.state.learner.arms)
         self.bodies = Bodies(self.reader, self.arms, engine.state.learner.needs, config.limits)
         self.tokens = Tokens(list_tokens(engine.store), config.loopback)
+        self.dashboard = Dashboard(engine, self.tokens)
 
     # -------------------------------------------------------------------------------------- common
 
@@ -234,15 +236,15 @@ class Service:
         )
 
     async def set_mode(self, request: Request) -> Response:
-        """POST /v1/mode."""
-        token = self.allow(request, "admin")
+        """POST /v1/mode; with a token, or from the dashboard."""
+        token = self.dashboard.allow(request, "admin")
         body, _ = await self.body(request)
         number = await self.engine.configure(Configuration(**self.bodies.rails(body), by=token.name))
         return _json({"event": number, "rails": self.engine.state.rails.to_dict()})
 
     async def kill(self, request: Request) -> Response:
-        """POST /v1/kill."""
-        token = self.allow(request, "admin")
+        """POST /v1/kill; with a token, or from the dashboard."""
+        token = self.dashboard.allow(request, "admin")
         body, _ = await self.body(request)
         number = await self.engine.configure(Configuration(killed=self.bodies.switch(body), by=token.name))
         logger.warning("kill switch: %s, by %s", self.engine.state.rails.killed, token.name)
@@ -278,6 +280,7 @@ def create_app(engine: Engine) -> FastAPI:
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        service.dashboard.start()
         await engine.start()
         watcher = asyncio.create_task(service.watch_tokens())
         try:
@@ -287,6 +290,7 @@ def create_app(engine: Engine) -> FastAPI:
             with contextlib.suppress(asyncio.CancelledError):
                 await watcher
             await engine.stop()
+            service.dashboard.stop()
 
     # The pages FastAPI would serve for browsing load scripts from elsewhere, so they are off.
     app = FastAPI(title="Sidelight", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
@@ -308,6 +312,7 @@ def create_app(engine: Engine) -> FastAPI:
         ("GET", "/health/ready", service.ready),
         ("GET", "/metrics", service.metrics),
         ("GET", "/openapi.json", service.openapi),
+        *service.dashboard.routes(),
     ):
         app.add_api_route(path, handler, methods=[method], response_class=Response, response_model=None)
     description = describe(service.reader, service.arms, engine.state.learner.needs, engine.config.limits)

@@ -105,7 +105,19 @@ class Tokens:
         """
         if self.open:
             return EVERYBODY
-        token = None if authorization is None else self._identify(authorization)
+        return self.require(None if authorization is None else self._identify(authorization), scope)
+
+    def by_id(self, id: str) -> Token | None:
+        """The valid token with this id, for whoever has shown its secret before."""
+        return self._valid.get(id)
+
+    @staticmethod
+    def require(token: Token | None, scope: str | None) -> Token:
+        """``token``, if there is one and it has the scope.
+
+        Raises:
+            Problem: 401 without a token, 403 where it lacks the scope.
+        """
         if token is None:
             raise Problem(
                 "no-token",

@@ -92,6 +92,16 @@ class Metrics:
         self.killed.set(state.rails.killed)
         self.share.set(state.rails.share)
 
+    def refused(self) -> list[tuple[str, int, int]]:
+        """Which requests were answered with an error: route, status and how often, the most frequent first."""
+        samples = [sample for metric in self.requests.collect() for sample in metric.samples]
+        found = [
+            (sample.labels["route"], int(sample.labels["status"]), int(sample.value))
+            for sample in samples
+            if sample.name.endswith("_total") and int(sample.labels["status"]) >= 400
+        ]
+        return sorted(found, key=lambda item: (-item[2], item[0], item[1]))
+
     def text(self) -> bytes:
         """What ``/metrics`` answers."""
         return generate_latest(self.registry)

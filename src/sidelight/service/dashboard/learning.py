@@ -1,0 +1,190 @@
+"""What the learner knows: estimates and widths per arm, what each log still counts for, what asking has cost."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Sequence
+from html import escape
+from typing import Any, NamedTuple
+
+from sidelight.drawing.intervals import number
+from sidelight.drawing.live import share_bar, spark, strip
+from sidelight.logs.labels import Label, label_to_json
+from sidelight.service.dashboard.pieces import count, empty, give_or_take, percent, raw, table
+from sidelight.service.dashboard.rolling import Rolling
+from sidelight.service.dashboard.traffic import WORDS, window_of
+from sidelight.service.fold import LEARNER_ERRORS, State
+
+__all__ = ["ArmRow", "arm_rows", "arms_table", "queries", "trust"]
+
+logger = logging.getLogger("sidelight.service")
+
+#: arms in a table before the reader asks for all of them
+SHOWN = 10
+
+
+class ArmRow(NamedTuple):
+    """What is known about an arm.
+
+    Attributes:
+        taken: how often it was to be taken in the span.
+        share: of all decisions in the span.
+        over_time: how often per stretch of the span.
+        rewards, mean: of all time.
+        estimate, width: of its mean reward over the last contexts; NaN where the learner has none.
+    """
+
+    arm: Label
+    taken: int
+    share: float
+    over_time: Sequence[int]
+    rewards: int
+    mean: float
+    estimate: float
+    width: float
+
+
+def arm_rows(state: State, rolling: Rolling, span: str, now: float) -> list[ArmRow]:
+    """All arms, the most taken first."""
+    learner, window = state.learner, window_of(rolling, span)
+    estimates = widths = [math.nan] * len(learner.arms)
+    found = rolling.mean_context()
+    if found is not None:
+        try:
+            estimates, widths = learner.scores(found[0])
+        except LEARNER_ERRORS as error:
+            logger.error("the learner has no estimates for the dashboard: %r", error)
+    rows = window.arms(now)
+    everything = window.total("decisions", now)
+    out = []
+    for i, arm in enumerate(learner.arms):
+        key = arm if type(arm) is str else json.dumps(label_to_json(arm))
+        place = rolling.arms.get(arm)
+        over_time = [0] * len(rows) if place is None else [row[place] for row in rows]
+        taken = sum(over_time)
+        rewards = state.arm_counts["rewarded:" + key]
+        mean = state.reward_sums[key] / rewards if rewards else math.nan
+        share = taken / everything if everything else 0.0
+        out.append(ArmRow(arm, taken, share, over_time, rewards, mean, float(estimates[i]), float(widths[i])))
+    order = sorted(range(len(out)), key=lambda i: (-out[i].taken, -out[i].rewards, i))
+    return [out[i] for i in order]
+
+
+def arms_table(rows: Sequence[ArmRow], span: str, contexts: int, every: bool = False) -> str:
+    """The arms as a table; the first few unless ``every``."""
+    shown = rows if every else rows[:SHOWN]
+    ends = [
+        end
+        for row in shown
+        for end in (row.estimate - row.width, row.estimate, row.estimate + row.width)
+        if math.isfinite(end)
+    ]
+    bounds = (min(ends), max(ends)) if ends else (0.0, 1.0)
+    highest = max((max(row.over_time) for row in shown), default=1) or 1
+    body = []
+    for row in shown:
+        known = math.isfinite(row.estimate)
+        body.append(
+            [
+                str(row.arm),
+                raw(f"{count(row.taken)} <small>{percent(row.share)}</small>"),
+                raw(spark(row.over_time, highest=highest)),
+                raw(f"{number(row.mean)} <small>of {count(row.rewards)}</small>"),
+                give_or_take(row.estimate, row.width) if known else "–",
+                raw(strip(row.estimate, row.estimate - row.width, row.estimate + row.width, bounds)) if known else "",
+            ]
+        )
+    caption = f"Taken in {WORDS[span]}; mean reward of all time; estimate of each arm's mean reward" + (
+        f" over the last {contexts} contexts" if contexts else ", after the first decision"
+    )
+    scale = f"Interval ({number(bounds[0])} to {number(bounds[1])})~" if ends else "Interval~"
+    header = ["Arm", "Taken", "Over time*~", "Mean reward*", "Estimate", scale]
+    note = ""
+    if len(shown) < len(rows):
+        note = f'<p class="note">The {len(shown)} most taken of {len(rows)} arms.</p>'
+    return table(caption, header, body, "arms") + note
+
+
+# ------------------------------------------------------------------------------------------- logs
+
+
+def trust(state: State, first: Sequence[Label]) -> str:
+    """What each log still counts for, arm by arm: the doubted ones first, then ``first``, a few of each log."""
+    entries: list[dict[str, Any]] = state.learner.log_trust()
+    if not entries:
+        return empty(
+            "This learner does not weigh a log against what it sees: either it has none, or it holds to it exactly."
+        )
+    logs: dict[Any, list[dict[str, Any]]] = {}
+    for entry in entries:
+        logs.setdefault(entry["log"], []).append(entry)
+    place = {arm: i for i, arm in enumerate(first)}
+    return "".join(_one_log(name, arms, place, len(logs)) for name, arms in logs.items())
+
+
+def _one_log(name: Any, entries: list[dict[str, Any]], place: dict[Label, int], n_logs: int) -> str:
+    doubted = [entry for entry in entries if entry.get("doubted")]
+    shares = [float(entry["share"]) for entry in entries if math.isfinite(entry["share"])]
+    title = "The log" if name is None else f"Log {name}"
+    mean = sum(shares) / len(shares) if shares else math.nan
+    words = f"{percent(mean)} of what is known about an arm rests on it, on average over {len(entries)} arms. "
+    if any(entry.get("whole_log") for entry in entries):
+        words += "It is doubted as a whole: what is seen online contradicts it."
+    elif doubted:
+        words += f"It is doubted for {len(doubted)} arm{'s' if len(doubted) > 1 else ''}."
+    else:
+        words += "Nothing seen so far contradicts it."
+    order = sorted(entries, key=lambda entry: (not entry.get("doubted"), place.get(entry["arm"], len(place))))
+    rows = [
+        [
+            str(entry["arm"]),
+            raw(share_bar(float(entry["share"]), "alarm" if entry.get("doubted") else "")),
+            percent(float(entry["share"])) if math.isfinite(entry["share"]) else "–",
+            count(entry["effective_rows"]) if math.isfinite(entry.get("effective_rows", math.nan)) else "all",
+            raw('<b class="alarm">doubted</b>') if entry.get("doubted") else "trusted",
+        ]
+        for entry in order[:SHOWN]
+    ]
+    caption = "Share of what is known about each arm that rests on the log"
+    if len(entries) > SHOWN:
+        caption += f"; {SHOWN} of {len(entries)} arms, doubted ones first"
+    look = "alarm" if doubted else ""
+    return f'<h3>{escape(title)}</h3><p class="{look}">{escape(words)}</p>' + table(
+        caption, ["Arm", "Rests on the log*~", "Share", "Counts as rows", "Verdict"], rows, "trust"
+    )
+
+
+# ----------------------------------------------------------------------------------------- asking
+
+
+def queries(state: State, rolling: Rolling, now: float) -> str:
+    """How often the old policy was asked and answered, against the budget."""
+    learner = state.learner
+    if learner.needs is None:
+        return empty("This learner asks the old policy nothing.")
+    hour = rolling.hour
+    asked, answers, decisions = (hour.total(name, now) for name in ("asked", "answers", "decisions"))
+    asking = getattr(learner, "asking", None)
+    budget = None if asking is None else asking.budget
+    spent_so_far: int = state.counts["answers"] if asking is None else asking.asked
+    facts = [
+        ("Answers so far", count(spent_so_far)),
+        ("Asked in an hour", f"{count(asked)} of {count(decisions)} decisions"),
+        ("Answered in an hour", count(answers)),
+    ]
+    bar = ""
+    if budget is None:
+        facts.insert(0, ("Budget", "no limit: every decision asks"))
+    elif budget >= 1:
+        used = spent_so_far / budget
+        facts.insert(0, ("Budget", f"{count(budget)} answers, {percent(min(used, 1.0))} spent"))
+        bar = share_bar(used, "alarm" if used >= 1 else "")
+    else:
+        rounds = int(learner.counts.sum())
+        spent = spent_so_far / rounds if rounds else 0.0
+        facts.insert(0, ("Budget", f"{percent(budget)} of rewarded decisions, {percent(spent)} spent"))
+        bar = share_bar(spent / budget if budget else 0.0)
+    body = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts)
+    return f'<dl class="facts">{body}</dl>{bar}'

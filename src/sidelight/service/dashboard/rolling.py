@@ -1,0 +1,277 @@
+"""What the dashboard knows about the recent past: counters and short lists, fed by the engine's fold.
+
+Every event costs a few additions, whoever watches. Nothing here is part of the state that is replayed: it is this
+server's memory, refilled at start-up from the last events of the log.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from array import array
+from collections import OrderedDict, deque
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sidelight.errors import StoreError
+from sidelight.linalg import Array
+from sidelight.logs.labels import Label
+from sidelight.service.dashboard.window import ACTORS, Window
+from sidelight.service.events import (
+    Action,
+    Behavior,
+    Configuration,
+    DecisionId,
+    Decisions,
+    Forgotten,
+    Reward,
+    event_from_row,
+)
+from sidelight.service.fold import Numbered, numbered
+from sidelight.service.store import Store
+
+__all__ = ["Change", "Override", "Rewarded", "Rolling"]
+
+logger = logging.getLogger("sidelight.service")
+
+#: contexts over which estimates are averaged
+_CONTEXTS = 256
+#: rewards that subgroups are made of: at most this many, and at most so many bytes of contexts
+_REWARDS, _REWARD_BYTES = 10_000, 8_000_000
+_NOBODY = -1
+#: decision events whose chooser is remembered, to know who earned a reward that comes later
+_ROUTES = 1 << 16
+#: what is read at start-up to fill the windows: at most this many events and bytes
+_FILL_EVENTS, _FILL_BYTES, _FILL_CHUNK = 5_000, 20_000_000, 100
+
+
+class Override(NamedTuple):
+    """Somebody took another arm than the one to take."""
+
+    at: float
+    decision: str
+    arm: Label
+    by: str
+
+
+class Change(NamedTuple):
+    """A change of who acts: what was set, and by whom."""
+
+    at: float
+    words: str
+    by: str
+
+
+class Rewarded:
+    """The last rewards with their contexts, in arrays of a fixed size.
+
+    Args:
+        n_features: ``d``
+    """
+
+    def __init__(self, n_features: int) -> None:
+        self.size = max(100, min(_REWARDS, _REWARD_BYTES // (8 * n_features)))
+        self._contexts = np.empty((self.size, n_features))
+        self._rewards = np.empty(self.size)
+        self._actors = np.full(self.size, _NOBODY, dtype=np.int8)
+        self._decisions = np.zeros((self.size, 2), dtype=np.int64)
+        self._count = 0
+
+    def add(self, decision: DecisionId, context: Array, reward: float, actor: int) -> None:
+        """Take one in; the oldest makes room."""
+        place = self._count % self.size
+        self._contexts[place], self._rewards[place], self._actors[place] = context, reward, actor
+        self._decisions[place] = decision
+        self._count += 1
+
+    def forget(self, decisions: Iterable[Iterable[int]]) -> None:
+        """Drop what is kept about these decisions: their contexts were deleted on request."""
+        for number, position in decisions:
+            gone = (self._decisions == (number, position)).all(axis=1)
+            self._contexts[gone], self._actors[gone] = np.nan, _NOBODY
+
+    def rows(self) -> tuple[Array, Array, NDArray[np.int8]]:
+        """Contexts (n, d), rewards (n,) and who chose the arm (n,), as positions in ``ACTORS``."""
+        kept = self._actors != _NOBODY
+        return self._contexts[kept], self._rewards[kept], self._actors[kept]
+
+
+class Rolling:
+    """The recent past of one service.
+
+    Args:
+        arms: the learner's arms.
+        n_features: ``d``
+    """
+
+    def __init__(self, arms: Iterable[Label], n_features: int) -> None:
+        self.arms: dict[Label, int] = {arm: i for i, arm in enumerate(arms)}
+        K = len(self.arms)
+        self.minute = Window(5.0, 13, K)
+        self.hour = Window(60.0, 61, K)
+        self.day = Window(900.0, 97, K)
+        self._windows = (self.minute, self.hour, self.day)
+        self.rewarded = Rewarded(n_features)
+        self.overrides: deque[Override] = deque(maxlen=8)
+        self.changes: deque[Change] = deque(maxlen=8)
+        self._contexts = np.empty((_CONTEXTS, n_features))
+        self._seen = 0
+        self._numbers = array("q", bytes(8 * _ROUTES))
+        self._routes = bytearray(_ROUTES)
+        self._mixed: OrderedDict[int, bytes] = OrderedDict()
+
+    # --------------------------------------------------------------------------------------- writing
+
+    def take(self, news: Iterable[Numbered]) -> None:
+        """Count what was folded in."""
+        for number, at, event, context in news:
+            match event:
+                case Decisions():
+                    self._decisions(number, at, event)
+                case Reward():
+                    self._reward(at, event, context)
+                case Action():
+                    self._note(at, answers=event.answer, overrides=event.override)
+                    if event.override:
+                        self.overrides.append(Override(at, str(event.decision), event.arm, event.by))
+                case Behavior():
+                    self._note(at, answers=True)
+                case Configuration():
+                    self._configuration(at, event)
+                case Forgotten():
+                    self.rewarded.forget(event.decisions)
+                    # a mean over the contexts of others alone comes back with the next decisions
+                    self._seen = 0
+
+    def _index(self, arm: Label) -> int:
+        found = self.arms.get(arm)
+        if found is None:
+            found = self.arms[arm] = len(self.arms)
+            for window in self._windows:
+                window.grow(len(self.arms))
+        return found
+
+    def _decisions(self, number: int, at: float, event: Decisions) -> None:
+        n = len(event)
+        routes = event.routes
+        taken = [None if arm is None else self._index(arm) for arm in event.arms]
+        recommended = [self._index(arm) for arm in event.recommended]
+        asked = sum(event.asked)
+        failures = sum(estimate is None for estimate in event.estimates)
+        answers = 0 if event.answers is None else sum(answer is not None for answer in event.answers)
+        for window in self._windows:
+            slot = window.slot(at)
+            if slot is None:
+                continue
+            window.add(slot, "decisions", n)
+            window.add(slot, "asked", asked)
+            window.add(slot, "answers", answers)
+            window.add(slot, "failures", failures)
+            if n == 1:
+                window.add(slot, "decided:" + routes[0])
+                window.add_arm(slot, taken[0], recommended[0])
+            else:
+                for route in set(routes):
+                    window.add(slot, "decided:" + route, routes.count(route))
+                for arm, choice in zip(taken, recommended, strict=True):
+                    window.add_arm(slot, arm, choice)
+        self._remember(number, routes)
+        for x in event.contexts[-_CONTEXTS:]:
+            if x[0] == x[0]:
+                self._contexts[self._seen % _CONTEXTS] = x
+                self._seen += 1
+
+    def _remember(self, number: int, routes: list[str]) -> None:
+        place = number % _ROUTES
+        self._numbers[place] = number
+        self._routes[place] = ACTORS.index(routes[0])
+        if len(routes) > 1 and len(set(routes)) > 1:
+            self._mixed[number] = bytes(map(ACTORS.index, routes))
+            if len(self._mixed) > 1000:
+                self._mixed.popitem(last=False)
+
+    def _actor(self, decision: DecisionId, by: str) -> int:
+        """Who chose the arm that was taken."""
+        if by != "service":
+            return ACTORS.index(by)
+        mixed = self._mixed.get(decision.number)
+        if mixed is not None:
+            return mixed[decision.position]
+        place = decision.number % _ROUTES
+        # a decision from before all we remember: the service acts for the learner, but for rare exceptions
+        return self._routes[place] if self._numbers[place] == decision.number else 0
+
+    def _reward(self, at: float, event: Reward, context: Array | None) -> None:
+        actor = self._actor(event.decision, event.by)
+        name = ACTORS[actor]
+        for window in self._windows:
+            slot = window.slot(at)
+            if slot is not None:
+                window.add(slot, "rewards:" + name)
+                window.add(slot, "sums:" + name, event.reward)
+        if event.override or event.answer:
+            self._note(at, answers=event.answer, overrides=event.override)
+        if event.override:
+            self.overrides.append(Override(at, str(event.decision), event.arm, event.by))
+        if context is not None and context[0] == context[0]:
+            self.rewarded.add(event.decision, context, event.reward, actor)
+
+    def _note(self, at: float, *, answers: bool = False, overrides: bool = False) -> None:
+        for window in self._windows:
+            slot = window.slot(at)
+            if slot is not None:
+                window.add(slot, "answers", answers)
+                window.add(slot, "overrides", overrides)
+
+    def _configuration(self, at: float, event: Configuration) -> None:
+        words = []
+        if event.mode is not None:
+            words.append(f"mode {event.mode}")
+        if event.share is not None:
+            words.append(f"ramp {100.0 * event.share:.4g}\u00a0%")
+        if event.fallback is not None:
+            words.append(f"fallback {event.fallback}")
+        if event.killed is not None and (event.killed or event.source != "file"):
+            words.append("kill switch on" if event.killed else "kill switch off")
+        if words:
+            self.changes.append(Change(at, ", ".join(words), event.by or "the configuration file"))
+
+    # --------------------------------------------------------------------------------------- reading
+
+    def rate(self, name: str, now: float) -> float:
+        """Per minute, over the last minute."""
+        return 60.0 * self.minute.total(name, now) / self.minute.seconds(now)
+
+    def mean_context(self) -> tuple[Array, int] | None:
+        """The mean of the last contexts, and how many they are; None before the first."""
+        n = min(self._seen, _CONTEXTS)
+        return None if n == 0 else (self._contexts[:n].mean(axis=0), n)
+
+    # -------------------------------------------------------------------------------------- starting
+
+    def fill(self, store: Store, upto: int, n_features: int, now: float | None = None) -> None:
+        """Take in the last events of the log, as many as are cheap to read."""
+        oldest = (time.time() if now is None else now) - self.day.step * self.day.slots
+        chunks: list[list[Numbered]] = []
+        after, read, size = upto, 0, 0
+        try:
+            while after > 0 and read < _FILL_EVENTS and size < _FILL_BYTES:
+                start = max(after - _FILL_CHUNK, 0)
+                rows = [row for row in store.read(start, after) if row.at >= oldest]
+                if not rows:
+                    break
+                chunks.append(list(numbered(store, rows, n_features)))
+                size += sum(len(row.payload) + len(row.contexts or b"") for row in rows)
+                after, read = start, read + len(rows)
+            # changes of who acts are few, and the last ones matter however old they are
+            for row in store.configurations()[-8:]:
+                event = event_from_row(row, n_features)
+                if row.number <= after and isinstance(event, Configuration):
+                    self._configuration(row.at, event)
+        except StoreError as error:
+            logger.warning("the dashboard starts without a past: %s", error)
+        for chunk in reversed(chunks):
+            self.take(chunk)

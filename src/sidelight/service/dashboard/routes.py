@@ -1,0 +1,232 @@
+"""The dashboard's addresses: the page and its files, signing in and out, and the stream of changes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from importlib import resources
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from sidelight.drawing.charts import ramp_variables
+from sidelight.drawing.colours import FONT, variables
+from sidelight.service.auth import EVERYBODY, Token, Tokens
+from sidelight.service.dashboard import page
+from sidelight.service.dashboard.rendering import Renderer, View
+from sidelight.service.dashboard.rolling import Rolling
+from sidelight.service.dashboard.sessions import Sessions
+from sidelight.service.dashboard.watching import ErrorLog
+from sidelight.service.engine import Engine
+from sidelight.service.problems import Problem, invalid
+from sidelight.service.wire import parse, read_body
+
+__all__ = ["Dashboard"]
+
+logger = logging.getLogger("sidelight.service")
+
+#: no inline script or style, nothing from elsewhere, no frame around it
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
+)
+_HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+#: people who may watch at once; the rest of the service must not suffer from them
+_VIEWERS = 32
+#: seconds between two looks at what changed
+_PUSH_SECONDS = 1.0
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class Dashboard:
+    """The page at ``/``.
+
+    Args:
+        engine: what is watched.
+        tokens: who may.
+    """
+
+    def __init__(self, engine: Engine, tokens: Tokens) -> None:
+        self.engine, self.tokens = engine, tokens
+        self.sessions = Sessions(tokens)
+        self.rolling = Rolling(engine.state.learner.arms, engine.state.learner.n_features)
+        self.rolling.fill(engine.store, engine.state.number, engine.state.learner.n_features)
+        self.errors = ErrorLog()
+        self.renderer = Renderer(engine, self.rolling, self.errors)
+        self.viewers = 0
+        self._stopping = asyncio.Event()
+        # A stream ends before the limit on a request's time would cut it; the browser opens the next one at once.
+        # So a token is checked every few seconds, and a server that stops waits for nobody longer than that.
+        self._stream_seconds = 0.8 * engine.config.limits.seconds
+        self._files = _files()
+        self._version = hashlib.sha256(b"".join(content for content, _ in self._files.values())).hexdigest()[:12]
+
+    def routes(self) -> list[tuple[str, str, Handler]]:
+        """Method, path and handler of each address."""
+        return [
+            ("GET", "/", self.page),
+            ("POST", "/dashboard/session", self.sign_in),
+            ("DELETE", "/dashboard/session", self.sign_out),
+            ("GET", "/dashboard/session", self.session),
+            ("GET", "/dashboard/events", self.events),
+            ("GET", "/dashboard/arms", self.every_arm),
+            ("GET", "/dashboard/{name}", self.file),
+        ]
+
+    def start(self) -> None:
+        """Listen to the engine and to its log."""
+        self.engine.listeners.append(self.rolling.take)
+        logging.getLogger("sidelight.service").addHandler(self.errors)
+
+    def stop(self) -> None:
+        """Listen no more, and end every stream."""
+        self._stopping.set()
+        if self.rolling.take in self.engine.listeners:
+            self.engine.listeners.remove(self.rolling.take)
+        logging.getLogger("sidelight.service").removeHandler(self.errors)
+
+    def allow(self, request: Request, scope: str) -> Token:
+        """The token of whoever watches, by session or as a bearer, if it has the scope.
+
+        Raises:
+            Problem: 401 or 403.
+        """
+        if self.tokens.open:
+            return EVERYBODY
+        authorization = request.headers.get("authorization")
+        if authorization is not None:
+            return self.tokens.check(authorization.encode("latin-1"), scope)
+        return self.tokens.require(self.sessions.token(request), scope)
+
+    # ------------------------------------------------------------------------------------- handlers
+
+    async def page(self, request: Request) -> Response:
+        """GET /: the dashboard, or the way in."""
+        try:
+            token = self.allow(request, "read")
+        except Problem:
+            return _html(page.sign_in(self._version))
+        learner = self.engine.state.learner
+        content = page.dashboard(
+            self._version,
+            features=self.renderer.features,
+            n_arms=len(learner.arms),
+            may_switch="admin" in token.scopes,
+            watcher=None if token is EVERYBODY else token.name,
+        )
+        return _html(content)
+
+    async def file(self, request: Request) -> Response:
+        """GET /dashboard/{name}: a script, a style sheet, the icon; they hold nothing secret."""
+        found = self._files.get(request.path_params["name"])
+        if found is None:
+            raise Problem("not-found", "the dashboard has no such file.")
+        content, kind = found
+        lasting = request.query_params.get("v") == self._version
+        caching = "public, max-age=31536000, immutable" if lasting else "no-cache"
+        return Response(content, headers=_HEADERS | {"Cache-Control": caching}, media_type=kind)
+
+    async def sign_in(self, request: Request) -> Response:
+        """POST /dashboard/session: a token in, a cookie out."""
+        body = parse(await read_body(request, 1000))
+        text = body.get("token") if type(body) is dict else None
+        if type(text) is not str:
+            raise invalid("/token", "is missing", "Send the token as text")
+        token = self.tokens.check(b"Bearer " + text.strip().encode("utf-8", "replace"), "read")
+        response = Response(status_code=204, headers=_HEADERS)
+        self.sessions.open(token, request, response)
+        return response
+
+    async def sign_out(self, request: Request) -> Response:
+        """DELETE /dashboard/session."""
+        response = Response(status_code=204, headers=_HEADERS)
+        self.sessions.close(request, response)
+        return response
+
+    async def session(self, request: Request) -> Response:
+        """GET /dashboard/session: whether this browser may watch; no error, since the page asks when it is in doubt."""
+        try:
+            self.allow(request, "read")
+        except Problem:
+            may_watch = False
+        else:
+            may_watch = True
+        return Response(json.dumps({"may_watch": may_watch}), headers=_HEADERS, media_type="application/json")
+
+    async def every_arm(self, request: Request) -> Response:
+        """GET /dashboard/arms: the table of all arms."""
+        self.allow(request, "read")
+        return _html(self.renderer.every_arm(View.of(request.query_params, self.renderer.features)))
+
+    async def events(self, request: Request) -> Response:
+        """GET /dashboard/events: a stream of the parts that changed."""
+        token = self.allow(request, "read")
+        if self.viewers >= _VIEWERS:
+            raise Problem("overloaded", f"{_VIEWERS} people watch already; try again later.")
+        view = View.of(request.query_params, self.renderer.features)
+        headers = _HEADERS | {"X-Accel-Buffering": "no"}
+        return StreamingResponse(self._stream(view, token), headers=headers, media_type="text/event-stream")
+
+    async def _stream(self, view: View, token: Token) -> AsyncIterator[str]:
+        self.viewers += 1
+        try:
+            yield "retry: 200\n\n"
+            end = time.monotonic() + self._stream_seconds
+            sent: dict[str, Any] = {}
+            while True:
+                now = self.renderer.parts(view) | {"state": self._state(token)}
+                changed = {name: part for name, part in now.items() if sent.get(name) != part}
+                if changed:
+                    yield f"data: {json.dumps(changed, ensure_ascii=False)}\n\n"
+                    sent = now
+                left = end - time.monotonic()
+                if left <= 0 or self._stopping.is_set():
+                    return
+                await self._pause(min(_PUSH_SECONDS, left))
+        finally:
+            self.viewers -= 1
+
+    async def _pause(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), seconds)
+
+    def _state(self, token: Token) -> dict[str, Any]:
+        return {**self.engine.state.rails.to_dict(), "may_switch": "admin" in token.scopes}
+
+
+def _html(content: str) -> Response:
+    return Response(content, headers=_HEADERS, media_type="text/html; charset=utf-8")
+
+
+def _files() -> dict[str, tuple[bytes, str]]:
+    """Name → content and media type; the colours come from where all of Sidelight's pictures have theirs."""
+    folder = resources.files("sidelight.service.dashboard") / "files"
+
+    def read(name: str) -> str:
+        return (folder / name).read_text("utf-8")
+
+    colours = (
+        f":root {{ {variables('light')} {ramp_variables('light')} --font: {FONT}; }}\n"
+        f"@media (prefers-color-scheme: dark) {{ :root {{ {variables('dark')} {ramp_variables('dark')} }} }}\n"
+    )
+    script, plain = "text/javascript; charset=utf-8", "text/css; charset=utf-8"
+    return {
+        "dashboard.js": (read("dashboard.js").encode(), script),
+        "sign-in.js": (read("sign-in.js").encode(), script),
+        "style.css": ((colours + read("style.css")).encode(), plain),
+        "icon.svg": (read("icon.svg").encode(), "image/svg+xml"),
+    }

@@ -1,0 +1,131 @@
+"""What needs a person's eye: alarms, overrides, changes of who acts, errors; and how subgroups fare."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import deque
+from collections.abc import Sequence
+from html import escape
+from typing import NamedTuple
+
+from sidelight.drawing.intervals import Interval, number
+from sidelight.drawing.live import strip
+from sidelight.service.dashboard.groups import Group
+from sidelight.service.dashboard.pieces import count, empty, give_or_take, moment, raw, table
+from sidelight.service.dashboard.rolling import Rolling
+from sidelight.service.rails import Rails
+
+__all__ = ["ErrorLog", "banner", "changes", "errors", "overrides", "subgroups"]
+
+_WHO = {"person": "a person", "old_policy": "the old policy", "service": "the service"}
+
+
+class Said(NamedTuple):
+    """A line of the service's log."""
+
+    at: float
+    level: str
+    words: str
+
+
+class ErrorLog(logging.Handler):
+    """Keeps the last warnings and errors of the service; they hold no contexts, rewards or secrets."""
+
+    def __init__(self, size: int = 10) -> None:
+        super().__init__(logging.WARNING)
+        self.lines: deque[Said] = deque(maxlen=size)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take a line in."""
+        self.lines.append(Said(record.created, record.levelname.lower(), record.getMessage()[:400]))
+
+
+def banner(rails: Rails, error: Exception | None) -> str:
+    """What must not be overlooked."""
+    out = []
+    if error is not None:
+        out.append(f"<p><b>Decisions are refused.</b> {escape(str(error))}</p>")
+    if rails.killed:
+        out.append("<p><b>The kill switch is on.</b> The learner decides nothing; it goes on learning.</p>")
+    return f'<div class="banner">{"".join(out)}</div>' if out else ""
+
+
+def overrides(rolling: Rolling, now: float) -> str:
+    """How many, and the last ones."""
+    in_hour = rolling.hour.total("overrides", now)
+    in_day = rolling.day.total("overrides", now)
+    words = f"<p>{count(in_hour)} in the last hour, {count(in_day)} in 24 hours.</p>"
+    if not rolling.overrides:
+        return words + empty("Nobody has taken another arm than the one decided.")
+    rows = [
+        [f"decision {item.decision}", str(item.arm), _WHO.get(item.by, item.by), moment(item.at)]
+        for item in reversed(rolling.overrides)
+    ]
+    return words + table("The last overrides, the newest first", ["Which", "Took", "Who", "When*"], rows)
+
+
+def changes(rolling: Rolling) -> str:
+    """The last changes of who acts."""
+    items = "".join(
+        f"<li><b>{escape(item.words)}</b> by {escape(item.by)}, {moment(item.at)}</li>"
+        for item in reversed(rolling.changes)
+    )
+    return f'<ul class="changes">{items}</ul>'
+
+
+def errors(said: Sequence[Said], refused: Sequence[tuple[str, int, int]]) -> str:
+    """The last warnings and errors, and which requests were refused.
+
+    Args:
+        said: lines of the service's log, the oldest first.
+        refused: route, status and how often, since the start.
+    """
+    out = []
+    if said:
+        rows = [[line.level, line.words, moment(line.at)] for line in reversed(said)]
+        out.append(table("Warnings and errors, the newest first", ["Level", "What", "When*"], rows, "errors"))
+    else:
+        out.append(empty("No warnings or errors since the start."))
+    if refused:
+        rows = [[route, str(status), count(n)] for route, status, n in refused[:8]]
+        out.append(table("Requests that were refused since the start", ["Address", "Status", "Times"], rows))
+    return "".join(out)
+
+
+def subgroups(feature: str, groups: Sequence[Group]) -> str:
+    """How subgroups fare, and under whom."""
+    if not groups:
+        return empty("No rewards yet.")
+    ends = [end for group in groups for end in group.every[:3] if math.isfinite(end)]
+    bounds = (min(ends), max(ends))
+    rows = []
+    for group in groups:
+        low, high = (v if math.isfinite(v) else group.every.mean for v in (group.every.low, group.every.high))
+        rows.append(
+            [
+                group.name,
+                count(group.size),
+                raw(_mean(group.every)),
+                raw(strip(group.every.mean, low, high, bounds)),
+                raw(_mean(group.learner, group.learner_count)),
+                raw(_mean(group.others, group.others_count)),
+            ]
+        )
+    total = sum(group.size for group in groups)
+    caption = f"Mean reward by {feature}, over the last {count(total)} rewards, with its 95\u00a0% interval"
+    return table(
+        caption,
+        ["Group", "Rewards*", "Mean", f"{number(bounds[0])} to {number(bounds[1])}*~", "Learner", "Others"],
+        rows,
+        "groups",
+    )
+
+
+def _mean(interval: Interval, n: int | None = None) -> str:
+    if not math.isfinite(interval.mean):
+        return "–"
+    if n is not None:
+        return f"{number(interval.mean)} <small>of {count(n)}</small>"
+    half = (interval.high - interval.low) / 2.0
+    return give_or_take(interval.mean, half) if math.isfinite(half) else number(interval.mean)

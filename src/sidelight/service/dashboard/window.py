@@ -1,0 +1,106 @@
+"""The last so many stretches of time, counted as events come by: no push ever reads the event table."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["ACTORS", "TOTALS", "Window"]
+
+#: who chose the arm that was taken, as far as it is known
+ACTORS: Final = ("learner", "fallback", "old_policy", "person")
+
+#: what is counted in every stretch, beside the arms
+TOTALS: Final = (
+    "decisions",
+    "asked",
+    "answers",
+    "overrides",
+    "failures",
+    *(f"decided:{actor}" for actor in ACTORS),
+    *(f"rewards:{actor}" for actor in ACTORS),
+    *(f"sums:{actor}" for actor in ACTORS),
+)
+_PLACE: Final = {name: place for place, name in enumerate(TOTALS)}
+
+
+class Window:
+    """Counts in ``slots`` stretches of ``step`` seconds, the last of which is under way.
+
+    Its memory is fixed: ``slots`` times the totals and twice the arms. An event older than all of it is not counted.
+
+    Args:
+        step: seconds of a stretch.
+        slots: how many stretches are kept.
+        n_arms: ``K``; more may come later.
+    """
+
+    def __init__(self, step: float, slots: int, n_arms: int) -> None:
+        self.step, self.slots, self.n_arms = step, slots, n_arms
+        self._newest: int | None = None
+        # Lists, not arrays: what happens most is adding 1 to one of them.
+        self._totals = [[0.0] * len(TOTALS) for _ in range(slots)]
+        self._taken = [[0] * n_arms for _ in range(slots)]
+        self._recommended = [[0] * n_arms for _ in range(slots)]
+
+    def grow(self, n_arms: int) -> None:
+        """Make room for new arms."""
+        for rows in (self._taken, self._recommended):
+            for row in rows:
+                row.extend([0] * (n_arms - self.n_arms))
+        self.n_arms = n_arms
+
+    # --------------------------------------------------------------------------------------- writing
+
+    def slot(self, at: float) -> int | None:
+        """Where what happened at ``at`` is counted; None if that is too long ago."""
+        number = int(at // self.step)
+        if self._newest is None:
+            self._newest = number
+        elif number > self._newest:
+            for passed in range(max(self._newest + 1, number - self.slots + 1), number + 1):
+                self._clear(passed % self.slots)
+            self._newest = number
+        elif number <= self._newest - self.slots:
+            return None
+        return number % self.slots
+
+    def _clear(self, slot: int) -> None:
+        self._totals[slot] = [0.0] * len(TOTALS)
+        self._taken[slot] = [0] * self.n_arms
+        self._recommended[slot] = [0] * self.n_arms
+
+    def add(self, slot: int, name: str, amount: float = 1.0) -> None:
+        """Count."""
+        self._totals[slot][_PLACE[name]] += amount
+
+    def add_arm(self, slot: int, taken: int | None, recommended: int) -> None:
+        """Count the arm to take, if it is known, and the learner's choice."""
+        if taken is not None:
+            self._taken[slot][taken] += 1
+        self._recommended[slot][recommended] += 1
+
+    # --------------------------------------------------------------------------------------- reading
+
+    def _order(self, now: float) -> list[int]:
+        """The slots from the oldest to the one under way."""
+        self.slot(now)
+        assert self._newest is not None
+        return [(self._newest + 1 + i) % self.slots for i in range(self.slots)]
+
+    def series(self, name: str, now: float) -> list[float]:
+        """A total per stretch, the oldest first, the one under way last."""
+        place = _PLACE[name]
+        return [self._totals[slot][place] for slot in self._order(now)]
+
+    def total(self, name: str, now: float) -> float:
+        """A total over all of it."""
+        return sum(self.series(name, now))
+
+    def arms(self, now: float, recommended: bool = False) -> list[list[int]]:
+        """Counts per arm for every stretch, the oldest first."""
+        rows = self._recommended if recommended else self._taken
+        return [rows[slot] for slot in self._order(now)]
+
+    def seconds(self, now: float) -> float:
+        """How long all of it is: the stretch under way is shorter than the others."""
+        return (self.slots - 1) * self.step + now % self.step
