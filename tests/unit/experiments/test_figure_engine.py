@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -107,9 +108,13 @@ def test_processes_and_cluster_give_the_same_numbers(tmp_path: Path) -> None:
     here, there, cluster_results = (Results(tmp_path / name) for name in ("here", "processes", "cluster"))
     run_figures([tiny], here, seeds=2, workers=1)
     run_figures([tiny], there, seeds=2, workers=2)
-    with distributed.LocalCluster(
-        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
-    ) as cluster:
+    with (
+        distributed.LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None, memory_limit=0
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        assert os.getpid() not in client.run(os.getpid).values()
         run_figures([tiny], cluster_results, seeds=2, scheduler=cluster.scheduler_address)
     tables = [r.gather(tiny, 2)["regret"].to_pylist() for r in (here, there, cluster_results)]
     assert tables[0] == tables[1] == tables[2]
