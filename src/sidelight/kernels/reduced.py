@@ -16,6 +16,7 @@ import math
 import numpy as np
 from numba import njit
 
+from sidelight.kernels.lanes import lanes_of, put_arm, score_lanes
 from sidelight.kernels.simd import absolute_sum, add_scaled, dot, dot_row, quadratic_form, subtract_products
 from sidelight.kernels.spd import invert
 from sidelight.kernels.sums import add_answer
@@ -51,11 +52,19 @@ def width_of(covariances, a, z, radius):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def score_arms(x, order, loadings, shifted, weights, covariances, radii, estimates, widths):  # type: ignore[no-untyped-def]
+def score_arms(x, order, loadings, shifted, weights, covariances, radii, packed, estimates, widths):  # type: ignore[no-untyped-def]
     """Every arm's estimate ``x·ŵ`` and width ``radius · ‖z‖_{A⁻¹}``, into ``estimates`` and ``widths`` (K,)."""
     y = np.empty(order.shape[0])
     z = np.empty(covariances.shape[1])
     take(x, order, y)
+    if packed.shape[0] > 0:
+        K, m, R = loadings.shape
+        lanes = lanes_of(K)
+        room = np.empty((m + 2) * lanes)
+        score_lanes(y, m, R, shifted, packed, radii, room[:lanes], room[lanes : 2 * lanes], room[2 * lanes :])
+        estimates[:] = room[:K]
+        widths[:] = room[lanes : lanes + K]
+        return
     last = y[y.shape[0] - z.shape[0] :]
     same = loadings.shape[2] == 0
     if same:
@@ -69,39 +78,58 @@ def score_arms(x, order, loadings, shifted, weights, covariances, radii, estimat
 
 @njit(cache=True)
 def choose_arm(  # type: ignore[no-untyped-def]
-    x, order, loadings, shifted, centre, spreads, weights, covariances, radii, bounds, counts, limit
+    x, order, loadings, shifted, centre, spreads, weights, covariances, radii, bounds, packed, counts, limit
 ):
     """``choose_among`` with room of its own, for a single call."""
-    K = weights.shape[0]
-    room = np.empty(order.shape[0] + covariances.shape[1] + 2 * K)
+    room = np.empty(room_to_choose(weights, covariances))
     return choose_among(
-        x, order, loadings, shifted, centre, spreads, weights, covariances, radii, bounds, counts, limit, room
+        x, order, loadings, shifted, centre, spreads, weights, covariances, radii, bounds, packed, counts, limit, room
     )
 
 
 @njit(cache=True)
+def room_to_choose(weights, covariances):  # type: ignore[no-untyped-def]
+    """How many numbers ``choose_among`` works in."""
+    K, d = weights.shape
+    return d + (covariances.shape[1] + 2) * lanes_of(K)
+
+
+@njit(cache=True)
 def choose_among(  # type: ignore[no-untyped-def]
-    x, order, loadings, shifted, centre, spreads, weights, covariances, radii, bounds, counts, limit, room
+    x, order, loadings, shifted, centre, spreads, weights, covariances, radii, bounds, packed, counts, limit, room
 ):
     """The arm of highest index, its estimate and its width; the same as scoring all arms, ties included.
 
     With ``z̄ = x_h − centre x[:R]`` and ``spreads[a] ≥ ‖loadings_a − centre‖₂``, ``‖z_a‖ ≤ ‖z̄‖ + spread · ‖x[:R]‖``, and
     ``bounds[a] ≥ √λ_max(A⁻¹)``, so ``width ≤ radius · bound`` times that.  An arm whose estimate plus this bound is
     below an index already found cannot win: its ``z`` and its width are never computed.  The arm of the highest bound
-    is evaluated first.
+    is evaluated first.  Where ``packed`` is not empty all arms go side by side instead (see ``lanes``).
 
     Also the arm to be tried in doubt of the log, or −1: the one of least ``(1 + count) · gap``, where that is at most
-    ``limit``; ``gap`` is what trying it seems to cost here.  ``room``: (d + m + 2K,) to work in.
+    ``limit``; ``gap`` is what trying it seems to cost here.  ``room``: to work in, see ``room_to_choose``.
     """
     K = weights.shape[0]
     d = order.shape[0]
     _, m, R = centre.shape
     y = room[:d]
+    take(x, order, y)
+    best = -1
+    best_index = -np.inf
+    best_width = 0.0
+    if packed.shape[0] > 0:
+        lanes = lanes_of(K)
+        estimates = room[d : d + lanes]
+        widths = room[d + lanes : d + 2 * lanes]
+        score_lanes(y, m, R, shifted, packed, radii, estimates, widths, room[d + 2 * lanes : d + (m + 2) * lanes])
+        for a in range(K):
+            index = estimates[a] + widths[a]
+            if index > best_index:
+                best, best_index, best_width = a, index, widths[a]
+        return best, estimates[best], best_width, to_doubt(estimates, best, best_index, counts, limit)
     z = room[d : d + m]
     last = room[d - m : d]
     estimates = room[d + m : d + m + K]
     highest = room[d + m + K : d + m + 2 * K]
-    take(x, order, y)
     reduce_context(y, last, centre, 0, shifted, z)
     reach = math.sqrt(dot(z, z))
     recorded = math.sqrt(dot(y[:R], y)) if R > 0 else 0.0
@@ -114,9 +142,6 @@ def choose_among(  # type: ignore[no-untyped-def]
         highest[a] = estimate + most + MARGIN * (abs(estimate) + most) + 1e-120
         if highest[a] > highest[first]:
             first = a
-    best = -1
-    best_index = -np.inf
-    best_width = 0.0
     for visit in range(-1, K):
         # the most promising arm first, then all others in order
         a = first if visit < 0 else visit
@@ -128,14 +153,20 @@ def choose_among(  # type: ignore[no-untyped-def]
         index = estimates[a] + width
         if index > best_index or (index == best_index and a < best):
             best, best_index, best_width = a, index, width
+    return best, estimates[best], best_width, to_doubt(estimates, best, best_index, counts, limit)
+
+
+@njit(cache=True)
+def to_doubt(estimates, best, best_index, counts, limit):  # type: ignore[no-untyped-def]
+    """The arm of least ``(1 + count) · gap`` where that is at most ``limit``, or −1."""
     doubted = -1
     if limit > 0.0:
         least = limit
-        for a in range(K):
+        for a in range(counts.shape[0]):
             cost = (best_index - estimates[a]) * (1.0 + counts[a])
             if a != best and cost <= least:
                 least, doubted = cost, a
-    return best, estimates[best], best_width, doubted
+    return doubted
 
 
 @njit(cache=True)
@@ -238,6 +269,7 @@ def observe_arm(  # type: ignore[no-untyped-def]
     log_dets,
     radii,
     bounds,
+    packed,
 ):
     """``take_in`` with room of its own, for a single call."""
     room = np.empty(order.shape[0] + 2 * covariances.shape[1])
@@ -263,6 +295,7 @@ def observe_arm(  # type: ignore[no-untyped-def]
         log_dets,
         radii,
         bounds,
+        packed,
         room,
     )
 
@@ -290,6 +323,7 @@ def take_in(  # type: ignore[no-untyped-def]
     log_dets,
     radii,
     bounds,
+    packed,
     room,
 ):
     """One observation of arm ``a``: sums, caches and radius.  ``numbers``: (6,) as in ``set_radius``.
@@ -318,6 +352,7 @@ def take_in(  # type: ignore[no-untyped-def]
     bounds[a] = min(bounds[a], bound)
     log_dets[a] += math.log1p(q)
     set_radius(a, counts, log_dets, dimensions, numbers, radii)
+    put_arm(a, weights, covariances, packed)
     return updates[a] >= REFRESH_EVERY
 
 
@@ -349,6 +384,7 @@ def refresh(  # type: ignore[no-untyped-def]
     log_dets,
     radii,
     bounds,
+    packed,
 ):
     """Recompute all caches of arm ``a`` from its sums."""
     log_dets[a] = refresh_arm(
@@ -366,6 +402,7 @@ def refresh(  # type: ignore[no-untyped-def]
     updates[a] = 0
     bounds[a] = width_bound(covariances[a])
     set_radius(a, counts, log_dets, dimensions, numbers, radii)
+    put_arm(a, weights, covariances, packed)
 
 
 @njit(cache=True)
@@ -408,6 +445,7 @@ def play_rounds(  # type: ignore[no-untyped-def]
     log_dets,
     radii,
     bounds,
+    packed,
 ):
     """Rounds ``t, t+1, …``: the old policy's answer (phase 0), then a decision and its reward (phase 1).
 
@@ -421,7 +459,7 @@ def play_rounds(  # type: ignore[no-untyped-def]
     asking = answers.shape[0] > 0
     d = order.shape[0]
     m = covariances.shape[1]
-    choosing = np.empty(d + m + 2 * weights.shape[0])
+    choosing = np.empty(room_to_choose(weights, covariances))
     learning = np.empty(d + 2 * m)
     while t < n:
         x = X[t]
@@ -446,6 +484,7 @@ def play_rounds(  # type: ignore[no-untyped-def]
             covariances,
             radii,
             bounds,
+            packed,
             counts,
             doubt * spent[0],
             choosing,
@@ -475,6 +514,7 @@ def play_rounds(  # type: ignore[no-untyped-def]
             log_dets,
             radii,
             bounds,
+            packed,
             learning,
         )
         if due:
@@ -497,6 +537,7 @@ def play_rounds(  # type: ignore[no-untyped-def]
                 log_dets,
                 radii,
                 bounds,
+                packed,
             )
         events += 1
         t += 1
@@ -508,13 +549,40 @@ def play_rounds(  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def choose_rows(  # type: ignore[no-untyped-def]
-    X, order, loadings, shifted, centre, spreads, weights, covariances, radii, bounds, counts, arms, estimates, widths
+    X,
+    order,
+    loadings,
+    shifted,
+    centre,
+    spreads,
+    weights,
+    covariances,
+    radii,
+    bounds,
+    packed,
+    counts,
+    arms,
+    estimates,
+    widths,
 ):
     """``choose_arm`` for every row of ``X`` (n, d), into ``arms``, ``estimates`` and ``widths`` (n,)."""
-    room = np.empty(order.shape[0] + covariances.shape[1] + 2 * weights.shape[0])
+    room = np.empty(room_to_choose(weights, covariances))
     for t in range(X.shape[0]):
         arms[t], estimates[t], widths[t], _ = choose_among(
-            X[t], order, loadings, shifted, centre, spreads, weights, covariances, radii, bounds, counts, 0.0, room
+            X[t],
+            order,
+            loadings,
+            shifted,
+            centre,
+            spreads,
+            weights,
+            covariances,
+            radii,
+            bounds,
+            packed,
+            counts,
+            0.0,
+            room,
         )
 
 
@@ -543,6 +611,7 @@ def observe_rows(  # type: ignore[no-untyped-def]
     log_dets,
     radii,
     bounds,
+    packed,
 ):
     """``observe_arm`` for rows ``start … stop − 1``; comes back after a row whose arm is due for a refresh.
 
@@ -572,6 +641,7 @@ def observe_rows(  # type: ignore[no-untyped-def]
             log_dets,
             radii,
             bounds,
+            packed,
             room,
         )
         if due:

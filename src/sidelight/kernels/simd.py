@@ -15,7 +15,16 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic as _intrinsic
 
-__all__ = ["absolute_sum", "add_scaled", "dot", "dot_row", "quadratic_form", "subtract_products"]
+__all__ = [
+    "absolute_sum",
+    "add_scaled",
+    "combine_rows",
+    "dot",
+    "dot_row",
+    "quadratic_form",
+    "quadratic_forms",
+    "subtract_products",
+]
 
 # its annotations describe the functions that write the code, not the code they write
 intrinsic: Any = _intrinsic
@@ -307,3 +316,75 @@ def quadratic_form(typing_context, C, a, z):
         return builder.fadd(total, builder.load(rest))
 
     return types.float64(C, a, z), code
+
+
+@intrinsic
+def combine_rows(typing_context, out, y, n, M, first):
+    """``out_j = Σ_i y_i M[first + i·width + j]`` for ``i < n``, added in the order of ``i``.
+
+    out: (width,), a multiple of four   y: (n,) or longer   M: a vector that holds the rows one after the other
+    """
+    if not (_is_vector(out) and _is_vector(y) and _is_vector(M) and n == types.intp and first == types.intp):
+        return None
+
+    def code(context, builder, signature, arguments):
+        target, width = _parts(context, builder, signature.args[0], arguments[0])
+        factors, _ = _parts(context, builder, signature.args[1], arguments[1])
+        rows, _ = _parts(context, builder, signature.args[3], arguments[3])
+        rows = builder.gep(rows, [arguments[4]])
+        word = width.type
+        number = lambda k: ir.Constant(word, k)  # noqa: E731
+
+        def columns(j, vectors):
+            sums = [_zero(builder, _FOUR) for _ in range(vectors)]
+            with cgutils.for_range_slice(builder, number(0), arguments[2], number(1), word) as (i, _):
+                factor = _splat(builder, builder.load(builder.gep(factors, [i])))
+                row = builder.gep(rows, [builder.add(builder.mul(i, width), j)])
+                for k, where in enumerate(sums):
+                    _accumulate(builder, where, builder.fmul(factor, _load(builder, row, number(4 * k))))
+            for k, where in enumerate(sums):
+                _store(builder, builder.load(where), target, builder.add(j, number(4 * k)))
+
+        # as many columns at a time as there are registers to add them up in
+        wide = builder.and_(width, number(-32))
+        with cgutils.for_range_slice(builder, number(0), wide, number(32), word) as (j, _):
+            columns(j, 8)
+        with cgutils.for_range_slice(builder, wide, width, number(4), word) as (j, _):
+            columns(j, 1)
+        return context.get_dummy_value()
+
+    return types.none(out, y, n, M, first), code
+
+
+@intrinsic
+def quadratic_forms(typing_context, out, Z, m, C, first):
+    """``out_k = Σ_{i ≤ j} C_ij,k Z_i,k Z_j,k`` of many small matrices side by side, off-diagonal entries held doubled.
+
+    out: (lanes,), a multiple of four   Z: (m·lanes,)   C: a vector of rows ``C_00, C_01, …, C_11, …`` from ``first`` on
+    """
+    if not (_is_vector(out) and _is_vector(Z) and _is_vector(C) and m == types.intp and first == types.intp):
+        return None
+
+    def code(context, builder, signature, arguments):
+        target, lanes = _parts(context, builder, signature.args[0], arguments[0])
+        vectors, _ = _parts(context, builder, signature.args[1], arguments[1])
+        matrices, _ = _parts(context, builder, signature.args[3], arguments[3])
+        m, first = arguments[2], arguments[4]
+        word = lanes.type
+        number = lambda k: ir.Constant(word, k)  # noqa: E731
+        with cgutils.for_range_slice(builder, number(0), lanes, number(4), word) as (k, _):
+            total, at = _zero(builder, _FOUR), cgutils.alloca_once(builder, word)
+            builder.store(builder.add(first, k), at)
+            with cgutils.for_range_slice(builder, number(0), m, number(1), word) as (i, _):
+                inner = _zero(builder, _FOUR)
+                with cgutils.for_range_slice(builder, i, m, number(1), word) as (j, _):
+                    where = builder.load(at)
+                    builder.store(builder.add(where, lanes), at)
+                    z = _load(builder, vectors, builder.add(builder.mul(j, lanes), k))
+                    _accumulate(builder, inner, builder.fmul(_load(builder, matrices, where), z))
+                z = _load(builder, vectors, builder.add(builder.mul(i, lanes), k))
+                _accumulate(builder, total, builder.fmul(builder.load(inner), z))
+            _store(builder, builder.load(total), target, k)
+        return context.get_dummy_value()
+
+    return types.none(out, Z, m, C, first), code

@@ -15,7 +15,7 @@ SINGULAR = 1e-12
 
 @njit(cache=True)
 def factor(A, G):  # type: ignore[no-untyped-def]
-    """The lower triangle of ``G`` becomes Cholesky's, ``A = GGᵀ``; returns ``log det A``, NaN if not positive definite."""
+    """The lower triangle of ``G`` becomes Cholesky's, ``A = GGᵀ``; returns ``log det A``, NaN where there is none."""
     m = A.shape[0]
     log_det = 0.0
     for j in range(m):

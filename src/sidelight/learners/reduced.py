@@ -117,6 +117,7 @@ class ReducedLearner(BaseLearner):
         self.log_dets = np.zeros(K)
         self.radii = np.zeros(K)
         self.bounds = np.zeros(K)
+        self._pack()
         self._cached: tuple[Any, ...] | None = None
         self.updates = np.zeros(K, dtype=np.int64)
         #: Σ (r − x·anchor)² per arm, for the noise
@@ -124,6 +125,14 @@ class ReducedLearner(BaseLearner):
         self.counts = np.zeros(K, dtype=np.int64)
         self._set_prior()
         self.refresh()
+
+    def _pack(self) -> None:
+        """All arms side by side, where few dimensions are left; else nothing."""
+        from sidelight.kernels.lanes import WIDEST, pack
+
+        _, m, R = self._loadings.shape
+        small = R > 0 and 0 < m <= WIDEST
+        self._packed = pack(self._loadings, self.weights, self.covariances) if small else np.zeros(0)
 
     def _set_prior(self) -> None:
         """``NᵀV₀N`` and ``NᵀV₀(μ − anchor)`` of every arm."""
@@ -270,6 +279,7 @@ class ReducedLearner(BaseLearner):
             self.log_dets,
             self.radii,
             self.bounds,
+            self._packed,
         )
 
     def _numbers(self) -> Array:
@@ -285,7 +295,18 @@ class ReducedLearner(BaseLearner):
 
         r = self.reduction
         estimates, widths = np.empty(self.n_arms), np.empty(self.n_arms)
-        score_arms(x, r.order, self._loadings, r.shifted, self.weights, self.covariances, self.radii, estimates, widths)
+        score_arms(
+            x,
+            r.order,
+            self._loadings,
+            r.shifted,
+            self.weights,
+            self.covariances,
+            self.radii,
+            self._packed,
+            estimates,
+            widths,
+        )
         return estimates, widths
 
     def _choose(self, x: Array) -> tuple[int, float, float]:
@@ -321,8 +342,9 @@ class ReducedLearner(BaseLearner):
             self.log_dets,
             self.radii,
             self.bounds,
+            self._packed,
         )
-        self._cached = (choose_arm, (*choosing, self.counts), observe_arm, observing)
+        self._cached = (choose_arm, (*choosing, self._packed, self.counts), observe_arm, observing)
         return self._cached
 
     def _arrays(self) -> tuple[Any, ...]:
@@ -352,6 +374,7 @@ class ReducedLearner(BaseLearner):
             self.log_dets,
             self.radii,
             self.bounds,
+            self._packed,
         )
 
     def _observe(self, x: Array, index: int, reward: float) -> None:
@@ -498,6 +521,7 @@ class ReducedLearner(BaseLearner):
         for name in _STATE:
             current = getattr(self, name)
             setattr(self, name, np.array(arrays[name], dtype=current.dtype).reshape(current.shape))
+        self._pack()
         self._cached = None
         self.n_contexts = int(arrays["n_contexts"])
         if self.automatic is not None:

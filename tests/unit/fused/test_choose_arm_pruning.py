@@ -7,10 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sidelight.kernels.lanes import pack
 from sidelight.kernels.reduced import choose_arm, score_arms, width_bound
 from sidelight.learners.reduced import arm_spreads
 
-sizes = st.tuples(st.integers(1, 8), st.integers(1, 6), st.integers(0, 4))
+NOT_PACKED = np.zeros(0)
+
+sizes = st.tuples(st.sampled_from([1, 2, 3, 4, 5, 8, 33]), st.integers(1, 6), st.integers(0, 4))
 
 
 def random_state(seed: int, K: int, m: int, R: int, kind: str, width: float, levels: int):
@@ -58,14 +61,16 @@ def random_state(seed: int, K: int, m: int, R: int, kind: str, width: float, lev
     width=st.sampled_from([0.0, 1e-12, 1e-3, 1.0, 1e3, 1e9]),
     levels=st.sampled_from([0, 1, 2]),
     limit=st.sampled_from([0.0, 1e-3, 1.0, 1e12]),
+    side_by_side=st.booleans(),
 )
-def test_it_chooses_as_if_all_arms_were_scored(seed, size, kind, width, levels, limit):
+def test_it_chooses_as_if_all_arms_were_scored(seed, size, kind, width, levels, limit, side_by_side):
     K, m, R = size
     rng, geometry, spreads, weights, covariances, radii, bounds, counts = random_state(
         seed, K, m, R, kind, width, levels
     )
     order, loadings, _ = geometry
     d = len(order)
+    packed = pack(loadings, weights, covariances) if side_by_side else NOT_PACKED
     estimates, widths = np.empty(K), np.empty(K)
     contexts = [rng.normal(size=d), np.zeros(d), np.eye(d)[0], 1e6 * rng.normal(size=d), np.round(rng.normal(size=d))]
     if kind == "shifted":  # one arm's z cancels to rounding alone
@@ -74,14 +79,29 @@ def test_it_chooses_as_if_all_arms_were_scored(seed, size, kind, width, levels, 
         cancelled[order[R:]] = loadings[0] @ cancelled[order[:R]]
         contexts.append(cancelled)
     for x in contexts:
-        score_arms(x, *geometry, weights, covariances, radii, estimates, widths)
-        a, estimate, w, doubted = choose_arm(x, *geometry, *spreads, weights, covariances, radii, bounds, counts, limit)
+        score_arms(x, *geometry, weights, covariances, radii, packed, estimates, widths)
+        a, estimate, w, doubted = choose_arm(
+            x, *geometry, *spreads, weights, covariances, radii, bounds, packed, counts, limit
+        )
         index = estimates + widths
         assert a == int(index.argmax())
         assert (estimate, w) == (estimates[a], widths[a])
         cost = np.where(np.arange(K) == a, np.inf, (index[a] - estimates) * (1.0 + counts))
         possible = limit > 0 and cost.min() <= limit
         assert doubted == (int(K - 1 - cost[::-1].argmin()) if possible else -1)
+
+
+@settings(max_examples=100, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), size=sizes, kind=st.sampled_from(["plain", "shifted", "general"]))
+def test_arms_side_by_side_score_as_one_by_one(seed, size, kind):
+    K, m, R = size
+    rng, geometry, _, weights, covariances, radii, _, _ = random_state(seed, K, m, R, kind, 2.0, 0)
+    scores = np.empty((4, K))
+    for _ in range(3):
+        x = rng.normal(size=len(geometry[0]))
+        score_arms(x, *geometry, weights, covariances, radii, NOT_PACKED, scores[0], scores[1])
+        score_arms(x, *geometry, weights, covariances, radii, pack(geometry[1], weights, covariances), *scores[2:])
+        np.testing.assert_allclose(scores[2:], scores[:2], rtol=1e-9, atol=1e-9)
 
 
 @settings(max_examples=100, deadline=None)
@@ -117,7 +137,18 @@ def test_a_bound_met_exactly_is_not_pruned():
         w = np.array(weights)
         bounds = np.array([2.0, 1.0, 2.0])
         chosen = choose_arm(
-            np.array([1.0]), order, loadings, True, *spreads, w, covariances, np.ones(3), bounds, counts, 0.0
+            np.array([1.0]),
+            order,
+            loadings,
+            True,
+            *spreads,
+            w,
+            covariances,
+            np.ones(3),
+            bounds,
+            NOT_PACKED,
+            counts,
+            0.0,
         )
         assert chosen[0] == expected
 
