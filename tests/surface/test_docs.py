@@ -14,6 +14,7 @@ import shlex
 import socket
 import subprocess
 import sys
+import time
 import tomllib
 from contextlib import ExitStack
 from pathlib import Path
@@ -44,9 +45,12 @@ def test_every_block_runs(page: Path, tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.chdir(tmp_path)
     copy = tmp_path / "page.md"
-    copy.write_text(page.read_text(encoding="utf-8").replace(PORT, free_port()), encoding="utf-8")
+    port = free_port()
+    copy.write_text(page.read_text(encoding="utf-8").replace(PORT, port), encoding="utf-8")
     examples = iter(list(Sybil(parsers=[PythonCodeBlockParser()]).parse(copy).examples()))
     with ExitStack() as running:
+        running.callback(restore_environment, dict(os.environ))
+        os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         for language, body, line in blocks(copy):
             where = f"{page.relative_to(ROOT)}:{line}"
             if language == "python":
@@ -54,7 +58,7 @@ def test_every_block_runs(page: Path, tmp_path: Path, monkeypatch: pytest.Monkey
                 assert example is not None, f"{where}: a python block is hidden from the tests"
                 example.evaluate()
             elif language == "console":
-                run_console(body, where, running)
+                run_console(body, where, running, port)
             elif language == "bibtex":
                 check_bibtex(body)
             elif language == "toml":
@@ -66,6 +70,12 @@ def test_every_block_runs(page: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     assert next(examples, None) is None
 
 
+def restore_environment(before: dict[str, str]) -> None:
+    """What a page sets for its commands ends with the page."""
+    os.environ.clear()
+    os.environ.update(before)
+
+
 def free_port() -> str:
     """A port that nothing listens at: the pages' own may be taken on this machine."""
     with socket.socket() as probe:
@@ -73,12 +83,11 @@ def free_port() -> str:
         return str(probe.getsockname()[1])
 
 
-def run_console(body: str, where: str, running: ExitStack) -> None:
+def run_console(body: str, where: str, running: ExitStack, port: str) -> None:
     """``$``-lines: make targets must exist, anything else must end with exit code 0; with ``&`` it runs on."""
     lines = body.replace("\\\n", " ").splitlines()
     commands = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
     assert commands, f"{where}: a console block without a command"
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     for command in commands:
         words = shlex.split(command, comments=True)
         if words[0] == "make":
@@ -86,11 +95,22 @@ def run_console(body: str, where: str, running: ExitStack) -> None:
             assert {word for word in words[1:] if "=" not in word} <= set(targets), f"{where}: {command}"
             continue
         if words[-1] == "&":
-            process = subprocess.Popen(words[:-1], env=environment)
+            process = subprocess.Popen(words[:-1])
             running.callback(stop, process, f"{where}: {command}")
+            wait_for(port, process)
             continue
-        result = subprocess.run(command, shell=True, env=environment, capture_output=True, text=True, check=False)
+        result = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
         assert result.returncode == 0, f"{where}: {command}\n{result.stdout}\n{result.stderr}"
+
+
+def wait_for(port: str, process: subprocess.Popen[bytes]) -> None:
+    """As a reader would, for the service to say that it listens; longer where kernels have to be compiled first."""
+    end = time.monotonic() + 120
+    while process.poll() is None and time.monotonic() < end:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", int(port))) == 0:
+                return
+        time.sleep(0.1)
 
 
 def stop(process: subprocess.Popen[bytes], what: str) -> None:

@@ -139,7 +139,7 @@ class BanditClassifier:
         elif self._deaf():
             warnings.warn(
                 f"The log hides {self._hidden()} and nothing is known of the old policy yet, so the log counts for "
-                "nothing: give behavior=, what it would have done in these rounds, for some of them at least.",
+                "next to nothing: give behavior=, what it would have done in these rounds, for some of them at least.",
                 SidelightWarning,
                 stacklevel=2,
             )
