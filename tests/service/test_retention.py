@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -65,8 +66,8 @@ def test_a_forgotten_person_leaves_the_database_and_the_learner_goes_on(tmp_path
             # many others first: a sum over one context would be that context
             X = np.array([READER.read(random_context(rng), "") for _ in range(90)])
             number, _, _ = await engine.decide(X, None)
-            for i in range(90):
-                await engine.reward(DecisionId(number, i), 1.0, ARMS[i % 3], "old_policy")
+            ids = [DecisionId(number, i) for i in range(90)]
+            await asyncio.gather(*(engine.reward(id, 1.0, ARMS[id.position % 3], "old_policy") for id in ids))
             ids = await visits(engine, rng, 12, ANNA)
             store = engine.store
             before, learner = engine.state.number, learner_bytes(engine.state.learner)

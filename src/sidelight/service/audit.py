@@ -93,7 +93,7 @@ def _learner(
     """The learner that decided, rebuilt by replay."""
     body: dict[str, Any] = {"version": event.version, "exact": False, "reproduced": None}
     try:
-        recovered = recover(store, upto=max(event.version, 1))
+        recovered = recover(store, upto=max(event.version, store.origin + 1))
         body["events_behind_the_log"] = _behind(store, event.version, number)
     except ContextsDeleted as error:
         return body | {"why_not": str(error)}

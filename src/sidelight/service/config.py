@@ -22,6 +22,7 @@ from sidelight.service.rails import MODES, Rails
 if TYPE_CHECKING:
     from sidelight.logs.schema import Schema
     from sidelight.logs.summary import LogSummary
+    from sidelight.service.old_policy import OldPolicy
 
 __all__ = [
     "Config",
@@ -82,12 +83,15 @@ class LearnerConfig:
         kind: a learner's name.
         summary: the log summary's file, relative to the configuration file; empty for none.
         answers: what the old policy tells when asked: its action (``queries``) or its ``probabilities``.
+        old_policy: a folder with the learner of the service before this one, if it is the old policy: then it is asked
+            instead of the caller. ``sidelight successor`` makes it.
         settings: arguments of the learner: ``alpha``, ``noise``, ``regularization`` and the like.
     """
 
     kind: str = "FusedOFUL"
     summary: str = ""
     answers: str = "queries"
+    old_policy: str = ""
     settings: dict[str, Any] = field(default_factory=dict)
 
 
@@ -211,6 +215,14 @@ class Config:
         except TypeError as error:
             raise InputError(f"[learner.settings] has something that {kind} does not take: {error}.") from error
 
+    def load_old_policy(self) -> OldPolicy | None:
+        """The old policy, where it is the learner of the service before this one."""
+        from sidelight.service.old_policy import OldPolicy
+
+        if not self.learner.old_policy:
+            return None
+        return OldPolicy.load(self.folder / self.learner.old_policy, self.load_schema())
+
     def rails(self) -> Rails:
         """Who acts, as the file says."""
         schema = self.load_schema()
@@ -302,6 +314,10 @@ def _check(config: Config) -> None:
         c.learner.answers in _ANSWERS,
         f"[learner] answers = {c.learner.answers!r} is not one of {show_labels(_ANSWERS)}.",
     )
+    need(
+        not c.learner.old_policy or c.learner.answers == "queries",
+        "[learner] old_policy is asked for its actions: answers must be 'queries'.",
+    )
     need(c.mode.mode in MODES, f"[mode] mode = {c.mode.mode!r} is not one of {show_labels(MODES)}.")
     need(0.0 <= c.mode.share <= 1.0, f"[mode] share = {c.mode.share} is a share of traffic and must lie in 0 … 1.")
     need(bool(c.storage.database), "[storage] database is empty.")
@@ -318,6 +334,7 @@ def check_config(config: Config) -> list[str]:
     schema = config.load_schema()
     learner = config.build_learner()
     rails = config.rails()
+    config.load_old_policy()
     lines = [
         f"schema: {schema.n_features} encoded features, {schema.n_recorded} recorded in the log, "
         f"{len(schema.arms or ())} arms",
@@ -420,7 +437,9 @@ def initial_config(
     return Config(
         service=ServerConfig(host, port),
         storage=StorageConfig(database=database),
-        learner=LearnerConfig(kind or ("FusedOFUL" if summary_path else "OFUL"), summary_path, answers, settings or {}),
+        learner=LearnerConfig(
+            kind or ("FusedOFUL" if summary_path else "OFUL"), summary_path, answers, settings=settings or {}
+        ),
         mode=ModeConfig(mode, share, None if label is None else label_to_json(label)),
         schema=schema_to_toml(schema),
     )

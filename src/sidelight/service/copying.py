@@ -30,6 +30,8 @@ def copy_store(source: Store, target: Store, progress: Callable[[int, int], None
             reading.execute(sa.text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
         if writing.execute(sa.select(tables.head.c.number)).scalar_one() != 0:
             raise StoreError("the target already holds events: copy into a new database.")
+        if source.origin:
+            writing.execute(tables.properties.insert().values(name="origin", value=str(source.origin)))
         last = int(reading.execute(sa.select(tables.head.c.number)).scalar_one())
         for table, order in (
             (tables.blobs, tables.blobs.c.digest),
@@ -49,5 +51,6 @@ def copy_store(source: Store, target: Store, progress: Callable[[int, int], None
                 copied += len(rows)
                 if progress is not None and table is tables.events:
                     progress(copied, last)
-        writing.execute(tables.head.update().where(tables.head.c.id == 1).values(number=last))
+        target.advance(writing, last)
+    target.origin = source.origin
     return last

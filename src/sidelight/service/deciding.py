@@ -6,7 +6,7 @@ import inspect
 import logging
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from sidelight.logs.labels import Label
 from sidelight.service.events import Answer, Decisions
 from sidelight.service.fold import LEARNER_ERRORS, State
 from sidelight.service.metrics import Metrics
+from sidelight.service.old_policy import OldPolicy
 from sidelight.service.rails import subject_draw
 
 __all__ = ["Ask", "Decider"]
@@ -42,10 +43,12 @@ class Decider:
     Args:
         learner: the learner whose decisions these will be.
         metrics: where to count failures.
+        old_policy: asked for its arm where the caller does not tell, if it can be asked here at all.
     """
 
-    def __init__(self, learner: Any, metrics: Metrics) -> None:
+    def __init__(self, learner: Any, metrics: Metrics, old_policy: OldPolicy | None = None) -> None:
         self._metrics = metrics
+        self._old = old_policy
         self._rng = np.random.default_rng()
         # A learner may decide for many contexts at once, if it takes the generator that its draws come from.
         self._many = "rng" in inspect.signature(learner.decide_many).parameters
@@ -72,7 +75,12 @@ class Decider:
         widths: list[float | None]
         chances: list[float]
         recommended, estimates, widths, chances = map(list, zip(*choices, strict=True))
+        instead: dict[int, Label] = {}
+        if self._old is not None:
+            asks, instead = self._with_old_policy(self._old, X, asks)
         asked, query_probabilities = self._queries(state.learner, X, asks)
+        if self._old is not None:
+            asked = [False] * n
         routed = (
             rails.mode != "shadow" and not rails.killed and not failed and (rails.mode == "assist" or rails.share >= 1)
         )
@@ -85,6 +93,7 @@ class Decider:
             for i in range(n):
                 ask = _PLAIN if asks is None else asks[i]
                 old_arm, old_propensity = _old_policy(state.learner, ask.answer)
+                old_arm = instead.get(i, old_arm)
                 route = rails.route(
                     recommended[i],
                     chances[i],
@@ -95,7 +104,8 @@ class Decider:
                     failed=i in failed,
                 )
                 arms.append(route.arm)
-                routes.append(route.by)
+                # its second choice is no news about what it did, so it does not pass for it
+                routes.append("fallback" if i in instead and route.by == "old_policy" else route.by)
                 propensities.append(route.propensity)
         plain = asks is None
         return Decisions(
@@ -116,6 +126,29 @@ class Decider:
             subjects=None if plain or all(a.subject is None for a in asks or ()) else [a.subject for a in asks or ()],
             fingerprint=fingerprint,
         )
+
+    def _with_old_policy(
+        self, policy: OldPolicy, X: Array, asks: Sequence[Ask] | None
+    ) -> tuple[list[Ask], dict[int, Label]]:
+        """What was asked, with the old policy's answers: asking it costs nothing here, so it is asked every time.
+
+        Beside them its arms at contexts where it cannot do any more what it did.
+        """
+        filled = list(asks) if asks is not None else [_PLAIN] * len(X)
+        instead: dict[int, Label] = {}
+        for i, ask in enumerate(filled):
+            if ask.answer is not None:
+                continue
+            try:
+                arm, same = policy.act(X[i], ask.allowed, self._rng)
+            except LEARNER_ERRORS as error:
+                logger.error("the old policy could not be asked: %r", error)
+                continue
+            if arm is not None and same:
+                filled[i] = replace(ask, answer=Answer(arm))
+            elif arm is not None:
+                instead[i] = arm
+        return filled, instead
 
     def _choices(self, learner: Any, X: Array, asks: Sequence[Ask] | None) -> list[Any]:
         """The learner's decisions, each ``(arm, estimate, width, propensity)``; None where it could not decide."""

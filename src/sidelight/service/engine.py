@@ -91,7 +91,7 @@ class Engine:
         # As text and bytes, not as records: a hundred thousand small objects would slow every garbage collection.
         self._recent: OrderedDict[int, tuple[str, bytes, int]] = OrderedDict()
         self._recent_size = 0
-        self._decider = Decider(self.state.learner, self.metrics)
+        self._decider = Decider(self.state.learner, self.metrics, config.load_old_policy())
         self._readers = ThreadPoolExecutor(2, thread_name_prefix="sidelight-read")
         self._rebuilding = asyncio.Semaphore(1)
         self.error: StoreError | None = None
@@ -332,7 +332,7 @@ class Engine:
         if version == self.state.version:
             return self.state
         numbers = await self._read(self.store.snapshot_numbers)
-        start = max((number for number in numbers if number <= version), default=1)
+        start = max((number for number in numbers if number <= version), default=self.store.origin)
         if version - start > farthest:
             return None
         async with self._rebuilding:
@@ -340,7 +340,7 @@ class Engine:
 
     def _rebuild(self, version: int) -> State | None:
         try:
-            return recover(self.store, upto=version).state
+            return recover(self.store, upto=max(version, self.store.origin + 1)).state
         except ContextsDeleted:
             return None
 

@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from sidelight.errors import InputError, SchemaError
 from sidelight.logs.features import Category
@@ -33,7 +33,7 @@ class Exported:
         rows: rewarded decisions.
         last: the last event that was looked at; a later export may start after it.
         unknown: rows without a propensity: overrides, and the old policy's own actions where it did not tell.
-        dropped: rows left out, because their context was deleted or their propensity is unknown and not wanted.
+        dropped: rows left out: their context was deleted, or they are not wanted (who acted, unknown propensity).
     """
 
     rows: int
@@ -49,6 +49,7 @@ def export_log(
     *,
     after: int = 0,
     only_known: bool = False,
+    acted: Literal["learner", "old_policy"] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Exported:
     """Write every rewarded decision to a Parquet file.
@@ -59,6 +60,7 @@ def export_log(
         path: the file; it appears when it is complete.
         after: only rewards after this event.
         only_known: leave out rows whose propensity is unknown.
+        acted: only arms that this policy chose and that were taken: the learner in ``act`` mode, or the old policy.
         progress: called with (events read, events in all).
     """
     import pyarrow.parquet as pq
@@ -70,7 +72,7 @@ def export_log(
     end = store.head()
     try:
         with pq.ParquetWriter(temporary, arrow, compression="zstd") as writer:
-            for batch, read, lost in _batches(store, schema, arrow, after, end):
+            for batch, read, lost in _batches(store, schema, arrow, after, end, acted):
                 propensities = batch.column(_propensity_name(schema))
                 missing = propensities.null_count
                 if only_known:
@@ -93,7 +95,7 @@ def export_log(
 
 
 def _batches(
-    store: Store, schema: Schema, arrow: pa.Schema, after: int, end: int
+    store: Store, schema: Schema, arrow: pa.Schema, after: int, end: int, acted: str | None
 ) -> Iterator[tuple[pa.Table, int, int]]:
     import pyarrow as pa
 
@@ -113,7 +115,7 @@ def _batches(
             assert isinstance(event, Decisions)
             i = reward.decision.position
             x = event.contexts[i]
-            if x[0] != x[0]:
+            if x[0] != x[0] or (acted is not None and _actor(event, i, reward) != acted):
                 lost += 1
                 continue
             decided = event.arms[i]
@@ -133,6 +135,14 @@ def _batches(
             record |= {schema.arm: taken, schema.reward: reward.reward, _propensity_name(schema): propensity}
             records.append(record)
         yield pa.Table.from_pylist(records, schema=arrow), chunk[-1].number, lost
+
+
+def _actor(event: Decisions, i: int, reward: Reward) -> str | None:
+    """The policy whose choice was taken; None where a person or the fallback had a hand in it."""
+    if reward.by == "old_policy":
+        return "old_policy"
+    taken = event.mode == "act" and event.routes[i] == "learner" and reward.arm == event.arms[i]
+    return "learner" if taken else None
 
 
 def _in_units(reader: Any, schema: Schema, x: Any) -> dict[str, Any]:

@@ -39,12 +39,12 @@ class Recovered:
 
 def initial_state(store: Store) -> State:
     """The state after the first event, which names the initial learner."""
-    rows = store.read(0, 1)
-    if not rows:
+    row = store.first()
+    if row is None:
         raise StoreError("the event log is empty: start the service once, which writes its configuration.")
-    event = event_from_row(rows[0], 0)
+    event = event_from_row(row, 0)
     if not isinstance(event, Configuration) or event.learner is None:
-        raise StoreError(f"the event log starts with {rows[0].kind!r} and not with a configuration. Restore a back-up.")
+        raise StoreError(f"the event log starts with {row.kind!r} and not with a configuration. Restore a back-up.")
     if event.mode is None or event.share is None or event.fallback is None or event.killed is None:
         raise StoreError("the first event does not say who acts: it was altered. Restore a back-up.")
     try:
@@ -54,7 +54,7 @@ def initial_state(store: Store) -> State:
             f"the initial learner cannot be read: {error!r}. The log was started by a Sidelight whose learners this "
             "one does not know: go on with that version, or export the events and start a new log from them."
         ) from error
-    return State(learner, Rails(event.mode, event.share, event.fallback, event.killed), number=1)
+    return State(learner, Rails(event.mode, event.share, event.fallback, event.killed), number=row.number)
 
 
 def recover(

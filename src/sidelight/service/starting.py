@@ -33,7 +33,7 @@ def prepare(store: Store, config: Config) -> None:
         "settings": config.learner.settings,
         "rails": rails.to_dict(),
     }
-    if store.head() == 0:
+    if store.first() is None:
         digest = store.put_blob(learner_bytes(config.build_learner()))
         event = Configuration(
             learner=digest,
@@ -46,8 +46,10 @@ def prepare(store: Store, config: Config) -> None:
             file=described,
         )
         # Two servers may start on an empty database at once: whoever comes second finds the first one's event.
-        store.append([_First(Draft.of(event, "first"))], 0)
-    first = event_from_row(store.read(0, 1)[0], 0)
+        store.append([_First(Draft.of(event, "first"))], store.origin)
+    row = store.first()
+    assert row is not None
+    first = event_from_row(row, 0)
     assert isinstance(first, Configuration)
     if first.schema != schema:
         raise StoreError(

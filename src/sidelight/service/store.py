@@ -112,7 +112,12 @@ def database_url(database: str, folder: Path | None = None) -> sa.URL:
 
 
 class Store:
-    """The event log and its companions.  One thread appends; any thread reads."""
+    """The event log and its companions.  One thread appends; any thread reads.
+
+    Attributes:
+        origin: the number before the first event's: 0, or where the log of the service before this one had ended, so
+            that no decision of one has the id of a decision of the other.
+    """
 
     def __init__(self, url: sa.URL, *, create: bool = True, migrate: bool = True) -> None:
         self.url = url
@@ -124,6 +129,24 @@ class Store:
         if migrate:
             with self._guard("open"), self._writer.begin() as connection:
                 self.migrated = tables.migrate(connection)
+                self.origin = self._origin(connection)
+
+    def _origin(self, connection: Connection) -> int:
+        query = select(tables.properties.c.value).where(tables.properties.c.name == "origin")
+        return int(connection.execute(query).scalar_one_or_none() or 0)
+
+    def start_after(self, number: int) -> None:
+        """Let the first event of an empty log have the number after this one.
+
+        Raises:
+            StoreError: the log is not empty.
+        """
+        with self.writing() as connection:
+            if self.lock(connection) != 0:
+                raise StoreError("the event log has begun: its first number cannot be chosen any more.")
+            connection.execute(tables.properties.insert().values(name="origin", value=str(number)))
+            self.advance(connection, number)
+        self.origin = number
 
     def close(self) -> None:
         """Give back every connection."""
@@ -222,7 +245,7 @@ class Store:
             self.advance(connection, self.lock(connection))
 
     def head(self) -> int:
-        """The number of the last event, 0 where there is none."""
+        """The number of the last event, ``origin`` where there is none."""
         with self.reading() as connection:
             return int(connection.execute(select(tables.head.c.number)).scalar_one())
 
@@ -233,6 +256,7 @@ class Store:
 
     def follow(self, after: int, upto: int | None = None, chunk: int = 2000) -> Iterator[list[Row]]:
         """Chunks of events after ``after``, up to the head as it is now."""
+        after = max(after, self.origin)
         end = self.head() if upto is None else upto
         while after < end:
             rows = self.read(after, min(after + chunk, end))
@@ -257,6 +281,10 @@ class Store:
             for row in connection.execute(select(tables.events).where(tables.events.c.number.in_(part))):
                 found[row.number] = _row(row)
         return found
+
+    def first(self) -> Row | None:
+        """The first event, if there is one."""
+        return next(iter(self.read(self.origin, self.origin + 1)), None)
 
     def configurations(self) -> list[Row]:
         """Every configuration event, in order."""

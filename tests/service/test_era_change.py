@@ -1,0 +1,208 @@
+"""The traffic story: cameras learn to tell scooters, a plan is retired, another one is built, decisions go on.
+
+The service of the last era has decided without scooters. What it did becomes a log that hides them, and the next
+service starts from that log; the old learner goes on acting until the new one takes over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import sidelight as sl
+from sidelight.learners.files import learner_from_bytes
+from sidelight.service.config import load_config
+from sidelight.service.contexts import ContextReader
+from sidelight.service.events import Configuration, DecisionId, Decisions, event_from_row
+from sidelight.service.fold import State, numbered
+from sidelight.service.recovery import recover
+from sidelight.service.starting import open_store
+from sidelight.worlds.traffic import FEATURES, PLANS
+from tests.service.helpers import command, engine_of, make_config, make_schema, post, random_context, run, serving
+
+OLD = FEATURES[:9]  # everything but scooters
+RETIRED, NEW = "all-walk", "scooter lane"
+
+
+class Road:
+    """Contexts and rewards of the crossing."""
+
+    def __init__(self, seed: int) -> None:
+        self.world = sl.worlds.TrafficWorld(seed=seed)
+        self.rng = np.random.default_rng(seed)
+
+    def contexts(self, n: int, features: tuple[str, ...]) -> tuple[np.ndarray, list[dict[str, float]]]:
+        X = self.world.contexts(n, self.rng)
+        return X, [dict(zip(features, x[1:].tolist(), strict=False)) for x in X]
+
+    def rewards(self, X: np.ndarray, plans: list[str]) -> list[float]:
+        known = [plan if plan != NEW else RETIRED for plan in plans]  # what is built does what its forerunner did
+        return self.world.rewards(X, np.array(known), self.rng).tolist()
+
+
+def drive(client: httpx.Client, road: Road, batches: int, features: tuple[str, ...], answers: bool) -> list[dict]:
+    """Batches of decisions and their rewards; the decisions."""
+    made: list[dict[str, Any]] = []
+    for _ in range(batches):
+        X, contexts = road.contexts(25, features)
+        asks: list[dict[str, Any]] = [{"context": context} for context in contexts]
+        if answers:
+            for ask, action in zip(asks, road.world.behavior_actions(X, road.rng), strict=True):
+                ask["behavior"] = {"arm": str(action)}
+        answer = post(client, "/v1/decisions/batch", {"decisions": asks})
+        assert answer.status_code == 201, answer.text
+        decisions = answer.json()["decisions"]
+        values = road.rewards(X, [decision["arm"] for decision in decisions])
+        rewards = [{"decision": d["id"], "reward": value} for d, value in zip(decisions, values, strict=True)]
+        assert not any("problem" in r for r in post(client, "/v1/rewards", {"rewards": rewards}).json()["results"])
+        made += decisions
+    return made
+
+
+def say(*arguments: str, cwd: Path) -> str:
+    done = command(*arguments, cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_next_era_starts_from_what_the_last_one_decided(tmp_path: Path, seed: int):
+    road = Road(seed)
+    first = tmp_path / "first"
+    first.mkdir()
+    # the log of the controller before: it recorded seven of the nine features, and scooters did not exist
+    log = road.world.sample_log(3000, 7, road.rng)
+    pq.write_table(pa.table(log), first / "old.parquet")
+    features = ("--recorded", ",".join(FEATURES[:7]), "--hidden", ",".join(OLD[7:]))
+    columns = ("--arm", "plan", "--reward", "minutes_saved", "--intercept")
+    say("summarize", "old.parquet", *features, *columns, "-o", "log.summary", cwd=first)
+    say("init", "--summary", "log.summary", "--mode", "act", "--port", "0", cwd=first)
+    token = json.loads(
+        say("tokens", "create", "road", *(a for s in ("decide", "reward", "read", "admin") for a in ("--scope", s)),
+            "--json", cwd=first)
+    )["token"]  # fmt: skip
+    headers = {"Authorization": f"Bearer {token}"}
+    with serving(first) as server, httpx.Client(base_url=server.url, headers=headers) as client:
+        before = drive(client, road, 24, OLD, answers=True)
+        assert {decision["by"] for decision in before} == {"learner"}
+        # while it runs
+        changes = ("--feature", "scooters", "--arm", NEW, "--retire", RETIRED)
+        made = json.loads(say("successor", "../second", *changes, "--json", cwd=first))
+    retired = sum(decision["arm"] == RETIRED for decision in before)
+    assert made["rows"] == len(before) - retired
+    assert (made["acted"], made["left_out"], made["moments"]) == ("learner", retired, 16)
+    second = tmp_path / "second"
+    config = load_config(second / "sidelight.toml")
+    schema = config.load_schema()
+    assert [schema.encoded_names[i] for i in schema.hidden_index] == ["scooters"]
+    assert set(schema.arms) == {*PLANS, NEW} - {RETIRED}
+    summary = sl.LogSummary.load(second / "log.summary")
+    arms = [decision["arm"] for decision in before]
+    assert dict(zip(summary.arms, summary.counts.tolist(), strict=True)) == {
+        plan: arms.count(plan) for plan in summary.arms
+    }
+    with serving(second) as server, httpx.Client(base_url=server.url, headers=headers) as client:
+        # in shadow the old learner goes on acting: it does not know scooters, and nobody needs to tell its arm
+        shadow = drive(client, road, 8, FEATURES, answers=False)
+        # (where it would take the retired plan, its second choice is taken, which is no news about what it did)
+        assert {decision["by"] for decision in shadow} == {"old_policy", "fallback"}
+        assert sum(decision["by"] == "fallback" for decision in shadow) < 0.3 * len(shadow)
+        assert not {decision["arm"] for decision in shadow} & {RETIRED, NEW, None}
+        assert not any(decision["wants_query"] for decision in shadow)
+        assert post(client, "/v1/mode", {"mode": "act"}).status_code == 200
+        after = drive(client, road, 8, FEATURES, answers=False)
+        assert {decision["by"] for decision in after} == {"learner"}
+        assert RETIRED not in {decision["arm"] for decision in after}
+        trust = {entry["arm"]: entry for entry in client.get("/v1/status").json()["log_trust"]}
+        # a late reward of the old service has nowhere to go here
+        assert post(client, f"/v1/decisions/{before[7]['id']}/reward", {"reward": 1.0}).status_code == 404
+    # the old rows show in the new learner's sums, for the arms that have some
+    frequent = max(summary.arms, key=lambda arm: arms.count(arm))
+    print({arm: (arms.count(arm), round(entry["effective_rows"], 1)) for arm, entry in trust.items()})
+    assert trust[frequent]["effective_rows"] > 0.2 * arms.count(frequent)
+    assert not trust[frequent]["doubted"]
+    assert trust[NEW]["effective_rows"] == 0.0
+    with_log_beats_without(second, frequent)
+
+
+def with_log_beats_without(folder: Path, arm: str) -> None:
+    """The evidence of the log is in the estimate: without it, the same events leave a wider interval."""
+    config = load_config(folder / "sidelight.toml")
+    store = open_store(config)
+    state = recover(store, use_snapshots=False).state
+    events = [event_from_row(row, state.learner.n_features) for chunk in store.follow(0) for row in chunk]
+    first = events[0]
+    assert isinstance(first, Configuration)
+    start = learner_from_bytes(store.blob(first.learner))
+    answered = [event for event in events if isinstance(event, Decisions)]
+    answers = [answer for event in answered for answer in event.answers]
+    assert sum(answer is not None for answer in answers) > 0.7 * len(answers)
+    # the same events without the log: a learner that starts cold
+    cold = sl.OFUL(len(start.arms), start.n_features, arms=start.arms, regularization="auto", radius="posterior")
+    x = np.mean([event.contexts.mean(axis=0) for event in answered], axis=0)
+    folded = State(cold, state.rails, number=store.origin)
+    for rows in store.follow(store.origin):
+        for item in numbered(store, rows, start.n_features):
+            folded.apply(item)
+    at = list(start.arms).index(arm)
+    assert state.learner.scores(x)[1][at] < folded.learner.scores(x)[1][at]
+    store.close()
+
+
+def test_what_cannot_be_succeeded_is_said(tmp_path: Path):
+    make_config(tmp_path, kind="OFUL", mode="act")
+    config = load_config(tmp_path / "sidelight.toml")
+    open_store(config).close()
+    for arguments, message in (
+        ((), "nothing changes"),
+        (("--retire", "tiny"), "'tiny' is not one of the arms"),
+        (("--arm", "low"), "'low' is an arm already"),
+        (("--feature", "age"), "age"),
+        (("--feature", "new", "--mode", "dream"), "'dream' is not one of"),
+        (("--feature", "new"), "no rewarded decisions"),
+    ):
+        done = command("successor", f"next{len(message)}", *arguments, cwd=tmp_path)
+        assert done.returncode == 1, done.stdout
+        assert message in done.stderr
+    taken = tmp_path / "taken"
+    taken.mkdir()
+    (taken / "something").touch()
+    assert "empty folder" in command("successor", "taken", "--feature", "new", cwd=tmp_path).stderr
+
+
+@pytest.mark.parametrize("change", [("--arm", "new"), ("--retire", "mid")])
+def test_arms_alone_may_change(tmp_path: Path, change: tuple[str, str], rng: np.random.Generator):
+    """Without new features the log hides nothing, and all that was learned goes over."""
+    folder = tmp_path / "first"
+    folder.mkdir()
+    config = make_config(folder, kind="FusedOFUL", mode="act")
+    reader = ContextReader(make_schema(), 1e9)
+
+    async def live() -> None:
+        async with engine_of(config) as engine:
+            X = np.array([reader.read(random_context(rng), "") for _ in range(80)])
+            number, _, _ = await engine.decide(X, None)
+            ids = [DecisionId(number, i) for i in range(80)]
+            await asyncio.gather(*(engine.reward(id, float(rng.normal()), None, None) for id in ids))
+
+    run(live())
+    say("successor", "../next", *change, cwd=folder)
+    assert "is good" in say("serve", "--check", "-c", "../next/sidelight.toml", cwd=folder)
+    after = load_config(tmp_path / "next" / "sidelight.toml")
+    assert len(after.load_schema().hidden_index) == 0
+
+    async def onward() -> None:
+        async with engine_of(after) as engine:
+            X = np.array([reader.read(random_context(rng), "") for _ in range(5)])
+            _, event, _ = await engine.decide(X, None)
+            assert event.routes == ["old_policy"] * 5
+            assert None not in event.arms
+
+    run(onward())
