@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from sidelight.drawing.intervals import number
-
 __all__ = ["Line", "columns", "lines", "share_bar", "spark", "strip"]
 
 #: room above the highest value, so that a line is never cut in half
@@ -51,7 +49,7 @@ def lines(drawn: Sequence[Line], ticks: Sequence[str], *, describes: str, height
     top, steps = _scale(highest * _HEADROOM)
     size = len(drawn[0].values) - 1
     paths = "".join(_path(line, size, top) for line in drawn)
-    labels = [number(step) if step else "0" for step in steps]
+    labels = [f"{step:,g}" for step in steps]
     return _frame(paths, size, [step / top for step in steps], labels, ticks, describes, height)
 
 
@@ -173,10 +171,10 @@ def _path(line: Line, size: float, top: float) -> str:
 
 
 def _scale(highest: float) -> tuple[float, list[float]]:
-    """The end of an axis from 0 that holds ``highest``, and its 3 to 5 steps in round numbers."""
+    """The end of an axis from 0 that holds ``highest``, and its 3 to 6 steps in round numbers."""
     if not (math.isfinite(highest) and highest > 0.0):
         return 1.0, [0.0, 0.5, 1.0]
-    raw = highest / 4.0
+    raw = highest / 5.0
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(factor * power for factor in (1.0, 2.0, 2.5, 5.0, 10.0) if factor * power >= raw)
     count = math.ceil(highest / step - 1e-9)

@@ -99,8 +99,9 @@ def arms_table(rows: Sequence[ArmRow], span: str, contexts: int, every: bool = F
     caption = f"Taken in {WORDS[span]}; mean reward of all time; estimate of each arm's mean reward" + (
         f" over the last {contexts} contexts" if contexts else ", after the first decision"
     )
-    scale = f"Interval ({number(bounds[0])} to {number(bounds[1])})~" if ends else "Interval~"
-    header = ["Arm", "Taken", "Over time*~", "Mean reward*", "Estimate", scale]
+    if ends:
+        caption += f", drawn from {number(bounds[0])} to {number(bounds[1])}"
+    header = ["Arm", "Taken", "Over time*~", "Mean reward*", "Estimate", "Interval~"]
     note = ""
     if len(shown) < len(rows):
         note = f'<p class="note">The {len(shown)} most taken of {len(rows)} arms.</p>'
@@ -180,7 +181,7 @@ def queries(state: State, rolling: Rolling, now: float) -> str:
     elif budget >= 1:
         used = spent_so_far / budget
         facts.insert(0, ("Budget", f"{count(budget)} answers, {percent(min(used, 1.0))} spent"))
-        bar = share_bar(used, "alarm" if used >= 1 else "")
+        bar = share_bar(used)
     else:
         rounds = int(learner.counts.sum())
         spent = spent_so_far / rounds if rounds else 0.0

@@ -99,7 +99,7 @@ def dashboard(version: str, *, features: Sequence[str], n_arms: int, may_switch:
             "Subgroups",
             _scroll("groups", "Mean reward of subgroups"),
             "half",
-            f'<label class="choice">by <select id="feature">{options}</select></label>',
+            f'<span class="choice"><label for="feature">by</label> <select id="feature">{options}</select></span>',
         )
     }
 {_card("overrides", "Overrides", _scroll("overrides", "Overrides"), "half")}
@@ -184,7 +184,7 @@ def _controls(may_switch: bool) -> str:
             '<p class="note">This token may watch. Switching needs one with the scope <code>admin</code>.</p>'
         )
     modes = "".join(
-        f'<label class="mode-option"><input type="radio" name="mode" value="{value}"><span><b>{title}</b>'
+        f'<label class="mode-option"><input type="radio" name="mode" value="{value}"><span><b>{title}</b> '
         f"<small>{escape(words)}</small></span></label>"
         for value, title, words in _MODES
     )

@@ -18,7 +18,7 @@ class raw(str):  # noqa: N801
 
 def count(value: float) -> str:
     """A whole number with thousands set apart."""
-    return f"{round(value):,}".replace(",", "\u202f")
+    return f"{round(value):,}"
 
 
 def percent(share: float) -> str:
@@ -28,12 +28,13 @@ def percent(share: float) -> str:
 
 
 def give_or_take(value: float, half: float) -> raw:
-    """``value ± half``, both with the digits that ``half`` has reason for: two."""
+    """``value ± half``, both with the digits that ``half`` has reason for."""
     if not (math.isfinite(value) and math.isfinite(half)):
         return raw(f"{number(value)} <small>± –</small>")
     digits = 1 - math.floor(math.log10(half)) if half > 0.0 else 3
-    places = max(0, min(6, digits))
-    text, beside = (f"{round(v, digits if digits < 0 else 6):,.{places}f}".replace("-", "−") for v in (value, half))
+    # three places are enough to compare arms, unless even the uncertainty is smaller than that
+    places = max(0, min(6, digits if half < 0.001 else min(digits, 3)))
+    text, beside = (f"{v:,.{places}f}".replace("-", "−") for v in (value, half))
     return raw(f"{text} <small>± {beside}</small>")
 
 

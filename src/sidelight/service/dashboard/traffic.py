@@ -90,7 +90,7 @@ def per_minute(rolling: Rolling, span: str, now: float) -> str:
         f'y2="50%"/></svg>{line.name} <b>{number(line.values[-1] or 0.0)}</b></li>'
         for line in drawn
     )
-    return f'<ul class="legend">{legend}</ul>' + lines(drawn, _TICKS[span], describes=describes, height=225)
+    return f'<ul class="legend">{legend}</ul>' + lines(drawn, _TICKS[span], describes=describes, height=250)
 
 
 def per_minute_numbers(rolling: Rolling, span: str, now: float) -> str:

@@ -60,7 +60,7 @@ def overrides(rolling: Rolling, now: float) -> str:
         return words + empty("Nobody has taken another arm than the one decided.")
     rows = [
         [f"decision {item.decision}", str(item.arm), _WHO.get(item.by, item.by), moment(item.at)]
-        for item in reversed(rolling.overrides)
+        for item in list(reversed(rolling.overrides))[:5]
     ]
     return words + table("The last overrides, the newest first", ["Which", "Took", "Who", "When*"], rows)
 
@@ -69,7 +69,7 @@ def changes(rolling: Rolling) -> str:
     """The last changes of who acts."""
     items = "".join(
         f"<li><b>{escape(item.words)}</b> by {escape(item.by)}, {moment(item.at)}</li>"
-        for item in reversed(rolling.changes)
+        for item in list(reversed(rolling.changes))[:3]
     )
     return f'<ul class="changes">{items}</ul>'
 
@@ -105,7 +105,6 @@ def subgroups(feature: str, groups: Sequence[Group]) -> str:
         rows.append(
             [
                 group.name,
-                count(group.size),
                 raw(_mean(group.every)),
                 raw(strip(group.every.mean, low, high, bounds)),
                 raw(_mean(group.learner, group.learner_count)),
@@ -114,9 +113,10 @@ def subgroups(feature: str, groups: Sequence[Group]) -> str:
         )
     total = sum(group.size for group in groups)
     caption = f"Mean reward by {feature}, over the last {count(total)} rewards, with its 95\u00a0% interval"
+    caption += f", drawn from {number(bounds[0])} to {number(bounds[1])}"
     return table(
         caption,
-        ["Group", "Rewards*", "Mean", f"{number(bounds[0])} to {number(bounds[1])}*~", "Learner", "Others"],
+        ["Group", "Mean", "Interval*~", "Learner", "Others"],
         rows,
         "groups",
     )

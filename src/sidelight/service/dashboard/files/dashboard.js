@@ -38,8 +38,12 @@
   // Words only after a while: a new stream takes a fraction of a second.
   let silence = 0;
   function later() {
+    if (!silence) silence = setTimeout(() => say("lost", "no connection, trying again"), 3000);
+  }
+
+  function hush() {
     clearTimeout(silence);
-    silence = setTimeout(() => say("lost", "no connection, trying again"), 3000);
+    silence = 0;
   }
 
   async function again() {
@@ -52,7 +56,7 @@
   }
 
   function say(state, words) {
-    if (state === "live") clearTimeout(silence);
+    if (state === "live") hush();
     if ($("live").dataset.live === state) return;
     $("live").dataset.live = state;
     $("live-words").textContent = words;
@@ -85,7 +89,7 @@
   }
   // A page that nobody sees needs no stream.
   document.addEventListener("visibilitychange", () => {
-    if (document.hidden) { clearTimeout(retry); clearTimeout(silence); stream.close(); } else open();
+    if (document.hidden) { clearTimeout(retry); hush(); stream.close(); } else open();
   });
 
   // ------------------------------------------------------------------------------------- all arms
