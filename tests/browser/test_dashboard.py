@@ -65,7 +65,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     }
     with serving(folder) as server:
         made = Service(server, tokens, store)
-        made.decide(40, arm="mid")
+        made.decide(30, arm="mid")
+        made.decide(10, arm="low")
         yield made
     store.close()
 
@@ -195,7 +196,11 @@ def test_what_the_reader_picks_is_shown(browser: Any, service: Service) -> None:
         names = page.locator("#part-groups tbody th").all_inner_texts()
         assert names == ["north", "south", "east"]
         # in shadow the old policy's arm is not told with the decision; the learner's choice is known
-        assert "not told yet 100" in page.locator("#part-arms-over-time").inner_text()
+        assert page.locator("#part-arms-over-time .legend li").all_inner_texts() == ["not told yet\n100\u00a0%"]
+        page.get_by_label("rewarded").check()
+        page.wait_for_function(
+            "() => document.querySelector('#part-arms-over-time .legend li').textContent.startsWith('mid')"
+        )
         page.get_by_label("recommended").check()
         page.wait_for_function(
             "() => !document.querySelector('#part-arms-over-time').textContent.includes('not told yet')"

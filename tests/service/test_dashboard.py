@@ -45,7 +45,7 @@ from tests.service.helpers import (
     serving,
 )
 
-VIEW = View("hour", False, "ward")
+VIEW = View("hour", "taken", "ward")
 
 
 @contextlib.asynccontextmanager
@@ -80,7 +80,7 @@ def test_a_window_counts_what_lies_in_it(seed):
         slot = window.slot(at)
         if slot is not None:
             window.add(slot, "decisions")
-            window.add_arm(slot, int(rng.integers(3)), 1)
+            window.add_arm(slot, "taken", int(rng.integers(3)))
         newest = int(max(max(times), now) // 7.0)
         expected = Counter(int(t // 7.0) for t in times)
         assert window.series("decisions", now) == [expected[newest - 8 + i] for i in range(9)]
@@ -134,6 +134,10 @@ def test_counters_agree_with_the_fold_and_survive_a_restart(tmp_path: Path, seed
             assert window.total("overrides", now) == counts["overrides"]
             assert window.total("answers", now) == counts["answers"]
             assert sum(window.total(f"rewards:{actor}", now) for actor in ACTORS) == counts["rewards"]
+            for arm, place in rolling.arms.items():
+                assert sum(row[place] for row in window.arms(now)) == engine.state.arm_counts[arm]
+                rewards = sum(row[place] for row in window.arms(now, "rewarded"))
+                assert rewards == engine.state.arm_counts["rewarded:" + arm]
             for route in ("learner", "old_policy", "fallback"):
                 assert window.total(f"decided:{route}", now) == counts[route]
         if earned is not None:
@@ -236,7 +240,7 @@ def test_names_are_text_and_never_html(tmp_path: Path):
                 await engine.reward(DecisionId(number), 1.0, evil, "person")
             await engine.configure(Configuration(mode="assist", by=evil))
             dashboard.errors.handle(_record(evil))
-            parts = dashboard.renderer.parts(View("hour", False, evil))
+            parts = dashboard.renderer.parts(View("hour", "taken", evil))
             text = "".join(parts.values()) + dashboard.renderer.every_arm(VIEW)
             assert "<img" not in text
             assert text.count("&lt;img") > 8
@@ -263,7 +267,7 @@ def test_two_hundred_arms_stay_readable_and_cheap(tmp_path: Path):
                 await engine.reward(DecisionId(number), 0.5, None, None)
             # a push reads nothing from the store
             engine.store.reading = None  # type: ignore[method-assign, assignment]
-            view = View("hour", False, "u")
+            view = View("hour", "taken", "u")
             parts = dashboard.renderer.parts(view)
             assert parts["arms"].count("<tr>") == 11
             assert parts["arms-over-time"].count("<li>") == 7

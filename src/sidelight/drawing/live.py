@@ -49,7 +49,7 @@ def lines(drawn: Sequence[Line], ticks: Sequence[str], *, describes: str, height
     top, steps = _scale(highest * _HEADROOM)
     size = len(drawn[0].values) - 1
     paths = "".join(_path(line, size, top) for line in drawn)
-    labels = [f"{step:,g}" for step in steps]
+    labels = [f"{step:,.10g}" for step in steps]
     return _frame(paths, size, [step / top for step in steps], labels, ticks, describes, height)
 
 

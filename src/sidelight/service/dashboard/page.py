@@ -174,7 +174,7 @@ def _choice(name: str, label: str, options: Sequence[tuple[str, str]]) -> str:
 
 
 _SPAN = _choice("span", "How far back", (("hour", "1 hour"), ("day", "24 hours")))
-_ARMS = _choice("arms", "Which arms", (("taken", "to take"), ("recommended", "recommended")))
+_ARMS = _choice("arms", "Which arms", (("taken", "to take"), ("recommended", "recommended"), ("rewarded", "rewarded")))
 
 
 def _controls(may_switch: bool) -> str:

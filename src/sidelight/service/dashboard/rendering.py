@@ -11,6 +11,7 @@ from sidelight.service.dashboard.groups import groups_by
 from sidelight.service.dashboard.pieces import count
 from sidelight.service.dashboard.rolling import Rolling
 from sidelight.service.dashboard.watching import ErrorLog
+from sidelight.service.dashboard.window import ARMS
 from sidelight.service.engine import Engine
 
 __all__ = ["Renderer", "View"]
@@ -27,12 +28,12 @@ class View(NamedTuple):
 
     Attributes:
         span: ``"hour"`` or ``"day"``.
-        recommended: arms over time as the learner recommended them, instead of those to take.
+        arms: which arms over time, one of ``window.ARMS``.
         feature: subgroups are made by this one.
     """
 
     span: str
-    recommended: bool
+    arms: str
     feature: str
 
     @classmethod
@@ -41,7 +42,7 @@ class View(NamedTuple):
         feature = asked.get("feature", "")
         return cls(
             "day" if asked.get("span") == "day" else "hour",
-            asked.get("arms") == "recommended",
+            arms if (arms := asked.get("arms", "")) in ARMS else ARMS[0],
             feature if feature in features else features[0],
         )
 
@@ -73,9 +74,9 @@ class Renderer:
                 ("numbers", span), _SLOW, lambda: traffic.per_minute_numbers(rolling, span, now)
             ),
             "arms-over-time": self._once(
-                ("over time", span, view.recommended),
+                ("over time", span, view.arms),
                 _FAST,
-                lambda: traffic.arms_over_time(rolling, span, view.recommended, now),
+                lambda: traffic.arms_over_time(rolling, span, view.arms, now),
             ),
             "arms": table,
             "trust": self._once(("trust", span), _SLOW, lambda: learning.trust(state, first)),

@@ -157,7 +157,8 @@ class Rolling:
     def _decisions(self, number: int, at: float, event: Decisions) -> None:
         n = len(event)
         routes = event.routes
-        taken = [None if arm is None else self._index(arm) for arm in event.arms]
+        # in shadow the arm to take is not known here, unless the request said it
+        taken = [self._index(arm) for arm in event.arms if arm is not None]
         recommended = [self._index(arm) for arm in event.recommended]
         asked = sum(event.asked)
         failures = sum(estimate is None for estimate in event.estimates)
@@ -172,12 +173,13 @@ class Rolling:
             window.add(slot, "failures", failures)
             if n == 1:
                 window.add(slot, "decided:" + routes[0])
-                window.add_arm(slot, taken[0], recommended[0])
             else:
                 for route in set(routes):
                     window.add(slot, "decided:" + route, routes.count(route))
-                for arm, choice in zip(taken, recommended, strict=True):
-                    window.add_arm(slot, arm, choice)
+            for arm in taken:
+                window.add_arm(slot, "taken", arm)
+            for arm in recommended:
+                window.add_arm(slot, "recommended", arm)
         self._remember(number, routes)
         for x in event.contexts[-_CONTEXTS:]:
             if x[0] == x[0]:
@@ -206,12 +208,13 @@ class Rolling:
 
     def _reward(self, at: float, event: Reward, context: Array | None) -> None:
         actor = self._actor(event.decision, event.by)
-        name = ACTORS[actor]
+        name, arm = ACTORS[actor], self._index(event.arm)
         for window in self._windows:
             slot = window.slot(at)
             if slot is not None:
                 window.add(slot, "rewards:" + name)
                 window.add(slot, "sums:" + name, event.reward)
+                window.add_arm(slot, "rewarded", arm)
         if event.override or event.answer:
             self._note(at, answers=event.answer, overrides=event.override)
         if event.override:

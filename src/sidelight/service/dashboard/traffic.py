@@ -20,6 +20,7 @@ _TICKS = {
     "hour": ("1 h ago", "45 min", "30 min", "15 min", "now"),
     "day": ("24 h ago", "18 h", "12 h", "6 h", "now"),
 }
+_KINDS = {"taken": "Arms to take", "recommended": "Arms that the learner recommended", "rewarded": "Arms rewarded"}
 WORDS = {"hour": "the last hour", "day": "the last 24 hours"}
 
 
@@ -113,20 +114,20 @@ def per_minute_numbers(rolling: Rolling, span: str, now: float) -> str:
     )
 
 
-def arms_over_time(rolling: Rolling, span: str, recommended: bool, now: float) -> str:
-    """Which arms were to be taken, or which the learner recommended, as shares of the decisions over time."""
+def arms_over_time(rolling: Rolling, span: str, kind: str, now: float) -> str:
+    """Shares of the arms over time: as decided, as recommended, or as taken according to the rewards."""
     window = window_of(rolling, span)
-    rows = window.arms(now, recommended)
+    rows = window.arms(now, kind)
     totals = [sum(column) for column in zip(*rows, strict=True)]
-    decisions = window.series("decisions", now)
-    everything = sum(decisions)
+    every = _rewards(window, now) if kind == "rewarded" else window.series("decisions", now)
+    everything = sum(every)
     if not everything:
-        return empty(f"No decisions in {WORDS[span]}.")
+        return empty(f"No {'rewards' if kind == 'rewarded' else 'decisions'} in {WORDS[span]}.")
     names = list(rolling.arms)
     order = sorted((i for i, n in enumerate(totals) if n), key=lambda i: (-totals[i], i))
     shown = order[:_COLOURED]
     shares = []
-    for row, n in zip(rows, decisions, strict=True):
+    for row, n in zip(rows, every, strict=True):
         known = sum(row)
         coloured = [row[i] for i in shown]
         parts = [*coloured, *[0] * (_COLOURED - len(coloured)), known - sum(coloured), n - known]
@@ -144,8 +145,7 @@ def arms_over_time(rolling: Rolling, span: str, recommended: bool, now: float) -
         f"<span>{escape(name)}</span> <b>{percent(n / everything)}</b></li>"
         for place, name, n in entries
     )
-    what = "Arms that the learner recommended" if recommended else "Arms to take"
-    describes = f"{what} over {WORDS[span]}: " + ", ".join(
+    describes = f"{_KINDS[kind]} over {WORDS[span]}: " + ", ".join(
         f"{name} {percent(n / everything)}" for _, name, n in entries
     )
     picture = columns(shares, _TICKS[span], describes=describes + ".")

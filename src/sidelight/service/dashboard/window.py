@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["ACTORS", "TOTALS", "Window"]
+__all__ = ["ACTORS", "ARMS", "TOTALS", "Window"]
 
 #: who chose the arm that was taken, as far as it is known
 ACTORS: Final = ("learner", "fallback", "old_policy", "person")
+
+#: arms are counted as the service decided them, as the learner recommended them, and as rewards came for them
+ARMS: Final = ("taken", "recommended", "rewarded")
 
 #: what is counted in every stretch, beside the arms
 TOTALS: Final = (
@@ -26,7 +29,8 @@ _PLACE: Final = {name: place for place, name in enumerate(TOTALS)}
 class Window:
     """Counts in ``slots`` stretches of ``step`` seconds, the last of which is under way.
 
-    Its memory is fixed: ``slots`` times the totals and twice the arms. An event older than all of it is not counted.
+    Its memory is fixed: ``slots`` times the totals and three times the arms. What is older than all of it is not
+    counted.
 
     Args:
         step: seconds of a stretch.
@@ -39,12 +43,11 @@ class Window:
         self._newest: int | None = None
         # Lists, not arrays: what happens most is adding 1 to one of them.
         self._totals = [[0.0] * len(TOTALS) for _ in range(slots)]
-        self._taken = [[0] * n_arms for _ in range(slots)]
-        self._recommended = [[0] * n_arms for _ in range(slots)]
+        self._arms = {kind: [[0] * n_arms for _ in range(slots)] for kind in ARMS}
 
     def grow(self, n_arms: int) -> None:
         """Make room for new arms."""
-        for rows in (self._taken, self._recommended):
+        for rows in self._arms.values():
             for row in rows:
                 row.extend([0] * (n_arms - self.n_arms))
         self.n_arms = n_arms
@@ -66,18 +69,16 @@ class Window:
 
     def _clear(self, slot: int) -> None:
         self._totals[slot] = [0.0] * len(TOTALS)
-        self._taken[slot] = [0] * self.n_arms
-        self._recommended[slot] = [0] * self.n_arms
+        for rows in self._arms.values():
+            rows[slot] = [0] * self.n_arms
 
     def add(self, slot: int, name: str, amount: float = 1.0) -> None:
         """Count."""
         self._totals[slot][_PLACE[name]] += amount
 
-    def add_arm(self, slot: int, taken: int | None, recommended: int) -> None:
-        """Count the arm to take, if it is known, and the learner's choice."""
-        if taken is not None:
-            self._taken[slot][taken] += 1
-        self._recommended[slot][recommended] += 1
+    def add_arm(self, slot: int, kind: str, arm: int) -> None:
+        """Count an arm, as one of ``ARMS``."""
+        self._arms[kind][slot][arm] += 1
 
     # --------------------------------------------------------------------------------------- reading
 
@@ -96,9 +97,9 @@ class Window:
         """A total over all of it."""
         return sum(self.series(name, now))
 
-    def arms(self, now: float, recommended: bool = False) -> list[list[int]]:
+    def arms(self, now: float, kind: str = "taken") -> list[list[int]]:
         """Counts per arm for every stretch, the oldest first."""
-        rows = self._recommended if recommended else self._taken
+        rows = self._arms[kind]
         return [rows[slot] for slot in self._order(now)]
 
     def seconds(self, now: float) -> float:
