@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 WORKERS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench docs evidence clean
+.PHONY: help demo test check format bench docs wheels evidence clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -19,7 +19,7 @@ $(READY): pyproject.toml constraints.txt
 	@echo "Installing Sidelight and its tools into $(VENV) (a minute or two, once)"
 	@$(BIN)/python -m pip install -q -U pip -c constraints.txt
 	@$(BIN)/python -m pip install -q -c constraints.txt --build-constraint constraints.txt \
-	  -e ".[figures,cluster,service]" --group dev
+	  -e ".[figures,cluster,service,telemetry]" --group dev
 	@$(BIN)/sidelight warm
 	@touch $@
 
@@ -46,6 +46,9 @@ bench: $(READY) ## timings, as ratios measured in one run (ONLY=name for one)
 docs: $(READY) ## build the documentation into docs/_build/html
 	$(BIN)/sphinx-build -q -W -b html docs docs/_build/html
 	@echo "open docs/_build/html/index.html"
+
+wheels: $(READY) ## build the wheel and try it in clean environments, with no extra and with each
+	.ci/wheels $(BIN)/python
 
 evidence: $(READY) ## the long statistical runs (ONLY=name for one); writes docs/evidence.md
 	$(BIN)/python -m benchmarks.evidence $(foreach name,$(ONLY),--only $(name))

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import sidelight as sl
+from sidelight.service.connections import database_url
 from sidelight.service.contexts import ContextReader
 from sidelight.service.copying import copy_store
 from sidelight.service.deciding import Ask
@@ -17,7 +18,7 @@ from sidelight.service.events import Answer, Configuration, DecisionId
 from sidelight.service.export import export_log
 from sidelight.service.recovery import recover
 from sidelight.service.starting import open_store
-from sidelight.service.store import Store, database_url
+from sidelight.service.store import Store
 from tests.service.helpers import ARMS, bits, command, engine_of, make_config, make_schema, random_context, run
 
 

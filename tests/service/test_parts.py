@@ -17,9 +17,10 @@ from sidelight.errors import InputError, ServiceError, StoreError
 from sidelight.service import events as ev
 from sidelight.service.auth import Token, Tokens, _digest, create_token, list_tokens
 from sidelight.service.client import Client, ServiceProblem
+from sidelight.service.connections import database_url
 from sidelight.service.contexts import ContextReader, Labels
 from sidelight.service.problems import Problem
-from sidelight.service.store import Store, database_url
+from sidelight.service.store import Store
 from sidelight.service.wire import _careful, parse
 from tests.service.helpers import make_schema
 

@@ -15,6 +15,7 @@ from sidelight.errors import StoreError
 from sidelight.learners.files import learner_bytes
 from sidelight.service import tables
 from sidelight.service.bases import newest_base
+from sidelight.service.connections import database_url
 from sidelight.service.contexts import ContextReader
 from sidelight.service.copying import copy_store
 from sidelight.service.deciding import Ask
@@ -25,7 +26,7 @@ from sidelight.service.fold import ContextsDeleted
 from sidelight.service.recovery import recover
 from sidelight.service.retention import forget
 from sidelight.service.starting import open_store
-from sidelight.service.store import Store, database_url
+from sidelight.service.store import Store
 from tests.service.helpers import ARMS, bits, command, engine_of, make_config, make_schema, random_context, run
 
 ANNA = "anna@example.org"

@@ -10,8 +10,9 @@ import sqlalchemy as sa
 
 from sidelight.errors import StoreError
 from sidelight.service import tables
+from sidelight.service.connections import database_url
 from sidelight.service.events import Action, DecisionId
-from sidelight.service.store import Draft, Snapshot, Store, _thinned, database_url
+from sidelight.service.store import Draft, Snapshot, Store, _thinned
 
 
 class Note:

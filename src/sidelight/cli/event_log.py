@@ -131,8 +131,9 @@ def restore(
     The place must be new or empty: move a damaged file away first. Nothing is ever overwritten.
     """
     need_service()
+    from sidelight.service.connections import database_url
     from sidelight.service.recovery import recover
-    from sidelight.service.store import Store, database_url
+    from sidelight.service.store import Store
 
     settings = read_config(config, database)
     target = database_url(settings.storage.database, settings.folder)
@@ -149,8 +150,9 @@ def restore(
 
 
 def _copy(source: Store, out: str, quiet: bool) -> int:
+    from sidelight.service.connections import database_url
     from sidelight.service.copying import copy_store
-    from sidelight.service.store import Store, database_url
+    from sidelight.service.store import Store
 
     url = database_url(out)
     path = Path(str(url.database)) if url.get_backend_name() == "sqlite" else None

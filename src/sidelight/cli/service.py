@@ -137,8 +137,6 @@ def serve(
 ) -> None:
     """Run the decision service until it is told to stop."""
     need_service()
-    import logging
-
     settings = read_config(config, database, host, port)
     if check:
         from sidelight.service.config import check_config
@@ -147,12 +145,9 @@ def serve(
             typer.echo(line)
         typer.echo(f"{config} is good.")
         return
-    logging.basicConfig(
-        level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
     from sidelight.service.server import run
 
-    run(settings, say=lambda line: print(line, flush=True))
+    run(settings, say=lambda line: print(line, flush=True), verbose=verbose)
 
 
 # -------------------------------------------------------------------------------------------- tokens

@@ -71,7 +71,8 @@ def read_config(path: Path, database: str | None, host: str | None = None, port:
 
 def read_store(config: Config, create: bool = False) -> Store:
     """The store of a configuration; it must be there, unless ``create``."""
-    from sidelight.service.store import Store, database_url
+    from sidelight.service.connections import database_url
+    from sidelight.service.store import Store
 
     return Store(database_url(config.storage.database, config.folder), create=create)
 

@@ -153,7 +153,7 @@ class Service:
             try:
                 arms = explain(learner, self.reader, x, allowed)
             except LEARNER_ERRORS as error:
-                logger.error("decision %s cannot be explained: %r", id, error)
+                logger.error("decision %s cannot be explained: %s", id, type(error).__name__, exc_info=error)
             else:
                 version = event.version if exact else self.engine.state.version
                 body["explanation"] = {"as_of_version": version, "exact": exact, "arms": arms}

@@ -10,12 +10,15 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sidelight.errors import StoreError
 from sidelight.service.events import Row
 from sidelight.service.fold import Numbered, numbered
 from sidelight.service.store import Proposal, Snapshot, Store, Written
+
+if TYPE_CHECKING:
+    from sidelight.service.telemetry import CommitSpans
 
 __all__ = ["Committer", "Group"]
 
@@ -34,6 +37,7 @@ class Entry:
 
     proposal: Proposal
     future: asyncio.Future[Any]
+    origin: Any = None
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,7 @@ class Committer:
         linger: the longest time to wait for company, in seconds, while requests keep coming; a transaction costs the
             same for one event as for thirty, and who comes alone never waits.
         poll: look for events that other servers wrote every so many seconds; 0 never.
+        spans: where transactions are traced.
     """
 
     def __init__(
@@ -72,11 +77,13 @@ class Committer:
         *,
         linger: float = 0.015,
         poll: float = 0.0,
+        spans: CommitSpans | None = None,
     ) -> None:
         self._store, self._loop, self._seen = store, loop, seen
         self._n_features = n_features
         self._deliver, self._failed = deliver, failed
         self._linger, self._poll = linger, poll
+        self._spans = spans
         self._queue: queue.SimpleQueue[Entry | Snapshot | None] = queue.SimpleQueue()
         self._broken = False
         self._ending = threading.Event()
@@ -85,7 +92,7 @@ class Committer:
 
     def submit(self, proposal: Proposal) -> asyncio.Future[Any]:
         """The outcome of ``proposal``, once it is on disk.  Call it in the event loop."""
-        entry = Entry(proposal, self._loop.create_future())
+        entry = Entry(proposal, self._loop.create_future(), None if self._spans is None else self._spans.origin())
         if self._thread.is_alive():
             self._queue.put(entry)
         else:
@@ -183,16 +190,24 @@ class Committer:
             # Whether a commit that failed half-way took effect is learned from the next group, which reads whatever
             # is in the log after `seen`; nothing here depends on guessing.
             self._report(error)
+            self._trace(entries, started, 0, failed=True)
             self._loop.call_soon_threadsafe(_refuse, entries, error)
             return
         self._report(None)
-        seconds = time.perf_counter() - started
+        seconds = self._trace(entries, started, len(others), failed=False)
         try:
             known = self._read_events(others)
         except StoreError as error:
             self._loop.call_soon_threadsafe(_refuse, entries, error)
             return
         self._hand_over(Group(known, entries, outcomes, seconds))
+
+    def _trace(self, entries: list[Entry], started: float, others: int, *, failed: bool) -> float:
+        """How long a transaction took."""
+        seconds = time.perf_counter() - started
+        if self._spans is not None:
+            self._spans.committed([entry.origin for entry in entries], seconds, others, failed)
+        return seconds
 
     def _read_events(self, rows: list[Row]) -> list[Numbered]:
         """Rows as events; their order is settled, so there is nothing to do but to read until it works, or to end."""

@@ -1,7 +1,7 @@
 """The configuration file: TOML in, checked records out.
 
-Every section and field is one of the records below; a field that is not there has the default that is written there,
-and a field that nobody knows is an error.
+Every section and field is one of the records in ``sections``; a field that is not there has the default that is written
+there, and a field that nobody knows is an error.
 """
 
 from __future__ import annotations
@@ -18,6 +18,15 @@ from typing import TYPE_CHECKING, Any
 from sidelight.errors import InputError, SidelightError
 from sidelight.logs.labels import label_from_json, label_to_json, show_labels
 from sidelight.service.rails import MODES, Rails
+from sidelight.service.sections import (
+    LearnerConfig,
+    Limits,
+    LogsConfig,
+    ModeConfig,
+    ServerConfig,
+    StorageConfig,
+    TelemetryConfig,
+)
 
 if TYPE_CHECKING:
     from sidelight.logs.schema import Schema
@@ -28,9 +37,11 @@ __all__ = [
     "Config",
     "LearnerConfig",
     "Limits",
+    "LogsConfig",
     "ModeConfig",
     "ServerConfig",
     "StorageConfig",
+    "TelemetryConfig",
     "load_config",
     "save_config",
 ]
@@ -45,92 +56,7 @@ LEARNERS = {
     "OFUL": "schema",
 }
 _ANSWERS = ("queries", "probabilities")
-
-
-@dataclass(frozen=True)
-class ServerConfig:
-    """Where the service listens.
-
-    Attributes:
-        host: an address; without tokens it must be this machine's own (loopback).
-        port: a port; 0 takes a free one.
-    """
-
-    host: str = "127.0.0.1"
-    port: int = 8321
-
-
-@dataclass(frozen=True)
-class StorageConfig:
-    """Where the events are kept.
-
-    Attributes:
-        database: a file (SQLite), relative to the configuration file, or ``postgresql://…``.
-        snapshot_every: events between two snapshots; fewer make starting faster.
-        poll_seconds: how often to look for what other servers wrote (PostgreSQL).
-    """
-
-    database: str = "sidelight.db"
-    snapshot_every: int = 10_000
-    poll_seconds: float = 0.25
-
-
-@dataclass(frozen=True)
-class LearnerConfig:
-    """Which learner decides, and what it starts from.
-
-    Attributes:
-        kind: a learner's name.
-        summary: the log summary's file, relative to the configuration file; empty for none.
-        answers: what the old policy tells when asked: its action (``queries``) or its ``probabilities``.
-        old_policy: a folder with the learner of the service before this one, if it is the old policy: then it is asked
-            instead of the caller. ``sidelight successor`` makes it.
-        settings: arguments of the learner: ``alpha``, ``noise``, ``regularization`` and the like.
-    """
-
-    kind: str = "FusedOFUL"
-    summary: str = ""
-    answers: str = "queries"
-    old_policy: str = ""
-    settings: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class ModeConfig:
-    """Who acts.
-
-    Attributes:
-        mode: ``shadow``, ``assist`` or ``act``.
-        share: the share of the traffic that the learner decides in ``act``.
-        fallback: the arm to take where neither the learner nor the old policy says one.
-        killed: start with the kill switch on.
-    """
-
-    mode: str = "shadow"
-    share: float = 1.0
-    fallback: Any = None
-    killed: bool = False
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a request may cost.
-
-    Attributes:
-        body_bytes: the largest body.
-        header_bytes: the largest headers, the request line included.
-        batch: the most decisions, rewards or answers in one request.
-        concurrency: the most requests at once; more are refused with 503.
-        seconds: how long a request may take, from its first byte to its answer.
-        largest_number: the largest magnitude of a feature or a reward.
-    """
-
-    body_bytes: int = 4_000_000
-    header_bytes: int = 16_384
-    batch: int = 1_000
-    concurrency: int = 512
-    seconds: float = 10.0
-    largest_number: float = 1e9
+_LEVELS = ("debug", "info", "warning", "error")
 
 
 @dataclass(frozen=True)
@@ -147,6 +73,8 @@ class Config:
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     mode: ModeConfig = field(default_factory=ModeConfig)
     limits: Limits = field(default_factory=Limits)
+    logs: LogsConfig = field(default_factory=LogsConfig)
+    telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
     schema: dict[str, Any] = field(default_factory=dict)
     folder: Path = field(default_factory=Path)
 
@@ -320,6 +248,8 @@ def _check(config: Config) -> None:
     )
     need(c.mode.mode in MODES, f"[mode] mode = {c.mode.mode!r} is not one of {show_labels(MODES)}.")
     need(0.0 <= c.mode.share <= 1.0, f"[mode] share = {c.mode.share} is a share of traffic and must lie in 0 … 1.")
+    need(c.logs.format in ("text", "json"), f"[logs] format = {c.logs.format!r} must be 'text' or 'json'.")
+    need(c.logs.level in _LEVELS, f"[logs] level = {c.logs.level!r} is not one of {show_labels(_LEVELS)}.")
     need(bool(c.storage.database), "[storage] database is empty.")
     need(c.storage.snapshot_every >= 1, "[storage] snapshot_every must be at least 1.")
     need(c.storage.poll_seconds > 0, "[storage] poll_seconds must be above 0.")
@@ -342,7 +272,7 @@ def check_config(config: Config) -> list[str]:
         f"mode: {rails.mode}, share {rails.share:g}, fallback {rails.fallback!r}"
         + (", killed" if rails.killed else ""),
     ]
-    from sidelight.service.store import database_url
+    from sidelight.service.connections import database_url
 
     lines.append(
         f"storage: {database_url(config.storage.database, config.folder).render_as_string(hide_password=True)}"

@@ -142,7 +142,7 @@ class Decider:
             try:
                 arm, same = policy.act(X[i], ask.allowed, self._rng)
             except LEARNER_ERRORS as error:
-                logger.error("the old policy could not be asked: %r", error)
+                logger.error("the old policy could not be asked: %s", type(error).__name__, exc_info=error)
                 continue
             if arm is not None and same:
                 filled[i] = replace(ask, answer=Answer(arm))
@@ -173,7 +173,7 @@ class Decider:
             if not math.isfinite(choice.estimate + choice.width):
                 raise ArithmeticError(f"estimate {choice.estimate}, width {choice.width}")
         except LEARNER_ERRORS as error:
-            logger.error("the learner could not decide, the fallback acts: %r", error)
+            logger.error("the learner could not decide, the fallback acts: %s", type(error).__name__, exc_info=error)
             self._metrics.learner_failures.inc()
             return None
         return choice

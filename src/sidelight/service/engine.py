@@ -14,7 +14,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -51,6 +51,9 @@ from sidelight.service.recovery import recover
 from sidelight.service.starting import prepare
 from sidelight.service.status import describe_state
 from sidelight.service.store import Draft, Proposal, Store, Written
+
+if TYPE_CHECKING:
+    from sidelight.service.telemetry import CommitSpans
 
 __all__ = ["Engine"]
 
@@ -96,6 +99,7 @@ class Engine:
         self._rebuilding = asyncio.Semaphore(1)
         self.error: StoreError | None = None
         self.committer: Committer | None = None
+        self.spans: CommitSpans | None = None
         self._outdated = False
         self.listeners: list[Callable[[list[Numbered]], None]] = []
         self._warm()
@@ -122,6 +126,7 @@ class Engine:
             self._deliver,
             self._failed,
             poll=self.config.storage.poll_seconds,
+            spans=self.spans,
         )
         await self._apply_file()
 

@@ -16,24 +16,29 @@ from sidelight.service.app import create_app
 from sidelight.service.auth import list_tokens
 from sidelight.service.config import Config
 from sidelight.service.engine import Engine
+from sidelight.service.journal import decision_log, set_up_logs
 from sidelight.service.limits import guarded_protocol
 from sidelight.service.starting import open_store
+from sidelight.service.telemetry import CommitSpans, TracedRequests, trace_provider
 
 __all__ = ["run"]
 
 logger = logging.getLogger("sidelight.service")
 
 
-def run(config: Config, *, say: Callable[[str], None] = print) -> None:
+def run(config: Config, *, say: Callable[[str], None] = print, verbose: bool = False) -> None:
     """Serve until a signal says stop.
 
     Args:
         config: the checked configuration.
         say: where to tell a person what is going on.
+        verbose: log what happens, whatever the level in the configuration.
 
     Raises:
         SidelightError: the store or the configuration cannot be used.
     """
+    set_up_logs(config.logs, verbose=verbose)
+    traces = trace_provider(config.telemetry)
     store = open_store(config)
     try:
         if not config.loopback and not list_tokens(store):
@@ -45,6 +50,11 @@ def run(config: Config, *, say: Callable[[str], None] = print) -> None:
         for number in engine.damaged:
             say(f"The snapshot after event {number} was damaged; the state was rebuilt from the events.")
         app = create_app(engine)
+        if config.logs.decisions:
+            engine.listeners.append(decision_log(config.logs, app.state.service.reader))
+        if traces is not None:
+            engine.spans = CommitSpans(traces)
+            app.add_middleware(TracedRequests, provider=traces)
         if app.state.service.tokens.open:
             say(f"No tokens: answering this machine only ({config.service.host}), and anybody on it.")
         listener = _listen(config)
@@ -60,6 +70,7 @@ def run(config: Config, *, say: Callable[[str], None] = print) -> None:
             ws="none",
             lifespan="on",
             access_log=False,
+            log_config=None,
             log_level="warning",
             server_header=False,
             timeout_keep_alive=30,
@@ -77,6 +88,8 @@ def run(config: Config, *, say: Callable[[str], None] = print) -> None:
             runner.run(server.serve([listener]))
     finally:
         store.close()
+        if traces is not None:
+            traces.shutdown()
 
 
 def _listen(config: Config) -> socket.socket:

@@ -6,8 +6,9 @@ from typing import Any
 
 from sidelight.errors import StoreError
 from sidelight.service.config import Config
+from sidelight.service.connections import database_url
 from sidelight.service.events import Configuration, event_from_row
-from sidelight.service.store import Draft, Store, database_url
+from sidelight.service.store import Draft, Store
 
 __all__ = ["open_store", "prepare"]
 

@@ -10,22 +10,23 @@ import functools
 import hashlib
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import sqlalchemy as sa
-from sqlalchemy import Connection, Engine, event, select
+from sqlalchemy import Connection, select
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import SQLAlchemyError
 
 from sidelight.errors import StoreError
 from sidelight.service import tables
+from sidelight.service.connections import connect, explain_failure
 from sidelight.service.events import Event, Row, event_content
 
-__all__ = ["Draft", "Proposal", "Snapshot", "Store", "Written", "database_url"]
+__all__ = ["Draft", "Proposal", "Snapshot", "Store", "Written"]
 
 _CHUNK = 500
 
@@ -94,23 +95,6 @@ class Snapshot:
         return _digest(str(self.number).encode(), self.state.encode(), self.learner)
 
 
-def database_url(database: str, folder: Path | None = None) -> sa.URL:
-    """``postgresql://…``, ``sqlite:///…`` or a file's name, relative to ``folder``, as SQLAlchemy wants it."""
-    if "://" not in database:
-        path = Path(database) if folder is None else folder / database
-        return sa.URL.create("sqlite", database=str(path))
-    try:
-        url = sa.make_url(database)
-    except (SQLAlchemyError, ValueError) as error:
-        raise StoreError(f"{database!r} is not an address of a database: {error}.") from error
-    backend = url.get_backend_name()
-    if backend in ("postgresql", "postgres"):
-        return url.set(drivername="postgresql+psycopg")
-    if backend == "sqlite" and url.database not in (None, "", ":memory:"):
-        return url
-    raise StoreError(f"{database!r}: Sidelight keeps its events in a SQLite file or in postgresql://….")
-
-
 class Store:
     """The event log and its companions.  One thread appends; any thread reads.
 
@@ -124,7 +108,7 @@ class Store:
         self.sqlite = url.get_backend_name() == "sqlite"
         if self.sqlite and not create and not Path(str(url.database)).exists():
             raise StoreError(f"there is no database at {url.database}. `sidelight serve` makes one.")
-        self._engine = _engine(url)
+        self._engine = connect(url)
         self._writer = self._engine.execution_options(sidelight_write=True)
         if migrate:
             with self._guard("open"), self._writer.begin() as connection:
@@ -157,7 +141,7 @@ class Store:
         try:
             yield
         except (SQLAlchemyError, OSError) as error:
-            raise StoreError(_explain(error, action, self.url)) from error
+            raise StoreError(explain_failure(error, action, self.url)) from error
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -397,7 +381,7 @@ class Store:
                     time.sleep(0.1)
                 return True
             except sqlite3.Error as error:
-                raise StoreError(_explain(error, "rewrite", self.url)) from error
+                raise StoreError(explain_failure(error, "rewrite", self.url)) from error
             finally:
                 raw.close()
 
@@ -426,73 +410,3 @@ def _digest(*parts: bytes) -> str:
         digest.update(len(part).to_bytes(8, "little"))
         digest.update(part)
     return digest.hexdigest()
-
-
-# --------------------------------------------------------------------------------------- connections
-
-
-def _engine(url: sa.URL) -> Engine:
-    if url.get_backend_name() == "sqlite":
-        engine = sa.create_engine(url, connect_args={"timeout": 10.0, "check_same_thread": False})
-        event.listen(engine, "connect", _prepare_sqlite)
-        event.listen(engine, "begin", _begin_sqlite)
-    else:
-        # A dead server is noticed in seconds, and no statement waits for ever for a lock.
-        options = {"connect_timeout": 10, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
-        engine = sa.create_engine(url, connect_args=options, pool_pre_ping=True)
-        event.listen(engine, "connect", _prepare_postgresql)
-    return engine
-
-
-def _prepare_sqlite(connection: Any, _record: Any) -> None:
-    # The driver's own idea of when a transaction starts is switched off; _begin_sqlite says it.
-    connection.isolation_level = None
-    cursor = connection.cursor()
-    for pragma in (
-        "journal_mode = WAL",
-        "synchronous = FULL",
-        "foreign_keys = ON",
-        "busy_timeout = 10000",
-        "secure_delete = ON",
-    ):
-        cursor.execute(f"PRAGMA {pragma}")
-    cursor.close()
-
-
-def _begin_sqlite(connection: Connection) -> None:
-    write = connection.get_execution_options().get("sidelight_write", False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
-
-
-def _prepare_postgresql(connection: Any, _record: Any) -> None:
-    autocommit, connection.autocommit = connection.autocommit, True
-    with connection.cursor() as cursor:
-        cursor.execute("SET synchronous_commit = on")
-        cursor.execute("SET default_transaction_isolation = 'read committed'")
-        cursor.execute("SET lock_timeout = '20s'")
-        cursor.execute("SET statement_timeout = '60s'")
-    connection.autocommit = autocommit
-
-
-_CAUSES: tuple[tuple[Callable[[str], bool], str], ...] = (
-    (lambda t: "disk is full" in t or "no space left" in t, "the disk is full: free some space"),
-    (
-        lambda t: "readonly" in t or "read-only" in t or "permission denied" in t or "unable to open database" in t,
-        "the folder or the database is missing or not writable: check that it exists and who owns it",
-    ),
-    (lambda t: "disk i/o error" in t or "file too large" in t, "the disk refuses to write: check its space and health"),
-    (lambda t: "locked" in t or "lock timeout" in t, "another process holds its lock: stop whatever else writes to it"),
-    (lambda t: "malformed" in t or "not a database" in t, "the file is damaged or not a database: restore a back-up"),
-    (
-        lambda t: "connect" in t or "server closed" in t or "terminat" in t or "shutting down" in t,
-        "the database server does not answer: check that it runs and is reachable",
-    ),
-)
-
-
-def _explain(error: Exception, action: str, url: sa.URL) -> str:
-    origin = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
-    said = " ".join(str(origin).split())
-    where = url.render_as_string(hide_password=True)
-    cause = next((advice for applies, advice in _CAUSES if applies(said.lower())), "see what the database said")
-    return f"cannot {action} the event log at {where}: {cause}. The database said: {said}."

@@ -21,12 +21,13 @@ from sidelight.logs.schema import Schema
 from sidelight.logs.summary import LogSummary, summarize_log
 from sidelight.service import tables
 from sidelight.service.config import LEARNERS, Config, initial_config, save_config
+from sidelight.service.connections import database_url
 from sidelight.service.events import DecisionId, Decisions, event_from_row
 from sidelight.service.export import export_log
 from sidelight.service.fold import ContextsDeleted, numbered
 from sidelight.service.old_policy import OldPolicy
 from sidelight.service.recovery import recover
-from sidelight.service.store import Store, database_url
+from sidelight.service.store import Store
 
 __all__ = ["Successor", "make_successor", "next_schema"]
 

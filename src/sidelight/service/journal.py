@@ -1,0 +1,96 @@
+"""The log of the process: lines for people or JSON for programs, without personal data unless the settings ask for it.
+
+What may be personal (contexts, subjects, and the messages of exceptions, which can quote them) is left out by the
+formatter, so that no line can bring it in by accident.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import logging
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any, TextIO
+
+from sidelight.logs.labels import label_to_json
+from sidelight.service.config import LogsConfig
+from sidelight.service.contexts import ContextReader
+from sidelight.service.events import DecisionId, Decisions
+from sidelight.service.fold import Numbered
+
+__all__ = ["decision_log", "set_up_logs"]
+
+logger = logging.getLogger("sidelight.decisions")
+
+
+class _Lines(logging.Formatter):
+    """A line per record; of an exception its type and where it happened, and what it said only if that is wanted."""
+
+    def __init__(self, personal: bool) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+        self.personal = personal
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """The line, and the fields that came along."""
+        fields = getattr(record, "fields", {})
+        return super().formatMessage(record) + "".join(f" {name}={value}" for name, value in fields.items())
+
+    def formatException(self, ei: Any) -> str:
+        """The type and the places, without values."""
+        kind, error, trace = ei
+        if self.personal:
+            return super().formatException(ei)
+        places = [f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in traceback.extract_tb(trace)]
+        return "\n".join([getattr(kind, "__name__", str(error)), *places])
+
+
+class _JsonLines(_Lines):
+    """One JSON object per line: ``at``, ``level``, ``logger``, ``message``, and the fields that came along."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as JSON."""
+        body: dict[str, Any] = {
+            "at": dt.datetime.fromtimestamp(record.created, dt.UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info and record.exc_info[0] is not None:
+            body["exception"] = self.formatException(record.exc_info).splitlines()
+        return json.dumps(body, ensure_ascii=False, default=str)
+
+
+def set_up_logs(config: LogsConfig, *, verbose: bool = False, stream: TextIO | None = None) -> None:
+    """Send every logger of this process through one formatter, to standard error."""
+    handler = logging.StreamHandler(sys.stderr if stream is None else stream)
+    handler.setFormatter((_JsonLines if config.format == "json" else _Lines)(config.personal))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.INFO if verbose else config.level.upper())
+    logger.setLevel(logging.INFO if config.decisions else logging.NOTSET)
+
+
+def decision_log(config: LogsConfig, reader: ContextReader) -> Callable[[list[Numbered]], None]:
+    """A listener of the engine that logs every decision; whom it was about and why only if that is wanted."""
+
+    def listen(news: list[Numbered]) -> None:
+        for number, _, event, _ in news:
+            if not isinstance(event, Decisions):
+                continue
+            for i, arm in enumerate(event.arms):
+                fields: dict[str, Any] = {
+                    "decision": str(DecisionId(number, i)),
+                    "arm": None if arm is None else label_to_json(arm),
+                    "by": event.routes[i],
+                    "mode": event.mode,
+                    "version": event.version,
+                }
+                if config.personal:
+                    fields["context"] = reader.units(event.contexts[i])
+                    fields["subject"] = None if event.subjects is None else event.subjects[i]
+                logger.info("decided", extra={"fields": fields})
+
+    return listen
