@@ -13,6 +13,7 @@ from sidelight.service.auth import SCOPES, create_token
 from sidelight.service.starting import open_store
 from tests.service.helpers import make_config, serving
 
+ROOT = Path(__file__).parents[2]
 schemathesis = pytest.importorskip("schemathesis")
 
 
@@ -38,6 +39,7 @@ def test_generated_requests_find_nothing(tmp_path: Path, answers: str):
             timeout=1500,
             check=False,
             cwd=tmp_path,
+            env={**os.environ, "SCHEMATHESIS_HOOKS": "tests.service.fuzz_hooks", "PYTHONPATH": str(ROOT)},
         )
         assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
         assert server.process.poll() is None

@@ -308,6 +308,7 @@ _HOSTILE: list[tuple[str, bytes, int]] = [
     ("a subject that is long", b'{"context":[1,0,0,0,0,0,0],"subject":"' + b"x" * 201 + b'"}', 422),
     ("a behavior of the wrong kind", b'{"context":[1,0,0,0,0,0,0],"behavior":{"probabilities":[1,0,0]}}', 422),
     ("probabilities above 1", b'{"context":[1,0,0,0,0,0,0],"behavior":{"arm":"low","probabilities":[1.9,0,0]}}', 422),
+    ("a sum below 1", b'{"context":[1,0,0,0,0,0,0],"behavior":{"arm":"low","probabilities":[0.5,0.4,0]}}', 422),
     ("probabilities of nothing", b'{"context":[1,0,0,0,0,0,0],"behavior":{"arm":"low","probabilities":[0,0,0]}}', 422),
 ]  # fmt: skip
 

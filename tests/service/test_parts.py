@@ -16,7 +16,9 @@ import sidelight as sl
 from sidelight.errors import InputError, ServiceError, StoreError
 from sidelight.service import events as ev
 from sidelight.service.auth import Token, Tokens, _digest, create_token, list_tokens
+from sidelight.service.bodies import Bodies
 from sidelight.service.client import Client, ServiceProblem
+from sidelight.service.config import Limits
 from sidelight.service.connections import database_url
 from sidelight.service.contexts import ContextReader, Labels
 from sidelight.service.problems import Problem
@@ -293,3 +295,16 @@ def test_the_client_gives_up_in_the_end(monkeypatch):
     client = Client("http://test", retries=2, transport=httpx.MockTransport(answer))
     with pytest.raises(ServiceError, match="does not answer"):
         client.status()
+
+
+# -------------------------------------------------------------------------------------------- bodies
+
+
+def test_probabilities_sum_to_one_within_rounding():
+    bodies = Bodies(ContextReader(make_schema(), 1e9), Labels(["low", "mid", "high"]), "probabilities", Limits())
+    rounded = bodies.answer({"probabilities": [0.333333, 0.333333, 0.333334]}, "").probabilities
+    assert sum(rounded) == pytest.approx(1.0, abs=1e-15)
+    assert bodies.answer({"probabilities": [0.3333333, 0.3333333, 0.3333333]}, "")
+    for wrong in ([0.5, 0.5, 0.1], [0.2, 0.2, 0.2], [0.33333, 0.33333, 0.33333], [0, 0, 0]):
+        with pytest.raises(Problem, match="sum to"):
+            bodies.answer({"probabilities": wrong}, "")

@@ -132,9 +132,9 @@ class Bodies:
             if type(p) not in (int, float) or not 0.0 <= p <= 1.0:
                 raise invalid(pointer(where, i), f"{shown(p)} is not a probability", "Give a number from 0 to 1")
         total = math.fsum(value)
-        if not max(value) >= 1e-9:
-            raise invalid(where, "are all 0", "Give at least one arm a probability of at least 1e-9")
-        # Rounded ones rarely sum to 1 exactly, and a description in JSON Schema could not ask for it.
+        if abs(total - 1.0) > 1e-6:
+            raise invalid(where, f"sum to {total:.6g}", "Probabilities of all arms sum to 1")
+        # Rounded ones rarely do so exactly.
         return tuple(p / total for p in value)
 
     # -------------------------------------------------------------------------------- what follows

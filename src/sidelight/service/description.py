@@ -181,7 +181,7 @@ def _schemas(reader: ContextReader, arms: Labels, needs: str | None, limits: Lim
     by = {"enum": list(ACTORS), "description": "who took the arm"}
     probabilities = {
         "type": "array",
-        "description": "one for each arm, in the arms' order; they are divided by their sum",
+        "description": "one for each arm, in the arms' order; they sum to 1 (within 1e-6)",
         "items": chance,
         "contains": {"type": "number", "minimum": 1e-9},
         "minItems": len(arms),
