@@ -266,7 +266,7 @@ def test_the_kill_switch_by_keyboard_and_for_everybody(browser: Any, service: Se
         page.get_by_role("button", name="Stop the learner…").focus()
         page.keyboard.press("Enter")
         dialog = page.get_by_role("dialog", name="Stop the learner?")
-        assert "fallback low" in dialog.inner_text()
+        assert "fallback “low”" in dialog.inner_text()
         page.keyboard.press("Tab")
         page.keyboard.press("Enter")
         dialog.wait_for(state="hidden")

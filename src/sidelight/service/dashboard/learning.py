@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import logging
 import math
 from collections.abc import Sequence
 from html import escape
@@ -18,8 +18,6 @@ from sidelight.service.dashboard.traffic import WORDS, window_of
 from sidelight.service.fold import LEARNER_ERRORS, State
 
 __all__ = ["ArmRow", "arm_rows", "arms_table", "queries", "trust"]
-
-logger = logging.getLogger("sidelight.service")
 
 #: arms in a table before the reader asks for all of them
 SHOWN = 10
@@ -52,10 +50,9 @@ def arm_rows(state: State, rolling: Rolling, span: str, now: float) -> list[ArmR
     estimates = widths = [math.nan] * len(learner.arms)
     found = rolling.mean_context()
     if found is not None:
-        try:
+        # where it cannot say, the table has dashes; decisions that fail are counted and logged where they are made
+        with contextlib.suppress(*LEARNER_ERRORS):
             estimates, widths = learner.scores(found[0])
-        except LEARNER_ERRORS as error:
-            logger.error("the learner has no estimates for the dashboard: %r", error)
     rows = window.arms(now)
     everything = window.total("decisions", now)
     out = []

@@ -15,8 +15,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from sidelight.drawing.charts import ramp_variables
 from sidelight.drawing.colours import FONT, variables
+from sidelight.drawing.series import ramp_variables
 from sidelight.service.auth import EVERYBODY, Token, Tokens
 from sidelight.service.dashboard import page
 from sidelight.service.dashboard.rendering import Renderer, View

@@ -143,7 +143,7 @@
   }
 
   function label(arm) {
-    return typeof arm === "object" && arm !== null ? Object.values(arm)[0] : String(arm);
+    return `“${typeof arm === "object" && arm !== null ? Object.values(arm)[0] : arm}”`;
   }
 
   function fill() {
