@@ -93,9 +93,11 @@ def demo(
     from rich.console import Console
 
     from sidelight.drawing.regret import regret_page, regret_spec, render, standings
+    from sidelight.drawing.rendering import need_pictures
     from sidelight.report.page import write_report
     from sidelight.simulation import simulate
 
+    need_pictures()
     started = time.perf_counter()
     console = Console(quiet=as_json, highlight=False)
     players = contenders()

@@ -59,10 +59,12 @@ def figures(
     """
     from rich.console import Console
 
+    from sidelight.drawing.rendering import need_pictures
     from sidelight.experiments.catalogue import FULL, PRESETS, QUICK, catalogue, choose
     from sidelight.experiments.engine import run_figures
     from sidelight.experiments.results import Results
 
+    need_pictures()
     started = time.perf_counter()
     scale = _scaled(QUICK if quick else FULL, rounds, log_rows)
     wanted = choose(catalogue(scale), which or [])

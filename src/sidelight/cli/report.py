@@ -86,10 +86,12 @@ def report(
 
     Example: sidelight report --trial trial.csv --arm segment --reward visit --hidden history,newbie --ignore spend
     """
+    from sidelight.drawing.rendering import need_pictures
     from sidelight.errors import InputError
     from sidelight.report.page import write_report
     from sidelight.report.sections import worth_of
 
+    need_pictures()
     given = [name for name, value in (("--trial", trial), ("--answers", answers), ("--world", world)) if value]
     if len(given) > 1:
         raise InputError(f"{' and '.join(given)} are different kinds of report; give one of them.")

@@ -4,12 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from sidelight.errors import InputError, MissingExtraError
 
-__all__ = ["javascript", "pictures", "render"]
+__all__ = ["javascript", "need_pictures", "pictures", "render"]
+
+
+def need_pictures() -> None:
+    """Before minutes of work: is everything here that draws its result?
+
+    Raises:
+        MissingExtraError: the extra ``figures`` is not installed.
+    """
+    missing = [name for name in ("altair", "vl_convert") if find_spec(name) is None]
+    if missing:
+        raise MissingExtraError(
+            f"Pictures need {' and '.join(missing)}, which is not installed: pip install 'sidelight[figures]'."
+        )
 
 
 def pictures(specification: Mapping[str, Any], path: Path, scale: float = 2.0) -> list[Path]:
