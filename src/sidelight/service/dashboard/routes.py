@@ -68,7 +68,7 @@ class Dashboard:
         self.errors = ErrorLog()
         self.renderer = Renderer(engine, self.rolling, self.errors)
         # Load what drawing needs now, and not while a decision waits.
-        self.renderer.parts(View.of({}, self.renderer.features))
+        Renderer(engine, self.rolling, self.errors).parts(View.of({}, self.renderer.features))
         self.viewers = 0
         self._stopping = asyncio.Event()
         # A stream ends before the limit on a request's time would cut it; the browser opens the next one at once.
