@@ -516,7 +516,7 @@ def epoch_regret_bound(
 
     (``c' = 1 + √2``, ``c ≈ 6.83`` where ``T`` is a power of two.)
 
-    Differs from the print: its leading constant 3 is too small (:math:`Σ2^{n/2} = (1+√2)(√T − 1)`, not
+    Differs from the print: its leading constant 3 is too small (``Σ2^{n/2} = (1+√2)(√T − 1)``, not
     √(2T), and √2 is lost as in theorem 1); the bias in the radius needs neither ``m`` nor a logarithm;
     ``2S_xS_wΔM`` per round instead of 3; the initial round is counted; no silent ``√β ≥ 1``, ``S_xS_w ≤ 1``.
     In the paper's own setting this bound is never below OFUL's (:func:`projected_regret_bound` with ``m =
