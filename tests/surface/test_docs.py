@@ -18,8 +18,12 @@ import time
 import tomllib
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+
+import sidelight as sl
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
@@ -179,6 +183,43 @@ def test_the_skeleton_of_a_learner_passes_the_contract_suite(tmp_path: Path) -> 
     )
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-1000:]
     assert re.search(r"\d\d+ passed", result.stdout), "the contract suite did not run"
+
+
+def skeletons() -> dict[str, Any]:
+    """What the pages' blocks for contributors define."""
+    namespace: dict[str, Any] = {}
+    for language, body, _ in blocks(ROOT / "CONTRIBUTING.md"):
+        if language == "python":
+            exec(body, namespace)
+    return namespace
+
+
+def test_the_skeleton_of_an_estimator_serves_every_learner_that_takes_one() -> None:
+    made = skeletons()
+    study, x = made["study"], np.ones(4) / 2
+    for learner in (sl.FusedOFUL(study), sl.RunningOFUL(study, noise=0.3), sl.EpochOFUL(study, 200, noise=0.3)):
+        assert learner.needs is None
+        for _ in range(5):
+            learner.observe(x, 1, 0.4)
+        decision = learner.decide(x)
+        assert decision.arm in study.summary.arms
+        assert np.isfinite([decision.estimate, decision.width]).all()
+    assert sl.FusedThompson(study).decide(x, rng=np.random.default_rng(0)).propensity > 0
+
+
+def test_the_skeleton_of_a_world_keeps_what_worlds_promise() -> None:
+    world = skeletons()["TwoClinics"](noise=0.5)
+    assert isinstance(world, sl.worlds.World)
+    X = world.contexts(500, np.random.default_rng(1))
+    means = world.mean_rewards(X)
+    noise = [world.rewards(X, arm, np.random.default_rng(2)) - means[:, a] for a, arm in enumerate(world.arms)]
+    np.testing.assert_allclose(noise[0], noise[1], atol=1e-12)  # the same whatever is played
+    log = world.sample_log(40_000, 2, np.random.default_rng(3))
+    summary = sl.summarize_log(log, world.schema(2))
+    shares, moments = world.second_moments()
+    # 40,000 rows: standard errors below 0.01, so five of them, over 10 numbers: fails once in 10⁵ times
+    np.testing.assert_allclose(summary.shares, shares, atol=0.0125)
+    np.testing.assert_allclose(summary.second_moments, moments[:, :2, :2], atol=0.05)
 
 
 @pytest.mark.parametrize("script", sorted((ROOT / "examples").glob("*.py")), ids=lambda script: script.name)
