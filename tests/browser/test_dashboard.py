@@ -141,6 +141,19 @@ def test_it_stays_open_over_a_reload_and_closes_when_signed_out(browser: Any, se
         assert visit.messages == []
 
 
+def test_a_link_from_elsewhere_finds_the_way_in(browser: Any, service: Service) -> None:
+    """The browser keeps the cookie back when another site's page links here; the door looks once more."""
+    with Visit(browser, service.server.url, service.tokens["watch"]) as visit:
+        page, elsewhere = visit.page, service.server.url.replace("127.0.0.1", "localhost")
+        page.goto(elsewhere)
+        assert page.get_by_label("Token").is_visible()
+        with page.expect_response(service.server.url + "/") as first:
+            page.evaluate("url => { location.href = url; }", service.server.url)
+        assert "sign-in" in first.value.text()
+        page.wait_for_selector("html[data-updates]")
+        visit.requests = [url for url in visit.requests if "localhost" not in url]
+
+
 def test_a_watching_token_cannot_switch(browser: Any, service: Service) -> None:
     with Visit(browser, service.server.url, service.tokens["watch"]) as visit:
         page = visit.page

@@ -154,6 +154,31 @@ def test_counters_agree_with_the_fold_and_survive_a_restart(tmp_path: Path, seed
         np.testing.assert_array_equal(one, other)
 
 
+def test_what_is_read_at_the_start_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    config = make_config(tmp_path, kind="OFUL", mode="act")
+
+    async def go() -> None:
+        async with engine_of(config) as engine:
+            for x in encoded(np.random.default_rng(3), 60):
+                await engine.decide(x[None], None)
+            upto, d = engine.state.number, engine.state.learner.n_features
+            for name, value, expected in (("_FILL_EVENTS", 20, 20), ("_FILL_BYTES", 1, 10)):
+                with monkeypatch.context() as patched:
+                    patched.setattr(f"sidelight.service.dashboard.rolling.{name}", value)
+                    patched.setattr("sidelight.service.dashboard.rolling._FILL_CHUNK", 10)
+                    rolling = Rolling(ARMS, d)
+                    rolling.fill(engine.store, upto, d)
+                    assert rolling.hour.total("decisions", time.time()) == expected
+                    # what was changed before is known all the same
+                    assert len(rolling.changes) == 1
+            # nor is what happened before yesterday
+            late = Rolling(ARMS, d)
+            late.fill(engine.store, upto, d, now=time.time() + 2 * 86_400)
+            assert late.day.total("decisions", time.time()) == 0
+
+    run(go())
+
+
 def test_changes_of_who_acts_are_listed_with_their_authors(tmp_path: Path):
     config = make_config(tmp_path, kind="OFUL", mode="shadow")
 
@@ -410,6 +435,26 @@ def test_bad_tokens_open_nothing(service, body, status):
     assert answer.status_code == status
     assert "set-cookie" not in answer.headers
     assert client.get("/dashboard/events").status_code == 401
+
+
+def test_no_other_address_is_open(service):
+    """Beside what the description names there is the dashboard; of that only the door and the files are for all."""
+    server, tokens, _ = service
+    bare = httpx.Client(base_url=server.url)
+    for path in ("/dashboard/events", "/dashboard/arms"):
+        answer = bare.get(path)
+        assert answer.status_code == 401
+        assert "part" not in answer.text
+    described = bare.get("/openapi.json", headers={"Authorization": f"Bearer {tokens['watch']}"}).json()["paths"]
+    assert not [path for path in described if "dashboard" in path]
+    for path in ("/dashboard", "/dashboard/", "/dashboard/../sidelight.toml", "/dashboard/%2e%2e/page.py", "/static"):
+        assert bare.get(path).status_code == 404, path
+
+
+def test_pages_of_other_origins_may_not_watch(service):
+    client = signed_in(service, "watch")
+    for site in ("cross-site", "same-site"):
+        assert client.get("/dashboard/events", headers={"Sec-Fetch-Site": site}).status_code == 401
 
 
 def test_a_token_without_read_may_not_watch(service):

@@ -46,6 +46,8 @@ _HEADERS = {
 }
 #: people who may watch at once; the rest of the service must not suffer from them
 _VIEWERS = 32
+#: seconds that a stream lasts at most, before the browser asks for the next
+_STREAM_SECONDS = 5.0
 #: seconds between two looks at what changed
 _PUSH_SECONDS = 1.0
 
@@ -73,7 +75,7 @@ class Dashboard:
         self._stopping = asyncio.Event()
         # A stream ends before the limit on a request's time would cut it; the browser opens the next one at once.
         # So a token is checked every few seconds, and a server that stops waits for nobody longer than that.
-        self._stream_seconds = 0.8 * engine.config.limits.seconds
+        self._stream_seconds = min(_STREAM_SECONDS, 0.8 * engine.config.limits.seconds)
         self._files = _files()
         self._version = hashlib.sha256(b"".join(content for content, _ in self._files.values())).hexdigest()[:12]
 
@@ -94,9 +96,13 @@ class Dashboard:
         self.engine.listeners.append(self.rolling.take)
         logging.getLogger("sidelight.service").addHandler(self.errors)
 
+    def end_streams(self) -> None:
+        """Let everybody who watches go at once: the server is about to stop.  Call it in the event loop."""
+        self._stopping.set()
+
     def stop(self) -> None:
         """Listen no more, and end every stream."""
-        self._stopping.set()
+        self.end_streams()
         if self.rolling.take in self.engine.listeners:
             self.engine.listeners.remove(self.rolling.take)
         logging.getLogger("sidelight.service").removeHandler(self.errors)
@@ -177,6 +183,9 @@ class Dashboard:
     async def events(self, request: Request) -> Response:
         """GET /dashboard/events: a stream of the parts that changed."""
         token = self.allow(request, "read")
+        if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+            # It could not read the answer, but it could take all the places.
+            raise Problem("no-token", "a page of another origin may not watch.")
         if self.viewers >= _VIEWERS:
             raise Problem("overloaded", f"{_VIEWERS} people watch already; try again later.")
         view = View.of(request.query_params, self.renderer.features)

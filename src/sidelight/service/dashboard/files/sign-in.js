@@ -32,3 +32,8 @@ form.addEventListener("submit", async event => {
   field.select();
 });
 field.focus();
+
+// A link on another site's page brings no cookie along, by design; a request from here does.
+fetch("/dashboard/session").then(answer => answer.json()).then(session => {
+  if (session.may_watch) location.replace("/");
+}).catch(() => { /* then there is the form */ });
