@@ -152,6 +152,11 @@ def diagnose(
     Console(highlight=False, soft_wrap=False).print(diagnosis)
     if html is not None:
         typer.echo(f"\nAs a page: {html}")
+    if len(log) == 1 and _is_summary(log[0]):
+        typer.echo(
+            f"\nNext, a service: sidelight init --summary {log[0]}\nOr in Python: learner = sl.FusedOFUL("
+            f"sl.BehaviorQueries(sl.LogSummary.load({log[0]!r})))"
+        )
 
 
 def decide(
@@ -225,14 +230,20 @@ def _is_summary(path: str) -> bool:
 
 
 def _summarized(log: list[str], schema: Schema, skip: bool, scheduler: str | None, quiet: bool) -> LogSummary:
-    from sidelight.errors import SidelightWarning
+    from sidelight.errors import SchemaError, SidelightWarning
     from sidelight.logs.summary import summarize_log
 
     source: Any = log[0] if len(log) == 1 else log
     on_invalid = "skip" if skip else "raise"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SidelightWarning)  # the commands say themselves what was skipped
-        return summarize_log(source, schema, on_invalid, progress=not quiet, client=scheduler)
+        try:
+            return summarize_log(source, schema, on_invalid, progress=not quiet, client=scheduler)
+        except SchemaError as error:
+            for option, column in (("--arm", schema.arm), ("--reward", schema.reward)):
+                if f"no column {column!r}" in str(error):
+                    raise SchemaError(f"{error} Which of them is it? Say so with {option} NAME.") from error
+            raise
 
 
 def _schema(

@@ -255,6 +255,21 @@ def queries_needed(summary: LogSummary, noise: float | None = None) -> int:
     return int(np.ceil(hidden_variance(summary, noise) / s2 * summary.n_rows)) if s2 > 0 else 0
 
 
+def _has_constant(summary: LogSummary) -> bool:
+    """Whether the recorded columns add up to a constant somehow: what they leave of the number 1 is nothing.
+
+    ``1 − E[x]ᵀE[xxᵀ]⁺E[x]`` is the mean square of what a regression of 1 on them leaves.
+    """
+    n = summary.n_rows
+    if n == 0 or summary.n_recorded == 0:
+        return n == 0
+    mean = summary.counts @ summary.means / n
+    moments = summary.grams.sum(axis=0) / n
+    scale = np.sqrt(np.where(np.diag(moments) > 0, np.diag(moments), 1.0))
+    solved = np.linalg.lstsq(moments / np.outer(scale, scale), mean / scale, rcond=1e-10)[0]
+    return bool(1.0 - solved @ (mean / scale) < 1e-6)
+
+
 def _warnings(summary: LogSummary, to_drop: tuple[str, ...]) -> list[str]:
     L = summary.n_recorded
     warnings = []
@@ -272,6 +287,11 @@ def _warnings(summary: LogSummary, to_drop: tuple[str, ...]) -> list[str]:
         warnings.append(
             f"Fewer than ten rows per recorded column for {show_labels(thin)}: a hard constraint would keep their "
             "error forever; use a fused learner."
+        )
+    if not _has_constant(summary):
+        warnings.append(
+            "There is no constant feature, so a reward is taken to be 0 where all features are. Unless that is meant, "
+            "add one: intercept=True, or --intercept."
         )
     if to_drop:
         warnings.append(

@@ -98,7 +98,7 @@ class TrialReplayWorld(ReplayWorld):
                 f"the arm that was tried depends on the context (p = {self.check.p_value:.2g}, most on "
                 f"{self.check.worst_feature!r}), so this is no randomized trial and replaying it would mislead. Use a "
                 "table from a trial that drew arms regardless of the context; if the difference is known to be chance, "
-                "pass assume_randomized=True."
+                "pass assume_randomized=True (from Python)."
             )
         super().__init__(rows, outcomes, arms, **settings)
         self._settings["assume_randomized"] = assume_randomized

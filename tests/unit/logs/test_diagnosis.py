@@ -32,7 +32,8 @@ def test_numbers():
     assert found.hidden == ("x4", "x5")
     assert found.smallest.rows == summary.counts.min()
     assert [report.arm for report in found.arms] == [0, 1, 2, 3]
-    assert found.warnings == ()
+    (warning,) = found.warnings
+    assert "no constant feature" in warning
     assert found.to_drop == ()
 
 
@@ -166,3 +167,27 @@ def test_noise_must_be_positive():
 
 def test_two_digits():
     assert [two_digits(x) for x in (0.4, 1.2, 17.4, 383, 12_345, 987_654)] == [0, 1, 17, 380, 12_000, 990_000]
+
+
+@pytest.mark.parametrize(
+    ("schema", "warned"),
+    [
+        (Schema(["age"], ["age"], intercept=True), False),
+        (Schema(["age"], ["age"]), True),
+        (Schema(["one", "age"], ["one", "age"]), False),  # a column of the log is constant, whatever it is called
+        (Schema(["ward"], ["ward"], categories=["ward"]), False),  # every row is in one ward: they add up to one
+    ],
+    ids=["intercept", "none", "a column", "a category"],
+)
+def test_a_missing_constant_is_noticed(schema, warned):
+    rng = np.random.default_rng(0)
+    rows = 300
+    table = {
+        "one": np.full(rows, 3.0),
+        "age": rng.normal(40, 10, rows),
+        "ward": ["north", "south", "east"] * 100,
+        "arm": np.arange(rows) % 2,
+        "reward": rng.normal(5, 1, rows),
+    }
+    found = summarize_log(table, schema).diagnose()
+    assert any("no constant feature" in warning for warning in found.warnings) == warned
