@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 from tests.service.helpers import ARMS, Server, make_config, post, random_context, serving
 
+import sidelight as sl
 from sidelight.service.auth import create_token
+from sidelight.service.config import initial_config, save_config
 from sidelight.service.starting import open_store
 
 pytestmark = pytest.mark.browser
@@ -401,3 +403,40 @@ def test_the_policy_is_enforced(browser: Any, service: Service) -> None:
         assert ran == [False, False, False]
         assert sum("Content Security Policy" in message for message in visit.messages) >= 3
         visit.requests = [url for url in visit.requests if "127.0.0.1:9/" not in url]
+
+
+# ------------------------------------------------------------------------------- many arms, and no tokens
+
+
+def test_two_hundred_arms_without_tokens(browser: Any, tmp_path: Path) -> None:
+    arms = [f"item-{i:03d}" for i in range(200)]
+    schema = sl.Schema(["u", "v"], recorded=["u"], arms=arms, intercept=True)
+    save_config(initial_config(schema, kind="OFUL", port=0, mode="act"), tmp_path / "sidelight.toml")
+    with serving(tmp_path) as server, httpx.Client(base_url=server.url) as client:
+        rng = np.random.default_rng(2)
+        asks = [{"context": {"u": float(rng.normal()), "v": 0.5}, "allowed": [arms[i % 150]]} for i in range(450)]
+        assert post(client, "/v1/decisions/batch", {"decisions": asks}).status_code == 201
+        with Visit(browser, server.url, viewport={"width": 390, "height": 850}) as visit:
+            page = visit.page
+            page.wait_for_selector("html[data-updates]")
+            assert page.locator("#part-arms tbody tr").count() == 10
+            assert page.locator("#part-arms-over-time .legend li").count() == 7
+            assert "144 other arms" in page.locator("#part-arms-over-time .legend").inner_text()
+            page.get_by_text("All 200 arms").click()
+            rows = page.locator("#part-every-arm tbody tr")
+            rows.nth(199).wait_for()
+            page.get_by_label("Find an arm").fill("item-07")
+            assert [row.locator("th").inner_text() for row in rows.all() if row.is_visible()] == [
+                f"item-07{i}" for i in range(10)
+            ]
+            # a refresh keeps what was searched for
+            page.get_by_label("24 hours").check()
+            page.wait_for_function("() => document.querySelector('#part-every-arm').textContent.includes('24 hours')")
+            assert rows.first.is_hidden()
+            assert page.evaluate("document.documentElement.scrollWidth") <= 390
+            # whoever may use this machine may switch
+            page.get_by_role("button", name="Stop the learner…").click()
+            page.get_by_role("dialog").get_by_role("button", name="Stop the learner").click()
+            page.get_by_role("alert").filter(has_text="The kill switch is on.").wait_for()
+            assert client.get("/v1/status").json()["rails"]["killed"] is True
+            assert visit.messages == []
