@@ -188,6 +188,9 @@ def test_nothing_is_deleted_where_the_state_cannot_be_verified(tmp_path, rng):
         forget(store, ANNA)
     assert contexts_of(store, ANNA) == kept
     assert newest_base(store) is None
+    # whoever knows why they differ (an upgrade) may go on from what the servers run on
+    assert forget(store, ANNA, verify=False).decisions == 4
+    assert learner_bytes(recover(store, use_snapshots=False).state.learner) == learner_bytes(wrong.learner)
     store.close()
 
 

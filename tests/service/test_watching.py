@@ -48,7 +48,7 @@ def lines_of(config: LogsConfig, tmp_path) -> str:
     async def live() -> None:
         async with engine_of(service) as engine:
             if config.decisions:
-                engine.listeners.append(decision_log(config, READER))
+                engine.on_decision = decision_log(config, READER)
             context = random_context(np.random.default_rng(0)) | {"age": SECRET}
             x = READER.read(context, "")[None]
             await engine.decide(x, [Ask(subject="anna@example.org")])

@@ -68,7 +68,10 @@ def replay(config: ConfigFile = DEFAULT_CONFIG, database: Database = None, as_js
             else f"DIFFERENT from the snapshot after event {quick.start}: learner {other[:16]}…"
         )
     if not same:
-        raise ServiceError("the snapshots do not agree with the events. Delete the snapshots, and report this.")
+        raise ServiceError(
+            "the snapshots do not agree with the events. If Sidelight was upgraded since they were taken, its last "
+            "bits may differ, and the servers go on from the snapshots; otherwise restore a back-up, and report this."
+        )
 
 
 # ---------------------------------------------------------------------------------- export and backup
@@ -142,7 +145,10 @@ def restore(
     with progress_bar("checking", as_json) as tick:
         whole = recover(store, use_snapshots=False, progress=tick).state.snapshot(0.0).digest
     if whole != recover(store).state.snapshot(0.0).digest:
-        raise ServiceError("the back-up's snapshots do not agree with its events. Restore an older one.")
+        raise ServiceError(
+            "the back-up is in place, but its snapshots do not agree with its events. If Sidelight was upgraded since, "
+            "its last bits may differ, and `sidelight serve` goes on from the snapshots; otherwise try an older one."
+        )
     if as_json:
         typer.echo(json.dumps({"events": last, "digest": whole}))
     else:
@@ -200,6 +206,9 @@ def forget(
     subject: Annotated[str, typer.Option(help="The key that came with the decisions as `subject`.")],
     config: ConfigFile = DEFAULT_CONFIG,
     database: Database = None,
+    verify: Annotated[
+        bool, typer.Option(help="Fold the events again first, and compare with what the servers run on.")
+    ] = True,
     erase: Annotated[
         bool, typer.Option(help="Rewrite the database's files, so that nothing lingers in them; writers wait for it.")
     ] = True,
@@ -213,7 +222,7 @@ def forget(
 
     store = read_store(read_config(config, database))
     with progress_bar("verifying", as_json) as tick:
-        done = forget_subject(store, subject, erase=erase, progress=tick)
+        done = forget_subject(store, subject, verify=verify, erase=erase, progress=tick)
     if as_json:
         typer.echo(json.dumps(asdict(done)))
         return

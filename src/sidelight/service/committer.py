@@ -193,6 +193,10 @@ class Committer:
             self._trace(entries, started, 0, failed=True)
             self._loop.call_soon_threadsafe(_refuse, entries, error)
             return
+        except BaseException:
+            # A bug: nothing of the group was written, and the thread ends with it.
+            self._loop.call_soon_threadsafe(_refuse, entries, StoreError(_ENDED))
+            raise
         self._report(None)
         seconds = self._trace(entries, started, len(others), failed=False)
         try:

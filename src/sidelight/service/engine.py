@@ -100,6 +100,7 @@ class Engine:
         self.error: StoreError | None = None
         self.committer: Committer | None = None
         self.spans: CommitSpans | None = None
+        self.on_decision: Callable[[int, Decisions], None] | None = None
         self._outdated = False
         self.listeners: list[Callable[[list[Numbered]], None]] = []
         self._warm()
@@ -185,6 +186,8 @@ class Engine:
         event = self.choose(X, asks, fingerprint)
         outcome = await self._submit(DecisionsProposal(Draft.of(event, key)))
         if isinstance(outcome, Written):
+            if self.on_decision is not None:
+                self.on_decision(outcome.number, event)
             return outcome.number, event, True
         recorded = event_from_row(outcome.row, X.shape[1])
         assert isinstance(recorded, Decisions)
@@ -245,7 +248,11 @@ class Engine:
                 entry.future.set_result(outcome)
         self.metrics.committed(group, self.state)
         for listener in self.listeners:
-            listener(news)
+            try:
+                listener(news)
+            except Exception:
+                # Who only looks on must not stop what follows.
+                logger.exception("a listener failed")
         if self.state.number - self._snapshot_at >= self.config.storage.snapshot_every and self.committer is not None:
             self._snapshot_at = self.state.number
             self.committer.keep(self.state.snapshot(now))

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sidelight.errors import InputError, StoreError
+from sidelight.errors import StoreError
 from sidelight.learners.files import learner_bytes, learner_from_bytes
 from sidelight.linalg import Array
 from sidelight.logs.labels import label_to_json
@@ -31,8 +31,9 @@ from sidelight.service.store import Snapshot, Store
 
 __all__ = ["LEARNER_ERRORS", "ContextsDeleted", "Numbered", "State", "numbered"]
 
-#: what a learner may raise on input that was checked: a matrix that lost its digits, a bug of a user's own learner
-LEARNER_ERRORS = (InputError, ArithmeticError, np.linalg.LinAlgError, NotImplementedError)
+#: what a learner may raise on input that was checked: a matrix that lost its digits (a ValueError, too, in SciPy), a
+#: bug of a user's own learner
+LEARNER_ERRORS = (ValueError, ArithmeticError, NotImplementedError)
 
 
 class ContextsDeleted(StoreError):

@@ -18,7 +18,6 @@ from sidelight.logs.labels import label_to_json
 from sidelight.service.config import LogsConfig
 from sidelight.service.contexts import ContextReader
 from sidelight.service.events import DecisionId, Decisions
-from sidelight.service.fold import Numbered
 
 __all__ = ["decision_log", "set_up_logs"]
 
@@ -73,24 +72,21 @@ def set_up_logs(config: LogsConfig, *, verbose: bool = False, stream: TextIO | N
     logger.setLevel(logging.INFO if config.decisions else logging.NOTSET)
 
 
-def decision_log(config: LogsConfig, reader: ContextReader) -> Callable[[list[Numbered]], None]:
-    """A listener of the engine that logs every decision; whom it was about and why only if that is wanted."""
+def decision_log(config: LogsConfig, reader: ContextReader) -> Callable[[int, Decisions], None]:
+    """Logs every decision that this server made; whom it was about and why only if that is wanted."""
 
-    def listen(news: list[Numbered]) -> None:
-        for number, _, event, _ in news:
-            if not isinstance(event, Decisions):
-                continue
-            for i, arm in enumerate(event.arms):
-                fields: dict[str, Any] = {
-                    "decision": str(DecisionId(number, i)),
-                    "arm": None if arm is None else label_to_json(arm),
-                    "by": event.routes[i],
-                    "mode": event.mode,
-                    "version": event.version,
-                }
-                if config.personal:
-                    fields["context"] = reader.units(event.contexts[i])
-                    fields["subject"] = None if event.subjects is None else event.subjects[i]
-                logger.info("decided", extra={"fields": fields})
+    def log(number: int, event: Decisions) -> None:
+        for i, arm in enumerate(event.arms):
+            fields: dict[str, Any] = {
+                "decision": str(DecisionId(number, i)),
+                "arm": None if arm is None else label_to_json(arm),
+                "by": event.routes[i],
+                "mode": event.mode,
+                "version": event.version,
+            }
+            if config.personal:
+                fields["context"] = reader.units(event.contexts[i])
+                fields["subject"] = None if event.subjects is None else event.subjects[i]
+            logger.info("decided", extra={"fields": fields})
 
-    return listen
+    return log

@@ -19,7 +19,7 @@ from sidelight.errors import StoreError
 from sidelight.service import tables
 from sidelight.service.bases import put_base
 from sidelight.service.events import Forgotten, Row, event_content
-from sidelight.service.fold import Numbered, State, numbered
+from sidelight.service.fold import ContextsDeleted, Numbered, State, numbered
 from sidelight.service.recovery import recover
 from sidelight.service.store import Store
 
@@ -42,13 +42,19 @@ class Forgetting:
 
 
 def forget(
-    store: Store, subject: str, *, erase: bool = True, progress: Callable[[int, int], None] | None = None
+    store: Store,
+    subject: str,
+    *,
+    verify: bool = True,
+    erase: bool = True,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Forgetting:
     """Delete the contexts of every decision about ``subject``, and the key itself; servers may run meanwhile.
 
     Args:
         store: the event log.
         subject: the key that came with the decisions.
+        verify: fold the events again and compare with what the servers run on; without it, that is believed.
         erase: rewrite the database's files afterwards; writers wait while that lasts.
         progress: called with (events folded, the last one).
 
@@ -57,7 +63,18 @@ def forget(
     """
     if not _decisions_about(store, subject):
         return Forgetting(0, None, False)
-    state = _verified(store, progress)
+    while True:
+        state = _verified(store, progress) if verify else recover(store).state
+        try:
+            number, decisions = _forget(store, subject, state)
+        except ContextsDeleted:
+            # Somebody else was forgotten meanwhile: there is a newer base to start from.
+            continue
+        return Forgetting(decisions, number, store.erase_deleted() if erase else False)
+
+
+def _forget(store: Store, subject: str, state: State) -> tuple[int, int]:
+    """Base, event and deletion in one transaction; returns the event's number and how many contexts went."""
     with store.writing() as connection:
         head = store.lock(connection)
         for rows in store.follow(state.number, head):
@@ -80,7 +97,7 @@ def forget(
             e = tables.events
             connection.execute(e.update().where(e.c.number == row.number).values(payload=payload, contexts=contexts))
         connection.execute(tables.subjects.delete().where(tables.subjects.c.subject == subject))
-    return Forgetting(len(ids), number, store.erase_deleted() if erase else False)
+    return number, len(ids)
 
 
 def _decisions_about(store: Store, subject: str) -> dict[int, set[int]]:
@@ -103,8 +120,9 @@ def _verified(store: Store, progress: Callable[[int, int], None] | None) -> Stat
     quick = recover(store, upto=whole.number).state
     if whole.snapshot(0.0).digest != quick.snapshot(0.0).digest:
         raise StoreError(
-            "the snapshots do not agree with the events, so nothing was deleted. `sidelight replay` shows more; "
-            "delete the snapshots, and report this."
+            "the snapshots do not agree with the events, so nothing was deleted. If Sidelight was upgraded since they "
+            "were taken, its last bits may differ: --no-verify believes the snapshots, which is what the servers run "
+            "on. Otherwise restore a back-up, and report this."
         )
     return whole
 
