@@ -72,7 +72,7 @@ def base() -> None:
 def figures() -> None:
     """A picture from results."""
     command("figures", "log-size", "--quick", "--seeds", "2", "--rounds", "30", "--out", "results")
-    assert list(Path("results").glob("*.svg"))
+    assert list(Path("results").rglob("*.svg"))
 
 
 def cluster() -> None:
