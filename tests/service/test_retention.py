@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
+import time
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -15,6 +18,7 @@ from sidelight.errors import StoreError
 from sidelight.learners.files import learner_bytes
 from sidelight.service import tables
 from sidelight.service.bases import newest_base
+from sidelight.service.client import Client
 from sidelight.service.connections import database_url
 from sidelight.service.contexts import ContextReader
 from sidelight.service.copying import copy_store
@@ -27,7 +31,7 @@ from sidelight.service.recovery import recover
 from sidelight.service.retention import forget
 from sidelight.service.starting import open_store
 from sidelight.service.store import Store
-from tests.service.helpers import ARMS, bits, command, engine_of, make_config, make_schema, random_context, run
+from tests.service.helpers import ARMS, bits, command, engine_of, make_config, make_schema, random_context, run, serving
 
 ANNA = "anna@example.org"
 READER = ContextReader(make_schema(), 1e9)
@@ -212,3 +216,50 @@ def test_the_command_says_what_it_did(tmp_path, rng):
     replay = json.loads(command("replay", "--json", cwd=tmp_path).stdout)
     assert replay["equal"] is True
     assert replay["from_base"] == body["event"]
+
+
+def test_under_load_with_a_server_of_its_own(tmp_path, database):
+    """The command beside a running server: whatever comes meanwhile, server and replay stay equal bit for bit."""
+    config = make_config(tmp_path, kind="RunningOFUL", mode="act", database=database, snapshot_every=40)
+    stop = threading.Event()
+    errors: list[BaseException] = []
+    rewarded: list[str] = []
+
+    def visit(url: str, who: int) -> None:
+        own = np.random.default_rng(who)
+        try:
+            with Client(url, retries=30, patience=1.0) as client:
+                before: list[str] = []
+                while not stop.is_set():
+                    before.append(client.decide(random_context(own), subject=f"s{who % 2}").id)
+                    # late ones, too: some of these were forgotten by then
+                    id = before.pop(int(own.integers(len(before))))
+                    client.reward(id, 1.0)
+                    rewarded.append(id)
+                    if len(before) < 5:
+                        before.append(client.decide(random_context(own), subject=f"s{who % 2}").id)
+        except BaseException as error:
+            errors.append(error)
+
+    with serving(tmp_path) as server:
+        threads = [threading.Thread(target=visit, args=(server.url, who)) for who in range(4)]
+        for thread in threads:
+            thread.start()
+        done = []
+        for round, subject in enumerate(("s0", "s1", "s0"), start=1):
+            while len(rewarded) < 20 * round and not errors:
+                time.sleep(0.01)
+            done.append(json.loads(command("forget", "--subject", subject, "--json", cwd=tmp_path).stdout))
+        stop.set()
+        for thread in threads:
+            thread.join(30)
+        assert not errors
+        assert all(body["decisions"] > 0 for body in done)
+        store = open_store(config)
+        whole = recover(store, use_snapshots=False)
+        while (state := httpx.get(f"{server.url}/v1/state").json())["event"] < whole.state.number:
+            time.sleep(0.05)
+        assert whole.start == done[-1]["event"]
+        assert (state["event"], state["digest"]) == (whole.state.number, bits(whole.state))
+        assert whole.state.counts["without context"] > 0
+        store.close()

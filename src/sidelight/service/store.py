@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import logging
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,6 +28,8 @@ from sidelight.service.connections import connect, explain_failure
 from sidelight.service.events import Event, Row, event_content
 
 __all__ = ["Draft", "Proposal", "Snapshot", "Store", "Written"]
+
+logger = logging.getLogger("sidelight.service")
 
 _CHUNK = 500
 
@@ -360,30 +363,41 @@ class Store:
         """Rewrite the database's files so that nothing deleted lingers in them; writers wait meanwhile.
 
         Returns:
-            False where a reader held SQLite's write-ahead log open for longer than ``patience`` seconds.
+            False where it did not work: somebody held a lock for too long, or there was no room.
         """
-        with self._guard("rewrite"):
-            if not self.sqlite:
-                with self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-                    connection.exec_driver_sql("SET statement_timeout = 0")
-                    for table in (tables.events, tables.subjects):
-                        connection.exec_driver_sql(f"VACUUM (FULL) {table.name}")
-                    connection.exec_driver_sql("SET statement_timeout = '60s'")
-                return True
-            raw = self._engine.raw_connection()
+        try:
+            with self._guard("rewrite"):
+                return self._rewrite_file(patience) if self.sqlite else self._rewrite_tables()
+        except StoreError as error:
+            logger.warning("%s", error)
+            return False
+
+    def _rewrite_tables(self) -> bool:
+        with self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.exec_driver_sql("SET statement_timeout = 0")
             try:
-                cursor = raw.cursor()
-                cursor.execute("VACUUM")
-                end = time.monotonic() + patience
-                while cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
-                    if time.monotonic() > end:
-                        return False
-                    time.sleep(0.1)
-                return True
-            except sqlite3.Error as error:
-                raise StoreError(explain_failure(error, "rewrite", self.url)) from error
+                for table in (tables.events, tables.subjects, tables.snapshots):
+                    connection.exec_driver_sql(f"VACUUM (FULL) {table.name}")
             finally:
-                raw.close()
+                # The next borrower of this connection has its settings as they were.
+                connection.invalidate()
+        return True
+
+    def _rewrite_file(self, patience: float) -> bool:
+        raw = self._engine.raw_connection()
+        try:
+            cursor = raw.cursor()
+            cursor.execute("VACUUM")
+            end = time.monotonic() + patience
+            while cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
+                if time.monotonic() > end:
+                    return False
+                time.sleep(0.1)
+        except sqlite3.Error as error:
+            raise StoreError(explain_failure(error, "rewrite", self.url)) from error
+        finally:
+            raw.close()
+        return True
 
 
 def _thinned(numbers: list[int], newest: int = 3) -> list[int]:
