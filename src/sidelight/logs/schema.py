@@ -307,7 +307,7 @@ class Schema:
         unknown = [name for name in context if name not in known]
         if unknown:
             raise ContextError(
-                f"the context has {show_labels(unknown)}, which the schema does not know. "
+                f"the context has {show_labels(unknown)}, which the schema does not know: leave it out. "
                 f"Its features are {show_labels(sorted(self._starts))}."
             )
 
