@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from sidelight.service.contexts import ContextReader
 from sidelight.service.deciding import Ask
 from sidelight.service.engine import Engine
 from sidelight.service.journal import decision_log, set_up_logs
+from sidelight.service.metrics import Metrics
 from sidelight.service.starting import open_store
 from sidelight.service.telemetry import CommitSpans, TracedRequests, trace_provider
 from tests.service.helpers import SOURCE, engine_of, make_config, make_schema, random_context, run
@@ -169,3 +171,30 @@ def test_opentelemetry_is_loaded_only_where_it_is_configured():
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     # (FastAPI itself knows the bare interface)
     assert done.stdout.strip() == "[]", done.stderr
+
+
+# ------------------------------------------------------------------------------------------- metrics
+
+
+def test_metrics_say_from_the_start_that_it_is_ready(tmp_path):
+    """An alert on ``sidelight_ready == 0`` must not go off because nobody has asked for anything yet."""
+    config = make_config(tmp_path, kind="OFUL", mode="act", share=0.25)
+
+    async def live() -> None:
+        async with engine_of(config) as engine:
+            told = engine.metrics.text()
+            assert b"sidelight_ready 1.0" in told
+            assert b"sidelight_event_number 1.0" in told
+            assert b"sidelight_share 0.25" in told
+        assert b"sidelight_ready 0.0" in engine.metrics.text()
+
+    run(live())
+
+
+def test_every_metric_of_the_page_on_monitoring_exists(tmp_path):
+    page = (SOURCE.parent / "docs" / "service" / "monitoring.md").read_text()
+    named = set(re.findall(r"sidelight_[a-z_]+", page))
+    assert len(named) > 12
+    told = Metrics().text().decode()
+    known = set(re.findall(r"^# TYPE (\S+)", told, re.MULTILINE))
+    assert {name for name in named if name not in known and name.removesuffix("_total") not in known} == set()

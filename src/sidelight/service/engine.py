@@ -130,6 +130,7 @@ class Engine:
             spans=self.spans,
         )
         await self._apply_file()
+        self.metrics.stands(self.state)
 
     async def _apply_file(self) -> None:
         """Rails that were changed in the file since it was last read win; otherwise requests' changes stand."""
@@ -159,6 +160,7 @@ class Engine:
         """Write what was accepted, fold it in, keep a snapshot, end."""
         loop = asyncio.get_running_loop()
         committer, self.committer = self.committer, None
+        self.metrics.ready.set(0)
         if committer is not None:
             await loop.run_in_executor(None, committer.stop)
             # The thread has handed everything over; what it handed over last is folded in before this continues.

@@ -86,6 +86,10 @@ class Metrics:
         if group.entries:
             self.commits.observe(group.seconds)
             self.group_size.observe(len(group.entries))
+        self.stands(state)
+
+    def stands(self, state: State) -> None:
+        """Decisions can be written, and this is where the log stands."""
         self.event.set(state.number)
         self.version.set(state.version)
         self.ready.set(1)
