@@ -133,9 +133,15 @@ class BanditClassifier:
         contexts = as_table(X, self.features)
         if not hasattr(self, "learner_"):
             self._begin_cold(contexts, classes)
+        arms = _column(y, contexts.num_rows, "y").to_pylist()
         rewards = _column(reward, contexts.num_rows, "reward").to_pylist()
+        encoded = self.schema_.encode_many(contexts)
+        # all of it is checked before any of it is learned
+        for arm, value in zip(arms, rewards, strict=True):
+            self.learner_._arm(arm)
+            self.learner_._reward(value)
         if behavior is not None:
-            self._answers(contexts, behavior)
+            self._answers(encoded, behavior)
         elif self._deaf():
             warnings.warn(
                 f"The log hides {self._hidden()} and nothing is known of the old policy yet, so the log counts for "
@@ -143,8 +149,7 @@ class BanditClassifier:
                 SidelightWarning,
                 stacklevel=2,
             )
-        encoded = self.schema_.encode_many(contexts)
-        self.learner_.observe_many(encoded, _column(y, contexts.num_rows, "y").to_pylist(), rewards)
+        self.learner_.observe_many(encoded, arms, rewards)
         return self
 
     def _begin(self, learner: Any, schema: Schema) -> None:
@@ -191,18 +196,20 @@ class BanditClassifier:
         hidden = BehaviorQueries(summary) if self.answers == "queries" else BehaviorProbabilities(summary)
         return getattr(import_module(_FROM_ESTIMATOR[self.learner]), self.learner)(hidden, **settings)
 
-    def _answers(self, contexts: pa.Table, behavior: Any) -> None:
-        answers = behavior if self.answers == "probabilities" else _column(behavior, contexts.num_rows, "behavior")
-        rows = answers.to_pylist() if hasattr(answers, "to_pylist") else list(np.asarray(answers, dtype=np.float64))
-        if len(rows) != contexts.num_rows:
-            raise InputError(f"behavior has {len(rows)} rows and X {contexts.num_rows}.")
-        for x, answer in zip(self.schema_.encode_many(contexts), rows, strict=True):
-            if null_answer(answer):
-                continue
-            if self.answers == "queries":
-                self.learner_.observe_behavior(x, answer)
-            else:
-                self.learner_.observe_behavior(x, probabilities=answer)
+    def _answers(self, encoded: Array, behavior: Any) -> None:
+        n = len(encoded)
+        if self.answers == "queries":
+            answers = [("arm", answer) for answer in _column(behavior, n, "behavior").to_pylist()]
+            for _, answer in answers:
+                if not null_answer(answer):
+                    self.learner_._arm(answer)
+        else:
+            answers = [("probabilities", answer) for answer in np.asarray(behavior, dtype=np.float64)]
+            if len(answers) != n:
+                raise InputError(f"behavior has {len(answers)} rows and X {n}: give one for each.")
+        for x, (name, answer) in zip(encoded, answers, strict=True):
+            if not null_answer(answer):
+                self.learner_.observe_behavior(x, **{name: answer})
 
     def _deaf(self) -> bool:
         """Whether a log hides something and no answer has come yet."""
@@ -316,7 +323,8 @@ def _column(values: ArrayLike, n: int, name: str) -> pa.Array:
     if hasattr(values, "__arrow_c_stream__"):
         column = pa.chunked_array(values).combine_chunks()
     else:
-        column = pa.array(values.tolist() if isinstance(values, np.ndarray) else list(values))  # type: ignore[arg-type]
+        listed = values.tolist() if isinstance(values, np.ndarray) else list(values)  # type: ignore[arg-type]
+        column = pa.array(listed, from_pandas=True)  # so that NaN among text is a missing value
     if len(column) != n:
         raise InputError(f"{name} has {len(column)} values and X {n} rows: give one for each.")
     return column

@@ -140,11 +140,38 @@ def test_probabilities_of_the_old_policy():
     assert estimator.n_answers == 40
 
 
-def test_rows_in_which_nobody_asked_are_left_out():
-    some = [None if i % 2 else arm for i, arm in enumerate(BEHAVIOR.tolist())]
-    bandit = fitted().partial_fit(X, ARMS, REWARDS, behavior=some)
+@pytest.mark.parametrize("nothing", [None, np.nan])
+@pytest.mark.parametrize("form", [list, lambda values: np.array(values, dtype=object), pd.Series])
+def test_rows_in_which_nobody_asked_are_left_out(nothing, form):
+    labels = np.array(["a", "b", "c", "d"])
+    recorded, arms, rewards = log_arrays()
+    some = [nothing if i % 2 else str(labels[arm]) for i, arm in enumerate(BEHAVIOR)]
+    bandit = sl.BanditClassifier(features=5).fit(recorded, labels[arms], rewards)
+    bandit.partial_fit(X, labels[ARMS], REWARDS, behavior=form(some))
     (estimator,) = bandit.learner_.estimators().values()
     assert estimator.n_answers == 30
+
+
+@pytest.mark.parametrize(
+    ("arms", "rewards", "behavior"),
+    [
+        ([*ARMS[:-1].tolist(), 17], REWARDS, BEHAVIOR),
+        (ARMS, [*REWARDS[:-1].tolist(), np.inf], BEHAVIOR),
+        (ARMS, [*REWARDS[:-1].tolist(), None], BEHAVIOR),
+        (ARMS, REWARDS, [*BEHAVIOR[:-1].tolist(), 17]),
+    ],
+    ids=["arm", "infinite reward", "missing reward", "answer"],
+)
+def test_a_batch_with_an_error_teaches_nothing(arms, rewards, behavior):
+    bandit = fitted()
+    before = bandit.learner_.scores(X[0])
+    with pytest.raises(sl.errors.InputError):
+        bandit.partial_fit(X, arms, rewards, behavior=behavior)
+    after = bandit.learner_.scores(X[0])
+    assert np.array_equal(before, after)
+    (estimator,) = bandit.learner_.estimators().values()
+    assert estimator.n_answers == 0
+    assert bandit.learner_.counts.sum() == 0
 
 
 def test_a_log_that_counts_for_nothing_is_worth_a_warning():
