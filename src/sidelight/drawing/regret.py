@@ -215,7 +215,8 @@ def regret_spec(
             width=width,
             height=height,
             background=PAPER[theme],
-            padding={"left": 14, "top": 14, "right": 14, "bottom": 12},
+            # to the right more than the labels should need: a reader's font may be wider than the one that measured them
+            padding={"left": 14, "top": 14, "right": 44, "bottom": 12},
             title=alt.TitleParams(
                 title,
                 subtitle=[subtitle] if isinstance(subtitle, str) else list(subtitle),
