@@ -215,7 +215,7 @@ def regret_spec(
             width=width,
             height=height,
             background=PAPER[theme],
-            # to the right more than the labels should need: a reader's font may be wider than the one that measured them
+            # to the right more than the labels need: a reader's font may be wider than the one that measured them
             padding={"left": 14, "top": 14, "right": 44, "bottom": 12},
             title=alt.TitleParams(
                 title,
