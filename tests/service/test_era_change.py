@@ -18,11 +18,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import sidelight as sl
+from sidelight.errors import InputError
 from sidelight.learners.files import learner_from_bytes
 from sidelight.service.config import load_config
 from sidelight.service.contexts import ContextReader
 from sidelight.service.events import Configuration, DecisionId, Decisions, event_from_row
 from sidelight.service.fold import State, numbered
+from sidelight.service.old_policy import OldPolicy
 from sidelight.service.recovery import recover
 from sidelight.service.starting import open_store
 from sidelight.worlds.traffic import FEATURES, PLANS
@@ -111,7 +113,7 @@ def test_the_next_era_starts_from_what_the_last_one_decided(tmp_path: Path, seed
     with serving(second) as server, httpx.Client(base_url=server.url, headers=headers) as client:
         # in shadow the old learner goes on acting: it does not know scooters, and nobody needs to tell its arm
         shadow = drive(client, road, 8, FEATURES, answers=False)
-        # (where it would take the retired plan, its second choice is taken, which is no news about what it did)
+        # (where it used to take the retired plan, what it takes now is no news about what it did)
         assert {decision["by"] for decision in shadow} == {"old_policy", "fallback"}
         assert sum(decision["by"] == "fallback" for decision in shadow) < 0.3 * len(shadow)
         assert not {decision["arm"] for decision in shadow} & {RETIRED, NEW, None}
@@ -206,3 +208,29 @@ def test_arms_alone_may_change(tmp_path: Path, change: tuple[str, str], rng: np.
             assert None not in event.arms
 
     run(onward())
+
+
+def test_the_mixture_answers_and_the_latest_acts(rng: np.random.Generator):
+    """Answers are spread over the moments of the old learner; it acts as it was last, among the arms that are left."""
+    old = sl.Schema(["a"], recorded=[], arms=["x", "y", "gone"])
+    new = sl.Schema(["b", "a"], recorded=["a"], arms=["y", "x", "new"])
+
+    def fond_of(arm: str) -> sl.OFUL:
+        learner = sl.OFUL(3, 1, arms=old.arms, schema=old, radius="posterior")
+        for _ in range(50):
+            for other in old.arms:
+                learner.observe([1.0], other, float(other == arm))
+        return learner
+
+    policy = OldPolicy([fond_of("x"), fond_of("y"), fond_of("gone"), fond_of("gone")], fond_of("y"), new)
+    x = np.array([-7.0, 1.0])  # b does not matter, and a is where the old learner had it
+    answers = [policy.answer(x, None, rng) for _ in range(400)]
+    # binomial(400, 1/4) strays from 100 by more than 45 with probability below 1e-6
+    assert all(abs(answers.count(arm) - 100) < 45 for arm in ("x", "y"))
+    assert answers.count(None) == 400 - answers.count("x") - answers.count("y")
+    assert {policy.act(x, None, rng) for _ in range(20)} == {"y"}
+    assert policy.act(x, ["x", "new"], rng) == "x"
+    assert policy.act(x, ["new"], rng) is None
+    assert policy.answer(x, ["new"], rng) is None
+    with pytest.raises(InputError, match="'a'"):
+        OldPolicy([fond_of("x")], fond_of("x"), sl.Schema(["b"], recorded=["b"], arms=["x", "y"]))

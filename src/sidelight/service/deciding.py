@@ -75,15 +75,15 @@ class Decider:
         widths: list[float | None]
         chances: list[float]
         recommended, estimates, widths, chances = map(list, zip(*choices, strict=True))
-        instead: dict[int, Label] = {}
-        if self._old is not None:
-            asks, instead = self._with_old_policy(self._old, X, asks)
-        asked, query_probabilities = self._queries(state.learner, X, asks)
-        if self._old is not None:
-            asked = [False] * n
         routed = (
             rails.mode != "shadow" and not rails.killed and not failed and (rails.mode == "assist" or rails.share >= 1)
         )
+        acting: list[Label | None] = [None] * n
+        if self._old is not None:
+            asks, acting = self._with_old_policy(self._old, X, asks, acts=not routed)
+        asked, query_probabilities = self._queries(state.learner, X, asks)
+        if self._old is not None:
+            asked = [False] * n
         arms: list[Label | None]
         propensities: list[float | None]
         if routed:
@@ -93,19 +93,19 @@ class Decider:
             for i in range(n):
                 ask = _PLAIN if asks is None else asks[i]
                 old_arm, old_propensity = _old_policy(state.learner, ask.answer)
-                old_arm = instead.get(i, old_arm)
                 route = rails.route(
                     recommended[i],
                     chances[i],
-                    old_arm=old_arm,
+                    old_arm=old_arm if acting[i] is None else acting[i],
                     old_propensity=old_propensity,
                     allowed=ask.allowed,
                     draw=rng.random() if ask.subject is None else subject_draw(ask.subject),
                     failed=i in failed,
                 )
                 arms.append(route.arm)
-                # its second choice is no news about what it did, so it does not pass for it
-                routes.append("fallback" if i in instead and route.by == "old_policy" else route.by)
+                # Where it did what it cannot do any more, what it does now is no news about what it did.
+                no_news = acting[i] is not None and ask.answer is None
+                routes.append("fallback" if no_news and route.by == "old_policy" else route.by)
                 propensities.append(route.propensity)
         plain = asks is None
         return Decisions(
@@ -128,27 +128,26 @@ class Decider:
         )
 
     def _with_old_policy(
-        self, policy: OldPolicy, X: Array, asks: Sequence[Ask] | None
-    ) -> tuple[list[Ask], dict[int, Label]]:
-        """What was asked, with the old policy's answers: asking it costs nothing here, so it is asked every time.
+        self, policy: OldPolicy, X: Array, asks: Sequence[Ask] | None, *, acts: bool
+    ) -> tuple[list[Ask], list[Label | None]]:
+        """What was asked, with the old policy's answers (asking costs nothing here), and its arms where it ``acts``.
 
-        Beside them its arms at contexts where it cannot do any more what it did.
+        Where the caller said what the old policy does, that stands.
         """
         filled = list(asks) if asks is not None else [_PLAIN] * len(X)
-        instead: dict[int, Label] = {}
+        acting: list[Label | None] = [None] * len(X)
         for i, ask in enumerate(filled):
             if ask.answer is not None:
                 continue
             try:
-                arm, same = policy.act(X[i], ask.allowed, self._rng)
+                arm = policy.answer(X[i], ask.allowed, self._rng)
+                acting[i] = policy.act(X[i], ask.allowed, self._rng) if acts else None
             except LEARNER_ERRORS as error:
                 logger.error("the old policy could not be asked: %s", type(error).__name__, exc_info=error)
                 continue
-            if arm is not None and same:
+            if arm is not None:
                 filled[i] = replace(ask, answer=Answer(arm))
-            elif arm is not None:
-                instead[i] = arm
-        return filled, instead
+        return filled, acting
 
     def _choices(self, learner: Any, X: Array, asks: Sequence[Ask] | None) -> list[Any]:
         """The learner's decisions, each ``(arm, estimate, width, propensity)``; None where it could not decide."""

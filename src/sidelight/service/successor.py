@@ -123,7 +123,7 @@ def make_successor(
     summary.save(folder / "log.summary")
     learners = _moments(store, log, done.last) if acted == "learner" else []
     if learners:
-        OldPolicy.save(learners, folder / "old-policy")
+        OldPolicy.save(learners, learner_bytes(recover(store, upto=done.last).state.learner), folder / "old-policy")
     save_config(
         _next_config(config, schema, summary, mode, fallback, database, "old-policy" if learners else ""),
         folder / "sidelight.toml",
