@@ -211,7 +211,7 @@ class Client:
         Every call is safe to repeat: decisions carry a key, rewards and answers are the same the second time.
         """
         for attempt in range(self._retries + 1):
-            wait = min(0.1 * 2**attempt, self._patience)
+            wait = min(0.1 * 2 ** min(attempt, 16), self._patience)
             last = attempt == self._retries
             try:
                 answer = self._http.request(method, path, json=body, headers=headers)
