@@ -8,8 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 import sidelight as sl
 
 ROOT = Path(__file__).parents[2]
@@ -17,12 +15,11 @@ ROOT = Path(__file__).parents[2]
 FETCHED = re.compile(r"<(?:script|link|img|iframe|source)\b[^>]*?\b(?:src|href)=\"((?:https?:)?//[^\"]*)\"")
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("site")
+def test_the_site_builds_and_stands_alone(tmp_path: Path) -> None:
+    """One test, for building takes most of its time, and workers that share tests do not share what they built."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, "-m", "sphinx", "-q", "-W", "-b", "html", str(ROOT / "docs"), str(folder)],
+        [sys.executable, "-m", "sphinx", "-q", "-W", "-b", "html", str(ROOT / "docs"), str(tmp_path)],
         env=environment,
         capture_output=True,
         text=True,
@@ -30,10 +27,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         timeout=280,
     )
     assert done.returncode == 0, done.stderr
-    return folder
+    pages_fetch_nothing_from_elsewhere(tmp_path)
+    links_between_pages_lead_somewhere(tmp_path)
+    the_reference_has_every_public_name_and_every_command(tmp_path)
 
 
-def test_pages_fetch_nothing_from_elsewhere(site: Path) -> None:
+def pages_fetch_nothing_from_elsewhere(site: Path) -> None:
     found = {
         (page.name, address)
         for page in site.rglob("*.html")
@@ -44,14 +43,14 @@ def test_pages_fetch_nothing_from_elsewhere(site: Path) -> None:
         assert not re.search(r"url\(\s*[\"']?(?:https?:)?//", sheet.read_text(encoding="utf-8")), sheet.name
 
 
-def test_links_between_pages_lead_somewhere(site: Path) -> None:
+def links_between_pages_lead_somewhere(site: Path) -> None:
     for page in site.rglob("*.html"):
         for target in re.findall(r"<a\b[^>]*?\bhref=\"([^\"#]+)", page.read_text(encoding="utf-8")):
             if "://" not in target and not target.startswith("mailto:"):
                 assert (page.parent / target).exists(), f"{page.relative_to(site)} links to {target}"
 
 
-def test_the_reference_has_every_public_name_and_every_command(site: Path) -> None:
+def the_reference_has_every_public_name_and_every_command(site: Path) -> None:
     from sidelight.cli import COMMANDS
 
     api = (site / "reference" / "api.html").read_text(encoding="utf-8")
