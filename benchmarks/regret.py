@@ -36,6 +36,7 @@ TITLES = {
     "confounded": "Where the hidden features drive the old policy",
     "zero_filled": "Against filling the log with zeros",
     "lies": "When the log lies",
+    "frontier": "What safety costs and saves",
     "grid": "Over a grid of worlds",
     "automatic": "The automatic prior against fixed ones",
 }
@@ -44,7 +45,8 @@ INTRODUCTION = """# Regret, measured
 Written by `python -m benchmarks.regret --write`, never by hand; `src/` at `{source}`. Each seed draws its own world,
 log, contexts, noise and answers, which all methods share. `FusedOFUL` has default arguments. The method it is compared
 with is the best of its settings in hindsight. A bar is met when the upper end of the 95 % interval of the ratio is
-below it; *unclear* means that the seeds run so far do not decide. "Safety off" is `FusedOFUL(…, safety=0)`.
+below it; *unclear* means that the seeds run so far do not decide. "Safety off" is `FusedOFUL(…, safety=0)`. "Algorithm
+1" is told the true `R12`, which "fused" has to ask for; "every round" asks too.
 
 No method gains from every honest log and never loses to a false one: `safety` buys trials and tests against lies at the
 price shown in the rows *honest*, and where a row says **no**, the default does not buy enough.
@@ -137,6 +139,12 @@ for _lam in (0.1, 1.0, 5.0, 25.0):
         sl.BehaviorQueries(run.summary), regularization=lam
     )
 
+for _safety in (0.0, 0.005, 0.05, 0.1):
+    METHODS[f"fused, safety={_safety:g}"] = lambda run, safety=_safety: sl.FusedOFUL(
+        sl.BehaviorQueries(run.summary), safety=safety
+    )
+
+SAFETY = tuple(f"fused, safety={safety:g}" for safety in (0.0, 0.005, 0.05, 0.1))
 EVERY_ROUND = tuple(f"every round, λ={lam:g}, width {alpha:g}" for lam, alpha in RUNNING_GRID)
 ZERO = tuple(f"zero-filled, width {alpha:g}" for alpha in ZERO_GRID)
 FIXED = tuple(f"fused, λ={lam:g}" for lam in (0.1, 1.0, 5.0, 25.0))
@@ -208,6 +216,8 @@ def groups() -> dict[str, list[Cell]]:
             (
                 Bar("fused", ("B = 0",), 1.0),
                 Bar("fused", ZERO, 1.0),
+                Bar("fused", ("every round",), 1.0),
+                Bar("fused, R12 known", ("Algorithm 1",), 1.0),
                 Bar("fused", ("Algorithm 1",), 1.0),
                 Bar("fused", ("fused, R12 known",), 1.2),
                 Bar("fused, probabilities", ("fused, R12 known",), 1.05),
@@ -254,6 +264,19 @@ def groups() -> dict[str, list[Cell]]:
             f"{label}, honest", make, recorded, 10**6, 100_000, (Bar("fused", ("fused, safety off",), 1.05),), ("OFUL",)
         )
         for label, make, recorded in (("paper_text", _paper("paper_text"), 25), ("ConfoundedWorld", _confounded, 6))
+    ]
+    out["frontier"] = [
+        Cell(
+            f"{label}, {'honest' if lie is None else lie}",
+            make if lie is None else _lie(lie, make, 3.0),
+            recorded,
+            10**5,
+            30_000,
+            (),
+            ("OFUL", "fused", *SAFETY),
+        )
+        for label, make, recorded in (("paper_text", _paper("paper_text"), 25), ("ConfoundedWorld", _confounded, 6))
+        for lie in (None, "slandered", "swapped")
     ]
     out["grid"] = [
         Cell(
@@ -364,7 +387,7 @@ def measure(group: str, cells: list[Cell], min_seeds: int, max_seeds: int, secon
         for cell in cells:
             results = stored(group, cell, max_seeds)
             half = [found[1] / found[0] for bar in cell.bars if (found := ratio(results, bar)) is not None]
-            done = len(half) == len(cell.bars) and max(half) <= 0.03 and upto > min_seeds
+            done = len(half) == len(cell.bars) and max(half, default=0.0) <= 0.03 and upto > min_seeds
             if not done:
                 jobs += [(cell, seed) for seed in range(upto) if not _complete(group, cell, seed)]
         futures = [executor.submit(run_seed, group, cell, seed) for cell, seed in jobs]

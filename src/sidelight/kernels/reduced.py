@@ -78,12 +78,26 @@ def score_arms(x, order, loadings, shifted, weights, covariances, radii, packed,
 
 @njit(cache=True)
 def choose_arm(  # type: ignore[no-untyped-def]
-    x, order, loadings, shifted, centre, spreads, weights, covariances, radii, bounds, packed, counts, limit
+    x, order, loadings, shifted, centre, spreads, weights, covariances, radii, bounds, packed, counts, reluctance, limit
 ):
     """``choose_among`` with room of its own, for a single call."""
     room = np.empty(room_to_choose(weights, covariances))
     return choose_among(
-        x, order, loadings, shifted, centre, spreads, weights, covariances, radii, bounds, packed, counts, limit, room
+        x,
+        order,
+        loadings,
+        shifted,
+        centre,
+        spreads,
+        weights,
+        covariances,
+        radii,
+        bounds,
+        packed,
+        counts,
+        reluctance,
+        limit,
+        room,
     )
 
 
@@ -96,7 +110,21 @@ def room_to_choose(weights, covariances):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def choose_among(  # type: ignore[no-untyped-def]
-    x, order, loadings, shifted, centre, spreads, weights, covariances, radii, bounds, packed, counts, limit, room
+    x,
+    order,
+    loadings,
+    shifted,
+    centre,
+    spreads,
+    weights,
+    covariances,
+    radii,
+    bounds,
+    packed,
+    counts,
+    reluctance,
+    limit,
+    room,
 ):
     """The arm of highest index, its estimate and its width; the same as scoring all arms, ties included.
 
@@ -105,7 +133,7 @@ def choose_among(  # type: ignore[no-untyped-def]
     below an index already found cannot win: its ``z`` and its width are never computed.  The arm of the highest bound
     is evaluated first.  Where ``packed`` is not empty all arms go side by side instead (see ``lanes``).
 
-    Also the arm to be tried in doubt of the log, or −1: the one of least ``(1 + count) · gap``, where that is at most
+    Also the arm to be tried in doubt of the log, or −1: that of least ``reluctance · (1 + count) · gap``, if at most
     ``limit``; ``gap`` is what trying it seems to cost here.  ``room``: to work in, see ``room_to_choose``.
     """
     K = weights.shape[0]
@@ -125,7 +153,7 @@ def choose_among(  # type: ignore[no-untyped-def]
             index = estimates[a] + widths[a]
             if index > best_index:
                 best, best_index, best_width = a, index, widths[a]
-        return best, estimates[best], best_width, to_doubt(estimates, best, best_index, counts, limit)
+        return best, estimates[best], best_width, to_doubt(estimates, best, best_index, counts, reluctance, limit)
     z = room[d : d + m]
     last = room[d - m : d]
     estimates = room[d + m : d + m + K]
@@ -153,17 +181,17 @@ def choose_among(  # type: ignore[no-untyped-def]
         index = estimates[a] + width
         if index > best_index or (index == best_index and a < best):
             best, best_index, best_width = a, index, width
-    return best, estimates[best], best_width, to_doubt(estimates, best, best_index, counts, limit)
+    return best, estimates[best], best_width, to_doubt(estimates, best, best_index, counts, reluctance, limit)
 
 
 @njit(cache=True)
-def to_doubt(estimates, best, best_index, counts, limit):  # type: ignore[no-untyped-def]
-    """The arm of least ``(1 + count) · gap`` where that is at most ``limit``, or −1."""
+def to_doubt(estimates, best, best_index, counts, reluctance, limit):  # type: ignore[no-untyped-def]
+    """The arm of least ``reluctance · (1 + count) · gap`` where that is at most ``limit``, or −1."""
     doubted = -1
     if limit > 0.0:
         least = limit
         for a in range(counts.shape[0]):
-            cost = (best_index - estimates[a]) * (1.0 + counts[a])
+            cost = (best_index - estimates[a]) * (1.0 + counts[a]) * reluctance[a]
             if a != best and cost <= least:
                 least, doubted = cost, a
     return doubted
@@ -217,18 +245,19 @@ def radius_of(kind, count, log_det, dimension, noise, prior_term, growth, union)
 
 @njit(cache=True)
 def update_arm(y, z, u, r, residual, loadings, shifted, gram, moment, covariance, weights):  # type: ignore[no-untyped-def]
-    """One observation of one arm, by rank one; returns ``q = zᵀA⁻¹z`` before it, and the new bound of ``√λ_max(A⁻¹)``.
+    """One observation of one arm, by rank one.
 
+    Returns what the reward was off by, ``q = zᵀA⁻¹z`` before it, and the new bound of ``√λ_max(A⁻¹)``.
     y: (d,) internal order   z: (m,) reduced   u: (m,) to work in   residual: ``r − x·anchor``
     """
     d = y.shape[0]
     m, R = loadings.shape
-    step = r - dot(y, weights)
+    error = r - dot(y, weights)
     for i in range(m):
         u[i] = dot_row(covariance, i, z)
     q = max(dot(z, u), 0.0)
     gain = 1.0 / (1.0 + q)
-    step *= gain
+    step = error * gain
     add_scaled(moment, residual, z)
     trace = 0.0
     rows = 0.0
@@ -243,7 +272,7 @@ def update_arm(y, z, u, r, residual, loadings, shifted, gram, moment, covariance
     if R > 0:
         for j in range(m):
             add_scaled(weights, -(u[j] * step), loadings[j])
-    return q, math.sqrt(max(min(trace, rows), 0.0))
+    return error, q, math.sqrt(max(min(trace, rows), 0.0))
 
 
 @njit(cache=True)
@@ -326,10 +355,11 @@ def take_in(  # type: ignore[no-untyped-def]
     packed,
     room,
 ):
-    """One observation of arm ``a``: sums, caches and radius.  ``numbers``: (6,) as in ``set_radius``.
+    """One observation of arm ``a``: sums, caches and radius.  ``numbers``: (7,) as in ``set_radius``.
 
     ``spent``: (1,) the sum of widths at which arms were observed, the scale of the learner's own regret.  ``room``:
-    (d + 2m,) to work in.  Returns whether the arm has had ``REFRESH_EVERY`` updates, so that a refresh is due.
+    (d + 2m,) to work in.  Returns whether the arm has had ``REFRESH_EVERY`` updates, so that a refresh is due, and
+    whether the reward was further off than ``numbers[6]`` standard deviations of what was expected.
     """
     d = order.shape[0]
     m = covariances.shape[1]
@@ -344,7 +374,9 @@ def take_in(  # type: ignore[no-untyped-def]
     residual = r - dot_row(anchors, a, y)
     squares[a] += residual * residual
     reduce_context(y, last, loadings, a, shifted, z)
-    q, bound = update_arm(y, z, u, r, residual, loadings[a], shifted, grams[a], moments[a], covariances[a], weights[a])
+    error, q, bound = update_arm(
+        y, z, u, r, residual, loadings[a], shifted, grams[a], moments[a], covariances[a], weights[a]
+    )
     spent[0] += radii[a] * math.sqrt(q)
     counts[a] += 1
     updates[a] += 1
@@ -353,12 +385,12 @@ def take_in(  # type: ignore[no-untyped-def]
     log_dets[a] += math.log1p(q)
     set_radius(a, counts, log_dets, dimensions, numbers, radii)
     put_arm(a, weights, covariances, packed)
-    return updates[a] >= REFRESH_EVERY
+    return updates[a] >= REFRESH_EVERY, abs(error) > numbers[6] * numbers[1] * math.sqrt(1.0 + q)
 
 
 @njit(cache=True)
 def set_radius(a, counts, log_dets, dimensions, numbers, radii):  # type: ignore[no-untyped-def]
-    """``radii[a] = α√β``.  numbers: kind, noise, prior term, growth, union, alpha."""
+    """``radii[a] = α√β``.  numbers: kind, noise, prior term, growth, union, alpha, what counts as a surprise."""
     radii[a] = numbers[5] * radius_of(
         int(numbers[0]), counts[a], log_dets[a], dimensions[a], numbers[1], numbers[2], numbers[3], numbers[4]
     )
@@ -412,10 +444,12 @@ def play_rounds(  # type: ignore[no-untyped-def]
     answers,
     draws,
     doubt,
+    reluctance,
     t,
     phase,
     room,
     answer_room,
+    calm,
     played,
     answer_order,
     S,
@@ -449,8 +483,9 @@ def play_rounds(  # type: ignore[no-untyped-def]
 ):
     """Rounds ``t, t+1, …``: the old policy's answer (phase 0), then a decision and its reward (phase 1).
 
-    Comes back when ``room`` events or ``answer_room`` answers have been taken in, so that the learner can do what is
-    due; returns the round and phase to go on with, and what was taken in.  Where an arm may be tried in doubt of the
+    Comes back when ``room`` events or ``answer_room`` answers have been taken in, or after ``calm`` events at a reward
+    that surprises, so that the learner can do what is due; returns the round and phase to go on with, what was taken
+    in, and whether it ended with a surprise.  Where an arm may be tried in doubt of the
     log (``doubt · spent`` is the limit of ``choose_arm``), ``draws`` (n,) decide by a fair coin.
     """
     n = X.shape[0]
@@ -472,7 +507,7 @@ def play_rounds(  # type: ignore[no-untyped-def]
                 events += 1
                 taken += 1
                 if events >= room or taken >= answer_room:
-                    return t, 1, events, taken
+                    return t, 1, events, taken, False
         a, _, _, doubted = choose_among(
             x,
             order,
@@ -486,13 +521,14 @@ def play_rounds(  # type: ignore[no-untyped-def]
             bounds,
             packed,
             counts,
+            reluctance,
             doubt * spent[0],
             choosing,
         )
         if doubted >= 0 and draws[t] < 0.5:
             a = doubted
         played[t] = a
-        due = take_in(
+        due, surprised = take_in(
             a,
             x,
             table[t, a],
@@ -542,12 +578,13 @@ def play_rounds(  # type: ignore[no-untyped-def]
         events += 1
         t += 1
         phase = 0
-        if events >= room:
-            return t, 0, events, taken
-    return t, 0, events, taken
+        surprised = surprised and events >= calm
+        if surprised or events >= room:
+            return t, 0, events, taken, surprised
+    return t, 0, events, taken, False
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def choose_rows(  # type: ignore[no-untyped-def]
     X,
     order,
@@ -561,14 +598,17 @@ def choose_rows(  # type: ignore[no-untyped-def]
     bounds,
     packed,
     counts,
+    reluctance,
+    limit,
     arms,
     estimates,
     widths,
+    doubted,
 ):
-    """``choose_arm`` for every row of ``X`` (n, d), into ``arms``, ``estimates`` and ``widths`` (n,)."""
+    """``choose_arm`` for every row of ``X`` (n, d), into ``arms``, ``estimates``, ``widths`` and ``doubted`` (n,)."""
     room = np.empty(room_to_choose(weights, covariances))
     for t in range(X.shape[0]):
-        arms[t], estimates[t], widths[t], _ = choose_among(
+        arms[t], estimates[t], widths[t], doubted[t] = choose_among(
             X[t],
             order,
             loadings,
@@ -581,7 +621,8 @@ def choose_rows(  # type: ignore[no-untyped-def]
             bounds,
             packed,
             counts,
-            0.0,
+            reluctance,
+            limit,
             room,
         )
 
@@ -590,6 +631,7 @@ def choose_rows(  # type: ignore[no-untyped-def]
 def observe_rows(  # type: ignore[no-untyped-def]
     start,
     stop,
+    calm,
     X,
     arms,
     rewards,
@@ -613,13 +655,15 @@ def observe_rows(  # type: ignore[no-untyped-def]
     bounds,
     packed,
 ):
-    """``observe_arm`` for rows ``start … stop − 1``; comes back after a row whose arm is due for a refresh.
+    """``observe_arm`` for rows ``start … stop − 1``.
 
-    Returns the row to go on with, and whether that arm is.
+    Comes back after a row whose arm is due for a refresh, and after one that surprises when ``calm`` were taken in.
+
+    Returns the row to go on with, whether that arm is due, and whether it was a surprise.
     """
     room = np.empty(order.shape[0] + 2 * covariances.shape[1])
     for t in range(start, stop):
-        due = take_in(
+        due, surprised = take_in(
             arms[t],
             X[t],
             rewards[t],
@@ -644,6 +688,7 @@ def observe_rows(  # type: ignore[no-untyped-def]
             packed,
             room,
         )
-        if due:
-            return t + 1, True
-    return stop, False
+        surprised = surprised and t + 1 - start >= calm
+        if due or surprised:
+            return t + 1, due, surprised
+    return stop, False, False

@@ -18,6 +18,8 @@ __all__ = ["Automatic", "feature_blocks", "feature_scales", "residual_noise"]
 
 #: events grow by this factor from one refresh to the next, so that the cost of all of them is amortised
 GROWTH = 1.25
+#: and by at least this factor where rewards keep surprising
+SURPRISE_GROWTH = 1.02
 #: how many rounds of the log's (or the first rewards') guess the noise estimate starts with
 NOISE_WEIGHT = 20.0
 
@@ -59,6 +61,10 @@ class Automatic:
         """Events until the next refresh."""
         due = math.ceil(GROWTH * self.refreshed + 16)
         return (due if self.longest is None else min(due, self.refreshed + self.longest)) - self.events
+
+    def calm(self) -> int:
+        """Events until a surprise may call for a refresh: they too grow by a factor, a smaller one."""
+        return math.ceil(SURPRISE_GROWTH * self.refreshed + 4) - self.events
 
     def learn(self, J: Array, h: Array, scales: Array, reward_scale: float) -> Prior:
         """Take the prior of highest marginal likelihood given every arm's evidence."""

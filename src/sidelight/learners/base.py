@@ -79,8 +79,8 @@ class BaseLearner:
     def _observe(self, x: Array, index: int, reward: float) -> None:
         raise NotImplementedError
 
-    def _decide_rows(self, X: Array) -> list[Decision]:
-        return [self.decide(x) for x in X]
+    def _decide_rows(self, X: Array, rng: np.random.Generator | None) -> list[Decision]:
+        return [self.decide(x, rng=rng) for x in X]
 
     def _observe_rows(self, X: Array, indices: NDArray[np.int64], rewards: Array) -> None:
         for x, index, reward in zip(X, indices.tolist(), rewards.tolist(), strict=True):
@@ -115,9 +115,9 @@ class BaseLearner:
         a = int(np.where(self._mask(allowed), estimates + widths, -np.inf).argmax())
         return Decision(self.arms[a], float(estimates[a]), float(widths[a]), 1.0)
 
-    def decide_many(self, X: Any) -> list[Decision]:
-        """``decide`` for every row of ``X``."""
-        return self._decide_rows(self._contexts(X))
+    def decide_many(self, X: Any, rng: np.random.Generator | None = None) -> list[Decision]:
+        """``decide`` for every row of ``X``, the same decisions as one by one."""
+        return self._decide_rows(self._contexts(X), rng)
 
     def score_table(self, x: Context) -> pa.Table:
         """``scores`` with labels: one row for each arm, ``arm, estimate, width, index, observations``."""

@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 
 __all__ = ["FusedOFUL"]
 
+#: how many standard deviations off a reward must be to have the logs judged before their time
+SURPRISE = 5.0
+#: rounds before the logs are judged: until then prior and pooling are too rough for odds to mean what they say
+FIRST_JUDGED = 50
+
 
 class FusedOFUL(ReducedLearner):
     """Optimism over what the log, the old policy's answers and the online rounds say together.
@@ -212,7 +217,8 @@ class FusedOFUL(ReducedLearner):
 
         An arm that the log slanders would otherwise never be tried, and the log never found out.  Such a trial is
         considered where ``(1 + rounds of the arm) · (seeming cost here)`` is at most ``safety/K`` of the widths paid so
-        far: an arm's n-th trial seems to cost at most ``safety/(Kn)`` of the learner's own uncertainty.
+        far: an arm's n-th trial seems to cost at most ``safety/(Kn)`` of the learner's own uncertainty.  Of a log that
+        was wrong about one arm the others are tried more readily; arms that no log speaks about any more are not.
 
         Args:
             x: the full context, in the schema's order or by feature name.
@@ -237,16 +243,45 @@ class FusedOFUL(ReducedLearner):
         return Decision(self.arms[doubted], float(estimates[doubted]), float(widths[doubted]), 0.5)
 
     @property
+    def _surprise(self) -> float:
+        """A reward that the logs did not let expect: they are judged at once, not when the next refresh is due."""
+        return SURPRISE if self.safety and self.settings.radius != "theory" else math.inf
+
+    @property
     def _doubt(self) -> float:
         """The share of ``spent`` that the trials of one arm may seem to cost."""
         return self.safety / self.n_arms
+
+    def _decide_rows(self, X: Array, rng: np.random.Generator | None) -> list[Decision]:
+        if type(self).decide is not FusedOFUL.decide or self.settings.radius == "theory":
+            return super()._decide_rows(X, rng)
+        chosen, estimates, widths, doubted = self._choose_rows(X, self._doubt * float(self.spent[0]))
+        propensities = np.where(doubted >= 0, 0.5, 1.0)
+        draws = rng.random(len(X)) if rng is not None and self._doubt > 0.0 else None
+        for t in np.flatnonzero(doubted >= 0):
+            if (self._draw_from(X[t]) if draws is None else draws[t]) < 0.5:
+                a = chosen[t] = doubted[t]
+                estimates[t], widths[t] = (values[a] for values in self._scores(X[t]))
+        return self._decisions(chosen, estimates, widths, propensities.tolist())
+
+    def _reluctance(self) -> Array:
+        """How readily each arm is tried: as the log it rests on has deserved; never where it rests on none."""
+        readiness = np.zeros(self.n_arms)
+        for log in self.logs:
+            readiness[log.arms] = np.maximum(readiness[log.arms], log.readiness())
+        with np.errstate(divide="ignore"):
+            return np.asarray(1.0 / readiness)
 
     def _choose_among(self, x: Array, mask: NDArray[np.bool_]) -> tuple[int, float, float, int]:
         """``choose_arm`` restricted to some arms."""
         estimates, widths = self._scores(x)
         index = np.where(mask, estimates + widths, -np.inf)
         a = int(index.argmax())
-        cost = np.where(mask, (index[a] - estimates) * (1.0 + self.counts), np.inf)
+        reluctance = self._reluctance()
+        possible = mask & np.isfinite(reluctance)
+        cost = np.where(
+            possible, (index[a] - estimates) * (1.0 + self.counts) * np.where(possible, reluctance, 1.0), np.inf
+        )
         cost[a] = np.inf
         doubted = int(cost.size - 1 - cost[::-1].argmin())
         limit = self._doubt * float(self.spent[0])
@@ -300,13 +335,13 @@ class FusedOFUL(ReducedLearner):
         hidden = self.logs[0].hidden
         return room, hidden.room() if isinstance(hidden, BehaviorQueries) else answer_room
 
-    def _caught_up(self, events: int, taken: int) -> None:
+    def _caught_up(self, events: int, taken: int, surprised: bool) -> None:
         if taken:
             hidden = self.logs[0].hidden
             assert isinstance(hidden, BehaviorQueries)
             hidden.took(taken)
             self.asking.asked += taken
-        super()._caught_up(events, taken)
+        super()._caught_up(events, taken, surprised)
 
     # ------------------------------------------------------------------------------------- refresh
 
@@ -346,7 +381,8 @@ class FusedOFUL(ReducedLearner):
         if s.radius != "theory":
             return super()._numbers()
         union = 1.0 / self._refresh_delta()
-        return np.array([RADIUS_KINDS["determinant"], self.noise, self._prior_term, self._growth, union, s.alpha])
+        kind = RADIUS_KINDS["determinant"]
+        return np.array([kind, self.noise, self._prior_term, self._growth, union, s.alpha, self._surprise])
 
     def _refresh_delta(self) -> float:
         """``δ_k``; what an arm's logs may count for is chosen by the rewards, from ``J`` settings fixed in advance."""
@@ -417,7 +453,7 @@ class FusedOFUL(ReducedLearner):
             )
             if not self.asking.unlimited:
                 log.learn_gain()
-        if self.safety and self.counts.sum() > 0:
+        if self.safety and self.counts.sum() >= FIRST_JUDGED:
             self._judge()
         super()._relearn()
 

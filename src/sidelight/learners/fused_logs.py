@@ -16,6 +16,9 @@ from sidelight.side.trust import EFFECTIVE_ROWS, AnswersTest, Verdict
 
 __all__ = ["FusedLog"]
 
+#: how much more readily the other arms of a log are tried that was wrong about one
+CAUGHT = 10.0
+
 
 class FusedLog:
     """A log, the estimator of its hidden half, and its evidence as of the last refresh.
@@ -117,6 +120,12 @@ class FusedLog:
         self.since = np.where(doubted, np.where(self.since >= 0, self.since, events), -1)
         self.levels, self.strengths, self.common = verdict.levels, verdict.strengths, verdict.common
         self.evidence = self.at_levels(self.levels)
+
+    def readiness(self) -> Array:
+        """(K_j,)  How readily to try an arm in doubt: 1; more if the log is wrong elsewhere; 0 where it is silent."""
+        others_wrong = (self.levels > 0).sum() > (self.levels > 0)
+        speaks = (self.counts > 0) & (np.array(EFFECTIVE_ROWS)[self.levels] > 0)
+        return np.where(speaks, np.where(others_wrong & (self.levels == 0), CAUGHT, 1.0), 0.0)
 
     def suspected(self) -> float:
         """Log odds against the log, from the answers alone."""

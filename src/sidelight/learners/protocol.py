@@ -70,7 +70,7 @@ class Learner(Protocol):
     def wants_query(self, x: Context) -> bool:
         """Is asking the old policy at ``x`` worth its price."""
 
-    def decide_many(self, X: Any) -> list[Decision]:
+    def decide_many(self, X: Any, rng: np.random.Generator | None = None) -> list[Decision]:
         """``decide`` for every row."""
 
     def observe_many(self, X: Any, arms: Sequence[Any], rewards: ArrayLike) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["ReducedLearner"]
 
 RADIUS_KINDS = {"determinant": 0, "printed": 1, "posterior": 2}
+#: products in a batch from which on threads pay for being started
+WORTH_THREADS = 5_000_000
 _FOREVER = np.iinfo(np.int64).max
 _NO_ANSWERS = (
     np.zeros(0, dtype=np.int64),
@@ -283,10 +286,11 @@ class ReducedLearner(BaseLearner):
         )
 
     def _numbers(self) -> Array:
-        """What the kernels need for a radius: kind, noise, ``λS_w²``, ``S_x²/λ``, ``K/δ``, ``α``."""
+        """What the kernels need: kind of radius, noise, ``λS_w²``, ``S_x²/λ``, ``K/δ``, ``α``, what is a surprise."""
         s = self.settings
         kind = RADIUS_KINDS[s.radius]
-        return np.array([kind, self.noise, self._prior_term, self._growth, self.n_arms / s.delta, s.alpha])
+        union = self.n_arms / s.delta
+        return np.array([kind, self.noise, self._prior_term, self._growth, union, s.alpha, self._surprise])
 
     # --------------------------------------------------------------------------- decide, observe
 
@@ -344,7 +348,7 @@ class ReducedLearner(BaseLearner):
             self.bounds,
             self._packed,
         )
-        self._cached = (choose_arm, (*choosing, self._packed, self.counts), observe_arm, observing)
+        self._cached = (choose_arm, (*choosing, self._packed, self.counts, self._reluctance()), observe_arm, observing)
         return self._cached
 
     def _arrays(self) -> tuple[Any, ...]:
@@ -379,25 +383,49 @@ class ReducedLearner(BaseLearner):
 
     def _observe(self, x: Array, index: int, reward: float) -> None:
         _, _, observe, arrays = self._cached or self._bind()
-        if observe(index, x, reward, *arrays):
+        due, surprised = observe(index, x, reward, *arrays)
+        if due:
             ReducedLearner._refresh_arm(self, index)
         self.n_contexts += 1
-        if self.automatic is not None and self.automatic.due():
+        if self.automatic is not None and (self.automatic.due() or (surprised and self.automatic.calm() <= 0)):
             self._relearn()
 
-    def _decide_rows(self, X: Array) -> list[Decision]:
+    def _decide_rows(self, X: Array, rng: np.random.Generator | None) -> list[Decision]:
         """All rows inside the kernel, for learners that decide by the index and nothing else."""
         cls = type(self)
         if cls.decide is not BaseLearner.decide or cls._choose is not ReducedLearner._choose:
-            return super()._decide_rows(X)
+            return super()._decide_rows(X, rng)
+        chosen, estimates, widths, _ = self._choose_rows(X, 0.0)
+        return self._decisions(chosen, estimates, widths, [1.0] * len(X))
+
+    def _choose_rows(self, X: Array, limit: float) -> tuple[NDArray[np.int64], Array, Array, NDArray[np.int64]]:
+        """``_choose_or_doubt`` for every row; large batches on as many cores as there are."""
         from sidelight.kernels.reduced import choose_rows
 
-        choose_all: Any = choose_rows
         n = len(X)
-        chosen, estimates, widths = np.empty(n, dtype=np.int64), np.empty(n), np.empty(n)
-        choose_all(X, *(self._cached or self._bind())[1], chosen, estimates, widths)
-        rows = zip(chosen.tolist(), estimates.tolist(), widths.tolist(), strict=True)
-        return [Decision(self.arms[a], estimate, width, 1.0) for a, estimate, width in rows]
+        chosen, estimates, widths, doubted = (
+            np.empty(n, dtype=np.int64),
+            np.empty(n),
+            np.empty(n),
+            np.empty(n, np.int64),
+        )
+        arrays = (self._cached or self._bind())[1]
+        choose: Any = choose_rows
+
+        def rows(start: int, stop: int) -> None:
+            part = slice(start, stop)
+            choose(X[part], *arrays, limit, chosen[part], estimates[part], widths[part], doubted[part])
+
+        _, m, R = self._loadings.shape
+        products = n * self.n_arms * (m * (m + R) + self.n_features)
+        over_cores(rows, n, products)
+        return chosen, estimates, widths, doubted
+
+    def _decisions(
+        self, chosen: NDArray[np.int64], estimates: Array, widths: Array, propensities: list[float]
+    ) -> list[Decision]:
+        rows = zip(chosen.tolist(), estimates.tolist(), widths.tolist(), propensities, strict=True)
+        return [Decision(self.arms[a], estimate, width, q) for a, estimate, width, q in rows]
 
     def _observe_rows(self, X: Array, indices: NDArray[np.int64], rewards: Array) -> None:
         """All rows inside the kernel, in pieces that end where something is due: the same bits as one by one."""
@@ -409,11 +437,11 @@ class ReducedLearner(BaseLearner):
         while t < n:
             arrays = (self._cached or self._bind())[3]
             start, stop = t, n if self.automatic is None else min(n, t + self.automatic.room())
-            t, due = observe_rows(start, stop, X, indices, rewards, *arrays)
+            t, due, surprised = observe_rows(start, stop, self._calm(), X, indices, rewards, *arrays)
             if due:
                 ReducedLearner._refresh_arm(self, int(indices[t - 1]))
             self.n_contexts += t - start
-            ReducedLearner._caught_up(self, t - start, 0)
+            ReducedLearner._caught_up(self, t - start, 0, surprised)
         return None
 
     def _observes_plainly(self) -> bool:
@@ -452,11 +480,24 @@ class ReducedLearner(BaseLearner):
         t, phase = 0, 0
         while t < n:
             room, answer_room = self._room()
-            t, phase, events, taken = play_rounds(
-                X, table, named, draws, doubt, t, phase, room, answer_room, played, *sums, *self._arrays()
+            t, phase, events, taken, surprised = play_rounds(
+                X,
+                table,
+                named,
+                draws,
+                doubt,
+                self._reluctance(),
+                t,
+                phase,
+                room,
+                answer_room,
+                self._calm(),
+                played,
+                *sums,
+                *self._arrays(),
             )
             self.n_contexts += events - taken
-            self._caught_up(events, taken)
+            self._caught_up(events, taken, surprised)
         self._cached = None
         return played
 
@@ -474,11 +515,24 @@ class ReducedLearner(BaseLearner):
         """How many events, and how many answers, may be taken in before something is due."""
         return (_FOREVER if self.automatic is None else self.automatic.room()), _FOREVER
 
-    def _caught_up(self, events: int, taken: int) -> None:
-        """Do what is due after ``events`` observations and answers."""
+    def _reluctance(self) -> Array:
+        """(K,) what the seeming cost of a trial of each arm is multiplied by."""
+        return np.ones(self.n_arms)
+
+    @property
+    def _surprise(self) -> float:
+        """How many standard deviations off a reward must be to call for a refresh before its time."""
+        return math.inf
+
+    def _calm(self) -> int:
+        """How many events must be taken in before a surprise calls for a refresh."""
+        return _FOREVER if self.automatic is None else self.automatic.calm()
+
+    def _caught_up(self, events: int, taken: int, surprised: bool) -> None:
+        """Do what is due after ``events`` observations and answers, the last of them perhaps a surprise."""
         if self.automatic is not None:
             self.automatic.events += events
-            if self.automatic.room() <= 0:
+            if surprised or self.automatic.room() <= 0:
                 self._relearn()
 
     def add_arm(self, label: Any) -> None:
@@ -527,6 +581,19 @@ class ReducedLearner(BaseLearner):
         if self.automatic is not None:
             self.automatic.restore(arrays)
             self._set_prior()
+
+
+def over_cores(rows: Callable[[int, int], None], n: int, products: int) -> None:
+    """``rows(start, stop)``, which lets go of the GIL, for parts of ``range(n)``; at once where they are large."""
+    cores = min(n, os.cpu_count() or 1) if products >= WORTH_THREADS else 1
+    if cores <= 1:
+        return rows(0, n)
+    from concurrent.futures import ThreadPoolExecutor
+
+    edges = [n * i // cores for i in range(cores + 1)]
+    with ThreadPoolExecutor(cores) as pool:
+        list(pool.map(rows, edges[:-1], edges[1:]))
+    return None
 
 
 def arm_spreads(loadings: Array, shifted: bool) -> tuple[Array, Array]:

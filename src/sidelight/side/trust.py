@@ -28,6 +28,8 @@ __all__ = ["EFFECTIVE_ROWS", "AnswersTest", "Verdict", "marginal_of_rounds", "ve
 EFFECTIVE_ROWS = (math.inf, 1000.0, 100.0, 10.0, 0.0)
 #: the chance given beforehand that some arm's log is biased, and that the whole log is
 ARM_PRIOR, LOG_PRIOR = 0.03, 0.02
+#: … and that another arm's is, once one is
+NEXT_PRIOR = 0.3
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,11 @@ def verdict(log_marginals: Array, suspicion: float = 0.0) -> Verdict:
     arm = min(math.log(ARM_PRIOR / K / (n_levels - 1)) + suspicion, most)
     single = gain + np.where(np.arange(n_levels) == 0, 0.0, arm)[:, None]
     alone = single.argmax(axis=0)
+    if alone.any():
+        # a log that is wrong about one arm has lost its credit with the others
+        again = min(math.log(NEXT_PRIOR / (n_levels - 1)) + suspicion, most)
+        others = gain + np.where(np.arange(n_levels) == 0, 0.0, max(arm, again))[:, None]
+        alone = np.where(alone > 0, alone, others.argmax(axis=0))
     common_prior = min(math.log(LOG_PRIOR / (n_levels - 1)) + suspicion, most)
     together = gain.sum(axis=1) + np.where(np.arange(n_levels) == 0, 0.0, common_prior)
     best = int(together.argmax())

@@ -71,6 +71,7 @@ def test_it_chooses_as_if_all_arms_were_scored(seed, size, kind, width, levels, 
     order, loadings, _ = geometry
     d = len(order)
     packed = pack(loadings, weights, covariances) if side_by_side else NOT_PACKED
+    reluctance = rng.choice([0.1, 1.0, np.inf], size=K)
     estimates, widths = np.empty(K), np.empty(K)
     contexts = [rng.normal(size=d), np.zeros(d), np.eye(d)[0], 1e6 * rng.normal(size=d), np.round(rng.normal(size=d))]
     if kind == "shifted":  # one arm's z cancels to rounding alone
@@ -81,12 +82,13 @@ def test_it_chooses_as_if_all_arms_were_scored(seed, size, kind, width, levels, 
     for x in contexts:
         score_arms(x, *geometry, weights, covariances, radii, packed, estimates, widths)
         a, estimate, w, doubted = choose_arm(
-            x, *geometry, *spreads, weights, covariances, radii, bounds, packed, counts, limit
+            x, *geometry, *spreads, weights, covariances, radii, bounds, packed, counts, reluctance, limit
         )
         index = estimates + widths
         assert a == int(index.argmax())
         assert (estimate, w) == (estimates[a], widths[a])
-        cost = np.where(np.arange(K) == a, np.inf, (index[a] - estimates) * (1.0 + counts))
+        never = (np.arange(K) == a) | np.isinf(reluctance)
+        cost = np.where(never, np.inf, (index[a] - estimates) * (1.0 + counts) * np.where(never, 1.0, reluctance))
         possible = limit > 0 and cost.min() <= limit
         assert doubted == (int(K - 1 - cost[::-1].argmin()) if possible else -1)
 
@@ -148,6 +150,7 @@ def test_a_bound_met_exactly_is_not_pruned():
             bounds,
             NOT_PACKED,
             counts,
+            np.ones(3),
             0.0,
         )
         assert chosen[0] == expected

@@ -49,3 +49,55 @@ def test_a_read_only_array_is_taken_like_any_other(rng):
     learner.observe_many(frozen, [0, 1, 2, 3, 0], np.arange(5.0))
     assert learner.decide_many(frozen) == learner.decide_many(X)
     assert learner.decide(frozen[1]) == learner.decide(X[1])
+
+
+def fused(rng, **settings):
+    """A fused learner in doubt: it knows a small log, a few answers and some rounds."""
+    schema = sl.Schema([f"x{i}" for i in range(D)], recorded=["x0", "x1", "x2", "x3"])
+    log = sl.summarize_log((rng.normal(size=(300, 4)), rng.integers(K, size=300), rng.normal(size=300)), schema)
+    learner = sl.FusedOFUL(sl.BehaviorQueries(log), safety=1.0, **settings)
+    for x in rng.normal(size=(150, D)):
+        learner.observe_behavior(x, int(rng.integers(K)))
+        learner.observe(x, learner.decide(x).arm, float(rng.normal()))
+    return learner
+
+
+@pytest.mark.parametrize("drawn", [True, False])
+def test_fused_batches_doubt_and_draw_as_one_by_one(rng, drawn):
+    learner = fused(rng)
+    X = rng.normal(size=(400, D))
+    one, many = (np.random.default_rng(7) if drawn else None for _ in range(2))
+    decisions = learner.decide_many(X, rng=many)
+    assert decisions == [learner.decide(x, rng=one) for x in X]
+    propensities = {decision.propensity for decision in decisions}
+    assert propensities == {0.5, 1.0}, "some rounds are in doubt, or this test shows nothing"
+
+
+def test_a_proven_radius_decides_in_batches_too(rng):
+    learner = fused(rng, radius="theory", regularization=1.0, noise=1.0)
+    X = rng.normal(size=(20, D))
+    assert learner.decide_many(X) == [learner.decide(x) for x in X]
+
+
+def test_over_cores_covers_every_row_once(monkeypatch):
+    from sidelight.learners import reduced
+
+    monkeypatch.setattr(reduced.os, "cpu_count", lambda: 3)
+    for n, products in ((1, 10**9), (2, 10**9), (10, 10**9), (10, 0)):
+        seen = np.zeros(n, dtype=int)
+
+        def rows(start, stop, seen=seen):
+            seen[start:stop] += 1
+
+        reduced.over_cores(rows, n, products)
+        assert (seen == 1).all()
+
+
+def test_large_batches_over_cores_are_the_same(rng, monkeypatch):
+    from sidelight.learners import reduced
+
+    learner = fused(rng)
+    X = rng.normal(size=(300, D))
+    alone = learner.decide_many(X)
+    monkeypatch.setattr(reduced, "WORTH_THREADS", 1)
+    assert learner.decide_many(X) == alone
