@@ -19,7 +19,8 @@ from sidelight.learners.files import learner_bytes
 from sidelight.service.client import Client, Decision
 from sidelight.service.config import load_config
 from sidelight.service.events import Action, Behavior, Decisions, Reward, event_from_row
-from sidelight.service.recovery import recover
+from sidelight.service.fold import numbered
+from sidelight.service.recovery import initial_state, recover
 from sidelight.service.starting import open_store
 from tests.service.helpers import ARMS, Server, bits, make_config, random_context
 
@@ -121,12 +122,24 @@ def check(folder: Path, workers: list[Worker]) -> None:
         assert written[id] == reward
     # Every decision in the log was asked for by a key, so one that was retried is there once: as many events as keys.
     assert all(row.key is not None for row in rows if row.kind == "decisions")
+    check_who_acted(store)
     whole, quick = recover(store, use_snapshots=False), recover(store)
     assert quick.start > 0 or len(rows) < 150
     assert bits(whole.state) == bits(quick.state)
     assert learner_bytes(uninterrupted(config, events)) == learner_bytes(quick.state.learner)
     print(f"{len(rows)} events, {len(told)} decisions and {len(rewards)} rewards acknowledged, all there, none twice")
     store.close()
+
+
+def check_who_acted(store: Any) -> None:
+    """Every decision was made under the rails that were in force where it stands in the log."""
+    state = initial_state(store)
+    for rows in store.follow(state.number):
+        for item in numbered(store, rows, state.learner.n_features):
+            if isinstance(item.event, Decisions):
+                assert (item.event.mode, item.event.share) == (state.rails.mode, state.rails.share)
+                assert not (state.rails.killed and "learner" in item.event.routes)
+            state.apply(item)
 
 
 def uninterrupted(config: Any, events: dict[int, Any]) -> Any:

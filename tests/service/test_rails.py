@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 
 import numpy as np
@@ -9,9 +10,10 @@ import pytest
 
 from sidelight.service.contexts import ContextReader
 from sidelight.service.deciding import Ask
-from sidelight.service.events import Answer
+from sidelight.service.events import Answer, Configuration
 from sidelight.service.rails import Rails, subject_draw
 from tests.service.helpers import engine_of, make_config, make_schema, random_context, run
+from tests.service.test_crash import check_who_acted
 
 
 def test_shadow_and_assist():
@@ -106,3 +108,24 @@ def test_a_learner_that_fails_leaves_it_to_the_fallback(tmp_path, rng, caplog):
 
     run(live())
     assert "the learner could not decide" in caplog.text
+
+
+def test_no_decision_stands_after_a_switch_that_it_was_made_before(tmp_path, database):
+    """Decisions and switches at once, on two servers: whatever the order, the log is as if each knew all before it."""
+    config = make_config(tmp_path, kind="OFUL", mode="act", database=database)
+    x = ContextReader(make_schema(), 1e9).read(random_context(np.random.default_rng(2)), "")[None]
+
+    async def live() -> None:
+        async with engine_of(config) as one, engine_of(config) as other:
+            for round in range(6):
+                await asyncio.gather(
+                    *(engine.decide(x, None) for _ in range(10) for engine in (one, other)),
+                    one.configure(Configuration(killed=round % 2 == 0)),
+                    *(engine.decide(x, None, f"once:{round}:{i}", "f") for i in range(5) for engine in (one, other)),
+                    other.configure(Configuration(share=0.5 + round / 20)),
+                    *(engine.decide(x, None) for _ in range(10) for engine in (one, other)),
+                )
+            check_who_acted(one.store)
+            assert one.store.head() == 1 + 6 * (2 * 20 + 5 + 2)
+
+    run(live())

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sidelight.errors import StoreError
-from sidelight.service.events import Row
+from sidelight.service.events import Configuration, Row
 from sidelight.service.fold import Numbered, numbered
 from sidelight.service.store import Proposal, Snapshot, Store, Written
 
@@ -86,6 +86,7 @@ class Committer:
         self._spans = spans
         self._queue: queue.SimpleQueue[Entry | Snapshot | None] = queue.SimpleQueue()
         self._broken = False
+        self._configured = 0
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sidelight-commit", daemon=True)
         self._thread.start()
@@ -185,7 +186,7 @@ class Committer:
     def _write(self, entries: list[Entry]) -> None:
         started = time.perf_counter()
         try:
-            others, outcomes = self._store.append([entry.proposal for entry in entries], self._seen)
+            others, outcomes = self._store.append([entry.proposal for entry in entries], self._seen, self._configured)
         except StoreError as error:
             # Whether a commit that failed half-way took effect is learned from the next group, which reads whatever
             # is in the log after `seen`; nothing here depends on guessing.
@@ -224,7 +225,12 @@ class Committer:
                     raise
 
     def _hand_over(self, group: Group) -> None:
-        self._seen += len(group.others) + sum(isinstance(outcome, Written) for outcome in group.outcomes)
+        written = [outcome for outcome in group.outcomes if isinstance(outcome, Written)]
+        self._seen += len(group.others) + len(written)
+        news = [(item.number, item.event) for item in group.others] + [(w.number, w.draft.event) for w in written]
+        for number, event in news:
+            if isinstance(event, Configuration):
+                self._configured = number
         self._loop.call_soon_threadsafe(self._deliver, group)
 
     def _probe(self) -> None:

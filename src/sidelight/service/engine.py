@@ -50,7 +50,7 @@ from sidelight.service.proposals import (
 from sidelight.service.recovery import recover
 from sidelight.service.starting import prepare
 from sidelight.service.status import describe_state
-from sidelight.service.store import Draft, Proposal, Store, Written
+from sidelight.service.store import Draft, Outdated, Proposal, Store, Written
 
 if TYPE_CHECKING:
     from sidelight.service.telemetry import CommitSpans
@@ -116,6 +116,8 @@ class Engine:
         copy.decide(x, rng=np.random.default_rng(0))
         copy.observe(x, copy.arms[0], 0.0)
         copy.decide(x)
+        # restricting the arms takes another way through the kernels
+        copy.decide(x, [copy.arms[0]])
 
     async def start(self) -> None:
         """Begin to write; apply what changed in the configuration file since the last start."""
@@ -184,9 +186,16 @@ class Engine:
     async def decide(
         self, X: Array, asks: Sequence[Ask] | None, key: str | None = None, fingerprint: str | None = None
     ) -> tuple[int, Decisions, bool]:
-        """Decide and write; returns the event's number, the decisions, and whether they are new."""
-        event = self.choose(X, asks, fingerprint)
-        outcome = await self._submit(DecisionsProposal(Draft.of(event, key)))
+        """Decide and write; returns the event's number, the decisions, and whether they are new.
+
+        A decision that was overtaken by a change of who acts, on whatever server, is made anew: in the log none stands
+        after the kill switch that was decided before it.
+        """
+        while True:
+            event = self.choose(X, asks, fingerprint)
+            outcome = await self._submit(DecisionsProposal(Draft.of(event, key, self.state.number)))
+            if not isinstance(outcome, Outdated):
+                break
         if isinstance(outcome, Written):
             if self.on_decision is not None:
                 self.on_decision(outcome.number, event)
@@ -218,10 +227,11 @@ class Engine:
         """Change the rails, for every server on this store."""
         return self._noted(await self._submit(ConfigurationProposal.of(event)))[0]
 
-    def _noted(self, outcome: Written | Known) -> tuple[int, bool]:
+    def _noted(self, outcome: Written | Known | Outdated) -> tuple[int, bool]:
+        assert not isinstance(outcome, Outdated)
         return (outcome.number, True) if isinstance(outcome, Written) else (outcome.row.number, False)
 
-    async def _submit(self, proposal: Proposal) -> Written | Known:
+    async def _submit(self, proposal: Proposal) -> Written | Known | Outdated:
         if self.committer is None:
             raise Problem("starting", "the service is starting or stopping; try again.")
         try:
@@ -230,7 +240,7 @@ class Engine:
             raise storage_problem(error) from error
         if isinstance(outcome, Problem):
             raise outcome
-        assert isinstance(outcome, Written | Known)
+        assert isinstance(outcome, Written | Known | Outdated)
         return outcome
 
     # ------------------------------------------------------------------------------------ delivery

@@ -25,9 +25,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from sidelight.errors import StoreError
 from sidelight.service import tables
 from sidelight.service.connections import connect, explain_failure
-from sidelight.service.events import Event, Row, event_content
+from sidelight.service.events import Configuration, Event, Row, event_content
 
-__all__ = ["Draft", "Proposal", "Snapshot", "Store", "Written"]
+__all__ = ["Draft", "Outdated", "Proposal", "Snapshot", "Store", "Written"]
 
 logger = logging.getLogger("sidelight.service")
 
@@ -49,19 +49,26 @@ def _insert_sql(size: int) -> str:
 
 @dataclass(frozen=True)
 class Draft:
-    """An event that is ready to be written but has no number yet."""
+    """An event that is ready to be written but has no number yet.
+
+    Attributes:
+        key: names what may exist only once.
+        chosen_at: the last event that was known when this was decided; it is not written if who acts was changed by a
+            later one. None where that does not matter.
+    """
 
     event: Event
     key: str | None
     payload: str
     contexts: bytes | None
     subjects: list[str | None] | None = None
+    chosen_at: int | None = None
 
     @classmethod
-    def of(cls, event: Event, key: str | None = None) -> Draft:
-        """A draft of ``event``; ``key`` names what may exist only once."""
+    def of(cls, event: Event, key: str | None = None, chosen_at: int | None = None) -> Draft:
+        """A draft of ``event``."""
         payload, contexts = event_content(event)
-        return cls(event, key, payload, contexts, getattr(event, "subjects", None))
+        return cls(event, key, payload, contexts, getattr(event, "subjects", None), chosen_at)
 
 
 class Proposal(Protocol):
@@ -81,6 +88,10 @@ class Written:
 
     number: int
     draft: Draft
+
+
+class Outdated:
+    """The outcome of a draft that was decided before a change of who acts: decide again."""
 
 
 @dataclass(frozen=True)
@@ -160,16 +171,17 @@ class Store:
 
     # ------------------------------------------------------------------------------------- events
 
-    def append(self, proposals: Sequence[Proposal], seen: int) -> tuple[list[Row], list[Any]]:
+    def append(self, proposals: Sequence[Proposal], seen: int, configured: int = 0) -> tuple[list[Row], list[Any]]:
         """Settle and write a group in one transaction.
 
         Args:
             proposals: in the order in which they came.
             seen: the last number the caller knows.
+            configured: the last of those that changed who acts.
 
         Returns:
-            the rows that others wrote after ``seen``, and one outcome per proposal: ``Written``, or what ``settle``
-            returned. Written numbers follow on the others' rows without a gap.
+            the rows that others wrote after ``seen``, and one outcome per proposal: ``Written``, ``Outdated``, or what
+            ``settle`` returned. Written numbers follow on the others' rows without a gap.
         """
         outcomes: list[Any] = []
         fresh: list[tuple[Any, ...]] = []
@@ -177,6 +189,7 @@ class Store:
         with self.writing() as connection:
             number = start = self.lock(connection)
             others = self._rows(connection, seen, start) if start > seen else []
+            configured = max((row.number for row in others if row.kind == Configuration.kind), default=configured)
             wanted = [key for proposal in proposals for key in proposal.keys]
             found = self._find(connection, wanted) if wanted else {}
             now = time.time()
@@ -185,7 +198,12 @@ class Store:
                 if not isinstance(draft, Draft):
                     outcomes.append(draft)
                     continue
+                if draft.chosen_at is not None and draft.chosen_at < configured:
+                    outcomes.append(Outdated())
+                    continue
                 number += 1
+                if isinstance(draft.event, Configuration):
+                    configured = number
                 outcomes.append(Written(number, draft))
                 fresh.append((number, draft.event.kind, now, draft.key, draft.payload, draft.contexts))
                 if draft.key is not None:
