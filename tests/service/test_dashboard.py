@@ -30,7 +30,7 @@ from sidelight.service.dashboard.rolling import Rewarded, Rolling
 from sidelight.service.dashboard.routes import Dashboard
 from sidelight.service.dashboard.window import ACTORS, Window
 from sidelight.service.engine import Ask, Engine
-from sidelight.service.events import Answer, Configuration, DecisionId, Forgotten
+from sidelight.service.events import Answer, Configuration, DecisionId, Forgotten, Reward
 from sidelight.service.fold import Numbered
 from sidelight.service.starting import open_store
 from tests.service.helpers import (
@@ -246,6 +246,14 @@ def test_a_person_who_is_forgotten_is_forgotten_here_too(seed):
     assert len(rewards) == 48
     assert not any((contexts == X[6]).all(axis=1))
     assert rolling.mean_context() is None
+    # a reward that was under way meanwhile counts, but brings no context back
+    now = time.time()
+    rolling.take([Numbered(61, now, Reward(DecisionId(7), 2.5, "mid"), X[6])])
+    rolling.take([Numbered(62, now, Reward(DecisionId(8), 3.5, "mid"), X[7])])
+    assert rolling.hour.total("sums:learner", now) == 6.0
+    contexts, rewards, _ = rolling.rewarded.rows()
+    assert 3.5 in rewards
+    assert not any((contexts == X[6]).all(axis=1))
 
 
 # ------------------------------------------------------------------------------------------- parts

@@ -119,6 +119,7 @@ class Rolling:
         self.changes: deque[Change] = deque(maxlen=8)
         self._contexts = np.empty((_CONTEXTS, n_features))
         self._seen = 0
+        self._forgotten: set[tuple[int, int]] = set()
         self._numbers = array("q", bytes(8 * _ROUTES))
         self._routes = bytearray(_ROUTES)
         self._mixed: OrderedDict[int, bytes] = OrderedDict()
@@ -142,9 +143,15 @@ class Rolling:
                 case Configuration():
                     self._configuration(at, event)
                 case Forgotten():
-                    self.rewarded.forget(event.decisions)
-                    # a mean over the contexts of others alone comes back with the next decisions
-                    self._seen = 0
+                    self._forget(event)
+
+    def _forget(self, event: Forgotten) -> None:
+        # a reward that was under way when its decision was forgotten still brings the context along
+        self._forgotten.update((number, position) for number, position in event.decisions)
+        self.rewarded.forget(event.decisions)
+        # a mean over the contexts of others alone comes back with the next decisions
+        self._contexts.fill(0.0)
+        self._seen = 0
 
     def _index(self, arm: Label) -> int:
         found = self.arms.get(arm)
@@ -219,7 +226,7 @@ class Rolling:
             self._note(at, answers=event.answer, overrides=event.override)
         if event.override:
             self.overrides.append(Override(at, str(event.decision), event.arm, event.by))
-        if context is not None and context[0] == context[0]:
+        if context is not None and context[0] == context[0] and event.decision not in self._forgotten:
             self.rewarded.add(event.decision, context, event.reward, actor)
 
     def _note(self, at: float, *, answers: bool = False, overrides: bool = False) -> None:
