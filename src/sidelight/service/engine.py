@@ -118,8 +118,6 @@ class Engine:
         copy.decide(x)
         # restricting the arms takes another way through the kernels
         copy.decide(x, [copy.arms[0]])
-        # restricting the arms takes another way through the kernels
-        copy.decide(x, [copy.arms[0]])
 
     async def start(self) -> None:
         """Begin to write; apply what changed in the configuration file since the last start."""
