@@ -11,55 +11,66 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import numpy as np
 import pytest
 
 from sidelight.errors import ServiceError
-from sidelight.service.client import Client
+from sidelight.service.client import Client, Decision
 from sidelight.service.config import load_config
 from sidelight.service.recovery import recover
 from sidelight.service.starting import open_store
 from tests.service.helpers import ARMS, Server, bits, make_config, post, random_context
 from tests.service.test_crash import Worker, check, free_port
 
+T = TypeVar("T")
+
+
+class AnyServer:
+    """A client of several servers: another one for every request, and after a failure the next, with the same key."""
+
+    def __init__(self, urls: list[str], first: int) -> None:
+        self.clients = [Client(url, retries=1, patience=0.05, timeout=20.0) for url in urls]
+        self.turn = itertools.count(first)
+
+    def decide(self, context: Any, key: str) -> Decision:
+        return self._anywhere(lambda client: client.decide(context, key=key))
+
+    def decide_many(self, contexts: list[Any], key: str) -> list[Decision]:
+        return self._anywhere(lambda client: client.decide_many(contexts, key=key))
+
+    def reward(self, id: str, reward: float) -> bool:
+        return self._anywhere(lambda client: client.reward(id, reward))
+
+    def behavior(self, id: str, arm: str) -> bool:
+        return self._anywhere(lambda client: client.behavior(id, arm))
+
+    def _anywhere(self, call: Callable[[Client], T]) -> T:
+        end = time.monotonic() + 60
+        while True:
+            try:
+                return call(self.clients[next(self.turn) % len(self.clients)])
+            except ServiceError as error:
+                # no connection (killed, or not started yet) or 503: somebody else will answer
+                if time.monotonic() > end or getattr(error, "status", 503) != 503:
+                    raise
+
 
 class Wanderer(Worker):
-    """A caller that goes to another server for every request, and after a failure to the next with the same key."""
+    """A caller that does not care who answers."""
 
     def __init__(self, urls: list[str], seed: int, stop: threading.Event) -> None:
         super().__init__(urls[0], seed, stop)
-        self.clients = [Client(url, retries=1, patience=0.05, timeout=20.0) for url in urls]
-        self.turn = itertools.count(seed)
+        self.client = AnyServer(urls, seed)
 
     def run(self) -> None:
         try:
             while not self.stop_event.is_set():
-                self._one(self)  # type: ignore[arg-type]
+                self._one(self.client)  # type: ignore[arg-type]
         except BaseException as error:
             self.error = error
-        finally:
-            for client in self.clients:
-                client.close()
-
-    def __getattr__(self, name: str) -> Any:
-        if name not in ("decide", "decide_many", "reward", "behavior"):
-            raise AttributeError(name)
-
-        def call(*arguments: Any, **options: Any) -> Any:
-            end = time.monotonic() + 60
-            while True:
-                client = self.clients[next(self.turn) % len(self.clients)]
-                try:
-                    return getattr(client, name)(*arguments, **options)
-                except ServiceError as error:
-                    # no connection (killed, or not started yet) or 503: somebody else will answer
-                    if time.monotonic() > end or getattr(error, "status", 503) != 503:
-                        raise
-
-        return call
 
 
 def until(condition: Callable[[], bool], seconds: float = 20.0) -> float:

@@ -118,6 +118,7 @@ def make_successor(
     if not done.rows:
         acted, done = "old_policy", export_log(store, old, log, acted="old_policy")
     if not done.rows:
+        log.unlink()
         raise InputError("there are no rewarded decisions of the learner or of the old policy: nothing to start from.")
     summary = summarize_log(_rows_of(log, schema), schema)
     summary.save(folder / "log.summary")
