@@ -266,8 +266,8 @@ def _has_constant(summary: LogSummary) -> bool:
     mean = summary.counts @ summary.means / n
     moments = summary.grams.sum(axis=0) / n
     scale = np.sqrt(np.where(np.diag(moments) > 0, np.diag(moments), 1.0))
-    solved = np.linalg.lstsq(moments / np.outer(scale, scale), mean / scale, rcond=1e-10)[0]
-    return bool(1.0 - solved @ (mean / scale) < 1e-6)
+    inverse = np.linalg.pinv(moments / np.outer(scale, scale), rcond=1e-10, hermitian=True)
+    return bool(1.0 - mean / scale @ inverse @ (mean / scale) < 1e-6)
 
 
 def _warnings(summary: LogSummary, to_drop: tuple[str, ...]) -> list[str]:
