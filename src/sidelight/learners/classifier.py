@@ -44,7 +44,8 @@ class BanditClassifier:
 
     Args:
         learner: ``"FusedOFUL"`` (default), ``"FusedThompson"``, ``"RunningOFUL"``, ``"EpochOFUL"`` (``settings`` then
-            needs ``horizon``), ``"ZeroFilledOFUL"``, or ``"OFUL"``, which does not look at the log.
+            needs ``horizon``), ``"ZeroFilledOFUL"``, or ``"OFUL"``, which takes the rows of a log that hides nothing
+            for rounds of its own, and does not look at any other.
         features: all features of a full context: their names (or ``Number`` and ``Category``), or for arrays their
             number. Default those of the ``X`` given to ``fit``, so that nothing is hidden.
         arms: the arms; default those of the log.
@@ -113,7 +114,22 @@ class BanditClassifier:
         log = table.select(recorded).append_column(arm, arms).append_column(outcome, rewards)
         self.summary_: LogSummary | None = summarize_log(log, schema)
         self._begin(self._from_log(self.summary_), self.summary_.schema)
+        if self.learner == "OFUL":
+            self._own_rows(log, arm, outcome)
         return self
+
+    def _own_rows(self, log: pa.Table, arm: str, outcome: str) -> None:
+        """A log that hides nothing is as good as rounds; any other would mislead a learner that cannot tell."""
+        if len(self.schema_.hidden_index):
+            warnings.warn(
+                f"The log hides {self._hidden()}, so OFUL does not look at it and starts cold; FusedOFUL would.",
+                SidelightWarning,
+                stacklevel=3,
+            )
+            return
+        encoded = self.schema_.encode_many(log)
+        self.learner_.observe_many(encoded, log[arm].to_pylist(), log[outcome].to_numpy())
+        self._rows_as_rounds = log.num_rows
 
     def partial_fit(
         self, X: Any, y: Any, reward: Any, *, behavior: Any = None, classes: Sequence[Any] | None = None
@@ -155,6 +171,8 @@ class BanditClassifier:
     def _begin(self, learner: Any, schema: Schema) -> None:
         self.learner_ = learner
         self.schema_ = schema
+        # some learners count the log's rows among their observations
+        self._rows_as_rounds = int(learner.counts.sum())
         self.classes_ = label_array(learner.arms)
         self.n_features_in_ = len(schema.features)
         self.feature_names_in_ = np.array([feature.name for feature in schema.features], dtype=object)
@@ -300,10 +318,8 @@ class BanditClassifier:
         made = f"BanditClassifier({', '.join(changed)})"
         if not hasattr(self, "learner_"):
             return made
-        rounds = int(self.learner_.counts.sum())
+        rounds = int(self.learner_.counts.sum()) - self._rows_as_rounds
         log = "without a log" if self.summary_ is None else f"on a log of {self.summary_.n_rows:,} rows"
-        if self.learner == "ZeroFilledOFUL" and self.summary_ is not None:
-            rounds -= self.summary_.n_rows  # it counts the log's rows as its own
         return f"{made}: {type(self.learner_).__name__} with {rounds:,} rounds {log}, {len(self.classes_)} arms"
 
     def _repr_html_(self) -> str:

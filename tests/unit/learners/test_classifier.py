@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -46,6 +47,22 @@ def test_it_is_the_learner_that_one_would_make_by_hand():
     assert bandit.predict(new).tolist() == [decision.arm for decision in chosen]
     assert bandit.decisions(new)["estimate"].to_pylist() == [decision.estimate for decision in chosen]
     assert np.array_equal(bandit.decision_function(new)[0], sum(learner.scores(new[0])))
+
+
+def test_oful_takes_a_complete_log_for_rounds_and_no_other():
+    recorded, arms, rewards = log_arrays()
+    bandit = sl.BanditClassifier("OFUL", intercept=False, settings={"alpha": 1.3, "regularization": 10.0, "noise": 1.0})
+    bandit.fit(recorded, arms, rewards)
+    by_hand = sl.OFUL(4, 3, alpha=1.3, regularization=10.0, noise=1.0, radius="posterior")
+    by_hand.observe_many(recorded, arms, rewards)
+    assert bandit.predict(X[:, :3]).tolist() == [decision.arm for decision in by_hand.decide_many(X[:, :3])]
+    np.testing.assert_allclose(bandit.decision_function(X[:1, :3])[0], sum(by_hand.scores(X[0, :3])), atol=1e-12)
+    assert "0 rounds on a log of 3,000 rows" in repr(bandit)
+    with pytest.warns(sl.SidelightWarning, match="x3, x4, so OFUL does not look"):
+        cold = fitted(learner="OFUL")
+    assert cold.learner_.counts.sum() == 0
+    assert "60 rounds" in repr(cold.partial_fit(X, ARMS, REWARDS))
+    assert "60 rounds" in repr(fitted(learner="ZeroFilledOFUL").partial_fit(X, ARMS, REWARDS))
 
 
 def test_columns_without_a_value_are_hidden_wherever_they_stand():
@@ -109,7 +126,9 @@ def test_it_ends_a_pipeline():
 
 @pytest.mark.parametrize("learner", ["FusedThompson", "FusedOFUL", "ZeroFilledOFUL", "OFUL", "RunningOFUL"])
 def test_probabilities_are_those_of_the_decisions(learner):
-    bandit = fitted(learner=learner)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", sl.SidelightWarning)
+        bandit = fitted(learner=learner)
     if bandit.learner_.needs:
         bandit.partial_fit(X, ARMS, REWARDS, behavior=BEHAVIOR)
     chances = bandit.predict_proba(X)
@@ -179,8 +198,6 @@ def test_a_log_that_counts_for_nothing_is_worth_a_warning():
     with pytest.warns(sl.SidelightWarning, match="x3, x4"):
         bandit.partial_fit(X, ARMS, REWARDS)
     bandit.partial_fit(X, ARMS, REWARDS, behavior=BEHAVIOR)
-    import warnings
-
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         bandit.partial_fit(X, ARMS, REWARDS)
