@@ -35,7 +35,7 @@ from sidelight.service.events import (
     Row,
     event_from_row,
 )
-from sidelight.service.fold import ContextsDeleted, Numbered, State
+from sidelight.service.fold import LEARNER_ERRORS, ContextsDeleted, Numbered, State
 from sidelight.service.history import read_history
 from sidelight.service.metrics import Metrics
 from sidelight.service.problems import Problem
@@ -110,14 +110,20 @@ class Engine:
 
     def _warm(self) -> None:
         """Compile what deciding and learning need, on a copy, so that the first request does not wait for it."""
-        copy = State.from_snapshot(self.state.snapshot(0.0)).learner
-        x = np.zeros(copy.n_features)
+        copy = State.from_snapshot(self.state.snapshot(0.0))
+        learner, K = copy.learner, len(copy.learner.arms)
+        x = np.zeros(learner.n_features)
         x[0] = 1.0
-        copy.decide(x, rng=np.random.default_rng(0))
-        copy.observe(x, copy.arms[0], 0.0)
-        copy.decide(x)
-        # restricting the arms takes another way through the kernels
-        copy.decide(x, [copy.arms[0]])
+        decider = Decider(learner, Metrics())
+        with contextlib.suppress(*LEARNER_ERRORS):
+            if learner.needs == "action":
+                learner.observe_behavior(x, learner.arms[0])
+            elif learner.needs == "probabilities":
+                learner.observe_behavior(x, probabilities=np.full(K, 1.0 / K))
+            learner.observe(x, learner.arms[0], 0.0)
+            for rows in (1, 2):
+                decider.choose(copy, np.tile(x, (rows, 1)), None)
+            decider.choose(copy, x[None], [Ask(allowed=[learner.arms[-1]])])
 
     async def start(self) -> None:
         """Begin to write; apply what changed in the configuration file since the last start."""
