@@ -139,12 +139,12 @@ for _lam in (0.1, 1.0, 5.0, 25.0):
         sl.BehaviorQueries(run.summary), regularization=lam
     )
 
-for _safety in (0.0, 0.005, 0.05, 0.1):
+for _safety in (0.0, 0.03, 0.3, 1.0):
     METHODS[f"fused, safety={_safety:g}"] = lambda run, safety=_safety: sl.FusedOFUL(
         sl.BehaviorQueries(run.summary), safety=safety
     )
 
-SAFETY = tuple(f"fused, safety={safety:g}" for safety in (0.0, 0.005, 0.05, 0.1))
+SAFETY = tuple(f"fused, safety={safety:g}" for safety in (0.0, 0.03, 0.3, 1.0))
 EVERY_ROUND = tuple(f"every round, λ={lam:g}, width {alpha:g}" for lam, alpha in RUNNING_GRID)
 ZERO = tuple(f"zero-filled, width {alpha:g}" for alpha in ZERO_GRID)
 FIXED = tuple(f"fused, λ={lam:g}" for lam in (0.1, 1.0, 5.0, 25.0))

@@ -90,7 +90,7 @@ class FusedOFUL(ReducedLearner):
         radius: str = "posterior",
         sandwich: bool = False,
         bias_bound: float = 0.0,
-        safety: float = 0.05,
+        safety: float = 0.1,
         query_budget: float | None = None,
         forgetting: float = 1.0,
         schema: Schema | None = None,
@@ -216,9 +216,9 @@ class FusedOFUL(ReducedLearner):
         """The arm of highest index; now and then, where it seems to cost little, an arm that few rounds have tested.
 
         An arm that the log slanders would otherwise never be tried, and the log never found out.  Such a trial is
-        considered where ``(1 + rounds of the arm) · (seeming cost here)`` is at most ``safety/K`` of the widths paid so
-        far: an arm's n-th trial seems to cost at most ``safety/(Kn)`` of the learner's own uncertainty.  Of a log that
-        was wrong about one arm the others are tried more readily; arms that no log speaks about any more are not.
+        considered where ``(1 + rounds of the arm)^{3/2} · (seeming cost here)`` is at most ``safety/K`` of the widths
+        paid so far: an arm's n-th trial seems to cost at most ``safety/(K n^{3/2})`` of the learner's own uncertainty.  Of a
+        log that was wrong about one arm the others are tried more readily; arms that no log speaks about are not.
 
         Args:
             x: the full context, in the schema's order or by feature name.
@@ -279,9 +279,8 @@ class FusedOFUL(ReducedLearner):
         a = int(index.argmax())
         reluctance = self._reluctance()
         possible = mask & np.isfinite(reluctance)
-        cost = np.where(
-            possible, (index[a] - estimates) * (1.0 + self.counts) * np.where(possible, reluctance, 1.0), np.inf
-        )
+        often = (1.0 + self.counts) * np.sqrt(1.0 + self.counts) * np.where(possible, reluctance, 1.0)
+        cost = np.where(possible, (index[a] - estimates) * often, np.inf)
         cost[a] = np.inf
         doubted = int(cost.size - 1 - cost[::-1].argmin())
         limit = self._doubt * float(self.spent[0])

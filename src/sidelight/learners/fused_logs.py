@@ -17,7 +17,7 @@ from sidelight.side.trust import EFFECTIVE_ROWS, AnswersTest, Verdict
 __all__ = ["FusedLog"]
 
 #: how much more readily the other arms of a log are tried that was wrong about one
-CAUGHT = 10.0
+CAUGHT = 20.0
 
 
 class FusedLog:

@@ -87,8 +87,9 @@ def test_it_chooses_as_if_all_arms_were_scored(seed, size, kind, width, levels, 
         index = estimates + widths
         assert a == int(index.argmax())
         assert (estimate, w) == (estimates[a], widths[a])
+        often = (1.0 + counts) * np.sqrt(1.0 + counts)
         never = (np.arange(K) == a) | np.isinf(reluctance)
-        cost = np.where(never, np.inf, (index[a] - estimates) * (1.0 + counts) * np.where(never, 1.0, reluctance))
+        cost = np.where(never, np.inf, (index[a] - estimates) * often * np.where(never, 1.0, reluctance))
         possible = limit > 0 and cost.min() <= limit
         assert doubted == (int(K - 1 - cost[::-1].argmin()) if possible else -1)
 

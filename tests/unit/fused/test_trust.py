@@ -53,7 +53,7 @@ def test_how_readily_arms_are_tried(learner):
 def test_a_surprise_calls_for_a_refresh_before_its_time(rng):
     world = small_world(seed=2)
     summary = log_of(world, 2_000, 4, rng)
-    learners = {name: sl.FusedOFUL(sl.BehaviorQueries(summary), safety=s) for name, s in (("on", 0.02), ("off", 0.0))}
+    learners = {name: sl.FusedOFUL(sl.BehaviorQueries(summary), safety=s) for name, s in (("on", 0.03), ("off", 0.0))}
     for name, learner in learners.items():
         play(world, learner, 3 * FIRST_JUDGED, np.random.default_rng(0))
         x = world.contexts(1, np.random.default_rng(1))[0]
