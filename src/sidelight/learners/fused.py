@@ -217,8 +217,8 @@ class FusedOFUL(ReducedLearner):
 
         An arm that the log slanders would otherwise never be tried, and the log never found out.  Such a trial is
         considered where ``(1 + rounds of the arm)^{3/2} · (seeming cost here)`` is at most ``safety/K`` of the widths
-        paid so far: an arm's n-th trial seems to cost at most ``safety/(K n^{3/2})`` of the learner's own uncertainty.  Of a
-        log that was wrong about one arm the others are tried more readily; arms that no log speaks about are not.
+        paid so far: an arm's n-th trial seems to cost at most ``safety/(K n^{3/2})`` of the learner's own uncertainty.
+        Of a log that was wrong about one arm the others are tried more readily; arms no log speaks about are not.
 
         Args:
             x: the full context, in the schema's order or by feature name.
