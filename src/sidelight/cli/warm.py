@@ -19,6 +19,9 @@ def warm() -> None:
     """Compile the inner loops by running every learner on a few rows; the machine code is kept on disk."""
     from rich.console import Console
 
+    from sidelight.kernels.notice import silence
+
+    silence()
     console = Console(highlight=False, stderr=True)
     started = time.perf_counter()
     exercises = dict(_exercises())

@@ -12,7 +12,7 @@ Three estimators, one accumulator (``AnswerSums``).  With ``t`` answers, ``P`` t
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -20,9 +20,7 @@ from sidelight.errors import InputError
 from sidelight.hidden.known import _recorded_scale
 from sidelight.hidden.sums import AnswerSums
 from sidelight.linalg import Array, symmetrize
-
-if TYPE_CHECKING:
-    from sidelight.logs.summary import LogSummary
+from sidelight.logs.summary import LogSummary, one_summary
 
 __all__ = ["AnswerEstimator", "EstimatorName"]
 
@@ -52,6 +50,7 @@ class AnswerEstimator:
 
     def _begin(self, summary: LogSummary, estimator: str, pooling: float | Literal["auto"]) -> None:
         """Nothing answered yet."""
+        one_summary(summary, type(self).__name__)
         if estimator not in self.estimators:
             raise InputError(f"estimator={estimator!r} is not one of {', '.join(self.estimators)}.")
         if pooling != "auto" and not (math.isfinite(pooling) and pooling >= 0):

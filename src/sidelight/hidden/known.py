@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -10,9 +10,7 @@ from numpy.typing import ArrayLike
 from sidelight.errors import InputError
 from sidelight.hidden.protocol import Needs
 from sidelight.linalg import Array
-
-if TYPE_CHECKING:
-    from sidelight.logs.summary import LogSummary
+from sidelight.logs.summary import LogSummary, one_summary
 
 __all__ = ["KnownCrossMoments"]
 
@@ -38,6 +36,7 @@ class KnownCrossMoments:
     n_answers = 0
 
     def __init__(self, summary: LogSummary, R12: ArrayLike, residual_moments: ArrayLike | None = None) -> None:
+        one_summary(summary, type(self).__name__)
         K, L, m = summary.n_arms, summary.n_recorded, summary.n_features - summary.n_recorded
         moments = np.array(R12, dtype=np.float64)
         if moments.shape != (K, L, m):

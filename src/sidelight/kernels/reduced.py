@@ -134,7 +134,7 @@ def choose_among(  # type: ignore[no-untyped-def]
     is evaluated first.  Where ``packed`` is not empty all arms go side by side instead (see ``lanes``).
 
     Also the arm to be tried in doubt of the log, or −1: that of least ``reluctance · (1 + count)^{3/2} · gap``, where
-    it is at most ``limit``; ``gap`` is what trying it seems to cost here.  ``room``: to work in, see ``room_to_choose``.
+    it is at most ``limit``; ``gap`` is what trying it seems to cost here.  ``room``: see ``room_to_choose``.
     """
     K = weights.shape[0]
     d = order.shape[0]

@@ -9,11 +9,11 @@ import numpy as np
 
 from sidelight.learners.reduced import ReducedLearner
 from sidelight.learners.settings import Settings
+from sidelight.logs.summary import LogSummary, one_summary
 from sidelight.side.constraint import unreduced
 
 if TYPE_CHECKING:
     from sidelight.logs.schema import Schema
-    from sidelight.logs.summary import LogSummary
 
 __all__ = ["ZeroFilledOFUL"]
 
@@ -55,6 +55,7 @@ class ZeroFilledOFUL(ReducedLearner):
         arms: Sequence[Any] | None = None,
         rng: np.random.Generator | None = None,
     ) -> None:
+        one_summary(summary, type(self).__name__)
         settings = Settings(
             regularization=regularization,
             prior_mean=prior_mean,

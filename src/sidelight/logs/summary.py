@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from sidelight.logs.diagnosis import Diagnosis
 
-__all__ = ["LogSummary", "summarize_log"]
+__all__ = ["LogSummary", "one_summary", "summarize_log"]
 
 _KIND = "summary"
 _VERSION = 1
@@ -561,3 +561,21 @@ def summarize_log(
 def _frozen(array: np.ndarray) -> np.ndarray:
     array.flags.writeable = False
     return array
+
+
+def one_summary(value: Any, taker: str) -> LogSummary:
+    """``value`` if it is the summary of one log, else an error that says what ``taker`` wants.
+
+    Raises:
+        InputError: it is something else; eras are told where they go.
+    """
+    if isinstance(value, LogSummary):
+        return value
+    if isinstance(value, dict) and all(isinstance(entry, LogSummary) for entry in value.values()):
+        raise InputError(
+            f"{taker} takes the summary of one log, and got {len(value)} eras. Give FusedOFUL an estimator for each: "
+            "FusedOFUL({era: BehaviorQueries(summary) for era, summary in eras.items()})."
+        )
+    raise InputError(
+        f"{taker} takes the summary of a log, and got {type(value).__name__}. summarize_log(source, schema) makes one."
+    )

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sidelight.drawing import page as html
-from sidelight.drawing.charts import DASHES, Series
+from sidelight.drawing.charts import Series
 from sidelight.drawing.intervals import LEVEL, Interval, number, span
+from sidelight.drawing.series import learner_series
 from sidelight.report.study import Study
 
 __all__ = ["Part", "curves", "interval_rows", "numbers_of", "series_of"]
@@ -26,16 +27,7 @@ class Part(NamedTuple):
 
 def series_of(study: Study) -> list[Series]:
     """Each learner's colour and dash: the baseline grey and solid, the judged one heavy."""
-    out, colour = [], 1
-    for i, name in enumerate(study.learners):
-        if name == study.baseline:
-            out.append(Series(name, 0))
-        elif name == study.best:
-            out.append(Series(name, 4, heavy=True))
-        else:
-            out.append(Series(name, colour, DASHES[1 + i % (len(DASHES) - 1)]))
-            colour += 2 if colour + 1 == 4 else 1
-    return out
+    return learner_series(study.learners, study.baseline, study.best)
 
 
 def curves(study: Study, column: str) -> dict[str, tuple[NDArray[np.int64], NDArray[np.float64]]]:

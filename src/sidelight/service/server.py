@@ -76,7 +76,7 @@ def run(config: Config, *, say: Callable[[str], None] = print, verbose: bool = F
             timeout_keep_alive=30,
             timeout_graceful_shutdown=int(config.limits.seconds) + 5,
         )
-        server = uvicorn.Server(settings)
+        server = LeavingServer(settings, app.state.service.dashboard.end_streams)
         # What exists now stays, and a request leaves next to no cycles: looking for them seldom saves a tenth.
         gc.collect()
         gc.freeze()
@@ -90,6 +90,24 @@ def run(config: Config, *, say: Callable[[str], None] = print, verbose: bool = F
         store.close()
         if traces is not None:
             traces.shutdown()
+
+
+class LeavingServer(uvicorn.Server):
+    """A server that lets those who watch go when it is told to stop, instead of waiting for them to leave.
+
+    Args:
+        settings: Uvicorn's.
+        leave: called in the event loop as soon as a stop was asked for.
+    """
+
+    def __init__(self, settings: uvicorn.Config, leave: Callable[[], None]) -> None:
+        super().__init__(settings)
+        self._leave = leave
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let go of streams, then finish what was accepted."""
+        self._leave()
+        await super().shutdown(sockets)
 
 
 def _listen(config: Config) -> socket.socket:

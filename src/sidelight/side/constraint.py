@@ -188,6 +188,9 @@ class SideInformation:
             summary: the log; every arm must determine its ``b_a``.
             B: (K, L, m)  the regression of the hidden features on the recorded ones, per arm.
         """
+        from sidelight.logs.summary import one_summary
+
+        one_summary(summary, "SideInformation")
         B = np.ascontiguousarray(np.asarray(B, dtype=np.float64))
         K, L, m = summary.n_arms, summary.n_recorded, summary.n_features - summary.n_recorded
         if B.shape != (K, L, m):

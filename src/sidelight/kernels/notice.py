@@ -1,0 +1,37 @@
+"""Whoever waits for a compiler is told so, once, on stderr."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from numba.core import event
+
+__all__ = ["Notice", "silence"]
+
+
+class Notice(event.Listener):
+    """Says at the first compilation of a process what is going on; loading what was compiled before says nothing."""
+
+    said = False
+
+    def on_start(self, event: Any) -> None:
+        """The compiler has begun."""
+        if not Notice.said:
+            Notice.said = True
+            print(
+                "Sidelight compiles its inner loops for this machine: some seconds, once (`sidelight warm` does it ahead).",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    def on_end(self, event: Any) -> None:
+        """The compiler is done."""
+
+
+def silence() -> None:
+    """Say nothing: somebody else already does."""
+    Notice.said = True
+
+
+event.register("numba:compile", Notice())  # type: ignore[no-untyped-call]

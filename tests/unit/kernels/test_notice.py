@@ -1,0 +1,23 @@
+"""A person who waits for the compiler is told so, once; one who does not wait is told nothing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+CODE = "import numpy as np; from sidelight.kernels.sums import add_answer; f = {call}; f(); f()"
+CALL = "lambda: add_answer(np.ones(2), np.arange(2), 1.0, np.zeros((2, 2)), np.zeros((1, 1)), np.zeros(2))"
+
+
+def told(folder, call: str = CALL) -> str:
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(folder)}
+    code = CODE.format(call=call)
+    return subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    ).stderr
+
+
+def test_the_first_compilation_says_so_and_the_next_process_does_not(tmp_path):
+    assert told(tmp_path).count("sidelight warm") == 1
+    assert told(tmp_path) == ""
