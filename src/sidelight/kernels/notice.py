@@ -20,7 +20,7 @@ class Notice(event.Listener):
         if not Notice.said:
             Notice.said = True
             print(
-                "Sidelight compiles its inner loops for this machine: some seconds, once (`sidelight warm` does it ahead).",
+                "Sidelight compiles its inner loops for this machine: some seconds, once. `sidelight warm` does it before.",
                 file=sys.stderr,
                 flush=True,
             )
