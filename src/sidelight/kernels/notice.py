@@ -20,7 +20,8 @@ class Notice(event.Listener):
         if not Notice.said:
             Notice.said = True
             print(
-                "Sidelight compiles its inner loops for this machine: some seconds, once. `sidelight warm` does it before.",
+                "Sidelight compiles its inner loops for this machine: some seconds, once. `sidelight warm` does it "
+                "beforehand.",
                 file=sys.stderr,
                 flush=True,
             )
