@@ -79,18 +79,21 @@ def test_killed_at_random_moments(tmp_path: Path, database: str):
     workers = [Worker(f"http://127.0.0.1:{port}", seed, stop) for seed in range(6)]
     for worker in workers:
         worker.start()
-    for _ in range(KILLS):
-        time.sleep(chance.uniform(0.05, 1.2))
+    try:
+        for _ in range(KILLS):
+            time.sleep(chance.uniform(0.05, 1.2))
+            server.kill()
+            server = Server(tmp_path, "--port", str(port))
+            assert server.url, server.errors
+        time.sleep(0.5)
+        stop.set()
+        for worker in workers:
+            worker.join(60)
+            assert worker.error is None, worker.error
+            assert not worker.is_alive()
+    finally:
+        stop.set()
         server.kill()
-        server = Server(tmp_path, "--port", str(port))
-        assert server.url, server.errors
-    time.sleep(0.5)
-    stop.set()
-    for worker in workers:
-        worker.join(60)
-        assert worker.error is None, worker.error
-        assert not worker.is_alive()
-    server.kill()
     check(tmp_path, workers)
 
 
