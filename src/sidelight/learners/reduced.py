@@ -314,23 +314,55 @@ class ReducedLearner(BaseLearner):
         return estimates, widths
 
     def _choose(self, x: Array) -> tuple[int, float, float]:
-        choose, arrays, _, _ = self._cached or self._bind()
-        a, estimate, width, _ = choose(x, *arrays, 0.0)
+        choose, _, table, _ = self._cached or self._bind()
+        a, estimate, width, _ = choose(x, table, 0.0)
         return a, estimate, width
 
     def _choose_or_doubt(self, x: Array, limit: float) -> tuple[int, float, float, int]:
-        choose, arrays, _, _ = self._cached or self._bind()
-        return choose(x, *arrays, limit)  # type: ignore[no-any-return]
+        choose, _, table, _ = self._cached or self._bind()
+        return choose(x, table, limit)  # type: ignore[no-any-return]
 
     def _bind(self) -> tuple[Any, ...]:
-        """The kernels of ``decide`` and ``observe`` and the arrays they take, looked up once."""
-        from sidelight.kernels.reduced import choose_arm, observe_arm
+        """The kernels of ``decide`` and ``observe``, where their arrays lie, and the arrays, which must not go away."""
+        from sidelight.kernels.bound import choose_bound, observe_bound, table_of
 
         r = self.reduction
-        geometry = (r.order, self._loadings, r.shifted)
-        choosing = (*geometry, self._centre, self._spreads, self.weights, self.covariances, self.radii, self.bounds)
-        observing = (
-            *geometry,
+        K, m, R = self._loadings.shape
+        floats = (
+            self._loadings,
+            self._centre,
+            self._spreads,
+            self.weights,
+            self.covariances,
+            self.radii,
+            self.bounds,
+            self._packed,
+            self._reluctance(),
+            r.anchors,
+            self._numbers(),
+            self.grams,
+            self.moments,
+            self.squares,
+            self.context_squares,
+            self.spent,
+            self.log_dets,
+        )
+        integers = (r.order, self.counts, r.dimensions, self.updates)
+        table = table_of(floats, integers, (K, r.n_features, m, R, r.shifted))
+        self._cached = (choose_bound, observe_bound, table, (floats, integers))
+        return self._cached
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy notes its own arrays' addresses."""
+        return {**self.__dict__, "_cached": None}
+
+    def _observing(self) -> tuple[Any, ...]:
+        """The state in the order that ``observe_rows`` takes it."""
+        r = self.reduction
+        return (
+            r.order,
+            self._loadings,
+            r.shifted,
             r.anchors,
             r.dimensions,
             self._numbers(),
@@ -348,8 +380,6 @@ class ReducedLearner(BaseLearner):
             self.bounds,
             self._packed,
         )
-        self._cached = (choose_arm, (*choosing, self._packed, self.counts, self._reluctance()), observe_arm, observing)
-        return self._cached
 
     def _arrays(self) -> tuple[Any, ...]:
         """The state in the order that ``play_rounds`` takes it."""
@@ -382,8 +412,8 @@ class ReducedLearner(BaseLearner):
         )
 
     def _observe(self, x: Array, index: int, reward: float) -> None:
-        _, _, observe, arrays = self._cached or self._bind()
-        due, surprised = observe(index, x, reward, *arrays)
+        _, observe, table, _ = self._cached or self._bind()
+        due, surprised = observe(index, x, reward, table)
         if due:
             ReducedLearner._refresh_arm(self, index)
         self.n_contexts += 1
@@ -409,7 +439,21 @@ class ReducedLearner(BaseLearner):
             np.empty(n),
             np.empty(n, np.int64),
         )
-        arrays = (self._cached or self._bind())[1]
+        r = self.reduction
+        arrays = (
+            r.order,
+            self._loadings,
+            r.shifted,
+            self._centre,
+            self._spreads,
+            self.weights,
+            self.covariances,
+            self.radii,
+            self.bounds,
+            self._packed,
+            self.counts,
+            self._reluctance(),
+        )
         choose: Any = choose_rows
 
         def rows(start: int, stop: int) -> None:
@@ -435,9 +479,8 @@ class ReducedLearner(BaseLearner):
 
         t, n = 0, len(X)
         while t < n:
-            arrays = (self._cached or self._bind())[3]
             start, stop = t, n if self.automatic is None else min(n, t + self.automatic.room())
-            t, due, surprised = observe_rows(start, stop, self._calm(), X, indices, rewards, *arrays)
+            t, due, surprised = observe_rows(start, stop, self._calm(), X, indices, rewards, *self._observing())
             if due:
                 ReducedLearner._refresh_arm(self, int(indices[t - 1]))
             self.n_contexts += t - start

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
@@ -55,7 +58,7 @@ def fused(rng, **settings):
     """A fused learner in doubt: it knows a small log, a few answers and some rounds."""
     schema = sl.Schema([f"x{i}" for i in range(D)], recorded=["x0", "x1", "x2", "x3"])
     log = sl.summarize_log((rng.normal(size=(300, 4)), rng.integers(K, size=300), rng.normal(size=300)), schema)
-    learner = sl.FusedOFUL(sl.BehaviorQueries(log), safety=1.0, **settings)
+    learner = sl.FusedOFUL(sl.BehaviorQueries(log), safety=8.0, **settings)
     for x in rng.normal(size=(150, D)):
         learner.observe_behavior(x, int(rng.integers(K)))
         learner.observe(x, learner.decide(x).arm, float(rng.normal()))
@@ -101,3 +104,16 @@ def test_large_batches_over_cores_are_the_same(rng, monkeypatch):
     alone = learner.decide_many(X)
     monkeypatch.setattr(reduced, "WORTH_THREADS", 1)
     assert learner.decide_many(X) == alone
+
+
+def test_a_copy_learns_in_memory_of_its_own(rng):
+    """Single calls go by address: a copy must not write where the original reads."""
+    original = fused(rng)
+    X = rng.normal(size=(30, D))
+    before = original.decide_many(X)
+    for twin in (copy.copy(original), copy.deepcopy(original), pickle.loads(pickle.dumps(original))):
+        assert [twin.decide(x) for x in X] == before
+    for x in X:
+        twin.observe(x, 0, 5.0)
+    assert twin.counts[0] == original.counts[0] + 30
+    assert original.decide_many(X) == [original.decide(x) for x in X] == before
