@@ -15,7 +15,8 @@ from sidelight.hidden.protocol import HiddenEstimator
 from sidelight.learners.base import BaseLearner
 from sidelight.learners.hidden_half import behavior_answer, single_estimator
 from sidelight.learners.protocol import Context
-from sidelight.learners.reduced import RADIUS_KINDS, ReducedLearner
+from sidelight.learners.reduced import ReducedLearner
+from sidelight.learners.ridge import RADIUS_KINDS
 from sidelight.learners.settings import Settings
 from sidelight.linalg import Array, orthonormal_kernel_of_structured, structured_pseudo_inverse
 from sidelight.side.constraint import Reduction, SideInformation, unreduced

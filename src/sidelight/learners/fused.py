@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -12,13 +12,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from sidelight.errors import InputError, UnknownArmError
 from sidelight.hidden.answers import AnswerEstimator
-from sidelight.hidden.protocol import HiddenEstimator
 from sidelight.hidden.queries import BehaviorQueries
 from sidelight.learners.asking import QueryBudget
 from sidelight.learners.automatic import feature_scales
-from sidelight.learners.fused_logs import FusedLog
+from sidelight.learners.fused_logs import FusedLog, by_key
 from sidelight.learners.protocol import Context, Decision
-from sidelight.learners.reduced import RADIUS_KINDS, ReducedLearner
+from sidelight.learners.reduced import ReducedLearner
+from sidelight.learners.ridge import RADIUS_KINDS
 from sidelight.learners.settings import Settings
 from sidelight.linalg import Array
 from sidelight.side.constraint import Reduction, unreduced
@@ -128,7 +128,7 @@ class FusedOFUL(ReducedLearner):
         self.asking = QueryBudget(query_budget)
         self.refreshes = 0
         self.clock = 0
-        estimators = _by_key(hidden, type(self).__name__)
+        estimators = by_key(hidden, type(self).__name__)
         labels: list[Any] = [] if arms is None else list(arms)
         for estimator in estimators.values():
             labels += [arm for arm in estimator.summary.arms if arm not in labels]
@@ -486,24 +486,8 @@ class FusedOFUL(ReducedLearner):
             (log likelihood ratio against the log), ``since`` (the number of rounds and answers when doubt began, or
             None), ``whole_log`` (the log is doubted as one), ``suspicion`` (what the answers alone say against it).
         """
-        out = []
-        for log in self.logs:
-            shares = log.information_share(self.grams / self.noise**2)
-            for i, a in enumerate(log.arms):
-                out.append(
-                    {
-                        "log": log.key,
-                        "arm": self.arms[a],
-                        "share": float(shares[i]),
-                        "effective_rows": min(EFFECTIVE_ROWS[log.levels[i]], float(log.counts[i])),
-                        "doubted": bool(log.levels[i] > 0),
-                        "strength": float(log.strengths[i]),
-                        "since": int(log.since[i]) if log.since[i] >= 0 else None,
-                        "whole_log": log.common,
-                        "suspicion": log.suspicion,
-                    }
-                )
-        return out
+        online = self.grams / self.noise**2
+        return [entry for log in self.logs for entry in log.trust(self.arms, online)]
 
     # --------------------------------------------------------------------------------- forgetting
 
@@ -572,23 +556,3 @@ class FusedOFUL(ReducedLearner):
             f"{type(self).__name__}({self.n_arms} arms, {self.n_features} features, {int(self.counts.sum())} "
             f"observations, {n} log{'s' if n != 1 else ''}, regularization={s.regularization}, radius={s.radius!r})"
         )
-
-
-def _by_key(hidden: Any, learner: str) -> dict[Any, HiddenEstimator]:
-    if isinstance(hidden, Mapping):
-        estimators = dict(hidden)
-    elif isinstance(hidden, list | tuple):
-        estimators = dict(enumerate(hidden))
-    else:
-        estimators = {None: hidden}
-    if not estimators:
-        raise InputError(f"{learner} needs at least one log; without any, use OFUL.")
-    for key, estimator in estimators.items():
-        if not isinstance(estimator, HiddenEstimator):
-            where = "" if key is None else f" for the log {key!r}"
-            raise InputError(
-                f"{learner} takes an estimator of the hidden half{where} (BehaviorQueries, BehaviorProbabilities, "
-                f"CompanionLog, KnownCrossMoments, or your own), got {type(estimator).__name__}. A LogSummary goes "
-                "inside one: BehaviorQueries(summary)."
-            )
-    return estimators

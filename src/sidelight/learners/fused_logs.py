@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sidelight.errors import InputError
 from sidelight.hidden.companion import CompanionLog
 from sidelight.hidden.protocol import HiddenEstimator
 from sidelight.learners.hidden_half import behavior_answer
@@ -14,7 +16,7 @@ from sidelight.linalg import Array
 from sidelight.side.evidence import LogEvidence, LogGeometry, hidden_variance
 from sidelight.side.trust import EFFECTIVE_ROWS, AnswersTest, Verdict
 
-__all__ = ["FusedLog"]
+__all__ = ["FusedLog", "by_key"]
 
 #: how much more readily the other arms of a log are tried that was wrong about one
 CAUGHT = 20.0
@@ -223,3 +225,42 @@ class FusedLog:
         rounds = np.einsum("aii->ai", online)[self.arms][:, self.order]
         total = mine + rounds
         return np.asarray(np.mean(np.where(total > 0, mine / np.where(total > 0, total, 1.0), 0.0), axis=1))
+
+    def trust(self, labels: Sequence[Any], online: Array) -> list[dict[str, Any]]:
+        """What it still counts for, arm by arm, as ``FusedOFUL.log_trust`` tells it.  online: (K, d, d)"""
+        shares = self.information_share(online)
+        return [
+            {
+                "log": self.key,
+                "arm": labels[a],
+                "share": float(shares[i]),
+                "effective_rows": min(EFFECTIVE_ROWS[self.levels[i]], float(self.counts[i])),
+                "doubted": bool(self.levels[i] > 0),
+                "strength": float(self.strengths[i]),
+                "since": int(self.since[i]) if self.since[i] >= 0 else None,
+                "whole_log": self.common,
+                "suspicion": self.suspicion,
+            }
+            for i, a in enumerate(self.arms)
+        ]
+
+
+def by_key(hidden: Any, learner: str) -> dict[Any, HiddenEstimator]:
+    """The estimators by the name of their log: one alone, a list or a dictionary of them."""
+    if isinstance(hidden, Mapping):
+        estimators = dict(hidden)
+    elif isinstance(hidden, list | tuple):
+        estimators = dict(enumerate(hidden))
+    else:
+        estimators = {None: hidden}
+    if not estimators:
+        raise InputError(f"{learner} needs at least one log; without any, use OFUL.")
+    for key, estimator in estimators.items():
+        if not isinstance(estimator, HiddenEstimator):
+            where = "" if key is None else f" for the log {key!r}"
+            raise InputError(
+                f"{learner} takes an estimator of the hidden half{where} (BehaviorQueries, BehaviorProbabilities, "
+                f"CompanionLog, KnownCrossMoments, or your own), got {type(estimator).__name__}. A LogSummary goes "
+                "inside one: BehaviorQueries(summary)."
+            )
+    return estimators

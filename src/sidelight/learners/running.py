@@ -16,7 +16,7 @@ from sidelight.learners.automatic import Automatic, feature_blocks, feature_scal
 from sidelight.learners.base import BaseLearner
 from sidelight.learners.hidden_half import behavior_answer, single_estimator
 from sidelight.learners.protocol import Context
-from sidelight.learners.reduced import RADIUS_KINDS
+from sidelight.learners.ridge import RADIUS_KINDS
 from sidelight.learners.settings import Settings
 from sidelight.linalg import Array, orthonormal_kernel_of_structured, symmetrize
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sidelight.kernels.lanes import pack
 from sidelight.kernels.reduced import choose_arm, score_arms, width_bound
-from sidelight.learners.reduced import arm_spreads
+from sidelight.learners.ridge import arm_spreads
 
 NOT_PACKED = np.zeros(0)
 

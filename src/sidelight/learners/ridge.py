@@ -1,0 +1,412 @@
+"""One ridge regression per arm in reduced coordinates: its state, its settings, one round."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sidelight.errors import InputError
+from sidelight.learners.automatic import Automatic, feature_blocks, feature_scales, residual_noise
+from sidelight.learners.base import BaseLearner
+from sidelight.learners.settings import Settings
+from sidelight.linalg import Array
+from sidelight.side.constraint import Reduction
+
+if TYPE_CHECKING:
+    from sidelight.logs.schema import Schema
+    from sidelight.logs.summary import LogSummary
+
+__all__ = ["FOREVER", "RADIUS_KINDS", "RidgeLearner", "arm_spreads"]
+
+RADIUS_KINDS = {"determinant": 0, "printed": 1, "posterior": 2}
+FOREVER = np.iinfo(np.int64).max
+#: what observing changes
+_STATE = (
+    "grams",
+    "moments",
+    "squares",
+    "covariances",
+    "weights",
+    "log_dets",
+    "radii",
+    "bounds",
+    "updates",
+    "counts",
+    "context_squares",
+    "spent",
+)
+
+
+class RidgeLearner(BaseLearner):
+    """State: per arm the sums ``Σ z zᵀ`` and ``Σ z(r − x·anchor)``, and the caches derived from them.
+
+    Attributes:
+        reduction: ``w = anchor + Nθ``, ``z = Nᵀx`` (see ``side.constraint.Reduction``).
+        grams: (K, m, m)   moments: (K, m)   the sums.
+        covariances: (K, m, m)  ``(NᵀVN)⁻¹``   weights: (K, d)  ``ŵ``, internal order
+        log_dets: (K,)  ``log det NᵀVN/det NᵀV₀N``   radii: (K,)  ``α√β``
+        automatic: what ``"auto"`` settings know now; None where all are given.
+    """
+
+    radius_names: tuple[str, ...] = tuple(RADIUS_KINDS)
+    #: whether there is something to refresh on a schedule even where all settings are given
+    refreshes_logs = False
+
+    def __init__(
+        self,
+        arms: Sequence[Any],
+        reduction: Reduction,
+        settings: Settings,
+        schema: Schema | None = None,
+        rng: np.random.Generator | None = None,
+        log: LogSummary | None = None,
+    ) -> None:
+        super().__init__(arms, reduction.n_features, settings, schema, rng)
+        self._summary = log
+        if len(self.arms) != reduction.n_arms:
+            raise InputError(f"{len(self.arms)} arm labels for {reduction.n_arms} arms.")
+        if settings.radius not in self.radius_names:
+            raise InputError(
+                f"radius={settings.radius!r} belongs to the fused learners; {type(self).__name__} takes "
+                f"{', '.join(RADIUS_KINDS)}."
+            )
+        self.automatic: Automatic | None = None
+        self.context_squares = np.zeros(self.n_features)
+        self.spent = np.zeros(1)
+        self.n_contexts = 0
+        if self.refreshes_logs or "auto" in (settings.regularization, settings.noise):
+            d = self.n_features
+            recorded = range(d) if log is None else np.flatnonzero(np.isin(reduction.order, log.recorded))
+            constant = None
+            if schema is not None and schema.intercept:
+                constant = int(np.flatnonzero(reduction.order == 0)[0])
+            self.automatic = Automatic.begin(
+                feature_blocks(d, [int(i) for i in recorded], constant), d, self._first_variance(settings), 1.0
+            )
+        self._install(reduction)
+        if self.automatic is not None and log is not None:
+            self._relearn()
+
+    # ------------------------------------------------------------------------------------ state
+
+    def _install(self, reduction: Reduction) -> None:
+        """Start from nothing observed in the coordinates of ``reduction``."""
+        K, d, m = reduction.n_arms, reduction.n_features, reduction.size
+        # (K, m, R) as the kernels read them; the reduction's own are a view of the same memory
+        self._loadings = np.array(np.swapaxes(reduction.loadings, 1, 2), dtype=np.float64, order="C")
+        self.reduction = replace(reduction, loadings=np.swapaxes(self._loadings, 1, 2))
+        self._centre, self._spreads = arm_spreads(self._loadings, reduction.shifted)
+        self.grams = np.zeros((K, m, m))
+        self.moments = np.zeros((K, m))
+        self.covariances = np.zeros((K, m, m))
+        self.weights = np.zeros((K, d))
+        self.log_dets = np.zeros(K)
+        self.radii = np.zeros(K)
+        self.bounds = np.zeros(K)
+        self._pack()
+        self._cached: tuple[Any, ...] | None = None
+        self.updates = np.zeros(K, dtype=np.int64)
+        #: Σ (r − x·anchor)² per arm, for the noise
+        self.squares = np.zeros(K)
+        self.counts = np.zeros(K, dtype=np.int64)
+        self._set_prior()
+        self.refresh()
+
+    def _pack(self) -> None:
+        """All arms side by side, where few dimensions are left; else nothing."""
+        from sidelight.kernels.lanes import WIDEST, pack
+
+        _, m, R = self._loadings.shape
+        small = R > 0 and 0 < m <= WIDEST
+        self._packed = pack(self._loadings, self.weights, self.covariances) if small else np.zeros(0)
+
+    def _set_prior(self) -> None:
+        """``NᵀV₀N`` and ``NᵀV₀(μ − anchor)`` of every arm."""
+        r = self.reduction
+        precision, means = self._prior()
+        K, m = r.n_arms, r.size
+        self.prior_precisions = np.empty((K, m, m))
+        self.prior_moments = np.empty((K, m))
+        self.prior_log_dets = np.empty(K)
+        for a in range(K):
+            N = r.basis(a)
+            self.prior_precisions[a] = N.T @ precision @ N
+            # a padded dimension has no column in N; a one on the diagonal keeps the matrix invertible
+            padded = np.arange(r.dimensions[a], m)
+            self.prior_precisions[a, padded, padded] = 1.0
+            self.prior_moments[a] = N.T @ (precision @ (means[a] - r.anchors[a]))
+            self.prior_log_dets[a] = np.linalg.slogdet(self.prior_precisions[a])[1]
+        self._set_bounds(precision)
+
+    def _set_bounds(self, precision: Array) -> None:
+        """``λS_w²`` and ``S_x²/λ`` of the radii; for a prior of several variances, the safe side of each."""
+        s = self.settings
+        values = np.linalg.eigvalsh(precision)
+        self._prior_term = float(values[-1]) * s.kernel_weight_bound**2
+        self._growth = s.kernel_context_bound**2 / float(values[0])
+
+    def _prior(self) -> tuple[Array, Array]:
+        """``V₀`` (d, d) and ``μ`` (K, d), in internal order; ``w_a ~ N(μ, σ²V₀⁻¹)``."""
+        s, r = self.settings, self.reduction
+        if s.regularization == "auto":
+            assert self.automatic is not None
+            means = np.broadcast_to(self.automatic.mean, (r.n_arms, r.n_features))
+            return self.automatic.variance * self.automatic.precision, means
+        means = s.prior_means(r.n_arms, r.n_features)[:, r.order]
+        return float(s.regularization) * np.eye(r.n_features), means
+
+    @property
+    def noise(self) -> float:
+        """``σ``, as given or as learned."""
+        return self.settings.sigma if self.automatic is None else math.sqrt(self.automatic.variance)
+
+    # ------------------------------------------------------------------------- automatic settings
+
+    def _first_variance(self, settings: Settings) -> float:
+        """``σ²`` before any round: as given, or what the log left unexplained, or one."""
+        if settings.noise != "auto":
+            return settings.sigma**2
+        return 1.0 if self._summary is None else max(float(self._summary.pooled_residual_variance), 1e-300)
+
+    def _rounds(self) -> float:
+        """How many rounds the sums hold."""
+        return float(self.counts.sum())
+
+    def _noise_guess(self) -> float:
+        if self._summary is not None:
+            return self._first_variance(self.settings)
+        n = float(self.counts.sum())
+        return float(self.squares.sum()) / n if n else 1.0
+
+    def _evidence(self) -> tuple[Array, Array]:
+        """``J`` (K, d, d) and ``h`` (K, d): what each arm's constraint and rounds say about its weights."""
+        assert self.automatic is not None
+        r, variance = self.reduction, self.automatic.variance
+        K, d, m = r.n_arms, r.n_features, r.size
+        J, h = np.zeros((K, d, d)), np.zeros((K, d))
+        # an exact constraint is evidence without end; a million prior precisions is as good and stays invertible
+        certain = 1e6 * float(np.trace(self.automatic.precision)) / d
+        for a in range(K):
+            if r.shifted:
+                L = r.loadings.shape[1]
+                M = np.concatenate([np.eye(L), r.loadings[a]], axis=1)
+                J[a] = certain * (M.T @ M)
+                h[a] = certain * (M.T @ r.anchors[a, :L])
+                J[a, d - m :, d - m :] += self.grams[a] / variance
+                h[a, d - m :] += self.moments[a] / variance
+            else:
+                U = -r.loadings[a]
+                J[a] = certain * (np.eye(d) - U @ U.T) + U @ self.grams[a] @ U.T / variance
+                h[a] = certain * r.anchors[a] + U @ self.moments[a] / variance
+        return J, h
+
+    def _scales(self) -> Array:
+        r = self.reduction
+        logs = []
+        if self._summary is not None:
+            position = np.argsort(r.order)
+            logs = [(self._summary, position[self._summary.recorded])]
+        return feature_scales(r.n_features, self.context_squares, self.n_contexts, logs)
+
+    def _reward_scale(self) -> float:
+        """``E[r²]`` over the log and the rounds."""
+        total, rows = float(self.squares.sum()), float(self.counts.sum())
+        if self._summary is not None:
+            total += float(np.square(self._summary.factors[:, :, -1]).sum())
+            rows += self._summary.n_rows
+        return total / rows if rows and total > 0 else 1.0
+
+    def _relearn(self) -> None:
+        """Learn noise and prior anew from everything seen, and put them to use."""
+        assert self.automatic is not None
+        if self.settings.noise == "auto":
+            theta = np.einsum("aij,aj->ai", self.covariances, self.prior_moments + self.moments)
+            self.automatic.variance = residual_noise(
+                self._noise_guess(),
+                self.squares,
+                self.moments,
+                self.grams,
+                theta,
+                self.covariances,
+                self._rounds(),
+            )
+        if self.settings.regularization == "auto":
+            self.automatic.learn(*self._evidence(), self._scales(), self._reward_scale())
+        self.automatic.refreshed = self.automatic.events
+        self._set_prior()
+        self.refresh()
+        self._cached = None
+
+    def refresh(self) -> None:
+        """Recompute every cache from the sums."""
+        for a in range(self.n_arms):
+            self._refresh_arm(a)
+
+    def _refresh_arm(self, a: int) -> None:
+        from sidelight.kernels.reduced import refresh
+
+        r = self.reduction
+        refresh(
+            a,
+            self._loadings,
+            r.shifted,
+            r.anchors,
+            self.prior_precisions,
+            self.prior_moments,
+            self.prior_log_dets,
+            r.dimensions,
+            self._numbers(),
+            self.grams,
+            self.moments,
+            self.counts,
+            self.updates,
+            self.covariances,
+            self.weights,
+            self.log_dets,
+            self.radii,
+            self.bounds,
+            self._packed,
+        )
+
+    def _numbers(self) -> Array:
+        """What the kernels need: kind of radius, noise, ``λS_w²``, ``S_x²/λ``, ``K/δ``, ``α``, what is a surprise."""
+        s = self.settings
+        kind = RADIUS_KINDS[s.radius]
+        union = self.n_arms / s.delta
+        return np.array([kind, self.noise, self._prior_term, self._growth, union, s.alpha, self._surprise])
+
+    # --------------------------------------------------------------------------- decide, observe
+
+    def _scores(self, x: Array) -> tuple[Array, Array]:
+        from sidelight.kernels.reduced import score_arms
+
+        r = self.reduction
+        estimates, widths = np.empty(self.n_arms), np.empty(self.n_arms)
+        score_arms(
+            x,
+            r.order,
+            self._loadings,
+            r.shifted,
+            self.weights,
+            self.covariances,
+            self.radii,
+            self._packed,
+            estimates,
+            widths,
+        )
+        return estimates, widths
+
+    def _choose(self, x: Array) -> tuple[int, float, float]:
+        choose, _, table, _ = self._cached or self._bind()
+        a, estimate, width, _ = choose(x, table, 0.0)
+        return a, estimate, width
+
+    def _choose_or_doubt(self, x: Array, limit: float) -> tuple[int, float, float, int]:
+        choose, _, table, _ = self._cached or self._bind()
+        return choose(x, table, limit)  # type: ignore[no-any-return]
+
+    def _bind(self) -> tuple[Any, ...]:
+        """The kernels of ``decide`` and ``observe``, where their arrays lie, and the arrays, which must not go away."""
+        from sidelight.kernels.bound import choose_bound, observe_bound, table_of
+
+        r = self.reduction
+        K, m, R = self._loadings.shape
+        floats = (
+            self._loadings,
+            self._centre,
+            self._spreads,
+            self.weights,
+            self.covariances,
+            self.radii,
+            self.bounds,
+            self._packed,
+            self._reluctance(),
+            r.anchors,
+            self._numbers(),
+            self.grams,
+            self.moments,
+            self.squares,
+            self.context_squares,
+            self.spent,
+            self.log_dets,
+        )
+        integers = (r.order, self.counts, r.dimensions, self.updates)
+        table = table_of(floats, integers, (K, r.n_features, m, R, r.shifted))
+        self._cached = (choose_bound, observe_bound, table, (floats, integers))
+        return self._cached
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy notes its own arrays' addresses."""
+        return {**self.__dict__, "_cached": None}
+
+    def _observe(self, x: Array, index: int, reward: float) -> None:
+        _, observe, table, _ = self._cached or self._bind()
+        due, surprised = observe(index, x, reward, table)
+        if due:
+            RidgeLearner._refresh_arm(self, index)
+        self.n_contexts += 1
+        if self.automatic is not None and (self.automatic.due() or (surprised and self.automatic.calm() <= 0)):
+            self._relearn()
+
+    def _reluctance(self) -> Array:
+        """(K,) what the seeming cost of a trial of each arm is multiplied by."""
+        return np.ones(self.n_arms)
+
+    @property
+    def _surprise(self) -> float:
+        """How many standard deviations off a reward must be to call for a refresh before its time."""
+        return math.inf
+
+    def _calm(self) -> int:
+        """How many events must be taken in before a surprise calls for a refresh."""
+        return FOREVER if self.automatic is None else self.automatic.calm()
+
+    def weights_of(self, arm: Any) -> Array:
+        """``ŵ`` of one arm, in the context's order.  (d,)"""
+        out = np.empty(self.n_features)
+        out[self.reduction.order] = self.weights[self._arm(arm)]
+        return out
+
+    # ------------------------------------------------------------------------------------- files
+
+    def state(self) -> dict[str, Any]:
+        """Everything that observing changes, caches included, so that a copy continues bit for bit."""
+        out = {name: getattr(self, name) for name in _STATE}
+        if self.automatic is not None:
+            out.update(self.automatic.state())
+        out["n_contexts"] = np.array(self.n_contexts)
+        return out
+
+    def restore(self, arrays: dict[str, Any]) -> None:
+        """The inverse of ``state``."""
+        for name in _STATE:
+            current = getattr(self, name)
+            setattr(self, name, np.array(arrays[name], dtype=current.dtype).reshape(current.shape))
+        self._pack()
+        self._cached = None
+        self.n_contexts = int(arrays["n_contexts"])
+        if self.automatic is not None:
+            self.automatic.restore(arrays)
+            self._set_prior()
+
+
+def arm_spreads(loadings: Array, shifted: bool) -> tuple[Array, Array]:
+    """A centre ``B̄`` (1, m, R) of all arms' loadings, and at least ``‖B_a − B̄‖₂`` for each arm (K,).
+
+    A basis of its own for every arm has no useful mean: then the centre is zero.
+    """
+    K, m, R = loadings.shape
+    if R == 0 or m == 0:
+        return np.zeros((1, m, R)), np.zeros(K)
+    centre = loadings.mean(axis=0, keepdims=True) if shifted else np.zeros((1, m, R))
+    spreads = np.empty(K)
+    for a in range(K):
+        apart = loadings[a] - centre[0]
+        spreads[a] = math.sqrt(max(float(np.linalg.eigvalsh(apart @ apart.T)[-1]), 0.0))
+        # what rounding may add to a difference of nearly equal numbers
+        spreads[a] += 1e-12 * float(np.linalg.norm(loadings[a]))
+    return centre, (1.0 + 1e-9) * spreads
