@@ -462,8 +462,11 @@ def test_too_many_requests_are_shed(tmp_path):
             connection.close()
         _until(lambda: httpx.get(server.url + "/v1/status").status_code == 200)
         # a page on another site cannot reach a service without tokens by another name for this machine
-        foreign = httpx.get(server.url + "/v1/status", headers={"Host": "attacker.example"})
-        assert foreign.status_code == 400
+        for host in ("attacker.example", "127.attacker.example", "127.0.0.1.attacker.example", "localhost.example"):
+            foreign = httpx.get(server.url + "/v1/status", headers={"Host": host})
+            assert foreign.status_code == 400, host
+        for host in ("localhost", "LOCALHOST:8321", "127.0.0.1", "127.1.2.3:80", "[::1]", "[::1]:8321"):
+            assert httpx.get(server.url + "/v1/status", headers={"Host": host}).status_code == 200, host
         # nor can it post without the browser asking first
         form = httpx.post(server.url + "/v1/kill", content=b'{"killed":true}', headers={"Content-Type": "text/plain"})
         assert form.status_code == 415

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import ipaddress
 import json
 import logging
 from collections.abc import AsyncIterator
@@ -107,8 +108,14 @@ class Service:
         if not self.tokens.open:
             return True
         name = (host or b"").decode("latin-1").lower()
-        name = name[: name.rfind("]") + 1] if name.startswith("[") else name.partition(":")[0]
-        return name in ("", "localhost", "[::1]") or name.startswith("127.")
+        name = name[1 : name.rfind("]")] if name.startswith("[") else name.partition(":")[0]
+        if name in ("", "localhost"):
+            return True
+        try:
+            # As a number, not as text: 127.example.org is a name that anybody can let point here.
+            return ipaddress.ip_address(name).is_loopback
+        except ValueError:
+            return False
 
     # ----------------------------------------------------------------------------------- decisions
 
