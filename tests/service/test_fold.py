@@ -211,7 +211,11 @@ def test_changes_of_the_file_win_over_requests_only_when_it_changed(tmp_path):
     assert run(rails(changed)).mode == "assist"
     assert run(rails(changed, Configuration(killed=True))).killed
     assert run(rails(changed)).killed
-    assert replayed(changed)
+    # and what it says as before does not: whoever edits the share does not let go of the kill switch
+    ramped = make_config(tmp_path, kind="OFUL", mode="assist", share=0.125)
+    now = run(rails(ramped))
+    assert (now.mode, now.share, now.killed) == ("assist", 0.125, True)
+    assert replayed(ramped)
 
 
 def test_overrides_and_conflicts(tmp_path):

@@ -141,19 +141,16 @@ class Engine:
         self.metrics.stands(self.state)
 
     async def _apply_file(self) -> None:
-        """Rails that were changed in the file since it was last read win; otherwise requests' changes stand."""
+        """What was changed in the file since it was last read wins; the rest stands as requests left it.
+
+        So whoever edits the share does not let go of a kill switch that somebody else has thrown.
+        """
         wanted = self.config.rails()
-        last = await self._read(self._last_file_rails)
-        if last == wanted.to_dict():
+        now, last = wanted.to_dict(), await self._read(self._last_file_rails) or {}
+        changed = {name: getattr(wanted, name) for name in now if name not in last or last[name] != now[name]}
+        if not changed:
             return
-        event = Configuration(
-            mode=wanted.mode,
-            share=wanted.share,
-            fallback=wanted.fallback,
-            killed=wanted.killed,
-            source="file",
-            file={"rails": wanted.to_dict()},
-        )
+        event = Configuration(**changed, source="file", file={"rails": now})
         await self._submit(ConfigurationProposal.of(event))
 
     def _last_file_rails(self) -> dict[str, Any] | None:
