@@ -44,6 +44,10 @@ def test_a_learner_that_draws_keeps_its_own_chance():
     rails = Rails("act", 0.5, "low")
     route = rails.route("high", 0.4, old_arm=None, old_propensity=None, allowed=None, draw=0.1)
     assert route == ("high", "learner", pytest.approx(0.2))
+    # outside its share it might have drawn the fallback too: 0.5 would be too little, and nobody knows how much
+    out = {"old_arm": None, "old_propensity": None, "allowed": None, "draw": 0.9}
+    assert rails.route("high", 0.4, **out) == ("low", "fallback", None)
+    assert rails.route("low", 0.4, **out) == ("low", "fallback", pytest.approx(0.7))
 
 
 def test_the_fallback_keeps_to_allowed_arms():

@@ -72,7 +72,9 @@ class Rails:
         if draw < self.share:
             chance = self.share * propensity + ((1.0 - self.share) if other == recommended else 0.0)
             return Route(recommended, "learner", chance)
-        # A learner that is certain of another arm never takes this one; one that draws might, and does not say.
+        if other != recommended and propensity < 1.0:
+            # A learner that draws might have taken this one too, and does not say how likely that was.
+            return Route(other, self._other_name(old_arm, other), None)
         chance = 1.0 - self.share + (self.share * propensity if other == recommended else 0.0)
         return Route(other, self._other_name(old_arm, other), chance)
 
