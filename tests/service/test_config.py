@@ -119,6 +119,19 @@ def test_init_without_a_log(tmp_path):
     )
 
 
+def test_a_configuration_is_only_given_up_for_a_good_one(tmp_path):
+    start = ("init", "--features", "age,dose", "--arms", "1,2", "--force")
+    assert command(*start, "--mode", "assist", cwd=tmp_path).returncode == 0
+    before = (tmp_path / "sidelight.toml").read_bytes()
+    refused = command(*start, "--learner", "learner.sidelight", cwd=tmp_path)
+    assert refused.returncode == 1
+    assert "[learner] kind" in refused.stderr
+    assert (tmp_path / "sidelight.toml").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["sidelight.toml"]
+    assert command(*start, "--mode", "shadow", cwd=tmp_path).returncode == 0
+    assert load_config(tmp_path / "sidelight.toml").mode.mode == "shadow"
+
+
 def test_init_takes_the_most_frequent_arm_as_fallback(tmp_path):
     summary = make_summary()
     summary.save(tmp_path / "log.summary")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 import warnings
 from pathlib import Path
@@ -22,7 +23,7 @@ Log = Annotated[list[str], typer.Argument(help="Parquet, CSV or Arrow files, glo
 SchemaFile = Annotated[
     Path | None,
     typer.Option(
-        "--schema", help="A TOML or JSON file with the schema, instead of the options.", rich_help_panel=_COLUMNS
+        "--schema", help="A TOML or JSON file with the schema, instead of these options.", rich_help_panel=_COLUMNS
     ),
 ]
 Recorded = Annotated[
@@ -56,6 +57,7 @@ Noise = Annotated[float | None, typer.Option(help="Standard deviation of a rewar
 
 
 def summarize(
+    context: typer.Context,
     log: Log,
     out: Annotated[Path, typer.Option("--out", "-o", help="The summary to write.")] = Path("log.summary"),
     recorded: Recorded = None,
@@ -77,6 +79,7 @@ def summarize(
     """
     _not_over_input(out, *log)
     _must_exist(log)
+    _schema_said_once(context, schema_file)
     schema = _schema(schema_file, recorded, hidden, arm, reward, arms, categories, intercept, propensity)
     started = time.perf_counter()
     summary = _summarized(log, schema, skip_invalid, scheduler, quiet=as_json)
@@ -139,6 +142,7 @@ def diagnose(
         summary = LogSummary.load(log[0])
     else:
         _must_exist(log)
+        _schema_said_once(context, schema_file)
         schema = _schema(schema_file, recorded, hidden, arm, reward, arms, categories, intercept, propensity)
         summary = _summarized(log, schema, skip_invalid, scheduler, quiet=as_json)
     diagnosis = summary.diagnose(noise)
@@ -206,12 +210,7 @@ def _must_exist(log: list[str]) -> None:
 def _only_for_logs(context: typer.Context, path: str) -> None:
     """Options that say how to read a log have no meaning for a summary: it was read already."""
     meant_for_summaries = ("log", "html", "noise", "as_json")
-    given = [
-        parameter.opts[0]
-        for parameter in context.command.params
-        if parameter.name not in meant_for_summaries
-        and getattr(context.get_parameter_source(str(parameter.name)), "name", None) == "COMMANDLINE"
-    ]
+    given = [option for name, option in _given(context).items() if name not in meant_for_summaries]
     if given:
         one = len(given) == 1
         raise typer.BadParameter(
@@ -219,6 +218,28 @@ def _only_for_logs(context: typer.Context, path: str) -> None:
             f"is settled. Leave {'it' if one else 'them'} out, or diagnose the log itself.",
             param_hint=given[0],
         )
+
+
+def _schema_said_once(context: typer.Context, file: Path | None) -> None:
+    """A schema is a file or the options: of two that differ, one would be left out without a word."""
+    of_the_schema = ("recorded", "hidden", "arm", "reward", "arms", "categories", "intercept", "propensity")
+    given = [option for name, option in _given(context).items() if name in of_the_schema]
+    if file is not None and given:
+        one = len(given) == 1
+        raise typer.BadParameter(
+            f"{', '.join(given)} {'says' if one else 'say'} what the columns are, and so does {file}. Put "
+            f"{'it' if one else 'them'} into the file, or leave --schema out.",
+            param_hint=given[0],
+        )
+
+
+def _given(context: typer.Context) -> dict[str, str]:
+    """Parameters that were given on the command line: name → option."""
+    return {
+        str(parameter.name): parameter.opts[0]
+        for parameter in context.command.params
+        if getattr(context.get_parameter_source(str(parameter.name)), "name", None) == "COMMANDLINE"
+    }
 
 
 def _is_summary(path: str) -> bool:
@@ -243,6 +264,9 @@ def _summarized(log: list[str], schema: Schema, skip: bool, scheduler: str | Non
             for option, column in (("--arm", schema.arm), ("--reward", schema.reward)):
                 if f"no column {column!r}" in str(error):
                     raise SchemaError(f"{error} Which of them is it? Say so with {option} NAME.") from error
+            undeclared = re.search(r"declare it: categories=\['(.*)'\]", str(error))
+            if undeclared:
+                raise SchemaError(f"{error} Here: --categories {undeclared[1]}, or in the schema's file.") from error
             raise
 
 

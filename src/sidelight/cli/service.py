@@ -83,12 +83,14 @@ def init(
         host=host,
         port=port,
     )
-    save_config(config, out)
+    # checked beside its place: with --force, what is there is only given up for something that is good
+    unchecked = out.with_name(f".{out.name}.unchecked")
+    save_config(config, unchecked)
     try:
-        load_config(out)
-    except InputError:
-        out.unlink()
-        raise
+        load_config(unchecked)
+        unchecked.replace(out)
+    finally:
+        unchecked.unlink(missing_ok=True)
     typer.echo(
         f"Wrote {out}: {config.learner.kind}, {mode} mode, fallback {chosen!r}, events in {config.storage.database}."
     )

@@ -127,6 +127,23 @@ def test_a_schema_file(run, log, tmp_path, suffix):
     assert "it has colour" in shown
 
 
+@pytest.mark.parametrize("command", ["summarize", "diagnose"])
+def test_a_schema_is_said_once(run, log, tmp_path, command):
+    (tmp_path / "schema.toml").write_text('features = ["a", "h"]\nrecorded = ["a"]\n')
+    code, printed, shown = run(command, log, "--schema", tmp_path / "schema.toml", "--arms", "y,x", "--intercept")
+    said = " ".join(shown.replace("│", " ").split())
+    assert (code, printed) == (2, "")
+    assert "--arms, --intercept say what the columns are, and so does" in said
+    assert run("diagnose", log, "--schema", tmp_path / "schema.toml", "--noise", 1.0, "--skip-invalid")[0] == 0
+
+
+def test_text_that_is_no_number_names_the_option(run, table, tmp_path):
+    pacsv.write_csv(table.append_column("city", pa.array(["Rome", "Oslo"] * 100)), tmp_path / "log.csv")
+    code, _, shown = run("diagnose", tmp_path / "log.csv", "--recorded", "a,city")
+    assert code == 1
+    assert "--categories city" in shown
+
+
 def test_rows_that_cannot_be_used(run, table, tmp_path):
     rewards = table["reward"].to_pylist()
     rewards[17] = None
