@@ -340,7 +340,10 @@ class Store:
         return bytes(content)
 
     def put_snapshot(self, snapshot: Snapshot) -> None:
-        """Keep a snapshot, and thin the older ones out."""
+        """Keep a snapshot, and thin the older ones out.
+
+        One from before contexts were deleted is not kept: beside a later one it would tell what they were.
+        """
         s = tables.snapshots
         values = {
             "at": snapshot.at,
@@ -349,6 +352,11 @@ class Store:
             "learner": snapshot.learner,
         }
         with self.writing() as connection:
+            # Whoever deletes contexts holds this lock until they and all older snapshots are gone.
+            self.lock(connection)
+            base = connection.execute(select(sa.func.max(tables.bases.c.number))).scalar_one()
+            if base is not None and snapshot.number < base:
+                return
             # Two servers may keep the same snapshot at once; it is the same state, so either will do.
             insert = (sqlite.insert if self.sqlite else postgresql.insert)(s).values(number=snapshot.number, **values)
             connection.execute(insert.on_conflict_do_update(index_elements=[s.c.number], set_=values))
@@ -394,7 +402,7 @@ class Store:
         with self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             connection.exec_driver_sql("SET statement_timeout = 0")
             try:
-                for table in (tables.events, tables.subjects, tables.snapshots):
+                for table in (tables.events, tables.subjects, tables.snapshots, tables.bases):
                     connection.exec_driver_sql(f"VACUUM (FULL) {table.name}")
             finally:
                 # The next borrower of this connection has its settings as they were.
