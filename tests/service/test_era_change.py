@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import pytest
 import sidelight as sl
 from sidelight.errors import InputError
 from sidelight.learners.files import learner_from_bytes
-from sidelight.service.config import load_config
+from sidelight.service.config import LogsConfig, TelemetryConfig, initial_config, load_config, save_config
 from sidelight.service.contexts import ContextReader
 from sidelight.service.events import Configuration, DecisionId, Decisions, event_from_row
 from sidelight.service.fold import State, numbered
@@ -209,6 +210,56 @@ def test_arms_alone_may_change(tmp_path: Path, change: tuple[str, str], rng: np.
             assert None not in event.arms
 
     run(onward())
+
+
+def test_features_may_have_the_names_of_an_exports_own_columns(tmp_path: Path, rng: np.random.Generator):
+    """Neither takes the other's place: not in an export, not in the log that a successor starts from."""
+    names = ["age", "propensity", "decision", "mode"]
+    folder = tmp_path / "first"
+    folder.mkdir()
+    schema = sl.Schema(names, recorded=[], arms=["low", "high"])
+    made = initial_config(schema, mode="act", share=0.75, port=0)
+    made = replace(made, logs=LogsConfig(format="json", level="error"), telemetry=TelemetryConfig(service_name="ward"))
+    save_config(made, folder / "sidelight.toml")
+    X = rng.normal(size=(60, 4))
+
+    async def live() -> list[float | None]:
+        async with engine_of(load_config(folder / "sidelight.toml")) as engine:
+            number, event, _ = await engine.decide(X, None)
+            for i in range(60):
+                await engine.reward(DecisionId(number, i), 1.0, None, None)
+            return event.propensities
+
+    chances = run(live())
+    say("export", "log.parquet", cwd=folder)
+    table = pq.read_table(folder / "log.parquet")
+    for i, name in enumerate(names):
+        np.testing.assert_array_equal(table[name].to_numpy(), X[:, i])
+    assert table["propensity_"].to_pylist() == chances
+    assert set(table["mode_"].to_pylist()) == {"act"}
+    say("successor", "../next", "--feature", "new", cwd=folder)
+    after = load_config(tmp_path / "next" / "sidelight.toml")
+    # what was set for the process goes over
+    assert (after.logs, after.telemetry) == (made.logs, made.telemetry)
+
+
+def test_who_told_probabilities_goes_on_telling_them(tmp_path: Path, rng: np.random.Generator):
+    folder = tmp_path / "first"
+    folder.mkdir()
+    config = make_config(folder, kind="FusedOFUL", mode="shadow", answers="probabilities")
+    reader = ContextReader(make_schema(), 1e9)
+
+    async def live() -> None:
+        async with engine_of(config) as engine:
+            X = np.array([reader.read(random_context(rng), "") for _ in range(60)])
+            number, _, _ = await engine.decide(X, None)
+            for i in range(60):
+                await engine.reward(DecisionId(number, i), 1.0, ["low", "mid", "high"][i % 3], None)
+
+    run(live())
+    say("successor", "../next", "--feature", "new", cwd=folder)
+    after = load_config(tmp_path / "next" / "sidelight.toml")
+    assert (after.learner.answers, after.learner.old_policy) == ("probabilities", "")
 
 
 def test_the_mixture_answers_and_the_latest_acts(rng: np.random.Generator):

@@ -20,9 +20,11 @@ from sidelight.service.store import Store
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Exported", "export_log"]
+__all__ = ["Exported", "export_log", "own_column"]
 
 PROPENSITY = "propensity"
+#: what the service adds to features, arm and reward
+_OWN = ("event", "decision", "at", "mode", "by", "override", "decided")
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,7 @@ def _batches(
     from sidelight.service.contexts import ContextReader
 
     reader = ContextReader(schema, float("inf"))
+    own = [own_column(schema, name) for name in _OWN]
     d = schema.n_features
     for chunk in store.follow(after, end):
         rewards = [(row, event_from_row(row, d)) for row in chunk if row.kind == "reward"]
@@ -122,15 +125,16 @@ def _batches(
             taken = reward.arm
             # The propensity is that of the arm to take; whoever took another one did not say how likely that was.
             propensity = event.propensities[i] if decided is not None and taken == decided else None
-            record = {
-                "event": row.number,
-                "decision": str(reward.decision),
-                "at": dt.datetime.fromtimestamp(row.at, dt.UTC),
-                "mode": event.mode,
-                "by": reward.by,
-                "override": reward.override,
-                "decided": None if decided is None else str(decided),
-            }
+            values = (
+                row.number,
+                str(reward.decision),
+                dt.datetime.fromtimestamp(row.at, dt.UTC),
+                event.mode,
+                reward.by,
+                reward.override,
+                None if decided is None else str(decided),
+            )
+            record: dict[str, Any] = dict(zip(own, values, strict=True))
             record |= _in_units(reader, schema, x)
             record |= {schema.arm: taken, schema.reward: reward.reward, _propensity_name(schema): propensity}
             records.append(record)
@@ -159,22 +163,24 @@ def _in_units(reader: Any, schema: Schema, x: Any) -> dict[str, Any]:
     return out
 
 
+def own_column(schema: Schema, name: str) -> str:
+    """What a column of the service's own is called: ``name``, with underscores behind where a feature is called so."""
+    taken = {feature.name for feature in schema.features} | {schema.arm, schema.reward, schema.propensity}
+    while name in taken:
+        name += "_"
+    return name
+
+
 def _propensity_name(schema: Schema) -> str:
-    return schema.propensity or PROPENSITY
+    return schema.propensity or own_column(schema, PROPENSITY)
 
 
 def _arrow_schema(schema: Schema) -> pa.Schema:
     import pyarrow as pa
 
-    fields: dict[str, Any] = {
-        "event": pa.int64(),
-        "decision": pa.string(),
-        "at": pa.timestamp("us", "UTC"),
-        "mode": pa.string(),
-        "by": pa.string(),
-        "override": pa.bool_(),
-        "decided": pa.string(),
-    }
+    text = pa.string()
+    types = (pa.int64(), text, pa.timestamp("us", "UTC"), text, text, pa.bool_(), text)
+    fields: dict[str, Any] = {own_column(schema, name): kind for name, kind in zip(_OWN, types, strict=True)}
     for feature in schema.features:
         fields[feature.name] = _label_type(feature.levels or ()) if isinstance(feature, Category) else pa.float64()
     fields |= {

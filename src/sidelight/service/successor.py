@@ -23,7 +23,7 @@ from sidelight.service import tables
 from sidelight.service.config import LEARNERS, Config, initial_config, save_config
 from sidelight.service.connections import database_url
 from sidelight.service.events import DecisionId, Decisions, event_from_row
-from sidelight.service.export import export_log
+from sidelight.service.export import export_log, own_column
 from sidelight.service.fold import ContextsDeleted, numbered
 from sidelight.service.old_policy import OldPolicy
 from sidelight.service.recovery import recover
@@ -122,7 +122,7 @@ def make_successor(
         raise InputError("there are no rewarded decisions of the learner or of the old policy: nothing to start from.")
     summary = summarize_log(_rows_of(log, schema), schema)
     summary.save(folder / "log.summary")
-    learners = _moments(store, log, done.last) if acted == "learner" else []
+    learners = _moments(store, log, own_column(old, "decision"), done.last) if acted == "learner" else []
     if learners:
         OldPolicy.save(learners, learner_bytes(recover(store, upto=done.last).state.learner), folder / "old-policy")
     save_config(
@@ -152,6 +152,8 @@ def _next_config(
         summary.schema,
         summary_path="log.summary",
         kind=kind,
+        # The old learner is asked for its actions; whoever else was the old policy tells what it told before.
+        answers="queries" if policy else config.learner.answers,
         settings=dict(config.learner.settings) if kind else None,
         database=database,
         mode=mode,
@@ -160,14 +162,21 @@ def _next_config(
         port=config.service.port,
     )
     storage = replace(config.storage, database=database)
-    return replace(made, learner=replace(made.learner, old_policy=policy), storage=storage, limits=config.limits)
+    return replace(
+        made,
+        learner=replace(made.learner, old_policy=policy),
+        storage=storage,
+        limits=config.limits,
+        logs=config.logs,
+        telemetry=config.telemetry,
+    )
 
 
-def _moments(store: Store, log: Path, end: int) -> list[bytes]:
+def _moments(store: Store, log: Path, column: str, end: int) -> list[bytes]:
     """The learner as it was at decisions that stand for equally many rows of the log; as far as it can be rebuilt."""
     import pyarrow.parquet as pq
 
-    ids = [DecisionId.parse(text) for text in pq.read_table(log, columns=["decision"])["decision"].to_pylist()]
+    ids = [DecisionId.parse(text) for text in pq.read_table(log, columns=[column])[column].to_pylist()]
     numbers = sorted(id.number for id in ids if id is not None)
     wanted = [numbers[(2 * i + 1) * len(numbers) // (2 * _MOMENTS)] for i in range(min(_MOMENTS, len(numbers)))]
     events = {number: event_from_row(row, 0) for number, row in _without_contexts(store, wanted).items()}
