@@ -94,7 +94,7 @@ def arms_table(rows: Sequence[ArmRow], span: str, contexts: int, every: bool = F
             ]
         )
     caption = f"Taken in {WORDS[span]}; mean reward of all time; estimate of each arm's mean reward" + (
-        f" over the last {contexts} contexts" if contexts else ", after the first decision"
+        f" over the last {contexts} contexts" if contexts else ", after the next decision"
     )
     if ends:
         caption += f", drawn from {number(bounds[0])} to {number(bounds[1])}"
