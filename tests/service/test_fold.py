@@ -218,6 +218,34 @@ def test_changes_of_the_file_win_over_requests_only_when_it_changed(tmp_path):
     assert replayed(ramped)
 
 
+def test_a_server_whose_fold_fails_says_so_and_is_not_ready(tmp_path, rng, monkeypatch, caplog):
+    """An error that nobody foresaw: requests do not wait in vain, and what was written is there after a restart."""
+    config = make_config(tmp_path, kind="OFUL", mode="act")
+    x = ContextReader(make_schema(), 1e9).read(random_context(rng), "")[None]
+
+    async def live() -> int:
+        async with engine_of(config) as engine:
+            number, _, _ = await engine.decide(x, None)
+            with monkeypatch.context() as patched:
+                patched.setattr(engine.state.learner, "observe", lambda *_: {}["a bug"])
+                with pytest.raises(Problem, match="stuck at event 3"):
+                    await asyncio.wait_for(engine.reward(DecisionId(number), 1.0, None, None), 5)
+            assert not engine.ready
+            with pytest.raises(Problem, match="stuck"):
+                await asyncio.wait_for(engine.decide(x, None), 5)
+            return engine.store.head()
+
+    head = run(live())
+    assert "cannot be folded in" in caplog.text
+
+    async def after() -> None:
+        async with engine_of(config) as engine:
+            assert engine.ready
+            assert (engine.state.number, engine.state.counts["rewards"]) == (head, 1)
+
+    run(after())
+
+
 def test_overrides_and_conflicts(tmp_path):
     config = make_config(tmp_path, kind="RunningOFUL", mode="act")
     reader = ContextReader(make_schema(), 1e9)

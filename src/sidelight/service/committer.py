@@ -20,7 +20,7 @@ from sidelight.service.store import Proposal, Snapshot, Store, Written
 if TYPE_CHECKING:
     from sidelight.service.telemetry import CommitSpans
 
-__all__ = ["Committer", "Group"]
+__all__ = ["Committer", "Group", "refuse"]
 
 logger = logging.getLogger("sidelight.service")
 
@@ -124,7 +124,7 @@ class Committer:
             # A bug here would leave every request waiting; better to say that nothing can be written any more.
             error = StoreError(_ENDED)
             self._loop.call_soon_threadsafe(self._failed, error)
-            self._loop.call_soon_threadsafe(_refuse, self._left(), error)
+            self._loop.call_soon_threadsafe(refuse, self._left(), error)
             raise
 
     def _left(self) -> list[Entry]:
@@ -192,18 +192,18 @@ class Committer:
             # is in the log after `seen`; nothing here depends on guessing.
             self._report(error)
             self._trace(entries, started, 0, failed=True)
-            self._loop.call_soon_threadsafe(_refuse, entries, error)
+            self._loop.call_soon_threadsafe(refuse, entries, error)
             return
         except BaseException:
             # A bug: nothing of the group was written, and the thread ends with it.
-            self._loop.call_soon_threadsafe(_refuse, entries, StoreError(_ENDED))
+            self._loop.call_soon_threadsafe(refuse, entries, StoreError(_ENDED))
             raise
         self._report(None)
         seconds = self._trace(entries, started, len(others), failed=False)
         try:
             known = self._read_events(others)
         except StoreError as error:
-            self._loop.call_soon_threadsafe(_refuse, entries, error)
+            self._loop.call_soon_threadsafe(refuse, entries, error)
             return
         self._hand_over(Group(known, entries, outcomes, seconds))
 
@@ -261,7 +261,8 @@ class Committer:
         self._broken = error is not None
 
 
-def _refuse(entries: list[Entry], error: StoreError) -> None:
+def refuse(entries: list[Entry], error: StoreError) -> None:
+    """Tell every request that still waits what went wrong.  Call it in the event loop."""
     for entry in entries:
         if not entry.future.done():
             entry.future.set_exception(error)

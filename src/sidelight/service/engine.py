@@ -22,7 +22,7 @@ from sidelight.errors import StoreError
 from sidelight.linalg import Array
 from sidelight.logs.labels import Label
 from sidelight.logs.schema import Schema
-from sidelight.service.committer import Committer, Group
+from sidelight.service.committer import Committer, Group, refuse
 from sidelight.service.config import Config
 from sidelight.service.deciding import Ask, Decider
 from sidelight.service.events import (
@@ -98,6 +98,7 @@ class Engine:
         self._readers = ThreadPoolExecutor(2, thread_name_prefix="sidelight-read")
         self._rebuilding = asyncio.Semaphore(1)
         self.error: StoreError | None = None
+        self._stuck: StoreError | None = None
         self.committer: Committer | None = None
         self.spans: CommitSpans | None = None
         self.on_decision: Callable[[int, Decisions], None] | None = None
@@ -237,6 +238,8 @@ class Engine:
     async def _submit(self, proposal: Proposal) -> Written | Known | Outdated:
         if self.committer is None:
             raise Problem("starting", "the service is starting or stopping; try again.")
+        if self._stuck is not None:
+            raise storage_problem(self._stuck)
         try:
             outcome = await self.committer.submit(proposal)
         except StoreError as error:
@@ -257,7 +260,14 @@ class Engine:
                 if isinstance(outcome.draft.event, Decisions):
                     self._remember(outcome)
                 news.append(Numbered(outcome.number, now, outcome.draft.event, entry.proposal.context))  # type: ignore[attr-defined]
-        self._fold(news)
+        try:
+            if self._stuck is None:
+                self._fold(news)
+        except Exception as error:
+            self._give_up(error)
+        if self._stuck is not None:
+            refuse(group.entries, self._stuck)
+            return
         for entry, outcome in zip(group.entries, group.outcomes, strict=True):
             if not entry.future.done():
                 entry.future.set_result(outcome)
@@ -272,6 +282,18 @@ class Engine:
             self._snapshot_at = self.state.number
             self.committer.keep(self.state.snapshot(now))
             self.metrics.snapshots.inc()
+
+    def _give_up(self, error: Exception) -> None:
+        """A bug in the fold: what follows is in the log, but this server's learner cannot follow it any more.
+
+        Deciding on what is half folded in, or letting requests wait in vain, would be worse than saying so.
+        """
+        logger.error("event %d cannot be folded in", self.state.number, exc_info=error)
+        self._stuck = StoreError(
+            f"this server is stuck at event {self.state.number} ({type(error).__name__}); the log is as it should be. "
+            "Restart the server, and report this."
+        )
+        self._failed(self._stuck)
 
     def _fold(self, news: list[Numbered]) -> None:
         if self._outdated:
@@ -309,6 +331,7 @@ class Engine:
                 self._recent_size -= gone[2]
 
     def _failed(self, error: StoreError | None) -> None:
+        error = self._stuck or error
         if error is not None and self.error is None:
             logger.error("%s", error)
         if error is None and self.error is not None:
