@@ -79,6 +79,28 @@ def test_an_export_is_a_log_with_propensities(tmp_path, rng):
     assert weighed.propensities[:, 0].sum() == pytest.approx(sum(p for _, _, p in taken if p is not None))
 
 
+def test_what_a_person_confirmed_has_no_known_propensity(tmp_path, rng):
+    """The learner was certain of its proposal, but whether it was taken depends on what the person saw."""
+    config = make_config(tmp_path, kind="OFUL", mode="assist")
+    reader = ContextReader(make_schema(), 1e9)
+    X = np.array([reader.read(random_context(rng), "") for _ in range(4)])
+
+    async def live() -> None:
+        async with engine_of(config) as engine:
+            number, event, _ = await engine.decide(X, None)
+            await engine.action(DecisionId(number, 0), event.arms[0], "person")
+            for i in range(3):
+                await engine.reward(DecisionId(number, i), 1.0, None, None)
+            await engine.configure(Configuration(mode="act"))
+            number, _, _ = await engine.decide(X[3:], None)
+            await engine.reward(DecisionId(number), 1.0, None, None)
+            done = export_log(engine.store, make_schema(), tmp_path / "log.parquet")
+            assert (done.rows, done.unknown) == (4, 3)
+
+    run(live())
+    assert pq.read_table(tmp_path / "log.parquet")["propensity"].to_pylist() == [None, None, None, 1.0]
+
+
 def test_a_back_up_under_load_is_the_same_service(tmp_path, database, rng):
     config = make_config(tmp_path, kind="RunningOFUL", mode="act", database=database, snapshot_every=50)
     reader = ContextReader(make_schema(), 1e9)

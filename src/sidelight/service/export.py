@@ -34,7 +34,8 @@ class Exported:
     Attributes:
         rows: rewarded decisions.
         last: the last event that was looked at; a later export may start after it.
-        unknown: rows without a propensity: overrides, and the old policy's own actions where it did not tell.
+        unknown: rows without a propensity: overrides, what a person confirmed, the old policy's own actions where it
+            did not tell.
         dropped: rows left out: their context was deleted, or they are not wanted (who acted, unknown propensity).
     """
 
@@ -123,8 +124,10 @@ def _batches(
                 continue
             decided = event.arms[i]
             taken = reward.arm
-            # The propensity is that of the arm to take; whoever took another one did not say how likely that was.
-            propensity = event.propensities[i] if decided is not None and taken == decided else None
+            # The propensity is that of the arm to take; whoever took another one did not say how likely that was, nor
+            # did a person who confirmed a proposal: that it was confirmed depends on what the person saw.
+            known = decided is not None and taken == decided and event.mode != "assist"
+            propensity = event.propensities[i] if known else None
             values = (
                 row.number,
                 str(reward.decision),
