@@ -65,6 +65,14 @@ def report(
         list[str] | None,
         typer.Option(help="Number columns whose values are names; texts always are.", rich_help_panel=_DATA),
     ] = None,
+    assume_randomized: Annotated[
+        bool,
+        typer.Option(
+            "--assume-randomized",
+            help="With --trial: arms were drawn at random, whatever the check of that says.",
+            rich_help_panel=_DATA,
+        ),
+    ] = False,
     policy: Annotated[
         str, typer.Option(help="The old policy that writes the log: informed or random.", rich_help_panel=_DATA)
     ] = "informed",
@@ -99,6 +107,7 @@ def report(
     words: list[str]
     if trial or answers:
         made = _own_table(trial, answers, arm, reward, cuts, hidden, features, ignore, categories)
+        made["assume_randomized"] = assume_randomized
         study, words = _own_study(
             made, policy=policy, sharpness=sharpness, rounds=rounds, log_rows=log_rows, seeds=seeds, workers=workers,
             quiet=as_json,
@@ -194,6 +203,7 @@ def _own_study(
     from sidelight.errors import InputError
     from sidelight.report.study import of_trial, of_world
     from sidelight.worlds.replay import ReplayWorld
+    from sidelight.worlds.trial import ASSUME_RANDOMIZED
 
     learners, meanings = contenders()
     settings: dict[str, Any] = {"policy": policy, "sharpness": sharpness}
@@ -206,11 +216,15 @@ def _own_study(
     ]
     if made["trial"]:
         try:
-            trial = ReplayWorld.from_trial(made["table"], schema, **settings)
+            trial = ReplayWorld.from_trial(
+                made["table"], schema, assume_randomized=made["assume_randomized"], **settings
+            )
         except InputError as error:
             if "no randomized trial" in str(error):
+                told = str(error).replace(ASSUME_RANDOMIZED, "--assume-randomized")
                 raise InputError(
-                    f"{error} A column that is an outcome and not a feature does this too: name it with --ignore."
+                    f"{told} A column that the arm has changed, such as another outcome, is no feature: name it with "
+                    "--ignore."
                 ) from error
             raise
         words += _dropped(trial)

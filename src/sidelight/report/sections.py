@@ -135,11 +135,15 @@ def _against_old_policy(study: Study, rows: list[dict[str, Any]]) -> str:
         return ""
     old = study.old_policy.mean
     mine = [row for row in rows if row["series"] == study.best]
-    first = next((row["x"] for row in mine if row["low"] > old), None)
+    above = [row["x"] for row in mine if row["low"] > old]
     words = f"The old policy earns {number(old)} per round. "
-    if first is None:
+    if not above:
         return words + f"{study.best} is in no part of the run surely above it."
-    return words + f"{study.best} is surely above it for the first time in the part that ends with round {first:,}."
+    # twenty parts are twenty looks: a single one above it says little, and the reader is told how many there are
+    return words + (
+        f"The whole interval of {study.best} is above it in {len(above)} of {len(mine)} parts, first in the one that "
+        f"ends with round {above[0]:,}."
+    )
 
 
 def _rewards(study: Study) -> dict[str, list[NDArray[np.float64]]]:

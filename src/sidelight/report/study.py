@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sidelight.drawing.intervals import Interval
+from sidelight.drawing.intervals import Interval, number, span
 from sidelight.errors import InputError
 from sidelight.report.probing import probed
 
@@ -233,9 +233,8 @@ def _trial_facts(world: TrialReplayWorld, result: ReplayResult, log: LogSummary)
     told = result.summary().to_pylist()
     offered, accepted = (sum(row[key] for row in told) for key in ("offered", "accepted"))
     check = world.check
-    arms = "; ".join(
-        f"{arm} {mean:.4g} ({low:.4g} to {high:.4g})" for arm, (mean, low, high) in world.trial_value().items()
-    )
+    values = {arm: Interval(*value) for arm, value in world.trial_value().items()}
+    arms = "; ".join(f"{arm}: {number(value.mean)} ({span(value)})" for arm, value in values.items())
     return [
         (
             "randomized?",
@@ -248,6 +247,10 @@ def _trial_facts(world: TrialReplayWorld, result: ReplayResult, log: LogSummary)
             "rounds",
             f"{accepted:,} of {offered:,} rows offered were accepted: those where the learner's arm was the one tried",
         ),
-        ("log", f"{log.n_rows:,} rows in the first split, drawn from rows that never become rounds"),
+        (
+            "log",
+            f"{log.n_rows:,} in the first split, of {world.log_size:,} rows that never become rounds: those whose arm "
+            "the old policy would have drawn (a smaller sharpness keeps more)",
+        ),
         ("each arm, always", arms),
     ]

@@ -31,6 +31,10 @@ SUSPICIOUS = 1e-4
 """A trial whose randomization check has a smaller p-value is refused: chance alone does that once in 10,000 trials."""
 
 
+ASSUME_RANDOMIZED = "assume_randomized=True"
+"""How to say in Python that a trial was randomized all the same; the command line has an option of its own."""
+
+
 class RandomizationCheck(NamedTuple):
     """Does the arm that was tried depend on the context? Small p-values say that it does."""
 
@@ -97,8 +101,8 @@ class TrialReplayWorld(ReplayWorld):
             raise InputError(
                 f"the arm that was tried depends on the context (p = {self.check.p_value:.2g}, most on "
                 f"{self.check.worst_feature!r}), so this is no randomized trial and replaying it would mislead. Use a "
-                "table from a trial that drew arms regardless of the context; if the difference is known to be chance, "
-                "pass assume_randomized=True (from Python)."
+                "table from a trial that drew arms regardless of the context. Several rows of one person do this too: "
+                f"keep one of each. If the difference is known to be chance, pass {ASSUME_RANDOMIZED}."
             )
         super().__init__(rows, outcomes, arms, **settings)
         self._settings["assume_randomized"] = assume_randomized
@@ -313,6 +317,10 @@ class ReplayResult:
         """Names, in the order given."""
         return list(dict.fromkeys(part.learner for part in self._parts))
 
+    def __repr__(self) -> str:
+        rounds, seeds = sum(len(part.rows) for part in self._parts), len({part.seed for part in self._parts})
+        return f"ReplayResult({', '.join(self.learners)}; {seeds} seeds, {rounds:,} rounds; see summary())"
+
     def rounds(self) -> pa.Table:
         """One row for each accepted round: ``learner, seed, round, offered, row, arm, reward``.
 
@@ -339,7 +347,8 @@ class ReplayResult:
     def summary(self, repeats: int = 2000, level: float = 0.95) -> pa.Table:
         """One row for each learner: rows offered and accepted over all seeds, mean reward, its bootstrap interval.
 
-        The interval resamples accepted rounds within each seed: the uncertainty of the reward these runs earned.
+        The mean is that over seeds of each run's mean, so that two learners' means differ by their ``difference``. The
+        interval resamples accepted rounds within each seed: the uncertainty of the reward these runs earned.
         """
         import pyarrow as pa
 
@@ -348,9 +357,9 @@ class ReplayResult:
         }
         for name in self.learners:
             parts = [part for part in self._parts if part.learner == name]
-            rewards = np.concatenate([part.rewards for part in parts])
-            mean, low, high = _interval(rewards, np.ones(len(rewards)), repeats, level)
-            accepted, offered = len(rewards), sum(part.total for part in parts)
+            runs = [part.rewards for part in parts if len(part.rewards)]
+            mean, low, high = _mean_of_runs(runs, repeats, level)
+            accepted, offered = sum(map(len, runs)), sum(part.total for part in parts)
             for key, value in zip(columns, (name, len(parts), offered, accepted, mean, low, high), strict=True):
                 columns[key].append(value)
         return pa.table(columns)
@@ -393,6 +402,16 @@ def _interval(values: Floats, weights: Floats, repeats: int, level: float) -> tu
         means[i] = (counts @ products) / (counts @ weights)
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     return float(products.sum() / weights.sum()), float(low), float(high)
+
+
+def _mean_of_runs(runs: list[Floats], repeats: int, level: float) -> tuple[float, float, float]:
+    """The mean over runs of their means, and the percentile interval when rounds are resampled within each run."""
+    if not runs:
+        return float("nan"), float("nan"), float("nan")
+    rng = np.random.default_rng(0)
+    draws = np.mean([_bootstrap(run, repeats, rng) for run in runs], axis=0)
+    low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
+    return float(np.mean([run.mean() for run in runs])), float(low), float(high)
 
 
 def _bootstrap(values: Floats, repeats: int, rng: np.random.Generator) -> Floats:

@@ -37,7 +37,7 @@ def write_trial(path: Path, rng: np.random.Generator, n: int = 2_400, outcome: b
     }
     columns |= {"name": [f"patient {i}" for i in range(n)]}
     if outcome:
-        columns["cost"] = reward + 0.5 * arm
+        columns["cost"] = reward + 0.5 * arm + 0.1 * rng.normal(size=n)
     csv.write_csv(pa.table(columns), path)
     return path
 
@@ -69,8 +69,12 @@ def test_a_trial_from_its_csv(tmp_path: Path, app: typer.Typer, rng: np.random.G
 def test_an_outcome_among_the_features_is_found(tmp_path: Path, app: typer.Typer, rng: np.random.Generator) -> None:
     source = write_trial(tmp_path / "trial.csv", rng)
     arguments = ["--trial", str(source), "--arm", "treatment", "--reward", "y", "--hidden", "severity"]
-    with pytest.raises(InputError, match=r"'cost'.*--ignore"):
+    with pytest.raises(InputError, match=r"'cost'.*--assume-randomized\..*--ignore"):
         CliRunner().invoke(app, arguments, catch_exceptions=False)
+    out = tmp_path / "page.html"
+    arguments += ["--assume-randomized", "--seeds", "2", "-o", str(out), "--json"]
+    CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert "doubtful (p = " in out.read_text()
 
 
 def test_a_table_of_right_answers(tmp_path: Path, app: typer.Typer, rng: np.random.Generator) -> None:

@@ -361,3 +361,19 @@ def test_what_a_trial_does_not_know_it_does_not_say(rng):
     old = world.old_policy_value(repeats=200)
     assert old[1] < old[0] < old[2]
     assert old[0] > clicks.mean()  # an informed policy does better than chance
+
+
+def test_two_learners_means_differ_by_their_difference():
+    """Runs of unequal length count alike in both, so a reader who subtracts finds the difference that is printed."""
+    table, *_ = trial(n=3_000)
+    world = ReplayWorld.from_trial(table, TRIAL)
+    # one learner is accepted much more often in one seed than in the others
+    rules = {
+        "by c": lambda run: Rule(lambda x: "red" if x[3] > 0 else "blue"),
+        "mixed": lambda run: Rule(lambda x: "green" if run.seed or x[3] > 1 else "red"),
+    }
+    result = world.replay(rules, seeds=3)
+    means = {row["learner"]: row["mean_reward"] for row in result.summary(repeats=50).to_pylist()}
+    gap, *_ = result.difference("by c", "mixed", repeats=50)
+    assert means["by c"] - means["mixed"] == pytest.approx(gap, abs=1e-12)
+    assert "by c, mixed; 3 seeds" in repr(result)
