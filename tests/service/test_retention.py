@@ -123,9 +123,12 @@ def test_a_forgotten_person_leaves_the_database_and_the_learner_goes_on(tmp_path
     run(live())
 
 
-def test_a_server_that_was_behind_takes_over_the_base(tmp_path, database, rng):
+def test_a_server_that_was_behind_takes_over_the_base(tmp_path, database, rng, monkeypatch):
     """Rewards that it has not folded yet need contexts that are gone: it starts again from the base."""
     config = make_config(tmp_path, kind="RunningOFUL", mode="act", database=database)
+
+    def fails(store: Store) -> None:
+        raise StoreError("cannot read the event log")
 
     async def live() -> None:
         async with engine_of(config) as ahead, engine_of(config) as behind:
@@ -135,9 +138,13 @@ def test_a_server_that_was_behind_takes_over_the_base(tmp_path, database, rng):
             await visits(ahead, rng, 6, ANNA)
             forget(ahead.store, ANNA, erase=False)
             await visits(ahead, rng, 2, "berta")
-            await behind.configure(Configuration(share=0.8))
+            with monkeypatch.context() as broken:
+                broken.setattr("sidelight.service.engine.recover", fails)
+                await behind.configure(Configuration(share=0.8))
+                assert not behind.ready, "it stays behind until the store can be read"
             await ahead.configure(Configuration(share=0.7))
             await behind.configure(Configuration(share=0.6))
+            assert behind.ready
             assert bits(recover(ahead.store, use_snapshots=False).state) == bits(behind.state)
             assert behind.state.rails.share == 0.6
 

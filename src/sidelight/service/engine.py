@@ -321,7 +321,9 @@ class Engine:
             self._outdated = True
             self._failed(error)
         else:
-            self._outdated = False
+            if self._outdated:
+                self._outdated = False
+                self._failed(None)
             self._forget_recent()
 
     def _forget_recent(self) -> None:
