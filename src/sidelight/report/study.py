@@ -245,7 +245,12 @@ def _trial_facts(world: TrialReplayWorld, result: ReplayResult, log: LogSummary)
         ),
         (
             "rounds",
-            f"{accepted:,} of {offered:,} rows offered were accepted: those where the learner's arm was the one tried",
+            f"{accepted:,} of {offered:,} rows offered were accepted: those where the learner's arm was the one tried"
+            + (
+                f", evened out to the {world.acceptance:.0%} of the arm tried least"
+                if world.assignment.max() > 1.05 * world.acceptance
+                else ""
+            ),
         ),
         (
             "log",
