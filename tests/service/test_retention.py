@@ -22,6 +22,7 @@ from sidelight.service.client import Client
 from sidelight.service.connections import database_url
 from sidelight.service.contexts import ContextReader
 from sidelight.service.copying import copy_store
+from sidelight.service.dashboard.rolling import Rolling
 from sidelight.service.deciding import Ask
 from sidelight.service.engine import Engine
 from sidelight.service.events import Answer, Configuration, DecisionId
@@ -114,7 +115,16 @@ def test_a_forgotten_person_leaves_the_database_and_the_learner_goes_on(tmp_path
             with store.reading() as connection:
                 for row in connection.execute(sa.select(tables.events)):
                     assert ANNA not in row.payload
+                    if row.kind == "decisions":
+                        # an estimate and a width are two equations for the context
+                        told = json.loads(row.payload)
+                        gone = [DecisionId(row.number, i) in ids for i in range(len(told["arms"]))]
+                        assert [value is None for value in told["estimates"]] == gone
+                        assert [value is None for value in told["widths"]] == gone
                     assert row.contexts is None or not any(secret in row.contexts for secret in secrets)
+            rolling = Rolling(ARMS, make_schema().n_features)
+            rolling.fill(store, engine.state.number, make_schema().n_features)
+            assert rolling.hour.total("failures", time.time()) == 0, "a deleted estimate is no failure"
             export_log(store, make_schema(), tmp_path / "log.parquet")
             decisions = set(pq.read_table(tmp_path / "log.parquet")["decision"].to_pylist())
             assert decisions

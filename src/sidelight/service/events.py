@@ -84,7 +84,8 @@ class Decisions:
         contexts: (n, d)  encoded, in the schema's order; a row of NaN was deleted on request.
         arms: the arm to take; None where the old policy acts and has not said yet what it does (shadow).
         recommended: the learner's choice.
-        estimates, widths: of the recommended arm, when it was decided; None where the learner failed.
+        estimates, widths: of the recommended arm, when it was decided; None where the learner failed, or where the
+            context was deleted.
         propensities: the chance that ``arms`` came out as it did, over learner, ramp and fallback; None where nobody
             knows it (the old policy's, if it does not tell).
         routes: who chose the arm to take: ``learner``, ``old_policy`` or ``fallback``.

@@ -128,14 +128,17 @@ def _verified(store: Store, progress: Callable[[int, int], None] | None) -> Stat
 
 
 def _without(row: Row, positions: set[int], n_features: int) -> tuple[str, bytes | None]:
-    """A decisions event without the contexts and the key of some of its decisions."""
+    """A decisions event without the contexts and the key of some of its decisions, nor what would tell them."""
     body = json.loads(row.payload)
     n = len(body["recommended"])
     subjects = [None if i in positions else name for i, name in enumerate(body.pop("subjects", [None] * n))]
     if any(name is not None for name in subjects):
         body["subjects"] = subjects
-    # Whoever guesses the context could check the guess against a hash of the request.
+    # Whoever guesses the context could check the guess against a hash of the request; and whoever rebuilds the learner
+    # could solve its estimate and width for the context.
     body.pop("fingerprint", None)
+    for i in positions:
+        body["estimates"][i] = body["widths"][i] = None
     payload = json.dumps(body, separators=(",", ":"), allow_nan=False)
     if row.contexts is None:
         return payload, None

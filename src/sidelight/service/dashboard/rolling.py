@@ -168,7 +168,10 @@ class Rolling:
         taken = [self._index(arm) for arm in event.arms if arm is not None]
         recommended = [self._index(arm) for arm in event.recommended]
         asked = sum(event.asked)
-        failures = sum(estimate is None for estimate in event.estimates)
+        failures = 0
+        if None in event.estimates:
+            # where a context was deleted, so was what it came to
+            failures = sum(e is None and x[0] == x[0] for e, x in zip(event.estimates, event.contexts, strict=True))
         answers = 0 if event.answers is None else sum(answer is not None for answer in event.answers)
         for window in self._windows:
             slot = window.slot(at)
