@@ -51,6 +51,11 @@ def test_what_is_wrong_is_named(tmp_path, old, new, words):
         ('summary = "log.summary"', 'summary = "gone.summary"', "cannot read"),
         ('summary = "log.summary"', 'summary = ""', "starts from a log"),
         ('name = "age"', 'name = "years"', r"\[schema\]"),
+        (
+            'database = "sidelight.db"',
+            'database = "gone/sidelight.db"',
+            r"\[storage\] database: there is no folder .*gone",
+        ),
         ("[learner.settings]", "[learner.settings]\nalhpa = 0.5", "something that RunningOFUL does not take.*alhpa"),
         ("[learner.settings]", "[learner.settings]\ndelta = 2.0", "delta"),
     ],

@@ -274,9 +274,10 @@ def check_config(config: Config) -> list[str]:
     ]
     from sidelight.service.connections import database_url
 
-    lines.append(
-        f"storage: {database_url(config.storage.database, config.folder).render_as_string(hide_password=True)}"
-    )
+    url = database_url(config.storage.database, config.folder)
+    if url.get_backend_name() == "sqlite" and not (folder := Path(str(url.database)).parent).is_dir():
+        raise InputError(f"[storage] database: there is no folder {folder}. Make it, or name another file.")
+    lines.append(f"storage: {url.render_as_string(hide_password=True)}")
     return lines
 
 
