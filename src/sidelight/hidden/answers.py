@@ -310,6 +310,11 @@ class AnswerEstimator:
         self._level = float(meta["level"])
         self.sums.restore(arrays)
 
+    def _repr_html_(self) -> str:
+        from sidelight.hidden.showing import estimator_card
+
+        return estimator_card(self, self.summary, self.sums.counts)
+
     def __repr__(self) -> str:
         s = self.summary
         return (

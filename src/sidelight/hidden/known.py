@@ -87,6 +87,15 @@ class KnownCrossMoments:
         """What a file needs to restore it."""
         return {"kind": "known"}, {"cross_moments": self.cross_moments, "residual_moments": self._residual}
 
+    def _repr_html_(self) -> str:
+        from sidelight.hidden.showing import estimator_card
+
+        return estimator_card(self, self.summary)
+
+    def __repr__(self) -> str:
+        s = self.summary
+        return f"KnownCrossMoments({s.n_arms} arms, {s.n_features - s.n_recorded} of {s.n_features} features hidden)"
+
 
 def _recorded_scale(summary: LogSummary) -> float:
     """The mean second moment of the recorded features over the log: a scale for features never seen."""

@@ -246,6 +246,15 @@ class SideInformation:
         k = int(self.ranks[index])
         return np.asarray((right[:k].T / sigma[:k]) @ left[:, :k].T)
 
+    def _repr_html_(self) -> str:
+        from sidelight.drawing.notebook import card
+
+        rows = [
+            [str(arm), str(int(rank)), str(self.n_features - int(rank))]
+            for arm, rank in zip(self.arms, self.ranks, strict=True)
+        ]
+        return card(repr(self), (), "M w = b, arm by arm", ["arm", "fixed", "open"], rows)
+
     def __repr__(self) -> str:
         low, high = int(self.ranks.min()), int(self.ranks.max())
         ranks = f"{low}" if low == high else f"{low} to {high}"

@@ -28,6 +28,9 @@ def things() -> dict[str, object]:
         "diagnosis": summary.diagnose(),
         "learner": learner,
         "OFUL": sl.OFUL(2, 3, arms=[NASTY, "b"]),
+        "queries": sl.BehaviorQueries(summary),
+        "known": sl.KnownCrossMoments(summary, np.zeros((3, 1, 1))),
+        "side": sl.SideInformation.from_log(summary, np.zeros((3, 1, 1))),
         "eras": eras,
         "classifier": bandit,
         "unfitted": sl.BanditClassifier(NASTY),
@@ -64,12 +67,21 @@ def test_a_long_table_is_cut_and_says_so():
         ),
         (sl.worlds.PaperWorld.preset("paper_text", seed=0), "30 arms, 30 features"),
         (things()["diagnosis"], "Diagnosis(90 rows, 3 arms: '"),
+        (things()["known"], "KnownCrossMoments(3 arms, 1 of 2 features hidden)"),
     ],
-    ids=["dosing", "drifted", "paper", "diagnosis"],
+    ids=["dosing", "drifted", "paper", "diagnosis", "known"],
 )
 def test_reprs_say_something_on_one_line(thing, words):
     assert words in repr(thing)
     assert "\n" not in repr(thing)
+
+
+def test_an_estimator_shows_what_it_knows_of_each_arm():
+    queries = things()["queries"]
+    for _ in range(7):
+        queries.observe([0.3, -0.7], "b")
+    assert re.search(r"<th[^>]*>b</th><td>30</td><td>7</td>", queries._repr_html_())
+    assert "severity" in queries._repr_html_()
 
 
 def test_scores_and_coefficients_come_with_labels():
