@@ -456,8 +456,9 @@ def test_too_many_requests_are_shed(tmp_path):
         assert shed.status_code == 503
         assert int(shed.headers["retry-after"]) >= 1
         assert shed.json()["type"].endswith("overloaded")
-        # health is answered even then
+        # health is answered even then, and so is the kill switch
         assert httpx.get(server.url + "/health/live").status_code == 200
+        assert httpx.post(server.url + "/v1/kill", json={"killed": True}).status_code == 200
         for connection in slow:
             connection.close()
         _until(lambda: httpx.get(server.url + "/v1/status").status_code == 200)

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Guard", "guarded_protocol"]
 
-#: what is answered even when there is too much to do
-_ALWAYS = ("/health/live", "/health/ready", "/metrics")
+#: what is answered even when there is too much to do: above all, the learner can be stopped then
+_ALWAYS = ("/health/live", "/health/ready", "/metrics", "/v1/kill")
 
 
 def guarded_protocol(limits: Limits) -> type[HttpToolsProtocol]:
