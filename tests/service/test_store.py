@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 
@@ -161,6 +162,19 @@ def test_errors_say_what_to_do(tmp_path: Path):
         Store(database_url("postgresql://nobody@127.0.0.1:9/none"))
     with pytest.raises(StoreError, match="SQLite file or in postgresql"):
         database_url("mysql://localhost/x")
+
+
+def test_a_new_file_is_not_for_everybody_on_the_machine(tmp_path: Path):
+    before = os.umask(0o002)
+    try:
+        store = Store(database_url(str(tmp_path / "events.db")))
+    finally:
+        os.umask(before)
+    store.put_blob(b"something")
+    rights = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    assert set(rights) == {"events.db", "events.db-wal", "events.db-shm"}
+    assert set(rights.values()) == {0o660}
+    store.close()
 
 
 def test_passwords_stay_out_of_errors():

@@ -12,7 +12,7 @@ import logging
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -122,6 +122,11 @@ class Store:
         self.sqlite = url.get_backend_name() == "sqlite"
         if self.sqlite and not create and not Path(str(url.database)).exists():
             raise StoreError(f"there is no database at {url.database}. `sidelight serve` makes one.")
+        if self.sqlite and create and not url.query:
+            # Contexts may be about people: whatever the umask, not for everybody on this machine. The files beside it
+            # get the same rights; where the file cannot be made, opening it says why.
+            with suppress(OSError):
+                Path(str(url.database)).touch(mode=0o660)
         self._engine = connect(url)
         self._writer = self._engine.execution_options(sidelight_write=True)
         if migrate:
