@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import sidelight as sl
-from sidelight.errors import InputError, SchemaError
+from sidelight.errors import SchemaError
 
 
 @pytest.fixture
@@ -67,14 +67,15 @@ def test_arrays_that_are_too_wide_are_named():
         sl.summarize_log(arrays, sl.Schema.for_arrays(7, 6, 3))
 
 
-def test_the_commands_do_not_write_over_what_they_read(frame, tmp_path):
-    from sidelight.cli.logs import summarize
+def test_the_commands_do_not_write_over_what_they_read(frame, tmp_path, capsys):
+    from sidelight.cli import main
 
     path = tmp_path / "log.csv"
     frame.to_csv(path, index=False)
     before = path.read_bytes()
-    with pytest.raises(InputError, match="would destroy it"):
-        summarize([str(path)], out=path, recorded="a,b")
-    with pytest.raises(InputError, match="There is no folder"):
-        summarize([str(path)], out=tmp_path / "nowhere" / "x.summary", recorded="a,b")
+    for out, why in ((path, "would destroy it"), (tmp_path / "nowhere" / "x.summary", "There is no folder")):
+        with pytest.raises(SystemExit) as stopped:
+            main(["summarize", str(path), "--out", str(out), "--recorded", "a,b"])
+        assert stopped.value.code
+        assert why in " ".join(capsys.readouterr().err.split())
     assert path.read_bytes() == before
