@@ -103,7 +103,7 @@ def export(
         return
     typer.echo(f"Wrote {done.rows} rewarded decisions to {out}, up to event {done.last}.")
     if done.unknown:
-        typer.echo(f"{done.unknown} of them have no propensity (overrides, or an old policy that does not tell).")
+        typer.echo(f"{done.unknown} of them have no propensity (people chose, or an old policy that does not tell).")
     if done.dropped:
         typer.echo(f"{done.dropped} were left out.")
 
