@@ -48,7 +48,10 @@ class FusedLog:
         self.s2 = np.array(summary.residual_variances, dtype=np.float64)
         # a log too small to have residuals has at most the rewards' own second moment of noise
         second = float(np.square(summary.factors[:, :, -1]).sum()) / max(summary.n_rows, 1)
-        self.s2[~(np.isfinite(self.s2) & (self.s2 > 0))] = max(second, 1e-300)
+        second = second if second > 0 else 1.0  # a log of zeros tells no scale
+        self.s2[~(np.isfinite(self.s2) & (self.s2 > 0))] = second
+        # what a log explains without any rest is exact to rounding, not beyond
+        self.s2 = np.maximum(self.s2, 1e-12 * second)
         self.tau2 = 0.5 * self.s2
         self.evidence: LogEvidence | None = None
         self.geometry: LogGeometry | None = None

@@ -197,3 +197,18 @@ def test_a_sandwich_needs_the_squared_residuals(log):
 def test_settings_are_checked(log, settings):
     with pytest.raises(sl.errors.InputError, match=next(iter(settings))):
         sl.FusedOFUL(sl.BehaviorQueries(log.summary), **settings)
+
+
+@pytest.mark.parametrize("rewards", ["zeros", "linear", "constant"])
+def test_a_log_without_noise(rng, rewards):
+    """No clicks yet, or rewards that the recorded features explain to the last digit: the learner goes on."""
+    schema = sl.Schema(["a", "b", "h"], recorded=["a", "b"])
+    X, arms = rng.normal(size=(400, 2)), rng.integers(3, size=400)
+    logged = {"zeros": np.zeros(400), "linear": X @ [1.0, -2.0], "constant": np.full(400, 3.0)}[rewards]
+    learner = sl.FusedOFUL(sl.BehaviorQueries(sl.summarize_log((X, arms, logged), schema)))
+    for x in rng.normal(size=(200, 3)):
+        learner.observe_behavior(x, int(rng.integers(3)))
+        decision = learner.decide(x, rng=rng)
+        assert np.isfinite([decision.estimate, decision.width]).all()
+        learner.observe(x, decision.arm, 0.0 if rewards == "zeros" else float(x[0] - 2 * x[1] + x[2]))
+    assert np.isfinite(learner.noise)
