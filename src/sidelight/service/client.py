@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 import httpx
 
-from sidelight.errors import ServiceError
+from sidelight.errors import InputError, ServiceError
 
 __all__ = ["Client", "Decision", "ServiceProblem"]
 
@@ -133,9 +133,40 @@ class Client:
         body = _ask(context, allowed, behavior, probabilities, subject)
         return Decision(**self._post("/v1/decisions", body, key or uuid.uuid4().hex))
 
-    def decide_many(self, contexts: Sequence[Context], *, key: str | None = None) -> list[Decision]:
-        """Decisions for many contexts, all or none."""
-        body = {"decisions": [_ask(context, None, None, None, None) for context in contexts]}
+    def decide_many(
+        self,
+        contexts: Sequence[Context],
+        *,
+        allowed: Sequence[Sequence[Any] | None] | None = None,
+        behavior: Sequence[Any] | None = None,
+        probabilities: Sequence[Sequence[float] | None] | None = None,
+        subject: Sequence[str | None] | None = None,
+        key: str | None = None,
+    ) -> list[Decision]:
+        """Decisions for many contexts, all or none.
+
+        What is said beside the contexts has one entry for each of them; None where there is nothing to say.
+
+        Args:
+            contexts: each as in :meth:`decide`.
+            allowed: the arms that may be taken at each.
+            behavior: the arm that the old policy takes at each, where it is known.
+            probabilities: the old policy's probabilities at each, where they are known.
+            subject: whom each is about, by your key.
+            key: an idempotency key for all of them; by default a new one.
+
+        Raises:
+            InputError: something has not one entry for each context.
+        """
+        n = len(contexts)
+        beside = zip(
+            _each("allowed", allowed, n),
+            _each("behavior", behavior, n),
+            _each("probabilities", probabilities, n),
+            _each("subject", subject, n),
+            strict=True,
+        )
+        body = {"decisions": [_ask(context, *said) for context, said in zip(contexts, beside, strict=True)]}
         answer = self._post("/v1/decisions/batch", body, key or uuid.uuid4().hex)
         return [Decision(**decision) for decision in answer["decisions"]]
 
@@ -157,9 +188,31 @@ class Client:
         body = {"reward": reward} | _given(arm=arm, by=by)
         return not self._post(f"/v1/decisions/{id}/reward", body)["repeated"]
 
-    def rewards(self, rewards: Mapping[str, float]) -> list[dict[str, Any]]:
-        """Rewards of many decisions, by id; each has a result of its own, perhaps a ``problem``."""
-        body = {"rewards": [{"decision": id, "reward": reward} for id, reward in rewards.items()]}
+    def rewards(
+        self, rewards: Mapping[str, float], *, arm: Mapping[str, Any] | None = None, by: Mapping[str, str] | None = None
+    ) -> list[dict[str, Any]]:
+        """Rewards of many decisions; each has a result of its own, perhaps a ``problem``.
+
+        Args:
+            rewards: the rewards by the decisions' ids.
+            arm: by id the arm that was taken, for those where it is not the one decided.
+            by: by id who took it: ``person`` or ``old_policy``.
+
+        Raises:
+            InputError: an arm or an actor of a decision without a reward.
+        """
+        taken, who = arm or {}, by or {}
+        for name, said in (("arm", taken), ("by", who)):
+            if more := [id for id in said if id not in rewards]:
+                raise InputError(
+                    f"{name} names the decision {more[0]!r}, which has no reward here: give it, or leave it out."
+                )
+        body = {
+            "rewards": [
+                {"decision": id, "reward": reward} | _given(arm=taken.get(id), by=who.get(id))
+                for id, reward in rewards.items()
+            ]
+        }
         results: list[dict[str, Any]] = self._post("/v1/rewards", body)["results"]
         return results
 
@@ -235,6 +288,16 @@ def _ask(context: Context, allowed: Any, behavior: Any, probabilities: Any, subj
     if answer:
         body["behavior"] = answer
     return body | _given(allowed=None if allowed is None else list(allowed), subject=subject)
+
+
+def _each(name: str, values: Sequence[Any] | None, n: int) -> Sequence[Any]:
+    """One entry for each of ``n`` contexts."""
+    if values is None:
+        return [None] * n
+    if isinstance(values, str) or len(values) != n:
+        seen = f"the text {values!r}" if isinstance(values, str) else f"{len(values)} entries"
+        raise InputError(f"{name} is {seen} for {n} contexts: give a list with one entry for each, None where none.")
+    return values
 
 
 def _context(context: Context) -> Any:

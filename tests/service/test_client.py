@@ -1,0 +1,67 @@
+"""The client against a running service: what the API takes, the client can say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sidelight.errors import InputError
+from sidelight.service.client import Client
+from tests.service.helpers import ARMS, make_config, random_context, serving
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    folder: Path = tmp_path_factory.mktemp("client")
+    make_config(folder, kind="RunningOFUL", mode="act")
+    with serving(folder) as server, Client(server.url) as client:
+        yield client
+
+
+def test_many_decisions_say_what_single_ones_can(service, rng):
+    contexts = [random_context(rng) for _ in range(3)]
+    made = service.decide_many(
+        contexts,
+        allowed=[["high"], None, ("low", "mid")],
+        behavior=[None, "mid", "low"],
+        probabilities=[None, None, [0.5, 0.25, 0.25]],
+        subject=["p-1", None, "p-3"],
+    )
+    read = [service.decision(decision.id) for decision in made]
+    assert [entry["allowed"] for entry in read] == [["high"], None, ["low", "mid"]]
+    assert [entry["subject"] for entry in read] == ["p-1", None, "p-3"]
+    assert made[0].arm == "high"
+    assert [decision.wants_query for decision in made] == [True, False, False], "what is known is not asked"
+    single = service.decide(contexts[2], allowed=["low", "mid"], behavior="low", probabilities=[0.5, 0.25, 0.25])
+    assert read[2]["behavior"] == service.decision(single.id)["behavior"]
+    assert read[0]["behavior"] is None
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [{"allowed": [["low"]]}, {"behavior": ["low"] * 3}, {"probabilities": []}, {"subject": ["a"]}, {"subject": "ab"}],
+)
+def test_what_is_beside_many_contexts_has_an_entry_for_each(service, beside):
+    contexts = [random_context(np.random.default_rng(3))] * 2
+    with pytest.raises(InputError, match=f"{next(iter(beside))} is .* for 2 contexts"):
+        service.decide_many(contexts, **beside)
+
+
+def test_many_rewards_say_who_took_which_arm(service, rng):
+    made = service.decide_many([random_context(rng) for _ in range(3)])
+    first, second, third = (decision.id for decision in made)
+    other = {decision.id: next(arm for arm in ARMS if arm != decision.arm) for decision in made[:2]}
+    results = service.rewards({first: 0.5, second: 1.5, third: 2.5}, arm=other, by={first: "old_policy"})
+    assert [result["repeated"] for result in results] == [False] * 3
+    told = [service.decision(id)["reward"] for id in (first, second, third)]
+    assert [(entry["arm"], entry["by"]) for entry in told] == [
+        (other[first], "old_policy"),
+        (other[second], "person"),
+        (made[2].arm, "service"),
+    ]
+    for wrong in ({"arm": {third: "low"}}, {"by": {third: "person"}}):
+        with pytest.raises(InputError, match="has no reward here"):
+            service.rewards({first: 0.5}, **wrong)
