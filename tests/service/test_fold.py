@@ -218,8 +218,75 @@ def test_changes_of_the_file_win_over_requests_only_when_it_changed(tmp_path):
     assert replayed(ramped)
 
 
+@pytest.mark.parametrize("error", [KeyError, TypeError, IndexError, np.linalg.LinAlgError])
+def test_an_event_that_the_learner_fails_at_teaches_nothing_live_and_at_every_start(
+    tmp_path, rng, monkeypatch, caplog, error
+):
+    config = make_config(tmp_path, kind="OFUL", mode="act")
+    reader = ContextReader(make_schema(), 1e9)
+    observe = sl.OFUL.observe
+
+    def fails_at_seven(self, x, arm, reward) -> None:
+        if reward == 7.0:
+            raise error("a bug")
+        observe(self, x, arm, reward)
+
+    monkeypatch.setattr(sl.OFUL, "observe", fails_at_seven)
+
+    async def live() -> tuple[str, int]:
+        async with engine_of(config) as engine:
+            for reward in (1.0, 7.0, 0.5):
+                number, _, _ = await engine.decide(reader.read(random_context(rng), "")[None], None)
+                written, _ = await engine.reward(DecisionId(number), reward, None, None)
+                if reward == 7.0:
+                    failed = written
+            assert engine.ready
+            assert (engine.state.counts["rewards"], engine.state.counts["failures"]) == (3, 1)
+            assert engine.state.learner.counts.sum() == 2
+            assert b"sidelight_learner_failures_total 1.0" in engine.metrics.text()
+            assert engine.digest() == engine.digest() | {"digest": bits(engine.state)}
+            return bits(engine.state), failed
+
+    digest, failed = run(live())
+    assert f"could not learn from event {failed}: {error.__name__}" in caplog.text
+    assert replayed(config) == digest
+
+    async def after() -> None:
+        async with engine_of(config) as engine:
+            assert engine.ready
+            assert bits(engine.state) == digest
+
+    run(after())
+
+
+def out_of_memory(*_: object) -> None:
+    raise MemoryError
+
+
+def test_the_digest_is_computed_once_for_each_event(tmp_path, rng, monkeypatch):
+    config = make_config(tmp_path, kind="OFUL", mode="act")
+    x = ContextReader(make_schema(), 1e9).read(random_context(rng), "")[None]
+
+    async def live() -> None:
+        async with engine_of(config) as engine:
+            computed: list[int] = []
+            snapshot = engine.state.snapshot
+            monkeypatch.setattr(engine.state, "snapshot", lambda at: computed.append(1) or snapshot(at))
+            number, _, _ = await engine.decide(x, None)
+            before = engine.digest()
+            assert engine.digest() == before
+            assert len(computed) == 1
+            await engine.reward(DecisionId(number), 1.5, None, None)
+            after = engine.digest()
+            assert after["event"] == before["event"] + 1
+            assert after["digest"] == snapshot(0.0).digest != before["digest"]
+            assert len(computed) == 2
+
+    run(live())
+
+
 def test_a_server_whose_fold_fails_says_so_and_is_not_ready(tmp_path, rng, monkeypatch, caplog):
-    """An error that nobody foresaw: requests do not wait in vain, and what was written is there after a restart."""
+    """Not the learner's fault: requests do not wait in vain, and what was written is learned from after a restart."""
     config = make_config(tmp_path, kind="OFUL", mode="act")
     x = ContextReader(make_schema(), 1e9).read(random_context(rng), "")[None]
 
@@ -227,7 +294,7 @@ def test_a_server_whose_fold_fails_says_so_and_is_not_ready(tmp_path, rng, monke
         async with engine_of(config) as engine:
             number, _, _ = await engine.decide(x, None)
             with monkeypatch.context() as patched:
-                patched.setattr(engine.state.learner, "observe", lambda *_: {}["a bug"])
+                patched.setattr(engine.state.learner, "observe", out_of_memory)
                 with pytest.raises(Problem, match="stuck at event 3"):
                     await asyncio.wait_for(engine.reward(DecisionId(number), 1.0, None, None), 5)
             assert not engine.ready

@@ -103,6 +103,7 @@ class Engine:
         self.spans: CommitSpans | None = None
         self.on_decision: Callable[[int, Decisions], None] | None = None
         self._outdated = False
+        self._digest: tuple[int, str] | None = None
         self.listeners: list[Callable[[list[Numbered]], None]] = []
         self._warm()
         if recovered.damaged:
@@ -306,8 +307,18 @@ class Engine:
                 self.state.apply(item)
             except ContextsDeleted:
                 self._reload()
+            else:
+                self._note_failure(item.number)
             if isinstance(item.event, Forgotten):
                 self._forget_recent()
+
+    def _note_failure(self, number: int) -> None:
+        """Say that the learner failed at an event, if it did; the event stands in the log and teaches nothing."""
+        failure = self.state.failure
+        if failure is not None:
+            name = type(failure).__name__
+            logger.error("the learner could not learn from event %d: %s", number, name, exc_info=failure)
+            self.metrics.learner_failures.inc()
 
     def _reload(self) -> None:
         """Start again from the base.
@@ -315,6 +326,7 @@ class Engine:
         Somebody was forgotten while we were behind, and what we have yet to fold needs contexts that are gone; the base
         that was kept then holds what became of them. It may be ahead of the commit thread, which then tells no news.
         """
+        self._digest = None
         try:
             self.state = recover(self.store).state
         except StoreError as error:
@@ -405,7 +417,10 @@ class Engine:
     def digest(self) -> dict[str, Any]:
         """The state in one line: servers of one log that are at the same event have the same."""
         state = self.state
-        return {"event": state.number, "version": state.version, "digest": state.snapshot(0.0).digest}
+        if self._digest is None or self._digest[0] != state.number:
+            # A large learner takes a while to write down, and everybody else waits meanwhile.
+            self._digest = state.number, state.snapshot(0.0).digest
+        return {"event": state.number, "version": state.version, "digest": self._digest[1]}
 
     def status(self) -> dict[str, Any]:
         """Where the service stands."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -31,9 +31,11 @@ from sidelight.service.store import Snapshot, Store
 
 __all__ = ["LEARNER_ERRORS", "ContextsDeleted", "Numbered", "State", "numbered"]
 
-#: what a learner may raise on input that was checked: a matrix that lost its digits (a ValueError, too, in SciPy), a
-#: bug of a user's own learner
-LEARNER_ERRORS = (ValueError, ArithmeticError, NotImplementedError)
+#: what a learner may raise on input that was checked: a matrix that lost its digits, or whatever a bug of a learner
+#: gives. One event that it cannot learn from must not keep the service from starting ever again.
+LEARNER_ERRORS = (Exception,)
+#: what the machine raises, not the learner: the next try may go well, so the fold of the log is not what it left
+MACHINE_ERRORS = (MemoryError, OSError, ImportError, RecursionError)
 
 
 class ContextsDeleted(StoreError):
@@ -60,6 +62,7 @@ class State:
         counts: how often what happened; for the status only.
         arm_counts: how often each arm was to be taken, by its JSON form.
         forgotten: decisions whose contexts were deleted; what is told about them later teaches nothing.
+        failure: what the learner raised at the last event, which then taught it nothing; no part of snapshots.
     """
 
     def __init__(self, learner: Any, rails: Rails, number: int = 0, version: int = 0) -> None:
@@ -71,6 +74,7 @@ class State:
         self.arm_counts: Counter[str] = Counter()
         self.reward_sums: Counter[str] = Counter()
         self.forgotten: set[tuple[int, int]] = set()
+        self.failure: Exception | None = None
 
     # ---------------------------------------------------------------------------------- the fold
 
@@ -84,6 +88,7 @@ class State:
         assert number == self.number + 1, f"event {number} after {self.number}"
         context = self._context(number, event, context)
         self.number = number
+        self.failure = None
         match event:
             case Decisions():
                 self._decisions(event)
@@ -144,12 +149,7 @@ class State:
         if context is None:
             self.counts["without context"] += 1
             return
-        try:
-            self.learner.observe(context, event.arm, event.reward)
-        except LEARNER_ERRORS:
-            # The event is in the log and every replay meets the same failure, so states stay equal.
-            self.counts["failures"] += 1
-        self.version = self.number
+        self._learn(self.learner.observe, context, event.arm, event.reward)
         if event.answer:
             self._answer(context, Answer(arm=event.arm, probability=event.probability))
 
@@ -157,17 +157,22 @@ class State:
         needs = self.learner.needs
         if context is None or needs is None:
             return
+        observe = self.learner.observe_behavior
+        if needs == "probabilities" and answer.probabilities is not None:
+            probabilities = np.array(answer.probabilities)
+            self._learn(observe, context, probabilities=probabilities, probability=answer.probability)
+        elif needs == "action" and answer.arm is not None:
+            self._learn(observe, context, answer.arm, probability=answer.probability)
+
+    def _learn(self, observe: Callable[..., object], *arguments: Any, **named: Any) -> None:
         try:
-            if needs == "probabilities" and answer.probabilities is not None:
-                self.learner.observe_behavior(
-                    context, probabilities=np.array(answer.probabilities), probability=answer.probability
-                )
-            elif needs == "action" and answer.arm is not None:
-                self.learner.observe_behavior(context, answer.arm, probability=answer.probability)
-            else:
-                return
-        except LEARNER_ERRORS:
+            observe(*arguments, **named)
+        except MACHINE_ERRORS:
+            raise
+        except LEARNER_ERRORS as error:
+            # The event is in the log and every replay meets the same failure, so states stay equal.
             self.counts["failures"] += 1
+            self.failure = error
         self.version = self.number
 
     def _configure(self, event: Configuration) -> None:

@@ -31,7 +31,9 @@ class Metrics:
         self.rewards = Counter("sidelight_rewards", "Rewards", registry=r)
         self.answers = Counter("sidelight_answers", "Answers of the old policy", registry=r)
         self.overrides = Counter("sidelight_overrides", "Arms taken other than the one to take", registry=r)
-        self.learner_failures = Counter("sidelight_learner_failures", "Decisions the learner failed at", registry=r)
+        self.learner_failures = Counter(
+            "sidelight_learner_failures", "Decisions and events the learner failed at", registry=r
+        )
         self.commits = Histogram("sidelight_commit_seconds", "Seconds of a transaction", buckets=_SECONDS, registry=r)
         self.group_size = Histogram(
             "sidelight_commit_group_size", "Requests in a transaction", buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256, 512),
