@@ -295,7 +295,8 @@ def _warnings(summary: LogSummary, to_drop: tuple[str, ...]) -> list[str]:
         )
     if to_drop:
         warnings.append(
-            f"Some recorded columns repeat others. Leaving out {show_labels(to_drop)} mends it; nothing is lost."
+            f"In some arm recorded columns repeat others, or stand still. Without {show_labels(to_drop)} every arm's "
+            "coefficients are unique; fused learners can keep them."
         )
     bad = summary.determined & (summary.conditions > _ILL_CONDITIONED)
     if bad.any():

@@ -71,7 +71,7 @@ def _queries(diagnosis: Diagnosis) -> str:
     if not diagnosis.hidden:
         return "none: nothing is hidden"
     if diagnosis.queries < 100:
-        return "few: hidden features add little to what the log leaves unexplained"
+        return "few, as far as the noise is known or guessed: what the log leaves unexplained would be nearly all noise"
     return (
         f"about {two_digits(diagnosis.queries):,} answers of the old policy, then its half is known as well as the "
         "log's; the first few hundred help most"
