@@ -10,7 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+from sidelight.errors import StoreError
 from sidelight.service.config import load_config
 from sidelight.service.contexts import ContextReader
 from sidelight.service.deciding import Ask
@@ -18,6 +20,7 @@ from sidelight.service.events import Answer, Configuration, DecisionId
 from sidelight.service.recovery import recover
 from sidelight.service.retention import forget
 from sidelight.service.starting import open_store
+from sidelight.service.store import Store
 from tests.service.helpers import (
     ARMS,
     Server,
@@ -74,6 +77,39 @@ def test_a_back_up_under_load_restored_elsewhere_is_equal_bit_for_bit(tmp_path: 
     again = command("restore", "../backup.db", "--database", "restored.db", cwd=there)
     assert again.returncode == 1
     assert "is there already" in again.stderr
+
+
+@pytest.mark.parametrize("error", [StoreError("the disk is full"), KeyboardInterrupt()])
+def test_a_back_up_that_fails_is_not_in_the_way_of_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+):
+    config = make_config(tmp_path, kind="OFUL", mode="act")
+
+    async def live() -> None:
+        async with engine_of(config) as engine:
+            await engine.configure(Configuration(share=0.25))
+
+    run(live())
+    before = sorted(path.name for path in tmp_path.iterdir())
+
+    def stops(*_: object) -> None:
+        assert not (tmp_path / "copy.db").exists(), "what is not whole has not the name of what is"
+        assert list(tmp_path.glob("copy.db.*.partial"))
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Store, "advance", stops)
+        assert command("backup", "copy.db", cwd=tmp_path).returncode != 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+    # one that was killed leaves its file
+    (tmp_path / "copy.db.0a1b2c3d.partial").touch()
+    done = command("backup", "copy.db", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    store = open_store(config)
+    assert json.loads(done.stdout)["events"] == store.head() == 2
+    store.close()
+    assert (tmp_path / "copy.db").stat().st_mode & 0o007 == 0
+    assert "is there already" in command("backup", "copy.db", cwd=tmp_path).stderr
 
 
 def test_from_sqlite_to_postgresql(tmp_path: Path, new_postgres: Callable[[], str], rng: np.random.Generator):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,9 +20,11 @@ from sidelight.cli.service_options import (
     read_config,
     read_store,
 )
-from sidelight.errors import InputError, ServiceError, SidelightError
+from sidelight.errors import InputError, ServiceError, StoreError
 
 if TYPE_CHECKING:
+    from sqlalchemy import URL
+
     from sidelight.service.store import Store
 
 # -------------------------------------------------------------------------------------------- replay
@@ -156,22 +159,45 @@ def restore(
 
 
 def _copy(source: Store, out: str, quiet: bool) -> int:
+    """Copy into a new database; returns the number of its last event.
+
+    A file gets its name when it is whole: one that was left by an interrupted copy is neither taken for a back-up nor
+    in the way of the next.
+    """
     from sidelight.service.connections import database_url
+
+    url = database_url(out)
+    if url.get_backend_name() != "sqlite" or url.query:
+        return _copy_into(source, url, quiet)
+    path = Path(str(url.database))
+    _must_be_new(path)
+    partial = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.partial")
+    beside = [partial.with_name(partial.name + end) for end in ("-wal", "-shm")]
+    try:
+        last = _copy_into(source, url.set(database=str(partial)), quiet)
+        if beside[0].exists():
+            raise StoreError(f"the copy could not be brought into one file: check the disk of {path.parent}.")
+        _must_be_new(path)
+        partial.rename(path)
+    finally:
+        for left in (partial, *beside):
+            left.unlink(missing_ok=True)
+    return last
+
+
+def _must_be_new(path: Path) -> None:
+    if path.exists():
+        raise InputError(f"{path} is there already: copy into a new file.")
+
+
+def _copy_into(source: Store, url: URL, quiet: bool) -> int:
     from sidelight.service.copying import copy_store
     from sidelight.service.store import Store
 
-    url = database_url(out)
-    path = Path(str(url.database)) if url.get_backend_name() == "sqlite" else None
-    if path is not None and path.exists():
-        raise InputError(f"{path} is there already: copy into a new file.")
     target = Store(url)
     try:
         with progress_bar("copying", quiet) as tick:
             return copy_store(source, target, progress=tick)
-    except SidelightError:
-        if path is not None:
-            path.unlink(missing_ok=True)
-        raise
     finally:
         # The last connection that closes writes everything into the one file.
         target.close()
