@@ -181,6 +181,29 @@ def test_what_cannot_be_succeeded_is_said(tmp_path: Path):
     assert "empty folder" in command("successor", "taken", "--feature", "new", cwd=tmp_path).stderr
 
 
+def test_a_successor_writes_nothing_where_its_database_cannot_begin(tmp_path: Path, rng: np.random.Generator):
+    config = make_config(tmp_path, kind="OFUL", mode="act")
+    reader = ContextReader(make_schema(), 1e9)
+
+    async def live() -> None:
+        async with engine_of(config) as engine:
+            for _ in range(40):
+                number, _, _ = await engine.decide(reader.read(random_context(rng), "")[None], None)
+                await engine.reward(DecisionId(number), float(rng.normal()), None, None)
+
+    run(live())
+    for place, message in (
+        (tmp_path / "sidelight.db", "already holds events"),
+        (tmp_path / "no" / "x.db", "no folder"),
+    ):
+        done = command("successor", "next", "--feature", "new", "--new-database", str(place), cwd=tmp_path)
+        assert done.returncode == 1
+        assert message in done.stderr
+        assert not list((tmp_path / "next").iterdir())
+    done = command("successor", "next", "--feature", "new", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("change", [("--arm", "new"), ("--retire", "mid")])
 def test_arms_alone_may_change(tmp_path: Path, change: tuple[str, str], rng: np.random.Generator):
     """Without new features the log hides nothing, and all that was learned goes over."""

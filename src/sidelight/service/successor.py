@@ -13,7 +13,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from sidelight.errors import InputError
+from sidelight.errors import InputError, StoreError
 from sidelight.learners.files import learner_bytes
 from sidelight.logs.features import Feature
 from sidelight.logs.labels import Label, show_labels
@@ -106,12 +106,14 @@ def make_successor(
 
     Raises:
         InputError: there are no rewarded decisions to start from.
+        StoreError: the new database holds events, or cannot be opened; nothing was written.
     """
     url = database_url(database, folder)
     folder.mkdir(parents=True, exist_ok=True)
     taken = [path.name for path in folder.iterdir()]
     if taken:
         raise InputError(f"{folder} holds {show_labels(taken)}: a successor starts in an empty folder.")
+    _check_empty(url)
     log = folder / "log.parquet"
     old = config.load_schema()
     acted, done = "learner", export_log(store, old, log, acted="learner")
@@ -198,6 +200,23 @@ def _moments(store: Store, log: Path, column: str, end: int) -> list[bytes]:
 
 def _without_contexts(store: Store, numbers: Sequence[int]) -> dict[int, Any]:
     return {number: replace(row, contexts=None) for number, row in store.rows(numbers).items()}
+
+
+def _check_empty(url: sa.URL) -> None:
+    if url.get_backend_name() == "sqlite":
+        path = Path(str(url.database))
+        if not path.parent.is_dir():
+            raise StoreError(f"there is no folder {path.parent} for the next service's database: make it first.")
+        if not path.exists():
+            # Not made yet: where something else fails, the folder stays empty, and the next try is not refused.
+            return
+    target = Store(url)
+    try:
+        if target.head() != 0:
+            where = url.render_as_string(hide_password=True)
+            raise StoreError(f"the database at {where} already holds events: a successor starts in an empty one.")
+    finally:
+        target.close()
 
 
 def _begin(source: Store, target: Store, last: int) -> None:
