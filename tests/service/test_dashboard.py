@@ -409,6 +409,9 @@ def test_the_page_is_behind_a_door_and_under_a_strict_policy(service):
         for name in re.findall(r'(?:src|href)="(/dashboard/[^"]+)"', answer.text):
             assert httpx.get(server.url + name).status_code == 200
     assert httpx.get(server.url + "/dashboard/nothing.js").status_code == 404
+    head = httpx.head(server.url + "/")
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["content-length"] == outside.headers["content-length"]
 
 
 def test_the_cookie_is_no_token_and_scripts_cannot_read_it(service):

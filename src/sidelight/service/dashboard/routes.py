@@ -83,6 +83,8 @@ class Dashboard:
         """Method, path and handler of each address."""
         return [
             ("GET", "/", self.page),
+            # What asks whether anybody is there; the server leaves the body out.
+            ("HEAD", "/", self.page),
             ("POST", "/dashboard/session", self.sign_in),
             ("DELETE", "/dashboard/session", self.sign_out),
             ("GET", "/dashboard/session", self.session),
@@ -123,7 +125,7 @@ class Dashboard:
     # ------------------------------------------------------------------------------------- handlers
 
     async def page(self, request: Request) -> Response:
-        """GET /: the dashboard, or the way in."""
+        """GET and HEAD /: the dashboard, or the way in."""
         try:
             token = self.allow(request, "read")
         except Problem:
