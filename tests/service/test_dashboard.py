@@ -421,6 +421,9 @@ def test_the_cookie_is_no_token_and_scripts_cannot_read_it(service):
     assert "HttpOnly" in cookie
     assert "SameSite=strict" in cookie
     assert "Path=/" in cookie
+    assert "Secure" not in cookie, "here it came without TLS"
+    behind = httpx.Client(base_url=server.url, headers={"X-Forwarded-Proto": "https"})
+    assert "Secure" in post(behind, "/dashboard/session", {"token": tokens["watch"]}).headers["set-cookie"]
     assert tokens["watch"].split("_", 2)[2] not in cookie
     # it opens the dashboard and nothing else
     assert client.get("/v1/status").status_code == 401
