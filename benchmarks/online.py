@@ -1,4 +1,4 @@
-"""Microseconds a round, as ratios measured in one run: ``python -m benchmarks.online [--peers]``.
+"""Microseconds a round, as ratios measured in one run: ``python -m benchmarks.online [--peers] [--profile]``.
 
 One thread; the candidates take turns in short blocks, so that what else the machine does meets all of them alike.
 The reported figure is the median block; for the fused learner, whose refreshes are rare and dear, the mean.
@@ -7,12 +7,16 @@ The reported figure is the median block; for the fused learner, whose refreshes 
 from __future__ import annotations
 
 import argparse
+import cProfile
 import os
+import pstats
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -230,14 +234,47 @@ def scaling(sizes: tuple[int, ...] = (10, 30, 100, 300), n_arms: int = 10) -> No
         print(f"{d:5}{row}{refresh:12.1f}")
 
 
+def profile() -> None:
+    """Where a fused run spends its time, and what a process waits for before its first decision."""
+    setting = Setting(K, D, RECORDED, ROUNDS)
+    learner = sl.FusedOFUL(sl.BehaviorQueries(setting.summary()))
+    block = _by_play(setting, learner)
+    block(0, 200)  # loads what was compiled
+    before, watch = learner.refreshes, cProfile.Profile()
+    watch.runcall(block, 200, ROUNDS)
+    parts = ("play_rounds", "_relearn", "estimate_prior", "refresh", "_judge", "_estimate_strength")
+    print(f"\nfused, rounds 200 to {ROUNDS:,}, {learner.refreshes - before} refreshes; milliseconds, callees included")
+    for (path, _, name), (_, _, _, seconds, _) in pstats.Stats(watch).stats.items():  # type: ignore[attr-defined]
+        if name in parts and "sidelight" in path and not (name in ("_relearn", "refresh") and "ridge" in path):
+            print(f"  {name:20}{Path(path).name:18}{1e3 * seconds:8.0f}")
+    first = (
+        "import time; t = time.perf_counter(); import numpy as np, sidelight as sl; x = np.ones(30); "
+        "l = sl.OFUL(30, 30); l.observe(x, l.decide(x).arm, 0.1); print(time.perf_counter() - t)"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        for what, environment in (("compiled before", {}), ("nothing compiled", {"NUMBA_CACHE_DIR": folder})):
+            done = subprocess.run(
+                [sys.executable, "-c", first],
+                env={**os.environ, **environment},
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+            print(f"first decision and observation of a process, {what}: {float(done.stdout):.1f} s")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.online")
+    parser.add_argument("--profile", action="store_true", help="where a fused run spends its time, and nothing else")
     parser.add_argument("--peers", action="store_true", help="also other libraries, each in an environment of its own")
     options = parser.parse_args(sys.argv[1:])
     # NumPy's library reads its number of threads when it is loaded
     if os.environ.get("OPENBLAS_NUM_THREADS") != "1":
         os.environ.update(ONE_THREAD)
         subprocess.run([sys.executable, "-m", "benchmarks.online", *sys.argv[1:]], check=True)
+        return
+    if options.profile:
+        profile()
         return
     found = table()
     scaling()

@@ -206,34 +206,10 @@ class ReducedLearner(RidgeLearner):
         )
 
     def _arrays(self) -> tuple[Any, ...]:
-        """The state in the order that ``play_rounds`` takes it."""
-        r = self.reduction
-        return (
-            r.order,
-            self._loadings,
-            r.shifted,
-            self._centre,
-            self._spreads,
-            r.anchors,
-            self.prior_precisions,
-            self.prior_moments,
-            self.prior_log_dets,
-            r.dimensions,
-            self._numbers(),
-            self.grams,
-            self.moments,
-            self.squares,
-            self.context_squares,
-            self.spent,
-            self.counts,
-            self.updates,
-            self.covariances,
-            self.weights,
-            self.log_dets,
-            self.radii,
-            self.bounds,
-            self._packed,
-        )
+        """The state in the order that ``play_rounds`` takes it: what deciding and a refresh need is put between."""
+        order, loadings, shifted, anchors, *observing = self._observing()
+        priors = (self.prior_precisions, self.prior_moments, self.prior_log_dets)
+        return (order, loadings, shifted, self._centre, self._spreads, anchors, *priors, *observing)
 
     # -------------------------------------------------------------------------------- further arms
 
