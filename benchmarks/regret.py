@@ -2,6 +2,7 @@
 
     python -m benchmarks.regret                      every group, from stored results where they exist
     python -m benchmarks.regret --only paper_text    one group
+    python -m benchmarks.regret --only grid --match "K = 2,"    the cells of a group whose name has this in it
     python -m benchmarks.regret --print              nothing is run, the tables are printed from the result files
     python -m benchmarks.regret --print --write      and written to docs/regret.md
 
@@ -440,6 +441,7 @@ def table(group: str, cells: list[Cell], max_seeds: int) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", default=None, help="groups to run")
+    parser.add_argument("--match", default="", help="run only cells whose name has this in it")
     parser.add_argument("--print", action="store_true", help="print from the result files, run nothing")
     parser.add_argument("--min-seeds", type=int, default=4)
     parser.add_argument("--max-seeds", type=int, default=16)
@@ -451,7 +453,8 @@ def main() -> None:
         if options.only is not None and group not in options.only:
             continue
         if not options.print:
-            measure(group, cells, options.min_seeds, options.max_seeds, 60.0 * options.minutes)
+            wanted = [cell for cell in cells if options.match in cell.name]
+            measure(group, wanted, options.min_seeds, options.max_seeds, 60.0 * options.minutes)
         found = table(group, cells, options.max_seeds)
         print(f"\n## {group}\n\n{found}")
         if found.count("\n") > 1:
