@@ -7,6 +7,7 @@ import pytest
 
 import sidelight as sl
 from sidelight.kernels.reduced import DETERMINANT, POSTERIOR, PRINTED, radius_of
+from sidelight.learners.reduced import TOGETHER
 
 
 @pytest.mark.parametrize("lam", [1e-3, 1e3])
@@ -29,7 +30,9 @@ def test_covariance_and_matrix_stay_inverse(rng, lam, kind):
     # anisotropic contexts: one direction is seen a hundred times less than the others
     X = rng.normal(size=(n, d)) * np.array([1.0, 1.0, 1.0, 1.0, 1.0, 0.1])
     rewards = rng.normal(size=n)
-    learner.observe_many(X, [0] * n, rewards)
+    few = TOGETHER - 1  # at a time: more would go in as a block
+    for i in range(0, n, few):
+        learner.observe_many(X[i : i + few], [0] * len(X[i : i + few]), rewards[i : i + few])
     Z = X[:, learner.reduction.order] @ N
     V = lam * N.T @ N + Z.T @ Z
     np.testing.assert_allclose(learner.covariances[0] @ V, np.eye(V.shape[0]), atol=1e-8)
@@ -49,7 +52,8 @@ def test_the_matrix_stays_inverse_between_refreshes(rng):
     learner = sl.OFUL(1, 8, regularization=1e-3)
     n = 3 * REFRESH_EVERY - 1
     X = rng.normal(size=(n, 8))
-    learner.observe_many(X, [0] * n, rng.normal(size=n))
+    for x, reward in zip(X, rng.normal(size=n), strict=True):
+        learner.observe(x, 0, reward)
     assert learner.updates[0] == REFRESH_EVERY - 1
     V = 1e-3 * np.eye(8) + X.T @ X
     np.testing.assert_allclose(learner.covariances[0] @ V, np.eye(8), atol=1e-8)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,9 @@ __all__ = ["ReducedLearner"]
 
 #: products in a batch from which on threads pay for being started
 WORTH_THREADS = 5_000_000
+#: an arm's rows go in together where there are so many of them, and a third of its dimensions: the refresh from the
+#: sums that follows then costs less than what it saves
+TOGETHER = 32
 _NO_ANSWERS = (
     np.zeros(0, dtype=np.int64),
     np.zeros((0, 0, 0)),
@@ -85,20 +90,61 @@ class ReducedLearner(RidgeLearner):
         return [Decision(self.arms[a], estimate, width, q) for a, estimate, width, q in rows]
 
     def _observe_rows(self, X: Array, indices: NDArray[np.int64], rewards: Array) -> None:
-        """All rows inside the kernel, in pieces that end where something is due: the same bits as one by one."""
+        """All rows inside the kernel, in pieces that end where something is due.
+
+        Large pieces go arm by arm, where no row matters to another arm's; small ones with the same bits as one by one.
+        """
         if not self._observes_plainly():
             return super()._observe_rows(X, indices, rewards)
         from sidelight.kernels.rounds import observe_rows
 
+        in_order = self._doubt > 0.0 or math.isfinite(self._surprise)
         t, n = 0, len(X)
         while t < n:
             start, stop = t, n if self.automatic is None else min(n, t + self.automatic.room())
-            t, due, surprised = observe_rows(start, stop, self._calm(), X, indices, rewards, *self._observing())
+            due = surprised = False
+            if not in_order and self._observe_by_arm(X[start:stop], indices[start:stop], rewards[start:stop]):
+                t = stop
+            else:
+                t, due, surprised = observe_rows(start, stop, self._calm(), X, indices, rewards, *self._observing())
             if due:
                 RidgeLearner._refresh_arm(self, int(indices[t - 1]))
             self.n_contexts += t - start
             ReducedLearner._caught_up(self, t - start, 0, surprised)
         return None
+
+    def _observe_by_arm(self, X: Array, indices: NDArray[np.int64], rewards: Array) -> bool:
+        """Arms with many rows take them in as one block, all arms spread over the cores; False where that does not pay.
+
+        The sums are those of one by one to the bit, and so is all else of arms with few rows; what an arm with many
+        derives from its sums is computed once, at the end.
+        """
+        _, m, R = self._loadings.shape
+        sizes = np.bincount(indices, minlength=self.n_arms)
+        together = max(TOGETHER, m // 3)
+        cores = cores_for(len(X) * m * (m + R))
+        if cores == 1 and sizes.max() < together:
+            return False
+        from sidelight.kernels.blocks import add_squares, observe_arms
+
+        # NumPy sorts short integers by counting
+        short = indices.astype(np.int16) if self.n_arms <= np.iinfo(np.int16).max else indices
+        rows = np.argsort(short, kind="stable")
+        starts = np.concatenate([[0], np.cumsum(sizes)])
+        add_squares(X, self.reduction.order, self.context_squares)
+        priors = (self.prior_precisions, self.prior_moments, self.prior_log_dets)
+        state = self._observing()
+
+        def observe(arms: NDArray[np.int64]) -> None:
+            # the sums over all arms are not for two threads to add to
+            alone = (*state[:9], np.zeros(self.n_features), np.zeros(1), *state[11:])
+            observe_arms(arms, starts, rows, together, X, rewards, alone, priors)
+
+        # the arms with most rows first, so that no core is left with them at the end
+        order = np.argsort(-sizes, kind="stable")[: np.count_nonzero(sizes)]
+        pieces = min(len(order), 4 * cores if cores > 1 else 1)
+        share_out(observe, [order[i::pieces] for i in range(pieces)], cores)
+        return True
 
     def _observes_plainly(self) -> bool:
         """Whether one observation is ``observe_arm`` and what is due after it, and nothing else."""
@@ -165,7 +211,7 @@ class ReducedLearner(RidgeLearner):
 
     def _draws(self, n: int, rng: np.random.Generator) -> tuple[Array, float]:
         """One draw per round for learners that randomise, and the share of ``spent`` an arm's trials may cost."""
-        return np.zeros(0), 0.0
+        return np.zeros(0), self._doubt
 
     def _room(self) -> tuple[int, int]:
         """How many events, and how many answers, may be taken in before something is due."""
@@ -194,7 +240,7 @@ class ReducedLearner(RidgeLearner):
             self.moments,
             self.squares,
             self.context_squares,
-            self.spent,
+            self._spending(),
             self.counts,
             self.updates,
             self.covariances,
@@ -233,14 +279,25 @@ class ReducedLearner(RidgeLearner):
         return None
 
 
+def cores_for(products: int) -> int:
+    """How many cores so many products are worth."""
+    return (os.cpu_count() or 1) if products >= WORTH_THREADS else 1
+
+
 def over_cores(rows: Callable[[int, int], None], n: int, products: int) -> None:
     """``rows(start, stop)``, which lets go of the GIL, for parts of ``range(n)``; at once where they are large."""
-    cores = min(n, os.cpu_count() or 1) if products >= WORTH_THREADS else 1
+    cores = max(1, min(n, cores_for(products)))
+    parts = list(pairwise(n * i // cores for i in range(cores + 1)))
+    share_out(lambda part: rows(*part), parts, cores)
+
+
+def share_out(work: Callable[[Any], None], pieces: Sequence[Any], cores: int) -> None:
+    """``work(piece)``, which lets go of the GIL, for every piece, on so many cores."""
     if cores <= 1:
-        return rows(0, n)
+        for piece in pieces:
+            work(piece)
+        return
     from concurrent.futures import ThreadPoolExecutor
 
-    edges = [n * i // cores for i in range(cores + 1)]
     with ThreadPoolExecutor(cores) as pool:
-        list(pool.map(rows, edges[:-1], edges[1:]))
-    return None
+        list(pool.map(work, pieces))

@@ -331,7 +331,7 @@ class RidgeLearner(BaseLearner):
             self.moments,
             self.squares,
             self.context_squares,
-            self.spent,
+            self._spending(),
             self.log_dets,
         )
         integers = (r.order, self.counts, r.dimensions, self.updates)
@@ -355,6 +355,15 @@ class RidgeLearner(BaseLearner):
     def _reluctance(self) -> Array:
         """(K,) what the seeming cost of a trial of each arm is multiplied by."""
         return np.ones(self.n_arms)
+
+    @property
+    def _doubt(self) -> float:
+        """The share of ``spent`` that the trials of one arm may seem to cost: none where no log is to be doubted."""
+        return 0.0
+
+    def _spending(self) -> Array:
+        """(1,) where the widths at which arms are observed are added up; without doubts they are of no use."""
+        return self.spent if self._doubt > 0.0 else np.zeros(1)
 
     @property
     def _surprise(self) -> float:

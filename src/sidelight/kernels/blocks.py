@@ -1,0 +1,121 @@
+"""A batch of observations, arm by arm: many rows of one arm go into its sums as a product of matrices.
+
+The sums come out with the bits of adding row by row (see ``tiles``); what is derived from them is computed once, from
+the sums, instead of by rank one after every row.  Arms with few rows go row by row.  Arms do not depend on each other,
+so that different ones may be given to different threads.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from sidelight.kernels.reduced import reduce_context, refresh, take, take_in
+from sidelight.kernels.simd import add_scaled, dot_row
+from sidelight.kernels.tiles import DOWN, LANES, add_tile
+
+#: rows that are laid out side by side at a time: enough to pay for reading and writing the sums, few enough for caches
+ROWS = 128
+#: numbers that stay in a cache between one arm's rows and the next one's
+NEAR = 250_000
+
+
+@njit(cache=True, nogil=True)
+def add_squares(X, order, context_squares):  # type: ignore[no-untyped-def]
+    """``context_squares[i] += Σ_t X[t, order[i]]²``, row by row."""
+    d = order.shape[0]
+    sums = np.empty(d)
+    for i in range(d):
+        sums[order[i]] = context_squares[i]
+    for t in range(X.shape[0]):
+        for j in range(d):
+            sums[j] += X[t, j] * X[t, j]
+    take(sums, order, context_squares)
+
+
+@njit(cache=True)
+def add_block(  # type: ignore[no-untyped-def]
+    a, rows, X, rewards, order, loadings, shifted, anchors, grams, moments, squares, panels, y
+):
+    """``grams[a] += ZᵀZ``, ``moments[a] += Zᵀ(r − X·anchor)``, ``squares[a] += ‖r − X·anchor‖²`` over ``rows`` of X.
+
+    panels: (⌈m/8⌉, ROWS, 8) to work in, of which panel ``p`` holds columns ``8p …`` of Z   y: (d,)
+    """
+    d = y.shape[0]
+    m = grams.shape[1]
+    last = y[d - m :]
+    filled = np.zeros(panels.shape[0] * LANES)
+    z = filled[:m]
+    for first in range(0, rows.shape[0], ROWS):
+        n = min(ROWS, rows.shape[0] - first)
+        for t in range(n):
+            row = rows[first + t]
+            take(X[row], order, y)
+            residual = rewards[row] - dot_row(anchors, a, y)
+            squares[a] += residual * residual
+            reduce_context(y, last, loadings, a, shifted, z)
+            add_scaled(moments[a], residual, z)
+            for p in range(panels.shape[0]):
+                for j in range(LANES):
+                    panels[p, t, j] = filled[LANES * p + j]
+        add_gram(panels, n, grams[a])
+
+
+@njit(cache=True)
+def add_gram(panels, n, gram):  # type: ignore[no-untyped-def]
+    """``gram += ZᵀZ`` of the first ``n`` rows; the upper triangle is computed, the lower one copied."""
+    m = gram.shape[0]
+    tile = np.zeros((DOWN, LANES))
+    size = panels.shape[1] * LANES
+    for p in range(panels.shape[0]):
+        columns = min(LANES, m - LANES * p)
+        for i in range(0, min(m, LANES * (p + 1)), DOWN):
+            down = min(DOWN, m - i)
+            for k in range(down):
+                for j in range(columns):
+                    tile[k, j] = gram[i + k, LANES * p + j]
+            add_tile(tile, panels, i // LANES * size + i % LANES, LANES, 1, panels, p * size, n)
+            for k in range(down):
+                # of a tile across the diagonal, what is below it was begun from sums that are already done
+                for j in range(max(i + k - LANES * p, 0), columns):
+                    gram[i + k, LANES * p + j] = tile[k, j]
+                    gram[LANES * p + j, i + k] = tile[k, j]
+
+
+@njit(cache=True, nogil=True)
+def observe_arms(arms, starts, rows, together, X, rewards, observing, priors):  # type: ignore[no-untyped-def]
+    """The observations of some arms: of arm ``a`` the rows ``rows[starts[a] : starts[a + 1]]``, in that order.
+
+    Where there are at least ``together`` of them they go in as one block, else one by one.  ``observing``: the state as
+    ``take_in`` takes it, with ``context_squares`` and ``spent``, which belong to all arms, replaced by ones of this
+    call's own (see ``add_squares``).  ``priors``: precisions, moments and log determinants as ``refresh`` takes them.
+    """
+    order, loadings, shifted, anchors, dimensions, numbers, grams, moments, squares = observing[:9]
+    caches = observing[11:]
+    counts = caches[0]
+    d = order.shape[0]
+    m = grams.shape[1]
+    room = np.empty(d + 2 * m)
+    y = room[:d]
+    panels = np.empty(((m + LANES - 1) // LANES, ROWS, LANES))
+    # numba has no unpacking inside a tuple
+    refreshing = (loadings, shifted, anchors) + priors + (dimensions, numbers, grams, moments) + caches  # noqa: RUF005
+    # all arms' rows of one part of X, then those of the next: an arm's alone are too far apart for the caches
+    part = max(NEAR // d, 2 * ROWS * grams.shape[0])
+    begin = starts[:-1].copy()
+    for stop in range(part, X.shape[0] + part, part):
+        for a in arms:
+            if starts[a + 1] - starts[a] >= together:
+                own = rows[begin[a] : starts[a + 1]]
+                own = own[: np.searchsorted(own, stop)]
+                add_block(a, own, X, rewards, order, loadings, shifted, anchors, grams, moments, squares, panels, y)
+                counts[a] += own.shape[0]
+                begin[a] += own.shape[0]
+    for a in arms:
+        if starts[a + 1] - starts[a] >= together:
+            refresh(a, *refreshing)
+            continue
+        for t in rows[starts[a] : starts[a + 1]]:
+            due, _ = take_in(a, X[t], rewards[t], *observing, room)  # type: ignore[call-arg]
+            if due:
+                refresh(a, *refreshing)
