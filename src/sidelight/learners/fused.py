@@ -499,6 +499,9 @@ class FusedOFUL(ReducedLearner):
             self.effective[index] += 1.0
         super()._observe(x, index, reward)
 
+    def _observes_plainly(self) -> bool:
+        return self.forgetting == 1.0 and type(self)._observe is FusedOFUL._observe
+
     def _fade(self, index: int) -> None:
         """Discount one arm's sums by the rounds since it was last brought up to date."""
         factor = self.forgetting ** float(self.clock - self.faded_at[index])

@@ -127,7 +127,7 @@ def fused(rng, **settings):
     """A fused learner in doubt: it knows a small log, a few answers and some rounds."""
     schema = sl.Schema([f"x{i}" for i in range(D)], recorded=["x0", "x1", "x2", "x3"])
     log = sl.summarize_log((rng.normal(size=(300, 4)), rng.integers(K, size=300), rng.normal(size=300)), schema)
-    learner = sl.FusedOFUL(sl.BehaviorQueries(log), safety=8.0, **settings)
+    learner = sl.FusedOFUL(sl.BehaviorQueries(log), **{"safety": 8.0, **settings})
     for x in rng.normal(size=(150, D)):
         learner.observe_behavior(x, int(rng.integers(K)))
         learner.observe(x, learner.decide(x).arm, float(rng.normal()))
@@ -186,3 +186,27 @@ def test_a_copy_learns_in_memory_of_its_own(rng):
         twin.observe(x, 0, 5.0)
     assert twin.counts[0] == original.counts[0] + 30
     assert original.decide_many(X) == [original.decide(x) for x in X] == before
+
+
+@pytest.mark.parametrize("safety", [8.0, 0.0])
+def test_fused_learners_observe_in_batches_too(rng, safety, monkeypatch):
+    """In doubt of its log row by row, since a reward may surprise and widths paid add up; else in blocks."""
+    one = fused(rng, safety=safety)
+    many = copy.deepcopy(one)
+    X, arms = rng.normal(size=(1_500, D)), rng.integers(K, size=1_500)
+    rewards = rng.normal(size=1_500) + 40.0 * (rng.random(1_500) < 0.01)  # some that surprise
+    for x, arm, reward in zip(X, arms, rewards, strict=True):
+        one.observe(x, int(arm), float(reward))
+    assert many._observes_plainly()
+    assert not fused(rng, forgetting=0.99)._observes_plainly()
+    monkeypatch.setattr(type(many), "_observe", None)
+    monkeypatch.setattr(type(many), "_observes_plainly", lambda self: True)
+    many.observe_many(X, arms.tolist(), rewards)
+    assert one.refreshes == many.refreshes
+    if safety:
+        same_bits(one, many)
+        return
+    assert one.spent == many.spent == 0.0
+    for key in (*CACHES, "prior_precisions", "prior_moments"):
+        theirs, ours = getattr(many, key), getattr(one, key)
+        np.testing.assert_allclose(theirs, ours, rtol=1e-9, atol=1e-9 * np.abs(ours).max())
