@@ -71,6 +71,8 @@ class AnswerEstimator:
         #: E[x_o] over the log, and ρ: an old policy shifts the level of the hidden features more than their slopes
         self._mean = summary.shares @ summary.means if L else np.zeros(0)
         self._level = 1.0
+        #: log det D_ρ for every ρ of the grid
+        self._sizes = np.linalg.slogdet(np.array([self._leveled(level) for level in LEVEL_GRID]))[1]
 
     @property
     def n_answers(self) -> int:
@@ -157,7 +159,7 @@ class AnswerEstimator:
         ``½Σ_a[tr U_aᵀ(S_a + κD_ρ)⁻¹U_a − m log det(S_a + κD_ρ)/det κD_ρ]``.  On a lattice of factors of two and four it
         is climbed from where it was last.
         """
-        from sidelight.kernels.spd import pooling_likelihood
+        from sidelight.kernels.spd import pooling_likelihoods
 
         S = self.sums
         L, m = S.S12.shape[1:]
@@ -167,19 +169,18 @@ class AnswerEstimator:
         root = np.linalg.cholesky(self._pooled_residual(pooled) + 1e-12 * self._hidden_scale * np.eye(m))
         S11 = np.ascontiguousarray(S.S11)
         gap = np.ascontiguousarray((S.S12 - S11 @ pooled) @ np.linalg.inv(root).T)
-        metrics = [self._leveled(level) for level in LEVEL_GRID]
-        sizes = [float(np.linalg.slogdet(metric)[1]) for metric in metrics]
-        found: dict[tuple[int, int], float] = {}
+        levels = np.array(LEVEL_GRID)
+        found: dict[int, Array] = {}
 
         def likelihood(i: int, j: int) -> float:
             if not (0 <= i < len(POOLING_GRID) and 0 <= j < len(LEVEL_GRID)):
                 return -math.inf
-            if (i, j) not in found:
-                strength = float(POOLING_GRID[i])
-                value = pooling_likelihood(S11, metrics[j], gap, strength)
-                value += 0.5 * len(gap) * m * (L * math.log(strength) + sizes[j])
-                found[i, j] = -math.inf if math.isnan(value) else value
-            return found[i, j]
+            if i not in found:
+                strength, values = float(POOLING_GRID[i]), np.empty(len(levels))
+                pooling_likelihoods(S11, self.metric, gap, self._mean, strength, levels, values)
+                values += 0.5 * len(gap) * m * (L * math.log(strength) + self._sizes)
+                found[i] = np.where(np.isnan(values), -math.inf, values)
+            return float(found[i][j])
 
         i = int(np.argmin(np.abs(np.log(POOLING_GRID) - math.log(self._strength))))
         j = int(np.argmin(np.abs(np.array(LEVEL_GRID) - self._level)))
@@ -198,9 +199,12 @@ class AnswerEstimator:
     def precision(self) -> Array:
         """``A``: (K, L, L), the effective Gram matrix of the answers.
 
-        For the regression: ``Cov(B̂_a w_h)/τ² = T_a(S² + …)T_a``: the sampling covariance of the arm's own
-        answers, plus what the pooled regression adds.  Weighted answers count by ``A_p(Σω²xxᵀ)⁻¹A_p``.
+        For the regression ``A⁻¹ = Cov(B̂_a w_h)/τ² = W⁻¹(S² + κD + κD Cov(B_pool) κD)W⁻¹`` with ``W = S11 + κD``:
+        sampling noise of the arm's own answers, its random effect, and the pooled regression, which enters with weight
+        ``W⁻¹κD``.  Weighted answers count by ``A_p(Σω²xxᵀ)⁻¹A_p``.
         """
+        from sidelight.kernels.spd import congruence_stack
+
         S = self.sums
         if self.estimator != "regression":
             return np.asarray(S.total_weight * self.summary.shares[:, None, None] * self.summary.second_moments)
@@ -208,16 +212,12 @@ class AnswerEstimator:
             # nothing is borrowed: A_p(Σω²x_ox_oᵀ)⁺A_p, which is the Gram matrix itself where every weight is one
             return symmetrize(S.S11 @ np.linalg.pinv(symmetrize(S.S_squared), hermitian=True) @ S.S11)
         kD = self._pull()
-        total = S.S11.sum(0) + self.metric
-        inverse = np.linalg.inv(S.S11 + kD + 1e-12 * self.metric)
-        # sampling noise of the arm's answers and of its random effect, given B_pool …
-        covariance = inverse @ (S.S_squared + kD) @ inverse
-        # … and of B_pool itself, which enters with weight (S + κD)⁻¹κD
-        total_inverse = np.linalg.inv(total)
+        total_inverse = np.linalg.inv(S.S11.sum(0) + self.metric)
         pooled_covariance = total_inverse @ (S.S_squared.sum(0) + self.metric) @ total_inverse
-        share = inverse @ kD
-        covariance = covariance + share @ pooled_covariance @ np.swapaxes(share, -1, -2)
-        return symmetrize(np.asarray(np.linalg.inv(symmetrize(np.asarray(covariance)))))
+        noise = S.S_squared + (kD + symmetrize(kD @ pooled_covariance @ kD))
+        A = np.empty_like(noise)
+        congruence_stack(noise, S.S11 + kD, A)
+        return A
 
     def residual_moments(self) -> Array:
         """``Σ_e``: (K, m, m).  For ``ipw`` and ``control_variate`` it is ``R22``: nothing cancels there."""
@@ -232,7 +232,7 @@ class AnswerEstimator:
             cross = np.swapaxes(B, -1, -2) @ S.S12
             own = S.S22 - cross - np.swapaxes(cross, -1, -2) + np.swapaxes(B, -1, -2) @ S.S11 @ B
             kD = self._pull()
-            used = np.einsum("aij,aji->a", S.S11, np.linalg.inv(S.S11 + kD + 1e-12 * self.metric))
+            used = np.einsum("aij,aij->a", S.S11, _inverses(S.S11 + kD + 1e-12 * self.metric))
             free = np.maximum(S.counts - used, 0.0)
         # an arm's own residuals count once they outnumber 2m + 2 pseudo-residuals of the pool
         prior = 2.0 * m + 2.0
@@ -321,6 +321,15 @@ class AnswerEstimator:
             f"{type(self).__name__}({self.estimator}, {self.n_answers} answers, "
             f"{s.n_features - s.n_recorded} of {s.n_features} features hidden)"
         )
+
+
+def _inverses(A: Array) -> Array:
+    """``A_a⁻¹`` of positive definite matrices (K, m, m)."""
+    from sidelight.kernels.spd import invert_stack
+
+    inverses = np.empty_like(A)
+    invert_stack(A, inverses)
+    return inverses
 
 
 def _solve(left: Array, right: Array, fallback: Array) -> Array:

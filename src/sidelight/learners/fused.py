@@ -22,7 +22,7 @@ from sidelight.learners.ridge import RADIUS_KINDS
 from sidelight.learners.settings import Settings
 from sidelight.linalg import Array
 from sidelight.side.constraint import Reduction, unreduced
-from sidelight.side.trust import EFFECTIVE_ROWS, marginal_of_rounds, verdict
+from sidelight.side.trust import EFFECTIVE_ROWS, verdict
 from sidelight.theory import log_error_radius, refresh_confidence
 
 if TYPE_CHECKING:
@@ -366,12 +366,15 @@ class FusedOFUL(ReducedLearner):
 
     def _set_prior(self) -> None:
         """``V₀ = σ²(Ω⁻¹ + Σ_j J_j)`` and ``V₀μ₀ = σ²(Ω⁻¹μ + Σ_j h_j)`` for every arm."""
+        from sidelight.kernels.spd import log_det_stack
+
         precision, means = self._prior()
         variance = self.noise**2
         J, h = self._log_sums()
         self.prior_precisions = precision + variance * J
         self.prior_moments = means @ precision + variance * h
-        self.prior_log_dets = np.linalg.slogdet(self.prior_precisions)[1]
+        self.prior_log_dets = np.empty(self.n_arms)
+        log_det_stack(self.prior_precisions, self.prior_log_dets)
         self._set_bounds(precision)
 
     def _numbers(self) -> Array:
@@ -435,6 +438,12 @@ class FusedOFUL(ReducedLearner):
             rows += log.hidden.summary.n_rows
         return total / rows if rows and total > 0 else 1.0
 
+    def refresh(self) -> None:
+        """Recompute every cache from the sums, all arms in one call."""
+        from sidelight.kernels.refreshing import refresh_arms
+
+        refresh_arms(*self._refreshing())
+
     def _relearn(self) -> None:
         """Learn ``τ²``, the logs' evidence, noise and prior anew from everything seen, and put them to use."""
         self.refreshes += 1
@@ -465,17 +474,13 @@ class FusedOFUL(ReducedLearner):
         J, h = self.grams / variance, self.moments / variance
         for log in self.logs:
             J0, h0 = np.broadcast_to(precision / variance, self.grams.shape).copy(), means @ precision / variance
+            log.add_companion(J0, h0)
             for other in self.logs:
                 if other is not log:
                     other.add_to(J0, h0)
-            marginals = []
-            for level in range(len(EFFECTIVE_ROWS)):
-                J1, h1 = J0.copy(), h0.copy()
-                log.add_to(J1, h1, log.at_levels(np.full(len(log.arms), level)))
-                marginals.append(marginal_of_rounds(J1[log.arms], h1[log.arms], J[log.arms], h[log.arms]))
             log.suspicion = log.suspected()
             events = 0 if self.automatic is None else self.automatic.events
-            log.judge(verdict(np.array(marginals), log.suspicion), events)
+            log.judge(verdict(log.marginals(J0, h0, J, h), log.suspicion), events)
 
     def log_trust(self) -> list[dict[str, Any]]:
         """What each log still counts for, per arm.

@@ -106,25 +106,41 @@ class FusedLog:
             self.tau2 = hidden_variance(self.hidden.residual_moments(), w_h, C_h, self.s2)
         self.fresh = False
         self._shared, self._bias_bound = float(shared), bias_bound
-        self.geometry = LogGeometry(self.hidden, self.hidden.summary.meat if sandwich else None)
-        self.evidence = self.at_levels(self.levels)
+        if self.geometry is None:
+            self.geometry = LogGeometry(self.hidden, self.hidden.summary.meat if sandwich else None)
+        else:
+            self.geometry.renew()
+        self.evidence = self.geometry.evidence(self._shared * self.tau2, self._variances(self.levels))
 
-    def at_levels(self, levels: NDArray[np.int64]) -> LogEvidence:
-        """The evidence if arm ``i`` counts for at most ``EFFECTIVE_ROWS[levels[i]]`` rows."""
-        assert self.geometry is not None
+    def _variances(self, levels: NDArray[np.int64]) -> Array:
+        """``s²`` where arm ``i`` counts for at most ``EFFECTIVE_ROWS[levels[…, i]]`` rows.  levels: (…, K_j)"""
         # a bias of covariance Δ²R11⁻¹ = nΔ²G⁻¹ adds to s²G⁻¹: the log counts for at most s²/Δ² rows
         s2 = self.s2 + self.counts * self._bias_bound**2
         rows = np.array(EFFECTIVE_ROWS)[levels]
         with np.errstate(divide="ignore"):
-            s2 = s2 + np.where(np.isinf(rows), 0.0, self.s2 * np.maximum(self.counts, 1.0) / rows)
-        return self.geometry.evidence(self._shared * self.tau2, s2)
+            return np.asarray(s2 + np.where(np.isinf(rows), 0.0, self.s2 * np.maximum(self.counts, 1.0) / rows))
+
+    def marginals(self, J0: Array, h0: Array, J: Array, h: Array) -> Array:
+        """(levels, K_j)  how well the rounds ``J``, ``h`` fit each level, given ``J0``, ``h0`` from elsewhere.
+
+        All of them in the context's order and for all arms of the learner; see ``LogGeometry.marginals``.
+        """
+        assert self.geometry is not None
+        levels = np.broadcast_to(np.arange(len(EFFECTIVE_ROWS))[:, None], (len(EFFECTIVE_ROWS), len(self.arms)))
+        if not self._in_place or len(self.arms) != len(J):
+            matrices, vectors = np.ix_(self.arms, self.order, self.order), np.ix_(self.arms, self.order)
+            J0, h0, J, h = J0[matrices], h0[vectors], J[matrices], h[vectors]
+        return self.geometry.marginals(J0, h0, J, h, self._shared * self.tau2, self._variances(levels))
 
     def judge(self, verdict: Verdict, events: int) -> None:
         """Take over a verdict; remember since when an arm is doubted."""
+        assert self.geometry is not None
         doubted = verdict.levels > 0
         self.since = np.where(doubted, np.where(self.since >= 0, self.since, events), -1)
-        self.levels, self.strengths, self.common = verdict.levels, verdict.strengths, verdict.common
-        self.evidence = self.at_levels(self.levels)
+        self.strengths, self.common = verdict.strengths, verdict.common
+        if (verdict.levels != self.levels).any():
+            self.levels = verdict.levels
+            self.evidence = self.geometry.evidence(self._shared * self.tau2, self._variances(self.levels))
 
     def readiness(self) -> Array:
         """(K_j,)  How readily to try an arm in doubt: 1; more if the log is wrong elsewhere; 0 where it is silent."""
@@ -195,17 +211,20 @@ class FusedLog:
         self._gain = np.array(arrays["gain"]) if arrays["gain"].size else None
         self.evidence = LogEvidence(*(np.array(arrays[name]) for name in ("J", "h", "precision", "target")))
 
-    def add_to(self, J: Array, h: Array, evidence: LogEvidence | None = None) -> None:
+    def add_to(self, J: Array, h: Array) -> None:
         """Add its evidence to ``J`` (K, d, d) and ``h`` (K, d), in the context's order."""
-        evidence = self.evidence if evidence is None else evidence
-        if evidence is None:
+        if self.evidence is None:
             return
         if self._in_place and len(self.arms) == len(J):
-            J += evidence.J
-            h += evidence.h
+            J += self.evidence.J
+            h += self.evidence.h
         else:
-            J[np.ix_(self.arms, self.order, self.order)] += evidence.J
-            h[np.ix_(self.arms, self.order)] += evidence.h
+            J[np.ix_(self.arms, self.order, self.order)] += self.evidence.J
+            h[np.ix_(self.arms, self.order)] += self.evidence.h
+        self.add_companion(J, h)
+
+    def add_companion(self, J: Array, h: Array) -> None:
+        """Add what the rewards of a companion log say, which is no matter of trust in the large one."""
         if isinstance(self.hidden, CompanionLog) and not self.proven:
             # the companion's rewards, seen at full contexts, are like rounds of our own
             rows = self.hidden.rows

@@ -249,9 +249,12 @@ class RidgeLearner(BaseLearner):
     def _refresh_arm(self, a: int) -> None:
         from sidelight.kernels.reduced import refresh
 
+        refresh(a, *self._refreshing())
+
+    def _refreshing(self) -> tuple[Any, ...]:
+        """The state in the order that ``refresh`` takes it."""
         r = self.reduction
-        refresh(
-            a,
+        return (
             self._loadings,
             r.shifted,
             r.anchors,

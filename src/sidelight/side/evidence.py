@@ -54,10 +54,10 @@ def hidden_variance(residual_moments: Array, means: Array, covariances: Array, c
 
 
 class LogGeometry:
-    """One log and the answers about it, decomposed once so that ``Λ`` for any ``τ²``, ``s²`` costs a product.
+    """One log and the answers about it: ``Λ`` for any ``τ²``, ``s²``, and how well rounds fit it.
 
-    With ``A = CCᵀ`` and ``C⁻¹GC⁻ᵀ = QDQᵀ``: ``Λ = CQ [D/(τ²D + s²)] QᵀCᵀ`` and ``Λb = CQ [1/(τ²D + s²)] QᵀC⁻¹g``, which
-    divides by neither ``G`` nor ``A``.  For the sandwich ``G`` is replaced by ``s²G(meat)⁻¹G`` and ``g`` accordingly.
+    The log is the ``L`` numbers ``y = RMw + ε`` with ``G = RᵀR``, ``g = Rᵀy`` and ``Cov ε = s²I + τ²RA⁻¹Rᵀ``;
+    ``[R | y]`` is its triangular factor.  For the sandwich it is that of ``s²G(meat)⁻¹G`` and ``s²G(meat)⁻¹g``.
 
     Args:
         hidden: the estimator of the log's hidden half, which carries the log.
@@ -65,70 +65,78 @@ class LogGeometry:
     """
 
     def __init__(self, hidden: HiddenEstimator, meat: Array | None = None) -> None:
-        from sidelight.kernels.spd import whiten_stack
+        self.hidden = hidden
+        summary, L = hidden.summary, hidden.summary.n_recorded
+        if meat is None:
+            self.R, self.y = np.array(summary.factors[:, :L, :L]), np.array(summary.factors[:, :L, L])
+        else:
+            self.R, self.y = _sandwiched(summary.grams, summary.cross, meat, np.asarray(summary.residual_variances))
+        self.G = np.swapaxes(self.R, 1, 2) @ self.R
+        self.g = np.einsum("aij,ai->aj", self.R, self.y)
+        self.renew()
 
-        summary = hidden.summary
-        G, g = np.asarray(summary.grams, dtype=np.float64), np.asarray(summary.cross, dtype=np.float64)
-        if meat is not None:
-            G, g = _sandwiched(G, g, meat, np.asarray(summary.residual_variances))
-        self.B = hidden.regression()
-        A = hidden.precision()
+    def renew(self) -> None:
+        """Take the answers as they are now."""
+        self.B, A = np.ascontiguousarray(self.hidden.regression()), self.hidden.precision()
         self.exact = A is None
-        K, L, m = self.B.shape
-        self.shape = (K, L, m)
-        if L == 0:
+        self.A = np.zeros((0, *self.G.shape[1:]))
+        if A is None or not self.G.size:
             return
-        # everything in units of the columns' own scale, so that rounding means the same for all of them
-        squares = np.einsum("aii->i", G)
-        if A is not None:
-            # a column that is zero all over the log has the scale that the answers saw
-            squares = np.where(squares > 0, squares, np.einsum("aii->i", A))
-        scale = np.sqrt(np.where(squares > 0, squares, 1.0))
-        self._scale = scale
-        Gs, gs = G / np.outer(scale, scale), g / scale
-        typical = np.einsum("aii->a", Gs)[:, None, None] / L + 1e-300
-        # where B is exact any positive A serves, since τ² is then zero
-        As = Gs + 1e-3 * typical * np.eye(L) if A is None else A / np.outer(scale, scale)
-        # directions nobody answered about: a precision that is as good as none, so that the factor exists
-        As = As + (1e-13 * np.einsum("aii->a", As)[:, None, None] / L + 1e-12 * typical) * np.eye(L)
-        C, inner = np.zeros((K, L, L)), np.empty((K, L, L))
-        if whiten_stack(symmetrize(As), Gs, C, inner) >= 0:
-            raise np.linalg.LinAlgError("The answers' precision matrix is not positive definite.")
-        values, Q = np.linalg.eigh(symmetrize(inner))
-        self._root = C @ Q
-        self._values = np.maximum(values, 0.0)
-        self._target = np.einsum("aji,aj->ai", Q, np.linalg.solve(C, gs[..., None])[..., 0])
+        # directions nobody answered about: a precision that is as good as none, so that the factor exists; measured
+        # in units of the columns' own scale, which for a column that is zero all over the log is the answers'
+        own, answered = np.einsum("aii->ai", self.G), np.einsum("aii->ai", A)
+        squares = own.sum(axis=0)
+        squares = np.where(squares > 0, squares, answered.sum(axis=0))
+        squares = np.where(squares > 0, squares, 1.0)
+        floor = 1e-13 * (answered / squares).mean(axis=1) + 1e-12 * ((own / squares).mean(axis=1) + 1e-300)
+        self.A = symmetrize(A)
+        np.einsum("aii->ai", self.A)[...] += np.outer(floor, squares)
 
     def evidence(self, tau2: Array, s2: Array) -> LogEvidence:
         """``J`` and ``h`` for given ``τ²`` (K,) and ``s²`` (K,); an infinite ``s²`` means that the log says nothing."""
-        K, L, m = self.shape
-        precision, target = np.zeros((K, L, L)), np.zeros((K, L))
-        if L:
-            t = np.zeros(K) if self.exact else tau2
-            with np.errstate(invalid="ignore"):
-                weight = np.where(np.isfinite(s2)[:, None], 1.0 / (t[:, None] * self._values + s2[:, None]), 0.0)
-            left = self._root * (weight * self._values)[:, None, :]
-            precision = symmetrize(left @ np.swapaxes(self._root, 1, 2)) * np.outer(self._scale, self._scale)
-            target = np.einsum("aij,aj->ai", self._root, weight * self._target) * self._scale
-        B = self.B
-        J = np.empty((K, L + m, L + m))
-        J[:, :L, :L] = precision
+        from sidelight.kernels.soft import soft_precision
+
+        B, (K, L, m) = self.B, self.B.shape
+        J, h = np.empty((K, L + m, L + m)), np.empty((K, L + m))
+        precision, target = np.empty((K, L, L)), np.empty((K, L))
+        if self.exact:
+            precision, target = self.G / s2[:, None, None], self.g / s2[:, None]
+        elif soft_precision(self.G, self.g, self.A, tau2, s2, precision, target) >= 0:
+            raise np.linalg.LinAlgError("The answers' precision matrix is not positive definite.")
+        J[:, :L, :L], h[:, :L] = precision, target
         J[:, :L, L:] = precision @ B
         J[:, L:, :L] = np.swapaxes(J[:, :L, L:], 1, 2)
         J[:, L:, L:] = symmetrize(np.swapaxes(B, 1, 2) @ J[:, :L, L:])
-        h = np.concatenate([target, np.einsum("alm,al->am", B, target)], axis=1)
+        h[:, L:] = np.einsum("alm,al->am", B, target)
         return LogEvidence(J, h, precision, target)
+
+    def marginals(self, J0: Array, h0: Array, J: Array, h: Array, tau2: Array, s2: Array) -> Array:
+        """(n, K) ``log p(online rewards)``, up to what ``s²`` does not change, where the log has each of ``n`` ``s²``.
+
+        Args:
+            J0: (K, d, d)  what is known before the rounds, this log apart; recorded features first, as everywhere here.
+            h0: (K, d)  likewise.
+            J: (K, d, d)  ``Σ x xᵀ/σ²`` of the rounds.
+            h: (K, d)  ``Σ x r/σ²`` of the rounds.
+            tau2: (K,)  ``τ²``.
+            s2: (n, K)  ``s²``; infinite where the log says nothing.
+        """
+        from sidelight.kernels.soft import marginals
+
+        values = np.empty(s2.shape)
+        marginals(J0, h0, J, h, self.R, self.y, self.B, self.A, tau2, s2, values)
+        return values
 
 
 def _sandwiched(G: Array, g: Array, meat: Array, s2: Array) -> tuple[Array, Array]:
-    """``G' = s²G N⁺G`` and ``g' = s²G N⁺g`` with ``N`` the meat: then ``s²G'⁻¹`` is the sandwich.
+    """``R'``, ``y'`` with ``R'ᵀR' = s²G N⁺G`` and ``R'ᵀy' = s²G N⁺g``, ``N`` the meat: ``s²(R'ᵀR')⁻¹`` is the sandwich.
 
     A sandwich of few rows claims too much, so a tenth of ``N`` is the classical ``s²G``.
     """
     N = 0.9 * np.asarray(meat) + 0.1 * s2[:, None, None] * G
     values, vectors = np.linalg.eigh(symmetrize(N))
     cut = N.shape[-1] * 1e-14 * np.maximum(values[..., -1:], 1e-300)
-    inverse = np.where(values > cut, 1.0 / np.where(values > cut, values, 1.0), 0.0)
-    middle = (vectors * inverse[..., None, :]) @ np.swapaxes(vectors, -1, -2)
-    left = s2[:, None, None] * (G @ middle)
-    return symmetrize(left @ G), np.einsum("aij,aj->ai", left, g)
+    root = np.sqrt(np.where(values > cut, s2[:, None] / np.where(values > cut, values, 1.0), 0.0))
+    both = np.swapaxes(vectors * root[:, None, :], 1, 2) @ np.concatenate([G, g[..., None]], axis=2)
+    triangle = np.asarray(np.linalg.qr(both, mode="r"))
+    return np.ascontiguousarray(triangle[..., :-1]), np.ascontiguousarray(triangle[..., -1])

@@ -6,7 +6,8 @@
     μ̂ = P⁻¹Σt_a,   P = κ⁻² + ΣS_a,
     log p = Σ_a[−½log det W_a + ½(Dh_a)ᵀW_a⁻¹(Dh_a)] + ½(Σt)ᵀP⁻¹(Σt) − ½log det(κ²P).
 
-Features are scaled to a root second moment of one, so that a variance means the same for all of a block.
+A block's ``ω`` is the variance of weights of features scaled to a root second moment of one, so that it means the same
+for all of them: ``Ω = ω/E[x²]``.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from sidelight.linalg import Array, symmetrize
+from sidelight.linalg import Array
 
-__all__ = ["Hyper", "Prior", "estimate_prior", "log_marginal"]
+__all__ = ["Hyper", "Prior", "Shrunk", "estimate_prior", "log_marginal", "shrink"]
 
 #: how strongly (in units of log variance) the blocks are held together until the data separate them
 TIE = 1.5
@@ -64,31 +65,42 @@ def _expand(hyper: Hyper, blocks: Sequence[NDArray[np.int64]], d: int) -> Array:
     return omega
 
 
-def log_marginal(J: Array, h: Array, omega: Array, kappa2: Array) -> tuple[float, Array, Array]:
-    """``log p``, ``μ̂`` and ``Cov(μ̂) = P⁻¹`` for given variances.
+@dataclass(frozen=True)
+class Shrunk:
+    """What the evidence says once each arm's own deviation from the mean is integrated out.
 
-    Args:
-        J: (K, d, d)  evidence, in scaled features.
-        h: (K, d)  evidence.
-        omega: (d,)  diagonal of ``Ω``.
-        kappa2: (d,)  prior variances of the common mean.
+    Attributes:
+        value: ``Σ_a[−½log det W_a + ½(Dh_a)ᵀW_a⁻¹(Dh_a)]``.
+        S: (d, d)  ``ΣS_a``   t: (d,)  ``Σt_a``.
     """
+
+    value: float
+    S: Array
+    t: Array
+
+
+def shrink(J: Array, h: Array, omega: Array) -> Shrunk:
+    """Integrate the deviations out.  J: (K, d, d)   h: (K, d)   omega: (d,) diagonal of ``Ω``"""
     from sidelight.kernels.spd import shrink_stack
 
-    d = h.shape[1]
+    K, d = h.shape
     D = np.sqrt(omega)
-    inverse_sum, Z = np.empty((d, d)), np.empty_like(h)
-    log_det, quadratic = shrink_stack(J, h, D, inverse_sum, Z)
-    value = 0.5 * float(quadratic - log_det)
-    S = symmetrize((len(h) * np.eye(d) - inverse_sum) / np.outer(D, D))
-    t = (Z / D).sum(0)
+    inverse_sum, solved = np.empty((d, d)), np.empty(d)
+    log_det, quadratic = shrink_stack(J, h, D, inverse_sum, solved)
+    return Shrunk(0.5 * (quadratic - log_det), (K * np.eye(d) - inverse_sum) / np.outer(D, D), solved / D)
+
+
+def log_marginal(shrunk: Shrunk, kappa2: Array) -> tuple[float, Array, Array]:
+    """``log p``, ``μ̂`` and ``Cov(μ̂) = P⁻¹``.  kappa2: (d,) prior variances of the common mean"""
+    from sidelight.kernels.spd import invert
+
     root = np.sqrt(kappa2)
     # κ²-scaled, so that a vague mean does not make P singular
-    scaled = np.eye(d) + S * np.outer(root, root)
-    C = np.linalg.inv(symmetrize(scaled)) * np.outer(root, root)
-    mean = C @ t
-    value += 0.5 * float(t @ mean) - 0.5 * float(np.linalg.slogdet(scaled)[1])
-    return value, mean, symmetrize(C)
+    scaled, C = np.eye(len(root)) + shrunk.S * np.outer(root, root), np.empty_like(shrunk.S)
+    log_det = invert(scaled, C)
+    C *= np.outer(root, root)
+    mean = C @ shrunk.t
+    return shrunk.value + 0.5 * float(shrunk.t @ mean) - 0.5 * log_det, mean, C
 
 
 def estimate_prior(
@@ -109,13 +121,18 @@ def estimate_prior(
         reward_scale: ``E[r²]``, which sets where the first search looks.
         previous: where a later search starts.
     """
+    from sidelight.kernels.spd import invert
+
     d = h.shape[1]
-    Js = J / np.outer(scales, scales)
-    hs = h / scales
+    squares = np.square(scales)
     reference = max(reward_scale, 1e-300) / d
+    shrunk: dict[tuple[float, ...], Shrunk] = {}
 
     def evaluate(hyper: Hyper) -> tuple[float, Array, Array]:
-        value, mean, C = log_marginal(Js, hs, _expand(hyper, blocks, d), np.full(d, hyper.mean_variance))
+        # the mean's variance leaves what the arms say about it as it is
+        if hyper.variances not in shrunk:
+            shrunk[hyper.variances] = shrink(J, h, _expand(hyper, blocks, d) / squares)
+        value, mean, C = log_marginal(shrunk[hyper.variances], hyper.mean_variance / squares)
         logs = np.log(np.array(hyper.variances))
         tie = 0.5 * float(np.sum(np.square((logs[1:] - logs[0]) / TIE)))
         # a weak pull of the variance and of the mean's toward the rewards' own scale
@@ -139,14 +156,10 @@ def estimate_prior(
         best = previous
     best = _climb(best, value_of)
     value, mean, C = cache[best] if best in cache else evaluate(best)
-    covariance = (np.diag(_expand(best, blocks, d)) + C) / np.outer(scales, scales)
-    return Prior(
-        mean=mean / scales,
-        covariance=symmetrize(covariance),
-        precision=symmetrize(np.asarray(np.linalg.inv(symmetrize(covariance)))),
-        hyper=best,
-        log_marginal=value,
-    )
+    covariance = np.diag(_expand(best, blocks, d) / squares) + C
+    precision = np.empty_like(covariance)
+    invert(covariance, precision)
+    return Prior(mean, covariance, precision, best, value)
 
 
 def _climb(start: Hyper, value_of: Callable[[Hyper], float]) -> Hyper:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sidelight.hidden.sums import AnswerSums
     from sidelight.logs.summary import LogSummary
 
-__all__ = ["EFFECTIVE_ROWS", "AnswersTest", "Verdict", "marginal_of_rounds", "verdict"]
+__all__ = ["EFFECTIVE_ROWS", "AnswersTest", "Verdict", "verdict"]
 
 #: what a log may count for, in rows of an arm: in full, less and less, not at all
 EFFECTIVE_ROWS = (math.inf, 1000.0, 100.0, 10.0, 0.0)
@@ -47,29 +47,11 @@ class Verdict:
     common: bool
 
 
-def marginal_of_rounds(J0: Array, h0: Array, J: Array, h: Array) -> Array:
-    """(K,) ``log p(online rewards)`` when each arm's weights had precision ``J0`` and mean ``J0⁻¹h0`` before.
-
-    Args:
-        J0: (K, d, d)  before the rounds.
-        h0: (K, d)  before the rounds.
-        J: (K, d, d)  ``Σ x xᵀ/σ²`` of the rounds.
-        h: (K, d)  ``Σ x r/σ²`` of the rounds.
-    """
-    from sidelight.kernels.spd import measure_stack
-
-    K = len(h)
-    before, after, log_det0, log_det1 = np.empty(K), np.empty(K), np.empty(K), np.empty(K)
-    measure_stack(J0, h0, before, log_det0)
-    measure_stack(J0 + J, h0 + h, after, log_det1)
-    return np.asarray(0.5 * (log_det0 - log_det1) + 0.5 * (after - before))
-
-
 def verdict(log_marginals: Array, suspicion: float = 0.0) -> Verdict:
     """The most probable sizes of bias.
 
     Args:
-        log_marginals: (levels, K)  from ``marginal_of_rounds``, full trust first.
+        log_marginals: (levels, K)  from ``LogGeometry.marginals``, full trust first.
         suspicion: log odds that the test without rewards adds against the log.
     """
     n_levels, K = log_marginals.shape

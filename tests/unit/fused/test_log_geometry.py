@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.stats import multivariate_normal
 
 import sidelight as sl
 from sidelight.side.evidence import LogGeometry, hidden_variance
@@ -176,6 +177,39 @@ def test_more_hidden_variance_or_noise_never_means_more_evidence(rng):
     for tau2, s2 in ((TAU2 * 1.5, S2), (TAU2, S2 * 1.5), (TAU2 + 1.0, S2 + 2.0)):
         gap = base - geometry.evidence(tau2, s2).J
         assert np.linalg.eigvalsh(gap).min() > -1e-9 * np.abs(base).max()
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_marginals_are_the_density_of_the_rewards(rng, exact):
+    """For the prior that log and ``J0`` make together, up to what the log's ``s²`` does not change; infinite included.
+
+    Arm 0 has fewer rows than features.
+    """
+    d, n, sigma = L + M, 6, 0.5
+    hidden = make(rng, rows=(2, 25, 60))
+    hidden.A = None if exact else hidden.A
+    X, r = rng.normal(size=(K, n, d)), rng.normal(size=(K, n))
+    J, h = np.einsum("kni,knj->kij", X, X) / sigma**2, np.einsum("kni,kn->ki", X, r) / sigma**2
+    J0 = np.array([(R := rng.normal(size=(d, d))) @ R.T + 0.3 * np.eye(d) for _ in range(K)])
+    h0 = rng.normal(size=(K, d))
+    geometry, s2 = LogGeometry(hidden), np.array([S2, 30.0 * S2, np.full(K, np.inf)])
+    ours = geometry.marginals(J0, h0, J, h, TAU2, s2)
+    theirs = np.empty_like(ours)
+    for k in range(len(s2)):
+        evidence = geometry.evidence(TAU2, s2[k])
+        for a in range(K):
+            P, moment = J0[a] + evidence.J[a], h0[a] + evidence.h[a]
+            covariance = X[a] @ np.linalg.solve(P, X[a].T) + sigma**2 * np.eye(n)
+            theirs[k, a] = multivariate_normal(X[a] @ np.linalg.solve(P, moment), covariance).logpdf(r[a])
+    np.testing.assert_allclose(np.diff(ours, axis=0), np.diff(theirs, axis=0), rtol=1e-7, atol=1e-7)
+
+
+def test_a_geometry_takes_further_answers(rng):
+    hidden, later = make(rng), make(rng, answers=(40, 30, 50))
+    geometry = LogGeometry(hidden)
+    hidden.A, hidden.B = later.A, later.B
+    geometry.renew()
+    np.testing.assert_array_equal(geometry.evidence(TAU2, S2).J, LogGeometry(hidden).evidence(TAU2, S2).J)
 
 
 def test_hidden_variance_is_the_expected_quadratic_form(rng):

@@ -1,0 +1,144 @@
+"""Compiled algebra of the soft constraint: what a log says about each arm, and how well rounds fit what it says.
+
+For one arm ``Λ = A(τ²G + s²A)⁻¹G`` and ``Λb = A(τ²G + s²A)⁻¹g`` with ``G = RᵀR``, ``g = Rᵀy`` (see ``side.evidence``).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+from sidelight.kernels.simd import subtract_rows
+from sidelight.kernels.spd import backward, factor, padded, subtract_gram
+
+
+@njit(cache=True)
+def soft_precision(G, g, A, tau2, s2, precision, target):  # type: ignore[no-untyped-def]
+    """``Λ`` and ``Λb`` of every arm; zero where ``s²`` is infinite; returns the first arm that has none, or −1.
+
+    G, A, precision: (K, L, L)   g, target: (K, L)   tau2, s2: (K,)
+    """
+    K, L = g.shape
+    first = padded(L)
+    n = padded(L + 1)
+    table = np.zeros((L, first + n))
+    C = np.zeros((L, first))
+    out = np.empty((L, n))
+    for a in range(K):
+        if math.isinf(s2[a]):
+            precision[a] = 0.0
+            target[a] = 0.0
+            continue
+        for i in range(L):
+            for j in range(L):
+                table[i, j] = tau2[a] * G[a, i, j] + s2[a] * A[a, i, j]
+                table[i, first + j] = G[a, i, j]
+            table[i, first + L] = g[a, i]
+        if math.isnan(factor(table, C)):
+            return a
+        backward(table, first)
+        out[:, :] = 0.0
+        for i in range(L):
+            subtract_rows(out, i, A[a], 0, L, table, first, i & ~7, n)
+            for j in range(i, L):
+                precision[a, i, j] = -out[i, j]
+                precision[a, j, i] = -out[i, j]
+            target[a, i] = -out[i, L]
+    return -1
+
+
+@njit(cache=True)
+def predictive(P, h, RM, table, E, transposed, out):  # type: ignore[no-untyped-def]
+    """For ``w`` of precision ``P`` and mean ``P⁻¹h``: ``out −= (RM)P⁻¹(RM)ᵀ``, the last column less ``RMP⁻¹h``.
+
+    Returns ``log det P`` and ``hᵀP⁻¹h``.  P: (d, d)   h: (d,)   RM: (L, d)   out: (L + 1, padded(L + 1))
+    table: (d, padded(d) + padded(L + 1)), E: (d, padded(d)) and transposed: (L + 1, d) to work in
+    """
+    L, d = RM.shape
+    first = padded(d)
+    for i in range(d):
+        for j in range(d):
+            table[i, j] = P[i, j]
+        for j in range(L):
+            table[i, first + j] = RM[j, i]
+        table[i, first + L] = h[i]
+    log_det = factor(table, E)
+    subtract_gram(out, table, first, L + 1, transposed)
+    return log_det, -out[L, L]
+
+
+@njit(cache=True)
+def marginals(P0, h0, J, h, R, y, B, A, tau2, s2, values):  # type: ignore[no-untyped-def]
+    """``log p(online rewards)`` of every arm where the log counts with variance ``s²``, for several ``s²`` at once.
+
+    The log is one more observation ``y = RMw + ε``, ``Cov ε = s²I + τ²RA⁻¹Rᵀ``, and by Bayes' rule
+    ``p(rounds | y) = p(rounds) p(y | rounds)/p(y)``.  For ``w`` of precision ``P`` and mean ``P⁻¹h``, ``y`` is normal
+    with mean ``RMP⁻¹h`` and covariance ``N = s²I + R(τ²A⁻¹ + MP⁻¹Mᵀ)Rᵀ``, of which only ``s²I`` differs.
+
+    P0, h0: (K, d, d), (K, d)  before rounds and log   J, h: what the rounds add   R: (K, L, L) upper triangular
+    y: (K, L)   B: (K, L, m)  ``M = [I, B]``   A: (K, L, L), or (0, …) for ``τ² = 0``   tau2: (K,)   s2, values: (n, K)
+    """
+    K, d = h.shape
+    L = y.shape[1]
+    m = d - L
+    first = padded(d)
+    n = padded(L + 1)
+    RM = np.zeros((L, d))
+    P = np.empty((d, d))
+    moment = np.empty(d)
+    table = np.zeros((d, first + n))
+    E = np.zeros((d, first))
+    transposed = np.empty((L + 1, d))
+    answers = np.zeros((L, padded(L) + n))
+    C = np.zeros((L, padded(L)))
+    across = np.empty((L, L))
+    spread = np.zeros((L, n))
+    base = np.empty((L + 1, n))
+    N = np.zeros((L, n))
+    for a in range(K):
+        for i in range(L):
+            for j in range(i, L):
+                RM[i, j] = R[a, i, j]
+            for j in range(m):
+                total = 0.0
+                for k in range(i, L):
+                    total += R[a, i, k] * B[a, k, j]
+                RM[i, L + j] = total
+        # −τ²RA⁻¹Rᵀ
+        spread[:, :] = 0.0
+        if A.shape[0] > 0 and tau2[a] > 0.0:
+            root = math.sqrt(tau2[a])
+            for i in range(L):
+                for j in range(L):
+                    answers[i, j] = A[a, i, j]
+                    answers[i, padded(L) + j] = root * R[a, j, i]
+            factor(answers, C)
+            subtract_gram(spread, answers, padded(L), L, across)
+        values[:, a] = 0.0
+        for after in range(2):
+            sign = 0.5 - after
+            for i in range(d):
+                moment[i] = h0[a, i] + after * h[a, i]
+                for j in range(d):
+                    P[i, j] = P0[a, i, j] + after * J[a, i, j]
+            for i in range(L):
+                for j in range(n):
+                    base[i, j] = spread[i, j]
+            base[L] = 0.0
+            log_det, square = predictive(P, moment, RM, table, E, transposed, base)
+            values[:, a] += sign * (log_det - square)
+            for k in range(s2.shape[0]):
+                if math.isinf(s2[k, a]):
+                    continue
+                for i in range(L):
+                    for j in range(n):
+                        N[i, j] = -base[i, j]
+                    N[i, i] += s2[k, a]
+                    N[i, L] = y[a, i] + base[i, L]
+                log_det = factor(N, C)
+                square = 0.0
+                for i in range(L):
+                    square += N[i, L] * N[i, L]
+                values[k, a] += sign * (log_det + square)
