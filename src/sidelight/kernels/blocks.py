@@ -74,7 +74,7 @@ def add_gram(panels, n, gram):  # type: ignore[no-untyped-def]
             for k in range(down):
                 for j in range(columns):
                     tile[k, j] = gram[i + k, LANES * p + j]
-            add_tile(tile, panels, i // LANES * size + i % LANES, LANES, 1, panels, p * size, n)
+            add_tile(tile, 0, panels, i // LANES * size + i % LANES, LANES, 1, panels, p * size, n)
             for k in range(down):
                 # of a tile across the diagonal, what is below it was begun from sums that are already done
                 for j in range(max(i + k - LANES * p, 0), columns):

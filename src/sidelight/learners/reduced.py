@@ -23,6 +23,8 @@ __all__ = ["ReducedLearner"]
 
 #: products in a batch from which on threads pay for being started
 WORTH_THREADS = 5_000_000
+#: decisions from which on products of matrices across them pay
+FEW_ROWS = 16
 #: an arm's rows go in together where there are so many of them, and a third of its dimensions: the refresh from the
 #: sums that follows then costs less than what it saves
 TOGETHER = 32
@@ -47,10 +49,9 @@ class ReducedLearner(RidgeLearner):
         return self._decisions(chosen, estimates, widths, [1.0] * len(X))
 
     def _choose_rows(self, X: Array, limit: float) -> tuple[NDArray[np.int64], Array, Array, NDArray[np.int64]]:
-        """``_choose_or_doubt`` for every row; large batches on as many cores as there are."""
-        from sidelight.kernels.rounds import choose_rows
-
+        """``_choose_or_doubt`` for every row, by products of matrices; large batches on as many cores as there are."""
         n = len(X)
+        choose = self._batch_kernel(n)
         chosen, estimates, widths, doubted = (
             np.empty(n, dtype=np.int64),
             np.empty(n),
@@ -72,7 +73,6 @@ class ReducedLearner(RidgeLearner):
             self.counts,
             self._reluctance(),
         )
-        choose: Any = choose_rows
 
         def rows(start: int, stop: int) -> None:
             part = slice(start, stop)
@@ -83,11 +83,23 @@ class ReducedLearner(RidgeLearner):
         over_cores(rows, n, products)
         return chosen, estimates, widths, doubted
 
+    def _batch_kernel(self, n: int) -> Any:
+        """The kernel for ``n`` decisions; all give the same."""
+        _, m, _ = self._loadings.shape
+        if len(self._packed) or n < FEW_ROWS or min(self.n_arms, m) < 4:
+            from sidelight.kernels.rounds import choose_rows
+
+            return choose_rows
+        from sidelight.kernels.choosing import choose_together
+
+        return choose_together
+
     def _decisions(
         self, chosen: NDArray[np.int64], estimates: Array, widths: Array, propensities: list[float]
     ) -> list[Decision]:
         rows = zip(chosen.tolist(), estimates.tolist(), widths.tolist(), propensities, strict=True)
-        return [Decision(self.arms[a], estimate, width, q) for a, estimate, width, q in rows]
+        new, arms = tuple.__new__, self.arms  # a named tuple without the detour through keyword arguments
+        return [new(Decision, (arms[a], estimate, width, q)) for a, estimate, width, q in rows]
 
     def _observe_rows(self, X: Array, indices: NDArray[np.int64], rewards: Array) -> None:
         """All rows inside the kernel, in pieces that end where something is due.

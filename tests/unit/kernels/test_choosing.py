@@ -1,0 +1,119 @@
+"""Batches of decisions by products of matrices: what they leave out could not have won, to the last bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import sidelight as sl
+from sidelight.kernels.choosing import ROWS, quadratic_lanes, set_tile
+from sidelight.kernels.reduced import width_bound
+from sidelight.learners.reduced import FEW_ROWS
+
+
+def learner_of(kind, K, d, rng, **settings):
+    if kind == "OFUL":
+        return sl.OFUL(K, d, **settings)
+    L = d // 3
+    if kind == "[I, B]":
+        M = [np.hstack([np.eye(L), rng.normal(size=(L, d - L))]) for _ in range(K)]
+    else:
+        M = [rng.normal(size=(L, d)) for _ in range(K)]
+    return sl.ProjectedOFUL(sl.SideInformation(M, [rng.normal(size=L) for _ in range(K)]), **settings)
+
+
+def check(learner, X):
+    """The batch is decided by the kernel under test, and as one by one."""
+    assert learner._batch_kernel(len(X)).py_func.__name__ == "choose_together"
+    assert learner.decide_many(X) == [learner.decide(x) for x in X]
+
+
+def bounded(learner):
+    """Make ``bounds`` true of covariances that a test has changed."""
+    learner.bounds[:] = [width_bound(C) for C in learner.covariances]
+    learner._cached = None
+
+
+@pytest.mark.parametrize("kind", ["OFUL", "[I, B]", "any M"])
+@pytest.mark.parametrize(("K", "d"), [(4, 20), (5, 21), (13, 23), (33, 30)])
+@pytest.mark.parametrize("rounds", [0, 40, 2_000])
+def test_as_one_by_one_at_every_age(kind, K, d, rounds, rng):
+    """From no rounds at all, where all arms tie, to many; shapes that fill neither panels nor tiles."""
+    learner = learner_of(kind, K, d, rng, noise=0.2, regularization=0.3)
+    for x in rng.normal(size=(rounds, d)):
+        arm = learner.decide(x).arm
+        learner.observe(x, arm, float(x[arm % d] + 0.2 * rng.normal()))
+    check(learner, rng.normal(size=(2 * ROWS + 3, d)))
+    check(learner, np.vstack([np.zeros((1, d)), rng.normal(size=(FEW_ROWS - 1, d))]))
+
+
+@pytest.mark.parametrize("kind", ["OFUL", "[I, B]"])
+@pytest.mark.parametrize("alpha", [0.0, 1e-9, 1.0])
+def test_arms_that_differ_by_the_last_bit(kind, alpha, rng):
+    K, d = 12, 24
+    learner = learner_of(kind, K, d, rng, alpha=alpha, noise=0.1)
+    learner.weights[:] = rng.normal(size=d)
+    for a in range(0, K, 3):
+        learner.weights[a] = np.nextafter(learner.weights[a], np.inf)
+        learner.covariances[a] *= 1.0 - 2.0**-52 * a
+    bounded(learner)
+    X = rng.normal(size=(300, d))
+    check(learner, X)
+    chosen = {decision.arm for decision in learner.decide_many(X)}
+    assert len(chosen) > 1, "nothing was close enough to be decided by the last bit"
+
+
+def test_estimates_that_cancel(rng):
+    """``ŵ`` is large and orthogonal to the contexts: its products are all rounding, far more than the widths."""
+    K, d = 8, 32
+    learner = sl.OFUL(K, d, noise=1e-6)
+    along = rng.normal(size=d)
+    X = rng.normal(size=(200, d))
+    X -= np.outer(X @ along, along) / (along @ along)
+    learner.weights[:] = 1e9 * along * (1.0 + 1e-7 * rng.normal(size=(K, 1)))
+    bounded(learner)
+    check(learner, X)
+    assert len({decision.arm for decision in learner.decide_many(X)}) == K
+
+
+def test_covariances_that_are_almost_singular(rng):
+    """The forms are all cancellation: they come out as rounding, negative ones too, and zero widths tie."""
+    K, d = 10, 28
+    learner = sl.OFUL(K, d, noise=0.3)
+    for a in range(K):
+        Q, _ = np.linalg.qr(rng.normal(size=(d, d)))
+        C = (Q * np.logspace(0, -18, d)) @ Q.T
+        learner.covariances[a] = 0.5 * (C + C.T)
+    bounded(learner)
+    # contexts along the small axes of the last arm
+    check(learner, rng.normal(size=(200, 6)) @ Q[:, -6:].T)
+
+
+@pytest.mark.parametrize("scale", [1e-160, 1e-80, 1e80, 1e150])
+def test_numbers_near_the_end_of_the_range(scale, rng):
+    K, d = 6, 18
+    learner = sl.OFUL(K, d, noise=0.3)
+    for x in rng.normal(size=(100, d)):
+        learner.observe(x, int(rng.integers(K)), float(rng.normal()))
+    check(learner, scale * rng.normal(size=(100, d)))
+    learner.weights *= 1e170  # their squares overflow: no bound is left, and nothing is left out
+    learner._cached = None
+    check(learner, min(scale, 1e100) * rng.normal(size=(100, d)))
+
+
+@pytest.mark.parametrize("m", [4, 5, 7, 8, 31])
+def test_the_inner_steps_are_what_they_say(m, rng):
+    C, Z = rng.normal(size=(2, m, m)), rng.normal(size=(m, 8))
+    C += np.swapaxes(C, 1, 2)
+    from numba import njit
+
+    @njit
+    def both(C, Z, forms, products):
+        m = Z.shape[0]
+        quadratic_lanes(forms, C, m * m, m, Z, 0)
+        set_tile(products, 0, C, m * m, 1, m, Z, 0, m)
+
+    forms, products = np.full(8, np.nan), np.full((4, 8), np.nan)
+    both(C, Z, forms, products)
+    np.testing.assert_allclose(forms, np.einsum("ij,ik,kj->j", Z, C[1], Z), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(products, (C[1] @ Z)[:4], rtol=1e-12, atol=1e-12)
