@@ -103,6 +103,10 @@ def _exercises() -> Iterator[tuple[str, Callable[[], object]]]:
         learner.scores(x)
         learner.decide_many(x[None])
         learner.observe_many(x[None], [0], [0.0])
+        # enough arms and rows for products of matrices
+        learner, X = OFUL(4, 4), np.ones((64, 4))
+        learner.decide_many(X)
+        learner.observe_many(X, [0] * 64, np.zeros(64))
 
     yield "decide and observe", from_python
 
