@@ -22,19 +22,19 @@ __all__ = ["choose_bound", "observe_bound", "table_of"]
 _FLOATS = 17
 
 
-def table_of(floats: Sequence[NDArray[np.float64]], integers: Sequence[NDArray[np.int64]], sizes: Any) -> Any:
+def table_of(floats: Sequence[NDArray[np.floating]], integers: Sequence[NDArray[np.int64]], sizes: Any) -> Any:
     """(n,)  Sizes, then addresses.  The arrays must outlive the table.
 
     Args:
-        floats: loadings, centre, spreads, weights, covariances, radii, bounds, packed, reluctance, anchors, numbers,
-            grams, moments, squares, context_squares, spent, log_dets.
+        floats: loadings, centre, spreads, weights, covariances, radii, bounds, packed (in single precision),
+            reluctance, anchors, numbers, grams, moments, squares, context_squares, spent, log_dets.
         integers: order, counts, dimensions, updates.
         sizes: K, d, m, R, shifted.
     """
     assert len(floats) == _FLOATS
     for kind, arrays in ((np.float64, floats), (np.int64, integers)):
         for array in arrays:
-            assert array.dtype == kind
+            assert array.dtype == (np.float32 if array is floats[7] else kind)
             assert array.flags.c_contiguous
     numbers = [*(int(size) for size in sizes), len(floats[7]), *(array.ctypes.data for array in (*floats, *integers))]
     return np.array(numbers, dtype=np.int64)
@@ -54,7 +54,7 @@ def _pointer_to(kind: Any) -> Any:
     return pointer
 
 
-_float_at, _integer_at = _pointer_to(types.float64), _pointer_to(types.int64)
+_float_at, _single_at, _integer_at = (_pointer_to(kind) for kind in (types.float64, types.float32, types.int64))
 
 
 @njit(cache=True)
@@ -72,7 +72,7 @@ def choose_bound(x, table, limit):  # type: ignore[no-untyped-def]
         carray(_float_at(table[10]), (K, m, m)),
         carray(_float_at(table[11]), K),
         carray(_float_at(table[12]), K),
-        carray(_float_at(table[13]), table[5]),
+        carray(_single_at(table[13]), table[5]),
         carray(_integer_at(table[24]), K),
         carray(_float_at(table[14]), K),
         limit,
@@ -105,5 +105,5 @@ def observe_bound(a, x, r, table):  # type: ignore[no-untyped-def]
         carray(_float_at(table[22]), K),
         carray(_float_at(table[11]), K),
         carray(_float_at(table[12]), K),
-        carray(_float_at(table[13]), table[5]),
+        carray(_single_at(table[13]), table[5]),
     )

@@ -1,10 +1,13 @@
-"""All arms side by side, for problems whose reduced dimension is small.
+"""A rough look at all arms side by side, for problems whose reduced dimension is small.
 
 With five dimensions left an arm's ``z`` and width are a hundred products: less than what it costs to begin and end the
-loops over them.  So a copy of what a decision reads is kept with the arms along the last axis, and four arms go through
-the arithmetic at a time.  One vector holds, row after row of ``lanes`` numbers (the arms, filled up to a multiple of
-four with zeros): ``d`` rows of weights, ``m(m + 1)/2`` of covariances (``C_00, C_01, …``, off-diagonal ones doubled),
-``R·m`` of loadings.
+loops over them.  So a copy of what a decision reads is kept in single precision with the arms along the last axis, and
+eight arms go through the arithmetic at a time.  What comes out is an upper bound of each arm's index that is off by
+rounding alone; the few arms that may be highest are then evaluated in full.
+
+One vector holds, row after row of ``lanes`` numbers (the arms, filled up to a multiple of eight): the norm of the
+weights, the largest width per unit of ``z``, ``d`` rows of weights, ``m(m + 1)/2`` of squared radius times covariance
+(``C_00, C_01, …``, off-diagonal ones doubled), ``R·m`` of loadings; at its end the largest norm of an arm's loadings.
 """
 
 from __future__ import annotations
@@ -14,70 +17,106 @@ import math
 import numpy as np
 from numba import njit
 
-from sidelight.kernels.simd import combine_rows, quadratic_forms
+from sidelight.kernels.compiled import inlined
+from sidelight.kernels.simd import dot_at
+from sidelight.kernels.single import bound_lanes, combine_rows
 
 #: the largest reduced dimension for which this pays; beyond, arms are better left out one by one
 WIDEST = 12
+#: twice what rounding to single precision changes, relatively; and what underflow may hide, squares of it included
+UNIT = 2.0**-23
+HIDDEN = 1e-21
 
 
 @njit(cache=True)
 def lanes_of(K):  # type: ignore[no-untyped-def]
-    """``K`` rounded up to a multiple of four."""
-    return (K + 3) // 4 * 4
+    """``K`` rounded up to a multiple of eight."""
+    return (K + 7) // 8 * 8
 
 
-@njit(cache=True)
-def put_arm(a, weights, covariances, packed):  # type: ignore[no-untyped-def]
-    """Copy arm ``a``'s weights and covariance to where a decision reads them; nothing where ``packed`` is empty."""
+@inlined
+def put_arm(a, weights, covariances, radii, bounds, packed):  # type: ignore[no-untyped-def]
+    """Copy what a decision reads of arm ``a`` to where it reads it; nothing where ``packed`` is empty."""
     if packed.shape[0] == 0:
         return
     K, d = weights.shape
     m = covariances.shape[1]
     lanes = lanes_of(K)
+    squares = 0.0
+    at = 2 * lanes + a
     for i in range(d):
-        packed[i * lanes + a] = weights[a, i]
-    at = d * lanes + a
+        weight = weights[a, i]
+        squares += weight * weight
+        packed[at] = weight
+        at += lanes
+    packed[a] = math.sqrt(squares)
+    packed[lanes + a] = radii[a] * bounds[a]
+    scale = radii[a] * radii[a]
     for i in range(m):
-        packed[at] = covariances[a, i, i]
+        packed[at] = scale * covariances[a, i, i]
         at += lanes
         for j in range(i + 1, m):
-            packed[at] = 2.0 * covariances[a, i, j]
+            packed[at] = 2.0 * scale * covariances[a, i, j]
             at += lanes
 
 
 @njit(cache=True)
-def pack(loadings, weights, covariances):  # type: ignore[no-untyped-def]
-    """The whole of it.  loadings: (K, m, R)   weights: (K, d)   covariances: (K, m, m)"""
+def pack(loadings, weights, covariances, radii, bounds):  # type: ignore[no-untyped-def]
+    """The whole of it.  loadings: (K, m, R)   weights: (K, d)   covariances: (K, m, m)   radii, bounds: (K,)"""
     K, m, R = loadings.shape
     d = weights.shape[1]
     lanes = lanes_of(K)
-    packed = np.zeros((d + m * (m + 1) // 2 + R * m) * lanes)
-    at = (d + m * (m + 1) // 2) * lanes
-    for r in range(R):
-        for j in range(m):
-            for a in range(K):
-                packed[at + a] = loadings[a, j, r]
-            at += lanes
+    packed = np.zeros((2 + d + m * (m + 1) // 2 + R * m) * lanes + 1, dtype=np.float32)
+    # whoever is not there is of unknown height: no bound
+    packed[K:lanes] = np.inf
+    steepest = 0.0
     for a in range(K):
-        put_arm(a, weights, covariances, packed)
+        squares = 0.0
+        at = (2 + d + m * (m + 1) // 2) * lanes + a
+        for r in range(R):
+            for j in range(m):
+                loading = loadings[a, j, r]
+                packed[at] = loading
+                squares += loading * loading
+                at += lanes
+        steepest = max(steepest, squares)
+        put_arm(a, weights, covariances, radii, bounds, packed)
+    packed[-1] = math.sqrt(steepest)
     return packed
 
 
-@njit(cache=True)
-def score_lanes(y, m, R, shifted, packed, radii, estimates, widths, z):  # type: ignore[no-untyped-def]
-    """Every arm's estimate ``x·ŵ`` and width ``radius · ‖z‖_{A⁻¹}``.
+@inlined
+def bound_indices(y, m, R, shifted, packed, x, room):  # type: ignore[no-untyped-def]
+    """At least every arm's index ``x·ŵ + radius · ‖z‖_{A⁻¹}``, into ``room[:K]``; returns at most the highest index.
 
-    y: (d,) the context in internal order   radii: (K,)   estimates, widths: (lanes,)   z: (m·lanes,)
+    With the estimate ``e``, ``z`` and ``q = radius² zᵀA⁻¹z`` as single precision has them, ``‖z‖ ≤ s = ‖x_h‖ +
+    max‖B‖‖x[:R]‖`` and ``g = radius · bound ≥ radius · √λ_max(A⁻¹)``, rounding is off by at most ``ε₁‖w‖‖x‖`` in ``e``,
+    ``ε₂s`` in ``z`` and ``ε₃g²s²`` in ``q``, where ``ε`` counts the roundings in a row, so the index is within
+
+        e ± ε₁‖w‖‖x‖ + √(q ± ε₃g²s²) ± ε₂gs.
+
+    y: (d,) the context in internal order   x: (d,), room: ((m + 1)·lanes,) to work in, in single precision
     """
     d = y.shape[0]
-    lanes = estimates.shape[0]
-    combine_rows(estimates, y, d, packed, 0)
-    first = d * lanes
-    combine_rows(z, y, R, packed, first + m * (m + 1) // 2 * lanes)
-    for i in range(m):
-        start = y[d - m + i] if shifted else 0.0
-        for k in range(i * lanes, (i + 1) * lanes):
-            z[k] = start - z[k]
-    quadratic_forms(widths, z, m, packed, first)
-    for a in range(radii.shape[0]):
-        widths[a] = radii[a] * math.sqrt(max(widths[a], 0.0))
+    lanes = room.shape[0] // (m + 1)
+    recorded, hidden = dot_at(y, 0, y, 0, R), dot_at(y, R, y, R, d - R)
+    for i in range(d):
+        x[i] = y[i]
+    first = (2 + d) * lanes
+    combine_rows(room, 0, lanes, x, d, packed, 2 * lanes)
+    combine_rows(room, lanes, m * lanes, x, R, packed, first + m * (m + 1) // 2 * lanes)
+    norm = math.sqrt(recorded + hidden)
+    size = 1.001 * (math.sqrt(hidden) + packed[-1] * math.sqrt(recorded))
+    return bound_lanes(
+        room,
+        x,
+        d - m if shifted else -1,
+        m,
+        lanes,
+        packed,
+        first,
+        np.float32((d + 4) * UNIT * norm + HIDDEN),
+        np.float32(4.0 * (m + 4) * math.sqrt(m) * UNIT * size * size),
+        np.float32((R + 5) * UNIT * size + HIDDEN),
+        np.float32(m * HIDDEN * (1.0 + norm + size)),
+    )

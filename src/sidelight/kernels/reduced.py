@@ -16,8 +16,18 @@ import math
 import numpy as np
 from numba import njit
 
-from sidelight.kernels.lanes import lanes_of, put_arm, score_lanes
-from sidelight.kernels.simd import absolute_sum, add_scaled, dot, dot_row, quadratic_form, subtract_products
+from sidelight.kernels.compiled import inlined, uncounted
+from sidelight.kernels.lanes import bound_indices, lanes_of, put_arm
+from sidelight.kernels.simd import (
+    absolute_sum_at,
+    add_at,
+    add_scaled,
+    dot,
+    dot_at,
+    dot_row,
+    quadratic_form,
+    subtract_products,
+)
 from sidelight.kernels.spd import invert
 
 DETERMINANT, PRINTED, POSTERIOR = 0, 1, 2
@@ -27,51 +37,38 @@ MARGIN = 1e-9
 REFRESH_EVERY = 1024
 
 
-@njit(cache=True)
+@inlined
 def take(x, order, out):  # type: ignore[no-untyped-def]
     """``out[i] = x[order[i]]``: the context in internal order."""
     for i in range(order.shape[0]):
         out[i] = x[order[i]]
 
 
-@njit(cache=True)
-def reduce_context(y, last, loadings, a, shifted, z):  # type: ignore[no-untyped-def]
-    """``z = Nᵀx`` for arm ``a``.  y: (d,) the context in internal order, last: (m,) its end, loadings: (K, m, R)"""
-    if shifted:
-        subtract_products(z, last, loadings, a, y)
-    else:
-        z[:] = 0.0
-        subtract_products(z, z, loadings, a, y)
+@inlined
+def reduce_context(y, loadings, a, shifted, z):  # type: ignore[no-untyped-def]
+    """``z = Nᵀx`` for arm ``a``.  y: (d,) the context in internal order   loadings: (K, m, R)"""
+    subtract_products(z, y, y.shape[0] - loadings.shape[1] if shifted else -1, loadings, a)
 
 
-@njit(cache=True)
+@inlined
 def width_of(covariances, a, z, radius):  # type: ignore[no-untyped-def]
     """``radius · ‖z‖_{A⁻¹}`` of arm ``a``."""
     return radius * math.sqrt(max(quadratic_form(covariances, a, z), 0.0))
 
 
 @njit(cache=True)
-def score_arms(x, order, loadings, shifted, weights, covariances, radii, packed, estimates, widths):  # type: ignore[no-untyped-def]
+def score_arms(x, order, loadings, shifted, weights, covariances, radii, estimates, widths):  # type: ignore[no-untyped-def]
     """Every arm's estimate ``x·ŵ`` and width ``radius · ‖z‖_{A⁻¹}``, into ``estimates`` and ``widths`` (K,)."""
     y = np.empty(order.shape[0])
     z = np.empty(covariances.shape[1])
     take(x, order, y)
-    if packed.shape[0] > 0:
-        K, m, R = loadings.shape
-        lanes = lanes_of(K)
-        room = np.empty((m + 2) * lanes)
-        score_lanes(y, m, R, shifted, packed, radii, room[:lanes], room[lanes : 2 * lanes], room[2 * lanes :])
-        estimates[:] = room[:K]
-        widths[:] = room[lanes : lanes + K]
-        return
-    last = y[y.shape[0] - z.shape[0] :]
     same = loadings.shape[2] == 0
     if same:
-        reduce_context(y, last, loadings, 0, shifted, z)
+        reduce_context(y, loadings, 0, shifted, z)
     for a in range(weights.shape[0]):
         estimates[a] = dot_row(weights, a, y)
         if not same:
-            reduce_context(y, last, loadings, a, shifted, z)
+            reduce_context(y, loadings, a, shifted, z)
         widths[a] = width_of(covariances, a, z, radii[a])
 
 
@@ -80,7 +77,7 @@ def choose_arm(  # type: ignore[no-untyped-def]
     x, order, loadings, shifted, centre, spreads, weights, covariances, radii, bounds, packed, counts, reluctance, limit
 ):
     """``choose_among`` with room of its own, for a single call."""
-    room = np.empty(room_to_choose(weights, covariances))
+    room = room_to_choose(weights, covariances, packed)
     return choose_among(
         x,
         order,
@@ -96,18 +93,27 @@ def choose_arm(  # type: ignore[no-untyped-def]
         counts,
         reluctance,
         limit,
-        room,
+        *room,
     )
 
 
 @njit(cache=True)
-def room_to_choose(weights, covariances):  # type: ignore[no-untyped-def]
-    """How many numbers ``choose_among`` works in."""
+def room_to_choose(weights, covariances, packed):  # type: ignore[no-untyped-def]
+    """What ``choose_among`` works in: context and ``z``; estimates and bounds; the same in single precision."""
     K, d = weights.shape
-    return d + (covariances.shape[1] + 2) * lanes_of(K)
+    m = covariances.shape[1]
+    rough = packed.shape[0] > 0
+    return (
+        np.empty(d),
+        np.empty(m),
+        np.empty(K),
+        np.empty(K),
+        np.empty(d if rough else 0, dtype=np.float32),
+        np.empty((m + 1) * lanes_of(K) if rough else 0, dtype=np.float32),
+    )
 
 
-@njit(cache=True)
+@inlined
 def choose_among(  # type: ignore[no-untyped-def]
     x,
     order,
@@ -123,43 +129,48 @@ def choose_among(  # type: ignore[no-untyped-def]
     counts,
     reluctance,
     limit,
-    room,
+    y,
+    z,
+    estimates,
+    highest,
+    x_rough,
+    rough,
 ):
     """The arm of highest index, its estimate and its width; the same as scoring all arms, ties included.
 
     With ``z̄ = x_h − centre x[:R]`` and ``spreads[a] ≥ ‖loadings_a − centre‖₂``, ``‖z_a‖ ≤ ‖z̄‖ + spread · ‖x[:R]‖``, and
     ``bounds[a] ≥ √λ_max(A⁻¹)``, so ``width ≤ radius · bound`` times that.  An arm whose estimate plus this bound is
     below an index already found cannot win: its ``z`` and its width are never computed.  The arm of the highest bound
-    is evaluated first.  Where ``packed`` is not empty all arms go side by side instead (see ``lanes``).
+    is evaluated first.  Where ``packed`` is not empty a rough look bounds the indices instead (see ``lanes``).
 
     Also the arm to be tried in doubt of the log, or −1: that of least ``reluctance · (1 + count)^{3/2} · gap``, where
-    it is at most ``limit``; ``gap`` is what trying it seems to cost here.  ``room``: see ``room_to_choose``.
+    it is at most ``limit``; ``gap`` is what trying it seems to cost here.  The rest: see ``room_to_choose``.
     """
-    K = weights.shape[0]
-    d = order.shape[0]
-    _, m, R = centre.shape
-    y = room[:d]
+    K, R = weights.shape[0], centre.shape[2]
     take(x, order, y)
     best = -1
     best_index = -np.inf
     best_width = 0.0
     if packed.shape[0] > 0:
-        lanes = lanes_of(K)
-        estimates = room[d : d + lanes]
-        widths = room[d + lanes : d + 2 * lanes]
-        score_lanes(y, m, R, shifted, packed, radii, estimates, widths, room[d + 2 * lanes : d + (m + 2) * lanes])
-        for a in range(K):
-            index = estimates[a] + widths[a]
-            if index > best_index:
-                best, best_index, best_width = a, index, widths[a]
-        return best, estimates[best], best_width, to_doubt(estimates, best, best_index, counts, reluctance, limit)
-    z = room[d : d + m]
-    last = room[d - m : d]
-    estimates = room[d + m : d + m + K]
-    highest = room[d + m + K : d + m + 2 * K]
-    reduce_context(y, last, centre, 0, shifted, z)
+        return choose_roughly(
+            loadings,
+            shifted,
+            weights,
+            covariances,
+            radii,
+            packed,
+            counts,
+            reluctance,
+            limit,
+            y,
+            z,
+            estimates,
+            x_rough,
+            rough,
+        )
+    reduce_context(y, centre, 0, shifted, z)
     reach = math.sqrt(dot(z, z))
-    recorded = math.sqrt(dot(y[:R], y)) if R > 0 else 0.0
+    recorded = math.sqrt(dot_at(y, 0, y, 0, R))
     first = 0
     for a in range(K):
         estimate = dot_row(weights, a, y)
@@ -175,7 +186,7 @@ def choose_among(  # type: ignore[no-untyped-def]
         if highest[a] < best_index or visit == first:
             continue
         if R > 0:
-            reduce_context(y, last, loadings, a, shifted, z)
+            reduce_context(y, loadings, a, shifted, z)
         width = width_of(covariances, a, z, radii[a])
         index = estimates[a] + width
         if index > best_index or (index == best_index and a < best):
@@ -183,7 +194,46 @@ def choose_among(  # type: ignore[no-untyped-def]
     return best, estimates[best], best_width, to_doubt(estimates, best, best_index, counts, reluctance, limit)
 
 
-@njit(cache=True)
+@uncounted
+def choose_roughly(  # type: ignore[no-untyped-def]
+    loadings,
+    shifted,
+    weights,
+    covariances,
+    radii,
+    packed,
+    counts,
+    reluctance,
+    limit,
+    y,
+    z,
+    estimates,
+    x_rough,
+    rough,
+):
+    """``choose_among`` after a rough look at all arms side by side: only those that may be highest are evaluated."""
+    K, m, R = loadings.shape
+    best = -1
+    best_index = -np.inf
+    best_estimate = 0.0
+    best_width = 0.0
+    sure = bound_indices(y, m, R, shifted, packed, x_rough, rough)
+    for a in range(K):
+        if rough[a] < sure:
+            continue
+        estimate = dot_row(weights, a, y)
+        reduce_context(y, loadings, a, shifted, z)
+        width = width_of(covariances, a, z, radii[a])
+        if estimate + width > best_index:
+            best, best_index, best_estimate, best_width = a, estimate + width, estimate, width
+    if limit <= 0.0:
+        return best, best_estimate, best_width, -1
+    for a in range(K):
+        estimates[a] = dot_row(weights, a, y)
+    return best, best_estimate, best_width, to_doubt(estimates, best, best_index, counts, reluctance, limit)
+
+
+@inlined
 def to_doubt(estimates, best, best_index, counts, reluctance, limit):  # type: ignore[no-untyped-def]
     """The arm of least ``reluctance · (1 + count)^{3/2} · gap`` where that is at most ``limit``, or −1."""
     doubted = -1
@@ -203,7 +253,7 @@ def width_bound(covariance):  # type: ignore[no-untyped-def]
     rows = 0.0
     for i in range(covariance.shape[0]):
         trace += covariance[i, i]
-        rows = max(rows, absolute_sum(covariance[i]))
+        rows = max(rows, absolute_sum_at(covariance, i * covariance.shape[0], covariance.shape[0]))
     return math.sqrt(max(min(trace, rows), 0.0))
 
 
@@ -242,35 +292,39 @@ def radius_of(kind, count, log_det, dimension, noise, prior_term, growth, union)
     return noise
 
 
-@njit(cache=True)
-def update_arm(y, z, u, r, residual, loadings, shifted, gram, moment, covariance, weights):  # type: ignore[no-untyped-def]
-    """One observation of one arm, by rank one.
+@inlined
+def update_arm(  # type: ignore[no-untyped-def]
+    a, y, z, u, r, residual, loadings, shifted, grams, moments, covariances, weights, roughly
+):
+    """One observation of arm ``a``, by rank one.
 
     Returns what the reward was off by, ``q = zᵀA⁻¹z`` before it, and the new bound of ``√λ_max(A⁻¹)``.
     y: (d,) internal order   z: (m,) reduced   u: (m,) to work in   residual: ``r − x·anchor``
+    roughly: whether any bound will do
     """
     d = y.shape[0]
-    m, R = loadings.shape
-    error = r - dot(y, weights)
+    _, m, R = loadings.shape
+    error = r - dot_at(weights, a * d, y, 0, d)
     for i in range(m):
-        u[i] = dot_row(covariance, i, z)
-    q = max(dot(z, u), 0.0)
+        u[i] = dot_at(covariances, (a * m + i) * m, z, 0, m)
+    q = max(dot_at(z, 0, u, 0, m), 0.0)
     gain = 1.0 / (1.0 + q)
     step = error * gain
-    add_scaled(moment, residual, z)
+    add_at(moments, a * m, residual, z, 0, m)
     trace = 0.0
-    rows = 0.0
+    rows = np.inf if roughly else 0.0
     for i in range(m):
-        row = covariance[i]
-        add_scaled(row, -(gain * u[i]), u)
-        add_scaled(gram[i], z[i], z)
-        trace += row[i]
-        rows = max(rows, absolute_sum(row))
+        row = (a * m + i) * m
+        add_at(covariances, row, -(gain * u[i]), u, 0, m)
+        add_at(grams, row, z[i], z, 0, m)
+        trace += covariances[a, i, i]
+        if not roughly:
+            rows = max(rows, absolute_sum_at(covariances, row, m))
     if shifted:
-        add_scaled(weights[d - m :], step, u)
+        add_at(weights, a * d + d - m, step, u, 0, m)
     if R > 0:
         for j in range(m):
-            add_scaled(weights, -(u[j] * step), loadings[j])
+            add_at(weights, a * d, -(u[j] * step), loadings, (a * m + j) * R, R)
     return error, q, math.sqrt(max(min(trace, rows), 0.0))
 
 
@@ -300,12 +354,12 @@ def observe_arm(  # type: ignore[no-untyped-def]
     packed,
 ):
     """``take_in`` with room of its own, for a single call."""
-    room = np.empty(order.shape[0] + 2 * covariances.shape[1])
+    y, z, u = np.empty(order.shape[0]), np.empty(covariances.shape[1]), np.empty(covariances.shape[1])
+    take(x, order, y)
     return take_in(
         a,
-        x,
+        y,
         r,
-        order,
         loadings,
         shifted,
         anchors,
@@ -324,16 +378,16 @@ def observe_arm(  # type: ignore[no-untyped-def]
         radii,
         bounds,
         packed,
-        room,
+        z,
+        u,
     )
 
 
-@njit(cache=True)
+@inlined
 def take_in(  # type: ignore[no-untyped-def]
     a,
-    x,
+    y,
     r,
-    order,
     loadings,
     shifted,
     anchors,
@@ -352,29 +406,23 @@ def take_in(  # type: ignore[no-untyped-def]
     radii,
     bounds,
     packed,
-    room,
+    z,
+    u,
 ):
-    """One observation of arm ``a``: sums, caches and radius.  ``numbers``: (7,) as in ``set_radius``.
+    """One observation of arm ``a``: sums, caches and radius.  ``y``: (d,) the context in internal order.
 
-    ``spent``: (1,) the sum of widths at which arms were observed, the scale of the learner's own regret.  ``room``:
-    (d + 2m,) to work in.  Returns whether the arm has had ``REFRESH_EVERY`` updates, so that a refresh is due, and
-    whether the reward was further off than ``numbers[6]`` standard deviations of what was expected.
+    ``numbers``: (7,) as in ``set_radius``.  ``spent``: (1,) the sum of widths at which arms were observed, the scale of
+    the learner's own regret.  ``z, u``: (m,) to work in.  Returns whether the arm has had ``REFRESH_EVERY`` updates, so
+    that a refresh is due, and whether the reward was further off than ``numbers[6]`` standard deviations of what was
+    expected.
     """
-    d = order.shape[0]
-    m = covariances.shape[1]
-    y = room[:d]
-    z = room[d : d + m]
-    last = room[d - m : d]
-    u = room[d + m : d + 2 * m]
-    for i in range(d):
-        xi = x[order[i]]
-        y[i] = xi
-        context_squares[i] += xi * xi
+    for i in range(y.shape[0]):
+        context_squares[i] += y[i] * y[i]
     residual = r - dot_row(anchors, a, y)
     squares[a] += residual * residual
-    reduce_context(y, last, loadings, a, shifted, z)
+    reduce_context(y, loadings, a, shifted, z)
     error, q, bound = update_arm(
-        y, z, u, r, residual, loadings[a], shifted, grams[a], moments[a], covariances[a], weights[a]
+        a, y, z, u, r, residual, loadings, shifted, grams, moments, covariances, weights, packed.shape[0] > 0
     )
     spent[0] += radii[a] * math.sqrt(q)
     counts[a] += 1
@@ -383,7 +431,7 @@ def take_in(  # type: ignore[no-untyped-def]
     bounds[a] = min(bounds[a], bound)
     log_dets[a] += math.log1p(q)
     set_radius(a, counts, log_dets, dimensions, numbers, radii)
-    put_arm(a, weights, covariances, packed)
+    put_arm(a, weights, covariances, radii, bounds, packed)
     return updates[a] >= REFRESH_EVERY, abs(error) > numbers[6] * numbers[1] * math.sqrt(1.0 + q)
 
 
@@ -433,4 +481,4 @@ def refresh(  # type: ignore[no-untyped-def]
     updates[a] = 0
     bounds[a] = width_bound(covariances[a])
     set_radius(a, counts, log_dets, dimensions, numbers, radii)
-    put_arm(a, weights, covariances, packed)
+    put_arm(a, weights, covariances, radii, bounds, packed)

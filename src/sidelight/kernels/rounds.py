@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from sidelight.kernels.reduced import choose_among, refresh, room_to_choose, take_in
+from sidelight.kernels.reduced import choose_among, refresh, room_to_choose, take, take_in
+from sidelight.kernels.simd import fetch_row
 from sidelight.kernels.sums import add_answer
 
 
@@ -64,12 +65,11 @@ def play_rounds(  # type: ignore[no-untyped-def]
     events = 0
     taken = 0
     asking = answers.shape[0] > 0
-    d = order.shape[0]
-    m = covariances.shape[1]
-    choosing = np.empty(room_to_choose(weights, covariances))
-    learning = np.empty(d + 2 * m)
+    y, z, estimates, highest, x_rough, rough = room_to_choose(weights, covariances, packed)
+    u = np.empty(covariances.shape[1])
     while t < n:
         x = X[t]
+        fetch_row(table, t)
         if phase == 0:
             phase = 1
             if asking:
@@ -95,16 +95,20 @@ def play_rounds(  # type: ignore[no-untyped-def]
             counts,
             reluctance,
             doubt * spent[0],
-            choosing,
+            y,
+            z,
+            estimates,
+            highest,
+            x_rough,
+            rough,
         )
         if doubted >= 0 and draws[t] < 0.5:
             a = doubted
         played[t] = a
         due, surprised = take_in(
             a,
-            x,
+            y,
             table[t, a],
-            order,
             loadings,
             shifted,
             anchors,
@@ -123,7 +127,8 @@ def play_rounds(  # type: ignore[no-untyped-def]
             radii,
             bounds,
             packed,
-            learning,
+            z,
+            u,
         )
         if due:
             refresh(
@@ -178,7 +183,7 @@ def choose_rows(  # type: ignore[no-untyped-def]
     doubted,
 ):
     """``choose_arm`` for every row of ``X`` (n, d), into ``arms``, ``estimates``, ``widths`` and ``doubted`` (n,)."""
-    room = np.empty(room_to_choose(weights, covariances))
+    y, z, all_estimates, highest, x_rough, rough = room_to_choose(weights, covariances, packed)
     for t in range(X.shape[0]):
         arms[t], estimates[t], widths[t], doubted[t] = choose_among(
             X[t],
@@ -195,7 +200,12 @@ def choose_rows(  # type: ignore[no-untyped-def]
             counts,
             reluctance,
             limit,
-            room,
+            y,
+            z,
+            all_estimates,
+            highest,
+            x_rough,
+            rough,
         )
 
 
@@ -233,13 +243,13 @@ def observe_rows(  # type: ignore[no-untyped-def]
 
     Returns the row to go on with, whether that arm is due, and whether it was a surprise.
     """
-    room = np.empty(order.shape[0] + 2 * covariances.shape[1])
+    y, z, u = np.empty(order.shape[0]), np.empty(covariances.shape[1]), np.empty(covariances.shape[1])
     for t in range(start, stop):
+        take(X[t], order, y)
         due, surprised = take_in(
             arms[t],
-            X[t],
+            y,
             rewards[t],
-            order,
             loadings,
             shifted,
             anchors,
@@ -258,7 +268,8 @@ def observe_rows(  # type: ignore[no-untyped-def]
             radii,
             bounds,
             packed,
-            room,
+            z,
+            u,
         )
         surprised = surprised and t + 1 - start >= calm
         if due or surprised:

@@ -130,7 +130,6 @@ def choose_running(y, t, shares, anchors, K, P, q, P0, counts, numbers):  # type
     G = np.empty((m, m))
     z = np.empty(m)
     v = np.empty(m)
-    nothing = np.zeros(m)
     best = -1
     best_index = -np.inf
     for a in range(n_arms):
@@ -138,7 +137,7 @@ def choose_running(y, t, shares, anchors, K, P, q, P0, counts, numbers):  # type
         log_det = factor(P, a, c, G)
         if math.isnan(log_det):
             return -1
-        subtract_products(z, nothing, K, a, y)
+        subtract_products(z, y, -1, K, a)
         estimate = dot_row(anchors, a, y)
         width2 = 0.0
         # forward substitution for z and for the right-hand side at once: θ·z = (G⁻¹z)·(G⁻¹q)

@@ -16,13 +16,14 @@ from numba.core import cgutils
 from numba.extending import intrinsic as _intrinsic
 
 __all__ = [
-    "absolute_sum",
+    "absolute_sum_at",
+    "add_at",
     "add_scaled",
-    "combine_rows",
     "dot",
+    "dot_at",
     "dot_row",
+    "fetch_row",
     "quadratic_form",
-    "quadratic_forms",
     "scale_row",
     "subtract_products",
     "subtract_rows",
@@ -41,19 +42,21 @@ def _parts(context, builder, array_type, value):
     return array.data, cgutils.unpack_tuple(builder, array.shape)[0]
 
 
-def _load(builder, data, i):
-    pointer = builder.bitcast(builder.gep(data, [i]), _FOUR.as_pointer())
-    return builder.load(pointer, align=8)
+def _load(builder, data, i, kind=_FOUR):
+    pointer = builder.bitcast(builder.gep(data, [i]), kind.as_pointer())
+    return builder.load(pointer, align=32 // kind.count)
 
 
 def _store(builder, value, data, i):
-    pointer = builder.bitcast(builder.gep(data, [i]), _FOUR.as_pointer())
-    builder.store(value, pointer, align=8)
+    pointer = builder.bitcast(builder.gep(data, [i]), value.type.as_pointer())
+    builder.store(value, pointer, align=32 // value.type.count)
 
 
-def _splat(builder, value):
-    one = builder.insert_element(ir.Constant(_FOUR, ir.Undefined), value, ir.IntType(32)(0))
-    return builder.shuffle_vector(one, ir.Constant(_FOUR, ir.Undefined), ir.Constant(_LANES, [0, 0, 0, 0]))
+def _splat(builder, value, kind=_FOUR):
+    nothing = ir.Constant(kind, ir.Undefined)
+    one = builder.insert_element(nothing, value, ir.IntType(32)(0))
+    lanes = ir.VectorType(ir.IntType(32), kind.count)
+    return builder.shuffle_vector(one, nothing, ir.Constant(lanes, [0] * kind.count))
 
 
 def _total(builder, v):
@@ -64,7 +67,7 @@ def _total(builder, v):
 
 def _zero(builder, kind):
     """A running sum; the slot is made once and set to zero here, also where this is inside a loop."""
-    zero = ir.Constant(kind, None) if kind is _FOUR else ir.Constant(kind, 0.0)
+    zero = ir.Constant(kind, 0.0) if kind is _DOUBLE else ir.Constant(kind, None)
     slot = cgutils.alloca_once(builder, kind)
     builder.store(zero, slot)
     return slot
@@ -95,6 +98,10 @@ def _is_stack(kind, ndim):
     return isinstance(kind, types.Array) and kind.ndim == ndim and kind.layout == "C" and kind.dtype == types.float64
 
 
+def _is_block(kind):
+    return isinstance(kind, types.Array) and kind.layout == "C" and kind.dtype == types.float64
+
+
 def _one_of(context, builder, array_type, value, index):
     """Pointer to ``stack[index]`` and its shape, without a view that would have to be counted."""
     array = context.make_array(array_type)(context, builder, value)
@@ -122,6 +129,25 @@ def _dot(builder, left, right, n):
     _walk(builder, n, eight, four, one)
     both = builder.fadd(builder.load(sums[0]), builder.load(sums[1]))
     return builder.fadd(_total(builder, both), builder.load(rest))
+
+
+def _add_scaled(builder, target, scale, source, n):
+    scales = _splat(builder, scale)
+
+    def four(i):
+        product = builder.fmul(scales, _load(builder, source, i))
+        _store(builder, builder.fadd(_load(builder, target, i), product), target, i)
+
+    def eight(i):
+        four(i)
+        four(builder.add(i, ir.Constant(i.type, 4)))
+
+    def one(i):
+        where = builder.gep(target, [i])
+        product = builder.fmul(scale, builder.load(builder.gep(source, [i])))
+        builder.store(builder.fadd(builder.load(where), product), where)
+
+    _walk(builder, n, eight, four, one)
 
 
 def _four_dots(builder, matrix, n, right):
@@ -182,39 +208,46 @@ def dot_row(typing_context, W, a, y):
 
 
 @intrinsic
-def subtract_products(typing_context, z, start, B, a, y):
-    """``z = start − B[a] y``.  z, start: (m,)   B: (K, m, R)   a: a position   y: (R,) or longer"""
-    if not (_is_vector(z) and _is_vector(start) and _is_stack(B, 3) and _is_vector(y) and a == types.intp):
+def subtract_products(typing_context, z, y, first, B, a):
+    """``z_j = y[first + j] − (B[a] y)_j``; without the first term where ``first`` is negative.
+
+    z: (m,) or longer   y: (d,)   B: (K, m, R)   a: a position
+    """
+    if not (_is_vector(z) and _is_vector(y) and first == types.intp and _is_stack(B, 3) and a == types.intp):
         return None
 
     def code(context, builder, signature, arguments):
         target, _ = _parts(context, builder, signature.args[0], arguments[0])
-        source, _ = _parts(context, builder, signature.args[1], arguments[1])
-        matrix, (m, R) = _one_of(context, builder, signature.args[2], arguments[2], arguments[3])
-        right, _ = _parts(context, builder, signature.args[4], arguments[4])
+        right, _ = _parts(context, builder, signature.args[1], arguments[1])
+        first = arguments[2]
+        matrix, (m, R) = _one_of(context, builder, signature.args[3], arguments[3], arguments[4])
         word = m.type
         number = lambda k: ir.Constant(word, k)  # noqa: E731
+        shifted = builder.icmp_signed(">=", first, number(0))
+        source = builder.gep(right, [builder.select(shifted, first, number(0))])
         whole = builder.and_(m, number(-4))
         with cgutils.for_range_slice(builder, number(0), whole, number(4), word) as (j, _):
             products = _four_dots(builder, builder.gep(matrix, [builder.mul(j, R)]), R, right)
-            _store(builder, builder.fsub(_load(builder, source, j), products), target, j)
+            start = builder.select(shifted, _load(builder, source, j), ir.Constant(_FOUR, None))
+            _store(builder, builder.fsub(start, products), target, j)
         with cgutils.for_range_slice(builder, whole, m, number(1), word) as (j, _):
             product = _dot(builder, builder.gep(matrix, [builder.mul(j, R)]), right, R)
-            first = builder.load(builder.gep(source, [j]))
-            builder.store(builder.fsub(first, product), builder.gep(target, [j]))
+            start = builder.select(shifted, builder.load(builder.gep(source, [j])), ir.Constant(_DOUBLE, 0.0))
+            builder.store(builder.fsub(start, product), builder.gep(target, [j]))
         return context.get_dummy_value()
 
-    return types.none(z, start, B, a, y), code
+    return types.none(z, y, first, B, a), code
 
 
 @intrinsic
-def absolute_sum(typing_context, x):
-    """``Σ |x_i|``."""
-    if not _is_vector(x):
+def absolute_sum_at(typing_context, x, i, n):
+    """``Σ_k |x[i + k]|`` for ``k < n``, positions counted through all axes."""
+    if not _is_block(x):
         return None
 
     def code(context, builder, signature, arguments):
-        data, n = _parts(context, builder, signature.args[0], arguments[0])
+        data, _ = _parts(context, builder, signature.args[0], arguments[0])
+        data, n = builder.gep(data, [arguments[1]]), arguments[2]
         sums, rest = [_zero(builder, _FOUR), _zero(builder, _FOUR)], _zero(builder, _DOUBLE)
         vectors, scalars = (
             cgutils.get_or_insert_function(builder.module, ir.FunctionType(kind, [kind]), f"llvm.fabs.{name}")
@@ -235,7 +268,38 @@ def absolute_sum(typing_context, x):
         both = builder.fadd(builder.load(sums[0]), builder.load(sums[1]))
         return builder.fadd(_total(builder, both), builder.load(rest))
 
-    return types.float64(x), code
+    return types.float64(x, types.intp, types.intp), code
+
+
+@intrinsic
+def dot_at(typing_context, x, i, y, j, n):
+    """``Σ_k x[i + k] y[j + k]`` for ``k < n``, positions counted through all axes: no view has to be made of a row."""
+    if not (_is_block(x) and _is_block(y)):
+        return None
+
+    def code(context, builder, signature, arguments):
+        left, right = (
+            builder.gep(_parts(context, builder, signature.args[k], arguments[k])[0], [arguments[k + 1]])
+            for k in (0, 2)
+        )
+        return _dot(builder, left, right, arguments[4])
+
+    return types.float64(x, types.intp, y, types.intp, types.intp), code
+
+
+@intrinsic
+def add_at(typing_context, y, i, factor, x, j, n):
+    """``y[i + k] += factor · x[j + k]`` for ``k < n``, positions counted through all axes."""
+    if not (_is_block(x) and _is_block(y)):
+        return None
+
+    def code(context, builder, signature, arguments):
+        target = builder.gep(_parts(context, builder, signature.args[0], arguments[0])[0], [arguments[1]])
+        source = builder.gep(_parts(context, builder, signature.args[3], arguments[3])[0], [arguments[4]])
+        _add_scaled(builder, target, arguments[2], source, arguments[5])
+        return context.get_dummy_value()
+
+    return types.none(y, types.intp, types.float64, x, types.intp, types.intp), code
 
 
 @intrinsic
@@ -247,23 +311,7 @@ def add_scaled(typing_context, y, factor, x):
     def code(context, builder, signature, arguments):
         target, _ = _parts(context, builder, signature.args[0], arguments[0])
         source, n = _parts(context, builder, signature.args[2], arguments[2])
-        scale = arguments[1]
-        scales = _splat(builder, scale)
-
-        def four(i):
-            product = builder.fmul(scales, _load(builder, source, i))
-            _store(builder, builder.fadd(_load(builder, target, i), product), target, i)
-
-        def eight(i):
-            four(i)
-            four(builder.add(i, ir.Constant(i.type, 4)))
-
-        def one(i):
-            where = builder.gep(target, [i])
-            product = builder.fmul(scale, builder.load(builder.gep(source, [i])))
-            builder.store(builder.fadd(builder.load(where), product), where)
-
-        _walk(builder, n, eight, four, one)
+        _add_scaled(builder, target, arguments[1], source, n)
         return context.get_dummy_value()
 
     return types.none(y, factor, x), code
@@ -318,78 +366,6 @@ def quadratic_form(typing_context, C, a, z):
         return builder.fadd(total, builder.load(rest))
 
     return types.float64(C, a, z), code
-
-
-@intrinsic
-def combine_rows(typing_context, out, y, n, M, first):
-    """``out_j = Σ_i y_i M[first + i·width + j]`` for ``i < n``, added in the order of ``i``.
-
-    out: (width,), a multiple of four   y: (n,) or longer   M: a vector that holds the rows one after the other
-    """
-    if not (_is_vector(out) and _is_vector(y) and _is_vector(M) and n == types.intp and first == types.intp):
-        return None
-
-    def code(context, builder, signature, arguments):
-        target, width = _parts(context, builder, signature.args[0], arguments[0])
-        factors, _ = _parts(context, builder, signature.args[1], arguments[1])
-        rows, _ = _parts(context, builder, signature.args[3], arguments[3])
-        rows = builder.gep(rows, [arguments[4]])
-        word = width.type
-        number = lambda k: ir.Constant(word, k)  # noqa: E731
-
-        def columns(j, vectors):
-            sums = [_zero(builder, _FOUR) for _ in range(vectors)]
-            with cgutils.for_range_slice(builder, number(0), arguments[2], number(1), word) as (i, _):
-                factor = _splat(builder, builder.load(builder.gep(factors, [i])))
-                row = builder.gep(rows, [builder.add(builder.mul(i, width), j)])
-                for k, where in enumerate(sums):
-                    _accumulate(builder, where, builder.fmul(factor, _load(builder, row, number(4 * k))))
-            for k, where in enumerate(sums):
-                _store(builder, builder.load(where), target, builder.add(j, number(4 * k)))
-
-        # as many columns at a time as there are registers to add them up in
-        wide = builder.and_(width, number(-32))
-        with cgutils.for_range_slice(builder, number(0), wide, number(32), word) as (j, _):
-            columns(j, 8)
-        with cgutils.for_range_slice(builder, wide, width, number(4), word) as (j, _):
-            columns(j, 1)
-        return context.get_dummy_value()
-
-    return types.none(out, y, n, M, first), code
-
-
-@intrinsic
-def quadratic_forms(typing_context, out, Z, m, C, first):
-    """``out_k = Σ_{i ≤ j} C_ij,k Z_i,k Z_j,k`` of many small matrices side by side, off-diagonal entries held doubled.
-
-    out: (lanes,), a multiple of four   Z: (m·lanes,)   C: a vector of rows ``C_00, C_01, …, C_11, …`` from ``first`` on
-    """
-    if not (_is_vector(out) and _is_vector(Z) and _is_vector(C) and m == types.intp and first == types.intp):
-        return None
-
-    def code(context, builder, signature, arguments):
-        target, lanes = _parts(context, builder, signature.args[0], arguments[0])
-        vectors, _ = _parts(context, builder, signature.args[1], arguments[1])
-        matrices, _ = _parts(context, builder, signature.args[3], arguments[3])
-        m, first = arguments[2], arguments[4]
-        word = lanes.type
-        number = lambda k: ir.Constant(word, k)  # noqa: E731
-        with cgutils.for_range_slice(builder, number(0), lanes, number(4), word) as (k, _):
-            total, at = _zero(builder, _FOUR), cgutils.alloca_once(builder, word)
-            builder.store(builder.add(first, k), at)
-            with cgutils.for_range_slice(builder, number(0), m, number(1), word) as (i, _):
-                inner = _zero(builder, _FOUR)
-                with cgutils.for_range_slice(builder, i, m, number(1), word) as (j, _):
-                    where = builder.load(at)
-                    builder.store(builder.add(where, lanes), at)
-                    z = _load(builder, vectors, builder.add(builder.mul(j, lanes), k))
-                    _accumulate(builder, inner, builder.fmul(_load(builder, matrices, where), z))
-                z = _load(builder, vectors, builder.add(builder.mul(i, lanes), k))
-                _accumulate(builder, total, builder.fmul(builder.load(inner), z))
-            _store(builder, builder.load(total), target, k)
-        return context.get_dummy_value()
-
-    return types.none(out, Z, m, C, first), code
 
 
 @intrinsic
@@ -469,3 +445,23 @@ def scale_row(typing_context, Y, i, factor, first, last):
         return context.get_dummy_value()
 
     return types.none(Y, i, factor, first, last), code
+
+
+@intrinsic
+def fetch_row(typing_context, M, t):
+    """Ask for row ``t`` of ``M`` (n, K) ahead of time: which of its numbers will be read is known only late."""
+    if not (_is_stack(M, 2)):
+        return None
+
+    def code(context, builder, signature, arguments):
+        row, (n,) = _one_of(context, builder, signature.args[0], arguments[0], arguments[1])
+        byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
+        prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        word = n.type
+        # a cache line holds eight
+        with cgutils.for_range_slice(builder, ir.Constant(word, 0), n, ir.Constant(word, 8), word) as (i, _):
+            builder.call(prefetch, [builder.bitcast(builder.gep(row, [i]), byte), flag(0), flag(3), flag(1)])
+        return context.get_dummy_value()
+
+    return types.none(M, types.intp), code

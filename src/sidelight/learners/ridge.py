@@ -117,12 +117,13 @@ class RidgeLearner(BaseLearner):
         self.refresh()
 
     def _pack(self) -> None:
-        """All arms side by side, where few dimensions are left; else nothing."""
+        """All arms side by side for a first look, where few dimensions are left; else nothing."""
         from sidelight.kernels.lanes import WIDEST, pack
 
         _, m, R = self._loadings.shape
         small = R > 0 and 0 < m <= WIDEST
-        self._packed = pack(self._loadings, self.weights, self.covariances) if small else np.zeros(0)
+        rough = pack(self._loadings, self.weights, self.covariances, self.radii, self.bounds) if small else np.zeros(0)
+        self._packed = rough.astype(np.float32, copy=False)
 
     def _set_prior(self) -> None:
         """``NᵀV₀N`` and ``NᵀV₀(μ − anchor)`` of every arm."""
@@ -297,7 +298,6 @@ class RidgeLearner(BaseLearner):
             self.weights,
             self.covariances,
             self.radii,
-            self._packed,
             estimates,
             widths,
         )

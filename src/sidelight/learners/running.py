@@ -229,7 +229,7 @@ class RunningOFUL(BaseLearner):
         _, U, weights, covariances, radii = self._derive()
         estimates, widths = np.empty(self.n_arms), np.empty(self.n_arms)
         loadings = -np.ascontiguousarray(np.swapaxes(U, 1, 2))
-        score_arms(x, self.order, loadings, False, weights, covariances, radii, np.zeros(0), estimates, widths)
+        score_arms(x, self.order, loadings, False, weights, covariances, radii, estimates, widths)
         return estimates, widths
 
     def play(

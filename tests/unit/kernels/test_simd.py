@@ -10,14 +10,22 @@ from sidelight.kernels import simd
 
 
 @njit
-def compiled(x, y, stack, a, loadings, factor):
+def compiled(x, y, stack, a, loadings, factor, first):
     target = y.copy()
     simd.add_scaled(target, factor, x)
     z = np.empty(loadings.shape[1])
-    simd.subtract_products(z, y[: len(z)], loadings, a, x)
+    simd.subtract_products(z, x, first, loadings, a)
+    n = len(x)
     sums = np.array(
-        [simd.dot(x, y), simd.dot_row(stack[a], 0, y), simd.quadratic_form(stack, a, x), simd.absolute_sum(x)]
+        [
+            simd.dot(x, y),
+            simd.dot_row(stack[a], 0, y),
+            simd.quadratic_form(stack, a, x),
+            simd.absolute_sum_at(stack, n, n),
+            simd.dot_at(stack, (a * n + n - 1) * n, y, 0, n),
+        ]
     )
+    simd.add_at(stack, a * n * n, factor, y, 0, n)
     return sums, target, z
 
 
@@ -28,11 +36,21 @@ def test_every_length(n, rng):
         stack = rng.normal(size=(3, n, n))
         stack += np.swapaxes(stack, 1, 2)
         loadings = rng.normal(size=(3, m, n))
-        sums, target, z = compiled(x, y, stack, 2, loadings, -1.7)
-        expected = [x @ y, stack[2, 0] @ y, x @ stack[2] @ x, np.abs(x).sum()]
+        first = n - m if n % 2 else -1
+        before = stack.copy()
+        sums, target, z = compiled(x, y, stack, 2, loadings, -1.7, first)
+        expected = [
+            x @ y,
+            before[2, 0] @ y,
+            x @ before[2] @ x,
+            np.abs(before.reshape(-1, n)[1]).sum(),
+            before[2, n - 1] @ y,
+        ]
         np.testing.assert_allclose(sums, expected, rtol=1e-12, atol=1e-12)
         np.testing.assert_allclose(target, y - 1.7 * x, rtol=1e-12, atol=1e-14)
-        np.testing.assert_allclose(z, y[:m] - loadings[2] @ x, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(z, (x[first:] if n % 2 else 0.0) - loadings[2] @ x, rtol=1e-12, atol=1e-12)
+        before[2, 0] -= 1.7 * y
+        np.testing.assert_allclose(stack, before, rtol=1e-12, atol=1e-14)
 
 
 def test_the_order_of_additions_is_the_written_one():
@@ -41,5 +59,5 @@ def test_the_order_of_additions_is_the_written_one():
     lanes = x[:4] + x[4:8]
     expected = ((lanes[0] + lanes[2]) + (lanes[1] + lanes[3])) + (x[8] + x[9])
     stack = np.zeros((1, 10, 10))
-    sums, _, _ = compiled(x, np.ones(10), stack, 0, np.zeros((1, 1, 10)), 0.0)
+    sums, _, _ = compiled(x, np.ones(10), stack, 0, np.zeros((1, 1, 10)), 0.0, -1)
     assert sums[0] == expected
