@@ -41,9 +41,7 @@ def add_block(  # type: ignore[no-untyped-def]
 
     panels: (⌈m/8⌉, ROWS, 8) to work in, of which panel ``p`` holds columns ``8p …`` of Z   y: (d,)
     """
-    d = y.shape[0]
     m = grams.shape[1]
-    last = y[d - m :]
     filled = np.zeros(panels.shape[0] * LANES)
     z = filled[:m]
     for first in range(0, rows.shape[0], ROWS):
@@ -53,7 +51,7 @@ def add_block(  # type: ignore[no-untyped-def]
             take(X[row], order, y)
             residual = rewards[row] - dot_row(anchors, a, y)
             squares[a] += residual * residual
-            reduce_context(y, last, loadings, a, shifted, z)
+            reduce_context(y, loadings, a, shifted, z)
             add_scaled(moments[a], residual, z)
             for p in range(panels.shape[0]):
                 for j in range(LANES):
@@ -95,27 +93,30 @@ def observe_arms(arms, starts, rows, together, X, rewards, observing, priors):  
     counts = caches[0]
     d = order.shape[0]
     m = grams.shape[1]
-    room = np.empty(d + 2 * m)
-    y = room[:d]
+    y, z, u = np.empty(d), np.empty(m), np.empty(m)
     panels = np.empty(((m + LANES - 1) // LANES, ROWS, LANES))
     # numba has no unpacking inside a tuple
     refreshing = (loadings, shifted, anchors) + priors + (dimensions, numbers, grams, moments) + caches  # noqa: RUF005
+    learning = observing[1:] + (z, u)  # noqa: RUF005
     # all arms' rows of one part of X, then those of the next: an arm's alone are too far apart for the caches
     part = max(NEAR // d, 2 * ROWS * grams.shape[0])
     begin = starts[:-1].copy()
     for stop in range(part, X.shape[0] + part, part):
         for a in arms:
             if starts[a + 1] - starts[a] >= together:
-                own = rows[begin[a] : starts[a + 1]]
-                own = own[: np.searchsorted(own, stop)]
+                end = begin[a]
+                while end < starts[a + 1] and rows[end] < stop:
+                    end += 1
+                own = rows[begin[a] : end]
                 add_block(a, own, X, rewards, order, loadings, shifted, anchors, grams, moments, squares, panels, y)
                 counts[a] += own.shape[0]
-                begin[a] += own.shape[0]
+                begin[a] = end
     for a in arms:
         if starts[a + 1] - starts[a] >= together:
             refresh(a, *refreshing)
             continue
         for t in rows[starts[a] : starts[a + 1]]:
-            due, _ = take_in(a, X[t], rewards[t], *observing, room)  # type: ignore[call-arg]
+            take(X[t], order, y)
+            due, _ = take_in(a, y, rewards[t], *learning)
             if due:
                 refresh(a, *refreshing)

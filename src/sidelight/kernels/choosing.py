@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 
 from sidelight.kernels.reduced import MARGIN, choose_among, reduce_context, room_to_choose, take, to_doubt, width_of
-from sidelight.kernels.simd import dot, dot_row
+from sidelight.kernels.simd import dot_at, dot_row
 from sidelight.kernels.tiles import DOWN, LANES, quadratic_lanes, set_tile
 
 #: contexts that are decided together: so many read an arm's matrix while it is near
@@ -22,6 +22,8 @@ ROWS = 64
 FEW = 3
 #: of so many blocks of contexts one tries again what did not pay in those before
 TRY_AGAIN = 16
+#: for sums of squares that underflow
+SMALL = 1e-120
 #: bounds what rounding does to a sum of n products, relative to the sum of their sizes: ``n · ROUNDING``
 ROUNDING = 1e-15
 
@@ -69,13 +71,107 @@ def forms_of(panels, p, loadings, a, shifted, covariances, found, forms):  # typ
 
 
 @njit(cache=True)
-def norms_of(stack):  # type: ignore[no-untyped-def]
-    """The Euclidean norm of every member of a stack."""
-    out = np.empty(stack.shape[0])
-    for a in range(stack.shape[0]):
-        flat = stack[a].reshape(stack[a].size)
-        out[a] = math.sqrt(dot(flat, flat))
-    return out
+def rounding_of(loadings, spreads, weights, radii, bounds, off):  # type: ignore[no-untyped-def]
+    """What rounding may do to arm ``a``'s index, as factors of ``‖x‖``, of the reach and of ``‖x[:R]‖``: off (3, K).
+
+    An estimate is off by at most ``n · ROUNDING · ‖ŵ‖‖x‖``, a form by ``n · ROUNDING · √m (bound · ‖z‖)²`` (since
+    ``|z|ᵀ|C||z| ≤ ‖C‖_F‖z‖² ≤ √m λ_max(C)‖z‖²``) and its root by at most the root of that, ``z`` by
+    ``n · ROUNDING · ‖B‖‖x[:R]‖``.
+    """
+    K, m, R = loadings.shape
+    d = weights.shape[1]
+    root = math.sqrt((2.0 * m + 16.0) * ROUNDING * math.sqrt(m)) + MARGIN
+    for a in range(K):
+        most = radii[a] * bounds[a]
+        loaded = math.sqrt(dot_at(loadings, a * m * R, loadings, a * m * R, m * R))
+        off[0, a] = (2.0 * d + 16.0) * ROUNDING * math.sqrt(dot_at(weights, a * d, weights, a * d, d))
+        off[1, a] = root * most
+        off[2, a] = most * (root * spreads[a] + (2.0 * R + 16.0) * ROUNDING * loaded)
+
+
+@njit(cache=True)
+def guess_rows(Y, n, weights, centre, shifted, panels, found, guesses, size, reach, recorded):  # type: ignore[no-untyped-def]
+    """Panels of the first ``n`` rows of ``Y``, their estimates up to rounding, ``‖x‖``, ``‖z̄‖`` and ``‖x[:R]‖``."""
+    K, d = weights.shape
+    _, m, R = centre.shape
+    for t in range(Y.shape[0]):
+        size[t] = math.sqrt(dot_at(Y, t * d, Y, t * d, d))
+        recorded[t] = math.sqrt(dot_at(Y, t * d, Y, t * d, R))
+        reach[t] = size[t]
+    for p in range((n + LANES - 1) // LANES):
+        t = p * LANES
+        lay_out(Y, t, n, panels, p)
+        multiply(weights, 0, K, d, panels, p, found)
+        for a in range(K):
+            for k in range(LANES):
+                guesses[a, t + k] = found[a * LANES + k]
+        if R > 0:
+            reduce_panel(panels, p, centre, 0, shifted, found)
+            for k in range(LANES):
+                total = 0.0
+                for j in range(m):
+                    total += found[j * LANES + k] * found[j * LANES + k]
+                reach[t + k] = math.sqrt(total)
+
+
+@njit(cache=True)
+def bound_rows(spreads, radii, bounds, off, guesses, size, reach, recorded, floor, high):  # type: ignore[no-untyped-def]
+    """``high`` (K, rows): no index is above; ``floor`` (rows,): the highest is not below.  See ``choose_among``."""
+    for t in range(floor.shape[0]):
+        floor[t] = -np.inf
+    for a in range(radii.shape[0]):
+        most = (1.0 + MARGIN) * radii[a] * bounds[a]
+        for t in range(floor.shape[0]):
+            error = off[0, a] * size[t] + SMALL
+            high[a, t] = guesses[a, t] + error + most * (reach[t] + spreads[a] * recorded[t])
+            floor[t] = max(floor[t], guesses[a, t] - error)
+
+
+@njit(cache=True)
+def index_of(a, y, loadings, shifted, weights, covariances, radii, z):  # type: ignore[no-untyped-def]
+    """Estimate and width of arm ``a`` as a single decision computes them."""
+    reduce_context(y, loadings, a, shifted, z)
+    return dot_row(weights, a, y), width_of(covariances, a, z, radii[a])
+
+
+@njit(cache=True)
+def raise_floor(Y, n, loadings, shifted, weights, covariances, radii, high, floor, z, first, known):  # type: ignore[no-untyped-def]
+    """The most promising arm of every row, exactly, so that bounds can leave out others.
+
+    first: (rows,) that arm   known: (2, rows) its estimate and width
+    """
+    for t in range(n):
+        first[t] = 0
+        for a in range(radii.shape[0]):
+            if high[a, t] > high[first[t], t]:
+                first[t] = a
+        known[0, t], known[1, t] = index_of(first[t], Y[t], loadings, shifted, weights, covariances, radii, z)
+        floor[t] = max(floor[t], known[0, t] + known[1, t])
+
+
+@njit(cache=True)
+def narrow_down(  # type: ignore[no-untyped-def]
+    n, panels, loadings, shifted, covariances, radii, off, guesses, size, reach, recorded, found, forms, high, floor
+):
+    """The indices up to rounding of all arms that may win, eight rows at a time; returns for how many such eights."""
+    visited = 0
+    for a in range(radii.shape[0]):
+        for p in range((n + LANES - 1) // LANES):
+            active = 0
+            for t in range(p * LANES, (p + 1) * LANES):
+                # also where one of them is not a number
+                active += not high[a, t] < floor[t]
+            if active < FEW:
+                continue
+            visited += 1
+            forms_of(panels, p, loadings, a, shifted, covariances, found, forms)
+            for k in range(LANES):
+                t = p * LANES + k
+                error = off[0, a] * size[t] + off[1, a] * reach[t] + off[2, a] * recorded[t] + SMALL
+                index = guesses[a, t] + radii[a] * math.sqrt(max(forms[k], 0.0))
+                high[a, t] = index + error
+                floor[t] = max(floor[t], index - error)
+    return visited
 
 
 @njit(cache=True, nogil=True)
@@ -99,100 +195,61 @@ def choose_together(  # type: ignore[no-untyped-def]
     widths,
     doubted,
 ):
-    """``choose_rows``, the same to the bit, for at least four arms and dimensions; ``packed`` is not used.
-
-    Rounding: an estimate is off by at most ``n · ROUNDING · ‖ŵ‖‖x‖``, a form by ``n · ROUNDING · √m (bound · ‖z‖)²``
-    (since ``|z|ᵀ|C||z| ≤ ‖C‖_F‖z‖² ≤ √m λ_max(C)‖z‖²``), so that its root is off by at most the root of that.
-    """
-    K, m, R = loadings.shape
+    """``choose_rows``, the same to the bit, for at least four arms and dimensions; ``packed`` is not used."""
+    K, m, _ = loadings.shape
     d = order.shape[0]
-    single = np.empty(room_to_choose(weights, covariances))
     exact = np.empty(K)
     z = np.empty(m)
     Y = np.zeros((ROWS, d))
     panels = np.zeros((ROWS // LANES, d * LANES))
     found = np.empty(max(K, m) * LANES)
     forms = np.empty(LANES)
-    guesses, high = np.empty((2, K, ROWS))
-    size, reach, recorded, floor = np.empty((4, ROWS))
+    guesses = np.empty((K, ROWS))
+    high = np.empty((K, ROWS))
+    size = np.empty(ROWS)
+    reach = np.empty(ROWS)
+    recorded = np.empty(ROWS)
+    floor = np.empty(ROWS)
+    off = np.empty((3, K))
     first = np.empty(ROWS, dtype=np.int64)
-    of_size = (2.0 * d + 16.0) * ROUNDING * norms_of(weights)
-    of_reach = (math.sqrt((2.0 * m + 16.0) * ROUNDING * math.sqrt(m)) + MARGIN) * radii * bounds
-    of_recorded = (2.0 * R + 16.0) * ROUNDING * norms_of(loadings) * radii * bounds + of_reach * spreads
+    known = np.empty((2, ROWS))
     state = (order, loadings, shifted, centre, spreads, weights, covariances, radii, bounds, packed, counts)
+    # numba has no unpacking inside a tuple
+    single = state + (reluctance, limit) + room_to_choose(weights, covariances, packed)  # noqa: RUF005
+    rounding_of(loadings, spreads, weights, radii, bounds, off)
     by_bounds = by_products = True
     for start in range(0, X.shape[0], ROWS):
         n = min(ROWS, X.shape[0] - start)
         # what leaves out little is left alone, and tried again from time to time
         again = start // ROWS % TRY_AGAIN == 0
         if not (by_products or again):
-            for row in range(start, start + n):
-                arms[row], estimates[row], widths[row], doubted[row] = choose_among(
-                    X[row], *state, reluctance, limit, single
-                )
+            for t in range(start, start + n):
+                arms[t], estimates[t], widths[t], doubted[t] = choose_among(X[t], *single)
             continue
-        for t in range(ROWS):
-            y = Y[t]
-            if t < n:
-                take(X[start + t], order, y)
-            size[t] = math.sqrt(dot(y, y))
-            recorded[t] = math.sqrt(dot(y[:R], y))
-            floor[t] = -np.inf
-        for p in range((n + LANES - 1) // LANES):
-            t = p * LANES
-            lay_out(Y, t, n, panels, p)
-            multiply(weights, 0, K, d, panels, p, found)
-            for a in range(K):
-                for k in range(LANES):
-                    guesses[a, t + k] = found[a * LANES + k]
-            if R > 0:
-                reduce_panel(panels, p, centre, 0, shifted, found)
-                forms[:] = 0.0
-                for j in range(m):
-                    for k in range(LANES):
-                        forms[k] += found[j * LANES + k] * found[j * LANES + k]
-                for k in range(LANES):
-                    reach[t + k] = math.sqrt(forms[k])
-            else:
-                reach[t : t + LANES] = size[t : t + LANES]
-        for a in range(K):
-            most = (1.0 + MARGIN) * radii[a] * bounds[a]
-            for t in range(ROWS):
-                off = of_size[a] * size[t] + 1e-120
-                high[a, t] = guesses[a, t] + off + most * (reach[t] + spreads[a] * recorded[t])
-                floor[t] = max(floor[t], guesses[a, t] - off)
+        for t in range(n):
+            take(X[start + t], order, Y[t])
+            first[t] = -1
+        guess_rows(Y, n, weights, centre, shifted, panels, found, guesses, size, reach, recorded)
+        bound_rows(spreads, radii, bounds, off, guesses, size, reach, recorded, floor, high)
         if by_bounds or again:
-            # the most promising arm first, so that bounds can leave out others
-            for t in range(n):
-                first[t] = 0
-                for a in range(1, K):
-                    if high[a, t] > high[first[t], t]:
-                        first[t] = a
-                a = first[t]
-                reduce_context(Y[t], Y[t, d - m :], loadings, a, shifted, z)
-                index = dot_row(weights, a, Y[t]) + width_of(covariances, a, z, radii[a])
-                floor[t] = max(floor[t], index)
-        visited = 0
-        for a in range(K):
-            for p in range((n + LANES - 1) // LANES):
-                t = p * LANES
-                active = 0
-                for k in range(LANES):
-                    active += not high[a, t + k] < floor[t + k]
-                if active < FEW:
-                    continue
-                visited += 1
-                forms_of(panels, p, loadings, a, shifted, covariances, found, forms)
-                for k in range(LANES):
-                    off = (
-                        of_size[a] * size[t + k]
-                        + of_reach[a] * reach[t + k]
-                        + of_recorded[a] * recorded[t + k]
-                        + 1e-120
-                    )
-                    index = guesses[a, t + k] + radii[a] * math.sqrt(max(forms[k], 0.0))
-                    high[a, t + k] = index + off
-                    floor[t + k] = max(floor[t + k], index - off)
+            raise_floor(Y, n, loadings, shifted, weights, covariances, radii, high, floor, z, first, known)
+        visited = narrow_down(
+            n,
+            panels,
+            loadings,
+            shifted,
+            covariances,
+            radii,
+            off,
+            guesses,
+            size,
+            reach,
+            recorded,
+            found,
+            forms,
+            high,
+            floor,
+        )
         by_bounds = 2 * LANES * visited < K * n
         evaluated = 0
         for t in range(n):
@@ -204,21 +261,17 @@ def choose_together(  # type: ignore[no-untyped-def]
                 if high[a, t] < floor[t]:
                     continue
                 evaluated += 1
-                exact[a] = dot_row(weights, a, y)
-                reduce_context(y, y[d - m :], loadings, a, shifted, z)
-                width = width_of(covariances, a, z, radii[a])
+                if a == first[t]:
+                    exact[a], width = known[0, t], known[1, t]
+                else:
+                    exact[a], width = index_of(a, y, loadings, shifted, weights, covariances, radii, z)
                 if exact[a] + width > best_index:
                     best, best_index, best_width = a, exact[a] + width, width
-            row = start + t
-            if best < 0:
-                # numbers beyond what bounds are made for
-                arms[row], estimates[row], widths[row], doubted[row] = choose_among(
-                    X[row], *state, reluctance, limit, single
-                )
-                continue
-            arms[row], estimates[row], widths[row] = best, exact[best], best_width
+            arms[start + t] = best
+            estimates[start + t] = exact[best]
+            widths[start + t] = best_width
             if limit > 0.0:
                 for a in range(K):
                     exact[a] = dot_row(weights, a, y)
-            doubted[row] = to_doubt(exact, best, best_index, counts, reluctance, limit)
+            doubted[start + t] = to_doubt(exact, best, best_index, counts, reluctance, limit)
         by_products = 2 * evaluated < K * n
