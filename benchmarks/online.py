@@ -1,4 +1,4 @@
-"""Microseconds a round, as ratios measured in one run: ``python -m benchmarks.online [--peers] [--profile]``.
+"""Microseconds a round, as ratios of one run: ``python -m benchmarks.online [--peers] [--profile] [--batches]``.
 
 One thread; the candidates take turns in short blocks, so that what else the machine does meets all of them alike.
 The reported figure is the median block; for the fused learner, whose refreshes are rare and dear, the mean.
@@ -266,6 +266,7 @@ def profile() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.online")
     parser.add_argument("--profile", action="store_true", help="where a fused run spends its time, and nothing else")
+    parser.add_argument("--batches", action="store_true", help="rows of decide_many and observe_many, and nothing else")
     parser.add_argument("--peers", action="store_true", help="also other libraries, each in an environment of its own")
     options = parser.parse_args(sys.argv[1:])
     # NumPy's library reads its number of threads when it is loaded
@@ -275,6 +276,11 @@ def main() -> None:
         return
     if options.profile:
         profile()
+        return
+    if options.batches:
+        from benchmarks.batches import batches
+
+        batches()
         return
     found = table()
     scaling()

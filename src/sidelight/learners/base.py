@@ -149,7 +149,11 @@ class BaseLearner:
                 f"{len(contexts)} contexts, {len(arms)} arms and rewards of shape {values.shape}: "
                 "give one arm and one reward for every context."
             )
-        indices = [self._arm(arm) for arm in arms]
+        known = self._index
+        try:
+            indices = [known[arm] for arm in arms]
+        except (KeyError, TypeError):
+            indices = [self._arm(arm) for arm in arms]  # says which one, and why
         with np.errstate(over="ignore"):
             usable = np.isfinite(values * values)
         if not usable.all():
