@@ -111,8 +111,8 @@ class AnswerEstimator:
 
     def _pooled(self) -> Array:
         """``B_pool``: (L, m), all arms' answers in one regression, with one pseudo-answer at ``B = 0``."""
-        S = self.sums
-        return np.asarray(np.linalg.solve(S.S11.sum(0) + self.metric, S.S12.sum(0)))
+        L, total = self.sums.L, self.sums.S.sum(axis=0)
+        return np.asarray(np.linalg.solve(total[:L, :L] + self.metric, total[:L, L:]))
 
     # ------------------------------------------------------------------------------------ pooling
 
@@ -240,11 +240,11 @@ class AnswerEstimator:
 
     def _pooled_residual(self, pooled: Array) -> Array:
         S = self.sums
-        S12, S11, S22 = S.S12.sum(0), S.S11.sum(0), S.S22.sum(0)
-        cross = pooled.T @ S12
-        rss = S22 - cross - cross.T + pooled.T @ S11 @ pooled
-        free = max(S.counts.sum() - S.L, 0.0) + 1.0
-        return symmetrize((rss + self._hidden_scale * np.eye(S22.shape[0])) / free)
+        L, total = S.L, S.S.sum(axis=0)
+        cross = pooled.T @ total[:L, L:]
+        rss = total[L:, L:] - cross - cross.T + pooled.T @ total[:L, :L] @ pooled
+        free = max(S.counts.sum() - L, 0.0) + 1.0
+        return symmetrize((rss + self._hidden_scale * np.eye(len(rss))) / free)
 
     def bound(self, delta: float, horizon: int, context_bound: float = 1.0) -> Array:
         """``ΔM``: (K,), with ``‖M̂_a − M_a‖ ≤ ΔM_a`` for all arms and episodes with probability ``1 − δ/2``.

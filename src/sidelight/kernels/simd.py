@@ -24,9 +24,7 @@ __all__ = [
     "dot_row",
     "fetch_row",
     "quadratic_form",
-    "scale_row",
     "subtract_products",
-    "subtract_rows",
 ]
 
 # its annotations describe the functions that write the code, not the code they write
@@ -366,85 +364,6 @@ def quadratic_form(typing_context, C, a, z):
         return builder.fadd(total, builder.load(rest))
 
     return types.float64(C, a, z), code
-
-
-@intrinsic
-def subtract_rows(typing_context, Y, i, C, start, stop, X, shift, first, last):
-    """``Y[i, first:last] −= Σ_k C[i, k] X[k, shift + first:shift + last]`` over ``start ≤ k < stop``.
-
-    Y, C, X: matrices, which may be the same   last − first: a multiple of eight
-    """
-    if not all(_is_stack(kind, 2) for kind in (Y, C, X)):
-        return None
-    if not all(number == types.intp for number in (i, start, stop, shift, first, last)):
-        return None
-
-    def code(context, builder, signature, arguments):
-        def matrix(position):
-            array = context.make_array(signature.args[position])(context, builder, arguments[position])
-            return array.data, cgutils.unpack_tuple(builder, array.shape)[1]
-
-        (target, target_width), (factors, factors_width), (rows, width) = matrix(0), matrix(2), matrix(5)
-        _, i, _, start, stop, _, shift, at, last = arguments
-        target = builder.gep(target, [builder.mul(i, target_width)])
-        factors = builder.gep(factors, [builder.mul(i, factors_width)])
-        rows = builder.gep(rows, [shift])
-        word = i.type
-        number = lambda k: ir.Constant(word, k)  # noqa: E731
-
-        def columns(j, vectors, together):
-            """``vectors`` times four columns, ``together`` rows at once: an addition need not wait for the last."""
-            sums = [[_zero(builder, _FOUR) for _ in range(vectors)] for _ in range(together)]
-
-            def row(k, into):
-                factor = _splat(builder, builder.load(builder.gep(factors, [k])))
-                source = builder.gep(rows, [builder.add(builder.mul(k, width), j)])
-                for q, where in enumerate(into):
-                    _accumulate(builder, where, builder.fmul(factor, _load(builder, source, number(4 * q))))
-
-            whole = builder.add(start, builder.and_(builder.sub(stop, start), number(-together)))
-            with cgutils.for_range_slice(builder, start, whole, number(together), word) as (k, _):
-                for q, into in enumerate(sums):
-                    row(builder.add(k, number(q)), into)
-            if together > 1:
-                with cgutils.for_range_slice(builder, whole, stop, number(1), word) as (k, _):
-                    row(k, sums[0])
-            for q, parts in enumerate(zip(*sums, strict=True)):
-                values = [builder.load(where) for where in parts]
-                while len(values) > 1:
-                    values = [builder.fadd(a, b) for a, b in zip(values[::2], values[1::2], strict=True)]
-                where = builder.add(j, number(4 * q))
-                _store(builder, builder.fsub(_load(builder, target, where), values[0]), target, where)
-
-        # eight sums at a time, as many as there are registers for: of as many columns as are left
-        for vectors in (8, 4, 2):
-            end = builder.add(at, builder.and_(builder.sub(last, at), number(-4 * vectors)))
-            with cgutils.for_range_slice(builder, at, end, number(4 * vectors), word) as (j, _):
-                columns(j, vectors, 8 // vectors)
-            at = end
-        return context.get_dummy_value()
-
-    return types.none(Y, i, C, start, stop, X, shift, first, last), code
-
-
-@intrinsic
-def scale_row(typing_context, Y, i, factor, first, last):
-    """``Y[i, first:last] *= factor``.  Y: a matrix   last − first: a multiple of eight"""
-    if not (_is_stack(Y, 2) and factor == types.float64 and i == first == last == types.intp):
-        return None
-
-    def code(context, builder, signature, arguments):
-        array = context.make_array(signature.args[0])(context, builder, arguments[0])
-        width = cgutils.unpack_tuple(builder, array.shape)[1]
-        _, i, factor, first, last = arguments
-        row = builder.gep(array.data, [builder.mul(i, width)])
-        factors = _splat(builder, factor)
-        with cgutils.for_range_slice(builder, first, last, ir.Constant(i.type, 8), i.type) as (j, _):
-            for at in (j, builder.add(j, ir.Constant(i.type, 4))):
-                _store(builder, builder.fmul(factors, _load(builder, row, at)), row, at)
-        return context.get_dummy_value()
-
-    return types.none(Y, i, factor, first, last), code
 
 
 @intrinsic

@@ -10,7 +10,8 @@ import math
 import numpy as np
 from numba import njit
 
-from sidelight.kernels.simd import subtract_rows
+from sidelight.kernels.rows import subtract_rows
+from sidelight.kernels.simd import add_scaled
 from sidelight.kernels.spd import backward, factor, padded, subtract_gram
 
 
@@ -24,7 +25,6 @@ def soft_precision(G, g, A, tau2, s2, precision, target):  # type: ignore[no-unt
     first = padded(L)
     n = padded(L + 1)
     table = np.zeros((L, first + n))
-    C = np.zeros((L, first))
     out = np.empty((L, n))
     for a in range(K):
         if math.isinf(s2[a]):
@@ -36,37 +36,17 @@ def soft_precision(G, g, A, tau2, s2, precision, target):  # type: ignore[no-unt
                 table[i, j] = tau2[a] * G[a, i, j] + s2[a] * A[a, i, j]
                 table[i, first + j] = G[a, i, j]
             table[i, first + L] = g[a, i]
-        if math.isnan(factor(table, C)):
+        if math.isnan(factor(table)):
             return a
         backward(table, first)
         out[:, :] = 0.0
         for i in range(L):
-            subtract_rows(out, i, A[a], 0, L, table, first, i & ~7, n)
+            subtract_rows(out, i, A[a], i * L, 1, 0, L, table, first, i & ~7, n)
             for j in range(i, L):
                 precision[a, i, j] = -out[i, j]
                 precision[a, j, i] = -out[i, j]
             target[a, i] = -out[i, L]
     return -1
-
-
-@njit(cache=True)
-def predictive(P, h, RM, table, E, transposed, out):  # type: ignore[no-untyped-def]
-    """For ``w`` of precision ``P`` and mean ``P⁻¹h``: ``out −= (RM)P⁻¹(RM)ᵀ``, the last column less ``RMP⁻¹h``.
-
-    Returns ``log det P`` and ``hᵀP⁻¹h``.  P: (d, d)   h: (d,)   RM: (L, d)   out: (L + 1, padded(L + 1))
-    table: (d, padded(d) + padded(L + 1)), E: (d, padded(d)) and transposed: (L + 1, d) to work in
-    """
-    L, d = RM.shape
-    first = padded(d)
-    for i in range(d):
-        for j in range(d):
-            table[i, j] = P[i, j]
-        for j in range(L):
-            table[i, first + j] = RM[j, i]
-        table[i, first + L] = h[i]
-    log_det = factor(table, E)
-    subtract_gram(out, table, first, L + 1, transposed)
-    return log_det, -out[L, L]
 
 
 @njit(cache=True)
@@ -82,53 +62,44 @@ def marginals(P0, h0, J, h, R, y, B, A, tau2, s2, values):  # type: ignore[no-un
     """
     K, d = h.shape
     L = y.shape[1]
-    m = d - L
-    first = padded(d)
     n = padded(L + 1)
-    RM = np.zeros((L, d))
-    P = np.empty((d, d))
-    moment = np.empty(d)
-    table = np.zeros((d, first + n))
-    E = np.zeros((d, first))
-    transposed = np.empty((L + 1, d))
+    # [P | MᵀRᵀ, h] and [A | τRᵀ]
+    weights = np.zeros((d, padded(d) + n))
     answers = np.zeros((L, padded(L) + n))
-    C = np.zeros((L, padded(L)))
-    across = np.empty((L, L))
     spread = np.zeros((L, n))
-    base = np.empty((L + 1, n))
+    base = np.zeros((L + 1, n))
     N = np.zeros((L, n))
     for a in range(K):
-        for i in range(L):
-            for j in range(i, L):
-                RM[i, j] = R[a, i, j]
-            for j in range(m):
-                total = 0.0
-                for k in range(i, L):
-                    total += R[a, i, k] * B[a, k, j]
-                RM[i, L + j] = total
         # −τ²RA⁻¹Rᵀ
         spread[:, :] = 0.0
         if A.shape[0] > 0 and tau2[a] > 0.0:
-            root = math.sqrt(tau2[a])
+            tau = math.sqrt(tau2[a])
             for i in range(L):
                 for j in range(L):
                     answers[i, j] = A[a, i, j]
-                    answers[i, padded(L) + j] = root * R[a, j, i]
-            factor(answers, C)
-            subtract_gram(spread, answers, padded(L), L, across)
+                    answers[i, padded(L) + j] = tau * R[a, j, i]
+            factor(answers)
+            subtract_gram(spread, answers, padded(L))
         values[:, a] = 0.0
         for after in range(2):
             sign = 0.5 - after
             for i in range(d):
-                moment[i] = h0[a, i] + after * h[a, i]
                 for j in range(d):
-                    P[i, j] = P0[a, i, j] + after * J[a, i, j]
+                    weights[i, j] = P0[a, i, j] + after * J[a, i, j]
+                for j in range(L):
+                    weights[i, padded(d) + j] = R[a, j, i] if i < L else 0.0
+                weights[i, padded(d) + L] = h0[a, i] + after * h[a, i]
+            for i in range(L, d):
+                for k in range(L):
+                    add_scaled(weights[i, padded(d) :], B[a, k, i - L], weights[k, padded(d) : padded(d) + k + 1])
+            log_det = factor(weights)
             for i in range(L):
                 for j in range(n):
                     base[i, j] = spread[i, j]
             base[L] = 0.0
-            log_det, square = predictive(P, moment, RM, table, E, transposed, base)
-            values[:, a] += sign * (log_det - square)
+            # −(N − s²I), its last column less the mean of y, and below that hᵀP⁻¹h
+            subtract_gram(base, weights, padded(d))
+            values[:, a] += sign * (log_det + base[L, L])
             for k in range(s2.shape[0]):
                 if math.isinf(s2[k, a]):
                     continue
@@ -137,7 +108,7 @@ def marginals(P0, h0, J, h, R, y, B, A, tau2, s2, values):  # type: ignore[no-un
                         N[i, j] = -base[i, j]
                     N[i, i] += s2[k, a]
                     N[i, L] = y[a, i] + base[i, L]
-                log_det = factor(N, C)
+                log_det = factor(N)
                 square = 0.0
                 for i in range(L):
                     square += N[i, L] * N[i, L]

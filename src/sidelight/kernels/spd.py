@@ -11,7 +11,8 @@ import math
 import numpy as np
 from numba import njit
 
-from sidelight.kernels.simd import add_scaled, dot, scale_row, subtract_rows
+from sidelight.kernels.rows import scale_row, subtract_rows
+from sidelight.kernels.simd import add_scaled, dot
 
 #: a pivot, relative to the diagonal, below which rounding decides what a solution is
 SINGULAR = 1e-12
@@ -24,17 +25,16 @@ def padded(n):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def factor(A, G):  # type: ignore[no-untyped-def]
+def factor(A):  # type: ignore[no-untyped-def]
     """Cholesky's ``A = GGᵀ``: ``[A | X]`` becomes ``[Gᵀ | G⁻¹X]``; returns ``log det A``, NaN where there is none.
 
-    A: (m, width), of which what is below the diagonal has no meaning   G: (m, padded(m)), lower triangular
+    A: (m, width), of which what is below the diagonal has no meaning
     """
-    m = G.shape[0]
-    width = A.shape[1]
+    m, width = A.shape
     log_det = 0.0
     product = 1.0
     for j in range(m):
-        subtract_rows(A, j, G, 0, j, A, 0, j & ~7, width)
+        subtract_rows(A, j, A, j, width, 0, j, A, 0, j & ~7, width)
         pivot = A[j, j]
         if not pivot > 0.0:
             return math.nan
@@ -43,10 +43,7 @@ def factor(A, G):  # type: ignore[no-untyped-def]
         if not 1e-100 < product < 1e100:
             log_det += math.log(product)
             product = 1.0
-        scale = 1.0 / math.sqrt(pivot)
-        scale_row(A, j, scale, j & ~7, width)
-        for i in range(j, m):
-            G[i, j] = A[j, i]
+        scale_row(A, j, 1.0 / math.sqrt(pivot), j & ~7, width)
     return log_det + math.log(product)
 
 
@@ -55,43 +52,41 @@ def backward(A, first):  # type: ignore[no-untyped-def]
     """``[Gᵀ | X]`` becomes ``[Gᵀ | G⁻ᵀX]``.  A: (m, width)   first: the column at which ``X`` begins"""
     m, width = A.shape
     for i in range(m - 1, -1, -1):
-        subtract_rows(A, i, A, i + 1, m, A, 0, first, width)
+        subtract_rows(A, i, A, i * width, 1, i + 1, m, A, 0, first, width)
         scale_row(A, i, 1.0 / A[i, i], first, width)
 
 
 @njit(cache=True)
-def subtract_gram(out, A, first, n, transposed):  # type: ignore[no-untyped-def]
+def subtract_gram(out, A, first):  # type: ignore[no-untyped-def]
     """``out −= XᵀX`` on and above the diagonal.
 
-    out: (n, padded(n))   A: (m, width), ``X`` its ``n`` columns from ``first`` on   transposed: (n, m), becomes ``Xᵀ``
+    out: (n, padded(n))   A: (m, width), ``X`` its ``n`` columns from ``first`` on
     """
-    m = A.shape[0]
-    for k in range(m):
-        for i in range(n):
-            transposed[i, k] = A[k, first + i]
+    m, width = A.shape
+    n, last = out.shape
     for i in range(n):
-        subtract_rows(out, i, transposed, 0, m, A, first, i & ~7, padded(n))
+        subtract_rows(out, i, A, first + i, width, 0, m, A, first, i & ~7, last)
 
 
 @njit(cache=True)
-def invert_factor(G, T):  # type: ignore[no-untyped-def]
-    """``T = G⁻¹``, lower triangular.  G, T: (m, padded(m))"""
-    m = G.shape[0]
+def invert_factor(A, T):  # type: ignore[no-untyped-def]
+    """``T = G⁻¹``, lower triangular.  A: (m, width) holds ``Gᵀ``   T: (m, padded(m))"""
+    m, width = A.shape
     T[:, :] = 0.0
     for i in range(m):
-        subtract_rows(T, i, G, 0, i, T, 0, 0, padded(i))
-        scale = 1.0 / G[i, i]
+        subtract_rows(T, i, A, i, width, 0, i, T, 0, 0, padded(i))
+        scale = 1.0 / A[i, i]
         scale_row(T, i, scale, 0, padded(i))
         T[i, i] = scale
 
 
 @njit(cache=True)
 def inverse_from(A, T):  # type: ignore[no-untyped-def]
-    """On and below its diagonal ``T = G⁻¹`` becomes ``A⁻¹ = G⁻ᵀG⁻¹``.  A: (m, padded(m)) holds ``Gᵀ``"""
-    m = T.shape[0]
+    """On and below its diagonal ``T = G⁻¹`` becomes ``A⁻¹ = G⁻ᵀG⁻¹``.  A: (m, …) holds ``Gᵀ``   T: (m, padded(m))"""
+    m, width = A.shape
     for i in range(m - 1, -1, -1):
         # a row is needed up to its diagonal alone, and those below it are known that far
-        subtract_rows(T, i, A, i + 1, m, T, 0, 0, padded(i + 1))
+        subtract_rows(T, i, A, i * width, 1, i + 1, m, T, 0, 0, padded(i + 1))
         scale_row(T, i, 1.0 / A[i, i], 0, padded(i + 1))
 
 
@@ -100,15 +95,14 @@ def invert(A, inverse):  # type: ignore[no-untyped-def]
     """``inverse = A⁻¹`` by Cholesky; returns ``log det A``, or NaN where A is not positive definite."""
     m = A.shape[0]
     W = np.zeros((m, padded(m)))
-    G = np.zeros((m, padded(m)))
     for i in range(m):
         for j in range(m):
             W[i, j] = A[i, j]
-    log_det = factor(W, G)
+    log_det = factor(W)
     if math.isnan(log_det):
         return log_det
     T = np.empty((m, padded(m)))
-    invert_factor(G, T)
+    invert_factor(W, T)
     inverse_from(W, T)
     for i in range(m):
         for j in range(i + 1):
@@ -129,50 +123,11 @@ def log_det_stack(A, log_dets):  # type: ignore[no-untyped-def]
     """``log det A_a``, NaN where a matrix is not positive definite.  A: (K, m, m)   log_dets: (K,)"""
     K, m, _ = A.shape
     W = np.zeros((m, padded(m)))
-    G = np.zeros((m, padded(m)))
     for a in range(K):
         for i in range(m):
             for j in range(m):
                 W[i, j] = A[a, i, j]
-        log_dets[a] = factor(W, G)
-
-
-@njit(cache=True)
-def shrink_stack(J, h, D, inverse_sum, solved_sum):  # type: ignore[no-untyped-def]
-    """With ``W_a = I + DJ_aD``: ``Σ_a W_a⁻¹`` into ``inverse_sum``, ``Σ_a W_a⁻¹Dh_a`` into ``solved_sum``.
-
-    Returns ``Σ_a log det W_a`` and ``Σ_a (Dh_a)ᵀW_a⁻¹(Dh_a)``.  J: (K, d, d)   h: (K, d)   D: (d,)
-    """
-    K, d = h.shape
-    W = np.zeros((d, padded(d)))
-    G = np.zeros((d, padded(d)))
-    T = np.empty((d, padded(d)))
-    total = np.zeros((d, padded(d)))
-    v = np.empty(d)
-    log_det = 0.0
-    quadratic = 0.0
-    solved_sum[:] = 0.0
-    for a in range(K):
-        for i in range(d):
-            for j in range(d):
-                W[i, j] = D[i] * J[a, i, j] * D[j]
-            W[i, i] += 1.0
-            v[i] = D[i] * h[a, i]
-        log_det += factor(W, G)
-        invert_factor(G, T)
-        for i in range(d):
-            # G⁻¹Dh, of which the square is the quadratic form and G⁻ᵀ the solution
-            u = dot(v[: i + 1], T[i])
-            quadratic += u * u
-            add_scaled(solved_sum, u, T[i, : i + 1])
-        inverse_from(W, T)
-        for i in range(d):
-            add_scaled(total[i], 1.0, T[i, : i + 1])
-    for i in range(d):
-        for j in range(i + 1):
-            inverse_sum[i, j] = total[i, j]
-            inverse_sum[j, i] = total[i, j]
-    return log_det, quadratic
+        log_dets[a] = factor(W)
 
 
 @njit(cache=True)
@@ -184,7 +139,6 @@ def solve_stack(A, X, solved):  # type: ignore[no-untyped-def]
     K, m, n = X.shape
     first = padded(m)
     table = np.zeros((m, first + padded(n)))
-    G = np.zeros((m, first))
     scale = np.empty(m)
     for a in range(K):
         for i in range(m):
@@ -194,11 +148,11 @@ def solve_stack(A, X, solved):  # type: ignore[no-untyped-def]
                 table[i, j] = A[a, i, j] * (scale[i] * scale[j])
             for j in range(n):
                 table[i, first + j] = X[a, i, j] * scale[i]
-        if math.isnan(factor(table, G)):
+        if math.isnan(factor(table)):
             continue
         least = 1.0
         for i in range(m):
-            least = min(least, G[i, i] * G[i, i])
+            least = min(least, table[i, i] * table[i, i])
         if not least > SINGULAR:
             continue
         solved[a] = True
@@ -217,8 +171,6 @@ def congruence_stack(A, X, products):  # type: ignore[no-untyped-def]
     K, m, n = X.shape
     first = padded(m)
     table = np.zeros((m, first + padded(n)))
-    G = np.zeros((m, first))
-    transposed = np.empty((n, m))
     out = np.empty((n, padded(n)))
     for a in range(K):
         for i in range(m):
@@ -226,11 +178,11 @@ def congruence_stack(A, X, products):  # type: ignore[no-untyped-def]
                 table[i, j] = A[a, i, j]
             for j in range(n):
                 table[i, first + j] = X[a, i, j]
-        if math.isnan(factor(table, G)):
+        if math.isnan(factor(table)):
             products[a] = math.nan
             continue
         out[:, :] = 0.0
-        subtract_gram(out, table, first, n, transposed)
+        subtract_gram(out, table, first)
         for i in range(n):
             for j in range(i, n):
                 products[a, i, j] = -out[i, j]
@@ -250,7 +202,6 @@ def pooling_likelihoods(S, D, gap, mean, strength, levels, values):  # type: ign
     K, L, m = gap.shape
     first = padded(L)
     table = np.zeros((L, first + padded(m + 1)))
-    G = np.zeros((L, first))
     across = np.empty(m + 1)
     values[:] = 0.0
     for a in range(K):
@@ -260,7 +211,7 @@ def pooling_likelihoods(S, D, gap, mean, strength, levels, values):  # type: ign
             for j in range(m):
                 table[i, first + j] = gap[a, i, j]
             table[i, first + m] = mean[i]
-        log_det = factor(table, G)
+        log_det = factor(table)
         squares = 0.0
         across[:] = 0.0
         for i in range(L):

@@ -453,7 +453,8 @@ class FusedOFUL(ReducedLearner):
         for log in self.logs:
             log.refresh(
                 self._prior()[1] if log.proven else self.weights,
-                self.noise**2 * self.covariances,
+                self.covariances,
+                variance=self.noise**2,
                 shared=len(self.logs),
                 bias_bound=self.bias_bound,
                 sandwich=self.sandwich,

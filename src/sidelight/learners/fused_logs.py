@@ -77,6 +77,7 @@ class FusedLog:
         weights: Array,
         covariances: Array,
         *,
+        variance: float,
         shared: int,
         bias_bound: float,
         sandwich: bool,
@@ -89,7 +90,8 @@ class FusedLog:
 
         Args:
             weights: (K, d)  ``ŵ`` (where proven: ``μ``), in the context's order.
-            covariances: (K, d, d)  their posterior covariances.
+            covariances: (K, d, d)  ``V⁻¹``.
+            variance: ``σ²``: their posterior covariances are ``σ²V⁻¹``.
             shared: how many logs' ``B̂`` come from the same contexts (``τ²`` is multiplied by it: always safe).
             bias_bound: root mean square of the bias the log may have, in reward units.
             sandwich: use the summary's ``meat``.
@@ -101,8 +103,8 @@ class FusedLog:
             spread = np.linalg.eigvalsh(self.hidden.residual_moments())[:, -1] if len(hidden) else 0.0
             self.tau2 = np.minimum(largest**2 * spread, self.s2)
         elif not self.fresh:
-            w_h = weights[self.arms][:, hidden]
-            C_h = covariances[self.arms][:, hidden][:, :, hidden]
+            w_h = weights[np.ix_(self.arms, hidden)]
+            C_h = variance * covariances[np.ix_(self.arms, hidden, hidden)]
             self.tau2 = hidden_variance(self.hidden.residual_moments(), w_h, C_h, self.s2)
         self.fresh = False
         self._shared, self._bias_bound = float(shared), bias_bound

@@ -67,12 +67,11 @@ class LogGeometry:
     def __init__(self, hidden: HiddenEstimator, meat: Array | None = None) -> None:
         self.hidden = hidden
         summary, L = hidden.summary, hidden.summary.n_recorded
-        if meat is None:
-            self.R, self.y = np.array(summary.factors[:, :L, :L]), np.array(summary.factors[:, :L, L])
-        else:
-            self.R, self.y = _sandwiched(summary.grams, summary.cross, meat, np.asarray(summary.residual_variances))
-        self.G = np.swapaxes(self.R, 1, 2) @ self.R
-        self.g = np.einsum("aij,ai->aj", self.R, self.y)
+        self.R, self.y = np.array(summary.factors[:, :L, :L]), np.array(summary.factors[:, :L, L])
+        self.G, self.g = np.array(summary.grams), np.array(summary.cross)
+        if meat is not None:
+            self.R, self.y = _sandwiched(self.G, self.g, meat, np.asarray(summary.residual_variances))
+            self.G, self.g = np.swapaxes(self.R, 1, 2) @ self.R, np.einsum("aij,ai->aj", self.R, self.y)
         self.renew()
 
     def renew(self) -> None:

@@ -12,6 +12,7 @@ for all of them: ``Ω = ω/E[x²]``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -81,26 +82,19 @@ class Shrunk:
 
 def shrink(J: Array, h: Array, omega: Array) -> Shrunk:
     """Integrate the deviations out.  J: (K, d, d)   h: (K, d)   omega: (d,) diagonal of ``Ω``"""
-    from sidelight.kernels.spd import shrink_stack
+    from sidelight.kernels.prior import shrink_arms
 
-    K, d = h.shape
-    D = np.sqrt(omega)
-    inverse_sum, solved = np.empty((d, d)), np.empty(d)
-    log_det, quadratic = shrink_stack(J, h, D, inverse_sum, solved)
-    return Shrunk(0.5 * (quadratic - log_det), (K * np.eye(d) - inverse_sum) / np.outer(D, D), solved / D)
+    d = len(omega)
+    S, t = np.empty((d, d)), np.empty(d)
+    return Shrunk(shrink_arms(J, h, omega, S, t), S, t)
 
 
 def log_marginal(shrunk: Shrunk, kappa2: Array) -> tuple[float, Array, Array]:
     """``log p``, ``μ̂`` and ``Cov(μ̂) = P⁻¹``.  kappa2: (d,) prior variances of the common mean"""
-    from sidelight.kernels.spd import invert
+    from sidelight.kernels.prior import common_mean
 
-    root = np.sqrt(kappa2)
-    # κ²-scaled, so that a vague mean does not make P singular
-    scaled, C = np.eye(len(root)) + shrunk.S * np.outer(root, root), np.empty_like(shrunk.S)
-    log_det = invert(scaled, C)
-    C *= np.outer(root, root)
-    mean = C @ shrunk.t
-    return shrunk.value + 0.5 * float(shrunk.t @ mean) - 0.5 * log_det, mean, C
+    mean, C = np.empty_like(shrunk.t), np.empty_like(shrunk.S)
+    return shrunk.value + common_mean(shrunk.S, shrunk.t, kappa2, mean, C), mean, C
 
 
 def estimate_prior(
@@ -133,12 +127,11 @@ def estimate_prior(
         if hyper.variances not in shrunk:
             shrunk[hyper.variances] = shrink(J, h, _expand(hyper, blocks, d) / squares)
         value, mean, C = log_marginal(shrunk[hyper.variances], hyper.mean_variance / squares)
-        logs = np.log(np.array(hyper.variances))
-        tie = 0.5 * float(np.sum(np.square((logs[1:] - logs[0]) / TIE)))
+        first, *others = (math.log(variance / reference) for variance in hyper.variances)
+        tie = sum(((other - first) / TIE) ** 2 for other in others)
         # a weak pull of the variance and of the mean's toward the rewards' own scale
-        pull = 0.5 * float(np.square((logs[0] - np.log(reference)) / 4.0))
-        pull += 0.5 * float(np.square((np.log(hyper.mean_variance) - np.log(reference)) / 4.0))
-        return value - tie - pull, mean, C
+        pull = (first / 4.0) ** 2 + (math.log(hyper.mean_variance / reference) / 4.0) ** 2
+        return value - 0.5 * (tie + pull), mean, C
 
     cache: dict[Hyper, tuple[float, Array, Array]] = {}
 

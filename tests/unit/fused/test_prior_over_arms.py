@@ -17,7 +17,7 @@ def arms_with_rounds(rng, K, d, n, sigma, weights):
     return X, r, J, h
 
 
-@pytest.mark.parametrize(("K", "d", "n"), [(1, 1, 3), (2, 3, 4), (4, 2, 7), (3, 3, 1)])
+@pytest.mark.parametrize(("K", "d", "n"), [(1, 1, 3), (2, 3, 4), (4, 2, 7), (3, 3, 1), (2, 11, 5)])
 def test_log_marginal_is_the_density_of_all_rewards(rng, K, d, n):
     """Differences over settings equal those of the joint normal density of all rewards, arms coupled by their mean."""
     sigma = 0.7

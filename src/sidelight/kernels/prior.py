@@ -1,0 +1,72 @@
+"""Compiled algebra of the prior over arms: see ``side.prior`` for the formulas and their letters."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from sidelight.kernels.simd import add_scaled, dot
+from sidelight.kernels.spd import factor, inverse_from, invert, invert_factor, padded
+
+
+@njit(cache=True)
+def shrink_arms(J, h, omega, S, t):  # type: ignore[no-untyped-def]
+    """``Σ_a S_a`` into ``S`` and ``Σ_a t_a`` into ``t``; returns ``Σ_a[−½log det W_a + ½(Dh_a)ᵀW_a⁻¹(Dh_a)]``.
+
+    J: (K, d, d)   h: (K, d)   omega: (d,) diagonal of ``Ω``   S: (d, d)   t: (d,)
+    """
+    K, d = h.shape
+    D = np.sqrt(omega)
+    W = np.zeros((d, padded(d)))
+    T = np.empty((d, padded(d)))
+    inverses = np.zeros((d, padded(d)))
+    v = np.empty(d)
+    value = 0.0
+    t[:] = 0.0
+    for a in range(K):
+        for i in range(d):
+            for j in range(d):
+                W[i, j] = D[i] * J[a, i, j] * D[j]
+            W[i, i] += 1.0
+            v[i] = D[i] * h[a, i]
+        value -= 0.5 * factor(W)
+        invert_factor(W, T)
+        for i in range(d):
+            # G⁻¹Dh: its square is the quadratic form, and G⁻ᵀ of it the solution
+            u = dot(v[: i + 1], T[i])
+            value += 0.5 * u * u
+            add_scaled(t, u, T[i, : i + 1])
+        inverse_from(W, T)
+        for i in range(d):
+            add_scaled(inverses[i], 1.0, T[i, : i + 1])
+    for i in range(d):
+        t[i] /= D[i]
+        for j in range(i + 1):
+            S[i, j] = ((K if i == j else 0.0) - inverses[i, j]) / (D[i] * D[j])
+            S[j, i] = S[i, j]
+    return value
+
+
+@njit(cache=True)
+def common_mean(S, t, kappa2, mean, C):  # type: ignore[no-untyped-def]
+    """``μ̂`` into ``mean`` (d,) and ``P⁻¹`` into ``C`` (d, d); returns ``½tᵀP⁻¹t − ½log det(κ²P)``.
+
+    S: (d, d)   t: (d,)   kappa2: (d,)
+    """
+    d = t.shape[0]
+    root = np.sqrt(kappa2)
+    scaled = np.empty((d, d))
+    # κ²-scaled, so that a vague mean does not make P singular
+    for i in range(d):
+        for j in range(d):
+            scaled[i, j] = root[i] * S[i, j] * root[j]
+        scaled[i, i] += 1.0
+    value = -0.5 * invert(scaled, C)
+    for i in range(d):
+        total = 0.0
+        for j in range(d):
+            C[i, j] *= root[i] * root[j]
+            total += C[i, j] * t[j]
+        mean[i] = total
+        value += 0.5 * t[i] * total
+    return value
