@@ -20,6 +20,8 @@ from sidelight.kernels.tiles import DOWN, LANES, quadratic_lanes, set_tile
 ROWS = 64
 #: fewer of eight contexts than this are evaluated one by one
 FEW = 3
+#: what an arm costs for eight contexts at once, in evaluations for a single one
+EIGHT = 2.5
 #: of so many blocks of contexts one tries again what did not pay in those before
 TRY_AGAIN = 16
 #: for sums of squares that underflow
@@ -153,14 +155,19 @@ def raise_floor(Y, n, loadings, shifted, weights, covariances, radii, high, floo
 def narrow_down(  # type: ignore[no-untyped-def]
     n, panels, loadings, shifted, covariances, radii, off, guesses, size, reach, recorded, found, forms, high, floor
 ):
-    """The indices up to rounding of all arms that may win, eight rows at a time; returns for how many such eights."""
+    """The indices up to rounding of all arms that may win, eight rows at a time.
+
+    Returns for how many such eights, and in how many rows an arm that came next might have won.
+    """
     visited = 0
+    candidates = 0
     for a in range(radii.shape[0]):
         for p in range((n + LANES - 1) // LANES):
             active = 0
             for t in range(p * LANES, (p + 1) * LANES):
                 # also where one of them is not a number
                 active += not high[a, t] < floor[t]
+            candidates += active
             if active < FEW:
                 continue
             visited += 1
@@ -171,7 +178,7 @@ def narrow_down(  # type: ignore[no-untyped-def]
                 index = guesses[a, t] + radii[a] * math.sqrt(max(forms[k], 0.0))
                 high[a, t] = index + error
                 floor[t] = max(floor[t], index - error)
-    return visited
+    return visited, candidates
 
 
 @njit(cache=True, nogil=True)
@@ -233,7 +240,7 @@ def choose_together(  # type: ignore[no-untyped-def]
         bound_rows(spreads, radii, bounds, off, guesses, size, reach, recorded, floor, high)
         if by_bounds or again:
             raise_floor(Y, n, loadings, shifted, weights, covariances, radii, high, floor, z, first, known)
-        visited = narrow_down(
+        visited, candidates = narrow_down(
             n,
             panels,
             loadings,
@@ -251,7 +258,7 @@ def choose_together(  # type: ignore[no-untyped-def]
             floor,
         )
         by_bounds = 2 * LANES * visited < K * n
-        evaluated = 0
+        evaluated = n if first[0] >= 0 else 0
         for t in range(n):
             y = Y[t]
             best = -1
@@ -260,10 +267,10 @@ def choose_together(  # type: ignore[no-untyped-def]
             for a in range(K):
                 if high[a, t] < floor[t]:
                     continue
-                evaluated += 1
                 if a == first[t]:
                     exact[a], width = known[0, t], known[1, t]
                 else:
+                    evaluated += 1
                     exact[a], width = index_of(a, y, loadings, shifted, weights, covariances, radii, z)
                 if exact[a] + width > best_index:
                     best, best_index, best_width = a, exact[a] + width, width
@@ -274,4 +281,5 @@ def choose_together(  # type: ignore[no-untyped-def]
                 for a in range(K):
                     exact[a] = dot_row(weights, a, y)
             doubted[start + t] = to_doubt(exact, best, best_index, counts, reluctance, limit)
-        by_products = 2 * evaluated < K * n
+        # row by row every candidate would have been evaluated
+        by_products = EIGHT * visited + evaluated < candidates
