@@ -56,8 +56,8 @@ price shown in the rows *honest*, and where a row says **no**, the default does 
 """
 EARLY = """## Where not knowing R12 costs
 
-`ConfoundedWorld`, 100,000 rows, {seeds} seeds: regret of the learner that knows `R12`, and how much more those have (95 %
-interval) that learn it from the old policy's probabilities, and from its arms.
+`ConfoundedWorld`, 100,000 rows, {seeds} seeds: regret of the learner that knows `R12`, and how much more (95 %
+interval) those have that learn it from the old policy's probabilities, and from its arms.
 
 {table}
 """
