@@ -44,19 +44,24 @@ def add_block(  # type: ignore[no-untyped-def]
     m = grams.shape[1]
     filled = np.zeros(panels.shape[0] * LANES)
     z = filled[:m]
+    # sums of their own: those of neighbouring arms share lines of the cache, which threads would fight for
+    square = squares[a]
+    moment = moments[a].copy()
     for first in range(0, rows.shape[0], ROWS):
         n = min(ROWS, rows.shape[0] - first)
         for t in range(n):
             row = rows[first + t]
             take(X[row], order, y)
             residual = rewards[row] - dot_row(anchors, a, y)
-            squares[a] += residual * residual
+            square += residual * residual
             reduce_context(y, loadings, a, shifted, z)
-            add_scaled(moments[a], residual, z)
+            add_scaled(moment, residual, z)
             for p in range(panels.shape[0]):
                 for j in range(LANES):
                     panels[p, t, j] = filled[LANES * p + j]
         add_gram(panels, n, grams[a])
+    squares[a] = square
+    moments[a] = moment
 
 
 @njit(cache=True)
