@@ -22,8 +22,8 @@ ROWS = 64
 FEW = 3
 #: what an arm costs for eight contexts at once, in evaluations for a single one
 EIGHT = 2.5
-#: of so many blocks of contexts one tries again what did not pay in those before
-TRY_AGAIN = 16
+#: of so many blocks of contexts one, a shorter one, tries again what did not pay in those before
+TRY_AGAIN, TRIAL = 16, 16
 #: for sums of squares that underflow
 SMALL = 1e-120
 #: bounds what rounding does to a sum of n products, relative to the sum of their sizes: ``n · ROUNDING``
@@ -225,12 +225,17 @@ def choose_together(  # type: ignore[no-untyped-def]
     single = state + (reluctance, limit) + room_to_choose(weights, covariances, packed)  # noqa: RUF005
     rounding_of(loadings, spreads, weights, radii, bounds, off)
     by_bounds = by_products = True
-    for start in range(0, X.shape[0], ROWS):
-        n = min(ROWS, X.shape[0] - start)
+    blocks = 0
+    stop = 0
+    while stop < X.shape[0]:
+        start = stop
         # what leaves out little is left alone, and tried again from time to time
-        again = start // ROWS % TRY_AGAIN == 0
+        again = blocks % TRY_AGAIN == 0
+        n = min(TRIAL if again else ROWS, X.shape[0] - start)
+        stop = start + n
+        blocks += 1
         if not (by_products or again):
-            for t in range(start, start + n):
+            for t in range(start, stop):
                 arms[t], estimates[t], widths[t], doubted[t] = choose_among(X[t], *single)
             continue
         for t in range(n):

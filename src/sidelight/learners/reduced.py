@@ -79,7 +79,8 @@ class ReducedLearner(RidgeLearner):
             choose(X[part], *arrays, limit, chosen[part], estimates[part], widths[part], doubted[part])
 
         _, m, R = self._loadings.shape
-        products = n * self.n_arms * (m * (m + R) + self.n_features)
+        # most of what could be multiplied is left out, or shared between rows
+        products = n * self.n_arms * (m * (m + R) + self.n_features) // 6
         over_cores(rows, n, products)
         return chosen, estimates, widths, doubted
 
