@@ -85,11 +85,8 @@ class AnswerEstimator:
         """``B̂``: (K, L, m)."""
         if self.estimator != "regression":
             return self._moment_regression()
-        pooled = self._pooled()
-        kD = self._pull()
-        left = self.sums.S11 + kD
-        right = self.sums.S12 + kD @ pooled
-        return np.asarray(_solve(left, right, fallback=pooled))
+        pooled, kD = self._pooled(), self._pull()
+        return _regress(self.sums.S, kD, kD @ pooled, fallback=pooled)
 
     def cross_moments(self) -> Array:
         """``R̂12(a)``: (K, L, m), with the weights ``1/t`` (errata: ``1/(t − 1)`` is not the unbiased one)."""
@@ -107,7 +104,9 @@ class AnswerEstimator:
 
     def _moment_regression(self) -> Array:
         R12 = self.cross_moments()
-        return np.asarray(_solve(self.summary.second_moments, R12, fallback=np.zeros(R12.shape[1:])))
+        moments = np.concatenate([self.summary.second_moments, R12], axis=2)
+        nothing = np.zeros(R12.shape[1:])
+        return _regress(moments, np.zeros_like(self.metric), nothing, fallback=nothing)
 
     def _pooled(self) -> Array:
         """``B_pool``: (L, m), all arms' answers in one regression, with one pseudo-answer at ``B = 0``."""
@@ -159,7 +158,7 @@ class AnswerEstimator:
         ``½Σ_a[tr U_aᵀ(S_a + κD_ρ)⁻¹U_a − m log det(S_a + κD_ρ)/det κD_ρ]``.  On a lattice of factors of two and four it
         is climbed from where it was last.
         """
-        from sidelight.kernels.spd import pooling_likelihoods
+        from sidelight.kernels.answers import pooling_likelihoods
 
         S = self.sums
         L, m = S.S12.shape[1:]
@@ -203,7 +202,7 @@ class AnswerEstimator:
         sampling noise of the arm's own answers, its random effect, and the pooled regression, which enters with weight
         ``W⁻¹κD``.  Weighted answers count by ``A_p(Σω²xxᵀ)⁻¹A_p``.
         """
-        from sidelight.kernels.spd import congruence_stack
+        from sidelight.kernels.answers import answers_precision
 
         S = self.sums
         if self.estimator != "regression":
@@ -214,13 +213,14 @@ class AnswerEstimator:
         kD = self._pull()
         total_inverse = np.linalg.inv(S.S11.sum(0) + self.metric)
         pooled_covariance = total_inverse @ (S.S_squared.sum(0) + self.metric) @ total_inverse
-        noise = S.S_squared + (kD + symmetrize(kD @ pooled_covariance @ kD))
-        A = np.empty_like(noise)
-        congruence_stack(noise, S.S11 + kD, A)
+        A = np.empty_like(S.S_squared)
+        answers_precision(S.S, S.S_squared, kD, kD + symmetrize(kD @ pooled_covariance @ kD), A)
         return A
 
     def residual_moments(self) -> Array:
         """``Σ_e``: (K, m, m).  For ``ipw`` and ``control_variate`` it is ``R22``: nothing cancels there."""
+        from sidelight.kernels.answers import used_up
+
         S = self.sums
         m = S.S22.shape[-1]
         if self.estimator != "regression":
@@ -231,8 +231,8 @@ class AnswerEstimator:
             pooled = self._pooled_residual(self._pooled())
             cross = np.swapaxes(B, -1, -2) @ S.S12
             own = S.S22 - cross - np.swapaxes(cross, -1, -2) + np.swapaxes(B, -1, -2) @ S.S11 @ B
-            kD = self._pull()
-            used = np.einsum("aij,aij->a", S.S11, _inverses(S.S11 + kD + 1e-12 * self.metric))
+            used = np.empty(len(B))
+            used_up(S.S, self._pull() + 1e-12 * self.metric, used)
             free = np.maximum(S.counts - used, 0.0)
         # an arm's own residuals count once they outnumber 2m + 2 pseudo-residuals of the pool
         prior = 2.0 * m + 2.0
@@ -323,32 +323,30 @@ class AnswerEstimator:
         )
 
 
-def _inverses(A: Array) -> Array:
-    """``A_a⁻¹`` of positive definite matrices (K, m, m)."""
-    from sidelight.kernels.spd import invert_stack
+def _regress(S: Array, pull: Array, toward: Array, fallback: Array) -> Array:
+    """``(S11(a) + pull)⁻¹(S12(a) + toward)`` per arm; an arm without anything on the left takes ``fallback``.
 
-    inverses = np.empty_like(A)
-    invert_stack(A, inverses)
-    return inverses
+    Args:
+        S: (K, L or more, d)  ``[S11 | S12]`` on top.
+        pull: (L, L)  the same for all arms.
+        toward: (L, m)  the same for all arms.
+        fallback: (L, m)  for an arm about which nothing is known.
+    """
+    from sidelight.kernels.answers import SINGULAR, regress
 
-
-def _solve(left: Array, right: Array, fallback: Array) -> Array:
-    """``left⁻¹ right`` per arm; an arm without any row in ``left`` takes ``fallback``."""
-    from sidelight.kernels.spd import SINGULAR, solve_stack
-
-    left = np.ascontiguousarray(left)
-    out = np.array(right, dtype=np.float64, order="C")
-    solved = np.zeros(len(left), dtype=np.bool_)
-    if left.shape[1]:
-        solve_stack(left, out, solved)
+    L, m = toward.shape
+    B, solved = np.empty((len(S), L, m)), np.zeros(len(S), dtype=np.bool_)
+    if L:
+        regress(S, pull, toward, B, solved)
     for a in np.flatnonzero(~solved):
-        if not left[a].any():
-            out[a] = fallback
+        left, right = S[a, :L, :L] + pull, S[a, :L, L:] + toward
+        if not left.any():
+            B[a] = fallback
             continue
-        scale = np.sqrt(np.maximum(np.diagonal(left[a]), 0.0))
+        scale = np.sqrt(np.maximum(np.diagonal(left), 0.0))
         scale = np.where(scale > 0, scale, 1.0)
-        values, vectors = np.linalg.eigh(symmetrize(left[a] / np.outer(scale, scale)))
+        values, vectors = np.linalg.eigh(symmetrize(left / np.outer(scale, scale)))
         keep = values > SINGULAR * values[-1]
         inverse = np.where(keep, 1.0 / np.where(keep, values, 1.0), 0.0)
-        out[a] = (vectors * inverse) @ (vectors.T @ (right[a] / scale[:, None])) / scale[:, None]
-    return out
+        B[a] = (vectors * inverse) @ (vectors.T @ (right / scale[:, None])) / scale[:, None]
+    return B

@@ -16,51 +16,78 @@ from sidelight.kernels.spd import backward, factor, padded, subtract_gram
 
 
 @njit(cache=True)
-def soft_precision(G, g, A, tau2, s2, precision, target):  # type: ignore[no-untyped-def]
-    """``Λ`` and ``Λb`` of every arm; zero where ``s²`` is infinite; returns the first arm that has none, or −1.
+def soft_evidence(G, g, A, B, tau2, s2, J, h):  # type: ignore[no-untyped-def]
+    """``J = MᵀΛM`` and ``h = MᵀΛb`` of every arm; returns the first arm that has none, or −1.
 
-    G, A, precision: (K, L, L)   g, target: (K, L)   tau2, s2: (K,)
+    G: (K, L, L)   g: (K, L)   A: (K, L, L), or (0, …) for ``τ² = 0``   B: (K, L, m)   tau2, s2: (K,), of which an
+    infinite ``s²`` means that the log says nothing   J: (K, d, d)   h: (K, d)
     """
-    K, L = g.shape
+    K, L, m = B.shape
     first = padded(L)
     n = padded(L + 1)
     table = np.zeros((L, first + n))
-    out = np.empty((L, n))
+    # −[Λ | Λb], B, −ΛB and BᵀΛB
+    out = np.zeros((L, n))
+    loadings = np.zeros((L, padded(m)))
+    across = np.empty((L, padded(m)))
+    corner = np.empty((m, padded(m)))
     for a in range(K):
-        if math.isinf(s2[a]):
-            precision[a] = 0.0
-            target[a] = 0.0
-            continue
-        for i in range(L):
-            for j in range(L):
-                table[i, j] = tau2[a] * G[a, i, j] + s2[a] * A[a, i, j]
-                table[i, first + j] = G[a, i, j]
-            table[i, first + L] = g[a, i]
-        if math.isnan(factor(table)):
-            return a
-        backward(table, first)
         out[:, :] = 0.0
+        if A.shape[0] == 0:
+            for i in range(L):
+                for j in range(L):
+                    out[i, j] = -G[a, i, j] / s2[a]
+                out[i, L] = -g[a, i] / s2[a]
+        elif math.isfinite(s2[a]):
+            for i in range(L):
+                for j in range(L):
+                    table[i, j] = tau2[a] * G[a, i, j] + s2[a] * A[a, i, j]
+                    table[i, first + j] = G[a, i, j]
+                table[i, first + L] = g[a, i]
+            if math.isnan(factor(table)):
+                return a
+            backward(table, first)
+            for i in range(L):
+                subtract_rows(out, i, A[a], i * L, 1, 0, L, table, first, i & ~7, n)
         for i in range(L):
-            subtract_rows(out, i, A[a], i * L, 1, 0, L, table, first, i & ~7, n)
-            for j in range(i, L):
-                precision[a, i, j] = -out[i, j]
-                precision[a, j, i] = -out[i, j]
-            target[a, i] = -out[i, L]
+            for j in range(i):
+                out[i, j] = out[j, i]
+            for j in range(m):
+                loadings[i, j] = B[a, i, j]
+        across[:, :] = 0.0
+        corner[:, :] = 0.0
+        for i in range(L):
+            subtract_rows(across, i, out, i * n, 1, 0, L, loadings, 0, 0, padded(m))
+            h[a, i] = -out[i, L]
+            for j in range(L):
+                J[a, i, j] = -out[i, j]
+            for j in range(m):
+                J[a, i, L + j] = across[i, j]
+                J[a, L + j, i] = across[i, j]
+        for i in range(m):
+            subtract_rows(corner, i, loadings, i, padded(m), 0, L, across, 0, 0, padded(m))
+            h[a, L + i] = 0.0
+            for k in range(L):
+                h[a, L + i] += B[a, k, i] * h[a, k]
+            for j in range(i + 1):
+                J[a, L + i, L + j] = -corner[i, j]
+                J[a, L + j, L + i] = -corner[i, j]
     return -1
 
 
 @njit(cache=True)
-def marginals(P0, h0, J, h, R, y, B, A, tau2, s2, values):  # type: ignore[no-untyped-def]
+def marginals(P0, h0, grams, moments, variance, R, y, B, A, tau2, s2, values):  # type: ignore[no-untyped-def]
     """``log p(online rewards)`` of every arm where the log counts with variance ``s²``, for several ``s²`` at once.
 
     The log is one more observation ``y = RMw + ε``, ``Cov ε = s²I + τ²RA⁻¹Rᵀ``, and by Bayes' rule
     ``p(rounds | y) = p(rounds) p(y | rounds)/p(y)``.  For ``w`` of precision ``P`` and mean ``P⁻¹h``, ``y`` is normal
     with mean ``RMP⁻¹h`` and covariance ``N = s²I + R(τ²A⁻¹ + MP⁻¹Mᵀ)Rᵀ``, of which only ``s²I`` differs.
 
-    P0, h0: (K, d, d), (K, d)  before rounds and log   J, h: what the rounds add   R: (K, L, L) upper triangular
-    y: (K, L)   B: (K, L, m)  ``M = [I, B]``   A: (K, L, L), or (0, …) for ``τ² = 0``   tau2: (K,)   s2, values: (n, K)
+    P0, h0: (K, d, d), (K, d)  before rounds and log   grams, moments: of the rounds, over the variance of their noise
+    R: (K, L, L) upper triangular   y: (K, L)   B: (K, L, m)  ``M = [I, B]``   A: (K, L, L), or (0, …) for ``τ² = 0``
+    tau2: (K,)   s2, values: (n, K)
     """
-    K, d = h.shape
+    K, d = h0.shape
     L = y.shape[1]
     n = padded(L + 1)
     # [P | MᵀRᵀ, h] and [A | τRᵀ]
@@ -83,12 +110,13 @@ def marginals(P0, h0, J, h, R, y, B, A, tau2, s2, values):  # type: ignore[no-un
         values[:, a] = 0.0
         for after in range(2):
             sign = 0.5 - after
+            weight = after / variance
             for i in range(d):
                 for j in range(d):
-                    weights[i, j] = P0[a, i, j] + after * J[a, i, j]
+                    weights[i, j] = P0[a, i, j] + weight * grams[a, i, j]
                 for j in range(L):
                     weights[i, padded(d) + j] = R[a, j, i] if i < L else 0.0
-                weights[i, padded(d) + L] = h0[a, i] + after * h[a, i]
+                weights[i, padded(d) + L] = h0[a, i] + weight * moments[a, i]
             for i in range(L, d):
                 for k in range(L):
                     add_scaled(weights[i, padded(d) :], B[a, k, i - L], weights[k, padded(d) : padded(d) + k + 1])

@@ -12,10 +12,6 @@ import numpy as np
 from numba import njit
 
 from sidelight.kernels.rows import scale_row, subtract_rows
-from sidelight.kernels.simd import add_scaled, dot
-
-#: a pivot, relative to the diagonal, below which rounding decides what a solution is
-SINGULAR = 1e-12
 
 
 @njit(cache=True)
@@ -112,13 +108,6 @@ def invert(A, inverse):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def invert_stack(A, inverses):  # type: ignore[no-untyped-def]
-    """``A_a⁻¹`` of positive definite matrices.  A, inverses: (K, m, m)"""
-    for a in range(A.shape[0]):
-        invert(A[a], inverses[a])
-
-
-@njit(cache=True)
 def log_det_stack(A, log_dets):  # type: ignore[no-untyped-def]
     """``log det A_a``, NaN where a matrix is not positive definite.  A: (K, m, m)   log_dets: (K,)"""
     K, m, _ = A.shape
@@ -128,101 +117,3 @@ def log_det_stack(A, log_dets):  # type: ignore[no-untyped-def]
             for j in range(m):
                 W[i, j] = A[a, i, j]
         log_dets[a] = factor(W)
-
-
-@njit(cache=True)
-def solve_stack(A, X, solved):  # type: ignore[no-untyped-def]
-    """``X_a`` becomes ``A_a⁻¹X_a`` and ``solved[a]`` true; where ``A_a`` is as good as singular both stay as they are.
-
-    Scaled to a unit diagonal first, so that units do not decide what is singular.  A: (K, m, m)   X: (K, m, n)
-    """
-    K, m, n = X.shape
-    first = padded(m)
-    table = np.zeros((m, first + padded(n)))
-    scale = np.empty(m)
-    for a in range(K):
-        for i in range(m):
-            scale[i] = 1.0 / math.sqrt(A[a, i, i]) if A[a, i, i] > 0.0 else 1.0
-        for i in range(m):
-            for j in range(m):
-                table[i, j] = A[a, i, j] * (scale[i] * scale[j])
-            for j in range(n):
-                table[i, first + j] = X[a, i, j] * scale[i]
-        if math.isnan(factor(table)):
-            continue
-        least = 1.0
-        for i in range(m):
-            least = min(least, table[i, i] * table[i, i])
-        if not least > SINGULAR:
-            continue
-        solved[a] = True
-        backward(table, first)
-        for i in range(m):
-            for j in range(n):
-                X[a, i, j] = table[i, first + j] * scale[i]
-
-
-@njit(cache=True)
-def congruence_stack(A, X, products):  # type: ignore[no-untyped-def]
-    """``X_aᵀA_a⁻¹X_a``, NaN where ``A_a`` is not positive definite.
-
-    A: (K, m, m)   X: (K, m, n)   products: (K, n, n)
-    """
-    K, m, n = X.shape
-    first = padded(m)
-    table = np.zeros((m, first + padded(n)))
-    out = np.empty((n, padded(n)))
-    for a in range(K):
-        for i in range(m):
-            for j in range(m):
-                table[i, j] = A[a, i, j]
-            for j in range(n):
-                table[i, first + j] = X[a, i, j]
-        if math.isnan(factor(table)):
-            products[a] = math.nan
-            continue
-        out[:, :] = 0.0
-        subtract_gram(out, table, first)
-        for i in range(n):
-            for j in range(i, n):
-                products[a, i, j] = -out[i, j]
-                products[a, j, i] = -out[i, j]
-
-
-@njit(cache=True)
-def pooling_likelihoods(S, D, gap, mean, strength, levels, values):  # type: ignore[no-untyped-def]
-    """``½Σ_a[tr gap_aᵀ(S_a + κD_ρ)⁻¹gap_a − m log det(S_a + κD_ρ)]`` for all ``ρ``, into ``values``; NaN where none is.
-
-    ``D_ρ = D − (1 − ρ)μμᵀ``, a change of rank one.  With ``W = S_a + κD``, ``c = κ(1 − ρ)`` and ``f = 1 − cμᵀW⁻¹μ``:
-
-        log det(W − cμμᵀ) = log det W + log f,    (W − cμμᵀ)⁻¹ = W⁻¹ + W⁻¹μμᵀW⁻¹ c/f.
-
-    S: (K, L, L)   D: (L, L)   gap: (K, L, m)   mean: (L,) ``μ``   strength: ``κ``   levels, values: (n,), levels ``ρ``
-    """
-    K, L, m = gap.shape
-    first = padded(L)
-    table = np.zeros((L, first + padded(m + 1)))
-    across = np.empty(m + 1)
-    values[:] = 0.0
-    for a in range(K):
-        for i in range(L):
-            for j in range(L):
-                table[i, j] = S[a, i, j] + strength * D[i, j]
-            for j in range(m):
-                table[i, first + j] = gap[a, i, j]
-            table[i, first + m] = mean[i]
-        log_det = factor(table)
-        squares = 0.0
-        across[:] = 0.0
-        for i in range(L):
-            row = table[i, first : first + m]
-            squares += dot(row, row)
-            add_scaled(across, table[i, first + m], table[i, first : first + m + 1])
-        toward = dot(across[:m], across)
-        for k in range(levels.shape[0]):
-            change = strength * (1.0 - levels[k])
-            left = 1.0 - change * across[m]
-            if left > 0.0:
-                values[k] += 0.5 * (squares + change / left * toward - m * (log_det + math.log(left)))
-            else:
-                values[k] = math.nan

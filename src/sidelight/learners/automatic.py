@@ -108,7 +108,7 @@ def residual_noise(
     """
     fit = np.einsum("aij,aj->ai", grams, weights) - 2.0 * moments
     residual = float(squares.sum() + np.einsum("ai,ai->", weights, fit))
-    used = float(np.einsum("aij,aji->", grams, covariances))
+    used = float(np.einsum("aij,aij->", grams, covariances))
     free = max(counts - used, 0.0)
     return (NOISE_WEIGHT * guess + max(residual, 0.0)) / (NOISE_WEIGHT + free)
 

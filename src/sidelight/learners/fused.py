@@ -371,7 +371,9 @@ class FusedOFUL(ReducedLearner):
         precision, means = self._prior()
         variance = self.noise**2
         J, h = self._log_sums()
-        self.prior_precisions = precision + variance * J
+        J *= variance
+        J += precision
+        self.prior_precisions = J
         self.prior_moments = means @ precision + variance * h
         self.prior_log_dets = np.empty(self.n_arms)
         log_det_stack(self.prior_precisions, self.prior_log_dets)
@@ -413,13 +415,16 @@ class FusedOFUL(ReducedLearner):
         J, h = np.zeros((K, d, d)), np.zeros((K, d))
         for log in self.logs:
             log.add_to(J, h)
-        fading = self.forgetting**self.clock
-        return fading * J, fading * h
+        if self.forgetting < 1.0:
+            J *= self.forgetting**self.clock
+            h *= self.forgetting**self.clock
+        return J, h
 
     def _evidence(self) -> tuple[Array, Array]:
         J, h = self._log_sums()
-        variance = self.noise**2
-        return J + self.grams / variance, h + self.moments / variance
+        J += self.grams / self.noise**2
+        h += self.moments / self.noise**2
+        return J, h
 
     def _scales(self) -> Array:
         squares, rounds = self.context_squares.copy(), float(self.n_contexts)
@@ -472,7 +477,6 @@ class FusedOFUL(ReducedLearner):
         """Let each log's sizes of bias compete by the marginal likelihood of the online rewards."""
         precision, means = self._prior()
         variance = self.noise**2
-        J, h = self.grams / variance, self.moments / variance
         for log in self.logs:
             J0, h0 = np.broadcast_to(precision / variance, self.grams.shape).copy(), means @ precision / variance
             log.add_companion(J0, h0)
@@ -481,7 +485,8 @@ class FusedOFUL(ReducedLearner):
                     other.add_to(J0, h0)
             log.suspicion = log.suspected()
             events = 0 if self.automatic is None else self.automatic.events
-            log.judge(verdict(log.marginals(J0, h0, J, h), log.suspicion), events)
+            marginals = log.marginals(J0, h0, self.grams, self.moments, variance)
+            log.judge(verdict(marginals, log.suspicion), events)
 
     def log_trust(self) -> list[dict[str, Any]]:
         """What each log still counts for, per arm.

@@ -122,17 +122,18 @@ class FusedLog:
         with np.errstate(divide="ignore"):
             return np.asarray(s2 + np.where(np.isinf(rows), 0.0, self.s2 * np.maximum(self.counts, 1.0) / rows))
 
-    def marginals(self, J0: Array, h0: Array, J: Array, h: Array) -> Array:
-        """(levels, K_j)  how well the rounds ``J``, ``h`` fit each level, given ``J0``, ``h0`` from elsewhere.
+    def marginals(self, J0: Array, h0: Array, grams: Array, moments: Array, variance: float) -> Array:
+        """(levels, K_j)  how well the rounds fit each level, given ``J0``, ``h0`` from elsewhere.
 
         All of them in the context's order and for all arms of the learner; see ``LogGeometry.marginals``.
         """
         assert self.geometry is not None
         levels = np.broadcast_to(np.arange(len(EFFECTIVE_ROWS))[:, None], (len(EFFECTIVE_ROWS), len(self.arms)))
-        if not self._in_place or len(self.arms) != len(J):
+        if not self._in_place or len(self.arms) != len(J0):
             matrices, vectors = np.ix_(self.arms, self.order, self.order), np.ix_(self.arms, self.order)
-            J0, h0, J, h = J0[matrices], h0[vectors], J[matrices], h[vectors]
-        return self.geometry.marginals(J0, h0, J, h, self._shared * self.tau2, self._variances(levels))
+            J0, h0, grams, moments = J0[matrices], h0[vectors], grams[matrices], moments[vectors]
+        s2 = self._variances(levels)
+        return self.geometry.marginals(J0, h0, grams, moments, variance, self._shared * self.tau2, s2)
 
     def judge(self, verdict: Verdict, events: int) -> None:
         """Take over a verdict; remember since when an arm is doubted."""
@@ -198,8 +199,6 @@ class FusedLog:
             "gain": gain,
             "J": e.J,
             "h": e.h,
-            "precision": e.precision,
-            "target": e.target,
         }
 
     def restore(self, arrays: dict[str, Any]) -> None:
@@ -211,7 +210,7 @@ class FusedLog:
         common, self.suspicion, self._shared, self._bias_bound = (float(v) for v in arrays["numbers"])
         self.common = bool(common)
         self._gain = np.array(arrays["gain"]) if arrays["gain"].size else None
-        self.evidence = LogEvidence(*(np.array(arrays[name]) for name in ("J", "h", "precision", "target")))
+        self.evidence = LogEvidence(np.array(arrays["J"]), np.array(arrays["h"]), self.L)
 
     def add_to(self, J: Array, h: Array) -> None:
         """Add its evidence to ``J`` (K, d, d) and ``h`` (K, d), in the context's order."""

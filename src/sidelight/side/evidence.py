@@ -27,14 +27,22 @@ class LogEvidence:
     Attributes:
         J: (K, d, d)  ``M̂ᵀΛM̂``.
         h: (K, d)  ``M̂ᵀΛb``.
-        precision: (K, L, L)  ``Λ``.
-        target: (K, L)  ``Λb``.
+        n_recorded: ``L``.
     """
 
     J: Array
     h: Array
-    precision: Array
-    target: Array
+    n_recorded: int
+
+    @property
+    def precision(self) -> Array:
+        """``Λ``: (K, L, L)."""
+        return self.J[:, : self.n_recorded, : self.n_recorded]
+
+    @property
+    def target(self) -> Array:
+        """``Λb``: (K, L)."""
+        return self.h[:, : self.n_recorded]
 
 
 def hidden_variance(residual_moments: Array, means: Array, covariances: Array, cap: Array) -> Array:
@@ -77,7 +85,6 @@ class LogGeometry:
     def renew(self) -> None:
         """Take the answers as they are now."""
         self.B, A = np.ascontiguousarray(self.hidden.regression()), self.hidden.precision()
-        self.exact = A is None
         self.A = np.zeros((0, *self.G.shape[1:]))
         if A is None or not self.G.size:
             return
@@ -88,42 +95,37 @@ class LogGeometry:
         squares = np.where(squares > 0, squares, answered.sum(axis=0))
         squares = np.where(squares > 0, squares, 1.0)
         floor = 1e-13 * (answered / squares).mean(axis=1) + 1e-12 * ((own / squares).mean(axis=1) + 1e-300)
-        self.A = symmetrize(A)
+        self.A = np.array(A)
         np.einsum("aii->ai", self.A)[...] += np.outer(floor, squares)
 
     def evidence(self, tau2: Array, s2: Array) -> LogEvidence:
         """``J`` and ``h`` for given ``τ²`` (K,) and ``s²`` (K,); an infinite ``s²`` means that the log says nothing."""
-        from sidelight.kernels.soft import soft_precision
+        from sidelight.kernels.soft import soft_evidence
 
-        B, (K, L, m) = self.B, self.B.shape
+        K, L, m = self.B.shape
         J, h = np.empty((K, L + m, L + m)), np.empty((K, L + m))
-        precision, target = np.empty((K, L, L)), np.empty((K, L))
-        if self.exact:
-            precision, target = self.G / s2[:, None, None], self.g / s2[:, None]
-        elif soft_precision(self.G, self.g, self.A, tau2, s2, precision, target) >= 0:
+        if soft_evidence(self.G, self.g, self.A, self.B, tau2, s2, J, h) >= 0:
             raise np.linalg.LinAlgError("The answers' precision matrix is not positive definite.")
-        J[:, :L, :L], h[:, :L] = precision, target
-        J[:, :L, L:] = precision @ B
-        J[:, L:, :L] = np.swapaxes(J[:, :L, L:], 1, 2)
-        J[:, L:, L:] = symmetrize(np.swapaxes(B, 1, 2) @ J[:, :L, L:])
-        h[:, L:] = np.einsum("alm,al->am", B, target)
-        return LogEvidence(J, h, precision, target)
+        return LogEvidence(J, h, L)
 
-    def marginals(self, J0: Array, h0: Array, J: Array, h: Array, tau2: Array, s2: Array) -> Array:
+    def marginals(
+        self, J0: Array, h0: Array, grams: Array, moments: Array, variance: float, tau2: Array, s2: Array
+    ) -> Array:
         """(n, K) ``log p(online rewards)``, up to what ``s²`` does not change, where the log has each of ``n`` ``s²``.
 
         Args:
             J0: (K, d, d)  what is known before the rounds, this log apart; recorded features first, as everywhere here.
             h0: (K, d)  likewise.
-            J: (K, d, d)  ``Σ x xᵀ/σ²`` of the rounds.
-            h: (K, d)  ``Σ x r/σ²`` of the rounds.
+            grams: (K, d, d)  ``Σ x xᵀ`` of the rounds.
+            moments: (K, d)  ``Σ x r`` of the rounds.
+            variance: ``σ²`` of the rounds.
             tau2: (K,)  ``τ²``.
             s2: (n, K)  ``s²``; infinite where the log says nothing.
         """
         from sidelight.kernels.soft import marginals
 
         values = np.empty(s2.shape)
-        marginals(J0, h0, J, h, self.R, self.y, self.B, self.A, tau2, s2, values)
+        marginals(J0, h0, grams, moments, variance, self.R, self.y, self.B, self.A, tau2, s2, values)
         return values
 
 

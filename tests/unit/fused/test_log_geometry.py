@@ -189,11 +189,11 @@ def test_marginals_are_the_density_of_the_rewards(rng, exact):
     hidden = make(rng, rows=(2, 25, 60))
     hidden.A = None if exact else hidden.A
     X, r = rng.normal(size=(K, n, d)), rng.normal(size=(K, n))
-    J, h = np.einsum("kni,knj->kij", X, X) / sigma**2, np.einsum("kni,kn->ki", X, r) / sigma**2
+    grams, moments = np.einsum("kni,knj->kij", X, X), np.einsum("kni,kn->ki", X, r)
     J0 = np.array([(R := rng.normal(size=(d, d))) @ R.T + 0.3 * np.eye(d) for _ in range(K)])
     h0 = rng.normal(size=(K, d))
     geometry, s2 = LogGeometry(hidden), np.array([S2, 30.0 * S2, np.full(K, np.inf)])
-    ours = geometry.marginals(J0, h0, J, h, TAU2, s2)
+    ours = geometry.marginals(J0, h0, grams, moments, sigma**2, TAU2, s2)
     theirs = np.empty_like(ours)
     for k in range(len(s2)):
         evidence = geometry.evidence(TAU2, s2[k])
