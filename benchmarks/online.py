@@ -280,7 +280,7 @@ def main() -> None:
     if options.batches:
         from benchmarks.batches import batches
 
-        batches()
+        batches(Setting)
         return
     found = table()
     scaling()
