@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 
 from sidelight.kernels.simd import add_scaled, dot
-from sidelight.kernels.spd import backward, factor, inverse_from, invert_factor, padded, subtract_gram
+from sidelight.kernels.spd import backward, factor, inverse_from, invert_factor, padded, subtract_product
 
 #: a pivot, relative to the diagonal, below which rounding decides what a solution is
 SINGULAR = 1e-12
@@ -88,7 +88,7 @@ def answers_precision(S, S_squared, pull, shared, A):  # type: ignore[no-untyped
             A[a] = math.nan
             continue
         out[:, :] = 0.0
-        subtract_gram(out, table, first)
+        subtract_product(out, table, first, table, first)
         for i in range(L):
             for j in range(i, L):
                 A[a, i, j] = -out[i, j]

@@ -10,7 +10,53 @@ from numba.core import cgutils
 
 from sidelight.kernels.simd import _FOUR, _accumulate, _is_stack, _load, _splat, _store, _zero, intrinsic
 
-__all__ = ["scale_row", "subtract_rows"]
+__all__ = ["scale_row", "subtract_four", "subtract_rows"]
+
+
+def _subtract(context, builder, signature, arguments, rows, down, widest):
+    """``subtract_rows`` for so many rows at once: each number of ``X`` is read once for all of them."""
+    Y, i, C, at, step, start, stop, X, shift, first, last = arguments
+    word = i.type
+    number = lambda k: ir.Constant(word, k)  # noqa: E731
+
+    def matrix(kind, value):
+        array = context.make_array(kind)(context, builder, value)
+        return array.data, cgutils.unpack_tuple(builder, array.shape)[1]
+
+    (target, target_width), (factors, _), (source, width) = (
+        matrix(kind, value) for kind, value in zip(signature, (Y, C, X), strict=True)
+    )
+    targets = [builder.gep(target, [builder.mul(builder.add(i, number(r)), target_width)]) for r in range(rows)]
+    factors = [builder.gep(factors, [builder.add(at, builder.mul(down, number(r)))]) for r in range(rows)]
+    source = builder.gep(source, [shift])
+
+    def columns(j, vectors):
+        sums = [[_zero(builder, _FOUR) for _ in range(vectors)] for _ in range(rows)]
+        with cgutils.for_range_slice(builder, start, stop, number(1), word) as (k, _):
+            row = builder.gep(source, [builder.add(builder.mul(k, width), j)])
+            x = [_load(builder, row, number(4 * q)) for q in range(vectors)]
+            for c, into in zip(factors, sums, strict=True):
+                factor = _splat(builder, builder.load(builder.gep(c, [builder.mul(k, step)])))
+                for value, where in zip(x, into, strict=True):
+                    _accumulate(builder, where, builder.fmul(factor, value))
+        for y, into in zip(targets, sums, strict=True):
+            for q, where in enumerate(into):
+                column = builder.add(j, number(4 * q))
+                _store(builder, builder.fsub(_load(builder, y, column), builder.load(where)), y, column)
+
+    # as many columns at a time as there are registers to add them up in, then what is left
+    whole = builder.add(first, builder.and_(builder.sub(last, first), number(-4 * widest)))
+    with cgutils.for_range_slice(builder, first, whole, number(4 * widest), word) as (j, _):
+        columns(j, widest)
+    left = builder.sub(last, whole)
+    for vectors in range(2, widest, 2):
+        with builder.if_then(builder.icmp_signed("==", left, number(4 * vectors))):
+            columns(whole, vectors)
+    return context.get_dummy_value()
+
+
+def _fit(matrices, numbers):
+    return all(_is_stack(kind, 2) for kind in matrices) and all(kind == types.intp for kind in numbers)
 
 
 @intrinsic
@@ -20,47 +66,26 @@ def subtract_rows(typing_context, Y, i, C, at, step, start, stop, X, shift, firs
     Y, C, X: matrices, which may be the same   at, step: ``c_k`` is number ``at + k·step`` of ``C``, row after row
     last − first: a multiple of eight
     """
-    if not all(_is_stack(kind, 2) for kind in (Y, C, X)):
-        return None
-    if not all(number == types.intp for number in (i, at, step, start, stop, shift, first, last)):
+    if not _fit((Y, C, X), (i, at, step, start, stop, shift, first, last)):
         return None
 
     def code(context, builder, signature, arguments):
-        _, i, _, at, step, start, stop, _, shift, first, last = arguments
-
-        def matrix(position, offset):
-            array = context.make_array(signature.args[position])(context, builder, arguments[position])
-            width = cgutils.unpack_tuple(builder, array.shape)[1]
-            return builder.gep(array.data, [offset(width)]), width
-
-        target, _ = matrix(0, lambda width: builder.mul(i, width))
-        factors, _ = matrix(2, lambda width: at)
-        rows, width = matrix(7, lambda width: shift)
-        word = i.type
-        number = lambda k: ir.Constant(word, k)  # noqa: E731
-
-        def columns(j, vectors):
-            sums = [_zero(builder, _FOUR) for _ in range(vectors)]
-            with cgutils.for_range_slice(builder, start, stop, number(1), word) as (k, _):
-                factor = _splat(builder, builder.load(builder.gep(factors, [builder.mul(k, step)])))
-                row = builder.gep(rows, [builder.add(builder.mul(k, width), j)])
-                for q, where in enumerate(sums):
-                    _accumulate(builder, where, builder.fmul(factor, _load(builder, row, number(4 * q))))
-            for q, where in enumerate(sums):
-                column = builder.add(j, number(4 * q))
-                _store(builder, builder.fsub(_load(builder, target, column), builder.load(where)), target, column)
-
-        # as many columns at a time as there are registers to add them up in, then what is left
-        whole = builder.add(first, builder.and_(builder.sub(last, first), number(-32)))
-        with cgutils.for_range_slice(builder, first, whole, number(32), word) as (j, _):
-            columns(j, 8)
-        left = builder.sub(last, whole)
-        for vectors in (2, 4, 6):
-            with builder.if_then(builder.icmp_signed("==", left, number(4 * vectors))):
-                columns(whole, vectors)
-        return context.get_dummy_value()
+        return _subtract(context, builder, (Y, C, X), arguments, 1, arguments[1], 8)
 
     return types.none(Y, i, C, at, step, start, stop, X, shift, first, last), code
+
+
+@intrinsic
+def subtract_four(typing_context, Y, i, C, at, down, step, start, stop, X, shift, first, last):
+    """``subtract_rows`` for rows ``i`` to ``i + 3``: the ``c_k`` of each next one begin ``down`` numbers further on."""
+    if not _fit((Y, C, X), (i, at, down, step, start, stop, shift, first, last)):
+        return None
+
+    def code(context, builder, signature, arguments):
+        *before, down = arguments[:5]
+        return _subtract(context, builder, (Y, C, X), (*before, *arguments[5:]), 4, down, 2)
+
+    return types.none(Y, i, C, at, down, step, start, stop, X, shift, first, last), code
 
 
 @intrinsic

@@ -12,7 +12,7 @@ from numba import njit
 
 from sidelight.kernels.rows import subtract_rows
 from sidelight.kernels.simd import add_scaled
-from sidelight.kernels.spd import backward, factor, padded, subtract_gram
+from sidelight.kernels.spd import backward, factor, padded, subtract_product
 
 
 @njit(cache=True)
@@ -47,8 +47,7 @@ def soft_evidence(G, g, A, B, tau2, s2, J, h):  # type: ignore[no-untyped-def]
             if math.isnan(factor(table)):
                 return a
             backward(table, first)
-            for i in range(L):
-                subtract_rows(out, i, A[a], i * L, 1, 0, L, table, first, i & ~7, n)
+            subtract_product(out, A[a], 0, table, first)
         for i in range(L):
             for j in range(i):
                 out[i, j] = out[j, i]
@@ -106,7 +105,7 @@ def marginals(P0, h0, grams, moments, variance, R, y, B, A, tau2, s2, values):  
                     answers[i, j] = A[a, i, j]
                     answers[i, padded(L) + j] = tau * R[a, j, i]
             factor(answers)
-            subtract_gram(spread, answers, padded(L))
+            subtract_product(spread, answers, padded(L), answers, padded(L))
         values[:, a] = 0.0
         for after in range(2):
             sign = 0.5 - after
@@ -126,7 +125,7 @@ def marginals(P0, h0, grams, moments, variance, R, y, B, A, tau2, s2, values):  
                     base[i, j] = spread[i, j]
             base[L] = 0.0
             # −(N − s²I), its last column less the mean of y, and below that hᵀP⁻¹h
-            subtract_gram(base, weights, padded(d))
+            subtract_product(base, weights, padded(d), weights, padded(d))
             values[:, a] += sign * (log_det + base[L, L])
             for k in range(s2.shape[0]):
                 if math.isinf(s2[k, a]):

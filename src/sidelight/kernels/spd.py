@@ -11,7 +11,10 @@ import math
 import numpy as np
 from numba import njit
 
-from sidelight.kernels.rows import scale_row, subtract_rows
+from sidelight.kernels.rows import scale_row, subtract_four, subtract_rows
+
+#: from what length on rows are eliminated four at a time
+WIDE = 96
 
 
 @njit(cache=True)
@@ -21,16 +24,26 @@ def padded(n):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
+def in_fours(m, width):  # type: ignore[no-untyped-def]
+    """How many of ``m`` rows go four at a time: that spares reads, and pays where rows are long."""
+    return m & ~3 if width >= WIDE else 0
+
+
+@njit(cache=True)
 def factor(A):  # type: ignore[no-untyped-def]
     """Cholesky's ``A = GGᵀ``: ``[A | X]`` becomes ``[Gᵀ | G⁻¹X]``; returns ``log det A``, NaN where there is none.
 
     A: (m, width), of which what is below the diagonal has no meaning
     """
     m, width = A.shape
+    fours = in_fours(m, width)
     log_det = 0.0
     product = 1.0
     for j in range(m):
-        subtract_rows(A, j, A, j, width, 0, j, A, 0, j & ~7, width)
+        begin = j & ~3 if j < fours else 0
+        if j < fours and j == begin:
+            subtract_four(A, j, A, j, 1, width, 0, j, A, 0, j & ~7, width)
+        subtract_rows(A, j, A, j, width, begin, j, A, 0, j & ~7, width)
         pivot = A[j, j]
         if not pivot > 0.0:
             return math.nan
@@ -47,30 +60,40 @@ def factor(A):  # type: ignore[no-untyped-def]
 def backward(A, first):  # type: ignore[no-untyped-def]
     """``[Gᵀ | X]`` becomes ``[Gᵀ | G⁻ᵀX]``.  A: (m, width)   first: the column at which ``X`` begins"""
     m, width = A.shape
+    fours = in_fours(m, width)
     for i in range(m - 1, -1, -1):
-        subtract_rows(A, i, A, i * width, 1, i + 1, m, A, 0, first, width)
+        end = (i & ~3) + 4 if i < fours else m
+        if i < fours and i == end - 1:
+            subtract_four(A, i - 3, A, (i - 3) * width, width, 1, end, m, A, 0, first, width)
+        subtract_rows(A, i, A, i * width, 1, i + 1, end, A, 0, first, width)
         scale_row(A, i, 1.0 / A[i, i], first, width)
 
 
 @njit(cache=True)
-def subtract_gram(out, A, first):  # type: ignore[no-untyped-def]
-    """``out −= XᵀX`` on and above the diagonal.
+def subtract_product(out, C, at, A, first):  # type: ignore[no-untyped-def]
+    """``out −= CᵀX`` on and above the diagonal.
 
-    out: (n, padded(n))   A: (m, width), ``X`` its ``n`` columns from ``first`` on
+    out: (n, padded)   C: (m, …), its ``n`` columns from ``at`` on   A: (m, …), ``X`` its columns from ``first`` on
     """
-    m, width = A.shape
+    m, width = C.shape
     n, last = out.shape
-    for i in range(n):
-        subtract_rows(out, i, A, first + i, width, 0, m, A, first, i & ~7, last)
+    for i in range(0, n - 3, 4):
+        subtract_four(out, i, C, at + i, 1, width, 0, m, A, first, i & ~7, last)
+    for i in range(n & ~3, n):
+        subtract_rows(out, i, C, at + i, width, 0, m, A, first, i & ~7, last)
 
 
 @njit(cache=True)
 def invert_factor(A, T):  # type: ignore[no-untyped-def]
     """``T = G⁻¹``, lower triangular.  A: (m, width) holds ``Gᵀ``   T: (m, padded(m))"""
     m, width = A.shape
+    fours = in_fours(m, width)
     T[:, :] = 0.0
     for i in range(m):
-        subtract_rows(T, i, A, i, width, 0, i, T, 0, 0, padded(i))
+        begin = i & ~3 if i < fours else 0
+        if i < fours and i == begin:
+            subtract_four(T, i, A, i, 1, width, 0, i, T, 0, 0, padded(i))
+        subtract_rows(T, i, A, i, width, begin, i, T, 0, 0, padded(i))
         scale = 1.0 / A[i, i]
         scale_row(T, i, scale, 0, padded(i))
         T[i, i] = scale
@@ -80,9 +103,13 @@ def invert_factor(A, T):  # type: ignore[no-untyped-def]
 def inverse_from(A, T):  # type: ignore[no-untyped-def]
     """On and below its diagonal ``T = G⁻¹`` becomes ``A⁻¹ = G⁻ᵀG⁻¹``.  A: (m, …) holds ``Gᵀ``   T: (m, padded(m))"""
     m, width = A.shape
+    fours = in_fours(m, width)
     for i in range(m - 1, -1, -1):
         # a row is needed up to its diagonal alone, and those below it are known that far
-        subtract_rows(T, i, A, i * width, 1, i + 1, m, T, 0, 0, padded(i + 1))
+        end = (i & ~3) + 4 if i < fours else m
+        if i < fours and i == end - 1:
+            subtract_four(T, i - 3, A, (i - 3) * width, width, 1, end, m, T, 0, 0, padded(i + 1))
+        subtract_rows(T, i, A, i * width, 1, i + 1, end, T, 0, 0, padded(i + 1))
         scale_row(T, i, 1.0 / A[i, i], 0, padded(i + 1))
 
 
