@@ -52,7 +52,7 @@ def multiply(A, first, down, across, panels, p, out):  # type: ignore[no-untyped
 
 @njit(cache=True)
 def reduce_panel(panels, p, loadings, a, shifted, out):  # type: ignore[no-untyped-def]
-    """``z = Nᵀx`` of arm ``a`` for the eight contexts of a panel, where there are loadings.  out: (m·8,)"""
+    """``z = Nᵀx`` of arm ``a``, or ``−z``, for the eight contexts of a panel, where there are loadings.  out: (m·8,)"""
     _, m, R = loadings.shape
     multiply(loadings, a * m * R, m, R, panels, p, out)
     if shifted:

@@ -138,7 +138,7 @@ class BaseLearner:
         self._observe(self._context(x), index, value)
 
     def observe_many(self, X: Any, arms: Sequence[Any], rewards: ArrayLike) -> None:
-        """``observe`` for every row, in order; nothing is learned if any row is invalid."""
+        """``observe`` for every row, in order, in large batches up to rounding; nothing if any row is invalid."""
         contexts = self._contexts(X)
         try:
             values = np.asarray(rewards, dtype=np.float64)
