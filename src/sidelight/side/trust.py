@@ -121,14 +121,14 @@ class AnswersTest:
         """``log(δ/p)`` of the pooled chi-square of per-arm means, with ``δ = 1 %`` spent over the doublings so far."""
         from scipy.special import chdtrc
 
-        tested = np.flatnonzero((sums.counts >= 10) & (self.freedom > 0))
+        tested = (sums.counts >= 10) & (self.freedom > 0)
         freedom = int(self.freedom[tested].sum())
         if freedom == 0:
             return 0.0
-        n = sums.counts[tested]
-        gaps = sums.sums[tested, : sums.L] / n[:, None] - self.means[tested]
-        squares = np.square(np.einsum("aij,aj->ai", self.whiten[tested], gaps)).sum(axis=1)
-        statistic = float(np.sum(squares / (1.0 / n + 1.0 / self.rows[tested])))
+        n = np.maximum(sums.counts, 1.0)
+        gaps = sums.sums[:, : sums.L] / n[:, None] - self.means
+        squares = np.square(np.einsum("aij,aj->ai", self.whiten, gaps)).sum(axis=1)
+        statistic = float(np.sum((squares / (1.0 / n + 1.0 / np.maximum(self.rows, 1.0)))[tested]))
         looks = math.log2(sums.n_answers)
         p = max(float(chdtrc(freedom, statistic)), 1e-300)
         return math.log(0.01 / (looks * (looks + 1.0)) / p)
