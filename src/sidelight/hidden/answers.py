@@ -209,12 +209,17 @@ class AnswerEstimator:
             return np.asarray(S.total_weight * self.summary.shares[:, None, None] * self.summary.second_moments)
         if self.pooling_strength() == 0.0:
             # nothing is borrowed: A_p(Σω²x_ox_oᵀ)⁺A_p, which is the Gram matrix itself where every weight is one
-            return symmetrize(S.S11 @ np.linalg.pinv(symmetrize(S.S_squared), hermitian=True) @ S.S11)
+            return _congruent(S.S11, S.S_squared)
         kD = self._pull()
-        total_inverse = np.linalg.inv(S.S11.sum(0) + self.metric)
-        pooled_covariance = total_inverse @ (S.S_squared.sum(0) + self.metric) @ total_inverse
+        # Cov(B_pool) = T⁻¹QT⁻¹ may be huge where κD is next to nothing; T⁻¹κD is neither
+        share = np.linalg.solve(S.S11.sum(axis=0) + self.metric, kD)
+        shared = kD + symmetrize(share.T @ (S.S_squared.sum(axis=0) + self.metric) @ share)
         A = np.empty_like(S.S_squared)
-        answers_precision(S.S, S.S_squared, kD, kD + symmetrize(kD @ pooled_covariance @ kD), A)
+        answers_precision(S.S, S.S_squared, kD, shared, A)
+        # features that repeat each other, in so many answers that rounding outweighs κD
+        lost = np.flatnonzero(np.isnan(A).any(axis=(1, 2)))
+        if len(lost):
+            A[lost] = _congruent(S.S11[lost] + kD, S.S_squared[lost] + shared)
         return A
 
     def residual_moments(self) -> Array:
@@ -321,6 +326,11 @@ class AnswerEstimator:
             f"{type(self).__name__}({self.estimator}, {self.n_answers} answers, "
             f"{s.n_features - s.n_recorded} of {s.n_features} features hidden)"
         )
+
+
+def _congruent(W: Array, S: Array) -> Array:
+    """``WS⁺W`` of symmetric matrices.  W, S: (K, L, L)"""
+    return symmetrize(W @ np.linalg.pinv(symmetrize(S), hermitian=True) @ W)
 
 
 def _regress(S: Array, pull: Array, toward: Array, fallback: Array) -> Array:

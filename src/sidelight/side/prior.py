@@ -148,24 +148,24 @@ def estimate_prior(
     else:
         best = previous
     best = _climb(best, value_of)
-    value, mean, C = cache[best] if best in cache else evaluate(best)
+    value, mean, C = cache[best]
     covariance = np.diag(_expand(best, blocks, d) / squares) + C
-    precision = np.empty_like(covariance)
+    precision = np.full_like(covariance, np.nan)
     invert(covariance, precision)
     return Prior(mean, covariance, precision, best, value)
 
 
 def _climb(start: Hyper, value_of: Callable[[Hyper], float]) -> Hyper:
     """Coordinate steps by a factor of two, two sweeps at most: each refresh moves a little, on a fixed lattice."""
-    best = start
-    n = len(start.variances)
+    best, highest = start, value_of(start)
     for _ in range(2):
         before = best
-        for i in range(n + 1):
+        for i in range(len(start.variances) + 1):
             for factor in (2.0, 0.5):
                 moved = _scaled(best, i, factor)
-                if value_of(moved) > value_of(best) + 1e-9:
-                    best = moved
+                value = value_of(moved)
+                if value > highest + 1e-9:
+                    best, highest = moved, value
                     break
         if best == before:
             break

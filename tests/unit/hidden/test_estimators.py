@@ -280,3 +280,32 @@ def test_automatic_pooling_finds_the_highest_point_of_the_whole_grid(rng, n, ali
     level = int(values.max(axis=0).argmax())
     near = np.flatnonzero(values[:, level] >= values.max() - 1.0)
     assert found == (POOLING_GRID[near[0]], LEVEL_GRID[level])
+
+
+def test_features_that_repeat_each_other(rng):
+    """One recorded feature is the sum of two others, and arms are alike: a learner pools strongly, and goes on.
+
+    In the direction in which nothing varies ``κD`` is next to nothing and the covariance of the pooled regression huge;
+    what they make together came out negative.
+    """
+    K, L, d = 4, 5, 8
+
+    def contexts(n):
+        X = rng.normal(size=(n, d)) + 0.3
+        X[:, 4] = X[:, 0] + X[:, 1]
+        return X
+
+    X, arms = contexts(4_000), rng.integers(K, size=4_000)
+    schema = sl.Schema.for_arrays(d, recorded=L, n_arms=K)
+    summary = sl.LogSummary.from_arrays(X[:, :L], arms, X.sum(axis=1) + rng.normal(size=4_000), schema)
+    queries = sl.BehaviorQueries(summary, pooling=1024.0)
+    learner = sl.FusedOFUL(queries)
+    for x in contexts(300):
+        arm = int(rng.integers(K))
+        queries.observe(x, arm)
+        learner.observe(x, learner.decide(x).arm, float(x.sum()))
+        learner.observe_behavior(x, arm)
+    values = np.linalg.eigvalsh(queries.precision())
+    assert (values[:, 0] > -1e-9 * values[:, -1]).all()
+    assert (values[:, 1] > 1e-3 * values[:, -1]).all()
+    assert np.isfinite(learner.weights).all()
