@@ -96,6 +96,31 @@ def test_a_block_adds_up_as_rows_do(d, rows, rng):
     assert many.updates[1] == 0, "that was a block"
 
 
+def test_where_rank_one_loses_digits_a_block_does_not(rng):
+    """With next to no prior the first updates cancel most of what they started from."""
+    d, n, lam = 6, 900, 1e-6
+    X, rewards = rng.normal(size=(n, d)) * np.array([1.0, 1.0, 1.0, 1.0, 1.0, 0.01]), rng.normal(size=n)
+    one, many = (sl.OFUL(1, d, regularization=lam) for _ in range(2))
+    for x, reward in zip(X, rewards, strict=True):
+        one.observe(x, 0, float(reward))
+    many.observe_many(X, [0] * n, rewards)
+    V, right = X.T @ X + lam * np.eye(d), X.T @ rewards
+    off = [np.abs(V @ learner.weights[0] - right).max() / np.abs(right).max() for learner in (one, many)]
+    assert off[1] < 1e-13 < off[0] < 1e-6
+
+
+def test_nothing_is_left_to_learn(rng):
+    """As many constraints as features: a block of no dimensions."""
+    M = [rng.normal(size=(3, 3)) for _ in range(2)]
+    learner = sl.ProjectedOFUL(sl.SideInformation(M, [rows @ np.ones(3) for rows in M]))
+    X = rng.normal(size=(100, 3))
+    learner.observe_many(X, [0] * 100, rng.normal(size=100))
+    assert learner.counts.tolist() == [100, 0]
+    for decision, x in zip(learner.decide_many(X), X, strict=True):
+        assert decision.estimate == pytest.approx(x.sum())
+        assert decision.width == 0.0
+
+
 def test_observations_over_cores_are_the_same(rng, monkeypatch):
     from sidelight.learners import reduced
 
