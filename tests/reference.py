@@ -157,15 +157,27 @@ def pooling_metric(R11: np.ndarray, P: np.ndarray) -> np.ndarray:
 
 
 def pooled_regression(answers: list[Answer], L: int, K: int, kappa: float, metric: np.ndarray) -> np.ndarray:
-    """Per arm ridge regression of ``x_h`` on ``x_o`` toward the pooled one, with ``κ`` pseudo-answers."""
+    """Per arm ridge regression of ``x_h`` on ``x_o`` toward the pooled one, with ``κ`` pseudo-answers.
+
+    An arm's weights are scaled so that ``Σω²‖x_o‖² = Σω‖x_o‖²`` in units of the log's: weights of one stay as they are.
+    """
     m = len(answers[0][0]) - L
     S11, S12 = np.zeros((K, L, L)), np.zeros((K, L, m))
+    sizes, squares = np.zeros(K), np.zeros(K)
     for x, p, q in answers:
+        size = sum(x[i] ** 2 / metric[i, i] for i in range(L))
         for a in range(K):
             S11[a] += p[a] / q * np.outer(x[:L], x[:L])
             S12[a] += p[a] / q * np.outer(x[:L], x[L:])
+            sizes[a] += p[a] / q * size
+            squares[a] += (p[a] / q) ** 2 * size
     pooled = np.linalg.inv(S11.sum(0) + metric) @ S12.sum(0)
-    return np.array([np.linalg.inv(S11[a] + kappa * metric) @ (S12[a] + kappa * metric @ pooled) for a in range(K)])
+    pull = kappa * metric
+    out = np.zeros((K, L, m))
+    for a in range(K):
+        f = sizes[a] / squares[a] if squares[a] > 0 else 1.0
+        out[a] = np.linalg.inv(f * S11[a] + pull) @ (f * S12[a] + pull @ pooled)
+    return out
 
 
 def structured(B: np.ndarray) -> np.ndarray:

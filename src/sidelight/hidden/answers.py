@@ -86,7 +86,7 @@ class AnswerEstimator:
         if self.estimator != "regression":
             return self._moment_regression()
         pooled, kD = self._pooled(), self._pull()
-        return _regress(self.sums.S, kD, kD @ pooled, fallback=pooled)
+        return _regress(self._effective()[0], kD, kD @ pooled, fallback=pooled)
 
     def cross_moments(self) -> Array:
         """``R̂12(a)``: (K, L, m), with the weights ``1/t`` (errata: ``1/(t − 1)`` is not the unbiased one)."""
@@ -112,6 +112,20 @@ class AnswerEstimator:
         """``B_pool``: (L, m), all arms' answers in one regression, with one pseudo-answer at ``B = 0``."""
         L, total = self.sums.L, self.sums.S.sum(axis=0)
         return np.asarray(np.linalg.solve(total[:L, :L] + self.metric, total[:L, L:]))
+
+    def _effective(self) -> tuple[Array, Array, Array]:
+        """``S``, ``S_squared`` and ``counts`` with each arm's weights scaled so that they count for what they tell.
+
+        By ``Σω‖x_o‖²/Σω²‖x_o‖²`` (features in units of the log's), so that ``Σω² ≈ Σω`` as for answers of weight one,
+        for which nothing changes.  Weights ``π_b(a|x)`` add up to fewer answers than they are worth: ``(Σω)²/Σω²``.
+        """
+        S = self.sums
+        own, squared = (np.einsum("aii,i->a", part, 1.0 / np.diag(self.metric)) for part in (S.S11, S.S_squared))
+        f = np.where(squared > 0, own / np.where(squared > 0, squared, 1.0), 1.0)
+        if (f == 1.0).all():
+            return S.S, S.S_squared, S.counts
+        f3 = f[:, None, None]
+        return f3 * S.S, f3**2 * S.S_squared, f * S.counts
 
     # ------------------------------------------------------------------------------------ pooling
 
@@ -151,7 +165,10 @@ class AnswerEstimator:
         self._answered()
 
     def _estimate_strength(self) -> tuple[float, float]:
-        """``κ`` and ``ρ`` by marginal likelihood; ``κ`` rounded down: the smallest within one unit of the largest.
+        """``κ`` and ``ρ`` by marginal likelihood; of those within two units of the largest, the ones that pool least.
+
+        Few answers do not tell how much the arms differ.  Not pooling what is alike costs some of them; pooling what is
+        not alike is an error that nothing accounts for.  The level, by which a policy chooses, goes first.
 
         ``B_a ~ N(B_pool, Σ_e ⊗ (κD_ρ)⁻¹)`` with ``D_ρ = Cov(x_o) + ρE[x_o]E[x_o]ᵀ``.  With
         ``U_a = (S12(a) − S11(a)B_pool)Σ_e^{−1/2}`` the log likelihood, against arms that are all alike, is
@@ -166,8 +183,9 @@ class AnswerEstimator:
             return self._strength, self._level
         pooled = self._pooled()
         root = np.linalg.cholesky(self._pooled_residual(pooled) + 1e-12 * self._hidden_scale * np.eye(m))
-        S11 = np.ascontiguousarray(S.S11)
-        gap = np.ascontiguousarray((S.S12 - S11 @ pooled) @ np.linalg.inv(root).T)
+        effective = self._effective()[0]
+        S11 = np.ascontiguousarray(effective[:, :L, :L])
+        gap = np.ascontiguousarray((effective[:, :L, L:] - S11 @ pooled) @ np.linalg.inv(root).T)
         levels = np.array(LEVEL_GRID)
         found: dict[int, Array] = {}
 
@@ -188,8 +206,14 @@ class AnswerEstimator:
             if best == (i, j):
                 break
             i, j = best
-        highest = likelihood(i, j)
-        while likelihood(i - 1, j) >= highest - 1.0:
+        least = likelihood(i, j) - 2.0
+        while j + 1 < len(LEVEL_GRID):
+            # a level that is pulled a quarter as much goes with a shape that is pulled up to four times as much
+            further = max(range(i, min(i + 3, len(POOLING_GRID))), key=lambda k: likelihood(k, j + 1))
+            if likelihood(further, j + 1) < least:
+                break
+            i, j = further, j + 1
+        while likelihood(i - 1, j) >= least:
             i -= 1
         return float(POOLING_GRID[i]), float(LEVEL_GRID[j])
 
@@ -200,7 +224,7 @@ class AnswerEstimator:
 
         For the regression ``A⁻¹ = Cov(B̂_a w_h)/τ² = W⁻¹(S² + κD + κD Cov(B_pool) κD)W⁻¹`` with ``W = S11 + κD``:
         sampling noise of the arm's own answers, its random effect, and the pooled regression, which enters with weight
-        ``W⁻¹κD``.  Weighted answers count by ``A_p(Σω²xxᵀ)⁻¹A_p``.
+        ``W⁻¹κD``.  Weighted answers count by ``A_p(Σω²xxᵀ)⁻¹A_p`` (see ``_effective``).
         """
         from sidelight.kernels.answers import answers_precision
 
@@ -213,14 +237,20 @@ class AnswerEstimator:
         kD = self._pull()
         # Cov(B_pool) = T⁻¹QT⁻¹ may be huge where κD is next to nothing; T⁻¹κD is neither
         share = np.linalg.solve(S.S11.sum(axis=0) + self.metric, kD)
-        shared = kD + symmetrize(share.T @ (S.S_squared.sum(axis=0) + self.metric) @ share)
-        A = np.empty_like(S.S_squared)
-        answers_precision(S.S, S.S_squared, kD, shared, A)
+        shared = kD + symmetrize(share.T @ (self._pooled_noise() + self.metric) @ share)
+        own, squared, _ = self._effective()
+        A = np.empty_like(squared)
+        answers_precision(own, squared, kD, shared, A)
         # features that repeat each other, in so many answers that rounding outweighs κD
         lost = np.flatnonzero(np.isnan(A).any(axis=(1, 2)))
         if len(lost):
-            A[lost] = _congruent(S.S11[lost] + kD, S.S_squared[lost] + shared)
+            L = len(kD)
+            A[lost] = _congruent(own[lost, :L, :L] + kD, squared[lost] + shared)
         return A
+
+    def _pooled_noise(self) -> Array:
+        """``Σω²x_ox_oᵀ`` (L, L) of the regression pooled over arms."""
+        return np.asarray(self.sums.S_squared.sum(0))
 
     def residual_moments(self) -> Array:
         """``Σ_e``: (K, m, m).  For ``ipw`` and ``control_variate`` it is ``R22``: nothing cancels there."""
@@ -234,11 +264,13 @@ class AnswerEstimator:
         else:
             B = self.regression()
             pooled = self._pooled_residual(self._pooled())
-            cross = np.swapaxes(B, -1, -2) @ S.S12
-            own = S.S22 - cross - np.swapaxes(cross, -1, -2) + np.swapaxes(B, -1, -2) @ S.S11 @ B
+            E, _, counts = self._effective()
+            L = S.L
+            cross = np.swapaxes(B, -1, -2) @ E[:, :L, L:]
+            own = E[:, L:, L:] - cross - np.swapaxes(cross, -1, -2) + np.swapaxes(B, -1, -2) @ E[:, :L, :L] @ B
             used = np.empty(len(B))
-            used_up(S.S, self._pull() + 1e-12 * self.metric, used)
-            free = np.maximum(S.counts - used, 0.0)
+            used_up(E, self._pull() + 1e-12 * self.metric, used)
+            free = np.maximum(counts - used, 0.0)
         # an arm's own residuals count once they outnumber 2m + 2 pseudo-residuals of the pool
         prior = 2.0 * m + 2.0
         return symmetrize((own + prior * pooled) / (free + prior)[:, None, None])

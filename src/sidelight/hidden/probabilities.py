@@ -11,6 +11,7 @@ from sidelight.errors import InputError
 from sidelight.hidden.answers import AnswerEstimator
 from sidelight.hidden.protocol import Needs
 from sidelight.hidden.sums import chance
+from sidelight.linalg import Array
 
 if TYPE_CHECKING:
     from sidelight.logs.summary import LogSummary
@@ -64,3 +65,8 @@ class BehaviorProbabilities(AnswerEstimator):
             )
         self.sums.add_probabilities(self.sums.context(x), p, chance(probability))
         self._answered()
+
+    def _pooled_noise(self) -> Array:
+        """Arms share contexts, whose weights add up to ``1/q`` over them: ``Σ x_ox_oᵀ/q²``, ``q`` taken as constant."""
+        weight = self.sums.total_weight / max(self.n_answers, 1)
+        return np.asarray(weight * self.sums.S11.sum(0))
