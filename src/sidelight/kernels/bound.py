@@ -14,7 +14,7 @@ from numba import carray, njit, types  # type: ignore[attr-defined]
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from sidelight.kernels.reduced import choose_arm, observe_arm
+from sidelight.kernels.reduced import choose_among, room_to_choose, take, take_in
 
 __all__ = ["choose_bound", "observe_bound", "table_of"]
 
@@ -59,35 +59,46 @@ _float_at, _single_at, _integer_at = (_pointer_to(kind) for kind in (types.float
 
 @njit(cache=True)
 def choose_bound(x, table, limit):  # type: ignore[no-untyped-def]
-    """``choose_arm`` of the learner whose arrays ``table`` tells."""
+    """``choose_among`` for the learner whose arrays ``table`` tells."""
     K, d, m, R = table[0], table[1], table[2], table[3]
-    return choose_arm(
+    weights = carray(_float_at(table[9]), (K, d))
+    covariances = carray(_float_at(table[10]), (K, m, m))
+    packed = carray(_single_at(table[13]), table[5])
+    y, z, estimates, highest, x_rough, rough = room_to_choose(weights, covariances, packed)
+    return choose_among(
         x,
         carray(_integer_at(table[23]), d),
         carray(_float_at(table[6]), (K, m, R)),
         table[4] != 0,
         carray(_float_at(table[7]), (1, m, R)),
         carray(_float_at(table[8]), K),
-        carray(_float_at(table[9]), (K, d)),
-        carray(_float_at(table[10]), (K, m, m)),
+        weights,
+        covariances,
         carray(_float_at(table[11]), K),
         carray(_float_at(table[12]), K),
-        carray(_single_at(table[13]), table[5]),
+        packed,
         carray(_integer_at(table[24]), K),
         carray(_float_at(table[14]), K),
         limit,
+        y,
+        z,
+        estimates,
+        highest,
+        x_rough,
+        rough,
     )
 
 
 @njit(cache=True)
 def observe_bound(a, x, r, table):  # type: ignore[no-untyped-def]
-    """``observe_arm`` of the learner whose arrays ``table`` tells."""
+    """``take_in`` for the learner whose arrays ``table`` tells."""
     K, d, m, R = table[0], table[1], table[2], table[3]
-    return observe_arm(
+    y, z, u = np.empty(d), np.empty(m), np.empty(m)
+    take(x, carray(_integer_at(table[23]), d), y)
+    return take_in(
         a,
-        x,
+        y,
         r,
-        carray(_integer_at(table[23]), d),
         carray(_float_at(table[6]), (K, m, R)),
         table[4] != 0,
         carray(_float_at(table[15]), (K, d)),
@@ -106,4 +117,6 @@ def observe_bound(a, x, r, table):  # type: ignore[no-untyped-def]
         carray(_float_at(table[11]), K),
         carray(_float_at(table[12]), K),
         carray(_single_at(table[13]), table[5]),
+        z,
+        u,
     )

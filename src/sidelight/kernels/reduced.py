@@ -21,7 +21,6 @@ from sidelight.kernels.lanes import bound_indices, lanes_of, put_arm
 from sidelight.kernels.simd import (
     absolute_sum_at,
     add_at,
-    add_scaled,
     dot,
     dot_at,
     dot_row,
@@ -70,31 +69,6 @@ def score_arms(x, order, loadings, shifted, weights, covariances, radii, estimat
         if not same:
             reduce_context(y, loadings, a, shifted, z)
         widths[a] = width_of(covariances, a, z, radii[a])
-
-
-@njit(cache=True)
-def choose_arm(  # type: ignore[no-untyped-def]
-    x, order, loadings, shifted, centre, spreads, weights, covariances, radii, bounds, packed, counts, reluctance, limit
-):
-    """``choose_among`` with room of its own, for a single call."""
-    room = room_to_choose(weights, covariances, packed)
-    return choose_among(
-        x,
-        order,
-        loadings,
-        shifted,
-        centre,
-        spreads,
-        weights,
-        covariances,
-        radii,
-        bounds,
-        packed,
-        counts,
-        reluctance,
-        limit,
-        *room,
-    )
 
 
 @njit(cache=True)
@@ -258,26 +232,6 @@ def width_bound(covariance):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def refresh_arm(  # type: ignore[no-untyped-def]
-    loadings, shifted, anchor, prior, prior_moment, prior_log_det, gram, moment, covariance, weights
-):
-    """Recompute one arm's caches from its sums; returns ``log det A/det A₀``."""
-    d = anchor.shape[0]
-    m, R = loadings.shape
-    log_det = invert(prior + gram, covariance) - prior_log_det
-    right = prior_moment + moment
-    for i in range(d):
-        weights[i] = anchor[i]
-    for j in range(m):
-        theta = dot(right, covariance[j])
-        if shifted:
-            weights[d - m + j] += theta
-        if R > 0:
-            add_scaled(weights, -theta, loadings[j])
-    return log_det
-
-
-@njit(cache=True)
 def radius_of(kind, count, log_det, dimension, noise, prior_term, growth, union):  # type: ignore[no-untyped-def]
     """``√β`` of one arm.
 
@@ -326,61 +280,6 @@ def update_arm(  # type: ignore[no-untyped-def]
         for j in range(m):
             add_at(weights, a * d, -(u[j] * step), loadings, (a * m + j) * R, R)
     return error, q, math.sqrt(max(min(trace, rows), 0.0))
-
-
-@njit(cache=True)
-def observe_arm(  # type: ignore[no-untyped-def]
-    a,
-    x,
-    r,
-    order,
-    loadings,
-    shifted,
-    anchors,
-    dimensions,
-    numbers,
-    grams,
-    moments,
-    squares,
-    context_squares,
-    spent,
-    counts,
-    updates,
-    covariances,
-    weights,
-    log_dets,
-    radii,
-    bounds,
-    packed,
-):
-    """``take_in`` with room of its own, for a single call."""
-    y, z, u = np.empty(order.shape[0]), np.empty(covariances.shape[1]), np.empty(covariances.shape[1])
-    take(x, order, y)
-    return take_in(
-        a,
-        y,
-        r,
-        loadings,
-        shifted,
-        anchors,
-        dimensions,
-        numbers,
-        grams,
-        moments,
-        squares,
-        context_squares,
-        spent,
-        counts,
-        updates,
-        covariances,
-        weights,
-        log_dets,
-        radii,
-        bounds,
-        packed,
-        z,
-        u,
-    )
 
 
 @inlined
@@ -466,18 +365,18 @@ def refresh(  # type: ignore[no-untyped-def]
     packed,
 ):
     """Recompute all caches of arm ``a`` from its sums."""
-    log_dets[a] = refresh_arm(
-        loadings[a],
-        shifted,
-        anchors[a],
-        priors[a],
-        prior_moments[a],
-        prior_log_dets[a],
-        grams[a],
-        moments[a],
-        covariances[a],
-        weights[a],
-    )
+    d = anchors.shape[1]
+    _, m, R = loadings.shape
+    log_dets[a] = invert(priors[a] + grams[a], covariances[a]) - prior_log_dets[a]
+    right = prior_moments[a] + moments[a]
+    for i in range(d):
+        weights[a, i] = anchors[a, i]
+    for j in range(m):
+        theta = dot_at(right, 0, covariances, (a * m + j) * m, m)
+        if shifted:
+            weights[a, d - m + j] += theta
+        if R > 0:
+            add_at(weights, a * d, -theta, loadings, (a * m + j) * R, R)
     updates[a] = 0
     bounds[a] = width_bound(covariances[a])
     set_radius(a, counts, log_dets, dimensions, numbers, radii)

@@ -59,7 +59,7 @@ def play_rounds(  # type: ignore[no-untyped-def]
     Comes back when ``room`` events or ``answer_room`` answers have been taken in, or after ``calm`` events at a reward
     that surprises, so that the learner can do what is due; returns the round and phase to go on with, what was taken
     in, and whether it ended with a surprise.  Where an arm may be tried in doubt of the
-    log (``doubt · spent`` is the limit of ``choose_arm``), ``draws`` (n,) decide by a fair coin.
+    log (``doubt · spent`` is the limit of ``choose_among``), ``draws`` (n,) decide by a fair coin.
     """
     n = X.shape[0]
     events = 0
@@ -182,7 +182,7 @@ def choose_rows(  # type: ignore[no-untyped-def]
     widths,
     doubted,
 ):
-    """``choose_arm`` for every row of ``X`` (n, d), into ``arms``, ``estimates``, ``widths`` and ``doubted`` (n,)."""
+    """``choose_among`` for every row of ``X`` (n, d), into ``arms``, ``estimates``, ``widths`` and ``doubted`` (n,)."""
     y, z, all_estimates, highest, x_rough, rough = room_to_choose(weights, covariances, packed)
     for t in range(X.shape[0]):
         arms[t], estimates[t], widths[t], doubted[t] = choose_among(
@@ -237,7 +237,7 @@ def observe_rows(  # type: ignore[no-untyped-def]
     bounds,
     packed,
 ):
-    """``observe_arm`` for rows ``start … stop − 1``.
+    """``take_in`` for rows ``start … stop − 1``.
 
     Comes back after a row whose arm is due for a refresh, and after one that surprises when ``calm`` were taken in.
 

@@ -273,7 +273,7 @@ class FusedOFUL(ReducedLearner):
             return np.asarray(1.0 / readiness)
 
     def _choose_among(self, x: Array, mask: NDArray[np.bool_]) -> tuple[int, float, float, int]:
-        """``choose_arm`` restricted to some arms."""
+        """``choose_among`` restricted to some arms."""
         estimates, widths = self._scores(x)
         index = np.where(mask, estimates + widths, -np.inf)
         a = int(index.argmax())

@@ -160,7 +160,7 @@ class ReducedLearner(RidgeLearner):
         return True
 
     def _observes_plainly(self) -> bool:
-        """Whether one observation is ``observe_arm`` and what is due after it, and nothing else."""
+        """Whether one observation is ``take_in`` and what is due after it, and nothing else."""
         return type(self)._observe is RidgeLearner._observe
 
     def play(

@@ -1,4 +1,4 @@
-"""``choose_arm`` skips arms that cannot win; it must choose as if it had scored all of them."""
+"""``choose_among`` skips arms that cannot win; it must choose as if it had scored all of them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,41 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numba import njit
 
 from sidelight.kernels.lanes import pack
-from sidelight.kernels.reduced import choose_arm, score_arms, width_bound
+from sidelight.kernels.reduced import choose_among, room_to_choose, score_arms, width_bound
 from sidelight.learners.ridge import arm_spreads
 
 NOT_PACKED = np.zeros(0, dtype=np.float32)
+
+
+@njit
+def choose_arm(x, order, loadings, shifted, centre, spreads, w, C, radii, bounds, packed, counts, reluctance, limit):
+    y, z, estimates, highest, x_rough, rough = room_to_choose(w, C, packed)
+    return choose_among(
+        x,
+        order,
+        loadings,
+        shifted,
+        centre,
+        spreads,
+        w,
+        C,
+        radii,
+        bounds,
+        packed,
+        counts,
+        reluctance,
+        limit,
+        y,
+        z,
+        estimates,
+        highest,
+        x_rough,
+        rough,
+    )
+
 
 sizes = st.tuples(st.sampled_from([1, 2, 3, 4, 5, 8, 33]), st.integers(1, 6), st.integers(0, 4))
 
