@@ -53,7 +53,7 @@ every hidden feature.
 that a log can tell is the level of each arm, which zero-filling gets right as well.
 """,
     "grid": """"fused, R12 known" is on equal terms with Algorithm 1. With two arms regrets are thousandths of a reward
-a round, and trials in doubt of the log are a part of them. With σ = 1 the arms differ by about a hundredth of the noise,
+a round, and trials in doubt of the log are a part of them. With σ = 1 arms differ by about a hundredth of the noise,
 so that 8,000 rounds tell next to nothing: who is ahead varies from seed to seed, and so does the best of the four.
 """,
 }
