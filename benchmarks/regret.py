@@ -358,9 +358,10 @@ def run_seed(group: str, cell: Cell, seed: int) -> pa.Table:
         for name in missing:
             part = table.filter(pc.equal(table["learner"], name))
             regret = part["regret"].to_pylist()
-            rows.append({"method": name, "regret": regret[-1], "last_quarter": regret[-1] - regret[-2]})
+            last_quarter = regret[-1] - regret[-2]
+            rows.append({"method": name, "regret": regret[-1], "last_quarter": last_quarter, "source": source_hash()})
         new = pa.Table.from_pylist(rows)
-        have = new if have is None else pa.concat_tables([have, new])
+        have = new if have is None else pa.concat_tables([have, new], promote_options="default")
         path.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(have, path)
     assert have is not None
@@ -376,6 +377,16 @@ def stored(group: str, cell: Cell, max_seeds: int) -> dict[str, dict[int, tuple[
             for row in pq.read_table(path).to_pylist():
                 out.setdefault(row["method"], {})[seed] = (row["regret"], row["last_quarter"])
     return out
+
+
+def sources(group: str, cells: list[Cell], max_seeds: int) -> str:
+    """Which states of ``src/`` the fused learner's results come from, in words."""
+    found = set()
+    for path in (_path(group, cell, seed) for cell in cells for seed in range(max_seeds)):
+        if path.exists():
+            rows = pq.read_table(path).to_pylist()
+            found |= {row.get("source") or "an earlier state" for row in rows if row["method"].startswith("fused")}
+    return "The fused learner's rows: `src/` at " + ", ".join(sorted(found)) + ".\n\n" if found else ""
 
 
 def ratio(results: dict[str, dict[int, tuple[float, float]]], bar: Bar) -> tuple[float, float, str, int] | None:
@@ -543,6 +554,7 @@ def main() -> None:
         print(f"\n## {group}\n\n{found}")
         if found.count("\n") > 1:
             notes = NOTES[group] + "\n" if group in NOTES else ""
+            notes += sources(group, cells, options.max_seeds)
             pages.append(f"## {TITLES[group]}\n\n{notes}{counted(found)}{found}\n")
     if options.only is None or "early" in options.only:
         if not options.print:

@@ -156,6 +156,18 @@ def pooling_metric(R11: np.ndarray, P: np.ndarray) -> np.ndarray:
     return D + 1e-9 * np.trace(D) / len(D) * np.eye(len(D)) if len(D) else D
 
 
+def pool_worth(answers: list[Answer], L: int, metric: np.ndarray) -> float:
+    """What to scale the weights of all arms together by; shares of one context are one answer, of weight ``Σp/q``."""
+    sizes = squares = 0.0
+    whole = all(max(p) == 1.0 for _, p, _ in answers)
+    mean = sum(1.0 / q for *_, q in answers) / len(answers)
+    for x, p, q in answers:
+        size = sum(x[i] ** 2 / metric[i, i] for i in range(L))
+        sizes += sum(p) / q * size
+        squares += sum((p[a] / q) ** 2 for a in range(len(p))) * size if whole else mean * sum(p) / q * size
+    return sizes / squares
+
+
 def pooled_regression(answers: list[Answer], L: int, K: int, kappa: float, metric: np.ndarray) -> np.ndarray:
     """Per arm ridge regression of ``x_h`` on ``x_o`` toward the pooled one, with ``κ`` pseudo-answers.
 
@@ -171,7 +183,8 @@ def pooled_regression(answers: list[Answer], L: int, K: int, kappa: float, metri
             S12[a] += p[a] / q * np.outer(x[:L], x[L:])
             sizes[a] += p[a] / q * size
             squares[a] += (p[a] / q) ** 2 * size
-    pooled = np.linalg.inv(S11.sum(0) + metric) @ S12.sum(0)
+    g = pool_worth(answers, L, metric)
+    pooled = np.linalg.inv(g * S11.sum(0) + metric) @ (g * S12.sum(0))
     pull = kappa * metric
     out = np.zeros((K, L, m))
     for a in range(K):

@@ -110,8 +110,14 @@ class AnswerEstimator:
 
     def _pooled(self) -> Array:
         """``B_pool``: (L, m), all arms' answers in one regression, with one pseudo-answer at ``B = 0``."""
-        L, total = self.sums.L, self.sums.S.sum(axis=0)
+        L, total = self.sums.L, self._pool()[0]
         return np.asarray(np.linalg.solve(total[:L, :L] + self.metric, total[:L, L:]))
+
+    def _pool(self) -> tuple[Array, Array, float]:
+        """``S`` (d, d), ``S_squared`` (L, L) and count of all arms together, weights scaled as in ``_effective``."""
+        S, squared = self.sums.S.sum(axis=0), self._pooled_noise()
+        f = float(_worth(S[None, : len(squared), : len(squared)], squared[None], self.metric)[0])
+        return f * S, f * (f * squared), f * float(self.sums.counts.sum())
 
     def _effective(self) -> tuple[Array, Array, Array]:
         """``S``, ``S_squared`` and ``counts`` with each arm's weights scaled so that they count for what they tell.
@@ -120,12 +126,11 @@ class AnswerEstimator:
         for which nothing changes.  Weights ``π_b(a|x)`` add up to fewer answers than they are worth: ``(Σω)²/Σω²``.
         """
         S = self.sums
-        own, squared = (np.einsum("aii,i->a", part, 1.0 / np.diag(self.metric)) for part in (S.S11, S.S_squared))
-        f = np.where(squared > 0, own / np.where(squared > 0, squared, 1.0), 1.0)
+        f = _worth(S.S11, S.S_squared, self.metric)
         if (f == 1.0).all():
             return S.S, S.S_squared, S.counts
         f3 = f[:, None, None]
-        return f3 * S.S, f3**2 * S.S_squared, f * S.counts
+        return f3 * S.S, f3 * (f3 * S.S_squared), f * S.counts
 
     # ------------------------------------------------------------------------------------ pooling
 
@@ -236,8 +241,9 @@ class AnswerEstimator:
             return _congruent(S.S11, S.S_squared)
         kD = self._pull()
         # Cov(B_pool) = T⁻¹QT⁻¹ may be huge where κD is next to nothing; T⁻¹κD is neither
-        share = np.linalg.solve(S.S11.sum(axis=0) + self.metric, kD)
-        shared = kD + symmetrize(share.T @ (self._pooled_noise() + self.metric) @ share)
+        total, noise, _ = self._pool()
+        share = np.linalg.solve(total[: S.L, : S.L] + self.metric, kD)
+        shared = kD + symmetrize(share.T @ (noise + self.metric) @ share)
         own, squared, _ = self._effective()
         A = np.empty_like(squared)
         answers_precision(own, squared, kD, shared, A)
@@ -253,7 +259,11 @@ class AnswerEstimator:
         return np.asarray(self.sums.S_squared.sum(0))
 
     def residual_moments(self) -> Array:
-        """``Σ_e``: (K, m, m).  For ``ipw`` and ``control_variate`` it is ``R22``: nothing cancels there."""
+        """``Σ_e``: (K, m, m).  For ``ipw`` and ``control_variate`` it is ``R22``: nothing cancels there.
+
+        Of an arm's residuals ``tr S11W⁻¹`` are used up by its own regression, and ``tr S11W⁻¹κDT⁻¹`` by the pooled one
+        (``T`` its Gram matrix), together ``tr(S11 − S11T⁻¹S11)W⁻¹ + tr S11T⁻¹``.
+        """
         from sidelight.kernels.answers import used_up
 
         S = self.sums
@@ -268,19 +278,20 @@ class AnswerEstimator:
             L = S.L
             cross = np.swapaxes(B, -1, -2) @ E[:, :L, L:]
             own = E[:, L:, L:] - cross - np.swapaxes(cross, -1, -2) + np.swapaxes(B, -1, -2) @ E[:, :L, :L] @ B
+            S11, inverse = E[:, :L, :L], np.linalg.inv(self._pool()[0][:L, :L] + self.metric)
             used = np.empty(len(B))
-            used_up(E, self._pull() + 1e-12 * self.metric, used)
-            free = np.maximum(counts - used, 0.0)
+            used_up(E, self._pull() + 1e-12 * self.metric, S11 - S11 @ inverse @ S11, used)
+            free = np.maximum(counts - used - np.einsum("aij,ij->a", S11, inverse), 0.0)
         # an arm's own residuals count once they outnumber 2m + 2 pseudo-residuals of the pool
         prior = 2.0 * m + 2.0
         return symmetrize((own + prior * pooled) / (free + prior)[:, None, None])
 
     def _pooled_residual(self, pooled: Array) -> Array:
-        S = self.sums
-        L, total = S.L, S.S.sum(axis=0)
+        L = self.sums.L
+        total, _, count = self._pool()
         cross = pooled.T @ total[:L, L:]
         rss = total[L:, L:] - cross - cross.T + pooled.T @ total[:L, :L] @ pooled
-        free = max(S.counts.sum() - L, 0.0) + 1.0
+        free = max(count - L, 0.0) + 1.0
         return symmetrize((rss + self._hidden_scale * np.eye(len(rss))) / free)
 
     def bound(self, delta: float, horizon: int, context_bound: float = 1.0) -> Array:
@@ -363,6 +374,13 @@ class AnswerEstimator:
 def _congruent(W: Array, S: Array) -> Array:
     """``WS⁺W`` of symmetric matrices.  W, S: (K, L, L)"""
     return symmetrize(W @ np.linalg.pinv(symmetrize(S), hermitian=True) @ W)
+
+
+def _worth(S11: Array, S_squared: Array, metric: Array) -> Array:
+    """``Σω‖x_o‖²/Σω²‖x_o‖²``: (K,), features in units of the metric; one where weights are one, or next to nothing."""
+    own, squared = (np.einsum("aii,i->a", part, 1.0 / np.diag(metric)) for part in (S11, S_squared))
+    told = squared > 1e-280
+    return np.asarray(np.where(told, own / np.where(told, squared, 1.0), 1.0))
 
 
 def _regress(S: Array, pull: Array, toward: Array, fallback: Array) -> Array:

@@ -52,8 +52,8 @@ def regress(S, pull, toward, B, solved):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def used_up(S, pull, used):  # type: ignore[no-untyped-def]
-    """``tr(S11(a)W_a⁻¹)``: how many answers each arm's regression used up; all ``L`` where ``W_a`` has no inverse."""
+def used_up(S, pull, inside, used):  # type: ignore[no-untyped-def]
+    """``tr(inside_a W_a⁻¹)``, or ``L`` where ``W_a`` has no inverse.  inside: (K, L, L) symmetric   used: (K,)"""
     K = used.shape[0]
     L = pull.shape[0]
     W = np.zeros((L, padded(L)))
@@ -69,7 +69,7 @@ def used_up(S, pull, used):  # type: ignore[no-untyped-def]
         inverse_from(W, T)
         used[a] = 0.0
         for i in range(L):
-            used[a] += 2.0 * dot(T[i, : i + 1], S[a, i]) - T[i, i] * S[a, i, i]
+            used[a] += 2.0 * dot(T[i, : i + 1], inside[a, i]) - T[i, i] * inside[a, i, i]
 
 
 @njit(cache=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numba import njit
 
@@ -12,6 +14,8 @@ from sidelight.kernels.spd import factor, inverse_from, invert, invert_factor, p
 @njit(cache=True)
 def shrink_arms(J, h, omega, S, t):  # type: ignore[no-untyped-def]
     """``Σ_a S_a`` into ``S`` and ``Σ_a t_a`` into ``t``; returns ``Σ_a[−½log det W_a + ½(Dh_a)ᵀW_a⁻¹(Dh_a)]``.
+
+    −∞ where rounding leaves a ``W_a`` without a factor: such an ``Ω`` cannot be judged.
 
     J: (K, d, d)   h: (K, d)   omega: (d,) diagonal of ``Ω``   S: (d, d)   t: (d,)
     """
@@ -29,7 +33,12 @@ def shrink_arms(J, h, omega, S, t):  # type: ignore[no-untyped-def]
                 W[i, j] = D[i] * J[a, i, j] * D[j]
             W[i, i] += 1.0
             v[i] = D[i] * h[a, i]
-        value -= 0.5 * factor(W)
+        log_det = factor(W)
+        if math.isnan(log_det):
+            S[:, :] = 0.0
+            t[:] = 0.0
+            return -math.inf
+        value -= 0.5 * log_det
         invert_factor(W, T)
         for i in range(d):
             # G⁻¹Dh: its square is the quadratic form, and G⁻ᵀ of it the solution

@@ -165,6 +165,8 @@ def choose_among(  # type: ignore[no-untyped-def]
         index = estimates[a] + width
         if index > best_index or (index == best_index and a < best):
             best, best_index, best_width = a, index, width
+    # where no index is a number, an arm all the same
+    best = max(best, 0)
     return best, estimates[best], best_width, to_doubt(estimates, best, best_index, counts, reluctance, limit)
 
 
@@ -200,6 +202,7 @@ def choose_roughly(  # type: ignore[no-untyped-def]
         width = width_of(covariances, a, z, radii[a])
         if estimate + width > best_index:
             best, best_index, best_estimate, best_width = a, estimate + width, estimate, width
+    best = max(best, 0)
     if limit <= 0.0:
         return best, best_estimate, best_width, -1
     for a in range(K):
@@ -262,14 +265,17 @@ def update_arm(  # type: ignore[no-untyped-def]
     for i in range(m):
         u[i] = dot_at(covariances, (a * m + i) * m, z, 0, m)
     q = max(dot_at(z, 0, u, 0, m), 0.0)
-    gain = 1.0 / (1.0 + q)
-    step = error * gain
+    # u/√(1 + q), so that what is subtracted is symmetric to the bit
+    root = math.sqrt(1.0 / (1.0 + q))
+    step = error * root
+    for i in range(m):
+        u[i] *= root
     add_at(moments, a * m, residual, z, 0, m)
     trace = 0.0
     rows = np.inf if roughly else 0.0
     for i in range(m):
         row = (a * m + i) * m
-        add_at(covariances, row, -(gain * u[i]), u, 0, m)
+        add_at(covariances, row, -u[i], u, 0, m)
         add_at(grams, row, z[i], z, 0, m)
         trace += covariances[a, i, i]
         if not roughly:
@@ -367,7 +373,16 @@ def refresh(  # type: ignore[no-untyped-def]
     """Recompute all caches of arm ``a`` from its sums."""
     d = anchors.shape[1]
     _, m, R = loadings.shape
-    log_dets[a] = invert(priors[a] + grams[a], covariances[a]) - prior_log_dets[a]
+    A = priors[a] + grams[a]
+    log_det = invert(A, covariances[a])
+    more = 1e-15
+    while math.isnan(log_det) and more < 1.0:
+        # contexts so large that the prior is lost in rounding: a little more of it than rounding takes
+        for i in range(m):
+            A[i, i] += more * A[i, i]
+        log_det = invert(A, covariances[a])
+        more *= 10.0
+    log_dets[a] = log_det - prior_log_dets[a]
     right = prior_moments[a] + moments[a]
     for i in range(d):
         weights[a, i] = anchors[a, i]

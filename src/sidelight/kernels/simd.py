@@ -376,7 +376,7 @@ def fetch_row(typing_context, M, t):
         row, (n,) = _one_of(context, builder, signature.args[0], arguments[0], arguments[1])
         byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
-        prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch")
         word = n.type
         # a cache line holds eight
         with cgutils.for_range_slice(builder, ir.Constant(word, 0), n, ir.Constant(word, 8), word) as (i, _):

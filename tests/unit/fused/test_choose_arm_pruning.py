@@ -217,3 +217,23 @@ def test_bounds_stay_bounds_while_a_learner_learns(rng, radius):
         a = int((estimates + widths).argmax())
         assert (decision.arm, decision.estimate, decision.width) == (a, estimates[a], widths[a])
         learner.observe(x, a if t % 3 else int(rng.integers(4)), float(rng.normal()))
+
+
+@pytest.mark.parametrize(("scale", "regularization"), [(1e6, 1.0), (1e7, 1.0), (1.0, 1e-12)])
+def test_decisions_are_those_of_the_scores_where_rounding_is_large(rng, scale, regularization):
+    """Contexts so large against the prior that covariances lose most of their digits: they lose them symmetrically."""
+    import sidelight as sl
+
+    K, d, L = 24, 8, 3
+    rows = [np.hstack([np.eye(L), rng.normal(size=(L, d - L))])] * K
+    side = sl.SideInformation(rows, [np.zeros(L)] * K)
+    learner = sl.ProjectedOFUL(side, regularization=regularization, radius="posterior", noise=1.0)
+    X, rewards = scale * rng.normal(size=(40, d)), rng.normal(size=40)
+    for a in range(K):  # the same rows in another order: arms that differ by rounding alone
+        for t in rng.permutation(40):
+            learner.observe(X[t], a, float(rewards[t]))
+    for x in scale * rng.normal(size=(200, d)):
+        estimates, widths = learner.scores(x)
+        a = int((estimates + widths).argmax())
+        assert learner.decide(x).arm == a
+    np.testing.assert_array_equal(learner.covariances, np.swapaxes(learner.covariances, 1, 2))

@@ -48,8 +48,9 @@ def test_what_a_regression_used_up_and_how_precise_it_is(rng, L, m):
     S11 = S[:, :L, :L]
     W = S11 + pull
     used, A = np.empty(3), np.empty((3, L, L))
-    answers.used_up(S, pull, used)
-    np.testing.assert_allclose(used, np.einsum("aij,aji->a", S11, np.linalg.inv(W)), rtol=1e-8)
+    inside = stack(rng, 3, L)
+    answers.used_up(S, pull, inside, used)
+    np.testing.assert_allclose(used, np.einsum("aij,aji->a", inside, np.linalg.inv(W)), rtol=1e-8)
     answers.answers_precision(S, S_squared, pull, shared, A)
     assert np.isnan(A[1]).all()
     for a in (0, 2):
@@ -58,7 +59,7 @@ def test_what_a_regression_used_up_and_how_precise_it_is(rng, L, m):
 
 def test_a_regression_without_an_inverse_used_up_one_answer_for_each_feature():
     used = np.empty(1)
-    answers.used_up(np.ones((1, 3, 3)), np.zeros((2, 2)), used)
+    answers.used_up(np.ones((1, 3, 3)), np.zeros((2, 2)), np.ones((1, 2, 2)), used)
     assert used[0] == 2.0
 
 

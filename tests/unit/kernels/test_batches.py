@@ -235,3 +235,16 @@ def test_fused_learners_observe_in_batches_too(rng, safety, monkeypatch):
     for key in (*CACHES, "prior_precisions", "prior_moments"):
         theirs, ours = getattr(many, key), getattr(one, key)
         np.testing.assert_allclose(theirs, ours, rtol=1e-9, atol=1e-9 * np.abs(ours).max())
+
+
+def test_a_batch_of_repeated_features_far_larger_than_the_prior(rng):
+    """Rounding swallows the prior, so that sums have no inverse; what is derived from them stays of this world."""
+    K, d = 4, 6
+    X = 1e7 * rng.normal(size=(200, 2)) @ rng.normal(size=(2, d))
+    arms, rewards = rng.integers(K, size=200).tolist(), rng.normal(size=200)
+    learner = sl.OFUL(K, d, noise=0.5)
+    learner.observe_many(X, arms, rewards)
+    estimates, widths = learner.scores(X[0])
+    assert (np.abs(estimates) < 3.0).all()
+    assert ((widths > 0.0) & (widths < 3.0)).all()
+    assert learner.decide(X[0]).arm == int((estimates + widths).argmax())
