@@ -157,15 +157,13 @@ def pooling_metric(R11: np.ndarray, P: np.ndarray) -> np.ndarray:
 
 
 def pool_worth(answers: list[Answer], L: int, metric: np.ndarray) -> float:
-    """What to scale the weights of all arms together by; shares of one context are one answer, of weight ``Σp/q``."""
+    """What to scale the weights of all arms together by; a context is one answer, of weight ``Σp/q``."""
     sizes = squares = 0.0
-    whole = all(max(p) == 1.0 for _, p, _ in answers)
-    mean = sum(1.0 / q for *_, q in answers) / len(answers)
     for x, p, q in answers:
         size = sum(x[i] ** 2 / metric[i, i] for i in range(L))
         sizes += sum(p) / q * size
-        squares += sum((p[a] / q) ** 2 for a in range(len(p))) * size if whole else mean * sum(p) / q * size
-    return sizes / squares
+        squares += (sum(p) / q) ** 2 * size
+    return sizes / squares if squares > 0 else 1.0
 
 
 def pooled_regression(answers: list[Answer], L: int, K: int, kappa: float, metric: np.ndarray) -> np.ndarray:

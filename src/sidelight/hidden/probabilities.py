@@ -67,6 +67,5 @@ class BehaviorProbabilities(AnswerEstimator):
         self._answered()
 
     def _pooled_noise(self) -> Array:
-        """Arms share contexts, whose weights add up to ``1/q`` over them: ``Σ x_ox_oᵀ/q²``, ``q`` taken as constant."""
-        weight = self.sums.total_weight / max(self.n_answers, 1)
-        return np.asarray(weight * self.sums.S11.sum(0))
+        """Arms share contexts, whose weights add up to ``1/q`` over them: ``Σ x_ox_oᵀ/q²``."""
+        return self.sums.whole

@@ -38,6 +38,7 @@ class AnswerSums:
         n_answers: number of answers.
         total_weight: ``Σ 1/q``; equal to ``n_answers`` where every context was asked.
         S: (K, d, d)   S_squared: (K, L, L)   sums: (K, d)   counts: (K,)  ``Σ ω``.
+        whole: (L, L)  ``Σ x_o x_oᵀ/q²`` of contexts that were answered by probabilities, which all arms share.
     """
 
     def __init__(self, summary: LogSummary) -> None:
@@ -51,6 +52,7 @@ class AnswerSums:
         self.S_squared = np.zeros((K, L, L))
         self.sums = np.zeros((K, d))
         self.counts = np.zeros(K)
+        self.whole = np.zeros((L, L))
 
     @property
     def S11(self) -> Array:
@@ -100,6 +102,8 @@ class AnswerSums:
         weight = 1.0 / probability
         add_probabilities(x, self.order, probabilities, weight, self.S, self.S_squared, self.sums)
         self.counts += weight * probabilities
+        y = weight * x[self.order[: self.L]]
+        self.whole += np.outer(y, y)
         self._count(weight)
 
     def _count(self, weight: float) -> None:
@@ -119,6 +123,7 @@ class AnswerSums:
             "S_squared": self.S_squared,
             "sums": self.sums,
             "counts": self.counts,
+            "whole": self.whole,
             "totals": np.array([self.n_answers, self.total_weight]),
         }
 
@@ -128,3 +133,7 @@ class AnswerSums:
             setattr(self, name, np.array(arrays[name], dtype=np.float64))
         self.n_answers = int(arrays["totals"][0])
         self.total_weight = float(arrays["totals"][1])
+        if "whole" in arrays:
+            self.whole = np.array(arrays["whole"], dtype=np.float64)
+        else:  # a file from before it was kept: as if every context had been asked with the same chance
+            self.whole = self.total_weight / max(self.n_answers, 1) * self.S11.sum(axis=0)
