@@ -102,7 +102,7 @@ def observe_arms(arms, starts, rows, together, X, rewards, observing, priors):  
     panels = np.empty(((m + LANES - 1) // LANES, ROWS, LANES))
     # numba has no unpacking inside a tuple
     refreshing = (loadings, shifted, anchors) + priors + (dimensions, numbers, grams, moments) + caches  # noqa: RUF005
-    learning = observing[1:] + (z, u)  # noqa: RUF005
+    learning = observing[1:] + (z, u, False)  # noqa: RUF005
     # all arms' rows of one part of X, then those of the next: an arm's alone are too far apart for the caches
     part = max(NEAR // d, 2 * ROWS * grams.shape[0])
     begin = starts[:-1].copy()

@@ -119,4 +119,5 @@ def observe_bound(a, x, r, table):  # type: ignore[no-untyped-def]
         carray(_single_at(table[13]), table[5]),
         z,
         u,
+        False,
     )

@@ -6,8 +6,9 @@ eight arms go through the arithmetic at a time.  What comes out is an upper boun
 rounding alone; the few arms that may be highest are then evaluated in full.
 
 One vector holds, row after row of ``lanes`` numbers (the arms, filled up to a multiple of eight): the norm of the
-weights, the largest width per unit of ``z``, ``d`` rows of weights, ``m(m + 1)/2`` of squared radius times covariance
-(``C_00, C_01, …``, off-diagonal ones doubled), ``R·m`` of loadings; at its end the largest norm of an arm's loadings.
+weights, the largest width per unit of ``z``, ``m(m + 1)/2`` rows of squared radius times covariance (``C_00, C_01, …``,
+off-diagonal ones doubled), for each of the first ``R`` features its weight and its ``m`` loadings, the other features'
+weights; at its end the largest norm of an arm's loadings.
 """
 
 from __future__ import annotations
@@ -35,22 +36,15 @@ def lanes_of(K):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def put_arm(a, weights, covariances, radii, bounds, packed):  # type: ignore[no-untyped-def]
+def put_arm(a, R, weights, covariances, radii, bounds, packed):  # type: ignore[no-untyped-def]
     """Copy what a decision reads of arm ``a`` to where it reads it; nothing where ``packed`` is empty."""
     if packed.shape[0] == 0:
         return
     K, d = weights.shape
     m = covariances.shape[1]
     lanes = lanes_of(K)
-    squares = 0.0
-    at = 2 * lanes + a
-    for i in range(d):
-        weight = weights[a, i]
-        squares += weight * weight
-        packed[at] = weight
-        at += lanes
-    packed[a] = math.sqrt(squares)
     packed[lanes + a] = radii[a] * bounds[a]
+    at = 2 * lanes + a
     scale = radii[a] * radii[a]
     for i in range(m):
         packed[at] = scale * covariances[a, i, i]
@@ -58,6 +52,13 @@ def put_arm(a, weights, covariances, radii, bounds, packed):  # type: ignore[no-
         for j in range(i + 1, m):
             packed[at] = 2.0 * scale * covariances[a, i, j]
             at += lanes
+    squares = 0.0
+    for i in range(d):
+        weight = weights[a, i]
+        squares += weight * weight
+        packed[at] = weight
+        at += (m + 1) * lanes if i < R else lanes
+    packed[a] = math.sqrt(squares)
 
 
 @njit(cache=True)
@@ -72,15 +73,16 @@ def pack(loadings, weights, covariances, radii, bounds):  # type: ignore[no-unty
     steepest = 0.0
     for a in range(K):
         squares = 0.0
-        at = (2 + d + m * (m + 1) // 2) * lanes + a
+        at = (2 + m * (m + 1) // 2) * lanes + a
         for r in range(R):
+            at += lanes
             for j in range(m):
                 loading = loadings[a, j, r]
                 packed[at] = loading
                 squares += loading * loading
                 at += lanes
         steepest = max(steepest, squares)
-        put_arm(a, weights, covariances, radii, bounds, packed)
+        put_arm(a, R, weights, covariances, radii, bounds, packed)
     packed[-1] = math.sqrt(steepest)
     return packed
 
@@ -102,9 +104,9 @@ def bound_indices(y, m, R, shifted, packed, x, room):  # type: ignore[no-untyped
     recorded, hidden = dot_at(y, 0, y, 0, R), dot_at(y, R, y, R, d - R)
     for i in range(d):
         x[i] = y[i]
-    first = (2 + d) * lanes
-    combine_rows(room, 0, lanes, x, d, packed, 2 * lanes)
-    combine_rows(room, lanes, m * lanes, x, R, packed, first + m * (m + 1) // 2 * lanes)
+    block = (2 + m * (m + 1) // 2) * lanes
+    combine_rows(room, 0, (m + 1) * lanes, x, 0, R, packed, block, True)
+    combine_rows(room, 0, lanes, x, R, d - R, packed, block + R * (m + 1) * lanes, False)
     norm = math.sqrt(recorded + hidden)
     size = 1.001 * (math.sqrt(hidden) + packed[-1] * math.sqrt(recorded))
     return bound_lanes(
@@ -114,7 +116,7 @@ def bound_indices(y, m, R, shifted, packed, x, room):  # type: ignore[no-untyped
         m,
         lanes,
         packed,
-        first,
+        2 * lanes,
         np.float32((d + 4) * UNIT * norm + HIDDEN),
         np.float32(4.0 * (m + 4) * math.sqrt(m) * UNIT * size * size),
         np.float32((R + 5) * UNIT * size + HIDDEN),

@@ -187,9 +187,12 @@ def choose_roughly(  # type: ignore[no-untyped-def]
     x_rough,
     rough,
 ):
-    """``choose_among`` after a rough look at all arms side by side: only those that may be highest are evaluated."""
+    """``choose_among`` after a rough look at all arms side by side: only those that may be highest are evaluated.
+
+    Leaves ``z`` as that of the arm it returns.
+    """
     K, m, R = loadings.shape
-    best = -1
+    best = last = -1
     best_index = -np.inf
     best_estimate = 0.0
     best_width = 0.0
@@ -200,9 +203,12 @@ def choose_roughly(  # type: ignore[no-untyped-def]
         estimate = dot_row(weights, a, y)
         reduce_context(y, loadings, a, shifted, z)
         width = width_of(covariances, a, z, radii[a])
+        last = a
         if estimate + width > best_index:
             best, best_index, best_estimate, best_width = a, estimate + width, estimate, width
     best = max(best, 0)
+    if last != best:
+        reduce_context(y, loadings, best, shifted, z)
     if limit <= 0.0:
         return best, best_estimate, best_width, -1
     for a in range(K):
@@ -313,19 +319,21 @@ def take_in(  # type: ignore[no-untyped-def]
     packed,
     z,
     u,
+    reduced,
 ):
     """One observation of arm ``a``: sums, caches and radius.  ``y``: (d,) the context in internal order.
 
     ``numbers``: (7,) as in ``set_radius``.  ``spent``: (1,) the sum of widths at which arms were observed, the scale of
-    the learner's own regret.  ``z, u``: (m,) to work in.  Returns whether the arm has had ``REFRESH_EVERY`` updates, so
-    that a refresh is due, and whether the reward was further off than ``numbers[6]`` standard deviations of what was
-    expected.
+    the learner's own regret.  ``z, u``: (m,) to work in; ``reduced``: whether ``z`` is made already.  Returns whether
+    the arm has had ``REFRESH_EVERY`` updates, so that a refresh is due, and whether the reward was further off than
+    ``numbers[6]`` standard deviations of what was expected.
     """
     for i in range(y.shape[0]):
         context_squares[i] += y[i] * y[i]
     residual = r - dot_row(anchors, a, y)
     squares[a] += residual * residual
-    reduce_context(y, loadings, a, shifted, z)
+    if not reduced:
+        reduce_context(y, loadings, a, shifted, z)
     error, q, bound = update_arm(
         a, y, z, u, r, residual, loadings, shifted, grams, moments, covariances, weights, packed.shape[0] > 0
     )
@@ -336,7 +344,7 @@ def take_in(  # type: ignore[no-untyped-def]
     bounds[a] = min(bounds[a], bound)
     log_dets[a] += math.log1p(q)
     set_radius(a, counts, log_dets, dimensions, numbers, radii)
-    put_arm(a, weights, covariances, radii, bounds, packed)
+    put_arm(a, loadings.shape[2], weights, covariances, radii, bounds, packed)
     return updates[a] >= REFRESH_EVERY, abs(error) > numbers[6] * numbers[1] * math.sqrt(1.0 + q)
 
 
@@ -395,4 +403,4 @@ def refresh(  # type: ignore[no-untyped-def]
     updates[a] = 0
     bounds[a] = width_bound(covariances[a])
     set_radius(a, counts, log_dets, dimensions, numbers, radii)
-    put_arm(a, weights, covariances, radii, bounds, packed)
+    put_arm(a, loadings.shape[2], weights, covariances, radii, bounds, packed)

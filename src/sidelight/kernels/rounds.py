@@ -69,7 +69,9 @@ def play_rounds(  # type: ignore[no-untyped-def]
     u = np.empty(covariances.shape[1])
     while t < n:
         x = X[t]
-        fetch_row(table, t)
+        ahead = min(t + 4, n - 1)
+        fetch_row(table, ahead)
+        fetch_row(X, ahead)
         if phase == 0:
             phase = 1
             if asking:
@@ -102,8 +104,10 @@ def play_rounds(  # type: ignore[no-untyped-def]
             x_rough,
             rough,
         )
+        reduced = packed.shape[0] > 0
         if doubted >= 0 and draws[t] < 0.5:
             a = doubted
+            reduced = False
         played[t] = a
         due, surprised = take_in(
             a,
@@ -129,6 +133,7 @@ def play_rounds(  # type: ignore[no-untyped-def]
             packed,
             z,
             u,
+            reduced,
         )
         if due:
             refresh(
@@ -270,6 +275,7 @@ def observe_rows(  # type: ignore[no-untyped-def]
             packed,
             z,
             u,
+            False,
         )
         surprised = surprised and t + 1 - start >= calm
         if due or surprised:

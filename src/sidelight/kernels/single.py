@@ -29,23 +29,28 @@ def _fuse(builder, where, x, y):
 
 
 @intrinsic
-def combine_rows(typing_context, out, start, width, y, n, M, first):
-    """``out[start + j] = Σ_i y_i M[first + i·width + j]`` for ``i < n``, added in the order of ``i``.
+def combine_rows(typing_context, out, start, width, y, y_first, n, M, first, fresh):
+    """``out[start + j] = Σ_i y[y_first + i] M[first + i·width + j]``, ``i < n`` in order; added to it if not ``fresh``.
 
-    width: a multiple of eight   y: (n,) or longer   M: a vector that holds the rows one after the other
+    width: a multiple of eight   M: a vector that holds the rows one after the other
     """
     if not (_is_single(out) and _is_single(y) and _is_single(M)):
         return None
 
     def code(context, builder, signature, arguments):
-        _, start, width, _, n, _, first = arguments
-        target, factors, rows = (_parts(context, builder, signature.args[k], arguments[k])[0] for k in (0, 3, 5))
-        target, rows = builder.gep(target, [start]), builder.gep(rows, [first])
+        _, start, width, _, y_first, n, _, first, fresh = arguments
+        target, factors, rows = (_parts(context, builder, signature.args[k], arguments[k])[0] for k in (0, 3, 6))
+        target, factors, rows = (
+            builder.gep(data, [at]) for data, at in ((target, start), (factors, y_first), (rows, first))
+        )
         word = width.type
         number = lambda k: ir.Constant(word, k)  # noqa: E731
 
         def columns(j, vectors):
             sums = [_zero(builder, _EIGHT) for _ in range(vectors)]
+            with builder.if_then(builder.not_(fresh)):
+                for k, where in enumerate(sums):
+                    builder.store(_load(builder, target, builder.add(j, number(8 * k)), _EIGHT), where)
             with cgutils.for_range_slice(builder, number(0), n, number(1), word) as (i, _):
                 factor = _splat(builder, builder.load(builder.gep(factors, [i])), _EIGHT)
                 row = builder.gep(rows, [builder.add(builder.mul(i, width), j)])
@@ -64,7 +69,8 @@ def combine_rows(typing_context, out, start, width, y, n, M, first):
             begin = end
         return context.get_dummy_value()
 
-    return types.none(out, types.intp, types.intp, y, types.intp, M, types.intp), code
+    place = types.intp
+    return types.none(out, place, place, y, place, place, M, place, types.boolean), code
 
 
 @intrinsic
