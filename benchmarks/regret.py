@@ -49,11 +49,10 @@ constraint is compared with the hard one alone; what asking costs is the row bel
 table of this page: most of it in the first hundred rounds, ten for each arm, whose regression has six coefficients for
 every hidden feature.
 """,
-    "zero_filled": """The baseline has the best of its four widths in hindsight. At 10,000 rows and fewer nearly all
-that a log can tell is the level of each arm, which zero-filling gets right as well.
+    "zero_filled": """The baseline has the best of its four widths in hindsight; the fused learner has its default.
 """,
     "grid": """"fused, R12 known" is on equal terms with Algorithm 1. With two arms regrets are thousandths of a reward
-a round, and trials in doubt of the log are a part of them. With σ = 1 arms differ by about a hundredth of the noise,
+a round. With σ = 1 arms differ by about a hundredth of the noise,
 so that 8,000 rounds tell next to nothing: who is ahead varies from seed to seed, and so does the best of the four.
 """,
 }
