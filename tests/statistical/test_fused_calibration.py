@@ -68,6 +68,28 @@ def test_two_logs_with_different_columns_that_share_the_contexts(seed):
     assert 0.3 < np.mean(posterior) < 1.3
 
 
+@pytest.mark.parametrize("mean", [0.0, 2.0])
+def test_a_known_R12_errs_by_the_rows_of_the_log(seed, mean):
+    """``ξᵀΛξ/L`` near 1, above it by the direction left out; taken for exact it is 5 and more.  Failure below 1e-4."""
+    rng = np.random.default_rng([seed, int(mean)])
+    L, m, n = 4, 3, 400
+    values, exact = [], []
+    for _ in range(60):
+        B, w = rng.normal(size=(L, m)), rng.normal(size=L + m)
+        x_o = rng.normal(size=(n, L)) + mean
+        x = np.column_stack([x_o, x_o @ B + 0.3 * rng.normal(size=(n, m))])
+        schema = sl.Schema.for_arrays(L + m, recorded=L, n_arms=1)
+        summary = sl.LogSummary.from_arrays(x_o, np.zeros(n, int), x @ w + 0.2 * rng.normal(size=n), schema)
+        hidden = sl.KnownCrossMoments(summary, (np.eye(L) + mean**2)[None] @ B)
+        tau2 = np.einsum("i,aij,j->a", w[L:], hidden.residual_moments(), w[L:])
+        xi = summary.coefficients[0] - (w[:L] + hidden.regression()[0] @ w[L:])
+        for out, t in ((values, tau2), (exact, 0.0 * tau2)):
+            evidence = LogGeometry(hidden).evidence(t, np.asarray(summary.residual_variances))
+            out.append(xi @ evidence.precision[0] @ xi / L)
+    assert 0.6 < np.mean(values) < 2.0
+    assert np.mean(exact) > 5.0
+
+
 def exceeded(kind: str, seed: int, delta: float, sandwich: bool, runs: int = 130) -> int:
     """In how many of ``2·runs`` logs ``‖Λ^{1/2}ξ‖ > γ``; 900 rows and 250 answers, ``τ²`` with the true weights."""
     from sidelight.theory import log_error_radius

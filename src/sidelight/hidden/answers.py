@@ -17,7 +17,6 @@ from typing import Any, Literal
 import numpy as np
 
 from sidelight.errors import InputError
-from sidelight.hidden.known import _recorded_scale
 from sidelight.hidden.sums import AnswerSums
 from sidelight.linalg import Array, symmetrize
 from sidelight.logs.summary import LogSummary, one_summary
@@ -410,3 +409,12 @@ def _regress(S: Array, pull: Array, toward: Array, fallback: Array) -> Array:
         inverse = np.where(keep, 1.0 / np.where(keep, values, 1.0), 0.0)
         B[a] = (vectors * inverse) @ (vectors.T @ (right / scale[:, None])) / scale[:, None]
     return B
+
+
+def _recorded_scale(summary: LogSummary) -> float:
+    """The mean second moment of the recorded features over the log: a scale for features never seen."""
+    if summary.n_recorded == 0 or summary.n_rows == 0:
+        return 1.0
+    pooled = np.einsum("a,aij->ij", summary.shares, summary.second_moments)
+    scale = float(np.trace(pooled)) / summary.n_recorded
+    return scale if scale > 0 else 1.0

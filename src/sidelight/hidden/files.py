@@ -39,7 +39,7 @@ def estimator_from_state(meta: dict[str, Any], arrays: dict[str, Any]) -> Any:
     summary = LogSummary.from_bytes(np.asarray(arrays["log"], dtype=np.uint8).tobytes())
     kind = meta["kind"]
     if kind == "known":
-        return KnownCrossMoments(summary, arrays["cross_moments"], arrays["residual_moments"])
+        return KnownCrossMoments(summary, arrays["cross_moments"])
     if kind not in _CLASSES:
         raise FileFormatError(f"The file names an estimator {kind!r} that this version of Sidelight does not know.")
     estimator = _CLASSES[kind].__new__(_CLASSES[kind])

@@ -9,19 +9,22 @@ from numpy.typing import ArrayLike
 
 from sidelight.errors import InputError
 from sidelight.hidden.protocol import Needs
-from sidelight.linalg import Array
+from sidelight.linalg import Array, symmetrize
 from sidelight.logs.summary import LogSummary, one_summary
 
 __all__ = ["KnownCrossMoments"]
 
 
 class KnownCrossMoments:
-    """``R12(a)`` given: ``B_a = R11(a)⁻¹R12(a)`` with ``R11`` from the log (proposition 1).
+    """``R12(a)`` given: ``B̂_a = R11(a)⁻¹R12(a)`` with ``R11`` from the log (proposition 1).
+
+    ``R11`` is a mean over the log's rows, so ``B̂`` has an error although ``R12`` has none: with ``v = Bw_h``,
+    ``(B̂ − B)w_h = G⁻¹Σ(E[x_ox_oᵀ] − x_ox_oᵀ)v``, whose covariance for normal ``x_o`` is ``(vᵀR11v)G⁻¹ + vvᵀ/n``.  The fused
+    learners count the first part; the second, in one of ``L`` directions, is left out.
 
     Args:
         summary: the log.
         R12: (K, L, m)  ``E[x_o x_hᵀ | a]`` under the old policy, recorded features before hidden ones.
-        residual_moments: (K, m, m)  ``Σ_e``, where it is known; used by the fused learners alone.
 
     Examples:
         >>> import numpy as np, sidelight as sl
@@ -35,7 +38,7 @@ class KnownCrossMoments:
     needs: Needs = None
     n_answers = 0
 
-    def __init__(self, summary: LogSummary, R12: ArrayLike, residual_moments: ArrayLike | None = None) -> None:
+    def __init__(self, summary: LogSummary, R12: ArrayLike) -> None:
         one_summary(summary, type(self).__name__)
         K, L, m = summary.n_arms, summary.n_recorded, summary.n_features - summary.n_recorded
         moments = np.array(R12, dtype=np.float64)
@@ -48,10 +51,6 @@ class KnownCrossMoments:
             raise InputError("R12 has a value that is not finite.")
         self.summary = summary
         self.cross_moments = moments
-        if residual_moments is None:
-            self._residual = np.broadcast_to(np.eye(m) * _recorded_scale(summary), (K, m, m)).copy()
-        else:
-            self._residual = np.array(residual_moments, dtype=np.float64).reshape(K, m, m)
         # an arm whose R11 is singular has no unique B; the fused learners give those directions no weight
         self._B = np.zeros((K, L, m))
         for a in range(K):
@@ -60,20 +59,22 @@ class KnownCrossMoments:
                 self._B[a] = np.linalg.solve(R11, moments[a])
             elif L:
                 self._B[a] = np.linalg.pinv(R11, hermitian=True) @ moments[a]
+        self._spread = symmetrize(np.swapaxes(self._B, 1, 2) @ summary.second_moments @ self._B)
 
     def observe(self, x: ArrayLike, answer: Any, probability: float = 1.0) -> None:
         """Answers add nothing to what is known."""
 
     def regression(self) -> Array:
-        """``B``: (K, L, m)."""
+        """``B̂``: (K, L, m)."""
         return self._B
 
-    def precision(self) -> None:
-        """None: ``B`` is exact."""
+    def precision(self) -> Array:
+        """``A = G``: the rows whose ``R11`` was taken for the true one."""
+        return np.asarray(self.summary.grams)
 
     def residual_moments(self) -> Array:
-        """``Σ_e`` as given, else the recorded features' scale."""
-        return self._residual
+        """``B̂ᵀR11B̂``: what takes the place of ``Σ_e`` in the error of ``B̂``."""
+        return self._spread
 
     def bound(self, delta: float, horizon: int, context_bound: float = 1.0) -> Array:
         """``ΔM = 0``."""
@@ -85,7 +86,7 @@ class KnownCrossMoments:
 
     def state(self) -> tuple[dict[str, Any], dict[str, Array]]:
         """What a file needs to restore it."""
-        return {"kind": "known"}, {"cross_moments": self.cross_moments, "residual_moments": self._residual}
+        return {"kind": "known"}, {"cross_moments": self.cross_moments}
 
     def _repr_html_(self) -> str:
         from sidelight.hidden.showing import estimator_card
@@ -95,12 +96,3 @@ class KnownCrossMoments:
     def __repr__(self) -> str:
         s = self.summary
         return f"KnownCrossMoments({s.n_arms} arms, {s.n_features - s.n_recorded} of {s.n_features} features hidden)"
-
-
-def _recorded_scale(summary: LogSummary) -> float:
-    """The mean second moment of the recorded features over the log: a scale for features never seen."""
-    if summary.n_recorded == 0 or summary.n_rows == 0:
-        return 1.0
-    pooled = np.einsum("a,aij->ij", summary.shares, summary.second_moments)
-    scale = float(np.trace(pooled)) / summary.n_recorded
-    return scale if scale > 0 else 1.0

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sidelight.errors import InputError
 from sidelight.hidden.companion import CompanionLog
+from sidelight.hidden.known import KnownCrossMoments
 from sidelight.hidden.protocol import HiddenEstimator
 from sidelight.learners.hidden_half import behavior_answer
 from sidelight.linalg import Array
@@ -30,7 +31,8 @@ class FusedLog:
         hidden: the estimator, which carries the summary.
         labels: its arms, with their positions in the log   arms: (K_j,)  their positions in the learner.
         order: (d,)  its features, recorded first, as positions in the context.
-        s2: (K_j,)  residual variance of the log   tau2: (K_j,)  the part that the hidden features explain.
+        s2: (K_j,)  residual variance of the log   tau2: (K_j,)  the part that the hidden features explain, or what
+            takes its place in the error of a known ``R12``.
         proven: for ``radius="theory"``: nothing here may depend on online rewards, or rest on more than the proof does.
     """
 
@@ -53,6 +55,8 @@ class FusedLog:
         # what a log explains without any rest is exact to rounding, not beyond
         self.s2 = np.maximum(self.s2, 1e-12 * second)
         self.tau2 = 0.5 * self.s2
+        # the rest of a regression is part of the log's; the error of a known R12 is not
+        self._largest = np.full_like(self.s2, np.inf) if isinstance(hidden, KnownCrossMoments) else self.s2
         self.evidence: LogEvidence | None = None
         self.geometry: LogGeometry | None = None
         self.fresh = True
@@ -86,7 +90,7 @@ class FusedLog:
         """Take ``τ²`` from what the learner knows of the hidden weights, and the evidence from it.
 
         The proven radius needs a ``τ²`` that no online reward had a say in: the largest that ``‖w_h − μ_h‖ ≤ S_w``
-        allows, ``min(s², (‖μ_h‖ + S_w)² λ_max(Σ_e))``.
+        allows, ``min(s², (‖μ_h‖ + S_w)² λ_max(Σ_e))`` (without ``s²`` where ``R12`` is known).
 
         Args:
             weights: (K, d)  ``ŵ`` (where proven: ``μ``), in the context's order.
@@ -101,11 +105,11 @@ class FusedLog:
         if self.proven:
             largest = np.linalg.norm(weights[self.arms][:, hidden], axis=1) + weight_bound
             spread = np.linalg.eigvalsh(self.hidden.residual_moments())[:, -1] if len(hidden) else 0.0
-            self.tau2 = np.minimum(largest**2 * spread, self.s2)
+            self.tau2 = np.minimum(largest**2 * spread, self._largest)
         elif not self.fresh:
             w_h = weights[np.ix_(self.arms, hidden)]
             C_h = variance * covariances[np.ix_(self.arms, hidden, hidden)]
-            self.tau2 = hidden_variance(self.hidden.residual_moments(), w_h, C_h, self.s2)
+            self.tau2 = hidden_variance(self.hidden.residual_moments(), w_h, C_h, self._largest)
         self.fresh = False
         self._shared, self._bias_bound = float(shared), bias_bound
         if self.geometry is None:
@@ -175,7 +179,7 @@ class FusedLog:
         """``H ∝ Σ_a P(a) f_a A_a⁻¹``, ``f_a = tr(Λτ²A⁻¹)/L`` the part of ``Cov ξ`` that answers can reduce."""
         A, summary = self.hidden.precision(), self.hidden.summary
         self._gain = None
-        if A is None or self.L == 0 or self.evidence is None:
+        if A is None or self.hidden.needs is None or self.L == 0 or self.evidence is None:
             return
         inverse = np.linalg.pinv(A, hermitian=True)
         part = np.einsum("aij,aji->a", self.evidence.precision, inverse) * self.tau2 / self.L

@@ -138,14 +138,16 @@ class ReferenceFused:
         for j, (raw, estimator) in enumerate(self.logs):
             h = raw.order[len(raw.recorded) :]
             Sigma_e = estimator.residual_moments()
+            # with R12 known Σ_e is BᵀR11B, no part of the log's residual
+            most = np.full(self.K, np.inf) if type(estimator).__name__ == "KnownCrossMoments" else raw.s2
             for a in range(self.K):
                 if self.weight_bound is not None:
                     largest = float(np.linalg.norm(self.mu[a][h])) + self.weight_bound
                     tau2 = largest**2 * np.linalg.eigvalsh(Sigma_e[a]).max()
-                    self.tau2[j][a] = min(tau2, raw.s2[a])
+                    self.tau2[j][a] = min(tau2, most[a])
                     continue
                 tau2 = w[a][h] @ Sigma_e[a] @ w[a][h] + np.trace(Sigma_e[a] @ covariance[a][np.ix_(h, h)])
-                self.tau2[j][a] = min(tau2, raw.s2[a])
+                self.tau2[j][a] = min(tau2, most[a])
         self.evidence = self._evidence()
 
     def _evidence(self) -> tuple[np.ndarray, np.ndarray]:

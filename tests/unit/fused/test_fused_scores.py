@@ -72,8 +72,7 @@ def test_one_log_with_probabilities(rng, log, weights):
 
 def test_one_log_with_known_cross_moments(rng, log, weights):
     R12 = rng.normal(size=(K, 2, 3))
-    Sigma_e = np.array([0.3 * np.eye(3)] * K)
-    compare(rng, [log], [sl.KnownCrossMoments(log.summary, R12, Sigma_e)], None, weights)
+    compare(rng, [log], [sl.KnownCrossMoments(log.summary, R12)], None, weights)
 
 
 def test_one_log_with_a_companion(rng, log, weights):

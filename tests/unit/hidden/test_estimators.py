@@ -137,12 +137,14 @@ def test_a_companion_must_record_everything_and_have_the_same_arms(rng, problem)
         sl.CompanionLog(p.summary, other)
 
 
-def test_known_cross_moments_are_exact(rng, problem):
+def test_known_cross_moments_go_with_the_logs_own_second_moments(rng, problem):
     p = problem
     R12 = rng.normal(size=(3, 3, 3))
     known = sl.KnownCrossMoments(p.summary, R12)
     np.testing.assert_allclose(known.regression(), [np.linalg.solve(p.R11[a], R12[a]) for a in range(3)], rtol=1e-8)
-    assert known.precision() is None
+    np.testing.assert_allclose(known.precision(), p.summary.grams)
+    expected = [R12[a].T @ np.linalg.solve(p.R11[a], R12[a]) for a in range(3)]
+    np.testing.assert_allclose(known.residual_moments(), expected, rtol=1e-7, atol=1e-9)
     assert known.bound(0.1, 100).tolist() == [0.0, 0.0, 0.0]
     for bad, message in ((np.zeros((3, 3, 2)), r"\(3, 3, 3\)"), (np.full((3, 3, 3), np.nan), "not finite")):
         with pytest.raises(InputError, match=message):
