@@ -19,8 +19,8 @@ class KnownCrossMoments:
     """``R12(a)`` given: ``B̂_a = R11(a)⁻¹R12(a)`` with ``R11`` from the log (proposition 1).
 
     ``R11`` is a mean over the log's rows, so ``B̂`` has an error although ``R12`` has none: with ``v = Bw_h``,
-    ``(B̂ − B)w_h = G⁻¹Σ(E[x_ox_oᵀ] − x_ox_oᵀ)v``, whose covariance for normal ``x_o`` is ``(vᵀR11v)G⁻¹ + vvᵀ/n``.  The fused
-    learners count the first part; the second, in one of ``L`` directions, is left out.
+    ``(B̂ − B)w_h = G⁻¹Σ(E[x_ox_oᵀ] − x_ox_oᵀ)v``, whose covariance for normal ``x_o`` is ``(vᵀR11v)G⁻¹ + vvᵀ/n``.
+    The fused learners count the first part; the second, in one of ``L`` directions, is left out.
 
     Args:
         summary: the log.

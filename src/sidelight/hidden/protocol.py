@@ -43,7 +43,7 @@ class HiddenEstimator(Protocol):
         """``A``: (K, L, L), with ``Cov((B − B̂)w_h) = τ²A⁻¹``; None where ``B`` is known exactly."""
 
     def residual_moments(self) -> Array:
-        """``Σ``: (K, m, m), ``τ² = w_hᵀΣw_h``; for a regression ``Σ_e``: what the recorded features leave of the hidden."""
+        """``Σ``: (K, m, m), ``τ² = w_hᵀΣw_h``; for a regression ``Σ_e``, what it leaves of the hidden features."""
 
     def bound(self, delta: float, horizon: int, context_bound: float = 1.0) -> Array:
         """``ΔM``: (K,), with ``‖M̂_a − M_a‖ ≤ ΔM_a`` for all arms and episodes with probability ``1 − δ/2``."""
