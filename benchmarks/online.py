@@ -31,6 +31,7 @@ K = D = 30
 RECORDED = 25
 BLOCK = 1_000
 ROUNDS = 20_000
+LONG = 100_000
 CALLED = ("NumPy", "decide + observe, L = 0", "decide + observe, L = 25, known")
 
 
@@ -234,16 +235,46 @@ def scaling(sizes: tuple[int, ...] = (10, 30, 100, 300), n_arms: int = 10) -> No
         print(f"{d:5}{row}{refresh:12.1f}")
 
 
+def _timed(thing: Any, method: str) -> list[float]:
+    """Let ``thing`` note how long each call of ``method`` takes; the list grows as it is called."""
+    inner, times = getattr(thing, method), []  # type: ignore[var-annotated]
+
+    def timed() -> Any:
+        started = time.perf_counter()
+        result = inner()
+        times.append(time.perf_counter() - started)
+        return result
+
+    setattr(thing, method, timed)
+    return times
+
+
 def profile() -> None:
     """Where a fused run spends its time, and what a process waits for before its first decision."""
-    setting = Setting(K, D, RECORDED, ROUNDS)
+    setting = Setting(K, D, RECORDED, LONG)
     learner = sl.FusedOFUL(sl.BehaviorQueries(setting.summary()))
     block = _by_play(setting, learner)
     block(0, 200)  # loads what was compiled
-    before, watch = learner.refreshes, cProfile.Profile()
+    before = learner.refreshes
+    asleep = [_timed(learner, "_relearn"), _timed(learner.logs[0].hidden, "_estimate_strength")]
+    spent, begin = 0.0, 200
+    print("\nfused, from round 200 on; milliseconds of everything else, and of refreshes")
+    for until in (ROUNDS, 2 * ROUNDS, LONG):
+        started = time.perf_counter()
+        block(begin, until)
+        spent, begin = spent + time.perf_counter() - started, until
+        refreshing = sum(sum(times) for times in asleep)
+        print(
+            f"  until round {until:8,}{1e3 * (spent - refreshing):8.0f}{1e3 * refreshing:8.0f}"
+            f"   ({learner.refreshes - before} refreshes)"
+        )
+    learner = sl.FusedOFUL(sl.BehaviorQueries(setting.summary()))
+    block = _by_play(setting, learner)
+    block(0, 200)
+    watch = cProfile.Profile()
     watch.runcall(block, 200, ROUNDS)
     parts = ("play_rounds", "_relearn", "estimate_prior", "refresh", "_judge", "_estimate_strength")
-    print(f"\nfused, rounds 200 to {ROUNDS:,}, {learner.refreshes - before} refreshes; milliseconds, callees included")
+    print(f"\nthe same until {ROUNDS:,} under a profiler, which slows refreshes down; milliseconds, callees included")
     for (path, _, name), (_, _, _, seconds, _) in pstats.Stats(watch).stats.items():  # type: ignore[attr-defined]
         if name in parts and "sidelight" in path and not (name in ("_relearn", "refresh") and "ridge" in path):
             print(f"  {name:20}{Path(path).name:18}{1e3 * seconds:8.0f}")

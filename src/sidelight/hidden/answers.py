@@ -12,6 +12,7 @@ Three estimators, one accumulator (``AnswerSums``).  With ``t`` answers, ``P`` t
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -28,6 +29,45 @@ EstimatorName = Literal["regression", "ipw", "control_variate"]
 POOLING_GRID = 2.0 ** np.arange(-2, 21)
 #: how much less a shift of the level is pulled than a change of shape
 LEVEL_GRID = (1.0, 1 / 4, 1 / 16, 1 / 64, 1 / 256)
+
+
+@dataclass(frozen=True)
+class Told:
+    """Sums of answers with weights scaled so that they count for what they tell: of every arm, and of all together.
+
+    Scaled by ``Σω‖x_o‖²/Σω²‖x_o‖²`` (features in units of the log's), so that ``Σω² ≈ Σω`` as for answers of weight
+    one, for which nothing changes.  Weights ``π_b(a|x)`` add up to fewer answers than they are worth: ``(Σω)²/Σω²``.
+
+    Attributes:
+        S: (K, d, d)   squared: (K, L, L)   counts: (K,)  as in ``AnswerSums``.
+        total: (d, d)   noise: (L, L)   count: the same over all arms.
+        gram: (L, L)  ``T``, of the regression pooled over arms, with one pseudo-answer at ``B = 0``.
+        pooled: (L, m)  ``B_pool``, that regression.
+    """
+
+    S: Array
+    squared: Array
+    counts: Array
+    total: Array
+    noise: Array
+    count: float
+    gram: Array
+    pooled: Array
+
+    @classmethod
+    def of(cls, sums: AnswerSums, noise: Array, metric: Array) -> Told:
+        """What ``sums`` tell, where ``Σω²x_ox_oᵀ`` over all arms is ``noise``."""
+        L, total = sums.L, sums.S.sum(axis=0)
+        g = float(_worth(total[None, :L, :L], noise[None], metric)[0])
+        total = g * total
+        gram = total[:L, :L] + metric
+        S, squared, counts = sums.S, sums.S_squared, sums.counts
+        f = _worth(sums.S11, squared, metric)
+        if (f != 1.0).any():
+            f3 = f[:, None, None]
+            S, squared, counts = f3 * S, f3 * (f3 * squared), f * counts
+        pooled = np.asarray(np.linalg.solve(gram, total[:L, L:]))
+        return cls(S, squared, counts, total, g * (g * noise), g * float(sums.counts.sum()), gram, pooled)
 
 
 class AnswerEstimator:
@@ -58,6 +98,7 @@ class AnswerEstimator:
         self.estimator = estimator
         self.pooling = pooling
         self.sums = AnswerSums(summary)
+        self._last: tuple[Array, tuple[int, float], Told] | None = None
         self._strength = 1.0 if pooling == "auto" else float(pooling)
         self._strength_at = 0
         L = summary.n_recorded
@@ -84,8 +125,8 @@ class AnswerEstimator:
         """``B̂``: (K, L, m)."""
         if self.estimator != "regression":
             return self._moment_regression()
-        pooled, kD = self._pooled(), self._pull()
-        return _regress(self._effective()[0], kD, kD @ pooled, fallback=pooled)
+        told, kD = self._told(), self._pull()
+        return _regress(told.S, kD, kD @ told.pooled, fallback=told.pooled)
 
     def cross_moments(self) -> Array:
         """``R̂12(a)``: (K, L, m), with the weights ``1/t`` (errata: ``1/(t − 1)`` is not the unbiased one)."""
@@ -107,29 +148,13 @@ class AnswerEstimator:
         nothing = np.zeros(R12.shape[1:])
         return _regress(moments, np.zeros_like(self.metric), nothing, fallback=nothing)
 
-    def _pooled(self) -> Array:
-        """``B_pool``: (L, m), all arms' answers in one regression, with one pseudo-answer at ``B = 0``."""
-        L, total = self.sums.L, self._pool()[0]
-        return np.asarray(np.linalg.solve(total[:L, :L] + self.metric, total[:L, L:]))
-
-    def _pool(self) -> tuple[Array, Array, float]:
-        """``S`` (d, d), ``S_squared`` (L, L) and count of all arms together, weights scaled as in ``_effective``."""
-        S, squared = self.sums.S.sum(axis=0), self._pooled_noise()
-        f = float(_worth(S[None, : len(squared), : len(squared)], squared[None], self.metric)[0])
-        return f * S, f * (f * squared), f * float(self.sums.counts.sum())
-
-    def _effective(self) -> tuple[Array, Array, Array]:
-        """``S``, ``S_squared`` and ``counts`` with each arm's weights scaled so that they count for what they tell.
-
-        By ``Σω‖x_o‖²/Σω²‖x_o‖²`` (features in units of the log's), so that ``Σω² ≈ Σω`` as for answers of weight one,
-        for which nothing changes.  Weights ``π_b(a|x)`` add up to fewer answers than they are worth: ``(Σω)²/Σω²``.
-        """
+    def _told(self) -> Told:
+        """The sums as they count, worked out once for all who ask before the next answer."""
         S = self.sums
-        f = _worth(S.S11, S.S_squared, self.metric)
-        if (f == 1.0).all():
-            return S.S, S.S_squared, S.counts
-        f3 = f[:, None, None]
-        return f3 * S.S, f3 * (f3 * S.S_squared), f * S.counts
+        at = (S.n_answers, S.total_weight)
+        if self._last is None or self._last[0] is not S.S or self._last[1] != at:
+            self._last = (S.S, at, Told.of(S, self._pooled_noise(), self.metric))
+        return self._last[2]
 
     # ------------------------------------------------------------------------------------ pooling
 
@@ -185,11 +210,10 @@ class AnswerEstimator:
         L, m = S.S12.shape[1:]
         if L == 0 or m == 0 or not S.counts.any():
             return self._strength, self._level
-        pooled = self._pooled()
-        root = np.linalg.cholesky(self._pooled_residual(pooled) + 1e-12 * self._hidden_scale * np.eye(m))
-        effective = self._effective()[0]
-        S11 = np.ascontiguousarray(effective[:, :L, :L])
-        gap = np.ascontiguousarray((effective[:, :L, L:] - S11 @ pooled) @ np.linalg.inv(root).T)
+        told = self._told()
+        root = np.linalg.cholesky(self._pooled_residual() + 1e-12 * self._hidden_scale * np.eye(m))
+        S11 = np.ascontiguousarray(told.S[:, :L, :L])
+        gap = np.ascontiguousarray((told.S[:, :L, L:] - S11 @ told.pooled) @ np.linalg.inv(root).T)
         levels = np.array(LEVEL_GRID)
         found: dict[int, Array] = {}
 
@@ -228,7 +252,7 @@ class AnswerEstimator:
 
         For the regression ``A⁻¹ = Cov(B̂_a w_h)/τ² = W⁻¹(S² + κD + κD Cov(B_pool) κD)W⁻¹`` with ``W = S11 + κD``:
         sampling noise of the arm's own answers, its random effect, and the pooled regression, which enters with weight
-        ``W⁻¹κD``.  Weighted answers count by ``A_p(Σω²xxᵀ)⁻¹A_p`` (see ``_effective``).
+        ``W⁻¹κD``.  Weighted answers count by ``A_p(Σω²xxᵀ)⁻¹A_p`` (see ``Told``).
         """
         from sidelight.kernels.answers import answers_precision
 
@@ -240,17 +264,16 @@ class AnswerEstimator:
             return _congruent(S.S11, S.S_squared)
         kD = self._pull()
         # Cov(B_pool) = T⁻¹QT⁻¹ may be huge where κD is next to nothing; T⁻¹κD is neither
-        total, noise, _ = self._pool()
-        share = np.linalg.solve(total[: S.L, : S.L] + self.metric, kD)
-        shared = kD + symmetrize(share.T @ (noise + self.metric) @ share)
-        own, squared, _ = self._effective()
-        A = np.empty_like(squared)
-        answers_precision(own, squared, kD, shared, A)
+        told = self._told()
+        share = np.linalg.solve(told.gram, kD)
+        shared = kD + symmetrize(share.T @ (told.noise + self.metric) @ share)
+        A = np.empty_like(told.squared)
+        answers_precision(told.S, told.squared, kD, shared, A)
         # features that repeat each other, in so many answers that rounding outweighs κD
         lost = np.flatnonzero(np.isnan(A).any(axis=(1, 2)))
         if len(lost):
             L = len(kD)
-            A[lost] = _congruent(own[lost, :L, :L] + kD, squared[lost] + shared)
+            A[lost] = _congruent(told.S[lost, :L, :L] + kD, told.squared[lost] + shared)
         return A
 
     def _pooled_noise(self) -> Array:
@@ -271,26 +294,24 @@ class AnswerEstimator:
             pooled = (S.S22.sum(0) + self._hidden_scale * np.eye(m)) / (S.counts.sum() + 1.0)
             own, free = S.S22, S.counts
         else:
-            B = self.regression()
-            pooled = self._pooled_residual(self._pooled())
-            E, _, counts = self._effective()
-            L = S.L
-            cross = np.swapaxes(B, -1, -2) @ E[:, :L, L:]
-            own = E[:, L:, L:] - cross - np.swapaxes(cross, -1, -2) + np.swapaxes(B, -1, -2) @ E[:, :L, :L] @ B
-            S11, inverse = E[:, :L, :L], np.linalg.inv(self._pool()[0][:L, :L] + self.metric)
+            B, told, L = self.regression(), self._told(), S.L
+            pooled, S11 = self._pooled_residual(), told.S[:, :L, :L]
+            cross = np.swapaxes(B, -1, -2) @ told.S[:, :L, L:]
+            own = told.S[:, L:, L:] - cross - np.swapaxes(cross, -1, -2) + np.swapaxes(B, -1, -2) @ S11 @ B
+            inverse = np.linalg.inv(told.gram)
             used = np.empty(len(B))
-            used_up(E, self._pull() + 1e-12 * self.metric, S11 - S11 @ inverse @ S11, used)
-            free = np.maximum(counts - used - np.einsum("aij,ij->a", S11, inverse), 0.0)
+            used_up(told.S, self._pull() + 1e-12 * self.metric, S11 - S11 @ inverse @ S11, used)
+            free = np.maximum(told.counts - used - np.einsum("aij,ij->a", S11, inverse), 0.0)
         # an arm's own residuals count once they outnumber 2m + 2 pseudo-residuals of the pool
         prior = 2.0 * m + 2.0
         return symmetrize((own + prior * pooled) / (free + prior)[:, None, None])
 
-    def _pooled_residual(self, pooled: Array) -> Array:
-        L = self.sums.L
-        total, _, count = self._pool()
+    def _pooled_residual(self) -> Array:
+        L, told = self.sums.L, self._told()
+        total, pooled = told.total, told.pooled
         cross = pooled.T @ total[:L, L:]
         rss = total[L:, L:] - cross - cross.T + pooled.T @ total[:L, :L] @ pooled
-        free = max(count - L, 0.0) + 1.0
+        free = max(told.count - L, 0.0) + 1.0
         return symmetrize((rss + self._hidden_scale * np.eye(len(rss))) / free)
 
     def bound(self, delta: float, horizon: int, context_bound: float = 1.0) -> Array:

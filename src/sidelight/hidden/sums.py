@@ -110,12 +110,6 @@ class AnswerSums:
         self.n_answers += 1
         self.total_weight += weight
 
-    def add_arm(self) -> None:
-        """Room for one more arm, of which nothing is known."""
-        for name in ("S", "S_squared", "sums", "counts"):
-            old = getattr(self, name)
-            setattr(self, name, np.concatenate([old, np.zeros((1, *old.shape[1:]))]))
-
     def state(self) -> dict[str, Any]:
         """Arrays to be saved."""
         return {
