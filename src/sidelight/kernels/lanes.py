@@ -52,13 +52,12 @@ def put_arm(a, R, weights, covariances, radii, bounds, packed):  # type: ignore[
         for j in range(i + 1, m):
             packed[at] = 2.0 * scale * covariances[a, i, j]
             at += lanes
-    squares = 0.0
-    for i in range(d):
-        weight = weights[a, i]
-        squares += weight * weight
-        packed[at] = weight
-        at += (m + 1) * lanes if i < R else lanes
-    packed[a] = math.sqrt(squares)
+    for i in range(R):
+        packed[at + i * (m + 1) * lanes] = weights[a, i]
+    at += R * (m + 1) * lanes
+    for i in range(d - R):
+        packed[at + i * lanes] = weights[a, R + i]
+    packed[a] = math.sqrt(dot_at(weights, a * d, weights, a * d, d))
 
 
 @njit(cache=True)

@@ -21,6 +21,7 @@ from sidelight.kernels.lanes import bound_indices, lanes_of, put_arm
 from sidelight.kernels.simd import (
     absolute_sum_at,
     add_at,
+    add_rows_at,
     dot,
     dot_at,
     dot_row,
@@ -289,8 +290,7 @@ def update_arm(  # type: ignore[no-untyped-def]
     if shifted:
         add_at(weights, a * d + d - m, step, u, 0, m)
     if R > 0:
-        for j in range(m):
-            add_at(weights, a * d, -(u[j] * step), loadings, (a * m + j) * R, R)
+        add_rows_at(weights, a * d, -step, u, loadings, a * m * R, m, R)
     return error, q, math.sqrt(max(min(trace, rows), 0.0))
 
 

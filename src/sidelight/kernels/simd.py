@@ -18,6 +18,7 @@ from numba.extending import intrinsic as _intrinsic
 __all__ = [
     "absolute_sum_at",
     "add_at",
+    "add_rows_at",
     "add_scaled",
     "dot",
     "dot_at",
@@ -298,6 +299,45 @@ def add_at(typing_context, y, i, factor, x, j, n):
         return context.get_dummy_value()
 
     return types.none(y, types.intp, types.float64, x, types.intp, types.intp), code
+
+
+@intrinsic
+def add_rows_at(typing_context, y, i, factor, c, x, j, m, n):
+    """``y[i + k] += factor · c[l] · x[j + l n + k]`` for ``k < n`` and ``l < m`` in order: as ``add_at`` row by row."""
+    if not (_is_block(x) and _is_block(y) and _is_vector(c)):
+        return None
+
+    def code(context, builder, signature, arguments):
+        _, i, factor, _, _, j, m, n = arguments
+        target, factors, rows = (_parts(context, builder, signature.args[k], arguments[k])[0] for k in (0, 3, 4))
+        target, rows = builder.gep(target, [i]), builder.gep(rows, [j])
+        word = n.type
+
+        def block(k, kind, count):
+            """``count`` numbers, or vectors, from ``k`` on."""
+            wide = kind is _FOUR
+
+            def read(data, place):
+                return _load(builder, data, place) if wide else builder.load(builder.gep(data, [place]))
+
+            places = [builder.add(k, ir.Constant(word, 4 * v)) for v in range(count)]
+            sums = [_zero(builder, kind) for _ in places]
+            for place, where in zip(places, sums, strict=True):
+                builder.store(read(target, place), where)
+            with cgutils.for_range_slice(builder, ir.Constant(word, 0), m, ir.Constant(word, 1), word) as (row, _):
+                scale = builder.fmul(factor, builder.load(builder.gep(factors, [row])))
+                scale = _splat(builder, scale) if wide else scale
+                source = builder.gep(rows, [builder.mul(row, n)])
+                for place, where in zip(places, sums, strict=True):
+                    _accumulate(builder, where, builder.fmul(scale, read(source, place)))
+            for place, where in zip(places, sums, strict=True):
+                pointer = builder.bitcast(builder.gep(target, [place]), kind.as_pointer())
+                builder.store(builder.load(where), pointer, align=8)
+
+        _walk(builder, n, lambda k: block(k, _FOUR, 2), lambda k: block(k, _FOUR, 1), lambda k: block(k, _DOUBLE, 1))
+        return context.get_dummy_value()
+
+    return types.none(y, types.intp, types.float64, c, x, types.intp, types.intp, types.intp), code
 
 
 @intrinsic
