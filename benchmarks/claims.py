@@ -258,6 +258,50 @@ def finite_logs_hold(rows: list[Row]) -> bool:
 # ------------------------------------------------------------------------------------------------------ timings
 
 
+# ---------------------------------------------------------------------------------------------------- calibration
+
+WORLDS = 60
+
+
+def calibration(part: Part) -> list[Row]:
+    """``ξᵀΛξ/L``: the squared error of what a fused learner takes from a log, in units of what it claims."""
+    from scipy.stats import t as student
+
+    rows = []
+    for case in ("one log, 1,000 rows", "one log, 50,000 rows", "R12 known, 1,000 rows", "two logs that share answers"):
+        found = part(case, partial(_log_errors_of, case))
+        means = [float(np.mean(values)) for values in found]
+        half = float(student.ppf(0.975, WORLDS - 1) * np.std(means, ddof=1) / np.sqrt(WORLDS))
+        mean, largest = float(np.mean(means)), max(max(values) for values in found)
+        figures = {"mean": mean, "low": mean - half, "high": mean + half, "largest": largest}
+        rows.append({"case": case, "worlds": WORLDS, **figures})
+    return rows
+
+
+def _log_errors_of(case: str) -> list[list[float]]:
+    from tests.statistical.fused_worlds import log_errors, log_of, play, small_world
+
+    found = []
+    for seed in range(WORLDS):
+        rng, world = np.random.default_rng([seed, 7]), small_world(seed=seed)
+        if case.startswith("two"):
+            logs = [sl.BehaviorQueries(log_of(world, 20_000, columns, rng)) for columns in ([0, 1, 2, 3], [0, 4])]
+        else:
+            summary = log_of(world, 50_000 if "50,000" in case else 1_000, 4, rng)
+            known = case.startswith("R12")
+            logs = [sl.KnownCrossMoments(summary, world.cross_moments(4)) if known else sl.BehaviorQueries(summary)]
+        learner = sl.FusedOFUL(logs)
+        play(world, learner, 300, rng)
+        learner._relearn()
+        found.append(log_errors(learner, world))
+    return found
+
+
+def calibration_holds(rows: list[Row]) -> bool:
+    """One log: about 1, and a mean of at most 1.5 is not far too sure; two: at most that."""
+    return all(row["mean"] <= 1.5 for row in rows)
+
+
 def import_time(part: Part) -> list[Row]:
     """Best wall time of a new process, less that of a process that imports nothing: other work only adds to it."""
     commands = {
@@ -350,6 +394,18 @@ CLAIMS: dict[str, Claim] = {
             finite_logs,
             finite_logs_hold,
             600,
+        ),
+        Claim(
+            "calibration",
+            "The error that a fused learner claims for a log is about the error it makes",
+            "Small confounded worlds (4 arms, 6 features, 2 hidden), `FusedOFUL` with default arguments, 300 rounds; "
+            "the mean over arms and worlds of `ξᵀΛξ/L`, of which 1 is right and less is cautious, and the largest of any "
+            "arm. For an arm that is hardly ever played the learned `τ²` can be far too small. Two logs: 20,000 rows "
+            "each, one with four of the features and one with two; counting their shared answers twice is avoided by "
+            "caution.",
+            calibration,
+            calibration_holds,
+            60,
         ),
         Claim(
             "log_pass",

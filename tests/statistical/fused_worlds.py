@@ -35,6 +35,27 @@ def play(world: Any, learner: Any, rounds: int, rng: np.random.Generator) -> np.
     return means.max(axis=1) - means[np.arange(rounds), played]
 
 
+def log_errors(learner: Any, world: Any) -> list[float]:
+    """``ξᵀΛξ/L`` of every log and arm, ``ξ = b − M̂w``."""
+    out = []
+    for log in learner.logs:
+        b, B = np.asarray(log.hidden.summary.coefficients), log.hidden.regression()
+        for i, a in enumerate(log.arms):
+            w = world.weights[a][log.order]
+            xi = b[i] - (w[: log.L] + B[i] @ w[log.L :])
+            out.append(float(xi @ log.evidence.precision[i] @ xi) / log.L)
+    return out
+
+
+def posterior_errors(learner: Any, world: Any) -> list[float]:
+    """``(w − ŵ)ᵀV(w − ŵ)/(σ²d)`` of every arm."""
+    errors = [learner.weights[a] - world.weights[a] for a in range(world.n_arms)]
+    return [
+        float(e @ np.linalg.solve(learner.covariances[a], e)) / (learner.noise**2 * world.n_features)
+        for a, e in enumerate(errors)
+    ]
+
+
 class Heard:
     """A hand-made world of two arms whose log may have noise of any kind; ``x_0 = 1``, features 3 and 4 are hidden.
 
