@@ -400,9 +400,9 @@ CLAIMS: dict[str, Claim] = {
             "The error that a fused learner claims for a log is about the error it makes",
             "Small confounded worlds (4 arms, 6 features, 2 hidden), `FusedOFUL` with default arguments, 300 rounds; "
             "the mean over arms and worlds of `ξᵀΛξ/L`, of which 1 is right and less is cautious, and the largest of "
-            "any arm. For an arm that is hardly ever played the learned `τ²` can be far too small. Two logs: 20,000 rows "
-            "each, one with four of the features and one with two; counting their shared answers twice is avoided by "
-            "caution.",
+            "any arm. For an arm that is hardly ever played the learned `τ²` can be far too small. Two logs: 20,000 "
+            "rows each, one with four of the features and one with two; counting their shared answers twice is "
+            "avoided by caution.",
             calibration,
             calibration_holds,
             60,
