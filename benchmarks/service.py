@@ -4,6 +4,9 @@ Compared in turns, so that a noisy machine disturbs all alike: an endpoint in th
 body (through the same limits and the same token check), single decisions, and batches of 500. Then memory over
 200,000 decisions. Wanted: decisions at ≥ 1/2 of the echo's rate, batches at ≥ 30 × the single rate, the 99th
 percentile within 10 × the median, memory flat.
+
+``--disk 5000``: instead, what 5,000 decisions one by one, as many in batches, and their rewards take on SQLite's disk,
+and how long folding them anew takes.
 """
 
 from __future__ import annotations
@@ -178,6 +181,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--connections", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--disk", type=int, default=0, help="bytes of so many decisions and rewards, nothing else")
     parser.add_argument("--memory", type=int, default=200_000, help="decisions of the memory run; 0 leaves it out")
     options = parser.parse_args(arguments)
     if options.serve is not None:
@@ -202,10 +206,18 @@ def main(arguments: list[str] | None = None) -> None:
                 if "decides at" in line:
                     port = int(line.split("://127.0.0.1:")[1].split()[0])
                     break
-            report(run, port, token, process.pid, options)
+            if options.disk:
+                disk(folder / options.database, f"http://127.0.0.1:{port}", token, options.disk)
+            else:
+                report(run, port, token, process.pid, options)
         finally:
             process.terminate()
             process.wait(30)
+        if options.disk:
+            command = [sys.executable, "-c", "from sidelight.cli import main; main()", "replay", "--json", "--config"]
+            command.append(str(folder / "sidelight.toml"))
+            told = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+            print(f"folding {told['events']} events anew: {told['seconds']:.1f} s")
 
 
 def report(run: Any, port: int, token: str, pid: int, options: Any) -> None:
@@ -249,6 +261,33 @@ def report(run: Any, port: int, token: str, pid: int, options: Any) -> None:
         print(f"{kind:8s} median {p50:7.2f} ms   p99 {p99:7.2f} ms   {p99 / p50:.1f} × (wanted ≤ 10)")
     if options.memory:
         memory(run, port, kinds, pid, options.memory)
+
+
+def disk(database: Path, url: str, token: str, n: int) -> None:
+    """Bytes of a decision by itself, of one in a batch, and of a reward: growth of the database and its journal."""
+    import sqlite3
+
+    from sidelight.service.client import Client
+
+    def size() -> int:
+        with sqlite3.connect(database) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return database.stat().st_size
+
+    contexts = [dict(zip(FEATURES, row, strict=True)) for row in np.random.default_rng(2).normal(size=(n, 10)).round(4)]
+    with Client(url, token) as client:
+        client.decide(contexts[0])
+        sizes = [size()]
+        made = [client.decide(context) for context in contexts]
+        sizes.append(size())
+        for start in range(0, n, BATCH):
+            client.decide_many(contexts[start : start + BATCH])
+        sizes.append(size())
+        for decision in made:
+            client.reward(decision.id, 0.5)
+        sizes.append(size())
+    one, many, reward = np.diff(sizes) / n
+    print(f"bytes on disk: {one:.0f} a decision, {many:.0f} in a batch of {BATCH}, {reward:.0f} a reward")
 
 
 def memory(run: Any, port: int, kinds: dict[str, Any], pid: int, decisions: int) -> None:
