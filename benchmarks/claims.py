@@ -298,8 +298,8 @@ def _log_errors_of(case: str) -> list[list[float]]:
 
 
 def calibration_holds(rows: list[Row]) -> bool:
-    """One log: about 1, and a mean of at most 1.5 is not far too sure; two: at most that."""
-    return all(row["mean"] <= 1.5 for row in rows)
+    """One log: within 30 % of 1; two: no surer than that."""
+    return all((row["mean"] >= 0.7 or row["case"].startswith("two")) and row["mean"] <= 1.3 for row in rows)
 
 
 def import_time(part: Part) -> list[Row]:
@@ -402,7 +402,8 @@ CLAIMS: dict[str, Claim] = {
             "the mean over arms and worlds of `ξᵀΛξ/L`, of which 1 is right and less is cautious, and the largest of "
             "any arm. For an arm that is hardly ever played the learned `τ²` can be far too small. Two logs: 20,000 "
             "rows each, one with four of the features and one with two; counting their shared answers twice is "
-            "avoided by caution.",
+            "avoided by caution. Features are normal here: where they are far from it, a known R12 errs by more than "
+            "is claimed (`docs/explanation/fused.md`).",
             calibration,
             calibration_holds,
             60,

@@ -44,8 +44,8 @@ TITLES = {
     "automatic": "The automatic prior against fixed ones",
 }
 NOTES = {
-    "paper_text": """"Told its prior" is what there is to be had: the noise, and the mean and variance of the weights it
-will meet, and no price paid for the case that the log lies.
+    "paper_text": """"Told its prior" is what this learner does when told the noise, and the mean and variance of the
+weights it will meet, and pays no price for the case that the log lies.
 """,
     "confounded": """"Algorithm 1" is told what "fused" has to ask for. On equal terms ("fused, R12 known") the soft
 constraint is compared with the hard one alone; what asking costs is the row below, and where it arises is the last
@@ -465,7 +465,9 @@ def measure(group: str, cells: list[Cell], min_seeds: int, max_seeds: int, secon
         for cell in cells:
             results = stored(group, cell, max_seeds)
             half = [found.half / found.value for bar in cell.bars if (found := ratio(results, bar)) is not None]
-            done = len(half) == len(cell.bars) and max(half, default=0.0) <= 0.03 and upto > min_seeds
+            have = min((len(results.get(name, ())) for name in cell.methods), default=0)
+            known = len(half) == len(cell.bars) and max(half, default=0.0) <= 0.03
+            done = known and upto > min_seeds and have == max(len(seeds) for seeds in results.values())
             if not done:
                 jobs += [(cell, seed) for seed in range(upto) if not _complete(group, cell, seed)]
         futures = [executor.submit(run_seed, group, cell, seed) for cell, seed in jobs]

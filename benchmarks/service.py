@@ -184,6 +184,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--disk", type=int, default=0, help="bytes of so many decisions and rewards, nothing else")
     parser.add_argument("--memory", type=int, default=200_000, help="decisions of the memory run; 0 leaves it out")
     options = parser.parse_args(arguments)
+    if options.disk and "://" in options.database:
+        parser.error("--disk measures a SQLite file")
     if options.serve is not None:
         serve(options.serve)
         return
@@ -271,7 +273,9 @@ def disk(database: Path, url: str, token: str, n: int) -> None:
 
     def size() -> int:
         with sqlite3.connect(database) as connection:
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            busy = True
+            while busy:
+                busy = bool(connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0])
         return database.stat().st_size
 
     contexts = [dict(zip(FEATURES, row, strict=True)) for row in np.random.default_rng(2).normal(size=(n, 10)).round(4)]

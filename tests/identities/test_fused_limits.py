@@ -39,8 +39,8 @@ def test_a_log_and_answers_without_end_are_algorithm_1(rng):
     answers = sl.BehaviorQueries(summary, pooling=0.0)
     for _ in range(60):
         answers.observe(rng.normal(size=D) + 0.2, int(rng.integers(K)))
-    answers.sums.S *= 1e9
-    answers.sums.S_squared *= 1e9
+    answers.sums.S = 1e9 * answers.sums.S
+    answers.sums.S_squared = 1e9 * answers.sums.S_squared
     M = np.zeros((K, 2, D))
     M[:, :, RECORDED] = np.eye(2)
     M[:, :, [0, 2, 4]] = answers.regression()
@@ -130,6 +130,21 @@ def test_arms_without_rows_with_few_rows_and_added_later_need_no_settings(rng, s
     trust = one.log_trust()
     assert [entry["arm"] for entry in trust] == [0, 1, 2]
     assert trust[0]["effective_rows"] == 0.0
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-9])
+def test_an_arm_with_neither_rows_nor_answers_in_theory(rng, scale):
+    arms = np.repeat(np.arange(K), (50, 50, 0))
+    X = rng.normal(size=(100, 3))
+    schema = sl.Schema.for_arrays(D, recorded=[0, 2, 3], n_arms=K)
+    summary = sl.LogSummary.from_arrays(X, arms, scale * (X[:, 0] + 0.3 * rng.normal(size=100)), schema)
+    one = sl.FusedOFUL(sl.BehaviorQueries(summary), radius="theory", regularization=1.0, noise=0.3 * scale)
+    for _ in range(60):
+        x = rng.normal(size=D)
+        one.observe_behavior(x, int(rng.integers(2)))
+        one.observe(x, int(rng.integers(2)), scale * float(x[0]))
+    assert np.isfinite(one.scores(x)).all()
+    np.testing.assert_allclose(one.prior_precisions[2], np.eye(D))
 
 
 def test_an_added_arm_starts_from_the_prior_and_changes_nothing_else(rng):

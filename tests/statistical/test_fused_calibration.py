@@ -62,8 +62,8 @@ def test_a_known_R12_errs_by_the_rows_of_the_log(seed, mean):
         hidden = sl.KnownCrossMoments(summary, (np.eye(L) + mean**2)[None] @ B)
         tau2 = np.einsum("i,aij,j->a", w[L:], hidden.residual_moments(), w[L:])
         xi = summary.coefficients[0] - (w[:L] + hidden.regression()[0] @ w[L:])
-        for out, t in ((values, tau2), (exact, 0.0 * tau2)):
-            evidence = LogGeometry(hidden).evidence(t, np.asarray(summary.residual_variances))
+        for out, more in ((values, tau2), (exact, 0.0 * tau2)):
+            evidence = LogGeometry(hidden).evidence(tau2, np.asarray(summary.residual_variances) + more)
             out.append(xi @ evidence.precision[0] @ xi / L)
     assert 0.6 < np.mean(values) < 2.0
     assert np.mean(exact) > 5.0

@@ -19,8 +19,10 @@ class KnownCrossMoments:
     """``R12(a)`` given: ``B̂_a = R11(a)⁻¹R12(a)`` with ``R11`` from the log (proposition 1).
 
     ``R11`` is a mean over the log's rows, so ``B̂`` has an error although ``R12`` has none: with ``v = Bw_h``,
-    ``(B̂ − B)w_h = G⁻¹Σ(E[x_ox_oᵀ] − x_ox_oᵀ)v``, whose covariance for normal ``x_o`` is ``(vᵀR11v)G⁻¹ + vvᵀ/n``.
-    The fused learners count the first part; the second, in one of ``L`` directions, is left out.
+    ``(B̂ − B)w_h = G⁻¹Σ(E[x_ox_oᵀ] − x_ox_oᵀ)v``.  For normal ``x_o`` of mean zero its covariance is ``(vᵀR11v)G⁻¹ +
+    vvᵀ/n``.  The fused learners count the first part, as if the log's rewards had that much more noise; the second, in
+    one of ``L`` directions, is left out.  Features far from normal (rare flags, heavy tails) err by more than is
+    counted: a summary has no fourth moments to tell by how much.
 
     Args:
         summary: the log.
@@ -68,12 +70,11 @@ class KnownCrossMoments:
         """``B̂``: (K, L, m)."""
         return self._B
 
-    def precision(self) -> Array:
-        """``A = G``: the rows whose ``R11`` was taken for the true one."""
-        return np.asarray(self.summary.grams)
+    def precision(self) -> None:
+        """None: nothing is learned from answers."""
 
     def residual_moments(self) -> Array:
-        """``B̂ᵀR11B̂``: what takes the place of ``Σ_e`` in the error of ``B̂``."""
+        """``B̂ᵀR11B̂``, with which ``τ²`` is what the error of ``B̂`` adds to the log's own variance, ``(vᵀR11v)``."""
         return self._spread
 
     def bound(self, delta: float, horizon: int, context_bound: float = 1.0) -> Array:

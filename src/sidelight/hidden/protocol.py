@@ -40,7 +40,7 @@ class HiddenEstimator(Protocol):
         """``B̂``: (K, L, m)."""
 
     def precision(self) -> Array | None:
-        """``A``: (K, L, L), with ``Cov((B − B̂)w_h) = τ²A⁻¹``; None where ``B`` is known exactly."""
+        """``A``: (K, L, L), with ``Cov((B − B̂)w_h) = τ²A⁻¹``; None where no answers are behind it."""
 
     def residual_moments(self) -> Array:
         """``Σ``: (K, m, m), ``τ² = w_hᵀΣw_h``; for a regression ``Σ_e``, what it leaves of the hidden features."""

@@ -32,7 +32,8 @@ class AnswerSums:
     """Per arm ``Σ ω x xᵀ``, ``Σ ω² x_o x_oᵀ`` and ``Σ ω x`` over the contexts that were answered.
 
     The weight ``ω`` of a context for arm ``a`` is ``1{a^b = a}/q`` for an action that was asked with
-    probability ``q``, and ``π_b(a|x)/q`` for probabilities.
+    probability ``q``, and ``π_b(a|x)/q`` for probabilities.  Whoever adds to the arrays in place counts the answers
+    too: estimators keep what they have worked out until ``n_answers`` or ``total_weight`` changes.
 
     Attributes:
         n_answers: number of answers.

@@ -305,7 +305,7 @@ class FusedOFUL(ReducedLearner):
             return 0.0
         if self.asking.unlimited:
             return 1.0
-        gain = sum(log.query_gain(x) for log in self.logs) / len(self.logs)
+        gain = float(np.mean([log.query_gain(x) for log in self.logs if log.hidden.needs is not None]))
         return self.asking.probability(gain, int(self.counts.sum()))
 
     def wants_query(self, x: Context) -> bool:
@@ -464,6 +464,7 @@ class FusedOFUL(ReducedLearner):
                 bias_bound=self.bias_bound,
                 sandwich=self.sandwich,
                 weight_bound=self.settings.weight_bound,
+                context_bound=self.settings.context_bound,
             )
             if not self.asking.unlimited:
                 log.learn_gain()

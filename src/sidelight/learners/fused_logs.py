@@ -55,8 +55,8 @@ class FusedLog:
         # what a log explains without any rest is exact to rounding, not beyond
         self.s2 = np.maximum(self.s2, 1e-12 * second)
         self.tau2 = 0.5 * self.s2
-        # the rest of a regression is part of the log's; the error of a known R12 is not
-        self._largest = np.full_like(self.s2, np.inf) if isinstance(hidden, KnownCrossMoments) else self.s2
+        #: a known R12 errs by the log's own rows (see there): its τ² is no part of s² but comes on top of it
+        self._on_top = isinstance(hidden, KnownCrossMoments)
         self.evidence: LogEvidence | None = None
         self.geometry: LogGeometry | None = None
         self.fresh = True
@@ -86,11 +86,13 @@ class FusedLog:
         bias_bound: float,
         sandwich: bool,
         weight_bound: float,
+        context_bound: float,
     ) -> None:
         """Take ``τ²`` from what the learner knows of the hidden weights, and the evidence from it.
 
         The proven radius needs a ``τ²`` that no online reward had a say in: the largest that ``‖w_h − μ_h‖ ≤ S_w``
-        allows, ``min(s², (‖μ_h‖ + S_w)² λ_max(Σ_e))`` (without ``s²`` where ``R12`` is known).
+        allows, ``min(s², (‖μ_h‖ + S_w)² λ_max(Σ_e))``; where ``R12`` is known, ``S_x²(‖μ_h‖ + S_w)² λ_max(B̂ᵀB̂)``, since
+        ``E[(x_oᵀv)²x_ox_oᵀ] ⪯ S_x²‖v‖²R11``.
 
         Args:
             weights: (K, d)  ``ŵ`` (where proven: ``μ``), in the context's order.
@@ -100,16 +102,22 @@ class FusedLog:
             bias_bound: root mean square of the bias the log may have, in reward units.
             sandwich: use the summary's ``meat``.
             weight_bound: ``S_w``.
+            context_bound: ``S_x``.
         """
         hidden = self.order[self.L :]
+        cap = np.full_like(self.s2, np.inf) if self._on_top else self.s2
         if self.proven:
             largest = np.linalg.norm(weights[self.arms][:, hidden], axis=1) + weight_bound
-            spread = np.linalg.eigvalsh(self.hidden.residual_moments())[:, -1] if len(hidden) else 0.0
-            self.tau2 = np.minimum(largest**2 * spread, self._largest)
+            spread = self.hidden.residual_moments()
+            if self._on_top:
+                B = self.hidden.regression()
+                spread = context_bound**2 * np.swapaxes(B, 1, 2) @ B
+            widest = np.linalg.eigvalsh(spread)[:, -1] if len(hidden) else 0.0
+            self.tau2 = np.minimum(largest**2 * widest, cap)
         elif not self.fresh:
             w_h = weights[np.ix_(self.arms, hidden)]
             C_h = variance * covariances[np.ix_(self.arms, hidden, hidden)]
-            self.tau2 = hidden_variance(self.hidden.residual_moments(), w_h, C_h, self._largest)
+            self.tau2 = hidden_variance(self.hidden.residual_moments(), w_h, C_h, cap)
         self.fresh = False
         self._shared, self._bias_bound = float(shared), bias_bound
         if self.geometry is None:
@@ -120,11 +128,12 @@ class FusedLog:
 
     def _variances(self, levels: NDArray[np.int64]) -> Array:
         """``s²`` where arm ``i`` counts for at most ``EFFECTIVE_ROWS[levels[…, i]]`` rows.  levels: (…, K_j)"""
+        own = self.s2 + self.tau2 if self._on_top else self.s2
         # a bias of covariance Δ²R11⁻¹ = nΔ²G⁻¹ adds to s²G⁻¹: the log counts for at most s²/Δ² rows
-        s2 = self.s2 + self.counts * self._bias_bound**2
+        s2 = own + self.counts * self._bias_bound**2
         rows = np.array(EFFECTIVE_ROWS)[levels]
         with np.errstate(divide="ignore"):
-            return np.asarray(s2 + np.where(np.isinf(rows), 0.0, self.s2 * np.maximum(self.counts, 1.0) / rows))
+            return np.asarray(s2 + np.where(np.isinf(rows), 0.0, own * np.maximum(self.counts, 1.0) / rows))
 
     def marginals(self, J0: Array, h0: Array, grams: Array, moments: Array, variance: float) -> Array:
         """(levels, K_j)  how well the rounds fit each level, given ``J0``, ``h0`` from elsewhere.
@@ -179,7 +188,7 @@ class FusedLog:
         """``H ∝ Σ_a P(a) f_a A_a⁻¹``, ``f_a = tr(Λτ²A⁻¹)/L`` the part of ``Cov ξ`` that answers can reduce."""
         A, summary = self.hidden.precision(), self.hidden.summary
         self._gain = None
-        if A is None or self.hidden.needs is None or self.L == 0 or self.evidence is None:
+        if A is None or self.L == 0 or self.evidence is None:
             return
         inverse = np.linalg.pinv(A, hermitian=True)
         part = np.einsum("aij,aji->a", self.evidence.precision, inverse) * self.tau2 / self.L

@@ -94,9 +94,10 @@ class LogGeometry:
         squares = own.sum(axis=0)
         squares = np.where(squares > 0, squares, answered.sum(axis=0))
         squares = np.where(squares > 0, squares, 1.0)
-        floor = 1e-13 * (answered / squares).mean(axis=1) + 1e-12 * ((own / squares).mean(axis=1) + 1e-300)
+        floor = 1e-13 * (answered / squares).mean(axis=1) + 1e-12 * (own / squares).mean(axis=1)
         self.A = np.array(A)
-        np.einsum("aii->ai", self.A)[...] += np.outer(floor, squares)
+        # an arm with neither rows nor answers says nothing, whatever stands here
+        np.einsum("aii->ai", self.A)[...] += np.outer(np.where(floor > 0.0, floor, 1.0), squares)
 
     def evidence(self, tau2: Array, s2: Array) -> LogEvidence:
         """``J`` and ``h`` for given ``τ²`` (K,) and ``s²`` (K,); an infinite ``s²`` means that the log says nothing."""

@@ -105,6 +105,7 @@ class ReferenceFused:
     bias_bound: float = 0.0
     sandwich: bool = False
     weight_bound: float | None = None
+    context_bound: float = 1.0
     rounds: list[tuple[np.ndarray, int, float]] = field(default_factory=list)
     refreshes: int = 1
 
@@ -139,11 +140,15 @@ class ReferenceFused:
             h = raw.order[len(raw.recorded) :]
             Sigma_e = estimator.residual_moments()
             # with R12 known Σ_e is BᵀR11B, no part of the log's residual
-            most = np.full(self.K, np.inf) if type(estimator).__name__ == "KnownCrossMoments" else raw.s2
+            known = isinstance(estimator, sl.KnownCrossMoments)
+            most = np.full(self.K, np.inf) if known else raw.s2
             for a in range(self.K):
                 if self.weight_bound is not None:
                     largest = float(np.linalg.norm(self.mu[a][h])) + self.weight_bound
-                    tau2 = largest**2 * np.linalg.eigvalsh(Sigma_e[a]).max()
+                    spread = Sigma_e[a]
+                    if known:
+                        spread = self.context_bound**2 * estimator.regression()[a].T @ estimator.regression()[a]
+                    tau2 = largest**2 * np.linalg.eigvalsh(spread).max()
                     self.tau2[j][a] = min(tau2, most[a])
                     continue
                 tau2 = w[a][h] @ Sigma_e[a] @ w[a][h] + np.trace(Sigma_e[a] @ covariance[a][np.ix_(h, h)])
@@ -166,7 +171,8 @@ class ReferenceFused:
             if self.sandwich:
                 N = 0.9 * raw.meat[a] + 0.1 * raw.s2[a] * raw.gram[a]
                 C = np.linalg.inv(raw.gram[a]) @ N @ np.linalg.inv(raw.gram[a])
-            C = C * (1.0 + n * self.bias_bound**2 / raw.s2[a])
+            own = raw.s2[a] + (self.tau2[j][a] if isinstance(estimator, sl.KnownCrossMoments) else 0.0)
+            C = C * (own + n * self.bias_bound**2) / raw.s2[a]
             if A is not None and not A[a].any():
                 continue  # nobody answered: the log says nothing yet
             if A is not None:

@@ -158,6 +158,58 @@ def test_the_proven_radius(rng, log, weights, second, bias_bound):
     assert tested.radii[0] > trusted.radii[0]
 
 
+def test_a_known_R12_in_theory_errs_by_at_most_what_contexts_and_weights_allow(rng, log):
+    hidden, mu = sl.KnownCrossMoments(log.summary, rng.normal(size=(K, 2, 3))), 0.2 * rng.normal(size=(K, D))
+    settings = {"regularization": 1.3, "noise": 0.7, "prior_mean": mu, "delta": 0.17, "safety": 0.0}
+    bounds = {"bias_bound": 0.1, "weight_bound": 0.4, "context_bound": 2.5}
+    learner = sl.FusedOFUL(hidden, radius="theory", **settings, **bounds)
+    reference = ReferenceFused([(log, hidden)], K, D, 1.3, mu, 0.7, **bounds)
+    for _ in range(60):
+        x, a, r = rng.normal(size=D), int(rng.integers(K)), float(rng.normal())
+        learner.observe(x, a, r)
+        reference.observe(x, a, r)
+        reference.follow(learner.refreshes)
+    z = rng.normal(size=D)
+    np.testing.assert_allclose(learner.scores(z)[0], reference.scores(z)[0], rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(learner.scores(z)[1], reference.theory_widths(z, 0.17, 1), rtol=1e-6)
+
+
+@pytest.mark.parametrize("sandwich", [False, True])
+@pytest.mark.parametrize("noise", [0.1, 0.003])
+@pytest.mark.parametrize("rows", [(400, 400, 400), (400, 3, 0)], ids=str)
+def test_a_known_R12_with_repeated_features_and_few_rows(rng, rows, noise, sandwich):
+    """What the log explains almost without rest, in directions that nobody recorded apart from each other."""
+    arms = np.repeat(np.arange(3), rows)
+    X = rng.normal(size=(len(arms), 5))
+    X[:, 4] = X[:, 0] + X[:, 1]
+    weights = rng.normal(size=(3, 7))
+    hidden = 0.5 * X[:, :2] + 0.02 * rng.normal(size=(len(arms), 2))
+    rewards = np.einsum("nd,nd->n", np.hstack([X, hidden]), weights[arms]) + noise * rng.normal(size=len(arms))
+    schema = sl.Schema.for_arrays(7, recorded=5, n_arms=3)
+    summary = sl.summarize_log((X, arms, rewards), schema, sandwich=sandwich)
+    R12 = np.einsum("ni,nj->ij", X, hidden) / len(arms)
+    learner = sl.FusedOFUL(sl.KnownCrossMoments(summary, np.array([R12] * 3)), sandwich=sandwich)
+    for _ in range(150):
+        x = rng.normal(size=7)
+        x[4] = x[0] + x[1]
+        decision = learner.decide(x, rng=rng)
+        learner.observe(x, decision.arm, float(x @ weights[decision.arm] + noise * rng.normal()))
+    assert np.isfinite(learner.scores(x)).all()
+    assert abs(learner.scores(x)[0] - weights @ x).min() < 1.0
+
+
+def test_known_logs_err_by_their_own_rows(rng):
+    """Nothing is shared between them, so nothing is multiplied by their number."""
+    weights = rng.normal(size=(K, D))
+    summaries = [draw_log(rng, D, [1, 4], K, weights, SIGMA, rows=400).summary for _ in range(2)]
+    R12 = rng.normal(size=(K, 2, 3))
+    learner = sl.FusedOFUL([sl.KnownCrossMoments(summary, R12) for summary in summaries], safety=0.0)
+    for log, summary in zip(learner.logs, summaries, strict=True):
+        assert (log.tau2 > 0.1 * log.s2).all()
+        expected = np.asarray(summary.grams) / (log.s2 + log.tau2)[:, None, None]
+        np.testing.assert_allclose(log.evidence.precision, expected, rtol=1e-12)
+
+
 def test_no_online_reward_has_a_say_in_the_proven_evidence(rng, log):
     """The proof needs ``V_0`` to be the same whatever the noise was."""
     one, other = (

@@ -142,7 +142,7 @@ def test_known_cross_moments_go_with_the_logs_own_second_moments(rng, problem):
     R12 = rng.normal(size=(3, 3, 3))
     known = sl.KnownCrossMoments(p.summary, R12)
     np.testing.assert_allclose(known.regression(), [np.linalg.solve(p.R11[a], R12[a]) for a in range(3)], rtol=1e-8)
-    np.testing.assert_allclose(known.precision(), p.summary.grams)
+    assert known.precision() is None
     expected = [R12[a].T @ np.linalg.solve(p.R11[a], R12[a]) for a in range(3)]
     np.testing.assert_allclose(known.residual_moments(), expected, rtol=1e-7, atol=1e-9)
     assert known.bound(0.1, 100).tolist() == [0.0, 0.0, 0.0]
