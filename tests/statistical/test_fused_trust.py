@@ -134,3 +134,20 @@ def test_weighted_answers_and_probabilities_are_not_tested(seed):
         hidden.observe(x, 0, 0.5)
     assert AnswersTest(hidden.summary).log_ratio(hidden) == 0.0
     assert AnswersTest(summary).log_ratio(sl.KnownCrossMoments(summary, np.zeros((4, 4, 2)))) == 0.0
+
+
+def test_the_test_does_not_take_luck_for_less_noise(seed, monkeypatch):
+    """Learned noise below what the log's own rewards leave is not used against the log; noise that was given is."""
+    rng = np.random.default_rng(seed)
+    world = small_world(seed=seed)
+    summary = log_of(world, 50_000, 4, rng)
+    for settings, expected in (({}, world.noise**2), ({"noise": 0.01}, 0.01**2)):
+        learner = sl.FusedOFUL(sl.BehaviorQueries(summary), **settings)
+        play(world, learner, 400, rng)
+        if not settings:
+            learner.automatic.variance = 0.01**2
+        used, log = [], learner.logs[0]
+        marginals = log.marginals
+        monkeypatch.setattr(log, "marginals", lambda *a, inner=marginals, used=used: used.append(a[-1]) or inner(*a))
+        learner._judge()
+        assert used == [pytest.approx(expected, rel=0.15)]

@@ -475,11 +475,16 @@ class FusedOFUL(ReducedLearner):
     # -------------------------------------------------------------------------------------- trust
 
     def _judge(self) -> None:
-        """Let each log's sizes of bias compete by the marginal likelihood of the online rewards."""
+        """Let each log's sizes of bias compete by the marginal likelihood of the online rewards.
+
+        Learned noise may be too small by luck, which makes the same luck look like a lie; an honest log's own rewards
+        say how small it may be.
+        """
         precision, means = self._prior()
-        variance = self.noise**2
+        J_prior, h_prior = precision / self.noise**2, means @ precision / self.noise**2
         for log in self.logs:
-            J0, h0 = np.broadcast_to(precision / variance, self.grams.shape).copy(), means @ precision / variance
+            variance = max(self.noise**2, log.noise_variance() if self.settings.noise == "auto" else 0.0)
+            J0, h0 = np.broadcast_to(J_prior, self.grams.shape).copy(), h_prior.copy()
             log.add_companion(J0, h0)
             for other in self.logs:
                 if other is not log:

@@ -135,6 +135,12 @@ class FusedLog:
         with np.errstate(divide="ignore"):
             return np.asarray(s2 + np.where(np.isinf(rows), 0.0, own * np.maximum(self.counts, 1.0) / rows))
 
+    def noise_variance(self) -> float:
+        """``s² − τ²`` over all arms: ``σ²`` as the log has it; 0 where it does not tell."""
+        if self._on_top or not self.counts.any():
+            return 0.0
+        return float(np.average(self.s2 - self.tau2, weights=self.counts))
+
     def marginals(self, J0: Array, h0: Array, grams: Array, moments: Array, variance: float) -> Array:
         """(levels, K_j)  how well the rounds fit each level, given ``J0``, ``h0`` from elsewhere.
 
