@@ -66,7 +66,7 @@ def test_the_kernels_radius_is_the_theorys(rng, count, dimension):
         noise, lam, delta = rng.uniform(0.1, 3.0), 10.0 ** rng.uniform(-2, 2), rng.uniform(0.001, 0.5)
         S_x, S_w, K = rng.uniform(0.3, 3.0), rng.uniform(0.0, 3.0), int(rng.integers(1, 40))
         log_det = rng.uniform(0.0, 50.0) if dimension else 0.0
-        arguments = (count, log_det, dimension, noise, lam * S_w**2, S_x**2 / lam, K / delta)
+        arguments = (count, log_det, dimension, noise, lam * S_w**2, S_x**2 / lam, np.log(K / delta))
         expected = sl.theory.determinant_radius(log_det, noise, delta / K, lam * S_w**2)
         assert radius_of(DETERMINANT, *arguments) == pytest.approx(expected, rel=1e-12)
         expected = sl.theory.printed_radius(count, dimension, noise, lam, S_x, S_w, delta, K)

@@ -65,9 +65,8 @@ def choose_bound(x, table, limit):  # type: ignore[no-untyped-def]
     covariances = carray(_float_at(table[10]), (K, m, m))
     packed = carray(_single_at(table[13]), table[5])
     y, z, estimates, highest, x_rough, rough = room_to_choose(weights, covariances, packed)
+    take(x, carray(_integer_at(table[23]), d), y)
     return choose_among(
-        x,
-        carray(_integer_at(table[23]), d),
         carray(_float_at(table[6]), (K, m, R)),
         table[4] != 0,
         carray(_float_at(table[7]), (1, m, R)),

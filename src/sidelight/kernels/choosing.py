@@ -220,9 +220,9 @@ def choose_together(  # type: ignore[no-untyped-def]
     off = np.empty((3, K))
     first = np.empty(ROWS, dtype=np.int64)
     known = np.empty((2, ROWS))
-    state = (order, loadings, shifted, centre, spreads, weights, covariances, radii, bounds, packed, counts)
-    # numba has no unpacking inside a tuple
-    single = state + (reluctance, limit) + room_to_choose(weights, covariances, packed)  # noqa: RUF005
+    state = (loadings, shifted, centre, spreads, weights, covariances, radii, bounds, packed, counts, reluctance, limit)
+    room = room_to_choose(weights, covariances, packed)
+    single = state + room
     rounding_of(loadings, spreads, weights, radii, bounds, off)
     by_bounds = by_products = True
     blocks = 0
@@ -236,7 +236,8 @@ def choose_together(  # type: ignore[no-untyped-def]
         blocks += 1
         if not (by_products or again):
             for t in range(start, stop):
-                arms[t], estimates[t], widths[t], doubted[t] = choose_among(X[t], *single)
+                take(X[t], order, room[0])
+                arms[t], estimates[t], widths[t], doubted[t] = choose_among(*single)
             continue
         for t in range(n):
             take(X[start + t], order, Y[t])

@@ -45,6 +45,13 @@ def take(x, order, out):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def take_row(X, t, order, out):  # type: ignore[no-untyped-def]
+    """``take`` of row ``t``, without a view of it that would have to be counted."""
+    for i in range(order.shape[0]):
+        out[i] = X[t, order[i]]
+
+
+@inlined
 def reduce_context(y, loadings, a, shifted, z):  # type: ignore[no-untyped-def]
     """``z = Nᵀx`` for arm ``a``.  y: (d,) the context in internal order   loadings: (K, m, R)"""
     subtract_products(z, y, y.shape[0] - loadings.shape[1] if shifted else -1, loadings, a)
@@ -90,8 +97,6 @@ def room_to_choose(weights, covariances, packed):  # type: ignore[no-untyped-def
 
 @inlined
 def choose_among(  # type: ignore[no-untyped-def]
-    x,
-    order,
     loadings,
     shifted,
     centre,
@@ -122,7 +127,6 @@ def choose_among(  # type: ignore[no-untyped-def]
     it is at most ``limit``; ``gap`` is what trying it seems to cost here.  The rest: see ``room_to_choose``.
     """
     K, R = weights.shape[0], centre.shape[2]
-    take(x, order, y)
     best = -1
     best_index = -np.inf
     best_width = 0.0
@@ -245,13 +249,13 @@ def width_bound(covariance):  # type: ignore[no-untyped-def]
 def radius_of(kind, count, log_det, dimension, noise, prior_term, growth, union):  # type: ignore[no-untyped-def]
     """``√β`` of one arm.
 
-    ``prior_term = λS_w²``, ``growth = S_x²/λ``, ``union = K/δ``; see ``theory.determinant_radius`` and
+    ``prior_term = λS_w²``, ``growth = S_x²/λ``, ``union = log K/δ``; see ``theory.determinant_radius`` and
     ``theory.printed_radius``, which this equals.
     """
     if kind == DETERMINANT:
-        return math.sqrt(noise * noise * (log_det + 2.0 * math.log(union)) + prior_term)
+        return math.sqrt(noise * noise * (log_det + 2.0 * union) + prior_term)
     if kind == PRINTED:
-        spread = dimension * math.log(union * (1.0 + count * growth))
+        spread = dimension * (union + math.log(1.0 + count * growth))
         return noise * math.sqrt(max(spread, 0.0)) + math.sqrt(prior_term)
     return noise
 
@@ -350,7 +354,7 @@ def take_in(  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def set_radius(a, counts, log_dets, dimensions, numbers, radii):  # type: ignore[no-untyped-def]
-    """``radii[a] = α√β``.  numbers: kind, noise, prior term, growth, union, alpha, what counts as a surprise."""
+    """``radii[a] = α√β``.  numbers: kind, noise, prior term, growth, log union, alpha, what counts as a surprise."""
     radii[a] = numbers[5] * radius_of(
         int(numbers[0]), counts[a], log_dets[a], dimensions[a], numbers[1], numbers[2], numbers[3], numbers[4]
     )

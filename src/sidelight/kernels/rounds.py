@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from sidelight.kernels.reduced import choose_among, refresh, room_to_choose, take, take_in
+from sidelight.kernels.reduced import choose_among, refresh, room_to_choose, take_in, take_row
 from sidelight.kernels.simd import fetch_row
 from sidelight.kernels.sums import add_answer
 
@@ -68,7 +68,6 @@ def play_rounds(  # type: ignore[no-untyped-def]
     y, z, estimates, highest, x_rough, rough = room_to_choose(weights, covariances, packed)
     u = np.empty(covariances.shape[1])
     while t < n:
-        x = X[t]
         ahead = min(t + 4, n - 1)
         fetch_row(table, ahead)
         fetch_row(X, ahead)
@@ -76,15 +75,14 @@ def play_rounds(  # type: ignore[no-untyped-def]
             phase = 1
             if asking:
                 a = answers[t]
-                add_answer(x, answer_order, 1.0, S[a], S_squared[a], sums[a])
+                add_answer(X[t], answer_order, 1.0, S[a], S_squared[a], sums[a])
                 answer_counts[a] += 1.0
                 events += 1
                 taken += 1
                 if events >= room or taken >= answer_room:
                     return t, 1, events, taken, False
+        take_row(X, t, order, y)
         a, _, _, doubted = choose_among(
-            x,
-            order,
             loadings,
             shifted,
             centre,
@@ -190,9 +188,8 @@ def choose_rows(  # type: ignore[no-untyped-def]
     """``choose_among`` for every row of ``X`` (n, d), into ``arms``, ``estimates``, ``widths`` and ``doubted`` (n,)."""
     y, z, all_estimates, highest, x_rough, rough = room_to_choose(weights, covariances, packed)
     for t in range(X.shape[0]):
+        take_row(X, t, order, y)
         arms[t], estimates[t], widths[t], doubted[t] = choose_among(
-            X[t],
-            order,
             loadings,
             shifted,
             centre,
@@ -250,7 +247,7 @@ def observe_rows(  # type: ignore[no-untyped-def]
     """
     y, z, u = np.empty(order.shape[0]), np.empty(covariances.shape[1]), np.empty(covariances.shape[1])
     for t in range(start, stop):
-        take(X[t], order, y)
+        take_row(X, t, order, y)
         due, surprised = take_in(
             arms[t],
             y,

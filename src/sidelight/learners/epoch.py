@@ -183,7 +183,7 @@ class EpochOFUL(ReducedLearner):
 
         s = self.settings
         kind = RADIUS_KINDS[s.radius]
-        union = 2.0 * self.episodes * self.n_arms / s.delta
+        union = math.log(2.0 * self.episodes * self.n_arms / s.delta)
         noise = self.noise
         if kind == 1:
             # as printed, the error of M̂ inflates the noise (with the arm's own count for t)

@@ -384,7 +384,7 @@ class FusedOFUL(ReducedLearner):
         s = self.settings
         if s.radius != "theory":
             return super()._numbers()
-        union = 1.0 / self._refresh_delta()
+        union = -math.log(self._refresh_delta())
         kind = RADIUS_KINDS["determinant"]
         return np.array([kind, self.noise, self._prior_term, self._growth, union, s.alpha, self._surprise])
 

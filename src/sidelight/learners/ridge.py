@@ -280,7 +280,7 @@ class RidgeLearner(BaseLearner):
         """What the kernels need: kind of radius, noise, ``λS_w²``, ``S_x²/λ``, ``K/δ``, ``α``, what is a surprise."""
         s = self.settings
         kind = RADIUS_KINDS[s.radius]
-        union = self.n_arms / s.delta
+        union = math.log(self.n_arms / s.delta)
         return np.array([kind, self.noise, self._prior_term, self._growth, union, s.alpha, self._surprise])
 
     # --------------------------------------------------------------------------- decide, observe

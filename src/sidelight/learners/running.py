@@ -214,7 +214,7 @@ class RunningOFUL(BaseLearner):
                     sigma,
                     bounds[-1] * s.kernel_weight_bound**2,
                     s.kernel_context_bound**2 / bounds[0],
-                    K / s.delta,
+                    math.log(K / s.delta),
                 )
                 for a in range(K)
             ]
@@ -341,7 +341,7 @@ class RunningOFUL(BaseLearner):
                 sigma,
                 bounds[-1] * s.kernel_weight_bound**2,
                 s.kernel_context_bound**2 / bounds[0],
-                K_arms / s.delta,
+                math.log(K_arms / s.delta),
                 s.alpha,
                 bounds[0],
             ]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numba import njit
 
 from sidelight.kernels.lanes import pack
-from sidelight.kernels.reduced import choose_among, room_to_choose, score_arms, width_bound
+from sidelight.kernels.reduced import choose_among, room_to_choose, score_arms, take, width_bound
 from sidelight.learners.ridge import arm_spreads
 
 NOT_PACKED = np.zeros(0, dtype=np.float32)
@@ -18,9 +18,8 @@ NOT_PACKED = np.zeros(0, dtype=np.float32)
 @njit
 def choose_arm(x, order, loadings, shifted, centre, spreads, w, C, radii, bounds, packed, counts, reluctance, limit):
     y, z, estimates, highest, x_rough, rough = room_to_choose(w, C, packed)
+    take(x, order, y)
     return choose_among(
-        x,
-        order,
         loadings,
         shifted,
         centre,
