@@ -55,7 +55,8 @@ every hidden feature.
     "zero_filled": """The baseline has the best of its four widths in hindsight; the fused learner has its default.
 """,
     "grid": """"fused, R12 known" is on equal terms with Algorithm 1. With two arms regrets are thousandths of a reward
-a round. With σ = 1 arms differ by about a hundredth of the noise,
+a round; where they are smallest, what the fused learner pays for trials in doubt of the log shows (rows "safety off").
+With σ = 1 arms differ by about a hundredth of the noise,
 so that 8,000 rounds tell next to nothing: who is ahead varies from seed to seed, and so does the best of the four.
 """,
 }
@@ -487,6 +488,11 @@ def _complete(group: str, cell: Cell, seed: int) -> bool:
     return path.exists() and set(cell.methods) <= set(pq.read_table(path, columns=["method"])["method"].to_pylist())
 
 
+def shown(regret: float) -> str:
+    """With two decimals where it is small."""
+    return f"{regret:.1f}" if regret >= 10 else f"{regret:.2f}"
+
+
 def table(group: str, cells: list[Cell], max_seeds: int) -> str:
     """The bars of a group as Markdown, from the result files."""
     lines = [
@@ -504,12 +510,12 @@ def table(group: str, cells: list[Cell], max_seeds: int) -> str:
             lines.append(
                 f"| {cell.name}{quarter} | {bar.method} | {found.against} "
                 f"| {found.value:.2f} ({low:.2f} to {high:.2f}) | {bar.at_most:g} | {found.verdict(bar.at_most)} "
-                f"| {found.mine:.1f} / {found.theirs:.1f} | {found.seeds} |"
+                f"| {shown(found.mine)} / {shown(found.theirs)} | {found.seeds} |"
             )
         for name in cell.extra:
             if name in results:
                 mean = np.mean([v[0] for v in results[name].values()])
-                lines.append(f"| {cell.name} | {name} | – | – | – | – | {mean:.1f} | {len(results[name])} |")
+                lines.append(f"| {cell.name} | {name} | – | – | – | – | {shown(mean)} | {len(results[name])} |")
     return "\n".join(lines)
 
 
