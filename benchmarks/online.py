@@ -256,14 +256,14 @@ def profile() -> None:
     block = _by_play(setting, learner)
     block(0, 200)  # loads what was compiled
     before = learner.refreshes
-    asleep = [_timed(learner, "_relearn"), _timed(learner.logs[0].hidden, "_estimate_strength")]
+    taken = [_timed(learner, "_relearn"), _timed(learner.logs[0].hidden, "_estimate_strength")]
     spent, begin = 0.0, 200
     print("\nfused, from round 200 on; milliseconds of everything else, and of refreshes")
     for until in (ROUNDS, 2 * ROUNDS, LONG):
         started = time.perf_counter()
         block(begin, until)
         spent, begin = spent + time.perf_counter() - started, until
-        refreshing = sum(sum(times) for times in asleep)
+        refreshing = sum(sum(times) for times in taken)
         print(
             f"  until round {until:8,}{1e3 * (spent - refreshing):8.0f}{1e3 * refreshing:8.0f}"
             f"   ({learner.refreshes - before} refreshes)"

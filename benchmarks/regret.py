@@ -468,7 +468,7 @@ def measure(group: str, cells: list[Cell], min_seeds: int, max_seeds: int, secon
             half = [found.half / found.value for bar in cell.bars if (found := ratio(results, bar)) is not None]
             have = min((len(results.get(name, ())) for name in cell.methods), default=0)
             known = len(half) == len(cell.bars) and max(half, default=0.0) <= 0.03
-            done = known and upto > min_seeds and have == max(len(seeds) for seeds in results.values())
+            done = known and upto > min_seeds and have == max((len(seeds) for seeds in results.values()), default=0)
             if not done:
                 jobs += [(cell, seed) for seed in range(upto) if not _complete(group, cell, seed)]
         futures = [executor.submit(run_seed, group, cell, seed) for cell, seed in jobs]

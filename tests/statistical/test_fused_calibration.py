@@ -69,6 +69,22 @@ def test_a_known_R12_errs_by_the_rows_of_the_log(seed, mean):
     assert np.mean(exact) > 5.0
 
 
+@pytest.mark.parametrize("p", [0.05, 0.2])
+def test_a_known_R12_errs_by_more_where_a_flag_is_rare(seed, p):
+    """``(1 − p)/p`` times what is counted in its direction; the variance of 600 logs to 30 % is five deviations."""
+    rng, n, c = np.random.default_rng([seed, int(100 * p)]), 2_000, 0.8
+    R11 = np.array([[1.0, p], [p, p]])
+    schema = sl.Schema.for_arrays(3, recorded=2, n_arms=1)
+    errors = []
+    for _ in range(600):
+        x_o = np.column_stack([np.ones(n), rng.random(n) < p])
+        summary = sl.LogSummary.from_arrays(x_o, np.zeros(n, int), rng.normal(size=n), schema)
+        B = sl.KnownCrossMoments(summary, (R11 @ [0.0, c])[None, :, None]).regression()[0, :, 0]
+        errors.append((R11 @ (B - [0.0, c]))[1])
+    counted = c**2 * p * p / n
+    assert np.var(errors) / counted == pytest.approx((1 - p) / p, rel=0.3)
+
+
 def exceeded(kind: str, seed: int, delta: float, sandwich: bool, runs: int = 130) -> int:
     """In how many of ``2·runs`` logs ``‖Λ^{1/2}ξ‖ > γ``; 900 rows and 250 answers, ``τ²`` with the true weights."""
     from sidelight.theory import log_error_radius
