@@ -40,34 +40,63 @@ class Told:
 
     Attributes:
         S: (K, d, d)   squared: (K, L, L)   counts: (K,)  as in ``AnswerSums``.
-        total: (d, d)   noise: (L, L)   count: the same over all arms.
-        gram: (L, L)  ``T``, of the regression pooled over arms, with one pseudo-answer at ``B = 0``.
-        pooled: (L, m)  ``B_pool``, that regression.
+        noise: (L, L)  ``squared`` over all arms.
+        inverse: (L, L)  ``T⁻¹``, ``T`` the Gram matrix over all arms, with one pseudo-answer at ``B = 0``.
+        pooled: (L, m)  ``B_pool``, the regression over all arms.
+        residual: (m, m)  second moments of what it leaves.
     """
 
     S: Array
     squared: Array
     counts: Array
-    total: Array
     noise: Array
-    count: float
-    gram: Array
+    inverse: Array
     pooled: Array
+    residual: Array
 
     @classmethod
-    def of(cls, sums: AnswerSums, noise: Array, metric: Array) -> Told:
-        """What ``sums`` tell, where ``Σω²x_ox_oᵀ`` over all arms is ``noise``."""
-        L, total = sums.L, sums.S.sum(axis=0)
-        g = float(_worth(total[None, :L, :L], noise[None], metric)[0])
-        total = g * total
-        gram = total[:L, :L] + metric
+    def of(cls, sums: AnswerSums, shared: Array | None, metric: Array, hidden_scale: float) -> Told:
+        """What ``sums`` tell, where ``Σω²x_ox_oᵀ`` over all arms is ``shared``, if not the sum of theirs."""
+        from sidelight.kernels.answers import add_up, pooled_regression
+        from sidelight.kernels.spd import invert
+
+        (K, d, _), L, units = sums.S.shape, sums.L, 1.0 / np.diagonal(metric)
+        total, noise, own, squares = np.empty((d, d)), np.empty((L, L)), np.empty(K + 1), np.empty(K + 1)
+        add_up(sums.S, sums.S_squared, units, total, noise, own, squares)
+        if shared is not None:
+            noise, squares[K] = shared, np.diagonal(shared) @ units
+        # one where weights are one, or next to nothing
+        told = squares > 1e-280
+        worth = np.where(told, own / np.where(told, squares, 1.0), 1.0)
+        g, f = float(worth[K]), worth[:K]
+        total *= g
         S, squared, counts = sums.S, sums.S_squared, sums.counts
-        f = _worth(sums.S11, squared, metric)
         if (f != 1.0).any():
             f3 = f[:, None, None]
             S, squared, counts = f3 * S, f3 * (f3 * squared), f * counts
-        pooled = np.asarray(np.linalg.solve(gram, total[:L, L:]))
-        return cls(S, squared, counts, total, g * (g * noise), g * float(sums.counts.sum()), gram, pooled)
+        inverse, pooled, residual = np.empty((L, L)), np.empty((L, d - L)), np.empty((d - L, d - L))
+        gram = total[:L, :L] + metric
+        if math.isnan(invert(gram, inverse)):
+            # features that repeat each other, in so many answers that rounding outweighs the metric
+            inverse[...] = np.linalg.pinv(gram, hermitian=True)
+        pooled_regression(total, inverse, pooled, residual)
+        np.einsum("ii->i", residual)[...] += hidden_scale
+        residual /= max(g * float(sums.counts.sum()) - L, 0.0) + 1.0
+        return cls(S, squared, counts, g * (g * noise), inverse, pooled, residual)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The regression of every arm, pulled toward the pooled one.
+
+    Attributes:
+        pull: (L, L)  ``κD``   share: (L, L)  ``T⁻¹κD``, ``T`` the Gram matrix of the pooled regression.
+        B: (K, L, m)  ``B̂``.
+    """
+
+    pull: Array
+    share: Array
+    B: Array
 
 
 class AnswerEstimator:
@@ -99,8 +128,9 @@ class AnswerEstimator:
         self.pooling = pooling
         self.sums = AnswerSums(summary)
         self._last: tuple[Array, tuple[int, float], Told] | None = None
+        self._fitted: tuple[tuple[float, float], Fit] | None = None
         self._strength = 1.0 if pooling == "auto" else float(pooling)
-        self._strength_at = 0
+        self._strength_at, self._still = 0, False
         L = summary.n_recorded
         #: D: (L, L) second moments of the recorded features over the whole log, the metric of the pooling
         self.metric = np.einsum("a,aij->ij", summary.shares, summary.second_moments)
@@ -125,8 +155,7 @@ class AnswerEstimator:
         """``B̂``: (K, L, m)."""
         if self.estimator != "regression":
             return self._moment_regression()
-        told, kD = self._told(), self._pull()
-        return _regress(told.S, kD, kD @ told.pooled, fallback=told.pooled)
+        return self._fit().B.copy()
 
     def cross_moments(self) -> Array:
         """``R̂12(a)``: (K, L, m), with the weights ``1/t`` (errata: ``1/(t − 1)`` is not the unbiased one)."""
@@ -153,8 +182,19 @@ class AnswerEstimator:
         S = self.sums
         at = (S.n_answers, S.total_weight)
         if self._last is None or self._last[0] is not S.S or self._last[1] != at:
-            self._last = (S.S, at, Told.of(S, self._pooled_noise(), self.metric))
+            self._last = (S.S, at, Told.of(S, self._shared_noise(), self.metric, self._hidden_scale))
+            self._fitted = None
         return self._last[2]
+
+    def _fit(self) -> Fit:
+        """The regressions, likewise."""
+        told, at = self._told(), (self._strength, self._level)
+        if self._fitted is None or self._fitted[0] != at:
+            kD = self._pull()
+            B = _regress(told.S, kD, kD @ told.pooled, fallback=told.pooled)
+            # Cov(B_pool) = T⁻¹QT⁻¹ may be huge where κD is next to nothing; T⁻¹κD is neither
+            self._fitted = (at, Fit(kD, told.inverse @ kD, B))
+        return self._fitted[1]
 
     # ------------------------------------------------------------------------------------ pooling
 
@@ -172,20 +212,21 @@ class AnswerEstimator:
         self._strength, self._level = strength, 1.0
 
     def pooling_strength(self) -> float:
-        """``κ``: as set, or as estimated when the answers last grew by a quarter."""
+        """``κ``: as set, or as last estimated: when the answers grew by a quarter, or where it stood still doubled."""
         return self._strength
 
     def _answered(self) -> None:
         """Refresh ``κ`` on a schedule of answers, so that it depends on nothing but them."""
         if self.room() <= 0:
+            before = (self._strength, self._level)
             self._strength, self._level = self._estimate_strength()
-            self._strength_at = self.n_answers
+            self._strength_at, self._still = self.n_answers, before == (self._strength, self._level)
 
     def room(self) -> int:
         """Answers until ``κ`` is refreshed."""
         if self.pooling != "auto":
             return int(np.iinfo(np.int64).max)
-        return math.ceil(1.25 * self._strength_at + 8) - self.n_answers
+        return math.ceil((2.0 if self._still else 1.25) * self._strength_at + 8) - self.n_answers
 
     def took(self, answers: int) -> None:
         """``answers`` full-weight answers went into the sums elsewhere (in a kernel)."""
@@ -204,16 +245,16 @@ class AnswerEstimator:
         ``½Σ_a[tr U_aᵀ(S_a + κD_ρ)⁻¹U_a − m log det(S_a + κD_ρ)/det κD_ρ]``.  On a lattice of factors of two and four it
         is climbed from where it was last.
         """
-        from sidelight.kernels.answers import pooling_likelihoods
+        from sidelight.kernels.answers import gaps, pooling_likelihoods
 
         S = self.sums
         L, m = S.S12.shape[1:]
         if L == 0 or m == 0 or not S.counts.any():
             return self._strength, self._level
         told = self._told()
-        root = np.linalg.cholesky(self._pooled_residual() + 1e-12 * self._hidden_scale * np.eye(m))
-        S11 = np.ascontiguousarray(told.S[:, :L, :L])
-        gap = np.ascontiguousarray((told.S[:, :L, L:] - S11 @ told.pooled) @ np.linalg.inv(root).T)
+        root = np.linalg.cholesky(told.residual + 1e-12 * self._hidden_scale * np.eye(m))
+        gap = np.empty((len(told.S), L, m))
+        gaps(told.S, told.pooled, np.linalg.inv(root).T.copy(), gap)
         levels = np.array(LEVEL_GRID)
         found: dict[int, Array] = {}
 
@@ -222,7 +263,7 @@ class AnswerEstimator:
                 return -math.inf
             if i not in found:
                 strength, values = float(POOLING_GRID[i]), np.empty(len(levels))
-                pooling_likelihoods(S11, self.metric, gap, self._mean, strength, levels, values)
+                pooling_likelihoods(told.S, self.metric, gap, self._mean, strength, levels, values)
                 values += 0.5 * len(gap) * m * (L * math.log(strength) + self._sizes)
                 found[i] = np.where(np.isnan(values), -math.inf, values)
             return float(found[i][j])
@@ -262,57 +303,41 @@ class AnswerEstimator:
         if self.pooling_strength() == 0.0:
             # nothing is borrowed: A_p(Σω²x_ox_oᵀ)⁺A_p, which is the Gram matrix itself where every weight is one
             return _congruent(S.S11, S.S_squared)
-        kD = self._pull()
-        # Cov(B_pool) = T⁻¹QT⁻¹ may be huge where κD is next to nothing; T⁻¹κD is neither
-        told = self._told()
-        share = np.linalg.solve(told.gram, kD)
-        shared = kD + symmetrize(share.T @ (told.noise + self.metric) @ share)
+        told, fit = self._told(), self._fit()
+        kD = fit.pull
+        shared = kD + symmetrize(fit.share.T @ (told.noise + self.metric) @ fit.share)
         A = np.empty_like(told.squared)
-        answers_precision(told.S, told.squared, kD, shared, A)
-        # features that repeat each other, in so many answers that rounding outweighs κD
-        lost = np.flatnonzero(np.isnan(A).any(axis=(1, 2)))
-        if len(lost):
-            L = len(kD)
+        if not answers_precision(told.S, told.squared, kD, shared, A):
+            # features that repeat each other, in so many answers that rounding outweighs κD
+            lost, L = np.flatnonzero(np.isnan(A).any(axis=(1, 2))), len(kD)
             A[lost] = _congruent(told.S[lost, :L, :L] + kD, told.squared[lost] + shared)
         return A
 
-    def _pooled_noise(self) -> Array:
-        """``Σω²x_ox_oᵀ`` (L, L) of the regression pooled over arms."""
-        return np.asarray(self.sums.S_squared.sum(0))
+    def _shared_noise(self) -> Array | None:
+        """``Σω²x_ox_oᵀ`` (L, L) of the regression pooled over arms, where it is not the sum of the arms'."""
+        return None
 
     def residual_moments(self) -> Array:
         """``Σ_e``: (K, m, m).  For ``ipw`` and ``control_variate`` it is ``R22``: nothing cancels there.
 
         Of an arm's residuals ``tr S11W⁻¹`` are used up by its own regression, and ``tr S11W⁻¹κDT⁻¹`` by the pooled one
-        (``T`` its Gram matrix), together ``tr(S11 − S11T⁻¹S11)W⁻¹ + tr S11T⁻¹``.
+        (``T`` its Gram matrix).  Nothing is subtracted there, so that neither a strong nor a weak pull loses digits.
         """
-        from sidelight.kernels.answers import used_up
+        from sidelight.kernels.answers import residual_moments
 
         S = self.sums
         m = S.S22.shape[-1]
-        if self.estimator != "regression":
-            pooled = (S.S22.sum(0) + self._hidden_scale * np.eye(m)) / (S.counts.sum() + 1.0)
-            own, free = S.S22, S.counts
-        else:
-            B, told, L = self.regression(), self._told(), S.L
-            pooled, S11 = self._pooled_residual(), told.S[:, :L, :L]
-            cross = np.swapaxes(B, -1, -2) @ told.S[:, :L, L:]
-            own = told.S[:, L:, L:] - cross - np.swapaxes(cross, -1, -2) + np.swapaxes(B, -1, -2) @ S11 @ B
-            inverse = np.linalg.inv(told.gram)
-            used = np.empty(len(B))
-            used_up(told.S, self._pull() + 1e-12 * self.metric, S11 - S11 @ inverse @ S11, used)
-            free = np.maximum(told.counts - used - np.einsum("aij,ij->a", S11, inverse), 0.0)
         # an arm's own residuals count once they outnumber 2m + 2 pseudo-residuals of the pool
         prior = 2.0 * m + 2.0
-        return symmetrize((own + prior * pooled) / (free + prior)[:, None, None])
-
-    def _pooled_residual(self) -> Array:
-        L, told = self.sums.L, self._told()
-        total, pooled = told.total, told.pooled
-        cross = pooled.T @ total[:L, L:]
-        rss = total[L:, L:] - cross - cross.T + pooled.T @ total[:L, :L] @ pooled
-        free = max(told.count - L, 0.0) + 1.0
-        return symmetrize((rss + self._hidden_scale * np.eye(len(rss))) / free)
+        if self.estimator != "regression":
+            pooled = (S.S22.sum(0) + self._hidden_scale * np.eye(m)) / (S.counts.sum() + 1.0)
+            return symmetrize((S.S22 + prior * pooled) / (S.counts + prior)[:, None, None])
+        told, fit, Sigma = self._told(), self._fit(), np.empty_like(S.S22)
+        # without pooling a column of zeros has no inverse but for the last bit
+        pull, used = fit.pull + 1e-12 * self.metric, np.ascontiguousarray(fit.share.T)
+        np.einsum("ii->i", used)[...] += 1.0
+        residual_moments(told.S, told.counts, fit.B, pull, used, told.residual, prior, Sigma)
+        return Sigma
 
     def bound(self, delta: float, horizon: int, context_bound: float = 1.0) -> Array:
         """``ΔM``: (K,), with ``‖M̂_a − M_a‖ ≤ ΔM_a`` for all arms and episodes with probability ``1 − δ/2``.
@@ -367,6 +392,7 @@ class AnswerEstimator:
             "pooling": self.pooling,
             "strength": self._strength,
             "strength_at": self._strength_at,
+            "strength_still": self._still,
             "level": self._level,
         }
         return meta, self.sums.state()
@@ -375,6 +401,7 @@ class AnswerEstimator:
         """The inverse of ``state``."""
         self._strength = float(meta["strength"])
         self._strength_at = int(meta["strength_at"])
+        self._still = bool(meta.get("strength_still", False))
         self._level = float(meta["level"])
         self.sums.restore(arrays)
 
@@ -394,13 +421,6 @@ class AnswerEstimator:
 def _congruent(W: Array, S: Array) -> Array:
     """``WS⁺W`` of symmetric matrices.  W, S: (K, L, L)"""
     return symmetrize(W @ np.linalg.pinv(symmetrize(S), hermitian=True) @ W)
-
-
-def _worth(S11: Array, S_squared: Array, metric: Array) -> Array:
-    """``Σω‖x_o‖²/Σω²‖x_o‖²``: (K,), features in units of the metric; one where weights are one, or next to nothing."""
-    own, squared = (np.einsum("aii,i->a", part, 1.0 / np.diag(metric)) for part in (S11, S_squared))
-    told = squared > 1e-280
-    return np.asarray(np.where(told, own / np.where(told, squared, 1.0), 1.0))
 
 
 def _regress(S: Array, pull: Array, toward: Array, fallback: Array) -> Array:

@@ -66,6 +66,6 @@ class BehaviorProbabilities(AnswerEstimator):
         self.sums.add_probabilities(self.sums.context(x), p, chance(probability))
         self._answered()
 
-    def _pooled_noise(self) -> Array:
+    def _shared_noise(self) -> Array:
         """Arms share contexts, whose weights add up to ``1/q`` over them: ``Σ x_ox_oᵀ/q²``."""
         return self.sums.whole

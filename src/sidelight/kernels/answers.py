@@ -1,7 +1,6 @@
 """Compiled algebra of the estimators from answers: see ``hidden.answers`` for the formulas and their letters.
 
-``S``: (K, d, d) are the arms' sums, recorded features first, of which the first ``L`` rows are read; ``pull``: (L, L)
-is ``κD``, and ``W_a = S11(a) + κD``.
+``S``: (K, d, d) are the arms' sums, recorded features first; ``pull``: (L, L) is ``κD``, and ``W_a = S11(a) + κD``.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import math
 import numpy as np
 from numba import njit
 
+from sidelight.kernels.rows import subtract_four, subtract_rows
 from sidelight.kernels.simd import add_scaled, dot
 from sidelight.kernels.spd import backward, factor, inverse_from, invert_factor, padded, subtract_product
 
@@ -52,33 +52,159 @@ def regress(S, pull, toward, B, solved):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def used_up(S, pull, inside, used):  # type: ignore[no-untyped-def]
-    """``tr(inside_a W_a⁻¹)``, or ``L`` where ``W_a`` has no inverse.  inside: (K, L, L) symmetric   used: (K,)"""
-    K = used.shape[0]
-    L = pull.shape[0]
-    W = np.zeros((L, padded(L)))
-    T = np.empty((L, padded(L)))
+def unexplained(S, B, left):  # type: ignore[no-untyped-def]
+    """``S12 − S11B`` into ``left``.  S: (d, d)   B, left: (L, padded(m)), zero beyond the first ``m`` columns"""
+    d = S.shape[0]
+    L, width = B.shape
+    for i in range(L):
+        left[i] = 0.0
+        for j in range(d - L):
+            left[i, j] = S[i, L + j]
+    for i in range(0, L - 3, 4):
+        subtract_four(left, i, S, i * d, d, 1, 0, L, B, 0, 0, width)
+    for i in range(L & ~3, L):
+        subtract_rows(left, i, S, i * d, 1, 0, L, B, 0, 0, width)
+
+
+@njit(cache=True)
+def gaps(S, B, scale, gap):  # type: ignore[no-untyped-def]
+    """``gap_a = (S12(a) − S11(a)B) scale``.  B: (L, m), the same for all arms   scale: (m, m)   gap: (K, L, m)"""
+    K, L, m = gap.shape
+    table = np.zeros((L, padded(m)))
+    left = np.empty((L, padded(m)))
+    table[:, :m] = B
     for a in range(K):
+        unexplained(S[a], table, left)
+        for i in range(L):
+            gap[a, i] = 0.0
+            for k in range(m):
+                for j in range(m):
+                    gap[a, i, j] += left[i, k] * scale[k, j]
+
+
+@njit(cache=True)
+def residual_squares(S, B, left, own):  # type: ignore[no-untyped-def]
+    """``own = Σ ω(x_h − Bᵀx_o)(x_h − Bᵀx_o)ᵀ = S22 − S12ᵀB − Bᵀ(S12 − S11B)``.
+
+    S: (d, d)   B: (L, padded(m)), zero beyond the first ``m`` columns   left: as ``B``, for use inside
+    own: (m, padded(m)), symmetric in its first ``m`` columns
+    """
+    d = S.shape[0]
+    L, width = B.shape
+    m = d - L
+    unexplained(S, B, left)
+    for i in range(m):
+        own[i] = 0.0
+        for j in range(m):
+            own[i, j] = S[L + i, L + j]
+        subtract_rows(own, i, S, L + i, d, 0, L, B, 0, 0, width)
+        subtract_rows(own, i, B, i, width, 0, L, left, 0, 0, width)
+    for i in range(m):
+        for j in range(i):
+            own[i, j] = 0.5 * (own[i, j] + own[j, i])
+            own[j, i] = own[i, j]
+
+
+@njit(cache=True)
+def add_up(S, S_squared, units, total, noise, own, squared):  # type: ignore[no-untyped-def]
+    """``ΣS_a`` into ``total`` and ``ΣS²(a)`` into ``noise``; their traces, of every arm and last of all together.
+
+    S_squared: (K, L, L)   units: (L,) what features count for in traces   total: (d, d)   noise: (L, L)
+    own, squared: (K + 1,) traces of ``S11`` and ``S²``
+    """
+    K, d, _ = S.shape
+    L = units.shape[0]
+    total[:, :] = 0.0
+    noise[:, :] = 0.0
+    own[:] = 0.0
+    squared[:] = 0.0
+    for a in range(K):
+        for i in range(d):
+            add_scaled(total[i], 1.0, S[a, i])
+        for i in range(L):
+            add_scaled(noise[i], 1.0, S_squared[a, i])
+            own[a] += S[a, i, i] * units[i]
+            squared[a] += S_squared[a, i, i] * units[i]
+    for i in range(L):
+        own[K] += total[i, i] * units[i]
+        squared[K] += noise[i, i] * units[i]
+
+
+@njit(cache=True)
+def pooled_regression(total, inverse, B, residual):  # type: ignore[no-untyped-def]
+    """``B = T⁻¹S12`` and its residual squares.
+
+    total: (d, d)   inverse: (L, L) ``T⁻¹``   B: (L, m)   residual: (m, m)
+    """
+    L, m = B.shape
+    table = np.zeros((L, padded(m)))
+    for i in range(L):
+        for k in range(L):
+            for j in range(m):
+                table[i, j] += inverse[i, k] * total[k, L + j]
+    own = np.empty((m, padded(m)))
+    residual_squares(total, table, np.empty((L, padded(m))), own)
+    B[:, :] = table[:, :m]
+    residual[:, :] = own[:, :m]
+
+
+@njit(cache=True)
+def residual_moments(S, counts, B, pull, used, pooled, weight, Sigma):  # type: ignore[no-untyped-def]
+    """``Σ_e`` of every arm: its residual squares and ``weight`` times ``pooled``, over the number of both.
+
+    Of its ``counts`` answers ``tr(used S11(a)W_a⁻¹)`` do not count, and where ``W_a`` has no inverse ``2L``.
+
+    B: (K, L, m)   used: (L, L)   pooled: (m, m)   Sigma: (K, m, m)
+    """
+    K, L, m = B.shape
+    width = padded(L)
+    S11 = np.zeros((L, width))
+    product = np.empty((L, width))
+    W = np.zeros((L, width))
+    T = np.empty((L, width))
+    table = np.zeros((L, padded(m)))
+    left = np.empty((L, padded(m)))
+    own = np.empty((m, padded(m)))
+    for a in range(K):
+        table[:, :m] = B[a]
+        residual_squares(S[a], table, left, own)
         for i in range(L):
             for j in range(L):
+                S11[i, j] = S[a, i, j]
                 W[i, j] = S[a, i, j] + pull[i, j]
-        used[a] = L
-        if math.isnan(factor(W)):
-            continue
-        invert_factor(W, T)
-        inverse_from(W, T)
-        used[a] = 0.0
-        for i in range(L):
-            used[a] += 2.0 * dot(T[i, : i + 1], inside[a, i]) - T[i, i] * inside[a, i, i]
+            # columns that depend on each other: what rounding leaves of them must not decide
+            W[i, i] *= 1.0 + SINGULAR
+        free = counts[a] - 2.0 * L
+        if not math.isnan(factor(W)):
+            invert_factor(W, T)
+            inverse_from(W, T)
+            product[:, :] = 0.0
+            for i in range(0, L - 3, 4):
+                subtract_four(product, i, used, i * L, L, 1, 0, L, S11, 0, 0, width)
+            for i in range(L & ~3, L):
+                subtract_rows(product, i, used, i * L, 1, 0, L, S11, 0, 0, width)
+            free = counts[a]
+            for i in range(L):
+                free += product[i, i] * T[i, i]
+                for j in range(i):
+                    free += (product[i, j] + product[j, i]) * T[i, j]
+        number = max(free, 0.0) + weight
+        for i in range(m):
+            for j in range(m):
+                Sigma[a, i, j] = (own[i, j] + weight * pooled[i, j]) / number
 
 
 @njit(cache=True)
 def answers_precision(S, S_squared, pull, shared, A):  # type: ignore[no-untyped-def]
-    """``A_a = W_a(S²(a) + shared)⁻¹W_a``, NaN where there is none.  S_squared, A: (K, L, L)   shared: (L, L)"""
+    """``A_a = W_a(S²(a) + shared)⁻¹W_a``, NaN where there is none; returns whether all are.
+
+    S_squared, A: (K, L, L)   shared: (L, L)
+    """
     K, L, _ = A.shape
     first = padded(L)
     table = np.zeros((L, 2 * first))
     out = np.empty((L, first))
+    whole = True
     for a in range(K):
         for i in range(L):
             for j in range(L):
@@ -86,6 +212,7 @@ def answers_precision(S, S_squared, pull, shared, A):  # type: ignore[no-untyped
                 table[i, first + j] = S[a, i, j] + pull[i, j]
         if math.isnan(factor(table)):
             A[a] = math.nan
+            whole = False
             continue
         out[:, :] = 0.0
         subtract_product(out, table, first, table, first)
@@ -93,6 +220,7 @@ def answers_precision(S, S_squared, pull, shared, A):  # type: ignore[no-untyped
             for j in range(i, L):
                 A[a, i, j] = -out[i, j]
                 A[a, j, i] = -out[i, j]
+    return whole
 
 
 @njit(cache=True)
@@ -103,7 +231,7 @@ def pooling_likelihoods(S, D, gap, mean, strength, levels, values):  # type: ign
 
         log det(W − cμμᵀ) = log det W + log f,    (W − cμμᵀ)⁻¹ = W⁻¹ + W⁻¹μμᵀW⁻¹ c/f.
 
-    S: (K, L, L)   D: (L, L)   gap: (K, L, m)   mean: (L,) ``μ``   strength: ``κ``   levels, values: (n,), levels ``ρ``
+    D: (L, L)   gap: (K, L, m)   mean: (L,) ``μ``   strength: ``κ``   levels, values: (n,), levels ``ρ``
     """
     K, L, m = gap.shape
     first = padded(L)

@@ -31,18 +31,32 @@ def _subtract(context, builder, signature, arguments, rows, down, widest):
     source = builder.gep(source, [shift])
 
     def columns(j, vectors):
-        sums = [[_zero(builder, _FOUR) for _ in range(vectors)] for _ in range(rows)]
-        with cgutils.for_range_slice(builder, start, stop, number(1), word) as (k, _):
+        # few sums wait for each other: those of every other row are added up apart
+        apart = 2 if rows * vectors <= 4 else 1
+        sums = [[[_zero(builder, _FOUR) for _ in range(vectors)] for _ in range(rows)] for _ in range(apart)]
+
+        def add(k, sums):
             row = builder.gep(source, [builder.add(builder.mul(k, width), j)])
             x = [_load(builder, row, number(4 * q)) for q in range(vectors)]
             for c, into in zip(factors, sums, strict=True):
                 factor = _splat(builder, builder.load(builder.gep(c, [builder.mul(k, step)])))
                 for value, where in zip(x, into, strict=True):
                     _accumulate(builder, where, builder.fmul(factor, value))
-        for y, into in zip(targets, sums, strict=True):
-            for q, where in enumerate(into):
+
+        even = builder.add(start, builder.and_(builder.sub(stop, start), number(-apart)))
+        with cgutils.for_range_slice(builder, start, even, number(apart), word) as (k, _):
+            for r in range(apart):
+                add(builder.add(k, number(r)), sums[r])
+        if apart == 2:
+            with builder.if_then(builder.icmp_signed("<", even, stop)):
+                add(even, sums[0])
+        for r, y in enumerate(targets):
+            for q in range(vectors):
+                total = builder.load(sums[0][r][q])
+                if apart == 2:
+                    total = builder.fadd(total, builder.load(sums[1][r][q]))
                 column = builder.add(j, number(4 * q))
-                _store(builder, builder.fsub(_load(builder, y, column), builder.load(where)), y, column)
+                _store(builder, builder.fsub(_load(builder, y, column), total), y, column)
 
     # as many columns at a time as there are registers to add them up in, then what is left
     whole = builder.add(first, builder.and_(builder.sub(last, first), number(-4 * widest)))
@@ -61,7 +75,9 @@ def _fit(matrices, numbers):
 
 @intrinsic
 def subtract_rows(typing_context, Y, i, C, at, step, start, stop, X, shift, first, last):
-    """``Y[i, first:last] −= Σ_k c_k X[k, shift + first:shift + last]`` over ``start ≤ k < stop``, in that order.
+    """``Y[i, first:last] −= Σ_k c_k X[k, shift + first:shift + last]`` over ``start ≤ k < stop``.
+
+    In that order; where few columns are left, every other ``k`` is added up apart.
 
     Y, C, X: matrices, which may be the same   at, step: ``c_k`` is number ``at + k·step`` of ``C``, row after row
     last − first: a multiple of eight

@@ -16,6 +16,33 @@ from sidelight.kernels.spd import backward, factor, padded, subtract_product
 
 
 @njit(cache=True)
+def lift(A, G):  # type: ignore[no-untyped-def]
+    """Directions nobody answered about get a precision in ``A`` that is as good as none, so that its factor exists.
+
+    It is measured in units of the columns' own scale, which for a column that is zero all over the log is the answers'.
+    An arm with neither rows nor answers says nothing, whatever stands there.  A, G: (K, L, L)
+    """
+    K, L, _ = G.shape
+    squares = np.zeros(L)
+    for i in range(L):
+        for a in range(K):
+            squares[i] += G[a, i, i]
+        if not squares[i] > 0.0:
+            for a in range(K):
+                squares[i] += A[a, i, i]
+        if not squares[i] > 0.0:
+            squares[i] = 1.0
+    for a in range(K):
+        floor = 0.0
+        for i in range(L):
+            floor += (1e-13 * A[a, i, i] + 1e-12 * G[a, i, i]) / squares[i] / L
+        if not floor > 0.0:
+            floor = 1.0
+        for i in range(L):
+            A[a, i, i] += floor * squares[i]
+
+
+@njit(cache=True)
 def soft_evidence(G, g, A, B, tau2, s2, J, h):  # type: ignore[no-untyped-def]
     """``J = MᵀΛM`` and ``h = MᵀΛb`` of every arm; returns the first arm that has none, or −1.
 
@@ -75,6 +102,23 @@ def soft_evidence(G, g, A, B, tau2, s2, J, h):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
+def expected_squares(Sigma, weights, covariances, variance, arms, hidden, found):  # type: ignore[no-untyped-def]
+    """``E[wᵀΣw] = ŵᵀΣŵ + σ² tr ΣC`` of the weights of some arms and features.
+
+    Sigma: (K_j, m, m)   weights: (K, d)   covariances: (K, d, d) ``C``   variance: ``σ²``   arms, found: (K_j,)
+    hidden: (m,)
+    """
+    K, m, _ = Sigma.shape
+    for k in range(K):
+        a = arms[k]
+        found[k] = 0.0
+        for i in range(m):
+            for j in range(m):
+                p, q = hidden[i], hidden[j]
+                found[k] += Sigma[k, i, j] * (weights[a, p] * weights[a, q] + variance * covariances[a, p, q])
+
+
+@njit(cache=True)
 def marginals(P0, h0, grams, moments, variance, R, y, B, A, tau2, s2, values):  # type: ignore[no-untyped-def]
     """``log p(online rewards)`` of every arm where the log counts with variance ``s²``, for several ``s²`` at once.
 
@@ -96,6 +140,10 @@ def marginals(P0, h0, grams, moments, variance, R, y, B, A, tau2, s2, values):  
     base = np.zeros((L + 1, n))
     N = np.zeros((L, n))
     for a in range(K):
+        values[:, a] = 0.0
+        if not grams[a].any():
+            # no round, nothing to fit
+            continue
         # −τ²RA⁻¹Rᵀ
         spread[:, :] = 0.0
         if A.shape[0] > 0 and tau2[a] > 0.0:
@@ -106,7 +154,6 @@ def marginals(P0, h0, grams, moments, variance, R, y, B, A, tau2, s2, values):  
                     answers[i, padded(L) + j] = tau * R[a, j, i]
             factor(answers)
             subtract_product(spread, answers, padded(L), answers, padded(L))
-        values[:, a] = 0.0
         for after in range(2):
             sign = 0.5 - after
             weight = after / variance

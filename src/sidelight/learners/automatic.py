@@ -17,7 +17,7 @@ from sidelight.side.prior import Hyper, Prior, estimate_prior
 __all__ = ["Automatic", "feature_blocks", "feature_scales", "residual_noise"]
 
 #: events grow by this factor from one refresh to the next, so that the cost of all of them is amortised
-GROWTH = 1.25
+GROWTH = 1.3
 #: and by at least this factor where rewards keep surprising
 SURPRISE_GROWTH = 1.02
 #: how many rounds of the log's (or the first rewards') guess the noise estimate starts with
@@ -35,6 +35,8 @@ class Automatic:
         mean: (d,)   precision: (d, d)   the prior ``N(mean, precision⁻¹)`` of every arm.
         events: observations and answers so far   refreshed: the number of them at the last refresh.
         longest: the most events from one refresh to the next, for a learner that forgets between them.
+        search_at: from how many events on to look for better variances: at the next refresh after some were found, and
+            where they stood still when the events have doubled.
     """
 
     blocks: Sequence[NDArray[np.int64]]
@@ -45,6 +47,7 @@ class Automatic:
     events: int = 0
     refreshed: int = 0
     longest: int | None = None
+    search_at: int = 0
 
     @classmethod
     def begin(cls, blocks: Sequence[NDArray[np.int64]], d: int, variance: float, reward_scale: float) -> Automatic:
@@ -68,7 +71,11 @@ class Automatic:
 
     def learn(self, J: Array, h: Array, scales: Array, reward_scale: float) -> Prior:
         """Take the prior of highest marginal likelihood given every arm's evidence."""
-        prior = estimate_prior(J, h, self.blocks, scales, reward_scale, self.hyper)
+        # where rounds are forgotten, their number does not tell how much has changed
+        searching = self.events >= self.search_at or self.longest is not None
+        prior = estimate_prior(J, h, self.blocks, scales, reward_scale, self.hyper, search=searching)
+        if searching:
+            self.search_at = 2 * self.events if prior.hyper == self.hyper else 0
         self.hyper, self.mean, self.precision = prior.hyper, prior.mean, prior.precision
         return prior
 
@@ -79,7 +86,7 @@ class Automatic:
             "auto_hyper": np.array(hyper, dtype=np.float64),
             "auto_mean": self.mean,
             "auto_precision": self.precision,
-            "auto_numbers": np.array([self.variance, self.events, self.refreshed]),
+            "auto_numbers": np.array([self.variance, self.events, self.refreshed, self.search_at]),
         }
 
     def restore(self, arrays: dict[str, Any]) -> None:
@@ -88,8 +95,10 @@ class Automatic:
         self.hyper = Hyper(tuple(hyper[:-1]), hyper[-1]) if hyper else None
         self.mean = np.array(arrays["auto_mean"])
         self.precision = np.array(arrays["auto_precision"])
-        variance, events, refreshed = (float(v) for v in arrays["auto_numbers"])
+        # a file from before the last of them was kept has three
+        variance, events, refreshed, *search_at = (float(v) for v in arrays["auto_numbers"])
         self.variance, self.events, self.refreshed = variance, int(events), int(refreshed)
+        self.search_at = int(search_at[0]) if search_at else 0
 
 
 def residual_noise(
@@ -128,9 +137,9 @@ def feature_scales(d: int, online: Array, rounds: float, logs: Sequence[tuple[Lo
     """
     squares, rows = np.array(online, dtype=np.float64), np.full(d, float(rounds))
     for summary, positions in logs:
-        if summary.n_recorded:
-            squares[positions] += np.einsum("aii->i", summary.grams)
-            rows[positions] += summary.n_rows
+        squares[positions] += summary.feature_squares
+        rows[positions] += summary.n_rows
     seen = (rows > 0) & (squares > 0)
-    typical = float(np.mean(squares[seen] / rows[seen])) if seen.any() else 1.0
+    n = int(np.count_nonzero(seen))
+    typical = float(np.where(seen, squares, 0.0) @ (1.0 / np.where(seen, rows, 1.0))) / n if n else 1.0
     return np.asarray(np.sqrt((squares + typical) / (rows + 1.0)))

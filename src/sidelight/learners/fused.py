@@ -439,7 +439,7 @@ class FusedOFUL(ReducedLearner):
     def _reward_scale(self) -> float:
         total, rows = float(self.squares.sum()), float(self.counts.sum())
         for log in self.logs:
-            total += float(np.square(log.hidden.summary.factors[:, :, -1]).sum())
+            total += float(log.hidden.summary.reward_squares.sum())
             rows += log.hidden.summary.n_rows
         return total / rows if rows and total > 0 else 1.0
 
@@ -492,7 +492,8 @@ class FusedOFUL(ReducedLearner):
             log.suspicion = log.suspected()
             events = 0 if self.automatic is None else self.automatic.events
             marginals = log.marginals(J0, h0, self.grams, self.moments, variance)
-            log.judge(verdict(marginals, log.suspicion), events)
+            if log.judge(verdict(marginals, log.suspicion), events) and self.automatic is not None:
+                self.automatic.search_at = 0
 
     def log_trust(self) -> list[dict[str, Any]]:
         """What each log still counts for, per arm.

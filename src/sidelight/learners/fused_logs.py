@@ -21,6 +21,8 @@ __all__ = ["FusedLog", "by_key"]
 
 #: how much more readily the other arms of a log are tried that was wrong about one
 CAUGHT = 20.0
+#: (levels, 1)  one over the rows that a log may count for
+_BIASES = np.array([[1.0 / rows if rows else np.inf] for rows in EFFECTIVE_ROWS])
 
 
 class FusedLog:
@@ -49,7 +51,7 @@ class FusedLog:
         self.counts = np.asarray(summary.counts, dtype=np.float64)
         self.s2 = np.array(summary.residual_variances, dtype=np.float64)
         # a log too small to have residuals has at most the rewards' own second moment of noise
-        second = float(np.square(summary.factors[:, :, -1]).sum()) / max(summary.n_rows, 1)
+        second = float(summary.reward_squares.sum()) / max(summary.n_rows, 1)
         second = second if second > 0 else 1.0  # a log of zeros tells no scale
         self.s2[~(np.isfinite(self.s2) & (self.s2 > 0))] = second
         # what a log explains without any rest is exact to rounding, not beyond
@@ -115,31 +117,33 @@ class FusedLog:
             widest = np.linalg.eigvalsh(spread)[:, -1] if len(hidden) else 0.0
             self.tau2 = np.minimum(largest**2 * widest, cap)
         elif not self.fresh:
-            w_h = weights[np.ix_(self.arms, hidden)]
-            C_h = variance * covariances[np.ix_(self.arms, hidden, hidden)]
-            self.tau2 = hidden_variance(self.hidden.residual_moments(), w_h, C_h, cap)
+            self.tau2 = hidden_variance(
+                self.hidden.residual_moments(), weights, covariances, variance, self.arms, hidden, cap
+            )
         self.fresh = False
         self._shared, self._bias_bound = float(shared), bias_bound
         if self.geometry is None:
             self.geometry = LogGeometry(self.hidden, self.hidden.summary.meat if sandwich else None)
         else:
             self.geometry.renew()
-        self.evidence = self.geometry.evidence(self._shared * self.tau2, self._variances(self.levels))
+        self.evidence = self.geometry.evidence(self._shared * self.tau2, self._variances())
 
-    def _variances(self, levels: NDArray[np.int64]) -> Array:
-        """``s²`` where arm ``i`` counts for at most ``EFFECTIVE_ROWS[levels[…, i]]`` rows.  levels: (…, K_j)"""
+    def _variances(self) -> Array:
+        """(K_j,)  ``s²`` at the level of every arm."""
+        return np.asarray(self._level_variances()[self.levels, np.arange(len(self.arms))])
+
+    def _level_variances(self) -> Array:
+        """(levels, K_j)  ``s²`` where the log counts for at most so many ``EFFECTIVE_ROWS`` of an arm."""
         own = self.s2 + self.tau2 if self._on_top else self.s2
         # a bias of covariance Δ²R11⁻¹ = nΔ²G⁻¹ adds to s²G⁻¹: the log counts for at most s²/Δ² rows
         s2 = own + self.counts * self._bias_bound**2
-        rows = np.array(EFFECTIVE_ROWS)[levels]
-        with np.errstate(divide="ignore"):
-            return np.asarray(s2 + np.where(np.isinf(rows), 0.0, own * np.maximum(self.counts, 1.0) / rows))
+        return np.asarray(s2 + _BIASES * (own * np.maximum(self.counts, 1.0)))
 
     def noise_variance(self) -> float:
         """``s² − τ²`` over all arms: ``σ²`` as the log has it; 0 where it does not tell."""
         if self._on_top or not self.counts.any():
             return 0.0
-        return float(np.average(self.s2 - self.tau2, weights=self.counts))
+        return float((self.s2 - self.tau2) @ self.counts / self.counts.sum())
 
     def marginals(self, J0: Array, h0: Array, grams: Array, moments: Array, variance: float) -> Array:
         """(levels, K_j)  how well the rounds fit each level, given ``J0``, ``h0`` from elsewhere.
@@ -147,22 +151,23 @@ class FusedLog:
         All of them in the context's order and for all arms of the learner; see ``LogGeometry.marginals``.
         """
         assert self.geometry is not None
-        levels = np.broadcast_to(np.arange(len(EFFECTIVE_ROWS))[:, None], (len(EFFECTIVE_ROWS), len(self.arms)))
         if not self._in_place or len(self.arms) != len(J0):
             matrices, vectors = np.ix_(self.arms, self.order, self.order), np.ix_(self.arms, self.order)
             J0, h0, grams, moments = J0[matrices], h0[vectors], grams[matrices], moments[vectors]
-        s2 = self._variances(levels)
+        s2 = self._level_variances()
         return self.geometry.marginals(J0, h0, grams, moments, variance, self._shared * self.tau2, s2)
 
-    def judge(self, verdict: Verdict, events: int) -> None:
-        """Take over a verdict; remember since when an arm is doubted."""
+    def judge(self, verdict: Verdict, events: int) -> bool:
+        """Take over a verdict, and say whether it is a new one; remember since when an arm is doubted."""
         assert self.geometry is not None
         doubted = verdict.levels > 0
         self.since = np.where(doubted, np.where(self.since >= 0, self.since, events), -1)
         self.strengths, self.common = verdict.strengths, verdict.common
-        if (verdict.levels != self.levels).any():
+        changed = bool((verdict.levels != self.levels).any())
+        if changed:
             self.levels = verdict.levels
-            self.evidence = self.geometry.evidence(self._shared * self.tau2, self._variances(self.levels))
+            self.evidence = self.geometry.evidence(self._shared * self.tau2, self._variances())
+        return changed
 
     def readiness(self) -> Array:
         """(K_j,)  How readily to try an arm in doubt: 1; more if the log is wrong elsewhere; 0 where it is silent."""

@@ -146,6 +146,9 @@ class RidgeLearner(BaseLearner):
     def _set_bounds(self, precision: Array) -> None:
         """``λS_w²`` and ``S_x²/λ`` of the radii; for a prior of several variances, the safe side of each."""
         s = self.settings
+        self._prior_term = self._growth = 0.0
+        if s.radius == "posterior":
+            return  # which needs neither
         values = np.linalg.eigvalsh(precision)
         self._prior_term = float(values[-1]) * s.kernel_weight_bound**2
         self._growth = s.kernel_context_bound**2 / float(values[0])
@@ -217,7 +220,7 @@ class RidgeLearner(BaseLearner):
         """``E[r²]`` over the log and the rounds."""
         total, rows = float(self.squares.sum()), float(self.counts.sum())
         if self._summary is not None:
-            total += float(np.square(self._summary.factors[:, :, -1]).sum())
+            total += float(self._summary.reward_squares.sum())
             rows += self._summary.n_rows
         return total / rows if rows and total > 0 else 1.0
 
@@ -225,7 +228,7 @@ class RidgeLearner(BaseLearner):
         """Learn noise and prior anew from everything seen, and put them to use."""
         assert self.automatic is not None
         if self.settings.noise == "auto":
-            theta = np.einsum("aij,aj->ai", self.covariances, self.prior_moments + self.moments)
+            theta = (self.covariances @ (self.prior_moments + self.moments)[:, :, None])[:, :, 0]
             self.automatic.variance = residual_noise(
                 self._noise_guess(),
                 self.squares,

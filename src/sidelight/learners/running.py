@@ -147,7 +147,7 @@ class RunningOFUL(BaseLearner):
             h = certain * np.einsum("alj,al->aj", M, self.anchors[:, :L]) + self.Y / auto.variance
             online = np.einsum("aii->i", self.V)
             scales = feature_scales(L + m, online, n, [(summary, np.arange(L))])
-            total = float(np.square(summary.factors[:, :, -1]).sum() + self.squares.sum())
+            total = float(summary.reward_squares.sum() + self.squares.sum())
             auto.learn(J, h, scales, total / max(summary.n_rows + n, 1.0))
         auto.refreshed = auto.events
         self._version += 1

@@ -79,7 +79,7 @@ class ZeroFilledOFUL(ReducedLearner):
         self.grams[:, :L, :L] = summary.grams
         self.moments[:, :L] = summary.cross
         self.counts[:] = summary.counts
-        self.squares[:] = np.square(summary.factors[:, :, -1]).sum(axis=1)
+        self.squares[:] = summary.reward_squares
         self.refresh()
         if self.automatic is not None:
             self._relearn()

@@ -185,6 +185,16 @@ class LogSummary:
         return means
 
     @cached_property
+    def feature_squares(self) -> np.ndarray:
+        """(L,) ``Σ x_o²`` over all rows."""
+        return _frozen(np.einsum("aii->i", self.grams))
+
+    @cached_property
+    def reward_squares(self) -> np.ndarray:
+        """(K,) ``Σ r²``."""
+        return _frozen(np.square(self.factors[:, :, -1]).sum(axis=1))
+
+    @cached_property
     def reward_means(self) -> np.ndarray:
         """(K,) mean reward where a constant column is recorded, otherwise NaN: the factor alone does not hold it."""
         constant = self._constant_column

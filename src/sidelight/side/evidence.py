@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sidelight.hidden.protocol import HiddenEstimator
 from sidelight.linalg import Array, symmetrize
@@ -45,20 +46,33 @@ class LogEvidence:
         return self.h[:, : self.n_recorded]
 
 
-def hidden_variance(residual_moments: Array, means: Array, covariances: Array, cap: Array) -> Array:
+def hidden_variance(
+    residual_moments: Array,
+    weights: Array,
+    covariances: Array,
+    variance: float,
+    arms: NDArray[np.int64],
+    hidden: NDArray[np.int64],
+    cap: Array,
+) -> Array:
     """``τ² = E[w_hᵀΣ_e w_h] = ŵ_hᵀΣ_eŵ_h + tr(Σ_e Cov w_h)``, at most ``s²``.
 
     The plug-in alone is overconfident while ``ŵ_h`` is shrunk, and ``τ² = s²`` is far too cautious.
 
     Args:
-        residual_moments: (K, m, m)  ``Σ_e``.
-        means: (K, m)  ``ŵ_h``.
-        covariances: (K, m, m)  ``Cov w_h``.
-        cap: (K,)  ``s²``.
+        residual_moments: (K_j, m, m)  ``Σ_e`` of the log's arms.
+        weights: (K, d)  ``ŵ`` of all arms.
+        covariances: (K, d, d)  times ``variance`` those of the weights.
+        variance: ``σ²``.
+        arms: (K_j,)  the positions of the log's arms in the weights.
+        hidden: (m,)  the positions of the features it lacks.
+        cap: (K_j,)  ``s²``.
     """
-    plug_in = np.einsum("ai,aij,aj->a", means, residual_moments, means)
-    spread = np.einsum("aij,aji->a", residual_moments, covariances)
-    return np.asarray(np.clip(plug_in + spread, 0.0, cap))
+    from sidelight.kernels.soft import expected_squares
+
+    found = np.empty(len(arms))
+    expected_squares(residual_moments, weights, covariances, variance, arms, hidden, found)
+    return np.asarray(np.clip(found, 0.0, cap))
 
 
 class LogGeometry:
@@ -84,20 +98,14 @@ class LogGeometry:
 
     def renew(self) -> None:
         """Take the answers as they are now."""
+        from sidelight.kernels.soft import lift
+
         self.B, A = np.ascontiguousarray(self.hidden.regression()), self.hidden.precision()
         self.A = np.zeros((0, *self.G.shape[1:]))
         if A is None or not self.G.size:
             return
-        # directions nobody answered about: a precision that is as good as none, so that the factor exists; measured
-        # in units of the columns' own scale, which for a column that is zero all over the log is the answers'
-        own, answered = np.einsum("aii->ai", self.G), np.einsum("aii->ai", A)
-        squares = own.sum(axis=0)
-        squares = np.where(squares > 0, squares, answered.sum(axis=0))
-        squares = np.where(squares > 0, squares, 1.0)
-        floor = 1e-13 * (answered / squares).mean(axis=1) + 1e-12 * (own / squares).mean(axis=1)
         self.A = np.array(A)
-        # an arm with neither rows nor answers says nothing, whatever stands here
-        np.einsum("aii->ai", self.A)[...] += np.outer(np.where(floor > 0.0, floor, 1.0), squares)
+        lift(self.A, self.G)
 
     def evidence(self, tau2: Array, s2: Array) -> LogEvidence:
         """``J`` and ``h`` for given ``τ²`` (K,) and ``s²`` (K,); an infinite ``s²`` means that the log says nothing."""

@@ -104,6 +104,7 @@ def estimate_prior(
     scales: Array,
     reward_scale: float,
     previous: Hyper | None = None,
+    search: bool = True,
 ) -> Prior:
     """The prior of highest marginal likelihood on a grid of factors of two, searched from the previous one.
 
@@ -114,6 +115,7 @@ def estimate_prior(
         scales: (d,)  root second moments of the features.
         reward_scale: ``E[r²]``, which sets where the first search looks.
         previous: where a later search starts.
+        search: without it the variances stay as they were.
     """
     from sidelight.kernels.spd import invert
 
@@ -147,11 +149,15 @@ def estimate_prior(
         )
     else:
         best = previous
-    best = _climb(best, value_of)
+    if search:
+        best = _climb(best, value_of)
+    else:
+        value_of(best)
     value, mean, C = cache[best]
     covariance = np.diag(_expand(best, blocks, d) / squares) + C
-    precision = np.full_like(covariance, np.nan)
-    invert(covariance, precision)
+    precision = np.empty_like(covariance)
+    if math.isnan(invert(covariance, precision)):
+        raise np.linalg.LinAlgError("The prior's covariance is not positive definite.")
     return Prior(mean, covariance, precision, best, value)
 
 

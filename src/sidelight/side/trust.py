@@ -98,24 +98,19 @@ class AnswersTest:
         #: (K, L, L)  gaps of means become independent, of variance one for one answer and a log without end
         self.whiten = np.swapaxes(vectors, 1, 2) / scale[:, None, :]
         self.whiten *= np.where(keep, 1.0 / np.sqrt(np.where(keep, values, 1.0)), 0.0)[:, :, None]
+        self.whiten = np.ascontiguousarray(self.whiten)
         self.freedom = np.where(self.rows >= 10 * L, keep.sum(axis=1), 0)
+        null = self.rows + 0.5
+        #: Dirichlet distributions of the arms' shares: as the log has them, and as uncertain as one answer per arm
+        self.shares = [_Dirichlet(null), _Dirichlet(len(null) * null / null.sum())]
 
     def log_ratio(self, hidden: HiddenEstimator) -> float:
         """How strongly they do; 0 or less: not at all."""
         sums = getattr(hidden, "sums", None)
         if sums is None or hidden.needs != "action" or sums.n_answers < 50 or sums.total_weight != sums.n_answers:
             return 0.0
-        return max(self._shares_ratio(sums.counts), self._means_ratio(sums))
-
-    def _shares_ratio(self, answers: Array) -> float:
-        from scipy.special import gammaln
-
-        def log_marginal(alpha: Array) -> float:
-            total = gammaln(alpha.sum()) - gammaln(alpha.sum() + answers.sum())
-            return float(total + np.sum(gammaln(alpha + answers) - gammaln(alpha)))
-
-        null = self.rows + 0.5
-        return log_marginal(len(null) * null / null.sum()) - log_marginal(null)
+        log, other = (shares.log_marginal(sums.counts) for shares in self.shares)
+        return max(other - log, self._means_ratio(sums))
 
     def _means_ratio(self, sums: AnswerSums) -> float:
         """``log(δ/p)`` of the pooled chi-square of per-arm means, with ``δ = 1 %`` spent over the doublings so far."""
@@ -127,8 +122,25 @@ class AnswersTest:
             return 0.0
         n = np.maximum(sums.counts, 1.0)
         gaps = sums.sums[:, : sums.L] / n[:, None] - self.means
-        squares = np.square(np.einsum("aij,aj->ai", self.whiten, gaps)).sum(axis=1)
+        squares = np.square(self.whiten @ gaps[:, :, None]).sum(axis=(1, 2))
         statistic = float(np.sum((squares / (1.0 / n + 1.0 / np.maximum(self.rows, 1.0)))[tested]))
         looks = math.log2(sums.n_answers)
         p = max(float(chdtrc(freedom, statistic)), 1e-300)
         return math.log(0.01 / (looks * (looks + 1.0)) / p)
+
+
+class _Dirichlet:
+    """A Dirichlet distribution of shares; what does not depend on the answers is computed once.  alpha: (K,)"""
+
+    def __init__(self, alpha: Array) -> None:
+        from scipy.special import gammaln
+
+        self.alpha, self.total = alpha, float(alpha.sum())
+        self.constant = float(gammaln(self.total) - gammaln(alpha).sum())
+
+    def log_marginal(self, answers: Array) -> float:
+        """Of so many answers for each arm, in one order of them.  answers: (K,)"""
+        from scipy.special import gammaln
+
+        alone = float(gammaln(self.alpha + answers).sum())
+        return self.constant + alone - math.lgamma(self.total + float(answers.sum()))

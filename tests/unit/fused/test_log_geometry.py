@@ -224,5 +224,10 @@ def test_hidden_variance_is_the_expected_quadratic_form(rng):
         root = np.linalg.cholesky(C[a])
         points = [means[a] + sign * np.sqrt(m) * root[:, i] for i in range(m) for sign in (1.0, -1.0)]
         expected.append(np.mean([w @ Sigma[a] @ w for w in points]))
-    np.testing.assert_allclose(hidden_variance(Sigma, means, C, np.full(K, np.inf)), expected, rtol=1e-10)
-    np.testing.assert_allclose(hidden_variance(Sigma, means, C, np.full(K, 0.01)), 0.01)
+    # among more arms and features than the log has, in another order
+    arms, hidden, variance = np.array([3, 0, 2])[:K], np.array([4, 1]), 2.5
+    weights, covariances = rng.normal(size=(5, 6)), rng.normal(size=(5, 6, 6))
+    weights[np.ix_(arms, hidden)], covariances[np.ix_(arms, hidden, hidden)] = means, C / variance
+    everything = (Sigma, weights, covariances, variance, arms, hidden)
+    np.testing.assert_allclose(hidden_variance(*everything, np.full(K, np.inf)), expected, rtol=1e-10)
+    np.testing.assert_allclose(hidden_variance(*everything, np.full(K, 0.01)), 0.01)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -362,3 +363,87 @@ def test_chances_too_small_to_square_stop_nobody(rng, problem):
     assert np.isfinite(hidden.regression()).all()
     assert np.isfinite(hidden.precision()).all()
     sl.FusedOFUL(hidden).decide(X[0])
+
+
+@pytest.mark.parametrize("kind", [sl.BehaviorQueries, sl.BehaviorProbabilities])
+def test_what_was_asked_for_in_between_changes_nothing(rng, problem, kind):
+    """Estimates are worked out once for all who ask; further answers, and another pooling, must be noticed."""
+    p = problem
+    X, arms, chances, q = answers_of(rng, p, 40)
+    asked, fresh = kind(p.summary, pooling=2.0), kind(p.summary, pooling=2.0)
+
+    def same():
+        for one, other in zip(
+            (asked.regression(), asked.precision(), asked.residual_moments()),
+            (fresh.regression(), fresh.precision(), fresh.residual_moments()),
+            strict=True,
+        ):
+            np.testing.assert_array_equal(one, other)
+
+    for x, a, c, w in zip(X, arms, chances, q, strict=True):
+        for hidden in (asked, fresh):
+            hidden.observe(x, int(a) if kind is sl.BehaviorQueries else c, probability=w)
+        asked.regression()
+        asked.residual_moments()
+    same()
+    before = asked.regression()
+    for hidden in (asked, fresh):
+        hidden.fix_pooling(30.0)
+    fresh = fresh.copy()
+    same()
+    assert np.abs(asked.regression() - before).max() > 1e-6
+    # what was handed out is the caller's own
+    asked.regression()[...] = 7.0
+    same()
+
+
+def exact(values):
+    """An array of fractions, in which nothing is rounded."""
+    return np.vectorize(Fraction, otypes=[object])(values)
+
+
+def exact_inverse(A):
+    """By Gauss and Jordan."""
+    n = len(A)
+    table = np.concatenate([A, exact(np.eye(n))], axis=1)
+    for i in range(n):
+        table[i] = table[i] / table[i, i]
+        for j in range(n):
+            if j != i:
+                table[j] = table[j] - table[j, i] * table[i]
+    return table[:, n:]
+
+
+@pytest.mark.parametrize("pooling", [0.0, 0.25, 1024.0, 2.0**20, 1e12])
+@pytest.mark.parametrize("columns", ["ordinary", "an intercept and its categories"])
+def test_residual_moments_without_rounding(rng, pooling, columns):
+    """Neither a weak nor a strong pull loses digits, also where columns depend on each other."""
+    K, L, m, n = 3, 4, 2, 90
+    X = rng.normal(size=(n, L + m))
+    if columns != "ordinary":
+        X[:, 0], X[:, 1:4] = 1.0, np.eye(3)[rng.integers(3, size=n)]
+    X[:, L:] += X[:, :L] @ rng.normal(size=(L, m))
+    arms = rng.integers(K, size=n)
+    schema = sl.Schema.for_arrays(L + m, recorded=L, n_arms=K)
+    hidden = sl.BehaviorQueries(sl.LogSummary.from_arrays(X[:, :L], arms, rng.normal(size=n), schema), pooling=pooling)
+    for x, a in zip(X, arms, strict=True):
+        hidden.observe(x, int(a))
+    rows, D = exact(X), exact(hidden.metric)
+    S = [rows[arms == a].T @ rows[arms == a] for a in range(K)]
+    pull, total = Fraction(pooling) * D, sum(S)
+    inverse = exact_inverse(total[:L, :L] + D)
+
+    def left(S, B):
+        M = np.concatenate([-B, exact(np.eye(m))])
+        return M.T @ S @ M
+
+    scale = Fraction(hidden._hidden_scale)
+    residual = (left(total, inverse @ total[:L, L:]) + scale * exact(np.eye(m))) / (n - L + 1)
+    weight = 2 * m + 2
+    for a in range(K):
+        # a limit in which dependent columns count once
+        W = exact_inverse(S[a][:L, :L] + pull + Fraction(1, 10**15) * exact(np.eye(L)))
+        used = np.trace(S[a][:L, :L] @ W @ (exact(np.eye(L)) + pull @ inverse))
+        free = max(int((arms == a).sum()) - used, 0)
+        expected = (left(S[a], exact(hidden.regression()[a])) + weight * residual) / (free + weight)
+        np.testing.assert_allclose(hidden.residual_moments()[a], expected.astype(float), rtol=1e-5, atol=1e-9)

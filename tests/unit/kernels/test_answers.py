@@ -41,26 +41,60 @@ def test_a_matrix_of_lower_rank_is_left_alone(rng):
     assert (B == 1.0).all()
 
 
-@pytest.mark.parametrize(("L", "m"), [(1, 2), (6, 1), (11, 3)])
-def test_what_a_regression_used_up_and_how_precise_it_is(rng, L, m):
+SIZES = pytest.mark.parametrize(("L", "m"), [(1, 2), (6, 1), (11, 3), (8, 9)])
+
+
+@SIZES
+def test_how_precise_a_regression_is(rng, L, m):
     S, S_squared, pull, shared = stack(rng, 3, L + m), stack(rng, 3, L), stack(rng, 1, L)[0], stack(rng, 1, L)[0]
-    S_squared[1] = -10.0 * shared
-    S11 = S[:, :L, :L]
-    W = S11 + pull
-    used, A = np.empty(3), np.empty((3, L, L))
-    inside = stack(rng, 3, L)
-    answers.used_up(S, pull, inside, used)
-    np.testing.assert_allclose(used, np.einsum("aij,aji->a", inside, np.linalg.inv(W)), rtol=1e-8)
-    answers.answers_precision(S, S_squared, pull, shared, A)
-    assert np.isnan(A[1]).all()
-    for a in (0, 2):
+    W, A = S[:, :L, :L] + pull, np.empty((3, L, L))
+    assert answers.answers_precision(S, S_squared, pull, shared, A)
+    for a in range(3):
         np.testing.assert_allclose(A[a], W[a] @ np.linalg.solve(S_squared[a] + shared, W[a]), rtol=1e-7, atol=1e-9)
+    S_squared[1] = -10.0 * shared
+    assert not answers.answers_precision(S, S_squared, pull, shared, A)
+    assert [np.isnan(A[a]).all() for a in range(3)] == [False, True, False]
 
 
-def test_a_regression_without_an_inverse_used_up_one_answer_for_each_feature():
-    used = np.empty(1)
-    answers.used_up(np.ones((1, 3, 3)), np.zeros((2, 2)), np.ones((1, 2, 2)), used)
-    assert used[0] == 2.0
+@SIZES
+def test_sums_over_arms_and_what_they_tell_of_a_regression(rng, L, m):
+    K, d = 3, L + m
+    S, S_squared, units = stack(rng, K, d), stack(rng, K, L), rng.uniform(0.5, 2.0, size=L)
+    total, noise, own, squares = np.empty((d, d)), np.empty((L, L)), np.empty(K + 1), np.empty(K + 1)
+    answers.add_up(S, S_squared, units, total, noise, own, squares)
+    np.testing.assert_allclose(total, S.sum(axis=0))
+    np.testing.assert_allclose(noise, S_squared.sum(axis=0))
+    traces = [np.einsum("aii,i->a", part, units) for part in (S[:, :L, :L], S_squared)]
+    np.testing.assert_allclose(own, [*traces[0], traces[0].sum()])
+    np.testing.assert_allclose(squares, [*traces[1], traces[1].sum()])
+    inverse, B, residual = np.linalg.inv(total[:L, :L] + np.eye(L)), np.empty((L, m)), np.empty((m, m))
+    answers.pooled_regression(total, inverse, B, residual)
+    np.testing.assert_allclose(B, inverse @ total[:L, L:])
+    M = np.vstack([-B, np.eye(m)])
+    np.testing.assert_allclose(residual, M.T @ total @ M, rtol=1e-8, atol=1e-8)
+
+
+@SIZES
+def test_gaps_and_residual_moments_by_their_definitions(rng, L, m):
+    K, weight = 4, 3.7
+    S, pull, used = stack(rng, K, L + m), stack(rng, 1, L)[0], np.eye(L) + 0.1 * rng.normal(size=(L, L))
+    B, pooled, scale = rng.normal(size=(K, L, m)), stack(rng, 1, m)[0], rng.normal(size=(m, m))
+    gap = np.empty((K, L, m))
+    answers.gaps(S, B[0], scale, gap)
+    np.testing.assert_allclose(gap, (S[:, :L, L:] - S[:, :L, :L] @ B[0]) @ scale, rtol=1e-9, atol=1e-9)
+    # an arm with few answers, and one whose matrix has no inverse
+    counts = np.array([50.0, 0.5, 80.0, 70.0])
+    S[3, :L, :L] = -2.0 * pull
+    Sigma = np.empty((K, m, m))
+    answers.residual_moments(S, counts, B, pull, used, pooled, weight, Sigma)
+    for a in range(K):
+        M = np.vstack([-B[a], np.eye(m)])
+        S11 = S[a, :L, :L]
+        gone = 2.0 * L if a == 3 else np.trace(used @ S11 @ np.linalg.inv(S11 + pull))
+        free = max(counts[a] - gone, 0.0)
+        expected = (M.T @ S[a] @ M + weight * pooled) / (free + weight)
+        np.testing.assert_allclose(Sigma[a], expected, rtol=1e-8, atol=1e-8)
+        np.testing.assert_array_equal(Sigma[a], Sigma[a].T)
 
 
 def test_pooling_likelihoods_of_all_levels_by_explicit_inverses(rng):

@@ -1,0 +1,155 @@
+"""When what is automatic is learned anew: refreshes by growth, searches that found nothing when events have doubled."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import sidelight as sl
+from sidelight.learners.automatic import Automatic
+from sidelight.side import prior as prior_module
+
+
+@pytest.fixture
+def searches(monkeypatch):
+    """Counts the searches for better variances."""
+    found = []
+    climb = prior_module._climb
+
+    def counted(start, value_of):
+        best = climb(start, value_of)
+        found.append(best == start)
+        return best
+
+    monkeypatch.setattr(prior_module, "_climb", counted)
+    return found
+
+
+def evidence(rng, K=4, d=3):
+    X = rng.normal(size=(K, 40, d))
+    w = rng.normal(size=(K, d))
+    return np.einsum("ani,anj->aij", X, X), np.einsum("ani,an->ai", X, np.einsum("ani,ai->an", X, w))
+
+
+def test_a_search_that_found_nothing_waits_until_events_have_doubled(rng, searches):
+    J, h = evidence(rng)
+    auto = Automatic.begin([np.arange(3)], 3, 1.0, 1.0)
+    for events in range(10, 200, 10):
+        auto.events = events
+        auto.learn(J, h, np.ones(3), 1.0)
+        if searches[-1]:
+            break
+    # the same evidence: once it stands still there is nothing to find
+    before, stood = len(searches), auto.events
+    for events in range(stood, 2 * stood):
+        auto.events = events
+        mean = auto.learn(J, h, np.ones(3), 1.0).mean
+    assert len(searches) == before
+    np.testing.assert_array_equal(mean, auto.mean)
+    auto.events = 2 * stood
+    auto.learn(J, h, np.ones(3), 1.0)
+    assert len(searches) == before + 1
+    assert auto.search_at == 4 * stood
+
+
+def test_evidence_that_changed_meanwhile_still_moves_the_mean(rng, searches):
+    J, h = evidence(rng)
+    auto = Automatic.begin([np.arange(3)], 3, 1.0, 1.0)
+    auto.events = 100
+    while not (searches and searches[-1]):
+        auto.learn(J, h, np.ones(3), 1.0)
+    before, at = len(searches), auto.mean
+    auto.events = 120
+    auto.learn(J, h + 1.0, np.ones(3), 1.0)
+    assert len(searches) == before
+    assert np.abs(auto.mean - at).max() > 1e-3
+
+
+def test_a_learner_that_forgets_searches_at_every_refresh(rng, searches):
+    J, h = evidence(rng)
+    auto = Automatic.begin([np.arange(3)], 3, 1.0, 1.0)
+    auto.longest, auto.events = 16, 1000
+    for calls in range(1, 6):
+        auto.learn(J, h, np.ones(3), 1.0)
+        assert len(searches) == calls
+
+
+@pytest.mark.parametrize("changed", [True, False])
+def test_a_new_verdict_makes_it_search_again(rng, searches, changed):
+    world = sl.worlds.ConfoundedWorld(seed=1)
+    learner = sl.FusedOFUL(sl.BehaviorQueries(sl.summarize_log(world.sample_log(2_000, 6, rng), world.schema(6))))
+    X = world.contexts(100, rng)
+    learner.play(X, world.potential_rewards(X, rng), world.behavior_actions(X, rng).astype(np.int64), None, rng)
+    learner.automatic.search_at = 10**9
+    learner.logs[0].judge = lambda verdict, events: changed
+    before = len(searches)
+    learner._relearn()
+    assert len(searches) == before + changed
+    learner._relearn()
+    # with nothing new between the two it stood still at the latest then
+    assert len(searches) <= before + 2 * changed
+
+
+def test_a_verdict_says_whether_it_is_a_new_one(rng):
+    world = sl.worlds.DriftedWorld(sl.worlds.ConfoundedWorld(seed=1), "redrawn", size=3.0, share=1.0, seed=1)
+    learner = sl.FusedOFUL(sl.BehaviorQueries(sl.summarize_log(world.sample_log(20_000, 6, rng), world.schema(6))))
+    log, said = learner.logs[0], []
+    judge = log.judge
+
+    def noted(verdict, events):
+        before = log.levels.copy()
+        changed = judge(verdict, events)
+        said.append(changed)
+        assert changed == bool((log.levels != before).any())
+        return changed
+
+    log.judge = noted
+    X = world.contexts(2_000, rng)
+    learner.play(X, world.potential_rewards(X, rng), world.behavior_actions(X, rng).astype(np.int64), None, rng)
+    assert {True, False} <= set(said)
+
+
+def test_pooling_that_stood_still_waits_until_answers_have_doubled(rng):
+    world = sl.worlds.ConfoundedWorld(seed=0)
+    log = sl.summarize_log(world.sample_log(2_000, 6, rng), world.schema(6))
+    hidden = sl.BehaviorQueries(log)
+    X = world.contexts(600, rng)
+    at, still = [], []
+    estimate = hidden._estimate_strength
+
+    def noted():
+        at.append(hidden.n_answers)
+        result = estimate()
+        still.append(result == (hidden._strength, hidden._level))
+        return result
+
+    hidden._estimate_strength = noted
+    for x, a in zip(X, world.behavior_actions(X, rng), strict=True):
+        hidden.observe(x, int(a))
+    assert True in still[:-1]
+    assert False in still[:-1]
+    for before, after, stood in zip(at, at[1:], still, strict=False):
+        assert after == np.ceil((2.0 if stood else 1.25) * before + 8)
+
+
+def test_files_from_before_these_schedules(rng):
+    """They search, and estimate the pooling, as soon as they may."""
+    auto = Automatic.begin([np.arange(3)], 3, 1.0, 1.0)
+    auto.events, auto.refreshed, auto.search_at = 50, 40, 90
+    arrays = auto.state()
+    other = Automatic.begin([np.arange(3)], 3, 1.0, 1.0)
+    other.restore(arrays)
+    assert (other.events, other.refreshed, other.search_at) == (50, 40, 90)
+    other.restore({**arrays, "auto_numbers": arrays["auto_numbers"][:3]})
+    assert (other.events, other.refreshed, other.search_at) == (50, 40, 0)
+
+    world = sl.worlds.ConfoundedWorld(seed=0)
+    hidden = sl.BehaviorQueries(sl.summarize_log(world.sample_log(500, 6, rng), world.schema(6)))
+    hidden._still = True
+    meta, sums = hidden.state()
+    twin = hidden.copy()
+    twin.restore(meta, sums)
+    assert twin._still
+    meta.pop("strength_still")
+    twin.restore(meta, sums)
+    assert not twin._still
