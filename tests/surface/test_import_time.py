@@ -58,3 +58,11 @@ def ast_list(text: str) -> list[str]:
     import ast
 
     return list(ast.literal_eval(text))
+
+
+def test_the_module_is_the_command():
+    listing = run(
+        "import sys, runpy; sys.argv = ['sidelight', 'warm', '--help']; "
+        "runpy.run_module('sidelight', run_name='__main__')"
+    )
+    assert "Usage: sidelight warm" in listing
