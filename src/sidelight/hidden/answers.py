@@ -276,6 +276,9 @@ class AnswerEstimator:
                 break
             i, j = best
         least = likelihood(i, j) - 2.0
+        if not math.isfinite(least):
+            # features that repeat each other, in so many answers that rounding leaves no likelihood
+            return self._strength, self._level
         while j + 1 < len(LEVEL_GRID):
             # a level that is pulled a quarter as much goes with a shape that is pulled up to four times as much
             further = max(range(i, min(i + 3, len(POOLING_GRID))), key=lambda k: likelihood(k, j + 1))

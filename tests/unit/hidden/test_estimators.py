@@ -447,3 +447,26 @@ def test_residual_moments_without_rounding(rng, pooling, columns):
         free = max(int((arms == a).sum()) - used, 0)
         expected = (left(S[a], exact(hidden.regression()[a])) + weight * residual) / (free + weight)
         np.testing.assert_allclose(hidden.residual_moments()[a], expected.astype(float), rtol=1e-5, atol=1e-9)
+
+
+@pytest.mark.parametrize("times", [1e4, 1e8, 1e12])
+def test_columns_that_repeat_each_other_in_very_many_answers(rng, times):
+    """Rounding may leave no likelihood at all: estimates stay numbers, and the search ends."""
+    X = rng.normal(size=(400, 5))
+    X[:, 1] = X[:, 0]
+    X[:, 3:] += X[:, :1]
+    arms = rng.integers(2, size=400)
+    schema = sl.Schema.for_arrays(5, recorded=3, n_arms=2)
+    hidden = sl.BehaviorQueries(sl.LogSummary.from_arrays(X[:, :3], arms, rng.normal(size=400), schema))
+    for x, a in zip(X, arms, strict=True):
+        hidden.observe(x, int(a))
+    few = hidden.regression()
+    arrays = {name: times * value for name, value in hidden.sums.state().items()}
+    hidden.sums.restore(arrays)
+    strength, level = hidden._estimate_strength()
+    assert strength in POOLING_GRID
+    assert level in LEVEL_GRID
+    assert np.abs(hidden.regression() - few).max() < 0.2
+    for found in (hidden.precision(), hidden.residual_moments()):
+        assert np.isfinite(found).all()
+        assert (np.linalg.eigvalsh(found)[:, -1] > 0).all()
