@@ -49,8 +49,8 @@ weights it will meet, and pays no price for the case that the log lies.
 """,
     "confounded": """"Algorithm 1" is told what "fused" has to ask for. On equal terms ("fused, R12 known") the soft
 constraint is compared with the hard one alone; what asking costs is the row below, and where it arises is the last
-table of this page: most of it in the first hundred rounds, ten for each arm, whose regression has six coefficients for
-every hidden feature.
+table of this page: about half of it in the first hundred rounds, ten for each arm, whose regression has six
+coefficients for every hidden feature.
 """,
     "zero_filled": """The baseline has the best of its four widths in hindsight; the fused learner has its default.
 """,
