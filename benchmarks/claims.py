@@ -177,7 +177,7 @@ def every_round(run: Any, **settings: Any) -> Any:
 
 
 def fused(run: Any, **settings: Any) -> Any:
-    from sidelight.learners.fused import FusedOFUL
+    from sidelight.learners.fused.learner import FusedOFUL
 
     return FusedOFUL(sl.BehaviorQueries(run.summary), **settings)
 

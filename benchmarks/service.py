@@ -37,9 +37,9 @@ BATCH = 500
 def set_up(folder: Path, database: str, learner: str) -> str:
     """A configuration in ``folder`` and a token."""
     import sidelight as sl
-    from sidelight.service.auth import create_token
     from sidelight.service.config import initial_config, load_config, save_config
-    from sidelight.service.starting import open_store
+    from sidelight.service.core.starting import open_store
+    from sidelight.service.http.auth import create_token
 
     rng = np.random.default_rng(0)
     schema = sl.Schema(FEATURES, recorded=FEATURES[:6], arms=ARMS)
@@ -64,9 +64,9 @@ def set_up(folder: Path, database: str, learner: str) -> str:
 
 def serve(folder: Path) -> None:
     """The service itself, with one more address that only echoes."""
-    from sidelight.service import server
+    from sidelight.service import run as server
     from sidelight.service.config import load_config
-    from sidelight.service.wire import read_body
+    from sidelight.service.http.wire import read_body
 
     create = server.create_app
 

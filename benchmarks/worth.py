@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 import sidelight as sl
-from sidelight.learners.fused import FusedOFUL
-from sidelight.logs.worth import HORIZON, worth_in_rounds
+from sidelight.learners.fused.learner import FusedOFUL
+from sidelight.logs.diagnosis.worth import HORIZON, worth_in_rounds
 from sidelight.worlds.confounded import ConfoundedWorld
 from sidelight.worlds.paper import PaperWorld
 

@@ -12,11 +12,11 @@ __version__ = "0.1.0"
 
 #: public name → module that defines it
 _HOMES = {
-    "Schema": "sidelight.logs.schema",
-    "Category": "sidelight.logs.features",
-    "Number": "sidelight.logs.features",
+    "Schema": "sidelight.logs.schema.schema",
+    "Category": "sidelight.logs.schema.features",
+    "Number": "sidelight.logs.schema.features",
     "LogSummary": "sidelight.logs.summary",
-    "Diagnosis": "sidelight.logs.diagnosis",
+    "Diagnosis": "sidelight.logs.diagnosis.diagnosis",
     "summarize_log": "sidelight.logs.summary",
     "summarize_eras": "sidelight.logs.eras",
     "SideInformation": "sidelight.side.constraint",
@@ -32,10 +32,10 @@ _HOMES = {
     "ProjectedOFUL": "sidelight.learners.projected",
     "EpochOFUL": "sidelight.learners.epoch",
     "RunningOFUL": "sidelight.learners.running",
-    "FusedOFUL": "sidelight.learners.fused",
+    "FusedOFUL": "sidelight.learners.fused.learner",
     "FusedThompson": "sidelight.learners.thompson",
     "BanditClassifier": "sidelight.learners.classifier",
-    "load_learner": "sidelight.learners.files",
+    "load_learner": "sidelight.learners.saving",
     "simulate": "sidelight.simulation",
     "Run": "sidelight.simulation",
     "SidelightError": "sidelight.errors",
@@ -55,18 +55,18 @@ if TYPE_CHECKING:
     from sidelight.hidden.queries import BehaviorQueries
     from sidelight.learners.classifier import BanditClassifier
     from sidelight.learners.epoch import EpochOFUL
-    from sidelight.learners.files import load_learner
-    from sidelight.learners.fused import FusedOFUL
+    from sidelight.learners.fused.learner import FusedOFUL
     from sidelight.learners.oful import OFUL
     from sidelight.learners.projected import ProjectedOFUL
     from sidelight.learners.protocol import Decision, Learner
     from sidelight.learners.running import RunningOFUL
+    from sidelight.learners.saving import load_learner
     from sidelight.learners.thompson import FusedThompson
     from sidelight.learners.zero_filled import ZeroFilledOFUL
-    from sidelight.logs.diagnosis import Diagnosis
+    from sidelight.logs.diagnosis.diagnosis import Diagnosis
     from sidelight.logs.eras import summarize_eras
-    from sidelight.logs.features import Category, Number
-    from sidelight.logs.schema import Schema
+    from sidelight.logs.schema.features import Category, Number
+    from sidelight.logs.schema.schema import Schema
     from sidelight.logs.summary import LogSummary, summarize_log
     from sidelight.side.constraint import SideInformation
     from sidelight.simulation import Run, simulate

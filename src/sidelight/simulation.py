@@ -13,7 +13,7 @@ import numpy as np
 from sidelight.errors import InputError
 from sidelight.learners.protocol import Learner
 from sidelight.linalg import Array
-from sidelight.logs.schema import Schema
+from sidelight.logs.schema.schema import Schema
 from sidelight.worlds.protocol import World
 
 if TYPE_CHECKING:

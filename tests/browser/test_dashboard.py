@@ -13,9 +13,9 @@ import pytest
 from tests.service.helpers import ARMS, Server, make_config, post, random_context, serving
 
 import sidelight as sl
-from sidelight.service.auth import create_token
 from sidelight.service.config import initial_config, save_config
-from sidelight.service.starting import open_store
+from sidelight.service.core.starting import open_store
+from sidelight.service.http.auth import create_token
 
 pytestmark = pytest.mark.browser
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import sidelight as sl
-from sidelight.logs.moments import Moments
+from sidelight.logs.reduce.moments import Moments
 
 K, D = 3, 5
 RECORDED = [1, 3]

@@ -20,9 +20,9 @@ import numpy as np
 
 import sidelight as sl
 from sidelight.service.config import Config, initial_config, load_config, save_config
-from sidelight.service.engine import Engine
-from sidelight.service.recovery import recover
-from sidelight.service.starting import open_store
+from sidelight.service.core.engine import Engine
+from sidelight.service.core.recovery import recover
+from sidelight.service.core.starting import open_store
 
 ARMS = ["low", "mid", "high"]
 SOURCE = Path(__file__).parents[2] / "src"

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from sidelight.learners.files import learner_bytes
+from sidelight.learners.saving import learner_bytes
 from sidelight.service.client import Client, Decision
 from sidelight.service.config import load_config
-from sidelight.service.events import Action, Behavior, Decisions, Reward, event_from_row
-from sidelight.service.fold import numbered
-from sidelight.service.recovery import initial_state, recover
-from sidelight.service.starting import open_store
+from sidelight.service.core.fold import numbered
+from sidelight.service.core.recovery import initial_state, recover
+from sidelight.service.core.starting import open_store
+from sidelight.service.log.events import Action, Behavior, Decisions, Reward, event_from_row
 from tests.service.helpers import ARMS, Server, bits, make_config, random_context
 
 KILLS = int(os.environ.get("SIDELIGHT_KILLS", "2"))

@@ -20,8 +20,10 @@ import pytest
 import sidelight as sl
 from sidelight.drawing.intervals import student
 from sidelight.service.app import create_app
-from sidelight.service.auth import Tokens, create_token, list_tokens, revoke_token
 from sidelight.service.config import Config, initial_config, load_config, save_config
+from sidelight.service.core.engine import Ask, Engine
+from sidelight.service.core.fold import Numbered
+from sidelight.service.core.starting import open_store
 from sidelight.service.dashboard.groups import groups_by
 from sidelight.service.dashboard.learning import arm_rows
 from sidelight.service.dashboard.pieces import give_or_take, percent
@@ -29,10 +31,8 @@ from sidelight.service.dashboard.rendering import Renderer, View
 from sidelight.service.dashboard.rolling import Rewarded, Rolling
 from sidelight.service.dashboard.routes import Dashboard
 from sidelight.service.dashboard.window import ACTORS, Window
-from sidelight.service.engine import Ask, Engine
-from sidelight.service.events import Answer, Configuration, DecisionId, Forgotten, Reward
-from sidelight.service.fold import Numbered
-from sidelight.service.starting import open_store
+from sidelight.service.http.auth import Tokens, create_token, list_tokens, revoke_token
+from sidelight.service.log.events import Answer, Configuration, DecisionId, Forgotten, Reward
 from tests.service.helpers import (
     ARMS,
     Server,

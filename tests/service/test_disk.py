@@ -12,8 +12,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from sidelight.service.recovery import recover
-from sidelight.service.starting import open_store
+from sidelight.service.core.recovery import recover
+from sidelight.service.core.starting import open_store
 from tests.service.helpers import bits, make_config, post, serving
 
 CONTEXT = {"age": 1.0, "dose": -0.5, "ward": "south", "severity": True, "pain": 2}

@@ -20,14 +20,14 @@ import pytest
 
 import sidelight as sl
 from sidelight.errors import InputError
-from sidelight.learners.files import learner_from_bytes
+from sidelight.learners.saving import learner_from_bytes
 from sidelight.service.config import LogsConfig, TelemetryConfig, initial_config, load_config, save_config
-from sidelight.service.contexts import ContextReader
-from sidelight.service.events import Configuration, DecisionId, Decisions, event_from_row
-from sidelight.service.fold import State, numbered
-from sidelight.service.old_policy import OldPolicy
-from sidelight.service.recovery import recover
-from sidelight.service.starting import open_store
+from sidelight.service.core.contexts import ContextReader
+from sidelight.service.core.fold import State, numbered
+from sidelight.service.core.old_policy import OldPolicy
+from sidelight.service.core.recovery import recover
+from sidelight.service.core.starting import open_store
+from sidelight.service.log.events import Configuration, DecisionId, Decisions, event_from_row
 from sidelight.worlds.traffic import FEATURES, PLANS
 from tests.service.helpers import command, engine_of, make_config, make_schema, post, random_context, run, serving
 

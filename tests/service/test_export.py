@@ -10,15 +10,15 @@ import pyarrow.parquet as pq
 import pytest
 
 import sidelight as sl
-from sidelight.service.connections import database_url
-from sidelight.service.contexts import ContextReader
-from sidelight.service.copying import copy_store
-from sidelight.service.deciding import Ask
-from sidelight.service.events import Answer, Configuration, DecisionId
-from sidelight.service.export import export_log
-from sidelight.service.recovery import recover
-from sidelight.service.starting import open_store
-from sidelight.service.store import Store
+from sidelight.service.core.contexts import ContextReader
+from sidelight.service.core.deciding import Ask
+from sidelight.service.core.recovery import recover
+from sidelight.service.core.starting import open_store
+from sidelight.service.log.connections import database_url
+from sidelight.service.log.events import Answer, Configuration, DecisionId
+from sidelight.service.log.store import Store
+from sidelight.service.operations.copying import copy_store
+from sidelight.service.views.export import export_log
 from tests.service.helpers import ARMS, bits, command, engine_of, make_config, make_schema, random_context, run
 
 

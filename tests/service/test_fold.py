@@ -10,15 +10,15 @@ import pytest
 
 import sidelight as sl
 from sidelight.errors import StoreError
-from sidelight.learners.files import learner_bytes
-from sidelight.service import tables
-from sidelight.service.contexts import ContextReader
-from sidelight.service.deciding import Ask
-from sidelight.service.engine import Engine
-from sidelight.service.events import Answer, Configuration, DecisionId, Reward
+from sidelight.learners.saving import learner_bytes
+from sidelight.service.core.contexts import ContextReader
+from sidelight.service.core.deciding import Ask
+from sidelight.service.core.engine import Engine
+from sidelight.service.core.recovery import recover
+from sidelight.service.core.starting import open_store
+from sidelight.service.log import migrations as tables
+from sidelight.service.log.events import Answer, Configuration, DecisionId, Reward
 from sidelight.service.problems import Problem
-from sidelight.service.recovery import recover
-from sidelight.service.starting import open_store
 from tests.service.helpers import ARMS, bits, engine_of, make_config, make_schema, random_context, replayed, run
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sidelight.service.auth import SCOPES, create_token
-from sidelight.service.starting import open_store
+from sidelight.service.core.starting import open_store
+from sidelight.service.http.auth import SCOPES, create_token
 from tests.service.helpers import make_config, serving
 
 ROOT = Path(__file__).parents[2]

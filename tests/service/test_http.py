@@ -13,8 +13,8 @@ import httpx
 import numpy as np
 import pytest
 
-from sidelight.service.auth import SCOPES, create_token, revoke_token
-from sidelight.service.starting import open_store
+from sidelight.service.core.starting import open_store
+from sidelight.service.http.auth import SCOPES, create_token, revoke_token
 from tests.service.helpers import ARMS, Server, make_config, post, random_context, serving
 
 CONTEXT = {"age": 1.0, "dose": -0.5, "ward": "south", "severity": True, "pain": 2}

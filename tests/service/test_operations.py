@@ -14,13 +14,13 @@ import pytest
 
 from sidelight.errors import StoreError
 from sidelight.service.config import load_config
-from sidelight.service.contexts import ContextReader
-from sidelight.service.deciding import Ask
-from sidelight.service.events import Answer, Configuration, DecisionId
-from sidelight.service.recovery import recover
-from sidelight.service.retention import forget
-from sidelight.service.starting import open_store
-from sidelight.service.store import Store
+from sidelight.service.core.contexts import ContextReader
+from sidelight.service.core.deciding import Ask
+from sidelight.service.core.recovery import recover
+from sidelight.service.core.starting import open_store
+from sidelight.service.log.events import Answer, Configuration, DecisionId
+from sidelight.service.log.store import Store
+from sidelight.service.operations.retention import forget
 from tests.service.helpers import (
     ARMS,
     Server,

@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 
 import sidelight as sl
 from sidelight.errors import InputError, ServiceError, StoreError
-from sidelight.service import events as ev
-from sidelight.service.auth import Token, Tokens, _digest, create_token, list_tokens
-from sidelight.service.bodies import Bodies
 from sidelight.service.client import Client, ServiceProblem
 from sidelight.service.config import Limits
-from sidelight.service.connections import database_url
-from sidelight.service.contexts import ContextReader, Labels
+from sidelight.service.core.contexts import ContextReader, Labels
+from sidelight.service.http.auth import Token, Tokens, _digest, create_token, list_tokens
+from sidelight.service.http.bodies import Bodies
+from sidelight.service.http.wire import _careful, parse
+from sidelight.service.log import events as ev
+from sidelight.service.log.connections import database_url
+from sidelight.service.log.store import Store
 from sidelight.service.problems import Problem
-from sidelight.service.store import Store
-from sidelight.service.wire import _careful, parse
 from tests.service.helpers import make_schema
 
 finite = st.floats(allow_nan=False, allow_infinity=False)

@@ -8,9 +8,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from sidelight.service.contexts import ContextReader
-from sidelight.service.deciding import Ask
-from sidelight.service.events import Answer, Configuration
+from sidelight.service.core.contexts import ContextReader
+from sidelight.service.core.deciding import Ask
+from sidelight.service.log.events import Answer, Configuration
 from sidelight.service.rails import Rails, subject_draw
 from tests.service.helpers import engine_of, make_config, make_schema, random_context, run
 from tests.service.test_crash import check_who_acted

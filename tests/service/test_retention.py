@@ -15,23 +15,23 @@ import pytest
 import sqlalchemy as sa
 
 from sidelight.errors import StoreError
-from sidelight.learners.files import learner_bytes
-from sidelight.service import tables
-from sidelight.service.bases import newest_base
+from sidelight.learners.saving import learner_bytes
 from sidelight.service.client import Client
-from sidelight.service.connections import database_url
-from sidelight.service.contexts import ContextReader
-from sidelight.service.copying import copy_store
+from sidelight.service.core.contexts import ContextReader
+from sidelight.service.core.deciding import Ask
+from sidelight.service.core.engine import Engine
+from sidelight.service.core.fold import ContextsDeleted
+from sidelight.service.core.recovery import recover
+from sidelight.service.core.starting import open_store
 from sidelight.service.dashboard.rolling import Rolling
-from sidelight.service.deciding import Ask
-from sidelight.service.engine import Engine
-from sidelight.service.events import Answer, Configuration, DecisionId
-from sidelight.service.export import export_log
-from sidelight.service.fold import ContextsDeleted
-from sidelight.service.recovery import recover
-from sidelight.service.retention import forget
-from sidelight.service.starting import open_store
-from sidelight.service.store import Store
+from sidelight.service.log import migrations as tables
+from sidelight.service.log.bases import newest_base
+from sidelight.service.log.connections import database_url
+from sidelight.service.log.events import Answer, Configuration, DecisionId
+from sidelight.service.log.store import Store
+from sidelight.service.operations.copying import copy_store
+from sidelight.service.operations.retention import forget
+from sidelight.service.views.export import export_log
 from tests.service.helpers import ARMS, bits, command, engine_of, make_config, make_schema, random_context, run, serving
 
 ANNA = "anna@example.org"
@@ -149,7 +149,7 @@ def test_a_server_that_was_behind_takes_over_the_base(tmp_path, database, rng, m
             forget(ahead.store, ANNA, erase=False)
             await visits(ahead, rng, 2, "berta")
             with monkeypatch.context() as broken:
-                broken.setattr("sidelight.service.engine.recover", fails)
+                broken.setattr("sidelight.service.core.engine.recover", fails)
                 await behind.configure(Configuration(share=0.8))
                 assert not behind.ready, "it stays behind until the store can be read"
             await ahead.configure(Configuration(share=0.7))

@@ -20,8 +20,8 @@ import pytest
 from sidelight.errors import ServiceError
 from sidelight.service.client import Client, Decision
 from sidelight.service.config import load_config
-from sidelight.service.recovery import recover
-from sidelight.service.starting import open_store
+from sidelight.service.core.recovery import recover
+from sidelight.service.core.starting import open_store
 from tests.service.helpers import ARMS, Server, bits, make_config, post, random_context
 from tests.service.test_crash import Worker, check, free_port
 

@@ -10,10 +10,10 @@ import pytest
 import sqlalchemy as sa
 
 from sidelight.errors import StoreError
-from sidelight.service import tables
-from sidelight.service.connections import database_url
-from sidelight.service.events import Action, DecisionId
-from sidelight.service.store import Draft, Snapshot, Store, _thinned
+from sidelight.service.log import migrations as tables
+from sidelight.service.log.connections import database_url
+from sidelight.service.log.events import Action, DecisionId
+from sidelight.service.log.store import Draft, Snapshot, Store, _thinned
 
 
 class Note:

@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 import sidelight.kernels
 from sidelight.service.config import load_config
-from sidelight.service.engine import Ask, Engine
-from sidelight.service.starting import open_store
+from sidelight.service.core.engine import Ask, Engine
+from sidelight.service.core.starting import open_store
 
 def compiled():
     modules = [import_module(m.name) for m in pkgutil.walk_packages(sidelight.kernels.__path__, "sidelight.kernels.")]

@@ -17,12 +17,12 @@ import pytest
 from sidelight.errors import InputError, StoreError
 from sidelight.service.app import create_app
 from sidelight.service.config import LogsConfig, TelemetryConfig, load_config
-from sidelight.service.contexts import ContextReader
-from sidelight.service.deciding import Ask
-from sidelight.service.engine import Engine
+from sidelight.service.core.contexts import ContextReader
+from sidelight.service.core.deciding import Ask
+from sidelight.service.core.engine import Engine
+from sidelight.service.core.starting import open_store
 from sidelight.service.journal import decision_log, set_up_logs
 from sidelight.service.metrics import Metrics
-from sidelight.service.starting import open_store
 from sidelight.service.telemetry import CommitSpans, TracedRequests, trace_provider
 from tests.service.helpers import SOURCE, engine_of, make_config, make_schema, random_context, run
 
@@ -166,7 +166,7 @@ def test_spans_of_requests_and_commits(tmp_path):
 
 def test_opentelemetry_is_loaded_only_where_it_is_configured():
     assert trace_provider(TelemetryConfig()) is None
-    code = "import sys, sidelight.service.server; print([m for m in sys.modules if m.startswith('opentelemetry.sdk')])"
+    code = "import sys, sidelight.service.run; print([m for m in sys.modules if m.startswith('opentelemetry.sdk')])"
     environment = {"PYTHONPATH": str(SOURCE)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     # (FastAPI itself knows the bare interface)

@@ -25,7 +25,7 @@ from sidelight.errors import InputError, ServiceError, StoreError
 if TYPE_CHECKING:
     from sqlalchemy import URL
 
-    from sidelight.service.store import Store
+    from sidelight.service.log.store import Store
 
 # -------------------------------------------------------------------------------------------- replay
 
@@ -35,8 +35,8 @@ def replay(config: ConfigFile = DEFAULT_CONFIG, database: Database = None, as_js
     need_service()
     import hashlib
 
-    from sidelight.service.fold import State
-    from sidelight.service.recovery import recover
+    from sidelight.service.core.fold import State
+    from sidelight.service.core.recovery import recover
 
     store = read_store(read_config(config, database))
     end = store.head()
@@ -94,7 +94,7 @@ def export(
     need_service()
     from dataclasses import asdict
 
-    from sidelight.service.export import export_log
+    from sidelight.service.views.export import export_log
 
     settings = read_config(config, database)
     with progress_bar("exporting", as_json) as tick:
@@ -137,9 +137,9 @@ def restore(
     The place must be new or empty: move a damaged file away first. Nothing is ever overwritten.
     """
     need_service()
-    from sidelight.service.connections import database_url
-    from sidelight.service.recovery import recover
-    from sidelight.service.store import Store
+    from sidelight.service.core.recovery import recover
+    from sidelight.service.log.connections import database_url
+    from sidelight.service.log.store import Store
 
     settings = read_config(config, database)
     target = database_url(settings.storage.database, settings.folder)
@@ -164,7 +164,7 @@ def _copy(source: Store, out: str, quiet: bool) -> int:
     A file gets its name when it is whole: one that was left by an interrupted copy is neither taken for a back-up nor
     in the way of the next.
     """
-    from sidelight.service.connections import database_url
+    from sidelight.service.log.connections import database_url
 
     url = database_url(out)
     if url.get_backend_name() != "sqlite" or url.query:
@@ -191,8 +191,8 @@ def _must_be_new(path: Path) -> None:
 
 
 def _copy_into(source: Store, url: URL, quiet: bool) -> int:
-    from sidelight.service.copying import copy_store
-    from sidelight.service.store import Store
+    from sidelight.service.log.store import Store
+    from sidelight.service.operations.copying import copy_store
 
     target = Store(url)
     try:
@@ -217,8 +217,8 @@ def audit(
     The learner is rebuilt as it was then, and asked again.
     """
     need_service()
-    from sidelight.service.audit import audit as audit_of
-    from sidelight.service.events import DecisionId
+    from sidelight.service.log.events import DecisionId
+    from sidelight.service.views.audit import audit as audit_of
 
     settings = read_config(config, database)
     id = DecisionId.parse(decision)
@@ -244,7 +244,7 @@ def forget(
     need_service()
     from dataclasses import asdict
 
-    from sidelight.service.retention import forget as forget_subject
+    from sidelight.service.operations.retention import forget as forget_subject
 
     store = read_store(read_config(config, database))
     with progress_bar("verifying", as_json) as tick:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from sidelight.logs.schema import Schema
+    from sidelight.logs.schema.schema import Schema
     from sidelight.logs.summary import LogSummary
 
 _LOG = "Where the log is"
@@ -202,7 +202,7 @@ def _not_over_input(out: Path, *inputs: str) -> None:
 
 def _must_exist(log: list[str]) -> None:
     """A mistyped path is said to be one before anything is asked about its columns."""
-    from sidelight.logs.tables import find_files
+    from sidelight.logs.sources.files import find_files
 
     find_files(log)
 
@@ -283,8 +283,8 @@ def _schema(
 ) -> Schema:
     """The schema from a file or from the options."""
     from sidelight.errors import SchemaError
-    from sidelight.logs.labels import typed_labels
-    from sidelight.logs.schema import Schema
+    from sidelight.labels import typed_labels
+    from sidelight.logs.schema.schema import Schema
 
     if file is not None:
         return _schema_from_file(file)
@@ -309,7 +309,7 @@ def _schema_from_file(path: Path) -> Schema:
     import tomllib
 
     from sidelight.errors import SchemaError
-    from sidelight.logs.schema import Schema
+    from sidelight.logs.schema.schema import Schema
 
     try:
         text = path.read_text(encoding="utf-8")

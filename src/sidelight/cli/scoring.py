@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sidelight.errors import ContextError, InputError
-from sidelight.logs.encoding import encode_columns, first_problem, layout_of
-from sidelight.logs.features import Category
-from sidelight.logs.schema import Schema
-from sidelight.logs.sources import Bundle, open_source
+from sidelight.logs.schema.encoding import encode_columns, first_problem, layout_of
+from sidelight.logs.schema.features import Category
+from sidelight.logs.schema.schema import Schema
+from sidelight.logs.sources.base import Bundle, open_source
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,7 +32,7 @@ def decide_file(learner_path: Path, contexts: str, decisions: Path, keep: list[s
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from sidelight.learners.files import load_learner
+    from sidelight.learners.saving import load_learner
 
     learner: Any = load_learner(learner_path)
     schema = getattr(learner, "schema", None) or Schema.for_arrays(learner.n_features, 0)

@@ -22,7 +22,7 @@ from sidelight.cli.service_options import (
 from sidelight.errors import InputError
 
 if TYPE_CHECKING:
-    from sidelight.logs.schema import Schema
+    from sidelight.logs.schema.schema import Schema
 
 # ---------------------------------------------------------------------------------------------- init
 
@@ -98,8 +98,8 @@ def init(
 
 
 def _plain_schema(features: str | None, arms: str | None, intercept: bool) -> tuple[Schema, Any]:
-    from sidelight.logs.labels import typed_labels
-    from sidelight.logs.schema import Schema
+    from sidelight.labels import typed_labels
+    from sidelight.logs.schema.schema import Schema
 
     if not features or not arms:
         raise InputError("give --summary (a log to start from), or --features and --arms to start without one.")
@@ -147,7 +147,7 @@ def serve(
             typer.echo(line)
         typer.echo(f"{config} is good.")
         return
-    from sidelight.service.server import run
+    from sidelight.service.run import run
 
     run(settings, say=lambda line: print(line, flush=True), verbose=verbose)
 
@@ -167,7 +167,7 @@ def tokens_create(
 ) -> None:
     """Make a token. It is shown this once."""
     need_service()
-    from sidelight.service.auth import create_token
+    from sidelight.service.http.auth import create_token
 
     token = create_token(read_store(read_config(config, database), create=True), name, scope)
     if as_json:
@@ -181,7 +181,7 @@ def tokens_create(
 def tokens_list(config: ConfigFile = DEFAULT_CONFIG, database: Database = None, as_json: AsJson = False) -> None:
     """List all tokens, without their secrets."""
     need_service()
-    from sidelight.service.auth import list_tokens
+    from sidelight.service.http.auth import list_tokens
 
     tokens = list_tokens(read_store(read_config(config, database)))
     if as_json:
@@ -207,7 +207,7 @@ def tokens_revoke(
 ) -> None:
     """Revoke a token; running servers refuse it within a second or two."""
     need_service()
-    from sidelight.service.auth import revoke_token
+    from sidelight.service.http.auth import revoke_token
 
     token = revoke_token(read_store(read_config(config, database)), which)
     typer.echo(f"Revoked {token.id} ({token.name}).")

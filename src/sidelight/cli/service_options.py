@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sidelight.service.config import Config
-    from sidelight.service.store import Store
+    from sidelight.service.log.store import Store
 
 ConfigFile = Annotated[Path, typer.Option("--config", "-c", help="The configuration file.")]
 Database = Annotated[
@@ -71,8 +71,8 @@ def read_config(path: Path, database: str | None, host: str | None = None, port:
 
 def read_store(config: Config, create: bool = False) -> Store:
     """The store of a configuration; it must be there, unless ``create``."""
-    from sidelight.service.connections import database_url
-    from sidelight.service.store import Store
+    from sidelight.service.log.connections import database_url
+    from sidelight.service.log.store import Store
 
     return Store(database_url(config.storage.database, config.folder), create=create)
 

@@ -20,7 +20,7 @@ from sidelight.cli.service_options import (
 from sidelight.errors import InputError
 
 if TYPE_CHECKING:
-    from sidelight.logs.schema import Schema
+    from sidelight.logs.schema.schema import Schema
 
 
 def successor(
@@ -49,8 +49,8 @@ def successor(
     need_service()
     from dataclasses import asdict
 
+    from sidelight.service.operations.successor import make_successor, next_schema
     from sidelight.service.rails import MODES
-    from sidelight.service.successor import make_successor, next_schema
 
     settings = read_config(config, database)
     if mode not in MODES:
@@ -84,8 +84,8 @@ def successor(
 
 
 def _feature(text: str) -> Any:
-    from sidelight.logs.features import Category
-    from sidelight.logs.labels import typed_labels
+    from sidelight.labels import typed_labels
+    from sidelight.logs.schema.features import Category
 
     name, equals, levels = text.partition("=")
     if not equals:
@@ -95,7 +95,7 @@ def _feature(text: str) -> Any:
 
 def _typed(texts: list[str], schema: Schema) -> list[Any]:
     """New arms as labels of the kind that the old ones are."""
-    from sidelight.logs.labels import typed_labels
+    from sidelight.labels import typed_labels
 
     if all(type(arm) is str for arm in schema.arms or ()):
         return list(texts)

@@ -10,7 +10,7 @@ from sidelight.errors import SchemaError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from sidelight.logs.schema import Schema
+    from sidelight.logs.schema.schema import Schema
 
 __all__ = ["Columns", "columns_of", "read_table", "schema_of", "split_names", "with_names"]
 
@@ -150,7 +150,7 @@ def with_names(table: pa.Table, categories: Sequence[str]) -> pa.Table:
 
 def schema_of(table: pa.Table, columns: Columns, arm: str, reward: str, *, numeric_arm: bool) -> Schema:
     """The schema of the log: an intercept, everything but the hidden features recorded."""
-    from sidelight.logs.schema import Schema
+    from sidelight.logs.schema.schema import Schema
 
     recorded = [name for name in columns.features if name not in columns.hidden]
     names: dict[str, Any] = dict.fromkeys(columns.categories)

@@ -54,7 +54,7 @@ def _exercises() -> Iterator[tuple[str, Callable[[], object]]]:
     from sidelight.hidden.probabilities import BehaviorProbabilities
     from sidelight.hidden.queries import BehaviorQueries
     from sidelight.learners.epoch import EpochOFUL
-    from sidelight.learners.fused import FusedOFUL
+    from sidelight.learners.fused.learner import FusedOFUL
     from sidelight.learners.oful import OFUL
     from sidelight.learners.projected import ProjectedOFUL
     from sidelight.learners.running import RunningOFUL

@@ -104,7 +104,7 @@ def learner_factory(kind: str, values: Mapping[str, Any] | None = None) -> Calla
         values: its keyword arguments. ``hidden`` is a key of ``HIDDEN``; ``noise="true"`` is the world's noise.
     """
     from sidelight.learners.epoch import EpochOFUL
-    from sidelight.learners.fused import FusedOFUL
+    from sidelight.learners.fused.learner import FusedOFUL
     from sidelight.learners.oful import OFUL
     from sidelight.learners.projected import ProjectedOFUL
     from sidelight.learners.running import RunningOFUL

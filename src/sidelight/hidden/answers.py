@@ -409,7 +409,7 @@ class AnswerEstimator:
         self.sums.restore(arrays)
 
     def _repr_html_(self) -> str:
-        from sidelight.hidden.showing import estimator_card
+        from sidelight.hidden.cards import estimator_card
 
         return estimator_card(self, self.summary, self.sums.counts)
 

@@ -90,7 +90,7 @@ class KnownCrossMoments:
         return {"kind": "known"}, {"cross_moments": self.cross_moments}
 
     def _repr_html_(self) -> str:
-        from sidelight.hidden.showing import estimator_card
+        from sidelight.hidden.cards import estimator_card
 
         return estimator_card(self, self.summary)
 

@@ -12,15 +12,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from sidelight.errors import ContextError, InputError, UnknownArmError
 from sidelight.hidden.protocol import Needs
+from sidelight.labels import plain_label
 from sidelight.learners.protocol import Context, Decision
 from sidelight.learners.settings import Settings
 from sidelight.linalg import Array
-from sidelight.logs.labels import plain_label
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from sidelight.logs.schema import Schema
+    from sidelight.logs.schema.schema import Schema
 
 __all__ = ["BaseLearner"]
 
@@ -121,7 +121,7 @@ class BaseLearner:
 
     def score_table(self, x: Context) -> pa.Table:
         """``scores`` with labels: one row for each arm, ``arm, estimate, width, index, observations``."""
-        from sidelight.learners.showing import score_table
+        from sidelight.learners.cards import score_table
 
         return score_table(self, x)
 
@@ -188,7 +188,7 @@ class BaseLearner:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to one file; ``sidelight.load_learner`` gives the same decisions again."""
-        from sidelight.learners.files import save_learner
+        from sidelight.learners.saving import save_learner
 
         save_learner(self, path)
 
@@ -294,7 +294,7 @@ class BaseLearner:
         return mask
 
     def _repr_html_(self) -> str:
-        from sidelight.learners.showing import learner_card
+        from sidelight.learners.cards import learner_card
 
         return learner_card(self)
 

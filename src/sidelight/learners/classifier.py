@@ -14,19 +14,19 @@ from numpy.typing import ArrayLike, NDArray
 from sidelight.errors import InputError, SidelightWarning
 from sidelight.learners.inputs import as_table, free_name, in_the_form_of, known_features, label_array, null_answer
 from sidelight.linalg import Array
-from sidelight.logs.schema import Schema
+from sidelight.logs.schema.schema import Schema
 from sidelight.logs.summary import LogSummary, summarize_log
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from sidelight.logs.features import Feature
+    from sidelight.logs.schema.features import Feature
 
 __all__ = ["BanditClassifier"]
 
 #: learners that start from a log and an estimator of its hidden half
 _FROM_ESTIMATOR = {
-    "FusedOFUL": "sidelight.learners.fused",
+    "FusedOFUL": "sidelight.learners.fused.learner",
     "FusedThompson": "sidelight.learners.thompson",
     "RunningOFUL": "sidelight.learners.running",
     "EpochOFUL": "sidelight.learners.epoch",
@@ -247,7 +247,7 @@ class BanditClassifier:
 
     def decisions(self, X: Any) -> Any:
         """``arm, estimate, width, propensity`` for each context, in the form of ``X``: pandas, polars, else Arrow."""
-        from sidelight.learners.showing import decisions_table
+        from sidelight.learners.cards import decisions_table
 
         return in_the_form_of(X, decisions_table(self._decide(X)))
 

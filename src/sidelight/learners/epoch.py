@@ -23,7 +23,7 @@ from sidelight.side.constraint import Reduction, SideInformation, unreduced
 from sidelight.theory import episode_count
 
 if TYPE_CHECKING:
-    from sidelight.logs.schema import Schema
+    from sidelight.logs.schema.schema import Schema
 
 __all__ = ["EpochOFUL"]
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sidelight.errors import ContextError, InputError
-from sidelight.logs.features import Category, Feature, Number
+from sidelight.logs.schema.features import Category, Feature, Number
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,7 +13,7 @@ from sidelight.learners.settings import Settings
 from sidelight.side.constraint import SideInformation
 
 if TYPE_CHECKING:
-    from sidelight.logs.schema import Schema
+    from sidelight.logs.schema.schema import Schema
 
 __all__ = ["ProjectedOFUL"]
 

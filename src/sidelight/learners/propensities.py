@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from sidelight.learners.fused import FusedOFUL
+from sidelight.learners.fused.learner import FusedOFUL
 from sidelight.learners.protocol import Context
 from sidelight.learners.thompson import FusedThompson
 from sidelight.linalg import Array

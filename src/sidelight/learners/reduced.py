@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sidelight.errors import InputError
+from sidelight.labels import plain_label
 from sidelight.learners.base import BaseLearner
 from sidelight.learners.protocol import Decision
 from sidelight.learners.ridge import FOREVER, RidgeLearner
 from sidelight.linalg import Array
-from sidelight.logs.labels import plain_label
 from sidelight.side.constraint import unreduced
 
 __all__ = ["ReducedLearner"]

@@ -17,7 +17,7 @@ from sidelight.linalg import Array
 from sidelight.side.constraint import Reduction
 
 if TYPE_CHECKING:
-    from sidelight.logs.schema import Schema
+    from sidelight.logs.schema.schema import Schema
     from sidelight.logs.summary import LogSummary
 
 __all__ = ["FOREVER", "RADIUS_KINDS", "RidgeLearner", "arm_spreads"]

@@ -21,7 +21,7 @@ from sidelight.learners.settings import Settings
 from sidelight.linalg import Array, orthonormal_kernel_of_structured, symmetrize
 
 if TYPE_CHECKING:
-    from sidelight.logs.schema import Schema
+    from sidelight.logs.schema.schema import Schema
 
 __all__ = ["RunningOFUL"]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sidelight.learners.fused import FusedOFUL
+from sidelight.learners.fused.learner import FusedOFUL
 from sidelight.learners.protocol import Context, Decision
 from sidelight.linalg import Array
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sidelight.errors import InputError, SchemaError, SourceError
-from sidelight.logs.labels import Label, typed_labels
-from sidelight.logs.passes import LogPass, check_settings, label_columns, threads_available
-from sidelight.logs.schema import Schema
-from sidelight.logs.sources import Bundle, open_source
+from sidelight.labels import Label, typed_labels
+from sidelight.logs.reduce.log_pass import LogPass, check_settings, label_columns, threads_available
+from sidelight.logs.schema.schema import Schema
+from sidelight.logs.sources.base import Bundle, open_source
 from sidelight.logs.summary import LogSummary
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Eras(dict[Any, LogSummary]):
         return "Eras({\n" + ",\n".join(lines) + "\n})"
 
     def _repr_html_(self) -> str:
-        from sidelight.logs.showing import eras_card
+        from sidelight.logs.cards import eras_card
 
         return eras_card(self)
 
@@ -182,7 +182,7 @@ def _missing(column: pa.Array) -> np.ndarray:
 
 
 def _by_value(batch: pa.RecordBatch, by: str) -> dict[Any, np.ndarray | None]:
-    from sidelight.logs.encoding import distinct_labels
+    from sidelight.logs.schema.encoding import distinct_labels
 
     indices, labels = distinct_labels(batch.column(by))
     groups: dict[Any, np.ndarray | None] = {}

@@ -20,17 +20,17 @@ from sidelight.errors import (
     UnderdeterminedError,
 )
 from sidelight.files import container_bytes, read_container, read_container_bytes, write_container
-from sidelight.logs.features import Category
-from sidelight.logs.labels import Label, show_labels
-from sidelight.logs.moments import Moments
-from sidelight.logs.rank import independent_columns, scaled_condition
-from sidelight.logs.schema import Schema
-from sidelight.logs.uniting import column_map, common_schema
+from sidelight.labels import Label, show_labels
+from sidelight.logs.reduce.moments import Moments
+from sidelight.logs.reduce.rank import independent_columns, scaled_condition
+from sidelight.logs.schema.features import Category
+from sidelight.logs.schema.schema import Schema
+from sidelight.logs.schema.uniting import column_map, common_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from sidelight.logs.diagnosis import Diagnosis
+    from sidelight.logs.diagnosis.diagnosis import Diagnosis
 
 __all__ = ["LogSummary", "one_summary", "summarize_log"]
 
@@ -105,7 +105,7 @@ class LogSummary:
             rewards: (n,) rewards.
             schema: the schema; its arms may be left to be discovered.
         """
-        from sidelight.logs.passes import summary_of_arrays
+        from sidelight.logs.reduce.log_pass import summary_of_arrays
 
         return summary_of_arrays(X_recorded, arms, rewards, schema)
 
@@ -252,7 +252,7 @@ class LogSummary:
         """(len(arms), L) coefficients for these positions; columns that repeat others get 0."""
         from scipy.linalg import solve_triangular
 
-        from sidelight.logs.moments import triangular_factor
+        from sidelight.logs.reduce.moments import triangular_factor
 
         L = self.n_recorded
         b = np.zeros((len(arms), L))
@@ -274,7 +274,7 @@ class LogSummary:
     @cached_property
     def residual_sums(self) -> np.ndarray:
         """(K,) sum of squared residuals of each arm's regression."""
-        from sidelight.logs.moments import triangular_factor
+        from sidelight.logs.reduce.moments import triangular_factor
 
         self._require_squares()
         L = self.n_recorded
@@ -378,7 +378,7 @@ class LogSummary:
 
     def columns_to_drop(self) -> tuple[str, ...]:
         """A smallest set of recorded columns whose removal mends every arm that has enough rows."""
-        from sidelight.logs.rank import smallest_common_removal
+        from sidelight.logs.reduce.rank import smallest_common_removal
 
         L = self.n_recorded
         factors = [self.factors[a, :L, :L] for a in np.flatnonzero(~self.determined) if self.counts[a] >= L]
@@ -391,7 +391,7 @@ class LogSummary:
         Args:
             noise: the standard deviation ``σ`` of a reward given the full context, if it is known.
         """
-        from sidelight.logs.diagnosis import Diagnosis
+        from sidelight.logs.diagnosis.diagnosis import Diagnosis
 
         return Diagnosis.of(self, noise)
 
@@ -500,12 +500,12 @@ class LogSummary:
 
     def to_table(self) -> pa.Table:
         """One row for each arm: ``arm, rows, share, residual_variance`` and ``b_a``, a column ``b[feature]`` each."""
-        from sidelight.logs.showing import summary_table
+        from sidelight.logs.cards import summary_table
 
         return summary_table(self)
 
     def _repr_html_(self) -> str:
-        from sidelight.logs.showing import summary_card
+        from sidelight.logs.cards import summary_card
 
         return summary_card(self)
 
@@ -553,7 +553,7 @@ def summarize_log(
         >>> sl.summarize_log(log, schema)
         LogSummary(3 rows, 2 arms, 1 of 2 columns recorded)
     """
-    from sidelight.logs.passes import summarize
+    from sidelight.logs.reduce.log_pass import summarize
 
     summary = summarize(source, schema, on_invalid, progress, client, sandwich)
     skipped = sum(summary.skipped.values())

@@ -8,7 +8,7 @@ from sidelight.drawing import page as html
 from sidelight.report.parts import Part
 
 if TYPE_CHECKING:
-    from sidelight.logs.diagnosis import Diagnosis
+    from sidelight.logs.diagnosis.diagnosis import Diagnosis
 
 __all__ = ["hidden_part", "log_part"]
 

@@ -11,11 +11,11 @@ from sidelight.drawing import interactive
 from sidelight.drawing import page as html
 from sidelight.drawing.charts import Chart, Control, Series
 from sidelight.drawing.intervals import LEVEL, Interval, number, span, student
+from sidelight.report.head_start import HeadStart, head_start
 from sidelight.report.insight_part import estimates_part, widths_part
 from sidelight.report.log_part import hidden_part, log_part
 from sidelight.report.parts import Part, curves, interval_rows, numbers_of, series_of
 from sidelight.report.study import Study
-from sidelight.report.worth import HeadStart, head_start
 
 __all__ = ["parts", "worth_of"]
 

@@ -19,7 +19,7 @@ from sidelight.report.probing import probed
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from sidelight.logs.diagnosis import Diagnosis
+    from sidelight.logs.diagnosis.diagnosis import Diagnosis
     from sidelight.logs.summary import LogSummary
     from sidelight.worlds.trial import ReplayResult, TrialReplayWorld
 

@@ -17,20 +17,20 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sidelight.errors import StoreError
-from sidelight.logs.labels import label_to_json
-from sidelight.service.auth import EVERYBODY, Token, Tokens, list_tokens
-from sidelight.service.bodies import Bodies
-from sidelight.service.contexts import ContextReader, Labels
+from sidelight.labels import label_to_json
+from sidelight.service.core.contexts import ContextReader, Labels
+from sidelight.service.core.engine import Engine, unknown_decision
+from sidelight.service.core.fold import LEARNER_ERRORS
 from sidelight.service.dashboard.routes import Dashboard
-from sidelight.service.description import describe
-from sidelight.service.engine import Engine, unknown_decision
-from sidelight.service.events import Configuration, DecisionId
-from sidelight.service.explain import explain
-from sidelight.service.fold import LEARNER_ERRORS
-from sidelight.service.history import describe_history
-from sidelight.service.limits import Guard
+from sidelight.service.http.auth import EVERYBODY, Token, Tokens, list_tokens
+from sidelight.service.http.bodies import Bodies
+from sidelight.service.http.description import describe
+from sidelight.service.http.limits import Guard
+from sidelight.service.http.wire import parse, read_body
+from sidelight.service.log.events import Configuration, DecisionId
 from sidelight.service.problems import MEDIA_TYPE, Problem
-from sidelight.service.wire import parse, read_body
+from sidelight.service.views.explain import explain
+from sidelight.service.views.history import describe_history
 
 __all__ = ["create_app"]
 

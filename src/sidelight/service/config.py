@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sidelight.errors import InputError, SidelightError
-from sidelight.logs.labels import label_from_json, label_to_json, show_labels
+from sidelight.labels import label_from_json, label_to_json, show_labels
 from sidelight.service.rails import MODES, Rails
 from sidelight.service.sections import (
     LearnerConfig,
@@ -29,9 +29,9 @@ from sidelight.service.sections import (
 )
 
 if TYPE_CHECKING:
-    from sidelight.logs.schema import Schema
+    from sidelight.logs.schema.schema import Schema
     from sidelight.logs.summary import LogSummary
-    from sidelight.service.old_policy import OldPolicy
+    from sidelight.service.core.old_policy import OldPolicy
 
 __all__ = [
     "Config",
@@ -96,7 +96,7 @@ class Config:
 
     def load_schema(self) -> Schema:
         """The schema: the file's, which the summary must share."""
-        from sidelight.logs.schema import Schema
+        from sidelight.logs.schema.schema import Schema
 
         written = schema_from_toml(self.schema) if self.schema else None
         summary = self.load_summary()
@@ -145,7 +145,7 @@ class Config:
 
     def load_old_policy(self) -> OldPolicy | None:
         """The old policy, where it is the learner of the service before this one."""
-        from sidelight.service.old_policy import OldPolicy
+        from sidelight.service.core.old_policy import OldPolicy
 
         if not self.learner.old_policy:
             return None
@@ -272,7 +272,7 @@ def check_config(config: Config) -> list[str]:
         f"mode: {rails.mode}, share {rails.share:g}, fallback {rails.fallback!r}"
         + (", killed" if rails.killed else ""),
     ]
-    from sidelight.service.connections import database_url
+    from sidelight.service.log.connections import database_url
 
     url = database_url(config.storage.database, config.folder)
     if url.get_backend_name() == "sqlite" and not (folder := Path(str(url.database)).parent).is_dir():
@@ -316,7 +316,7 @@ def schema_to_toml(schema: Schema) -> dict[str, Any]:
 
 def schema_from_toml(body: dict[str, Any]) -> Schema:
     """The inverse of :func:`schema_to_toml`, with defaults for what a person leaves out."""
-    from sidelight.logs.schema import Schema
+    from sidelight.logs.schema.schema import Schema
 
     features: list[dict[str, Any]] = []
     for feature in body.get("features", []):

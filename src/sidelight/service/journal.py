@@ -14,10 +14,10 @@ import traceback
 from collections.abc import Callable
 from typing import Any, TextIO
 
-from sidelight.logs.labels import label_to_json
+from sidelight.labels import label_to_json
 from sidelight.service.config import LogsConfig
-from sidelight.service.contexts import ContextReader
-from sidelight.service.events import DecisionId, Decisions
+from sidelight.service.core.contexts import ContextReader
+from sidelight.service.log.events import DecisionId, Decisions
 
 __all__ = ["decision_log", "set_up_logs"]
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from sidelight.service.events import Action, Behavior, Decisions, Event, Reward
+from sidelight.service.log.events import Action, Behavior, Decisions, Event, Reward
 
 if TYPE_CHECKING:
-    from sidelight.service.committer import Group
-    from sidelight.service.fold import State
+    from sidelight.service.core.fold import State
+    from sidelight.service.log.committer import Group
 
 __all__ = ["Metrics"]
 

@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from sidelight.logs.labels import Label, label_from_json, label_to_json
+from sidelight.labels import Label, label_from_json, label_to_json
 
 __all__ = ["MODES", "Rails", "Route"]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from sidelight.errors import InputError
-from sidelight.logs.schema import Schema
+from sidelight.logs.schema.schema import Schema
 from sidelight.worlds.linear import LinearWorld
 from sidelight.worlds.protocol import Floats
 

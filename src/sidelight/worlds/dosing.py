@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from sidelight.logs.features import Category, Feature, Number
-from sidelight.logs.schema import Schema
+from sidelight.logs.schema.features import Category, Feature, Number
+from sidelight.logs.schema.schema import Schema
 from sidelight.worlds.linear import LinearWorld
 from sidelight.worlds.protocol import Floats
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sidelight.errors import InputError
-from sidelight.logs.features import Category
+from sidelight.logs.schema.features import Category
 from sidelight.worlds.linear import LinearWorld, draw_indices, softmax
 from sidelight.worlds.protocol import Floats
 

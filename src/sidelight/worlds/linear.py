@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sidelight.errors import ContextError, InputError, UnknownArmError
-from sidelight.logs.labels import show_labels
-from sidelight.logs.schema import Schema
+from sidelight.labels import show_labels
+from sidelight.logs.schema.schema import Schema
 from sidelight.worlds.protocol import Floats, Recorded, recorded_indices
 from sidelight.worlds.tables import log_batch
 

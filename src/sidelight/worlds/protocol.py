@@ -17,7 +17,7 @@ from sidelight.errors import SchemaError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from sidelight.logs.schema import Schema
+    from sidelight.logs.schema.schema import Schema
 
 Floats: TypeAlias = NDArray[np.float64]
 Recorded: TypeAlias = int | Sequence[int] | Sequence[str]

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sidelight.errors import ContextError, InputError
-from sidelight.logs.features import Category
-from sidelight.logs.labels import show_labels
-from sidelight.logs.schema import Schema
+from sidelight.labels import show_labels
+from sidelight.logs.schema.features import Category
+from sidelight.logs.schema.schema import Schema
 from sidelight.worlds.linear import draw_indices, label_array, label_indices, softmax
 from sidelight.worlds.protocol import Floats, Recorded, recorded_indices
 from sidelight.worlds.rows import Rows, read_rows

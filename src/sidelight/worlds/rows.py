@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sidelight.errors import InvalidRowsError, SchemaError
-from sidelight.logs.encoding import distinct_labels
-from sidelight.logs.features import Category, Feature
-from sidelight.logs.labels import Label, sorted_labels
-from sidelight.logs.schema import Schema
-from sidelight.logs.sources import open_source
+from sidelight.labels import Label, sorted_labels
+from sidelight.logs.schema.encoding import distinct_labels
+from sidelight.logs.schema.features import Category, Feature
+from sidelight.logs.schema.schema import Schema
+from sidelight.logs.sources.base import open_source
 from sidelight.worlds.protocol import Floats
 
 if TYPE_CHECKING:

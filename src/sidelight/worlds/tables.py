@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sidelight.errors import SchemaError
-from sidelight.logs.features import Category
-from sidelight.logs.labels import show_labels
+from sidelight.labels import show_labels
+from sidelight.logs.schema.features import Category
 from sidelight.worlds.protocol import Floats
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from sidelight.logs.schema import Schema
+    from sidelight.logs.schema.schema import Schema
 
 
 def log_batch(schema: Schema, X: Floats, arm_indices: NDArray[np.intp], rewards: Floats) -> pa.RecordBatch:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sidelight.errors import InputError
-from sidelight.logs.schema import Schema
+from sidelight.logs.schema.schema import Schema
 from sidelight.worlds.linear import CHUNK_ROWS, LinearWorld
 from sidelight.worlds.protocol import Floats
 from sidelight.worlds.tables import log_batch

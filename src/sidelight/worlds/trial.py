@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sidelight.errors import InputError
-from sidelight.logs.schema import Schema
+from sidelight.logs.schema.schema import Schema
 from sidelight.worlds.protocol import Floats, Recorded
 from sidelight.worlds.replay import ReplayWorld
 from sidelight.worlds.rows import Rows, read_rows

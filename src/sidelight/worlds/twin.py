@@ -37,7 +37,7 @@ from __future__ import annotations
 import numpy as np
 
 from sidelight.errors import InputError
-from sidelight.logs.features import Category
+from sidelight.logs.schema.features import Category
 from sidelight.worlds.linear import LinearWorld
 from sidelight.worlds.protocol import Floats, Recorded
 

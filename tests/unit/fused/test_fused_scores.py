@@ -85,7 +85,7 @@ def test_a_bound_on_the_bias(rng, log, weights):
 
 
 def test_the_sandwich(rng, log, weights):
-    from sidelight.logs.moments import Moments
+    from sidelight.logs.reduce.moments import Moments
 
     s = log.summary
     moments = Moments(s.counts, s.means * s.counts[:, None], s.factors)

@@ -7,8 +7,8 @@ import pytest
 from tests.statistical.fused_worlds import log_of, play, small_world
 
 import sidelight as sl
-from sidelight.learners.fused import FIRST_JUDGED
-from sidelight.learners.fused_logs import CAUGHT
+from sidelight.learners.fused.learner import FIRST_JUDGED
+from sidelight.learners.fused.log import CAUGHT
 from sidelight.side.trust import EFFECTIVE_ROWS, verdict
 
 LEVELS = len(EFFECTIVE_ROWS)

@@ -20,7 +20,7 @@ from sidelight.errors import (
     SourceError,
     UnderdeterminedError,
 )
-from sidelight.logs.schema import Schema
+from sidelight.logs.schema.schema import Schema
 from sidelight.logs.summary import LogSummary, summarize_log
 
 SCHEMA = Schema(["a", "b", "hidden"], ["a", "b"], arms=["x", "y"])
@@ -101,7 +101,8 @@ def test_skipping_reports_reasons_and_changes_nothing_else():
 
 
 def test_skipping_on_the_fast_road(monkeypatch):
-    from sidelight.logs import moments, passes
+    from sidelight.logs.reduce import log_pass as passes
+    from sidelight.logs.reduce import moments
 
     monkeypatch.setattr(moments, "_SMALL", 0)
     monkeypatch.setattr(passes, "rows_per_batch", lambda schema: 1_000)
@@ -128,7 +129,7 @@ def test_a_number_that_cannot_be_parsed(tmp_path):
 
 def test_a_bad_number_far_into_a_large_file(tmp_path, monkeypatch):
     """The reader has handed out rows before it meets the cell; none may be lost or counted twice."""
-    from sidelight.logs import text
+    from sidelight.logs.sources import csv as text
 
     monkeypatch.setattr(text, "_BLOCK", 2_000)
     rng = np.random.default_rng(0)
@@ -388,7 +389,7 @@ def test_arrays_that_do_not_fit():
 
 def test_the_first_bad_row_is_the_one_reported(monkeypatch):
     """Batches are reduced at the same time; the message is about the first in the log all the same."""
-    from sidelight.logs import passes
+    from sidelight.logs.reduce import log_pass as passes
 
     monkeypatch.setattr(passes, "rows_per_batch", lambda schema: 10)
     a = np.zeros(200)

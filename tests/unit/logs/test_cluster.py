@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from sidelight.errors import InvalidRowsError, SourceError
-from sidelight.logs import cluster
-from sidelight.logs.schema import Schema
+from sidelight.logs.reduce import cluster
+from sidelight.logs.schema.schema import Schema
 from sidelight.logs.summary import summarize_log
 
 distributed = pytest.importorskip("distributed")

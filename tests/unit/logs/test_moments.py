@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.linalg import solve_triangular
 
-from sidelight.logs import moments as moments_module
-from sidelight.logs.moments import Moments, batch_moments, triangular_factor
-from sidelight.logs.schema import Schema
+from sidelight.logs.reduce import moments as moments_module
+from sidelight.logs.reduce.moments import Moments, batch_moments, triangular_factor
+from sidelight.logs.schema.schema import Schema
 from sidelight.logs.summary import LogSummary, summarize_log
 
 NIST = Path(__file__).parents[4] / "shared" / "data" / "nist"

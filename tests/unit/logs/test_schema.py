@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sidelight.errors import ContextError, SchemaError, UnknownArmError
-from sidelight.logs.features import Category, Number
-from sidelight.logs.schema import Schema
+from sidelight.logs.schema.features import Category, Number
+from sidelight.logs.schema.schema import Schema
 
 CITIES = ["Rome", "Paris", "Zürich"]
 

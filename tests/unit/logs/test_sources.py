@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from sidelight.errors import InputError, SourceError
-from sidelight.logs import passes
-from sidelight.logs.schema import Schema
+from sidelight.logs.reduce import log_pass as passes
+from sidelight.logs.schema.schema import Schema
 from sidelight.logs.summary import LogSummary, summarize_log
 
 N = 3_000
@@ -265,7 +265,7 @@ def test_a_bar_is_drawn_on_standard_error(table, capsys):
 
 
 def test_large_row_groups_are_streamed(table, reference, tmp_path, monkeypatch):
-    from sidelight.logs import tables
+    from sidelight.logs.sources import files as tables
 
     monkeypatch.setattr(tables, "_WHOLE_GROUP", 1000)
     monkeypatch.setattr(tables, "_ROWS", 256)
@@ -274,7 +274,7 @@ def test_large_row_groups_are_streamed(table, reference, tmp_path, monkeypatch):
 
 
 def test_the_same_bits_for_any_number_of_threads(monkeypatch):
-    from sidelight.logs import moments
+    from sidelight.logs.reduce import moments
 
     monkeypatch.setattr(moments, "_SMALL", 0)
     monkeypatch.setattr(passes, "rows_per_batch", lambda schema: 4_000)
@@ -290,7 +290,7 @@ def test_the_same_bits_for_any_number_of_threads(monkeypatch):
 
 def test_labels_found_late_change_nothing(monkeypatch):
     """New arms and levels in the last rows, on the fast road: as if all had been known from the start."""
-    from sidelight.logs import moments
+    from sidelight.logs.reduce import moments
 
     monkeypatch.setattr(moments, "_SMALL", 0)
     monkeypatch.setattr(passes, "rows_per_batch", lambda schema: 2_000)

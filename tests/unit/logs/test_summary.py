@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import chi2
 
 from sidelight.errors import FileFormatError, InvalidRowsError, SchemaError, SidelightWarning
-from sidelight.logs.schema import Schema
+from sidelight.logs.schema.schema import Schema
 from sidelight.logs.summary import LogSummary, summarize_log
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from sidelight.errors import ContextError, InputError, InvalidRowsError, SchemaError
-from sidelight.logs.schema import Schema
+from sidelight.logs.schema.schema import Schema
 from sidelight.logs.summary import summarize_log
 from sidelight.worlds.protocol import World
 from sidelight.worlds.replay import ReplayWorld

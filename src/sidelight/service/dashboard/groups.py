@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from sidelight.drawing.intervals import Interval, number, student
 from sidelight.linalg import Array
-from sidelight.logs.features import Category
-from sidelight.logs.schema import Schema
+from sidelight.logs.schema.features import Category
+from sidelight.logs.schema.schema import Schema
 from sidelight.service.dashboard.rolling import Rewarded
 from sidelight.service.dashboard.window import ACTORS
 

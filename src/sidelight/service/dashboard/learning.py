@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 from sidelight.drawing.intervals import number
 from sidelight.drawing.live import share_bar, spark, strip
-from sidelight.logs.labels import Label, label_to_json
+from sidelight.labels import Label, label_to_json
+from sidelight.service.core.fold import LEARNER_ERRORS, State
 from sidelight.service.dashboard.pieces import count, empty, give_or_take, percent, raw, table
 from sidelight.service.dashboard.rolling import Rolling
 from sidelight.service.dashboard.traffic import WORDS, window_of
-from sidelight.service.fold import LEARNER_ERRORS, State
 
 __all__ = ["ArmRow", "arm_rows", "arms_table", "queries", "trust"]
 

@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
+from sidelight.service.core.engine import Engine
 from sidelight.service.dashboard import learning, traffic, watching
 from sidelight.service.dashboard.groups import groups_by
 from sidelight.service.dashboard.pieces import count
 from sidelight.service.dashboard.rolling import Rolling
 from sidelight.service.dashboard.watching import ErrorLog
 from sidelight.service.dashboard.window import ARMS
-from sidelight.service.engine import Engine
 
 __all__ = ["Renderer", "View"]
 

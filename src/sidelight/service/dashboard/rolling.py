@@ -17,10 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sidelight.errors import StoreError
+from sidelight.labels import Label
 from sidelight.linalg import Array
-from sidelight.logs.labels import Label
+from sidelight.service.core.fold import Numbered, numbered
 from sidelight.service.dashboard.window import ACTORS, Window
-from sidelight.service.events import (
+from sidelight.service.log.events import (
     Action,
     Behavior,
     Configuration,
@@ -30,8 +31,7 @@ from sidelight.service.events import (
     Reward,
     event_from_row,
 )
-from sidelight.service.fold import Numbered, numbered
-from sidelight.service.store import Store
+from sidelight.service.log.store import Store
 
 __all__ = ["Change", "Override", "Rewarded", "Rolling"]
 

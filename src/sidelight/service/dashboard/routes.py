@@ -17,15 +17,15 @@ from starlette.responses import Response, StreamingResponse
 
 from sidelight.drawing.colours import FONT, variables
 from sidelight.drawing.series import ramp_variables
-from sidelight.service.auth import EVERYBODY, Token, Tokens
+from sidelight.service.core.engine import Engine
 from sidelight.service.dashboard import page
 from sidelight.service.dashboard.rendering import Renderer, View
 from sidelight.service.dashboard.rolling import Rolling
 from sidelight.service.dashboard.sessions import Sessions
 from sidelight.service.dashboard.watching import ErrorLog
-from sidelight.service.engine import Engine
+from sidelight.service.http.auth import EVERYBODY, Token, Tokens
+from sidelight.service.http.wire import parse, read_body
 from sidelight.service.problems import Problem, invalid
-from sidelight.service.wire import parse, read_body
 
 __all__ = ["Dashboard"]
 

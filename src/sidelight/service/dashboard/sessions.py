@@ -16,7 +16,7 @@ from typing import NamedTuple
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sidelight.service.auth import Token, Tokens
+from sidelight.service.http.auth import Token, Tokens
 
 __all__ = ["HEADER", "Sessions"]
 

@@ -1,0 +1,579 @@
+"""The fused learner: logs as soft evidence beside the online rounds, with everything automatic.  The one to use."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sidelight.errors import InputError, UnknownArmError
+from sidelight.hidden.answers import AnswerEstimator
+from sidelight.hidden.queries import BehaviorQueries
+from sidelight.learners.automatic import feature_scales
+from sidelight.learners.fused.asking import QueryBudget
+from sidelight.learners.fused.log import FusedLog, by_key
+from sidelight.learners.protocol import Context, Decision
+from sidelight.learners.reduced import ReducedLearner
+from sidelight.learners.ridge import RADIUS_KINDS
+from sidelight.learners.settings import Settings
+from sidelight.linalg import Array
+from sidelight.side.constraint import Reduction, unreduced
+from sidelight.side.trust import EFFECTIVE_ROWS, verdict
+from sidelight.theory import log_error_radius, refresh_confidence
+
+if TYPE_CHECKING:
+    from sidelight.logs.schema.schema import Schema
+
+__all__ = ["FusedOFUL"]
+
+#: how many standard deviations off a reward must be to have the logs judged before their time
+SURPRISE = 5.0
+#: rounds before the logs are judged: until then prior and pooling are too rough for odds to mean what they say
+FIRST_JUDGED = 50
+
+
+class FusedOFUL(ReducedLearner):
+    """Optimism over what the log, the old policy's answers and the online rounds say together.
+
+    Each log is a prior whose error is accounted for: ``V_a = σ²(Ω⁻¹ + Σ_j M̂_jᵀΛ_jM̂_j) + Σ x xᵀ`` (see
+    ``side.evidence``).  As log and answers grow this becomes Algorithm 1; with an empty log it is OFUL.  Prior mean,
+    prior variances, noise, ``τ²`` and pooling are learned, on a schedule of growing gaps.
+
+    Args:
+        hidden: an estimator of a log's hidden half; or a list or dict of them, one per log or era.
+        regularization, noise: ``"auto"`` (default) learns them; numbers fix them.
+        prior_mean, alpha, delta, context_bound, weight_bound: see ``Settings``.
+        radius: ``"posterior"`` (default; ``√β = σ``, no guarantee) or ``"theory"`` (proven; needs ``regularization``
+            and ``noise`` as numbers).
+        sandwich: use the heteroskedasticity-robust covariance of the log (``summarize_log(…, sandwich=True)``).
+        safety: the share of the learner's own uncertainty that trials in doubt of the log may seem to cost; 0 trusts
+            the logs blindly (no trials and no tests).
+        query_budget: how often the old policy may be asked: a number of times, or a share of rounds below 1; default
+            without end.  ``wants_query`` then says where.
+        forgetting: what a round still counts for after one more (1 for a world that stands still); logs fade alike.
+        bias_bound: how far the log's predicted rewards may be off on average (root mean square, in reward units): the
+            log then never counts for more than ``s²/bias_bound²`` rows of an arm.
+        schema, arms: default those of the first log; further arms may be named that no log knows.
+        rng: draws for decisions that are randomised, where ``decide`` is given none.
+
+    Examples:
+        >>> import numpy as np, sidelight as sl
+        >>> world = sl.worlds.ConfoundedWorld(seed=0)
+        >>> log = world.sample_log(5_000, recorded=6, rng=np.random.default_rng(1))
+        >>> learner = sl.FusedOFUL(sl.BehaviorQueries(sl.summarize_log(log, world.schema(6))))
+        >>> x = world.contexts(1, np.random.default_rng(2))[0]
+        >>> decision = learner.decide(x)
+        >>> learner.observe(x, decision.arm, reward=0.3)
+        >>> learner.observe_behavior(x, arm=4)     # what the old policy would have done
+        >>> learner
+        FusedOFUL(10 arms, 10 features, 1 observations, 1 log, regularization=auto, radius='posterior')
+    """
+
+    radius_names = ("posterior", "theory", "determinant", "printed")
+    refreshes_logs = True
+
+    def __init__(
+        self,
+        hidden: Any,
+        *,
+        regularization: float | Literal["auto"] = "auto",
+        prior_mean: Any = 0.0,
+        noise: float | Literal["auto"] = "auto",
+        alpha: float = 1.0,
+        delta: float = 0.05,
+        context_bound: float = 1.0,
+        weight_bound: float = 1.0,
+        radius: str = "posterior",
+        sandwich: bool = False,
+        bias_bound: float = 0.0,
+        safety: float = 0.1,
+        query_budget: float | None = None,
+        forgetting: float = 1.0,
+        schema: Schema | None = None,
+        arms: Sequence[Any] | None = None,
+        rng: np.random.Generator | None = None,
+    ) -> None:
+        settings = Settings(
+            regularization=regularization,
+            prior_mean=prior_mean,
+            noise=noise,
+            alpha=alpha,
+            delta=delta,
+            context_bound=context_bound,
+            weight_bound=weight_bound,
+            radius=radius,
+        )
+        if not bias_bound >= 0:
+            raise InputError(f"bias_bound={bias_bound!r} must be a number of at least 0.")
+        if not 0 <= safety < math.inf:
+            raise InputError(f"safety={safety!r} must be a number of at least 0; 0 trusts the logs blindly.")
+        if not 0 < forgetting <= 1:
+            raise InputError(f"forgetting={forgetting!r} must lie in (0, 1]; 1 forgets nothing.")
+        if radius == "theory" and "auto" in (regularization, noise):
+            raise InputError(
+                "radius='theory' is proven for a prior and a noise that are fixed beforehand: give regularization=… "
+                "and noise=… as numbers, or use radius='posterior'."
+            )
+        if radius == "theory" and forgetting < 1:
+            raise InputError(
+                f"radius='theory' is proven for a world that stands still, and forgetting={forgetting!r} is for one "
+                "that moves: use radius='posterior'."
+            )
+        self.sandwich, self.bias_bound, self.safety = bool(sandwich), float(bias_bound), float(safety)
+        self.forgetting = float(forgetting)
+        self.asking = QueryBudget(query_budget)
+        self.refreshes = 0
+        self.clock = 0
+        estimators = by_key(hidden, type(self).__name__)
+        labels: list[Any] = [] if arms is None else list(arms)
+        for estimator in estimators.values():
+            labels += [arm for arm in estimator.summary.arms if arm not in labels]
+        first = next(iter(estimators.values())).summary
+        d = first.n_features
+        for key, estimator in estimators.items():
+            if estimator.summary.n_features != d:
+                raise InputError(
+                    f"The log {key!r} has {estimator.summary.n_features} features and the first {d}: all logs must "
+                    "share one schema of features, of which each recorded its own."
+                )
+            if sandwich and estimator.summary.meat is None:
+                raise InputError(
+                    f"sandwich=True needs the squared residuals of the log{'' if key is None else f' {key!r}'}, which "
+                    "take a second pass: summarize_log(source, schema, sandwich=True)."
+                )
+        index = {arm: i for i, arm in enumerate(labels)}
+        copies = {key: estimator.copy() for key, estimator in estimators.items()}
+        if radius == "theory":
+            # shrinking toward the pooled regression is a bias that no proof covers
+            for estimator in copies.values():
+                if isinstance(estimator, AnswerEstimator):
+                    estimator.fix_pooling(0.0)
+        self.logs = [FusedLog(key, estimator, index, radius == "theory") for key, estimator in copies.items()]
+        kinds = {log.hidden.needs for log in self.logs} - {None}
+        if len(kinds) > 1:
+            raise InputError("One log learns from the old policy's actions and another from its probabilities.")
+        self.needs = next(iter(kinds), None)
+        super().__init__(
+            labels,
+            unreduced(len(labels), d),
+            settings,
+            first.schema if schema is None else schema,
+            rng,
+            log=first,
+        )
+        if forgetting < 1 and self.automatic is not None:
+            # arms that are not played fade at refreshes alone: at least four of them in the time that is remembered
+            self.automatic.longest = max(16, math.ceil(0.25 / (1.0 - forgetting)))
+        self._relearn()
+        if regularization == "auto":
+            self._relearn()  # once more, now that τ² can come from a prior
+
+    # ------------------------------------------------------------------------------------ learning
+
+    def observe_behavior(
+        self,
+        x: Context,
+        arm: Any = None,
+        *,
+        probabilities: ArrayLike | None = None,
+        probability: float | None = None,
+        log: Any = None,
+    ) -> None:
+        """What the old policy would do at ``x``: its ``arm``, or its ``probabilities``.
+
+        Args:
+            x: the full context.
+            arm: the old policy's action, or
+            probabilities: its probability of every arm of the log.
+            probability: with which this context was asked about: 1 if all are, or independently of the context; default
+                ``query_probability(x)`` as it is now.
+            log: the key of the log whose policy answered; default all of them.
+        """
+        context = self._context(x)
+        if probability is None:
+            probability = self._query_probability(context)
+        logs = [entry for entry in self.logs if log is None or entry.key == log]
+        if not logs:
+            raise InputError(f"There is no log {log!r}; the logs are {[entry.key for entry in self.logs]!r}.")
+        if arm is not None:
+            self._arm(arm)
+            logs = [entry for entry in logs if arm in entry.labels]
+            if not logs:
+                raise UnknownArmError(f"The old policy answered {arm!r}, an arm that no log has.")
+        for entry in logs:
+            entry.answer(context, arm, probabilities, probability)
+        self.asking.asked += 1
+        if self.automatic is not None and self.automatic.due():
+            self._relearn()
+
+    def decide(
+        self, x: Context, allowed: Iterable[Any] | None = None, rng: np.random.Generator | None = None
+    ) -> Decision:
+        """The arm of highest index; now and then, where it seems to cost little, an arm that few rounds have tested.
+
+        An arm that the log slanders would otherwise never be tried, and the log never found out.  Such a trial is
+        considered where ``(1 + rounds of the arm)^{3/2} · (seeming cost here)`` is at most ``safety/K`` of the widths
+        paid so far: an arm's n-th trial seems to cost at most ``safety/(K n^{3/2})`` of the learner's own uncertainty.
+        Of a log that was wrong about one arm the others are tried more readily; arms no log speaks about are not.
+
+        Args:
+            x: the full context, in the schema's order or by feature name.
+            allowed: labels of the arms that may be taken here.
+            rng: tosses the coin of such a round; without it the context itself does, so a repeated question has the
+                same answer.
+        """
+        context = self._context(x)
+        if allowed is None and self.settings.radius != "theory":
+            a, estimate, width, doubted = self._choose_or_doubt(context, self._doubt * float(self.spent[0]))
+        else:
+            a, estimate, width, doubted = self._choose_among(
+                context, self._mask(self.arms if allowed is None else allowed)
+            )
+        if self._doubt > 0.0 and rng is not None:
+            draw = float(rng.random())  # one per decision, so that a run depends on nothing but its seed
+        if doubted < 0:
+            return Decision(self.arms[a], estimate, width, 1.0)
+        if (self._draw_from(context) if rng is None else draw) >= 0.5:
+            return Decision(self.arms[a], estimate, width, 0.5)
+        estimates, widths = self._scores(context)
+        return Decision(self.arms[doubted], float(estimates[doubted]), float(widths[doubted]), 0.5)
+
+    @property
+    def _surprise(self) -> float:
+        """A reward that the logs did not let expect: they are judged at once, not when the next refresh is due."""
+        return SURPRISE if self.safety and self.settings.radius != "theory" else math.inf
+
+    @property
+    def _doubt(self) -> float:
+        """The share of ``spent`` that the trials of one arm may seem to cost."""
+        return self.safety / self.n_arms
+
+    def _decide_rows(self, X: Array, rng: np.random.Generator | None) -> list[Decision]:
+        if type(self).decide is not FusedOFUL.decide or self.settings.radius == "theory":
+            return super()._decide_rows(X, rng)
+        chosen, estimates, widths, doubted = self._choose_rows(X, self._doubt * float(self.spent[0]))
+        propensities = np.where(doubted >= 0, 0.5, 1.0)
+        draws = rng.random(len(X)) if rng is not None and self._doubt > 0.0 else None
+        for t in np.flatnonzero(doubted >= 0):
+            if (self._draw_from(X[t]) if draws is None else draws[t]) < 0.5:
+                a = chosen[t] = doubted[t]
+                estimates[t], widths[t] = (values[a] for values in self._scores(X[t]))
+        return self._decisions(chosen, estimates, widths, propensities.tolist())
+
+    def _reluctance(self) -> Array:
+        """How readily each arm is tried: as the log it rests on has deserved; never where it rests on none."""
+        readiness = np.zeros(self.n_arms)
+        for log in self.logs:
+            readiness[log.arms] = np.maximum(readiness[log.arms], log.readiness())
+        with np.errstate(divide="ignore"):
+            return np.asarray(1.0 / readiness)
+
+    def _choose_among(self, x: Array, mask: NDArray[np.bool_]) -> tuple[int, float, float, int]:
+        """``choose_among`` restricted to some arms."""
+        estimates, widths = self._scores(x)
+        index = np.where(mask, estimates + widths, -np.inf)
+        a = int(index.argmax())
+        reluctance = self._reluctance()
+        possible = mask & np.isfinite(reluctance)
+        often = (1.0 + self.counts) * np.sqrt(1.0 + self.counts) * np.where(possible, reluctance, 1.0)
+        cost = np.where(possible, (index[a] - estimates) * often, np.inf)
+        cost[a] = np.inf
+        doubted = int(cost.size - 1 - cost[::-1].argmin())
+        limit = self._doubt * float(self.spent[0])
+        if not (limit > 0.0 and cost[doubted] <= limit):
+            doubted = -1
+        return a, float(estimates[a]), float(widths[a]), doubted
+
+    def _draw_from(self, x: Array) -> float:
+        """A number in [0, 1) that depends on the context and the rounds so far alone."""
+        digest = hashlib.blake2b(x.tobytes() + self.counts.sum().tobytes(), digest_size=8).digest()
+        return int.from_bytes(digest, "little") / 2.0**64
+
+    def _draws(self, n: int, rng: np.random.Generator) -> tuple[Array, float]:
+        return (rng.random(n), self._doubt) if self._doubt > 0.0 else super()._draws(n, rng)
+
+    def query_probability(self, x: Context) -> float:
+        """The probability with which ``wants_query`` says yes at ``x``; pass it on with the answer."""
+        return self._query_probability(self._context(x))
+
+    def _query_probability(self, x: Array) -> float:
+        if self.needs is None:
+            return 0.0
+        if self.asking.unlimited:
+            return 1.0
+        gain = float(np.mean([log.query_gain(x) for log in self.logs if log.hidden.needs is not None]))
+        return self.asking.probability(gain, int(self.counts.sum()))
+
+    def wants_query(self, x: Context) -> bool:
+        """Is asking the old policy at ``x`` worth a part of the budget: drawn with ``query_probability(x)``.
+
+        The probability is the expected reduction of the logs' uncertainty by an answer here, relative to the average;
+        never below a floor, so that weighting answers by its inverse stays harmless.
+        """
+        context = self._context(x)
+        probability = self._query_probability(context)
+        return probability > 0.0 and self._draw_from(context[::-1]) < probability
+
+    def _answer_sums(self, answers: NDArray[np.int64] | None) -> tuple[Any, ...] | None:
+        if answers is None:
+            return super()._answer_sums(None) if self.forgetting == 1.0 and self.settings.radius != "theory" else None
+        log = self.logs[0]
+        plain = self.asking.unlimited and self.forgetting == 1.0 and self.settings.radius != "theory"
+        same = plain and len(self.logs) == 1 and np.array_equal(log.arms, np.arange(self.n_arms))
+        if not same or type(log.hidden) is not BehaviorQueries:
+            return None
+        sums = log.hidden.sums
+        return sums.order, sums.S, sums.S_squared, sums.sums, sums.counts
+
+    def _room(self) -> tuple[int, int]:
+        room, answer_room = super()._room()
+        hidden = self.logs[0].hidden
+        return room, hidden.room() if isinstance(hidden, BehaviorQueries) else answer_room
+
+    def _caught_up(self, events: int, taken: int, surprised: bool) -> None:
+        if taken:
+            hidden = self.logs[0].hidden
+            assert isinstance(hidden, BehaviorQueries)
+            hidden.took(taken)
+            self.asking.asked += taken
+        super()._caught_up(events, taken, surprised)
+
+    # ------------------------------------------------------------------------------------- refresh
+
+    def _install(self, reduction: Reduction) -> None:
+        K = reduction.n_arms
+        old = getattr(self, "effective", np.zeros(0))
+        self.effective = np.concatenate([old, np.zeros(K - len(old))])
+        old_clocks = getattr(self, "faded_at", np.zeros(0, dtype=np.int64))
+        self.faded_at = np.concatenate([old_clocks, np.full(K - len(old_clocks), self.clock)])
+        super()._install(reduction)
+
+    def _first_variance(self, settings: Settings) -> float:
+        if settings.noise != "auto":
+            return settings.sigma**2
+        return max(float(np.mean([np.mean(log.s2) for log in self.logs])), 1e-300)
+
+    def _noise_guess(self) -> float:
+        """What the logs left unexplained: an upper bound of ``σ²``, since part of it is the hidden features' doing.
+
+        Taking the prior's guess of that part away would make the first rounds overconfident.
+        """
+        return self._first_variance(self.settings)
+
+    def _set_prior(self) -> None:
+        """``V₀ = σ²(Ω⁻¹ + Σ_j J_j)`` and ``V₀μ₀ = σ²(Ω⁻¹μ + Σ_j h_j)`` for every arm."""
+        from sidelight.kernels.spd import log_det_stack
+
+        precision, means = self._prior()
+        variance = self.noise**2
+        J, h = self._log_sums()
+        J *= variance
+        J += precision
+        self.prior_precisions = J
+        self.prior_moments = means @ precision + variance * h
+        self.prior_log_dets = np.empty(self.n_arms)
+        log_det_stack(self.prior_precisions, self.prior_log_dets)
+        self._set_bounds(precision)
+
+    def _numbers(self) -> Array:
+        """For ``"theory"``: the determinant form with ``δ_k = δ/(2KJk(k + 1))`` in refresh ``k``."""
+        s = self.settings
+        if s.radius != "theory":
+            return super()._numbers()
+        union = -math.log(self._refresh_delta())
+        kind = RADIUS_KINDS["determinant"]
+        return np.array([kind, self.noise, self._prior_term, self._growth, union, s.alpha, self._surprise])
+
+    def _refresh_delta(self) -> float:
+        """``δ_k``; what an arm's logs may count for is chosen by the rewards, from ``J`` settings fixed in advance."""
+        choices = len(EFFECTIVE_ROWS) ** len(self.logs) if self.safety else 1
+        return refresh_confidence(self.settings.delta, self.n_arms, choices, max(self.refreshes, 1))
+
+    def _scores(self, x: Array) -> tuple[Array, Array]:
+        estimates, widths = super()._scores(x)
+        return estimates, (widths if self.settings.radius != "theory" else widths + self._log_widths(x))
+
+    def _log_widths(self, x: Array) -> Array:
+        """``Σ_j γ_jσ²‖Λ_j^{1/2}M̂_jV⁻¹x‖``: what the error of the logs adds to a proven width."""
+        s = self.settings
+        v = self.covariances @ x
+        delta = self._refresh_delta() / len(self.logs)
+        out = np.zeros(self.n_arms)
+        for log in self.logs:
+            gamma = float(log_error_radius(log.L, delta)) if log.L else 0.0
+            if self.bias_bound:
+                gamma += 1.0  # ‖Λ^{1/2}β‖ ≤ 1 for every bias β of root mean square at most the bound
+            out[log.arms] += gamma * log.norms(v[log.arms])
+        return np.asarray(s.alpha * self.noise**2 * out)
+
+    def _log_sums(self) -> tuple[Array, Array]:
+        K, d = self.n_arms, self.n_features
+        J, h = np.zeros((K, d, d)), np.zeros((K, d))
+        for log in self.logs:
+            log.add_to(J, h)
+        if self.forgetting < 1.0:
+            J *= self.forgetting**self.clock
+            h *= self.forgetting**self.clock
+        return J, h
+
+    def _evidence(self) -> tuple[Array, Array]:
+        J, h = self._log_sums()
+        J += self.grams / self.noise**2
+        h += self.moments / self.noise**2
+        return J, h
+
+    def _scales(self) -> Array:
+        squares, rounds = self.context_squares.copy(), float(self.n_contexts)
+        for log in self.logs:
+            seen, rows = log.hidden_squares()
+            squares[log.order[log.L :]] += seen
+            # all features share one count here; recorded ones are dominated by the log itself
+            rounds = max(rounds, rows + self.n_contexts)
+        logs = [(log.hidden.summary, log.order[: log.L]) for log in self.logs]
+        return feature_scales(self.n_features, squares, rounds, logs)
+
+    def _reward_scale(self) -> float:
+        total, rows = float(self.squares.sum()), float(self.counts.sum())
+        for log in self.logs:
+            total += float(log.hidden.summary.reward_squares.sum())
+            rows += log.hidden.summary.n_rows
+        return total / rows if rows and total > 0 else 1.0
+
+    def refresh(self) -> None:
+        """Recompute every cache from the sums, all arms in one call."""
+        from sidelight.kernels.refreshing import refresh_arms
+
+        refresh_arms(*self._refreshing())
+
+    def _relearn(self) -> None:
+        """Learn ``τ²``, the logs' evidence, noise and prior anew from everything seen, and put them to use."""
+        self.refreshes += 1
+        if self.forgetting < 1.0:
+            for a in range(self.n_arms):
+                self._fade(a)
+        for log in self.logs:
+            log.refresh(
+                self._prior()[1] if log.proven else self.weights,
+                self.covariances,
+                variance=self.noise**2,
+                shared=len(self.logs),
+                bias_bound=self.bias_bound,
+                sandwich=self.sandwich,
+                weight_bound=self.settings.weight_bound,
+                context_bound=self.settings.context_bound,
+            )
+            if not self.asking.unlimited:
+                log.learn_gain()
+        if self.safety and self.counts.sum() >= FIRST_JUDGED:
+            self._judge()
+        super()._relearn()
+
+    # -------------------------------------------------------------------------------------- trust
+
+    def _judge(self) -> None:
+        """Let each log's sizes of bias compete by the marginal likelihood of the online rewards.
+
+        Learned noise may be too small by luck, which makes the same luck look like a lie; an honest log's own rewards
+        say how small it may be.
+        """
+        precision, means = self._prior()
+        J_prior, h_prior = precision / self.noise**2, means @ precision / self.noise**2
+        for log in self.logs:
+            variance = max(self.noise**2, log.noise_variance() if self.settings.noise == "auto" else 0.0)
+            J0, h0 = np.broadcast_to(J_prior, self.grams.shape).copy(), h_prior.copy()
+            log.add_companion(J0, h0)
+            for other in self.logs:
+                if other is not log:
+                    other.add_to(J0, h0)
+            log.suspicion = log.suspected()
+            events = 0 if self.automatic is None else self.automatic.events
+            marginals = log.marginals(J0, h0, self.grams, self.moments, variance)
+            if log.judge(verdict(marginals, log.suspicion), events) and self.automatic is not None:
+                self.automatic.search_at = 0
+
+    def log_trust(self) -> list[dict[str, Any]]:
+        """What each log still counts for, per arm.
+
+        Returns:
+            one entry for every log and arm: ``log``, ``arm``, ``share`` (of what is known about the arm, how much rests
+            on the log), ``effective_rows`` (how many of the arm's rows it may count for), ``doubted``, ``strength``
+            (log likelihood ratio against the log), ``since`` (the number of rounds and answers when doubt began, or
+            None), ``whole_log`` (the log is doubted as one), ``suspicion`` (what the answers alone say against it).
+        """
+        online = self.grams / self.noise**2
+        return [entry for log in self.logs for entry in log.trust(self.arms, online)]
+
+    # --------------------------------------------------------------------------------- forgetting
+
+    def _observe(self, x: Array, index: int, reward: float) -> None:
+        if self.forgetting < 1.0:
+            # a round fades all that came before: this arm is brought up to date now, the others at the next refresh
+            self.clock += 1
+            self._fade(index)
+            self.effective[index] += 1.0
+        super()._observe(x, index, reward)
+
+    def _observes_plainly(self) -> bool:
+        return self.forgetting == 1.0 and type(self)._observe is FusedOFUL._observe
+
+    def _fade(self, index: int) -> None:
+        """Discount one arm's sums by the rounds since it was last brought up to date."""
+        factor = self.forgetting ** float(self.clock - self.faded_at[index])
+        for sums in (self.grams, self.moments, self.squares, self.effective):
+            sums[index] *= factor
+        self.faded_at[index] = self.clock
+        self._refresh_arm(index)
+
+    def _rounds(self) -> float:
+        return float(self.counts.sum() if self.forgetting == 1.0 else self.effective.sum())
+
+    # -------------------------------------------------------------------------------------- files
+
+    def options(self) -> dict[str, Any]:
+        """Constructor arguments beyond the settings that all learners share."""
+        return {
+            "sandwich": self.sandwich,
+            "bias_bound": self.bias_bound,
+            "safety": self.safety,
+            "query_budget": self.asking.budget,
+            "forgetting": self.forgetting,
+        }
+
+    def estimators(self) -> dict[Any, Any]:
+        """The estimators by the key of their log."""
+        return {log.key: log.hidden for log in self.logs}
+
+    def state(self) -> dict[str, Any]:
+        """Everything that observing changes, the estimators apart."""
+        out = super().state()
+        for name in ("prior_precisions", "prior_moments", "prior_log_dets", "effective", "faded_at"):
+            out[name] = getattr(self, name)
+        out["fused_numbers"] = np.array([self.refreshes, self.clock, self.asking.asked])
+        out["fused_bounds"] = np.array([self._prior_term, self._growth])
+        for i, log in enumerate(self.logs):
+            out.update({f"log{i}_{name}": value for name, value in log.state().items()})
+        return out
+
+    def restore(self, arrays: dict[str, Any]) -> None:
+        """The inverse of ``state``."""
+        for i, log in enumerate(self.logs):
+            prefix = f"log{i}_"
+            log.restore({k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)})
+        self.refreshes, self.clock, self.asking.asked = (int(v) for v in arrays["fused_numbers"])
+        super().restore(arrays)
+        for name in ("prior_precisions", "prior_moments", "prior_log_dets", "effective"):
+            setattr(self, name, np.array(arrays[name], dtype=np.float64))
+        self.faded_at = np.array(arrays["faded_at"], dtype=np.int64)
+        self._prior_term, self._growth = (float(v) for v in arrays["fused_bounds"])
+        self._cached = None
+
+    def __repr__(self) -> str:
+        s, n = self.settings, len(self.logs)
+        return (
+            f"{type(self).__name__}({self.n_arms} arms, {self.n_features} features, {int(self.counts.sum())} "
+            f"observations, {n} log{'s' if n != 1 else ''}, regularization={s.regularization}, radius={s.radius!r})"
+        )

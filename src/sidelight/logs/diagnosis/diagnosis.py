@@ -1,0 +1,316 @@
+"""What a log is worth and what is wrong with it, in numbers and in sentences."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sidelight.errors import InputError
+from sidelight.labels import Label, label_to_json, show_labels
+from sidelight.logs.diagnosis.worth import Worth, hidden_variance, worth_in_rounds
+from sidelight.logs.reduce.moments import triangular_factor
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from sidelight.logs.summary import LogSummary
+
+__all__ = ["ArmReport", "Diagnosis", "Difference"]
+
+# From here on the last digits of a coefficient begin to be noise; it is a warning, not an error.
+_ILL_CONDITIONED = 1e7
+
+
+@dataclass(frozen=True)
+class ArmReport:
+    """One arm of the log.
+
+    Attributes:
+        arm: its label.
+        rows: ``n_a``.
+        share: ``P(a)``.
+        determined: whether its rows determine ``b_a``.
+        condition: condition number of its columns, scaled to unit norm; infinite if not determined.
+        residual_variance: ``s²``.
+        collinear: the smallest set of columns to leave out so that ``b_a`` is determined.
+    """
+
+    arm: Label
+    rows: int
+    share: float
+    determined: bool
+    condition: float
+    residual_variance: float
+    collinear: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How strongly the arms' regressions differ.
+
+    Attributes:
+        statistic: ``Q = Σ_a (b_a − b)ᵀ G_a/s²_a (b_a − b)`` with the ``b`` that makes it smallest.
+        degrees: what ``Q`` would be on average if all arms had one regression.
+        beyond_chance: ``max(0, 1 − degrees/Q)``, the part of the differences that chance does not explain.
+        p_value: the probability of so large a ``Q`` by chance.
+        arms: how many arms are compared.
+    """
+
+    statistic: float
+    degrees: int
+    beyond_chance: float
+    p_value: float
+    arms: int
+
+
+@dataclass(frozen=True, repr=False)
+class Diagnosis:
+    """What a log is worth and what is wrong with it; prints as a page.
+
+    Attributes:
+        rows_read: rows in the source.
+        rows_used: rows the summary is made of.
+        skipped: reason → rows.
+        arms: a report for each arm.
+        n_features: ``d``.
+        n_recorded: ``L``.
+        recorded: names of the recorded columns.
+        hidden: names of the hidden columns.
+        to_drop: a smallest set of columns to leave out so that every arm with enough rows is determined.
+        residual_variance: ``s²`` over all arms.
+        difference: how strongly the arms' regressions differ, ``None`` where fewer than two can be compared.
+        queries: how many queries to the old policy are needed before its half is known as well as the log's.
+        worth: about how many online rounds this log is worth, and what that assumes.
+        effective_rows: (K,) rows that the logged propensities leave of each arm, ``(Σ1/p)²/Σ1/p²``, or ``None``.
+        warnings: sentences about what is wrong.
+
+    Examples:
+        >>> import numpy as np, sidelight as sl
+        >>> world = sl.worlds.ConfoundedWorld(seed=0)
+        >>> log = world.sample_log(5_000, recorded=6, rng=np.random.default_rng(0))
+        >>> diagnosis = sl.summarize_log(log, world.schema(6)).diagnose()
+        >>> diagnosis.rows_used, diagnosis.n_recorded, len(diagnosis.hidden)
+        (5000, 6, 4)
+    """
+
+    rows_read: int
+    rows_used: int
+    skipped: dict[str, int]
+    arms: tuple[ArmReport, ...]
+    n_features: int
+    n_recorded: int
+    recorded: tuple[str, ...]
+    hidden: tuple[str, ...]
+    to_drop: tuple[str, ...]
+    residual_variance: float
+    difference: Difference | None
+    queries: int
+    worth: Worth
+    effective_rows: tuple[float, ...] | None
+    warnings: tuple[str, ...]
+
+    @classmethod
+    def of(cls, summary: LogSummary, noise: float | None = None) -> Diagnosis:
+        """Diagnose a summary.
+
+        Args:
+            summary: the log.
+            noise: the standard deviation ``σ`` of a reward given the full context, if it is known.
+        """
+        if noise is not None and not (np.isfinite(noise) and noise > 0):
+            raise InputError(f"noise={noise} must be a positive standard deviation.")
+        names = summary.schema.encoded_names
+        skipped_rows = sum(summary.skipped.values())
+        reports = tuple(
+            ArmReport(
+                label,
+                int(summary.counts[a]),
+                float(summary.shares[a]),
+                bool(summary.determined[a]),
+                float(summary.conditions[a]),
+                float(summary.residual_variances[a]),
+                summary.collinear_features(label) if summary.counts[a] >= summary.n_recorded else (),
+            )
+            for a, label in enumerate(summary.arms)
+        )
+        to_drop = summary.columns_to_drop()
+        worth = worth_in_rounds(summary, noise)
+        effective = None
+        if summary.propensities is not None:
+            sums = summary.propensities
+            effective = tuple((sums[:, 1] ** 2 / np.maximum(sums[:, 2], 1e-300)).tolist())
+        return cls(
+            summary.n_rows + skipped_rows,
+            summary.n_rows,
+            dict(summary.skipped),
+            reports,
+            summary.n_features,
+            summary.n_recorded,
+            summary.schema.recorded_names,
+            tuple(names[i] for i in summary.hidden),
+            to_drop,
+            summary.pooled_residual_variance,
+            difference_of_regressions(summary),
+            queries_needed(summary, noise),
+            worth,
+            effective,
+            tuple(_warnings(summary, to_drop)),
+        )
+
+    @property
+    def smallest(self) -> ArmReport:
+        """The arm with the fewest rows."""
+        return min(self.arms, key=lambda report: report.rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain values for JSON; an infinite condition number is ``None``."""
+        described = asdict(self)
+        described["arms"] = [
+            {
+                **asdict(report),
+                "arm": label_to_json(report.arm),
+                "condition": report.condition if np.isfinite(report.condition) else None,
+                "collinear": list(report.collinear),
+            }
+            for report in self.arms
+        ]
+        for name in ("recorded", "hidden", "to_drop", "warnings", "effective_rows"):
+            if described[name] is not None:
+                described[name] = list(described[name])
+        described["smallest_arm"] = label_to_json(self.smallest.arm)
+        described["sentence"] = self.sentence
+        return described
+
+    @property
+    def sentence(self) -> str:
+        """The sentence the reader came for."""
+        return self.worth.sentence
+
+    def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
+        """The page as HTML, also written to ``path`` if there is one."""
+        from sidelight.logs.diagnosis.diagnosis_page import html_page
+
+        text = html_page(self)
+        if path is not None:
+            Path(path).write_text(text, encoding="utf-8")
+        return text
+
+    def __rich__(self) -> RenderableType:
+        from sidelight.logs.diagnosis.diagnosis_page import terminal_page
+
+        return terminal_page(self)
+
+    def __str__(self) -> str:
+        from rich.console import Console
+
+        console = Console(width=100, no_color=True, highlight=False, force_terminal=False)
+        with console.capture() as captured:
+            console.print(self)
+        return captured.get()
+
+    def __repr__(self) -> str:
+        return f"Diagnosis({self.rows_used:,} rows, {len(self.arms)} arms: {self.sentence!r})"
+
+    def _repr_html_(self) -> str:
+        from sidelight.logs.diagnosis.diagnosis_page import notebook_card
+
+        return notebook_card(self)
+
+
+def difference_of_regressions(summary: LogSummary) -> Difference | None:
+    """How strongly the arms' regressions differ.
+
+    ``Q`` is the squared length of what one common regression leaves of the arms' own: with ``[R_a | z_a]`` the first
+    ``L`` rows of the factors, the least-squares residual of all ``R_a b ≈ z_a``, each over ``s_a``.
+    """
+    from scipy.stats import chi2
+
+    L = summary.n_recorded
+    arms = np.flatnonzero(summary.determined & (summary.residual_variances > 0))
+    if len(arms) < 2 or L == 0:
+        return None
+    deviations = np.sqrt(summary.residual_variances[arms])
+    stacked = np.concatenate(
+        [summary.factors[arm, :L, :] / deviation for arm, deviation in zip(arms, deviations, strict=True)]
+    )
+    statistic = float(triangular_factor(stacked)[L, L] ** 2)
+    degrees = (len(arms) - 1) * L
+    beyond = max(0.0, 1.0 - degrees / statistic) if statistic > 0 else 0.0
+    return Difference(statistic, degrees, beyond, float(chi2.sf(statistic, degrees)), len(arms))
+
+
+def queries_needed(summary: LogSummary, noise: float | None = None) -> int:
+    """Queries to the old policy after which ``B̂`` adds as much error to ``b − M̂w`` as the log itself.
+
+    ``τ²A⁻¹ = s²G⁻¹`` when the Gram matrix of the answers is ``A = (τ²/s²) G``; answers fall on the arms as the log's
+    rows do, so that takes ``(τ²/s²)`` times the log's rows. After that, more rows would help more than more queries.
+    """
+    if summary.n_recorded == summary.n_features:
+        return 0
+    s2 = summary.pooled_residual_variance
+    return int(np.ceil(hidden_variance(summary, noise) / s2 * summary.n_rows)) if s2 > 0 else 0
+
+
+def _has_constant(summary: LogSummary) -> bool:
+    """Whether the recorded columns add up to a constant somehow: what they leave of the number 1 is nothing.
+
+    ``1 − E[x]ᵀE[xxᵀ]⁺E[x]`` is the mean square of what a regression of 1 on them leaves.
+    """
+    n = summary.n_rows
+    if n == 0 or summary.n_recorded == 0:
+        return n == 0
+    mean = summary.counts @ summary.means / n
+    moments = summary.grams.sum(axis=0) / n
+    scale = np.sqrt(np.where(np.diag(moments) > 0, np.diag(moments), 1.0))
+    inverse = np.linalg.pinv(moments / np.outer(scale, scale), rcond=1e-10, hermitian=True)
+    return bool(1.0 - mean / scale @ inverse @ (mean / scale) < 1e-6)
+
+
+def _warnings(summary: LogSummary, to_drop: tuple[str, ...]) -> list[str]:
+    L = summary.n_recorded
+    warnings = []
+    absent = [label for label, n in zip(summary.arms, summary.counts, strict=True) if n == 0]
+    few = [label for label, n in zip(summary.arms, summary.counts, strict=True) if 0 < n < L]
+    thin = [label for label, n in zip(summary.arms, summary.counts, strict=True) if L <= n < 10 * L]
+    if absent:
+        warnings.append(f"No rows for {show_labels(absent)}: the log says nothing about what it never tried.")
+    if few:
+        warnings.append(
+            f"Fewer rows than the {L} recorded columns for {show_labels(few)}: no unique coefficients there. Fused "
+            "learners use what there is; the hard constraint cannot."
+        )
+    if thin:
+        warnings.append(
+            f"Fewer than ten rows per recorded column for {show_labels(thin)}: a hard constraint would keep their "
+            "error forever; use a fused learner."
+        )
+    if not _has_constant(summary):
+        warnings.append(
+            "There is no constant feature, so a reward is taken to be 0 where all features are. Unless that is meant, "
+            "add one: intercept=True, or --intercept."
+        )
+    if to_drop:
+        warnings.append(
+            f"In some arm recorded columns repeat others, or stand still. Without {show_labels(to_drop)} every arm's "
+            "coefficients are unique; fused learners can keep them."
+        )
+    bad = summary.determined & (summary.conditions > _ILL_CONDITIONED)
+    if bad.any():
+        labels = [label for label, is_bad in zip(summary.arms, bad, strict=True) if is_bad]
+        warnings.append(
+            f"Nearly collinear columns for {show_labels(labels)} (condition {summary.conditions[bad].max():.0e}): "
+            "single coefficients there mean little, their sum does."
+        )
+    if summary.skipped:
+        share = sum(summary.skipped.values()) / (summary.n_rows + sum(summary.skipped.values()))
+        warnings.append(
+            f"{share:.1%} of the rows were skipped. If whether a value is missing depends on the arm or the reward, "
+            "what is left is not the log that was made."
+        )
+    if summary.n_recorded == summary.n_features:
+        warnings.append("Every feature is recorded: nothing is hidden, and the log alone fixes each arm.")
+    return warnings

@@ -1,0 +1,185 @@
+"""One batch of a log: encode it, find the rows that cannot be used, and reduce the others to moments.
+
+Runs in threads; everything it needs is in a :class:`Job`, everything it found in a :class:`Reduced`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sidelight.errors import InvalidRowsError, SchemaError
+from sidelight.labels import Label, show_labels
+from sidelight.logs.reduce.moments import BatchMoments, batch_moments
+from sidelight.logs.schema.encoding import (
+    UNKNOWN_LABEL,
+    Layout,
+    Problem,
+    all_problems,
+    encode_columns,
+    label_codes,
+    label_problems,
+    number_problems,
+)
+from sidelight.logs.schema.features import Category, number_column
+from sidelight.logs.schema.schema import Schema
+from sidelight.logs.sources.base import Bundle
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Job", "Reduced", "no_propensities", "reduce_bundle", "show_reasons"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a thread needs to reduce one bundle."""
+
+    bundle: Bundle
+    schema: Schema
+    layout: Layout
+    arms: Mapping[Label, int]
+    bases: np.ndarray
+    ready: np.ndarray
+    skip: bool
+    text_labels: bool
+    careful: bool
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """What a thread made of one bundle."""
+
+    moments: BatchMoments
+    skipped: dict[str, int]
+    propensities: np.ndarray | None
+
+
+def no_propensities(n_arms: int) -> np.ndarray:
+    """(K, 4) ``Σp``, ``Σ1/p``, ``Σ1/p²`` and ``min p`` of no rows at all."""
+    empty = np.zeros((n_arms, 4))
+    empty[:, 3] = np.inf
+    return empty
+
+
+def reduce_bundle(job: Job) -> Reduced:
+    """Encode a bundle and compute its moments; runs in a thread."""
+    batch, schema = job.bundle.batch, job.schema
+    encoded = encode_columns(batch, job.layout, job.text_labels)
+    rewards, unparsable = number_column(batch.column(schema.reward), schema.reward)
+    codes, found = label_codes(batch.column(schema.arm), job.arms, job.text_labels)
+    columns = [*encoded.columns, rewards]
+    propensities, bad_propensities = _propensities_of(batch, schema)
+    suspicious = bool(
+        job.careful
+        or encoded.problems
+        or encoded.unparsable
+        or unparsable is not None
+        or any(rows is not None for rows in found)
+        or bad_propensities
+    )
+    if not suspicious:
+        # A value that is not finite shows in the moments, so nothing has to be looked at twice.
+        moments = batch_moments(columns, codes, job.bases, job.ready)
+        if moments is not None:
+            return Reduced(moments, {}, _propensity_sums(propensities, codes, len(job.ready)))
+    problems = [
+        *all_problems(encoded, job.layout),
+        *label_problems(schema.arm, found),
+        *number_problems(schema.reward, rewards, unparsable),
+        *bad_propensities,
+    ]
+    skipped: dict[str, int] = {}
+    if problems:
+        _check_text(job.bundle, problems, schema)
+        if not job.skip:
+            raise InvalidRowsError(_invalid_rows(job.bundle, problems, schema))
+        codes, skipped = _without(codes, problems)
+    moments = batch_moments(columns, codes, job.bases, job.ready)
+    assert moments is not None, "every row that is not finite was found"
+    return Reduced(moments, skipped, _propensity_sums(propensities, codes, len(job.ready)))
+
+
+def _propensities_of(batch: pa.RecordBatch, schema: Schema) -> tuple[np.ndarray | None, list[Problem]]:
+    if schema.propensity is None:
+        return None, []
+    values, unparsable = number_column(batch.column(schema.propensity), schema.propensity)
+    if ((values > 0) & (values <= 1)).all():
+        return values, []
+    problems = number_problems(schema.propensity, values, unparsable)
+    outside = np.isfinite(values) & ~((values > 0) & (values <= 1))
+    if outside.any():
+        problems.append(Problem(schema.propensity, "not a probability above 0 and at most 1", outside))
+    return values, problems
+
+
+def _propensity_sums(values: np.ndarray | None, codes: np.ndarray, n_arms: int) -> np.ndarray | None:
+    if values is None:
+        return None
+    sums = no_propensities(n_arms)
+    kept = codes >= 0
+    arms, p = codes[kept], values[kept]
+    sums[:, 0] = np.bincount(arms, p, n_arms)
+    sums[:, 1] = np.bincount(arms, 1 / p, n_arms)
+    sums[:, 2] = np.bincount(arms, 1 / p**2, n_arms)
+    np.minimum.at(sums[:, 3], arms, p)
+    return sums
+
+
+def _without(codes: np.ndarray, problems: Iterable[Problem]) -> tuple[np.ndarray, dict[str, int]]:
+    """The codes with -1 for unusable rows, and how many rows each reason took; a row counts once."""
+    bad = np.zeros(len(codes), dtype=bool)
+    skipped: dict[str, int] = {}
+    for problem in problems:
+        new = int((problem.rows & ~bad).sum())
+        if new:
+            skipped[f"{problem.column}: {problem.reason}"] = new
+        bad |= problem.rows
+    return np.where(bad, -1, codes), skipped
+
+
+def _check_text(bundle: Bundle, problems: list[Problem], schema: Schema) -> None:
+    """A column in which no row at all is a number is no number column."""
+    for problem in problems:
+        if problem.reason != "not a number":
+            continue
+        column = bundle.batch.column(problem.column)
+        readable = len(column) - column.null_count
+        if problem.rows.sum() >= readable > 0 and problem.column != schema.reward:
+            value = column[int(np.argmax(problem.rows))].as_py()
+            raise SchemaError(
+                f"column {problem.column!r} of {bundle.origin(0)[0]} holds text such as {value!r}, not numbers. "
+                f"If it is a category, declare it: categories=[{problem.column!r}]."
+            )
+
+
+def _invalid_rows(bundle: Bundle, problems: list[Problem], schema: Schema) -> str:
+    first = min(problems, key=lambda problem: int(np.argmax(problem.rows)))
+    row = int(np.argmax(first.rows))
+    origin, number = bundle.origin(row)
+    value = bundle.batch.column(first.column)[row].as_py()
+    _, counts = _without(np.zeros(bundle.batch.num_rows, dtype=np.int64), problems)
+    total = sum(counts.values())
+    message = (
+        f"row {number:,} of {origin}: column {first.column!r} is {value!r} ({first.reason}). Of the "
+        f"{bundle.batch.num_rows:,} rows read around it, {total:,} cannot be used: {show_reasons(counts)}. "
+    )
+    if first.reason == UNKNOWN_LABEL:
+        levels = {f.name: f.levels for f in schema.features if isinstance(f, Category)}
+        arms = first.column == schema.arm
+        known = (schema.arms if arms else levels.get(first.column)) or ()
+        message += f"The declared {'arms' if arms else 'levels'} are {show_labels(known, 20)}. "
+    message += 'Mend the log, or leave such rows out and count them with on_invalid="skip" (--skip-invalid)'
+    if any(p.column in schema.recorded and p.reason == "missing or NaN" for p in problems):
+        message += "; if a column was only added later, summarize_eras keeps the rows without it"
+    return message + "."
+
+
+def show_reasons(counts: Mapping[str, int]) -> str:
+    """Why rows cannot be used, and how many, as text for a message."""
+    shown = sorted(counts.items(), key=lambda item: -item[1])
+    text = ", ".join(f"{reason} ({count:,})" for reason, count in shown[:6])
+    return (text + (", ..." if len(shown) > 6 else "")) or "no reason known"

@@ -1,0 +1,397 @@
+"""The one pass over a log: batches are encoded and reduced in threads, and folded in the order they came."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sidelight.errors import InputError, InvalidRowsError, SchemaError, SourceError
+from sidelight.labels import Label, show_labels, typed_labels
+from sidelight.logs.reduce.batch import Job, Reduced, no_propensities, reduce_bundle, show_reasons
+from sidelight.logs.reduce.moments import Moments, batch_moments
+from sidelight.logs.schema.encoding import distinct_labels, layout_of
+from sidelight.logs.schema.features import Category
+from sidelight.logs.schema.schema import Schema
+from sidelight.logs.sources.base import Bundle, open_source
+from sidelight.logs.summary import LogSummary
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["LogPass", "rows_per_batch", "summarize", "summary_of_arrays", "threads_available"]
+
+# Batches under way at a time. Fixed, not the number of threads: which rows a base is made of depends on it, and the
+# same log must give the same bits on every machine.
+_DEPTH = 3
+# What a batch may take up as float64; 131,072 rows of 27 columns are 28 MB.
+_BATCH_BYTES = 32 << 20
+_BATCH_ROWS = 131_072
+
+
+def threads_available() -> int:
+    """The cores this process may use, eight at most."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(8, usable))
+
+
+def summary_of_arrays(X_recorded: Any, arms: Any, rewards: Any, schema: Schema) -> LogSummary:
+    """:meth:`LogSummary.from_arrays`."""
+    X = np.asarray(X_recorded, dtype=np.float64)
+    r = np.asarray(rewards, dtype=np.float64)
+    labels = np.asarray(arms)
+    L = schema.n_recorded
+    if X.ndim != 2 or X.shape[1] != L:
+        raise SchemaError(
+            f"the recorded contexts have shape {X.shape}, but the schema records {L} columns: give shape (n, {L})."
+        )
+    if r.shape != (len(X),) or labels.shape != (len(X),):
+        raise InputError(
+            f"{len(X)} contexts come with rewards of shape {r.shape} and arms of shape {labels.shape}: each "
+            "needs one reward and one arm."
+        )
+    for name, values in (("contexts", X), ("rewards", r)):
+        if not np.isfinite(values).all():
+            where = np.argwhere(~np.isfinite(values))[0]
+            raise InvalidRowsError(
+                f"the {name} hold {values[tuple(where)]} in row {where[0]}: every value must be finite."
+            )
+    distinct, codes = np.unique(labels, return_inverse=True)
+    if schema.arms is None:
+        schema = schema.resolve(distinct.tolist())
+    at = np.array([schema.arm_index(label) for label in distinct.tolist()], dtype=np.int64)
+    codes = at[codes] if len(X) else np.zeros(0, dtype=np.int64)
+    moments = Moments.empty(len(schema.arms or ()), L)
+    step = _rows_per_batch(L)
+    for first in range(0, len(X), step):
+        rows = slice(first, first + step)
+        columns = [np.ascontiguousarray(X[rows, j]) for j in range(L)] + [np.ascontiguousarray(r[rows])]
+        batch = batch_moments(columns, codes[rows], *moments.bases())
+        assert batch is not None
+        moments.fold(batch)
+    return LogSummary(schema, moments)
+
+
+def summarize(
+    source: Any,
+    schema: Schema,
+    on_invalid: str = "raise",
+    progress: Any = False,
+    client: Any = None,
+    sandwich: bool = False,
+    threads: int | None = None,
+) -> LogSummary:
+    """:func:`sidelight.logs.summary.summarize_log`; ``threads`` for measuring."""
+    check_settings(schema, on_invalid)
+    from sidelight.logs.reduce.cluster import is_dask_frame, summarize_on_cluster
+
+    if client is not None or is_dask_frame(source):
+        if sandwich:
+            raise InputError("sandwich=True is not available on a cluster: summarize on one machine for that.")
+        return summarize_on_cluster(source, schema, on_invalid, progress, client)
+    opened = open_source(source, schema.columns, labels=label_columns(schema))
+    if sandwich and not opened.rereadable:
+        raise InputError(
+            f"sandwich=True reads the log twice, and {opened.name} can be read only once. Write it to a file first."
+        )
+    with ThreadPoolExecutor(threads or threads_available()) as pool, opened.reporting(progress, "reading"):
+        log_pass = LogPass(schema, on_invalid, pool, opened.text_labels)
+        try:
+            for bundle in opened.bundles(rows_per_batch(schema)):
+                log_pass.feed(bundle)
+            summary = log_pass.finish(opened.name)
+        except BaseException:
+            log_pass.cancel()
+            raise
+    if sandwich:
+        from sidelight.logs.reduce.sandwich import with_meat
+
+        again = open_source(source, schema.columns, labels=label_columns(schema))
+        with again.reporting(progress, "residuals"):
+            return with_meat(summary, again.bundles(rows_per_batch(schema)), again.text_labels)
+    return summary
+
+
+def check_settings(schema: Schema, on_invalid: str) -> None:
+    """Check what does not depend on the source."""
+    if not isinstance(schema, Schema):
+        raise SchemaError(f"the schema must be a Schema, not {type(schema).__name__}.")
+    if on_invalid not in ("raise", "skip"):
+        raise InputError(f"on_invalid must be 'raise' or 'skip', not {on_invalid!r}.")
+    recorded = set(schema.recorded)
+    unknown = [f.name for f in schema.features if not f.resolved and f.name not in recorded]
+    if unknown:
+        raise SchemaError(
+            f"the levels of {show_labels(unknown)} cannot be discovered: a hidden category is not in the log. "
+            "Declare them, categories={name: [levels]}."
+        )
+
+
+def label_columns(schema: Schema) -> tuple[str, ...]:
+    """The columns whose values are labels: the arm and the recorded categories."""
+    return (schema.arm, *(f.name for f in schema.recorded_features if isinstance(f, Category)))
+
+
+def rows_per_batch(schema: Schema) -> int:
+    """Rows of which a batch is a few megabytes, once encoded."""
+    width = sum(len(f.encoded_names) or 8 for f in schema.recorded_features) + int(schema.intercept)
+    return _rows_per_batch(width)
+
+
+def _rows_per_batch(n_columns: int) -> int:
+    return max(4_096, min(_BATCH_ROWS, _BATCH_BYTES // (8 * (n_columns + 1))))
+
+
+class LogPass:
+    """The state of a pass: what is known of the labels, the moments so far, and the batches under way.
+
+    Labels that the schema leaves open are found as they come: a new arm is a new empty row of the moments, a new
+    level a new column that is zero in all earlier rows, so nothing has to be read twice.
+
+    Args:
+        schema: the schema, not necessarily resolved.
+        on_invalid: ``"raise"`` or ``"skip"``.
+        pool: where batches are reduced.
+        text_labels: the source knows nothing but text.
+        keep_text: leave labels found in text as text, for parts whose labels will be united later.
+    """
+
+    def __init__(
+        self, schema: Schema, on_invalid: str, pool: Executor, text_labels: bool = False, keep_text: bool = False
+    ) -> None:
+        self._schema, self._skip, self._pool = schema, on_invalid == "skip", pool
+        self._text_labels, self._keep_text = text_labels, keep_text
+        open_arms = schema.arms is None or schema.arms_discovered
+        self._arms: list[Label] = list(schema.arms or ())
+        self._open_arms = open_arms
+        self._levels: dict[str, list[Label]] = {
+            f.name: list(f.levels or ())
+            for f in schema.recorded_features
+            if isinstance(f, Category) and (not f.resolved or f.discovered)
+        }
+        self._relayout()
+        self._moments = Moments.empty(len(self._arms), self._layout.width)
+        self._pending: deque[Future[Reduced]] = deque()
+        self._skipped: dict[str, int] = {}
+        self._propensities: np.ndarray | None = None
+        self._bases: tuple[np.ndarray, np.ndarray] | None = None
+        self._base_rows = 0
+        self.rows_seen = 0
+
+    def _relayout(self) -> None:
+        self._layout = layout_of(self._schema.recorded_features, self._schema.intercept, self._levels)
+        self._arm_positions: dict[Label, int] = {label: i for i, label in enumerate(self._arms)}
+
+    def feed(self, bundle: Bundle) -> None:
+        """Start on a bundle, and fold the oldest one under way if enough are."""
+        if bundle.batch.num_rows == 0:
+            return
+        self.rows_seen += bundle.batch.num_rows
+        self._discover(bundle.batch)
+        bases, ready = self._current_bases()
+        job = Job(
+            bundle,
+            self._schema,
+            self._layout,
+            self._arm_positions,
+            bases,
+            ready,
+            self._skip,
+            self._text_labels,
+            bool(self._skipped),
+        )
+        self._pending.append(self._pool.submit(reduce_bundle, job))
+        if len(self._pending) >= _DEPTH:
+            self._fold_oldest()
+
+    def _current_bases(self) -> tuple[np.ndarray, np.ndarray]:
+        rows = int(self._moments.counts.sum())
+        # Twice the rows are a better base; between that, the same one serves.
+        if self._bases is None or rows >= 2 * self._base_rows:
+            self._bases, self._base_rows = self._moments.bases(), max(rows, 1)
+        return self._bases
+
+    def _fold_oldest(self) -> None:
+        reduced = self._pending.popleft().result()
+        self._moments.fold(reduced.moments)
+        if reduced.moments.direct:
+            self._bases = None
+        for reason, count in reduced.skipped.items():
+            self._skipped[reason] = self._skipped.get(reason, 0) + count
+        if reduced.propensities is not None:
+            self._add_propensities(reduced.propensities)
+
+    def _add_propensities(self, more: np.ndarray) -> None:
+        if self._propensities is None:
+            self._propensities = no_propensities(len(more))
+        self._propensities[:, :3] += more[:, :3]
+        self._propensities[:, 3] = np.minimum(self._propensities[:, 3], more[:, 3])
+
+    def _drain(self) -> None:
+        while self._pending:
+            self._fold_oldest()
+
+    def cancel(self) -> None:
+        """Forget what is under way."""
+        for future in self._pending:
+            future.cancel()
+        self._pending.clear()
+
+    def _discover(self, batch: pa.RecordBatch) -> None:
+        """Make room for arms and levels that no earlier batch had."""
+        new_arms = self._unseen(batch, self._schema.arm, self._arm_positions) if self._open_arms else []
+        new_levels = {
+            name: unseen
+            for name, levels in self._levels.items()
+            if (unseen := self._unseen(batch, name, dict.fromkeys(levels, 0)))
+        }
+        self._grow(new_arms, new_levels)
+
+    def _grow(self, new_arms: Sequence[Label], new_levels: Mapping[str, Sequence[Label]]) -> None:
+        """Add arms without rows, and levels that are zero in all rows so far."""
+        if not new_arms and not new_levels:
+            return
+        # Batches under way were laid out without the new labels.
+        self._drain()
+        old = self._column_names()
+        for name, unseen in new_levels.items():
+            self._levels[name].extend(unseen)
+        self._arms.extend(new_arms)
+        self._relayout()
+        if new_levels:
+            self._moments = self._moments.with_columns(_selection(old, self._column_names()))
+        if new_arms:
+            kept, grown = len(self._moments.counts), len(self._arms)
+            self._moments = self._moments.with_arms(range(kept), grown)
+            if self._propensities is not None:
+                more = no_propensities(grown)
+                more[:kept] = self._propensities
+                self._propensities = more
+        self._bases = None
+
+    def _forget_unused(self) -> None:
+        """Arms and levels that only skipped rows had leave no trace: skipping never changes what good rows give."""
+        self._drain()
+        if not self._skipped or not self._moments.counts.any():
+            return
+        if self._open_arms:
+            used = np.flatnonzero(self._moments.counts > 0)
+            self._arms = [self._arms[i] for i in used]
+            old = self._moments
+            self._moments = Moments(old.counts[used], old.sums[used], old.factors[used])
+            if self._propensities is not None:
+                self._propensities = self._propensities[used]
+        names = self._column_names()
+        rows = {name: float(total) for name, total in zip(names, self._moments.sums.sum(axis=0), strict=True)}
+        for feature, levels in self._levels.items():
+            # a level without a column is the baseline, and has the rows that the others leave
+            total = sum(rows.get(f"{feature}={level}", 0.0) for level in levels)
+            rest = float(self._moments.counts.sum()) - total
+            self._levels[feature] = [level for level in levels if rows.get(f"{feature}={level}", rest) > 0.5]
+        self._relayout()
+        if self._column_names() != names:
+            self._moments = self._moments.with_columns(_selection(names, self._column_names()))
+        self._bases = None
+
+    def _unseen(self, batch: pa.RecordBatch, name: str, known: Mapping[Label, int]) -> list[Label]:
+        # A dictionary may name values that no row has; only those that rows have are found.
+        indices, labels = distinct_labels(batch.column(name).unique())
+        found = (labels[i] for i in indices.tolist() if i >= 0)
+        unseen = [label for label in found if label is not None and label not in known]
+        if len(known) + len(unseen) > _MOST_LABELS:
+            raise SchemaError(
+                f"column {name!r} has more than {_MOST_LABELS:,} different values ({show_labels(unseen, 4)}), too "
+                "many for arms or levels. Is it a number or an identifier rather than a label?"
+            )
+        return list(dict.fromkeys(unseen))
+
+    def _column_names(self) -> list[str]:
+        names = ["intercept"] if self._schema.intercept else []
+        for feature, positions in zip(self._layout.features, self._layout.positions, strict=True):
+            if positions is None:
+                names.append(feature.name)
+            else:
+                names.extend(f"{feature.name}={level}" for level, at in positions.items() if at >= 0)
+        return names
+
+    def skipped(self) -> dict[str, int]:
+        """How many rows fed so far were skipped, by reason."""
+        self._drain()
+        return dict(sorted(self._skipped.items()))
+
+    def labels(self) -> tuple[list[Label], dict[str, list[Label]]]:
+        """The arms and the levels found so far, where the schema left them open."""
+        self._forget_unused()
+        return (self._arms if self._open_arms else []), self._levels
+
+    def finish(
+        self, name: str, arms: Sequence[Label] = (), levels: Mapping[str, Sequence[Label]] | None = None
+    ) -> LogSummary:
+        """The summary of everything fed, with arms and levels in their final order.
+
+        Args:
+            name: what messages call the source.
+            arms: arms that other parts of the log have.
+            levels: levels that other parts of the log have.
+        """
+        self._drain()
+        if self.rows_seen == 0:
+            raise SourceError(f"{name} has no rows: there is nothing to learn from.")
+        self._forget_unused()
+        if not self._arms or not self._moments.counts.any():
+            raise InvalidRowsError(
+                f"none of the {self.rows_seen:,} rows of {name} can be used: {show_reasons(self._skipped)}."
+            )
+        elsewhere = {feature: list(found) for feature, found in (levels or {}).items()}
+        self._grow(
+            [label for label in arms if label not in self._arm_positions] if self._open_arms else [],
+            {
+                feature: new
+                for feature, own in self._levels.items()
+                if (new := [level for level in elsewhere.get(feature, []) if level not in own])
+            },
+        )
+        final_levels = {**elsewhere, **self._levels}
+        empty = [feature for feature, found in final_levels.items() if not found]
+        if empty:
+            raise InvalidRowsError(f"column {show_labels(empty)} has no value in any row of {name}.")
+        keep = self._keep_text or not self._text_labels
+        typed: Callable[[Sequence[Label]], tuple[Label, ...]] = tuple if keep else typed_labels
+        final_arms = typed(self._arms) if self._open_arms else tuple(self._arms)
+        schema = self._schema.resolve(
+            final_arms if self._open_arms else None, {f: typed(found) for f, found in final_levels.items()}
+        )
+        return self._in_final_order(schema, final_arms)
+
+    def _in_final_order(self, schema: Schema, arms: tuple[Label, ...]) -> LogSummary:
+        # Typed levels print as the text they came from, so the names of columns do not change.
+        moments = self._moments
+        names = self._column_names()
+        if tuple(names) != schema.recorded_names:
+            moments = moments.with_columns(_selection(names, list(schema.recorded_names)))
+        at = [schema.arm_index(label) for label in arms]
+        moments = moments.with_arms(at, len(arms))
+        propensities = self._propensities
+        if propensities is not None:
+            moved = no_propensities(len(arms))
+            moved[at] = propensities
+            propensities = moved
+        return LogSummary(schema, moments, dict(sorted(self._skipped.items())), None, propensities)
+
+
+# More different values than this are not labels.
+_MOST_LABELS = 20_000
+
+
+def _selection(old: list[str], new: list[str]) -> np.ndarray:
+    """(len(old), len(new)) with a 1 where the names are equal: a new column that is not among the old is zero."""
+    where = {name: j for j, name in enumerate(new)}
+    T = np.zeros((len(old), len(new)))
+    for i, name in enumerate(old):
+        if name in where:
+            T[i, where[name]] = 1.0
+    return T

@@ -1,0 +1,261 @@
+"""Anything tabular → Arrow record batches with the wanted columns, in order.
+
+:func:`open_source` looks at what it is given and returns a :class:`Source`: pieces of at most a few megabytes, each
+with the name of where it came from, so that a message can name the file and the row.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sidelight.errors import SchemaError, SourceError
+from sidelight.logs.schema.encoding import check_columns
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Bundle", "Piece", "Source", "as_batches", "open_source"]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some rows with the wanted columns, and where they came from."""
+
+    batch: pa.RecordBatch
+    origin: str
+    first_row: int
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """Several pieces as one batch."""
+
+    batch: pa.RecordBatch
+    pieces: tuple[tuple[int, str, int], ...]
+    """for each piece: its first row in the batch, its origin, and that row's number there"""
+
+    def origin(self, row: int) -> tuple[str, int]:
+        """The origin of a row of the batch and its number there, counted from 0."""
+        start, origin, first_row = max(piece for piece in self.pieces if piece[0] <= row)
+        return origin, first_row + row - start
+
+
+@dataclass
+class Source:
+    """Where a log comes from.
+
+    Attributes:
+        name: what messages call it.
+        pieces: starts reading; called once per pass.
+        columns: the wanted columns.
+        total_rows: how many rows there are, if that is known beforehand.
+        text_labels: the source knows nothing but text (CSV).
+        rereadable: whether it can be read twice.
+        fraction: how much of it has been read, between 0 and 1, where rows are not known beforehand.
+    """
+
+    name: str
+    pieces: Callable[[], Iterator[Piece]]
+    columns: tuple[str, ...]
+    total_rows: int | None = None
+    text_labels: bool = False
+    rereadable: bool = True
+    fraction: Callable[[], float] | None = None
+    report: Callable[[int, int | None], None] | None = field(default=None, repr=False)
+
+    def bundles(self, rows: int) -> Iterator[Bundle]:
+        """The pieces, cut and joined to batches of about ``rows`` rows."""
+        waiting: list[Piece] = []
+        n_waiting = done = 0
+        for piece in self.pieces():
+            for first in range(0, piece.batch.num_rows, rows):
+                part = piece.batch.slice(first, rows) if piece.batch.num_rows > rows else piece.batch
+                if n_waiting and n_waiting + part.num_rows > rows:
+                    yield _joined(waiting)
+                    done = self._report(done + n_waiting)
+                    waiting, n_waiting = [], 0
+                waiting.append(Piece(part, piece.origin, piece.first_row + first))
+                n_waiting += part.num_rows
+        if n_waiting:
+            yield _joined(waiting)
+            self._report(done + n_waiting)
+
+    def _report(self, done: int) -> int:
+        if self.report is not None:
+            total = self.total_rows
+            if total is None and self.fraction is not None and (share := self.fraction()) > 0:
+                total = max(done, round(done / share))
+            self.report(done, total)
+        return done
+
+    @contextlib.contextmanager
+    def reporting(self, progress: Any, what: str) -> Iterator[None]:
+        """Report to a function, or to a bar in the terminal, while reading."""
+        if progress is False or progress is None:
+            yield
+            return
+        if callable(progress):
+            self.report = progress
+            yield
+            return
+        from sidelight.logs.progress import row_bar
+
+        # The end of a path is what tells it apart, and the bar needs the room.
+        with row_bar(f"{what} {os.path.basename(self.name.rstrip(os.sep)) or self.name}") as report:
+            self.report = report
+            yield
+
+
+def _joined(pieces: list[Piece]) -> Bundle:
+    import pyarrow as pa
+
+    batch = pieces[0].batch if len(pieces) == 1 else _concatenated([piece.batch for piece in pieces])
+    starts = np.cumsum([0] + [piece.batch.num_rows for piece in pieces[:-1]]).tolist()
+    assert isinstance(batch, pa.RecordBatch)
+    return Bundle(batch, tuple((s, p.origin, p.first_row) for s, p in zip(starts, pieces, strict=True)))
+
+
+def _concatenated(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """One batch; columns that have different types in different files take one that holds both."""
+    import pyarrow as pa
+
+    arrays = []
+    for i in range(batches[0].num_columns):
+        columns = [batch.column(i) for batch in batches]
+        if any(column.type != columns[0].type for column in columns):
+            columns = _of_one_type(columns)
+        arrays.append(pa.concat_arrays(columns))
+    return pa.RecordBatch.from_arrays(arrays, names=batches[0].schema.names)
+
+
+def _of_one_type(columns: list[pa.Array]) -> list[pa.Array]:
+    import pyarrow as pa
+
+    plain = [c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in columns]
+    # A decimal becomes the nearest float by way of text; text stays what it is, and what is null fits anything.
+    plain = [c.cast(pa.string()).cast(pa.float64()) if pa.types.is_decimal(c.type) else c for c in plain]
+    kinds = {c.type for c in plain if not pa.types.is_null(c.type)}
+    if len(kinds) == 1:
+        return [c.cast(next(iter(kinds))) for c in plain]
+    integers = all(pa.types.is_integer(kind) for kind in kinds)
+    numbers = all(pa.types.is_integer(k) or pa.types.is_floating(k) or pa.types.is_boolean(k) for k in kinds)
+    target = pa.int64() if integers else pa.float64() if numbers else pa.string()
+    return [
+        c.cast(pa.uint8()).cast(target) if pa.types.is_boolean(c.type) and numbers else c.cast(target) for c in plain
+    ]
+
+
+def open_source(
+    source: Any, columns: Sequence[str], labels: Sequence[str] = (), optional: Sequence[str] = ()
+) -> Source:
+    """Find out what a source is.
+
+    Args:
+        source: see :func:`sidelight.logs.summary.summarize_log`.
+        columns: the columns to read, and no others.
+        labels: those among them that hold labels rather than numbers.
+        optional: those that may be missing from some or all of the files; they are null there.
+
+    Raises:
+        SourceError: it is nothing Sidelight can read.
+        SchemaError: a column is not there.
+    """
+    from sidelight.logs.sources import frames
+
+    wanted = _Wanted(tuple(columns), tuple(labels), tuple(optional))
+    if isinstance(source, str | os.PathLike) or _is_paths(source):
+        from sidelight.logs.sources.files import open_paths
+
+        return open_paths(source, wanted)
+    from sidelight.logs.sources.files import LogFile, open_files
+
+    if isinstance(source, LogFile):
+        return open_files([source], wanted, source.path)
+    opened = frames.open_frame(source, wanted)
+    if opened is not None:
+        return opened
+    raise SourceError(
+        f"cannot read a log from {type(source).__module__}.{type(source).__name__}. A log is a path, list or glob of "
+        "Parquet, CSV or Arrow files, a folder, a pandas, polars or Dask frame, an Arrow table, dataset or reader, "
+        "a DuckDB relation, a mapping of arrays, a triple (X, arms, rewards), or an iterator of batches."
+    )
+
+
+def _is_paths(source: Any) -> bool:
+    return (
+        isinstance(source, list | tuple | set | frozenset)
+        and len(source) > 0
+        and all(isinstance(item, str | os.PathLike) for item in source)
+    )
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """The columns asked for."""
+
+    columns: tuple[str, ...]
+    labels: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+
+    def present(self, available: Sequence[str], origin: str) -> list[str]:
+        """The wanted columns that are there; those that must be are checked."""
+        names = set(available)
+        here = [name for name in self.columns if name in names or name not in self.optional]
+        check_columns(available, here, origin)
+        return here
+
+    def completed(self, table: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
+        """One batch with exactly the wanted columns, null where an optional one is missing."""
+        import pyarrow as pa
+
+        n = table.num_rows
+        names = set(table.schema.names)
+        arrays = []
+        for name in self.columns:
+            column = table.column(name) if name in names else pa.nulls(n)
+            if isinstance(column, pa.ChunkedArray):
+                column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+                if isinstance(column, pa.ChunkedArray):
+                    column = pa.concat_arrays(column.chunks)
+            arrays.append(column)
+        return pa.RecordBatch.from_arrays(arrays, names=list(self.columns))
+
+
+def as_batches(source: Any, columns: Sequence[str]) -> Iterator[tuple[pa.RecordBatch, bool]]:
+    """The wanted columns of a source, batch by batch, and whether its labels are text."""
+    opened = open_source(source, columns)
+    for piece in opened.pieces():
+        yield piece.batch, opened.text_labels
+
+
+def as_mapping_batch(arrays: Mapping[str, Any], wanted: _Wanted, origin: str) -> pa.RecordBatch:
+    """A mapping from column to values as a batch."""
+    import pyarrow as pa
+
+    here = wanted.present([str(name) for name in arrays], origin)
+    table: dict[str, Any] = {}
+    for name in here:
+        values = arrays[name]
+        if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
+            raise SourceError(
+                f"column {name!r} of {origin} is the single value {values!r:.60}: a mapping gives each column all its "
+                "values. If each row is a mapping of its own, make one table of them, pyarrow.Table.from_pylist(rows)."
+            )
+        if hasattr(values, "__array__") and np.ndim(values) != 1:
+            raise SchemaError(f"column {name!r} of {origin} has shape {np.shape(values)}: a column has one dimension.")
+        try:
+            table[name] = pa.array(values, from_pandas=True)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+            raise SourceError(
+                f"column {name!r} of {origin} holds values that do not fit together: {error}. Give it one type."
+            ) from error
+    lengths = {name: len(values) for name, values in table.items()}
+    if len(set(lengths.values())) > 1:
+        raise SourceError(f"the columns of {origin} have different lengths: {lengths}.")
+    return wanted.completed(pa.table(table))

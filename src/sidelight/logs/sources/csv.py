@@ -1,0 +1,142 @@
+"""CSV files: every cell is text, and one bad cell must not spoil a column."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from sidelight.errors import SourceError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from sidelight.logs.sources.base import _Wanted as Wanted
+    from sidelight.logs.sources.files import LogFile
+
+__all__ = ["csv_tables"]
+
+_BLOCK = 8 << 20
+_CODECS = {".gz": "gzip", ".gzip": "gzip", ".zst": "zstd", ".zstd": "zstd", ".bz2": "bz2", ".lz4": "lz4"}
+_MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2", b"\x04\x22\x4d\x18": "lz4"}
+# What stands for a missing value, besides the empty cell.
+_MISSING = ["", "NA", "N/A", "NaN", "nan", "NULL", "null", "None", "#N/A", "-nan", "-NaN", "<NA>"]
+
+
+def csv_tables(
+    file: LogFile, wanted: Wanted, constants: dict[str, Any], types: Any, progress: Any
+) -> Iterator[pa.RecordBatch]:
+    """The wanted columns of a CSV file: numbers as numbers where every cell is one, labels as text."""
+    import pyarrow as pa
+
+    from sidelight.logs.sources.files import columns_in
+
+    header, delimiter = _header(file.path)
+    here = columns_in(file, wanted, header, constants)
+    labels = {*wanted.labels}
+    number_types = {name: pa.string() if name in labels else pa.float64() for name in here}
+    delivered = 0
+    try:
+        for batch in _read(file.path, here, number_types, delimiter, progress):
+            yield batch
+            delivered += batch.num_rows
+        return
+    except pa.ArrowInvalid as error:
+        if "conversion error" not in str(error):
+            if "columns" in str(error) and "Row #" not in str(error):
+                # threads lose count of the rows: once more without them, to say which one it is
+                for _ in _read(file.path, here, number_types, delimiter, progress, threads=False):
+                    pass
+            raise
+    # A cell that is not a number: read the rest as text, which is looked at cell by cell, so that the message can
+    # say which row it is and the other rows count.
+    skip = delivered
+    text_types = dict.fromkeys(here, pa.string())
+    for batch in _read(file.path, here, text_types, delimiter, progress):
+        if skip >= batch.num_rows:
+            skip -= batch.num_rows
+            continue
+        yield batch.slice(skip)
+        skip = 0
+
+
+def _read(
+    path: str, columns: list[str], types: dict[str, Any], delimiter: str, progress: Any, threads: bool = True
+) -> Iterator[pa.RecordBatch]:
+    import pyarrow.csv as pacsv
+
+    with open(path, "rb") as raw:
+        stream = _Counted(raw, progress)
+        with pacsv.open_csv(
+            _decompressed(stream, path),
+            read_options=pacsv.ReadOptions(block_size=_BLOCK, use_threads=threads),
+            parse_options=pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+            convert_options=pacsv.ConvertOptions(
+                include_columns=columns, column_types=types, null_values=_MISSING, strings_can_be_null=True
+            ),
+        ) as reader:
+            yield from reader
+
+
+class _Counted:
+    """A file that tells how many of its bytes have been read."""
+
+    def __init__(self, raw: Any, progress: Any) -> None:
+        self._raw, self._progress = raw, progress
+        self.closed = False
+
+    def read(self, size: int = -1) -> bytes:
+        content: bytes = self._raw.read(size)
+        self._progress.current = self._raw.tell()
+        return content
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return False
+
+    def seekable(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def _codec(path: str) -> str | None:
+    with open(path, "rb") as stream:
+        start = stream.read(4)
+    return next((codec for magic, codec in _MAGIC.items() if start.startswith(magic)), None)
+
+
+def _decompressed(stream: Any, path: str) -> Any:
+    import pyarrow as pa
+
+    codec = _codec(path)
+    opened = pa.PythonFile(stream, mode="r")
+    return opened if codec is None else pa.CompressedInputStream(opened, codec)
+
+
+def _header(path: str) -> tuple[list[str], str]:
+    """The column names and the delimiter, from the first line."""
+    with open(path, "rb") as raw:
+
+        class _Nowhere:
+            current = 0
+
+        stream = _decompressed(_Counted(raw, _Nowhere()), path)
+        start: bytes = stream.read(1 << 16)
+    try:
+        text = start.decode("utf-8-sig", errors="ignore" if len(start) == 1 << 16 else "strict")
+    except UnicodeDecodeError as error:
+        raise SourceError(
+            f"{path} is not UTF-8 text ({error.reason} at byte {error.start}). Save it as UTF-8."
+        ) from error
+    lines = text.splitlines()
+    first = next((line for line in lines if line.strip()), "")
+    if not first:
+        raise SourceError(f"{os.fspath(path)} is empty: a log needs at least a header and a row.")
+    delimiter = max(",\t;|", key=first.count)
+    names = next(csv.reader(lines[lines.index(first) :], delimiter=delimiter))
+    return [name.strip() if name.strip() in names else name for name in names], delimiter

@@ -1,0 +1,214 @@
+"""Sources that are objects in memory, or that hand out batches: frames, tables, readers, relations, arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sidelight.errors import SchemaError, SourceError
+from sidelight.logs.sources.base import Piece, Source, as_mapping_batch
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from sidelight.logs.sources.base import _Wanted as Wanted
+
+__all__ = ["open_frame"]
+
+# Rows that a streaming query hands out at a time.
+_ROWS = 131_072
+
+
+def open_frame(source: Any, wanted: Wanted) -> Source | None:
+    """The source, or ``None`` if it is nothing of the kind."""
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+
+    module = type(source).__module__.split(".")[0]
+    if isinstance(source, pa.Table):
+        return _table(source, wanted, "the Arrow table")
+    if isinstance(source, pa.RecordBatch):
+        return _table(pa.Table.from_batches([source]), wanted, "the Arrow batch")
+    if isinstance(source, pa.RecordBatchReader):
+        return _reader(source, wanted, "the Arrow reader")
+    if isinstance(source, ds.Dataset):
+        return _dataset(source, wanted)
+    if isinstance(source, ds.Scanner):
+        return _reader(source.to_reader(), wanted, "the Arrow scanner")
+    if module == "polars":
+        return _polars(source, wanted)
+    if module == "pandas":
+        return _pandas(source, wanted)
+    if module in ("duckdb", "_duckdb"):
+        return _duckdb(source, wanted)
+    if isinstance(source, Mapping):
+        batch = as_mapping_batch(source, wanted, "the mapping")
+        return _one(batch, wanted, "the mapping")
+    if isinstance(source, np.ndarray):
+        return _array(source, wanted)
+    if isinstance(source, tuple) and len(source) == 3 and np.ndim(source[0]) == 2:
+        batch = _triple(source, wanted)
+        return _one(batch, wanted, "the arrays")
+    if hasattr(source, "__arrow_c_stream__"):
+        return _reader(pa.RecordBatchReader.from_stream(source), wanted, f"the {type(source).__name__}")
+    if isinstance(source, Iterable) and not isinstance(source, bytes):
+        return _iterator(source, wanted)
+    return None
+
+
+def _one(batch: pa.RecordBatch, wanted: Wanted, name: str) -> Source:
+    return Source(name, lambda: iter([Piece(batch, name, 0)]), wanted.columns, batch.num_rows)
+
+
+def _table(table: pa.Table, wanted: Wanted, name: str) -> Source:
+    here = wanted.present(table.column_names, name)
+
+    def pieces() -> Iterator[Piece]:
+        row = 0
+        for batch in table.select(here).to_batches(max_chunksize=_ROWS):
+            yield Piece(wanted.completed(batch), name, row)
+            row += batch.num_rows
+
+    return Source(name, pieces, wanted.columns, table.num_rows)
+
+
+def _stream(batches: Iterable[Any], wanted: Wanted, name: str) -> Iterator[Piece]:
+    import pyarrow as pa
+
+    row = 0
+    try:
+        for batch in batches:
+            yield Piece(wanted.completed(batch), name, row)
+            row += batch.num_rows
+    except (pa.ArrowException, OSError) as error:
+        raise SourceError(f"{name} stopped after {row:,} rows: {error}") from error
+
+
+def _reader(reader: pa.RecordBatchReader, wanted: Wanted, name: str) -> Source:
+    wanted.present(reader.schema.names, name)
+    return Source(name, lambda: _stream(reader, wanted, name), wanted.columns, rereadable=False)
+
+
+def _dataset(dataset: Any, wanted: Wanted) -> Source:
+    name = "the Arrow dataset"
+    here = wanted.present(dataset.schema.names, name)
+
+    def pieces() -> Iterator[Piece]:
+        # Two fragments read ahead keep the reader busy without holding much.
+        batches = dataset.to_batches(columns=here, batch_size=_ROWS, batch_readahead=4, fragment_readahead=2)
+        return _stream(batches, wanted, name)
+
+    try:
+        rows = dataset.count_rows()
+    except (OSError, ValueError):
+        rows = None
+    return Source(name, pieces, wanted.columns, rows)
+
+
+def _polars(frame: Any, wanted: Wanted) -> Source | None:
+    import polars as pl
+
+    if isinstance(frame, pl.DataFrame):
+        name = "the polars frame"
+        here = wanted.present(frame.columns, name)
+        return _table(frame.select(here).to_arrow(), wanted, name)
+    if not isinstance(frame, pl.LazyFrame):
+        return None
+    name = "the polars lazy frame"
+    here = wanted.present(frame.collect_schema().names(), name)
+
+    def pieces() -> Iterator[Piece]:
+        # The query runs in streaming mode and hands out chunks: the frame is never collected.
+        chunks = frame.select(here).collect_batches(chunk_size=_ROWS, maintain_order=True)
+        try:
+            yield from _stream((chunk.to_arrow() for chunk in chunks), wanted, name)
+        except pl.exceptions.PolarsError as error:
+            raise SourceError(f"{name} could not be computed: {error}") from error
+
+    return Source(name, pieces, wanted.columns)
+
+
+def _pandas(frame: Any, wanted: Wanted) -> Source | None:
+    import pyarrow as pa
+
+    if not hasattr(frame, "columns"):
+        return None
+    name = "the pandas frame"
+    names = [str(column) for column in frame.columns]
+    here = wanted.present(names, name)
+    frame = frame.iloc[:, [names.index(column) for column in here]]
+
+    def pieces() -> Iterator[Piece]:
+        for first in range(0, len(frame), _ROWS):
+            part = frame.iloc[first : first + _ROWS]
+            arrays = {column: _pandas_column(part.iloc[:, i], column) for i, column in enumerate(here)}
+            yield Piece(wanted.completed(pa.table(arrays)), name, first)
+
+    return Source(name, pieces, wanted.columns, len(frame))
+
+
+def _pandas_column(values: Any, name: str) -> pa.Array:
+    import pyarrow as pa
+
+    try:
+        return pa.Array.from_pandas(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        # Numbers among text, as a careless reader leaves them: as text they can be looked at one by one.
+        return pa.array([None if v is None or v != v else str(v) for v in values.tolist()], pa.string())
+
+
+def _duckdb(relation: Any, wanted: Wanted) -> Source | None:
+    read = getattr(relation, "to_arrow_reader", None) or getattr(relation, "fetch_record_batch", None)
+    if read is None or not hasattr(relation, "columns"):
+        return None
+    name = "the DuckDB relation"
+    here = wanted.present(list(relation.columns), name)
+    quoted = ", ".join('"' + column.replace('"', '""') + '"' for column in here)
+
+    def pieces() -> Iterator[Piece]:
+        return _stream(getattr(relation.project(quoted), read.__name__)(_ROWS), wanted, name)
+
+    return Source(name, pieces, wanted.columns)
+
+
+def _array(array: np.ndarray, wanted: Wanted) -> Source:
+    if array.dtype.names is None:
+        raise SourceError(
+            f"an array of shape {array.shape} does not say which column is what. Give a mapping from column name to "
+            "values, a structured array, or a triple (X, arms, rewards)."
+        )
+    batch = as_mapping_batch({name: array[name] for name in array.dtype.names}, wanted, "the array")
+    return _one(batch, wanted, "the array")
+
+
+def _triple(source: tuple[Any, Any, Any], wanted: Wanted) -> pa.RecordBatch:
+    """Arrays ``X`` (n, recorded features), ``arms`` (n,), ``rewards`` (n,), in the order of the schema's columns."""
+    X = np.asarray(source[0])
+    if len(wanted.columns) != X.shape[1] + 2:
+        n_extra = len(wanted.columns) - 2
+        raise SchemaError(
+            f"X has {X.shape[1]} columns, but the schema records {n_extra} features ({', '.join(wanted.columns[:-2])})."
+        )
+    *features, arm, reward = wanted.columns
+    columns = {name: np.ascontiguousarray(X[:, j]) for j, name in enumerate(features)}
+    return as_mapping_batch({**columns, arm: source[1], reward: source[2]}, wanted, "the arrays")
+
+
+def _iterator(source: Iterable[Any], wanted: Wanted) -> Source:
+    name = f"the {type(source).__name__}"
+
+    def pieces() -> Iterator[Piece]:
+        row = 0
+        for number, item in enumerate(source):
+            part = None if isinstance(item, str | bytes | int | float) else open_frame(item, wanted)
+            if part is None or isinstance(item, Iterator):
+                raise SourceError(
+                    f"{name} gave a {type(item).__name__} as its item {number}; each item must be a table or a batch."
+                )
+            for piece in part.pieces():
+                yield Piece(piece.batch, name, row)
+                row += piece.batch.num_rows
+
+    return Source(name, pieces, wanted.columns, rereadable=isinstance(source, list | tuple))

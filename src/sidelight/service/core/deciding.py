@@ -1,0 +1,205 @@
+"""Deciding: contexts in, arms out, with all that the log must know about them.  Nothing is written here."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from sidelight.labels import Label
+from sidelight.learners.protocol import Decision
+from sidelight.linalg import Array
+from sidelight.service.core.fold import LEARNER_ERRORS, State
+from sidelight.service.core.old_policy import OldPolicy
+from sidelight.service.log.events import Answer, Decisions
+from sidelight.service.metrics import Metrics
+from sidelight.service.rails import subject_draw
+
+__all__ = ["Ask", "Decider"]
+
+logger = logging.getLogger("sidelight.service")
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What is asked beside the context of one decision."""
+
+    allowed: list[Label] | None = None
+    answer: Answer | None = None
+    subject: str | None = None
+
+
+_PLAIN = Ask()
+
+
+class Decider:
+    """Decides on a state that somebody else keeps up to date.
+
+    Args:
+        learner: the learner whose decisions these will be.
+        metrics: where to count failures.
+        old_policy: asked for its arm where the caller does not tell, if it can be asked here at all.
+    """
+
+    def __init__(self, learner: Any, metrics: Metrics, old_policy: OldPolicy | None = None) -> None:
+        self._metrics = metrics
+        self._old = old_policy
+        self._rng = np.random.default_rng()
+        # A learner may decide for many contexts at once, if it takes the generator that its draws come from.
+        self._many = "rng" in inspect.signature(learner.decide_many).parameters
+
+    def choose(self, state: State, X: Array, asks: Sequence[Ask] | None, fingerprint: str | None = None) -> Decisions:
+        """Decide for every row of ``X`` (n, d); nothing is written yet.
+
+        Args:
+            state: the learner and the rails as they are.
+            X: encoded contexts.
+            asks: what came with each; None where nothing did.
+            fingerprint: of the request, where it has an idempotency key.
+        """
+        rails, rng = state.rails, self._rng
+        n = len(X)
+        choices = self._choices(state.learner, X, asks)
+        failed = {i for i, choice in enumerate(choices) if choice is None} if None in choices else set()
+        for i in failed:
+            allowed = None if asks is None else asks[i].allowed
+            arm = rails.fallback if allowed is None or rails.fallback in allowed else allowed[0]
+            choices[i] = (arm, None, None, 1.0)
+        recommended: list[Label]
+        estimates: list[float | None]
+        widths: list[float | None]
+        chances: list[float]
+        recommended, estimates, widths, chances = map(list, zip(*choices, strict=True))
+        routed = (
+            rails.mode != "shadow" and not rails.killed and not failed and (rails.mode == "assist" or rails.share >= 1)
+        )
+        acting: list[Label | None] = [None] * n
+        if self._old is not None:
+            asks, acting = self._with_old_policy(self._old, X, asks, acts=not routed)
+        asked, query_probabilities = self._queries(state.learner, X, asks)
+        if self._old is not None:
+            asked = [False] * n
+        arms: list[Label | None]
+        propensities: list[float | None]
+        if routed:
+            arms, routes, propensities = list(recommended), ["learner"] * n, list(chances)
+        else:
+            arms, routes, propensities = [], [], []
+            for i in range(n):
+                ask = _PLAIN if asks is None else asks[i]
+                old_arm, old_propensity = _old_policy(state.learner, ask.answer)
+                route = rails.route(
+                    recommended[i],
+                    chances[i],
+                    old_arm=old_arm if acting[i] is None else acting[i],
+                    old_propensity=old_propensity,
+                    allowed=ask.allowed,
+                    draw=rng.random() if ask.subject is None else subject_draw(ask.subject),
+                    failed=i in failed,
+                )
+                arms.append(route.arm)
+                # Where it did what it cannot do any more, what it does now is no news about what it did.
+                no_news = acting[i] is not None and ask.answer is None
+                routes.append("fallback" if no_news and route.by == "old_policy" else route.by)
+                propensities.append(route.propensity)
+        plain = asks is None
+        return Decisions(
+            contexts=X,
+            arms=arms,
+            recommended=recommended,
+            estimates=estimates,
+            widths=widths,
+            propensities=propensities,
+            routes=routes,
+            asked=asked,
+            query_probabilities=query_probabilities,
+            version=state.version,
+            mode=rails.mode,
+            share=rails.share,
+            allowed=None if plain or all(a.allowed is None for a in asks or ()) else [a.allowed for a in asks or ()],
+            answers=None if plain or all(a.answer is None for a in asks or ()) else [a.answer for a in asks or ()],
+            subjects=None if plain or all(a.subject is None for a in asks or ()) else [a.subject for a in asks or ()],
+            fingerprint=fingerprint,
+        )
+
+    def _with_old_policy(
+        self, policy: OldPolicy, X: Array, asks: Sequence[Ask] | None, *, acts: bool
+    ) -> tuple[list[Ask], list[Label | None]]:
+        """What was asked, with the old policy's answers (asking costs nothing here), and its arms where it ``acts``.
+
+        Where the caller said what the old policy does, that stands.
+        """
+        filled = list(asks) if asks is not None else [_PLAIN] * len(X)
+        acting: list[Label | None] = [None] * len(X)
+        for i, ask in enumerate(filled):
+            if ask.answer is not None:
+                continue
+            try:
+                arm = policy.answer(X[i], ask.allowed, self._rng)
+                acting[i] = policy.act(X[i], ask.allowed, self._rng) if acts else None
+            except LEARNER_ERRORS as error:
+                logger.error("the old policy could not be asked: %s", type(error).__name__, exc_info=error)
+                continue
+            if arm is not None:
+                filled[i] = replace(ask, answer=Answer(arm))
+        return filled, acting
+
+    def _choices(self, learner: Any, X: Array, asks: Sequence[Ask] | None) -> list[Any]:
+        """The learner's decisions, each ``(arm, estimate, width, propensity)``; None where it could not decide."""
+        rng = self._rng
+        if asks is None:
+            try:
+                choices: list[Any]
+                if len(X) > 1 and self._many:
+                    choices = learner.decide_many(X, rng=rng)
+                else:
+                    decide = learner.decide
+                    choices = [decide(x, None, rng) for x in X]
+                if math.isfinite(sum([estimate + width for _, estimate, width, _ in choices])):
+                    return choices
+            except LEARNER_ERRORS:
+                pass
+        return [self._choice(learner, x, None if asks is None else asks[i].allowed) for i, x in enumerate(X)]
+
+    def _choice(self, learner: Any, x: Array, allowed: list[Label] | None) -> Decision | None:
+        try:
+            choice: Decision = learner.decide(x, allowed, self._rng)
+            if not math.isfinite(choice.estimate + choice.width):
+                raise ArithmeticError(f"estimate {choice.estimate}, width {choice.width}")
+        except LEARNER_ERRORS as error:
+            logger.error("the learner could not decide, the fallback acts: %s", type(error).__name__, exc_info=error)
+            self._metrics.learner_failures.inc()
+            return None
+        return choice
+
+    def _queries(self, learner: Any, X: Array, asks: Sequence[Ask] | None) -> tuple[list[bool], list[float]]:
+        """Whether to ask the old policy at each context, and with what chance that came out."""
+        n = len(X)
+        if learner.needs is None:
+            return [False] * n, [0.0] * n
+        chance_of = getattr(learner, "query_probability", None)
+        if getattr(getattr(learner, "asking", None), "unlimited", False):
+            chances, asked = [1.0] * n, [True] * n
+        elif chance_of is not None:
+            chances = [chance_of(x) for x in X]
+            asked = [q >= 1.0 or self._rng.random() < q for q in chances]
+        else:
+            asked = [bool(learner.wants_query(x)) for x in X]
+            chances = [1.0 if wanted else 0.0 for wanted in asked]
+        if asks is not None:
+            # who already said what the old policy does is not asked again
+            asked = [wanted and ask.answer is None for wanted, ask in zip(asked, asks, strict=True)]
+        return asked, chances
+
+
+def _old_policy(learner: Any, answer: Answer | None) -> tuple[Label | None, float | None]:
+    if answer is None or answer.arm is None:
+        return None, None
+    if answer.probabilities is None:
+        return answer.arm, None
+    return answer.arm, answer.probabilities[learner.arms.index(answer.arm)]

@@ -1,0 +1,448 @@
+"""The engine: decides, writes, folds.  It knows nothing of HTTP.
+
+All methods but the constructor run in one event loop. Decisions are computed there (microseconds), written by the
+commit thread, and answered when they are on disk. Whatever changes the learner is folded in when its transaction has
+committed, in the order of the log's numbers, so the learner is always the fold of a prefix of the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from sidelight.errors import StoreError
+from sidelight.labels import Label
+from sidelight.linalg import Array
+from sidelight.logs.schema.schema import Schema
+from sidelight.service.config import Config
+from sidelight.service.core.deciding import Ask, Decider
+from sidelight.service.core.fold import LEARNER_ERRORS, ContextsDeleted, Numbered, State
+from sidelight.service.core.proposals import (
+    ActionProposal,
+    BehaviorProposal,
+    ConfigurationProposal,
+    DecisionsProposal,
+    Known,
+    RewardProposal,
+)
+from sidelight.service.core.recovery import recover
+from sidelight.service.core.starting import prepare
+from sidelight.service.log.committer import Committer, Group, refuse
+from sidelight.service.log.events import (
+    Answer,
+    Behavior,
+    Configuration,
+    DecisionId,
+    Decisions,
+    Forgotten,
+    Row,
+    event_from_row,
+)
+from sidelight.service.log.store import Draft, Outdated, Proposal, Store, Written
+from sidelight.service.metrics import Metrics
+from sidelight.service.problems import Problem
+from sidelight.service.views.history import read_history
+from sidelight.service.views.status import describe_state
+
+if TYPE_CHECKING:
+    from sidelight.service.telemetry import CommitSpans
+
+__all__ = ["Engine"]
+
+logger = logging.getLogger("sidelight.service")
+
+T = TypeVar("T")
+
+#: bytes of decisions that are kept in memory for the rewards that follow; older ones are read from the store
+_RECENT_BYTES = 8_000_000
+#: what Python needs for one of them beside its content
+_ENTRY_BYTES = 400
+
+
+class Engine:
+    """One server's copy of the service.
+
+    Args:
+        store: the event log.
+        config: the configuration it belongs to.
+        metrics: where to count.
+    """
+
+    def __init__(self, store: Store, config: Config, metrics: Metrics | None = None) -> None:
+        self.store, self.config = store, config
+        self.metrics = Metrics() if metrics is None else metrics
+        prepare(store, config)
+        started = time.perf_counter()
+        recovered = recover(store, repair=True)
+        self.state: State = recovered.state
+        self.recovered_from = recovered.start
+        self.damaged = recovered.damaged
+        self.metrics.damaged_snapshots.inc(len(recovered.damaged))
+        logger.info(
+            "folded events %d to %d in %.2f s", recovered.start, self.state.number, time.perf_counter() - started
+        )
+        self.schema: Schema = config.load_schema()
+        self._snapshot_at = recovered.start
+        # As text and bytes, not as records: a hundred thousand small objects would slow every garbage collection.
+        self._recent: OrderedDict[int, tuple[str, bytes, int]] = OrderedDict()
+        self._recent_size = 0
+        self._decider = Decider(self.state.learner, self.metrics, config.load_old_policy())
+        self._readers = ThreadPoolExecutor(2, thread_name_prefix="sidelight-read")
+        self._rebuilding = asyncio.Semaphore(1)
+        self.error: StoreError | None = None
+        self._stuck: StoreError | None = None
+        self.committer: Committer | None = None
+        self.spans: CommitSpans | None = None
+        self.on_decision: Callable[[int, Decisions], None] | None = None
+        self._outdated = False
+        self._digest: tuple[int, str] | None = None
+        self.listeners: list[Callable[[list[Numbered]], None]] = []
+        self._warm()
+        if recovered.damaged:
+            store.put_snapshot(self.state.snapshot(time.time()))
+            self._snapshot_at = self.state.number
+
+    def _warm(self) -> None:
+        """Compile what deciding and learning need, on a copy, so that the first request does not wait for it."""
+        copy = State.from_snapshot(self.state.snapshot(0.0))
+        learner, K = copy.learner, len(copy.learner.arms)
+        x = np.zeros(learner.n_features)
+        x[0] = 1.0
+        decider = Decider(learner, Metrics())
+        with contextlib.suppress(*LEARNER_ERRORS):
+            if learner.needs == "action":
+                learner.observe_behavior(x, learner.arms[0])
+            elif learner.needs == "probabilities":
+                learner.observe_behavior(x, probabilities=np.full(K, 1.0 / K))
+            learner.observe(x, learner.arms[0], 0.0)
+            for rows in (1, 2):
+                decider.choose(copy, np.tile(x, (rows, 1)), None)
+            decider.choose(copy, x[None], [Ask(allowed=[learner.arms[-1]])])
+
+    async def start(self) -> None:
+        """Begin to write; apply what changed in the configuration file since the last start."""
+        self.committer = Committer(
+            self.store,
+            asyncio.get_running_loop(),
+            self.state.number,
+            self.state.learner.n_features,
+            self._deliver,
+            self._failed,
+            poll=self.config.storage.poll_seconds,
+            spans=self.spans,
+        )
+        await self._apply_file()
+        self.metrics.stands(self.state)
+
+    async def _apply_file(self) -> None:
+        """What was changed in the file since it was last read wins; the rest stands as requests left it.
+
+        So whoever edits the share does not let go of a kill switch that somebody else has thrown.
+        """
+        wanted = self.config.rails()
+        now, last = wanted.to_dict(), await self._read(self._last_file_rails) or {}
+        changed = {name: getattr(wanted, name) for name in now if name not in last or last[name] != now[name]}
+        if not changed:
+            return
+        event = Configuration(**changed, source="file", file={"rails": now})
+        await self._submit(ConfigurationProposal.of(event))
+
+    def _last_file_rails(self) -> dict[str, Any] | None:
+        rails = None
+        for row in self.store.configurations():
+            event = event_from_row(row, 0)
+            if isinstance(event, Configuration) and event.file is not None:
+                rails = event.file.get("rails", rails)
+        return rails
+
+    async def stop(self) -> None:
+        """Write what was accepted, fold it in, keep a snapshot, end."""
+        loop = asyncio.get_running_loop()
+        committer, self.committer = self.committer, None
+        self.metrics.ready.set(0)
+        if committer is not None:
+            await loop.run_in_executor(None, committer.stop)
+            # The thread has handed everything over; what it handed over last is folded in before this continues.
+            await asyncio.sleep(0)
+            if self.state.number > self._snapshot_at and self.error is None:
+                with contextlib.suppress(StoreError):
+                    await loop.run_in_executor(None, self.store.put_snapshot, self.state.snapshot(time.time()))
+        self._readers.shutdown(wait=True)
+
+    @property
+    def ready(self) -> bool:
+        """Whether decisions can be written."""
+        return self.committer is not None and self.error is None
+
+    # -------------------------------------------------------------------------------- deciding
+
+    def choose(self, X: Array, asks: Sequence[Ask] | None, fingerprint: str | None = None) -> Decisions:
+        """Decide for every row of ``X`` (n, d); nothing is written yet."""
+        return self._decider.choose(self.state, X, asks, fingerprint)
+
+    async def decide(
+        self, X: Array, asks: Sequence[Ask] | None, key: str | None = None, fingerprint: str | None = None
+    ) -> tuple[int, Decisions, bool]:
+        """Decide and write; returns the event's number, the decisions, and whether they are new.
+
+        A decision that was overtaken by a change of who acts, on whatever server, is made anew: in the log none stands
+        after the kill switch that was decided before it.
+        """
+        while True:
+            event = self.choose(X, asks, fingerprint)
+            outcome = await self._submit(DecisionsProposal(Draft.of(event, key, self.state.number)))
+            if not isinstance(outcome, Outdated):
+                break
+        if isinstance(outcome, Written):
+            if self.on_decision is not None:
+                self.on_decision(outcome.number, event)
+            return outcome.number, event, True
+        recorded = event_from_row(outcome.row, X.shape[1])
+        assert isinstance(recorded, Decisions)
+        return outcome.row.number, recorded, False
+
+    # -------------------------------------------------------------------------------- what follows
+
+    async def reward(self, id: DecisionId, reward: float, arm: Label | None, by: str | None) -> tuple[int, bool]:
+        """Write a reward; returns the event's number and whether it is new."""
+        return self._noted(await self._submit(RewardProposal(id, await self.decision(id), reward, arm, by)))
+
+    async def action(self, id: DecisionId, arm: Label | None, by: str | None) -> tuple[int, bool]:
+        """Write which arm was taken."""
+        return self._noted(await self._submit(ActionProposal(id, await self.decision(id), arm, by)))
+
+    async def behavior(self, id: DecisionId, answer: Answer) -> tuple[int, bool]:
+        """Write what the old policy would do at a decision's context."""
+        return self._noted(await self._submit(BehaviorProposal(id, await self.decision(id), answer)))
+
+    async def behavior_at(self, x: Array, answer: Answer, key: str | None, fingerprint: str | None) -> tuple[int, bool]:
+        """Write what the old policy would do at a context of its own."""
+        event = Behavior(answer, None, x, fingerprint)
+        return self._noted(await self._submit(DecisionsProposal(Draft.of(event, key), x)))
+
+    async def configure(self, event: Configuration) -> int:
+        """Change the rails, for every server on this store."""
+        return self._noted(await self._submit(ConfigurationProposal.of(event)))[0]
+
+    def _noted(self, outcome: Written | Known | Outdated) -> tuple[int, bool]:
+        assert not isinstance(outcome, Outdated)
+        return (outcome.number, True) if isinstance(outcome, Written) else (outcome.row.number, False)
+
+    async def _submit(self, proposal: Proposal) -> Written | Known | Outdated:
+        if self.committer is None:
+            raise Problem("starting", "the service is starting or stopping; try again.")
+        if self._stuck is not None:
+            raise storage_problem(self._stuck)
+        try:
+            outcome = await self.committer.submit(proposal)
+        except StoreError as error:
+            raise storage_problem(error) from error
+        if isinstance(outcome, Problem):
+            raise outcome
+        assert isinstance(outcome, Written | Known | Outdated)
+        return outcome
+
+    # ------------------------------------------------------------------------------------ delivery
+
+    def _deliver(self, group: Group) -> None:
+        """Fold a group in, in the order of the log, then answer its requests."""
+        news: list[Numbered] = list(group.others)
+        now = time.time()
+        for entry, outcome in zip(group.entries, group.outcomes, strict=True):
+            if isinstance(outcome, Written):
+                if isinstance(outcome.draft.event, Decisions):
+                    self._remember(outcome)
+                news.append(Numbered(outcome.number, now, outcome.draft.event, entry.proposal.context))  # type: ignore[attr-defined]
+        try:
+            if self._stuck is None:
+                self._fold(news)
+        except Exception as error:
+            self._give_up(error)
+        if self._stuck is not None:
+            refuse(group.entries, self._stuck)
+            return
+        for entry, outcome in zip(group.entries, group.outcomes, strict=True):
+            if not entry.future.done():
+                entry.future.set_result(outcome)
+        self.metrics.committed(group, self.state)
+        for listener in self.listeners:
+            try:
+                listener(news)
+            except Exception:
+                # Who only looks on must not stop what follows.
+                logger.exception("a listener failed")
+        if self.state.number - self._snapshot_at >= self.config.storage.snapshot_every and self.committer is not None:
+            self._snapshot_at = self.state.number
+            self.committer.keep(self.state.snapshot(now))
+            self.metrics.snapshots.inc()
+
+    def _give_up(self, error: Exception) -> None:
+        """A bug in the fold: what follows is in the log, but this server's learner cannot follow it any more.
+
+        Deciding on what is half folded in, or letting requests wait in vain, would be worse than saying so.
+        """
+        logger.error("event %d cannot be folded in", self.state.number, exc_info=error)
+        self._stuck = StoreError(
+            f"this server is stuck at event {self.state.number} ({type(error).__name__}); the log is as it should be. "
+            "Restart the server, and report this."
+        )
+        self._failed(self._stuck)
+
+    def _fold(self, news: list[Numbered]) -> None:
+        if self._outdated:
+            self._reload()
+        for item in news:
+            self.metrics.folded(item.event)
+            if item.number <= self.state.number or self._outdated:
+                continue
+            try:
+                self.state.apply(item)
+            except ContextsDeleted:
+                self._reload()
+            else:
+                self._note_failure(item.number)
+            if isinstance(item.event, Forgotten):
+                self._forget_recent()
+
+    def _note_failure(self, number: int) -> None:
+        """Say that the learner failed at an event, if it did; the event stands in the log and teaches nothing."""
+        failure = self.state.failure
+        if failure is not None:
+            name = type(failure).__name__
+            logger.error("the learner could not learn from event %d: %s", number, name, exc_info=failure)
+            self.metrics.learner_failures.inc()
+
+    def _reload(self) -> None:
+        """Start again from the base.
+
+        Somebody was forgotten while we were behind, and what we have yet to fold needs contexts that are gone; the base
+        that was kept then holds what became of them. It may be ahead of the commit thread, which then tells no news.
+        """
+        self._digest = None
+        try:
+            self.state = recover(self.store).state
+        except StoreError as error:
+            self._outdated = True
+            self._failed(error)
+        else:
+            if self._outdated:
+                self._outdated = False
+                self._failed(None)
+            self._forget_recent()
+
+    def _forget_recent(self) -> None:
+        """Drop from memory what was forgotten."""
+        for number, _ in self.state.forgotten:
+            if (gone := self._recent.pop(number, None)) is not None:
+                self._recent_size -= gone[2]
+
+    def _failed(self, error: StoreError | None) -> None:
+        error = self._stuck or error
+        if error is not None and self.error is None:
+            logger.error("%s", error)
+        if error is None and self.error is not None:
+            logger.warning("the event log can be written again")
+        self.error = error
+        self.metrics.ready.set(0 if error is not None else 1)
+        if error is not None:
+            self.metrics.store_errors.inc()
+
+    # ------------------------------------------------------------------------------------- reading
+
+    def _remember(self, written: Written) -> None:
+        draft = written.draft
+        assert draft.contexts is not None
+        size = len(draft.contexts) + len(draft.payload) + _ENTRY_BYTES
+        self._recent[written.number] = (draft.payload, draft.contexts, size)
+        self._recent_size += size
+        while self._recent_size > _RECENT_BYTES and len(self._recent) > 1:
+            _, (_, _, oldest) = self._recent.popitem(last=False)
+            self._recent_size -= oldest
+
+    async def decision(self, id: DecisionId) -> Decisions:
+        """The event that holds a decision.
+
+        Raises:
+            Problem: there is no such decision.
+        """
+        recent = self._recent.get(id.number)
+        row: Row | None
+        if recent is not None:
+            row = Row(id.number, "decisions", 0.0, None, recent[0], recent[1])
+        else:
+            row = (await self._read(self.store.rows, [id.number])).get(id.number)
+        event = None if row is None else event_from_row(row, self.state.learner.n_features)
+        if not isinstance(event, Decisions) or id.position >= len(event):
+            raise unknown_decision(str(id))
+        return event
+
+    async def history(self, id: DecisionId) -> dict[str, Any]:
+        """The events that refer to a decision, by kind."""
+        return await self._read(read_history, self.store, id, self.state.learner.n_features)
+
+    async def state_at(self, version: int, farthest: int = 50_000) -> State | None:
+        """The state after event ``version``, rebuilt.
+
+        None where that means folding more than ``farthest`` events, or where a context it needs was deleted.
+        """
+        if version == self.state.version:
+            return self.state
+        numbers = await self._read(self.store.snapshot_numbers)
+        start = max((number for number in numbers if number <= version), default=self.store.origin)
+        if version - start > farthest:
+            return None
+        async with self._rebuilding:
+            return await self._read(self._rebuild, version)
+
+    def _rebuild(self, version: int) -> State | None:
+        try:
+            return recover(self.store, upto=max(version, self.store.origin + 1)).state
+        except ContextsDeleted:
+            return None
+
+    async def _read(self, function: Callable[..., T], *arguments: Any) -> T:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._readers, function, *arguments)
+        except StoreError as error:
+            raise storage_problem(error) from error
+
+    def digest(self) -> dict[str, Any]:
+        """The state in one line: servers of one log that are at the same event have the same."""
+        state = self.state
+        if self._digest is None or self._digest[0] != state.number:
+            # A large learner takes a while to write down, and everybody else waits meanwhile.
+            self._digest = state.number, state.snapshot(0.0).digest
+        return {"event": state.number, "version": state.version, "digest": self._digest[1]}
+
+    def status(self) -> dict[str, Any]:
+        """Where the service stands."""
+        return {
+            "ready": self.ready,
+            "error": None if self.error is None else str(self.error),
+            **describe_state(self.state),
+            "started_from_snapshot": self.recovered_from,
+            "damaged_snapshots": self.damaged,
+        }
+
+
+def storage_problem(error: StoreError) -> Problem:
+    """A store that cannot be used, as an answer."""
+    return Problem(
+        "storage",
+        f"{error} Nothing was acknowledged. Retry with the same Idempotency-Key: if it was written after all, it will "
+        "not be written twice.",
+        headers={"Retry-After": "2"},
+    )
+
+
+def unknown_decision(text: str) -> Problem:
+    """There is no decision with this id."""
+    return Problem("unknown-decision", f"there is no decision {text!r}: use the id that came with the decision.")

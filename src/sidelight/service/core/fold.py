@@ -1,0 +1,234 @@
+"""The fold: the state of the service as a function of its events, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sidelight.errors import StoreError
+from sidelight.labels import label_to_json
+from sidelight.learners.saving import learner_bytes, learner_from_bytes
+from sidelight.linalg import Array
+from sidelight.service.log.events import (
+    Action,
+    Answer,
+    Behavior,
+    Configuration,
+    Decisions,
+    Event,
+    Forgotten,
+    Reward,
+    Row,
+    event_from_row,
+)
+from sidelight.service.log.store import Snapshot, Store
+from sidelight.service.rails import Rails
+
+__all__ = ["LEARNER_ERRORS", "ContextsDeleted", "Numbered", "State", "numbered"]
+
+#: what a learner may raise on input that was checked: a matrix that lost its digits, or whatever a bug of a learner
+#: gives. One event that it cannot learn from must not keep the service from starting ever again.
+LEARNER_ERRORS = (Exception,)
+#: what the machine raises, not the learner: the next try may go well, so the fold of the log is not what it left
+MACHINE_ERRORS = (MemoryError, OSError, ImportError, RecursionError)
+
+
+class ContextsDeleted(StoreError):
+    """An event needs a context that was deleted after it: only a state from after the deletion can go on."""
+
+
+class Numbered(NamedTuple):
+    """An event with its number, its time and, for what refers to a decision, that decision's context."""
+
+    number: int
+    at: float
+    event: Event
+    context: Array | None
+
+
+class State:
+    """The learner and the rails after event ``number``.
+
+    Attributes:
+        learner: the learner.
+        rails: who may act.
+        number: the last event that was folded in.
+        version: the last event that changed the learner.
+        counts: how often what happened; for the status only.
+        arm_counts: how often each arm was to be taken, by its JSON form.
+        forgotten: decisions whose contexts were deleted; what is told about them later teaches nothing.
+        failure: what the learner raised at the last event, which then taught it nothing; no part of snapshots.
+    """
+
+    def __init__(self, learner: Any, rails: Rails, number: int = 0, version: int = 0) -> None:
+        self.learner = learner
+        self.rails = rails
+        self.number = number
+        self.version = version
+        self.counts: Counter[str] = Counter()
+        self.arm_counts: Counter[str] = Counter()
+        self.reward_sums: Counter[str] = Counter()
+        self.forgotten: set[tuple[int, int]] = set()
+        self.failure: Exception | None = None
+
+    # ---------------------------------------------------------------------------------- the fold
+
+    def apply(self, numbered: Numbered) -> None:
+        """Fold the next event in.
+
+        Raises:
+            ContextsDeleted: it needs a context that was deleted later; nothing has changed.
+        """
+        number, _, event, context = numbered
+        assert number == self.number + 1, f"event {number} after {self.number}"
+        context = self._context(number, event, context)
+        self.number = number
+        self.failure = None
+        match event:
+            case Decisions():
+                self._decisions(event)
+            case Reward():
+                self._reward(event, context)
+            case Action():
+                self.counts["actions"] += 1
+                self.counts["overrides"] += event.override
+                if event.answer:
+                    self._answer(context, Answer(arm=event.arm, probability=event.probability))
+            case Behavior():
+                self.counts["answers"] += 1
+                self._answer(context if event.context is None else event.context, event.answer)
+            case Configuration():
+                self._configure(event)
+            case Forgotten():
+                self.counts["forgotten"] += len(event.decisions)
+                self.forgotten.update((number, position) for number, position in event.decisions)
+
+    def _context(self, number: int, event: Event, context: Array | None) -> Array | None:
+        """The context an event is about; None where it was deleted by now, in the order of the log."""
+        if isinstance(event, Decisions):
+            gone = event.answers is not None and any(
+                answer is not None and x[0] != x[0] for x, answer in zip(event.contexts, event.answers, strict=True)
+            )
+        else:
+            decision = getattr(event, "decision", None)
+            if decision is not None and self.forgotten and tuple(decision) in self.forgotten:
+                return None
+            gone = context is not None and bool(context[0] != context[0])
+        if gone:
+            raise ContextsDeleted(
+                f"event {number} needs a context that was deleted: states before the deletion cannot be rebuilt. "
+                "A replay starts from the base that was kept when it was deleted."
+            )
+        return context
+
+    def _decisions(self, event: Decisions) -> None:
+        self.counts["decisions"] += len(event)
+        if len(event) == 1:
+            self.counts[event.routes[0]] += 1
+            self.arm_counts[_name(event.arms[0])] += 1
+        else:
+            self.counts.update(event.routes)
+            self.arm_counts.update(map(_name, event.arms))
+        if event.answers is None:
+            return
+        for x, answer in zip(event.contexts, event.answers, strict=True):
+            if answer is not None:
+                self.counts["answers"] += 1
+                self._answer(x, answer)
+
+    def _reward(self, event: Reward, context: Array | None) -> None:
+        self.counts["rewards"] += 1
+        self.counts["overrides"] += event.override
+        self.arm_counts["rewarded:" + _name(event.arm)] += 1
+        self.reward_sums[_name(event.arm)] += event.reward  # type: ignore[assignment]
+        if context is None:
+            self.counts["without context"] += 1
+            return
+        self._learn(self.learner.observe, context, event.arm, event.reward)
+        if event.answer:
+            self._answer(context, Answer(arm=event.arm, probability=event.probability))
+
+    def _answer(self, context: Array | None, answer: Answer) -> None:
+        needs = self.learner.needs
+        if context is None or needs is None:
+            return
+        observe = self.learner.observe_behavior
+        if needs == "probabilities" and answer.probabilities is not None:
+            probabilities = np.array(answer.probabilities)
+            self._learn(observe, context, probabilities=probabilities, probability=answer.probability)
+        elif needs == "action" and answer.arm is not None:
+            self._learn(observe, context, answer.arm, probability=answer.probability)
+
+    def _learn(self, observe: Callable[..., object], *arguments: Any, **named: Any) -> None:
+        try:
+            observe(*arguments, **named)
+        except MACHINE_ERRORS:
+            raise
+        except LEARNER_ERRORS as error:
+            # The event is in the log and every replay meets the same failure, so states stay equal.
+            self.counts["failures"] += 1
+            self.failure = error
+        self.version = self.number
+
+    def _configure(self, event: Configuration) -> None:
+        changes = {
+            name: getattr(event, name)
+            for name in ("mode", "share", "fallback", "killed")
+            if getattr(event, name) is not None
+        }
+        self.rails = replace(self.rails, **changes)
+
+    # --------------------------------------------------------------------------------- snapshots
+
+    def snapshot(self, at: float) -> Snapshot:
+        """The state as a snapshot."""
+        state = {
+            "version": self.version,
+            "rails": self.rails.to_dict(),
+            "counts": self.counts,
+            "arm_counts": self.arm_counts,
+            "reward_sums": self.reward_sums,
+            "forgotten": sorted(self.forgotten),
+        }
+        return Snapshot(self.number, at, json.dumps(state, sort_keys=True), learner_bytes(self.learner))
+
+    @classmethod
+    def from_snapshot(cls, snapshot: Snapshot) -> State:
+        """The inverse of ``snapshot``."""
+        body = json.loads(snapshot.state)
+        state = cls(
+            learner_from_bytes(snapshot.learner), Rails.from_dict(body["rails"]), snapshot.number, body["version"]
+        )
+        state.counts.update(body["counts"])
+        state.arm_counts.update(body["arm_counts"])
+        state.reward_sums.update(body["reward_sums"])
+        state.forgotten.update((number, position) for number, position in body.get("forgotten", ()))
+        return state
+
+
+def numbered(store: Store, rows: Iterable[Row], n_features: int) -> Iterator[Numbered]:
+    """Rows as events, with the contexts of the decisions they refer to."""
+    events = [(row, event_from_row(row, n_features)) for row in rows]
+    known = {row.number: event for row, event in events if isinstance(event, Decisions)}
+    wanted = {
+        event.decision.number
+        for _, event in events
+        if isinstance(event, Reward | Action | Behavior) and event.decision is not None
+    }
+    for number, row in store.rows(wanted - known.keys()).items():
+        known[number] = event_from_row(row, n_features)  # type: ignore[assignment]
+    for row, event in events:
+        decision = getattr(event, "decision", None)
+        context = None if decision is None else known[decision.number].contexts[decision.position]
+        yield Numbered(row.number, row.at, event, context)
+
+
+def _name(arm: Any) -> str:
+    if type(arm) is str:
+        return arm
+    return "" if arm is None else json.dumps(label_to_json(arm))

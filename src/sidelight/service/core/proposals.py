@@ -1,0 +1,272 @@
+"""What requests want written, and what they find when the log already says something about it.
+
+``settle`` runs in the commit thread under the log's lock, so "not yet rewarded" and "rewarded now" cannot be torn
+apart, whichever server a retry reaches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sidelight.labels import Label
+from sidelight.linalg import Array
+from sidelight.service.log.events import (
+    Action,
+    Answer,
+    Behavior,
+    Configuration,
+    DecisionId,
+    Decisions,
+    Reward,
+    Row,
+    event_from_row,
+)
+from sidelight.service.log.store import Draft
+from sidelight.service.problems import Problem, invalid
+
+__all__ = [
+    "ActionProposal",
+    "BehaviorProposal",
+    "ConfigurationProposal",
+    "DecisionsProposal",
+    "Known",
+    "RewardProposal",
+]
+
+
+@dataclass(frozen=True)
+class Known:
+    """The outcome of a proposal that was in the log already, word for word."""
+
+    row: Row
+
+
+Outcome = Draft | Known | Problem
+
+
+@dataclass(frozen=True)
+class DecisionsProposal:
+    """Write decisions, unless this idempotency key already has."""
+
+    draft: Draft
+    context: Array | None = None
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The idempotency key, if any."""
+        return () if self.draft.key is None else (self.draft.key,)
+
+    def settle(self, found: Mapping[str, Row]) -> Outcome:
+        """The draft; or what the key stands for already."""
+        row = found.get(self.draft.key) if self.draft.key is not None else None
+        if row is None:
+            return self.draft
+        assert isinstance(self.draft.event, Decisions | Behavior)
+        recorded = event_from_row(
+            row, self.draft.event.contexts.shape[1] if isinstance(self.draft.event, Decisions) else 0
+        )
+        if type(recorded) is type(self.draft.event) and recorded.fingerprint == self.draft.event.fingerprint:
+            return Known(row)
+        return Problem(
+            "key-reused",
+            "this Idempotency-Key came with another request before. A key belongs to one request and its retries: "
+            "make a new one.",
+        )
+
+
+@dataclass(frozen=True)
+class ConfigurationProposal:
+    """Change the rails."""
+
+    draft: Draft
+    keys: tuple[str, ...] = ()
+    context: Array | None = None
+
+    @classmethod
+    def of(cls, event: Configuration) -> ConfigurationProposal:
+        """From the event."""
+        return cls(Draft.of(event))
+
+    def settle(self, found: Mapping[str, Row]) -> Outcome:
+        """Always."""
+        return self.draft
+
+
+class _AboutDecision:
+    """What rewards, actions and answers share: the decision they are about, and what is known of it."""
+
+    def __init__(self, id: DecisionId, decision: Decisions) -> None:
+        self.id = id
+        self.decision = decision
+        self.context: Array = decision.contexts[id.position]
+        name = str(id)
+        self.reward_key, self.action_key, self.behavior_key = f"reward:{name}", f"action:{name}", f"behavior:{name}"
+        self.keys: tuple[str, ...] = (self.reward_key, self.action_key, self.behavior_key)
+
+    @property
+    def decided(self) -> Label | None:
+        """The arm that was to be taken."""
+        return self.decision.arms[self.id.position]
+
+    def _reward(self, found: Mapping[str, Row]) -> Reward | None:
+        row = found.get(self.reward_key)
+        return None if row is None else event_from_row(row, 0)  # type: ignore[return-value]
+
+    def _action(self, found: Mapping[str, Row]) -> Action | None:
+        row = found.get(self.action_key)
+        return None if row is None else event_from_row(row, 0)  # type: ignore[return-value]
+
+    def _given(self) -> Answer | None:
+        """The answer that came with the decision."""
+        answers = self.decision.answers
+        return None if answers is None else answers[self.id.position]
+
+    def _asked_with(self) -> float:
+        """The chance with which the old policy was asked here: in shadow it acts anyway, which asks always."""
+        i = self.id.position
+        if self.decision.mode == "shadow" or not self.decision.asked[i]:
+            return 1.0
+        return self.decision.query_probabilities[i]
+
+    def _who(self, arm: Label, by: str | None) -> str:
+        if by is not None:
+            return by
+        if self.decision.routes[self.id.position] == "old_policy":
+            return "old_policy" if self.decided in (None, arm) else "person"
+        return "service" if arm == self.decided else "person"
+
+    def _answers(self, by: str, found: Mapping[str, Row]) -> bool:
+        """Whether an arm taken by ``by`` is news about the old policy here."""
+        if by != "old_policy" or self._given() is not None or self.behavior_key in found:
+            return False
+        action, reward = self._action(found), self._reward(found)
+        return not (action is not None and action.answer) and not (reward is not None and reward.answer)
+
+
+class ActionProposal(_AboutDecision):
+    """Write which arm was taken."""
+
+    def __init__(self, id: DecisionId, decision: Decisions, arm: Label | None, by: str | None) -> None:
+        super().__init__(id, decision)
+        self.arm, self.by = arm, by
+
+    def settle(self, found: Mapping[str, Row]) -> Outcome:
+        """The action; the same again is known, another one contradicts."""
+        arm = self.decided if self.arm is None else self.arm
+        if arm is None:
+            return _arm_needed()
+        by = self._who(arm, self.by)
+        action, reward = self._action(found), self._reward(found)
+        if action is not None:
+            if action.arm == arm and (self.by is None or action.by == by):
+                return Known(found[self.action_key])
+            return _conflict("action", f"arm {action.arm!r} by {action.by}", f"arm {arm!r} by {by}")
+        if reward is not None and reward.arm != arm:
+            return _conflict("reward", f"a reward for arm {reward.arm!r}", f"arm {arm!r}")
+        override = self.decided is not None and arm != self.decided
+        answer = self._answers(by, found)
+        event = Action(self.id, arm, by, override, answer, self._asked_with() if answer else 1.0)
+        return Draft.of(event, self.action_key)
+
+
+class RewardProposal(_AboutDecision):
+    """Write a reward."""
+
+    def __init__(self, id: DecisionId, decision: Decisions, reward: float, arm: Label | None, by: str | None) -> None:
+        super().__init__(id, decision)
+        self.reward, self.arm, self.by = reward, arm, by
+
+    def settle(self, found: Mapping[str, Row]) -> Outcome:
+        """The reward; the same again is known, another one contradicts."""
+        action, recorded = self._action(found), self._reward(found)
+        if recorded is not None:
+            same = (
+                recorded.reward == self.reward
+                and (self.arm is None or recorded.arm == self.arm)
+                and (self.by is None or recorded.by == self.by)
+            )
+            if same:
+                return Known(found[self.reward_key])
+            return _conflict(
+                "reward",
+                f"{recorded.reward!r} for arm {recorded.arm!r} by {recorded.by}",
+                f"{self.reward!r} for arm {(recorded.arm if self.arm is None else self.arm)!r}",
+            )
+        arm = self.arm
+        if action is not None:
+            if arm is not None and arm != action.arm:
+                return _conflict("action", f"arm {action.arm!r} by {action.by}", f"a reward for arm {arm!r}")
+            arm = action.arm
+        elif arm is None:
+            arm = self.decided
+        if arm is None:
+            return _arm_needed()
+        by = action.by if action is not None and self.by is None else self._who(arm, self.by)
+        override = self.decided is not None and arm != self.decided
+        answer = self._answers(by, found)
+        event = Reward(
+            self.id,
+            self.reward,
+            arm,
+            by,
+            # an override that was recorded as an action is counted once, there
+            override and action is None,
+            answer,
+            self._asked_with() if answer else 1.0,
+        )
+        return Draft.of(event, self.reward_key)
+
+
+class BehaviorProposal(_AboutDecision):
+    """Write what the old policy would do at a decision's context."""
+
+    def __init__(self, id: DecisionId, decision: Decisions, answer: Answer) -> None:
+        super().__init__(id, decision)
+        self.answer = Answer(answer.arm, answer.probabilities, self._asked_with())
+
+    def settle(self, found: Mapping[str, Row]) -> Outcome:
+        """The answer; the same again is known, another one contradicts."""
+        row = found.get(self.behavior_key)
+        if row is not None:
+            recorded = event_from_row(row, 0)
+            assert isinstance(recorded, Behavior)
+            if _same(recorded.answer, self.answer):
+                return Known(row)
+            return _conflict("answer", _say(recorded.answer), _say(self.answer))
+        given = self._given()
+        if given is not None:
+            if _same(given, self.answer):
+                return Known(Row(self.id.number, "decisions", 0.0, None, ""))
+            return _conflict("answer", _say(given), _say(self.answer))
+        for key, event in ((self.action_key, self._action(found)), (self.reward_key, self._reward(found))):
+            if event is not None and event.answer:
+                if self.answer.arm == event.arm:
+                    return Known(found[key])
+                return _conflict("answer", f"arm {event.arm!r}", _say(self.answer))
+        return Draft.of(Behavior(self.answer, self.id), self.behavior_key)
+
+
+def _same(one: Answer, other: Answer) -> bool:
+    return one.arm == other.arm and one.probabilities == other.probabilities
+
+
+def _say(answer: Answer) -> str:
+    return f"arm {answer.arm!r}" if answer.arm is not None else f"probabilities {list(answer.probabilities or ())!r}"
+
+
+def _conflict(what: str, recorded: str, now: str) -> Problem:
+    article = "an" if what[0] in "ae" else "a"
+    return Problem(
+        "conflict",
+        f"this decision already has {article} {what} ({recorded}), and this request says {now}. What was recorded "
+        "stays: events are never changed. Check which of the two is right.",
+    )
+
+
+def _arm_needed() -> Problem:
+    return invalid(
+        "/arm",
+        "is missing, and in shadow mode the old policy acts, so the service does not know what was taken",
+        "Say which arm was taken",
+    )

@@ -1,0 +1,105 @@
+"""Bases: where a replay starts once contexts were deleted, because the events before cannot be folded again.
+
+A base is a snapshot that nothing can replace, so it is kept twice, each copy with its checksum; one that was damaged
+is mended from the other.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, select
+
+from sidelight.errors import StoreError
+from sidelight.service.log.migrations import bases
+from sidelight.service.log.store import Snapshot, Store
+
+__all__ = ["COPIES", "Base", "newest_base", "put_base"]
+
+logger = logging.getLogger("sidelight.service")
+
+COPIES = 2
+
+
+@dataclass(frozen=True)
+class Base:
+    """The newest base.
+
+    Attributes:
+        snapshot: the state.
+        damaged: how many of its copies failed their checksum.
+    """
+
+    snapshot: Snapshot
+    damaged: int
+
+
+def put_base(connection: Connection, snapshot: Snapshot) -> None:
+    """Keep a base twice, read both copies back, and only then let go of older ones; in the caller's transaction.
+
+    Raises:
+        StoreError: what is read back is not what was written.
+    """
+    connection.execute(
+        bases.insert(),
+        [
+            {
+                "number": snapshot.number,
+                "copy": copy,
+                "at": snapshot.at,
+                "digest": snapshot.digest,
+                "state": snapshot.state,
+                "learner": snapshot.learner,
+            }
+            for copy in range(COPIES)
+        ],
+    )
+    if _copies(connection, snapshot.number) != [snapshot] * COPIES:
+        raise StoreError(
+            f"the base after event {snapshot.number} does not read back as it was written: check the disk."
+        )
+    connection.execute(bases.delete().where(bases.c.number < snapshot.number))
+
+
+def newest_base(store: Store, *, repair: bool = False) -> Base | None:
+    """The newest base, or None where no context was ever deleted.
+
+    Args:
+        store: the event log.
+        repair: write a damaged copy anew from the good one.
+
+    Raises:
+        StoreError: all of its copies are damaged.
+    """
+    with store.reading() as connection:
+        number = connection.execute(
+            select(bases.c.number).order_by(bases.c.number.desc()).limit(1)
+        ).scalar_one_or_none()
+        if number is None:
+            return None
+        copies = _copies(connection, number)
+    good = [copy for copy in copies if copy is not None]
+    damaged = COPIES - len(good)
+    if not good:
+        raise StoreError(
+            f"both copies of the base after event {number} are damaged, and the events before it cannot be folded "
+            "again, because contexts were deleted. Restore a back-up."
+        )
+    if damaged:
+        logger.warning("one of two copies of the base after event %d is damaged; the other one is good", number)
+        if repair:
+            with store.writing() as connection:
+                connection.execute(bases.delete().where(bases.c.number == number))
+                put_base(connection, good[0])
+    return Base(good[0], damaged)
+
+
+def _copies(connection: Connection, number: int) -> list[Snapshot | None]:
+    """Both copies of a base, None for one that is missing or fails its checksum."""
+    found: list[Snapshot | None] = [None] * COPIES
+    for row in connection.execute(select(bases).where(bases.c.number == number)):
+        if isinstance(row.state, str) and isinstance(row.learner, bytes) and row.copy < COPIES:
+            snapshot = Snapshot(row.number, row.at, row.state, row.learner)
+            found[row.copy] = snapshot if snapshot.digest == row.digest else None
+    return found

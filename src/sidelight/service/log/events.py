@@ -1,0 +1,416 @@
+"""The events of the service: frozen records, and their place in a row of the store.
+
+The learner is a fold over these in the order of their numbers, so a record holds everything the learner is fed.
+An event may stand for many decisions: a batch is one event, which makes it atomic and cheap.
+
+==============  ==================================================================  ===========================
+kind            what happened                                                       what it feeds the learner
+==============  ==================================================================  ===========================
+decisions       contexts came in, arms went out                                     old-policy answers, if given
+action          somebody took an arm for a decision, perhaps another one            perhaps an answer
+reward          the reward of a decision, for the arm that was taken                ``observe``, perhaps an answer
+behavior        what the old policy would do, for a decision or a context           ``observe_behavior``
+configuration   the learner at the start; mode, share, fallback, kill switch        –
+forgotten       contexts of a person were deleted                                   –
+==============  ==================================================================  ===========================
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar, NamedTuple, TypeAlias
+
+import numpy as np
+
+from sidelight.errors import StoreError
+from sidelight.labels import Label, label_from_json, label_to_json
+from sidelight.linalg import Array
+
+__all__ = [
+    "Action",
+    "Answer",
+    "Behavior",
+    "Configuration",
+    "DecisionId",
+    "Decisions",
+    "Event",
+    "Forgotten",
+    "Reward",
+    "Row",
+    "event_from_row",
+    "event_to_row",
+]
+
+_FLOATS = np.dtype("<f8")
+
+
+class DecisionId(NamedTuple):
+    """A decision's name: the number of its event, and its position in it.  Written ``1042`` or ``1042.17``."""
+
+    number: int
+    position: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.number}.{self.position}" if self.position else str(self.number)
+
+    @classmethod
+    def parse(cls, text: str) -> DecisionId | None:
+        """The inverse of ``str``; None where the text is not an id in its one spelling."""
+        number, dot, position = text.partition(".")
+        if not (number.isascii() and number.isdigit() and 0 < len(number) <= 18):
+            return None
+        if dot and not (position.isascii() and position.isdigit() and 0 < len(position) <= 6):
+            return None
+        found = cls(int(number), int(position) if dot else 0)
+        return found if str(found) == text else None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the old policy does at a context: its arm, its probabilities or both, and the chance that it was asked."""
+
+    arm: Label | None = None
+    probabilities: tuple[float, ...] | None = None
+    probability: float = 1.0
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """Contexts that came in together and the arms that were decided.  All lists have one entry per context.
+
+    Attributes:
+        contexts: (n, d)  encoded, in the schema's order; a row of NaN was deleted on request.
+        arms: the arm to take; None where the old policy acts and has not said yet what it does (shadow).
+        recommended: the learner's choice.
+        estimates, widths: of the recommended arm, when it was decided; None where the learner failed, or where the
+            context was deleted.
+        propensities: the chance that ``arms`` came out as it did, over learner, ramp and fallback; None where nobody
+            knows it (the old policy's, if it does not tell).
+        routes: who chose the arm to take: ``learner``, ``old_policy`` or ``fallback``.
+        asked: whether the service asked for the old policy's action here.
+        query_probabilities: the chance with which it asked.
+        allowed: the arms that were allowed, or None for all.
+        answers: what the old policy does there, where the caller said so.
+        subjects: whom the decision was about, by the caller's key.
+        version: the learner's version: the number of the last event that had changed it.
+        mode: the mode at that time.
+        share: the share of traffic that the learner decided at that time.
+        fingerprint: of the request, where it came with an idempotency key.
+    """
+
+    kind: ClassVar[str] = "decisions"
+    contexts: Array
+    arms: list[Label | None]
+    recommended: list[Label]
+    estimates: list[float | None]
+    widths: list[float | None]
+    propensities: list[float | None]
+    routes: list[str]
+    asked: list[bool]
+    query_probabilities: list[float]
+    version: int
+    mode: str
+    share: float
+    allowed: list[list[Label] | None] | None = None
+    answers: list[Answer | None] | None = None
+    subjects: list[str | None] | None = None
+    fingerprint: str | None = None
+
+    def __len__(self) -> int:
+        return len(self.recommended)
+
+    @functools.cached_property
+    def number_texts(self) -> tuple[list[str], list[str]]:
+        """Estimates and widths as JSON: the store and the answer both need them, and writing floats takes time."""
+        return (
+            ["null" if value is None else repr(value) for value in self.estimates],
+            ["null" if value is None else repr(value) for value in self.widths],
+        )
+
+
+@dataclass(frozen=True)
+class Action:
+    """The arm that was taken for a decision.
+
+    Attributes:
+        by: who took it: ``service``, ``person`` or ``old_policy``.
+        override: whether it is another arm than the one to take.
+        answer: whether the arm is also the old policy's answer at this context.
+        probability: the chance with which that answer was asked for.
+    """
+
+    kind: ClassVar[str] = "action"
+    decision: DecisionId
+    arm: Label
+    by: str
+    override: bool = False
+    answer: bool = False
+    probability: float = 1.0
+
+
+@dataclass(frozen=True)
+class Reward:
+    """The reward that followed a decision.
+
+    Attributes:
+        arm: the arm that was taken.
+        by: who took it.
+        override: whether it is another arm than the one to take.
+        answer: whether the arm is also the old policy's answer at this context.
+        probability: the chance with which that answer was asked for.
+    """
+
+    kind: ClassVar[str] = "reward"
+    decision: DecisionId
+    reward: float
+    arm: Label
+    by: str = "service"
+    override: bool = False
+    answer: bool = False
+    probability: float = 1.0
+
+
+@dataclass(frozen=True)
+class Behavior:
+    """What the old policy would do: at a decision's context, or at a context of its own."""
+
+    kind: ClassVar[str] = "behavior"
+    answer: Answer
+    decision: DecisionId | None = None
+    context: Array | None = None
+    fingerprint: str | None = None
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """Settings that take effect from this event on; None leaves what was.
+
+    Attributes:
+        learner: digest of the initial learner among the store's blobs; only in the first event.
+        schema: the schema's description, beside the learner.
+        mode, share, fallback, killed: see ``rails.Rails``.
+        source: ``file`` or ``request``: where the settings came from.
+        file: the rails as the configuration file gave them, to notice later that the file was changed.
+        by: the name of the token that asked for it.
+    """
+
+    kind: ClassVar[str] = "configuration"
+    learner: str | None = None
+    schema: dict[str, Any] | None = None
+    mode: str | None = None
+    share: float | None = None
+    fallback: Label | None = None
+    killed: bool | None = None
+    source: str = "request"
+    file: dict[str, Any] | None = None
+    by: str | None = None
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """The contexts of these decisions were deleted: whatever is told about them later teaches the learner nothing.
+
+    Attributes:
+        decisions: ``(number, position)`` of each; whom they were about is not kept.
+    """
+
+    kind: ClassVar[str] = "forgotten"
+    decisions: list[list[int]]
+
+
+Event: TypeAlias = Decisions | Action | Reward | Behavior | Configuration | Forgotten
+
+
+@dataclass(frozen=True)
+class Row:
+    """An event as the store keeps it.
+
+    Attributes:
+        number: its place in the log, from 1, without gaps.
+        kind: the kind of event.
+        at: seconds since 1970 when it was written; no part of the fold.
+        key: what may exist only once (a decision's reward, an idempotency key); None where nothing limits it.
+        payload: JSON.
+        contexts: the contexts as little-endian doubles, apart from the rest so that they can be deleted.
+    """
+
+    number: int
+    kind: str
+    at: float
+    key: str | None
+    payload: str
+    contexts: bytes | None = field(default=None, repr=False)
+
+
+_dump = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
+
+
+def event_to_row(event: Event, number: int, at: float, key: str | None) -> Row:
+    """The event as a row."""
+    payload, contexts = event_content(event)
+    return Row(number, event.kind, at, key, payload, contexts)
+
+
+def event_content(event: Event) -> tuple[str, bytes | None]:
+    """The event's JSON and its contexts; neither depends on the number it will get."""
+    if isinstance(event, Decisions):
+        return _decisions_payload(event), event.contexts.astype(_FLOATS, copy=False).tobytes()
+    if isinstance(event, Behavior):
+        body: dict[str, Any] = {"answer": _answer_to_json(event.answer)}
+        if event.decision is not None:
+            body["decision"] = list(event.decision)
+        if event.fingerprint is not None:
+            body["fingerprint"] = event.fingerprint
+        context = None if event.context is None else event.context.astype(_FLOATS, copy=False).tobytes()
+        return _dump(body), context
+    body = {name: value for name, value in asdict(event).items() if value is not None}
+    for name in ("arm", "fallback"):
+        if name in body:
+            body[name] = label_to_json(body[name])
+    if "decision" in body:
+        body["decision"] = list(body["decision"])
+    return _dump(body), None
+
+
+def event_from_row(row: Row, n_features: int) -> Event:
+    """The inverse of :func:`event_to_row`; ``n_features`` is ``d``."""
+    try:
+        body = json.loads(row.payload)
+        contexts = None if row.contexts is None else np.frombuffer(row.contexts, dtype=_FLOATS).astype(np.float64)
+        if row.kind == "decisions":
+            return _decisions_from_json(body, contexts, n_features)
+        if row.kind == "behavior":
+            return Behavior(
+                _answer_from_json(body["answer"]),
+                None if "decision" not in body else DecisionId(*body["decision"]),
+                contexts,
+                body.get("fingerprint"),
+            )
+        for name in ("arm", "fallback"):
+            if name in body:
+                body[name] = label_from_json(body[name])
+        if "decision" in body:
+            body["decision"] = DecisionId(*body["decision"])
+        kinds: dict[str, type[Action | Reward | Configuration | Forgotten]]
+        kinds = {"action": Action, "reward": Reward, "configuration": Configuration, "forgotten": Forgotten}
+        return kinds[row.kind](**body)
+    except (KeyError, TypeError, ValueError) as error:
+        raise StoreError(
+            f"event {row.number} ({row.kind!r}) cannot be read: {error!r}. It was altered, or written by a newer "
+            "Sidelight: restore the database from a back-up, or upgrade."
+        ) from error
+
+
+# ---------------------------------------------------------------------------------------- decisions
+
+
+def _decisions_payload(event: Decisions) -> str:
+    if (
+        len(event) == 1
+        and event.allowed is None
+        and event.answers is None
+        and event.subjects is None
+        and event.fingerprint is None
+    ):
+        return _single_payload(event)
+    plain = set(map(type, event.recommended)) <= {str, int}
+    estimates, widths = event.number_texts
+    body: dict[str, Any] = {
+        "arms": event.arms if plain else [None if arm is None else label_to_json(arm) for arm in event.arms],
+        "recommended": event.recommended if plain else [label_to_json(arm) for arm in event.recommended],
+        "propensities": _shared(event.propensities),
+        "routes": _shared(event.routes),
+        "asked": _shared(event.asked),
+        "query_probabilities": _shared(event.query_probabilities),
+        "version": event.version,
+        "mode": event.mode,
+        "share": event.share,
+    }
+    if event.allowed is not None:
+        body["allowed"] = [None if a is None else [label_to_json(arm) for arm in a] for a in event.allowed]
+    if event.answers is not None:
+        body["answers"] = [None if answer is None else _answer_to_json(answer) for answer in event.answers]
+    if event.subjects is not None:
+        body["subjects"] = event.subjects
+    if event.fingerprint is not None:
+        body["fingerprint"] = event.fingerprint
+    return f'{{"estimates":[{",".join(estimates)}],"widths":[{",".join(widths)}],{_dump(body)[1:]}'
+
+
+def _decisions_from_json(body: dict[str, Any], contexts: Array | None, n_features: int) -> Decisions:
+    n = len(body["recommended"])
+    allowed, answers = body.get("allowed"), body.get("answers")
+    return Decisions(
+        contexts=np.full((n, n_features), np.nan) if contexts is None else contexts.reshape(n, n_features),
+        arms=[None if arm is None else label_from_json(arm) for arm in body["arms"]],
+        recommended=[label_from_json(arm) for arm in body["recommended"]],
+        estimates=body["estimates"],
+        widths=body["widths"],
+        propensities=_spread(body["propensities"], n),
+        routes=_spread(body["routes"], n),
+        asked=_spread(body["asked"], n),
+        query_probabilities=_spread(body["query_probabilities"], n),
+        version=body["version"],
+        mode=body["mode"],
+        share=body["share"],
+        allowed=None
+        if allowed is None
+        else [None if a is None else [label_from_json(arm) for arm in a] for a in allowed],
+        answers=None if answers is None else [None if a is None else _answer_from_json(a) for a in answers],
+        subjects=body.get("subjects"),
+        fingerprint=body.get("fingerprint"),
+    )
+
+
+def _single_payload(event: Decisions) -> str:
+    """The most frequent event by far, without the machinery; it says the same as the long way."""
+    (estimate,), (width,) = event.number_texts
+    arm, recommended = event.arms[0], event.recommended[0]
+    chance = event.propensities[0]
+    return (
+        f'{{"arms":[{"null" if arm is None else _label(arm)}],"recommended":[{_label(recommended)}],'
+        f'"estimates":[{estimate}],"widths":[{width}],'
+        f'"propensities":{"null" if chance is None else repr(chance)},"routes":"{event.routes[0]}",'
+        f'"asked":{"true" if event.asked[0] else "false"},"query_probabilities":{event.query_probabilities[0]!r},'
+        f'"version":{event.version},"mode":"{event.mode}","share":{event.share!r}}}'
+    )
+
+
+@functools.lru_cache(maxsize=4096)
+def _typed_label(kind: str, label: Label) -> str:
+    return _dump(label_to_json(label))
+
+
+def _label(label: Label) -> str:
+    # 1, 1.0 and True are one key of a cache, but three labels.
+    return _typed_label(type(label).__name__, label)
+
+
+def _shared(values: list[Any]) -> Any:
+    """A list whose entries are all the same is written as that entry: most batches say the same thing throughout."""
+    first = values[0]
+    return first if values.count(first) == len(values) else values
+
+
+def _spread(value: Any, n: int) -> list[Any]:
+    return value if isinstance(value, list) else [value] * n
+
+
+def _answer_to_json(answer: Answer) -> dict[str, Any]:
+    body: dict[str, Any] = {"probability": answer.probability}
+    if answer.arm is not None:
+        body["arm"] = label_to_json(answer.arm)
+    if answer.probabilities is not None:
+        body["probabilities"] = list(answer.probabilities)
+    return body
+
+
+def _answer_from_json(body: dict[str, Any]) -> Answer:
+    probabilities = body.get("probabilities")
+    return Answer(
+        None if "arm" not in body else label_from_json(body["arm"]),
+        None if probabilities is None else tuple(probabilities),
+        body["probability"],
+    )

@@ -1,0 +1,147 @@
+"""Forgetting a person: their contexts and their key go, what the learner made of them stays in its sums.
+
+Events before the deletion can then not be folded again, so the state is verified and kept as a base first, in the same
+transaction: either there is a base and the contexts are gone, or nothing has happened.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from sqlalchemy import Connection, select
+
+from sidelight.errors import StoreError
+from sidelight.service.core.fold import ContextsDeleted, Numbered, State, numbered
+from sidelight.service.core.recovery import recover
+from sidelight.service.log import migrations as tables
+from sidelight.service.log.bases import put_base
+from sidelight.service.log.events import Forgotten, Row, event_content
+from sidelight.service.log.store import Store
+
+__all__ = ["Forgetting", "forget"]
+
+
+@dataclass(frozen=True)
+class Forgetting:
+    """What was done.
+
+    Attributes:
+        decisions: how many contexts were deleted.
+        event: the number of the event that says so, which is also the base's; None where there was nothing to delete.
+        erased: whether the database's files were rewritten, so that nothing lingers in them.
+    """
+
+    decisions: int
+    event: int | None
+    erased: bool
+
+
+def forget(
+    store: Store,
+    subject: str,
+    *,
+    verify: bool = True,
+    erase: bool = True,
+    progress: Callable[[int, int], None] | None = None,
+) -> Forgetting:
+    """Delete the contexts of every decision about ``subject``, and the key itself; servers may run meanwhile.
+
+    Args:
+        store: the event log.
+        subject: the key that came with the decisions.
+        verify: fold the events again and compare with what the servers run on; without it, that is believed.
+        erase: rewrite the database's files afterwards; writers wait while that lasts.
+        progress: called with (events folded, the last one).
+
+    Raises:
+        StoreError: the state cannot be verified; nothing was deleted.
+    """
+    if not _decisions_about(store, subject):
+        return Forgetting(0, None, False)
+    while True:
+        state = _verified(store, progress) if verify else recover(store).state
+        try:
+            number, decisions = _forget(store, subject, state)
+        except ContextsDeleted:
+            # Somebody else was forgotten meanwhile: there is a newer base to start from.
+            continue
+        return Forgetting(decisions, number, store.erase_deleted() if erase else False)
+
+
+def _forget(store: Store, subject: str, state: State) -> tuple[int, int]:
+    """Base, event and deletion in one transaction; returns the event's number and how many contexts went."""
+    with store.writing() as connection:
+        head = store.lock(connection)
+        for rows in store.follow(state.number, head):
+            for item in numbered(store, rows, state.learner.n_features):
+                state.apply(item)
+        positions = _positions(connection, subject)
+        ids = [[number, i] for number in sorted(positions) for i in sorted(positions[number])]
+        event, number, now = Forgotten(ids), head + 1, time.time()
+        state.apply(Numbered(number, now, event, None))
+        snapshot = state.snapshot(now)
+        if State.from_snapshot(snapshot).snapshot(now) != snapshot:
+            raise StoreError("the learner does not survive being saved and loaded; nothing was deleted. Report this.")
+        put_base(connection, snapshot)
+        # The difference of two snapshots around a reward tells the context that it was for.
+        connection.execute(tables.snapshots.delete())
+        store.insert(connection, [(number, event.kind, now, None, *event_content(event))])
+        store.advance(connection, number)
+        for row in store.rows_within(connection, positions).values():
+            payload, contexts = _without(row, positions[row.number], state.learner.n_features)
+            e = tables.events
+            connection.execute(e.update().where(e.c.number == row.number).values(payload=payload, contexts=contexts))
+        connection.execute(tables.subjects.delete().where(tables.subjects.c.subject == subject))
+    return number, len(ids)
+
+
+def _decisions_about(store: Store, subject: str) -> dict[int, set[int]]:
+    with store.reading() as connection:
+        return _positions(connection, subject)
+
+
+def _positions(connection: Connection, subject: str) -> dict[int, set[int]]:
+    """Number → positions of the decisions about a subject."""
+    s = tables.subjects
+    found: dict[int, set[int]] = defaultdict(set)
+    for number, position in connection.execute(select(s.c.number, s.c.position).where(s.c.subject == subject)):
+        found[number].add(position)
+    return found
+
+
+def _verified(store: Store, progress: Callable[[int, int], None] | None) -> State:
+    """The state folded from the events alone, once it is known to equal what the servers run on."""
+    whole = recover(store, use_snapshots=False, progress=progress).state
+    quick = recover(store, upto=whole.number).state
+    if whole.snapshot(0.0).digest != quick.snapshot(0.0).digest:
+        raise StoreError(
+            "the snapshots do not agree with the events, so nothing was deleted. If Sidelight was upgraded since they "
+            "were taken, its last bits may differ: --no-verify believes the snapshots, which is what the servers run "
+            "on. Otherwise restore a back-up, and report this."
+        )
+    return whole
+
+
+def _without(row: Row, positions: set[int], n_features: int) -> tuple[str, bytes | None]:
+    """A decisions event without the contexts and the key of some of its decisions, nor what would tell them."""
+    body = json.loads(row.payload)
+    n = len(body["recommended"])
+    subjects = [None if i in positions else name for i, name in enumerate(body.pop("subjects", [None] * n))]
+    if any(name is not None for name in subjects):
+        body["subjects"] = subjects
+    # Whoever guesses the context could check the guess against a hash of the request; and whoever rebuilds the learner
+    # could solve its estimate and width for the context.
+    body.pop("fingerprint", None)
+    for i in positions:
+        body["estimates"][i] = body["widths"][i] = None
+    payload = json.dumps(body, separators=(",", ":"), allow_nan=False)
+    if row.contexts is None:
+        return payload, None
+    contexts = np.frombuffer(row.contexts, dtype="<f8").reshape(n, n_features).copy()
+    contexts[sorted(positions)] = np.nan
+    return payload, None if np.isnan(contexts[:, 0]).all() else contexts.tobytes()

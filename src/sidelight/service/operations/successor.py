@@ -1,0 +1,233 @@
+"""The next era: what a service has decided becomes a log with fewer columns, and the next service starts from it.
+
+The service recorded everything that its learner saw, so whatever is new (a feature that a new sensor brings) is what
+this log hides. Whom to ask what the old policy would do is no question here: the old policy is the learner itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from sidelight.errors import InputError, StoreError
+from sidelight.labels import Label, show_labels
+from sidelight.learners.saving import learner_bytes
+from sidelight.logs.schema.features import Feature
+from sidelight.logs.schema.schema import Schema
+from sidelight.logs.summary import LogSummary, summarize_log
+from sidelight.service.config import LEARNERS, Config, initial_config, save_config
+from sidelight.service.core.fold import ContextsDeleted, numbered
+from sidelight.service.core.old_policy import OldPolicy
+from sidelight.service.core.recovery import recover
+from sidelight.service.log import migrations as tables
+from sidelight.service.log.connections import database_url
+from sidelight.service.log.events import DecisionId, Decisions, event_from_row
+from sidelight.service.log.store import Store
+from sidelight.service.views.export import export_log, own_column
+
+__all__ = ["Successor", "make_successor", "next_schema"]
+
+#: moments of the old learner that stand for the whole time in which it acted
+_MOMENTS = 16
+#: numbers that are left for events which the old service writes from now on
+_ROOM = 1_000_000
+
+
+@dataclass(frozen=True)
+class Successor:
+    """What was set up.
+
+    Attributes:
+        rows: rewarded decisions that the next service starts from.
+        acted: who had taken them: ``learner`` or ``old_policy``.
+        left_out: rewarded decisions by somebody else, of a retired arm, or whose context was deleted.
+        last: the last event that was looked at.
+        moments: how many moments of the old learner stand for it.
+    """
+
+    rows: int
+    acted: str
+    left_out: int
+    last: int
+    moments: int
+
+
+def next_schema(
+    schema: Schema, features: Sequence[str | Feature], arms: Sequence[Label], retired: Sequence[Label]
+) -> Schema:
+    """The schema of the next era: every old feature is recorded, the new ones are not.
+
+    Raises:
+        InputError: an arm to retire is not there, or nothing changes.
+    """
+    old = list(schema.arms or ())
+    unknown = [arm for arm in retired if arm not in old]
+    if unknown:
+        raise InputError(f"{unknown[0]!r} cannot be retired: the arms are {show_labels(old)}.")
+    again = [arm for arm in arms if arm in old]
+    if again:
+        raise InputError(f"{again[0]!r} is an arm already: {show_labels(old)}.")
+    if not (features or arms or retired):
+        raise InputError("nothing changes: name a new feature, a new arm or an arm to retire.")
+    return Schema(
+        [*schema.features, *features],
+        recorded=[feature.name for feature in schema.features],
+        arm=schema.arm,
+        reward=schema.reward,
+        arms=[arm for arm in old if arm not in retired] + list(arms),
+        intercept=schema.intercept,
+    )
+
+
+def make_successor(
+    store: Store,
+    config: Config,
+    schema: Schema,
+    folder: Path,
+    *,
+    mode: str = "shadow",
+    fallback: Label | None = None,
+    database: str = "sidelight.db",
+) -> Successor:
+    """Write log, summary, old policy and configuration of the next service into a new folder.
+
+    Args:
+        store: the events of the service that is to be succeeded; it may run meanwhile.
+        config: its configuration.
+        schema: from :func:`next_schema`.
+        folder: where the next service will live.
+        mode: who acts at first in the next service; in ``shadow`` the old learner goes on.
+        fallback: the arm to take in doubt; by default the same, or the most frequent if that one is retired.
+        database: where the next service keeps its events.
+
+    Raises:
+        InputError: there are no rewarded decisions to start from.
+        StoreError: the new database holds events, or cannot be opened; nothing was written.
+    """
+    url = database_url(database, folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    taken = [path.name for path in folder.iterdir()]
+    if taken:
+        raise InputError(f"{folder} holds {show_labels(taken)}: a successor starts in an empty folder.")
+    _check_empty(url)
+    log = folder / "log.parquet"
+    old = config.load_schema()
+    acted, done = "learner", export_log(store, old, log, acted="learner")
+    if not done.rows:
+        acted, done = "old_policy", export_log(store, old, log, acted="old_policy")
+    if not done.rows:
+        log.unlink()
+        raise InputError("there are no rewarded decisions of the learner or of the old policy: nothing to start from.")
+    summary = summarize_log(_rows_of(log, schema), schema)
+    summary.save(folder / "log.summary")
+    learners = _moments(store, log, own_column(old, "decision"), done.last) if acted == "learner" else []
+    if learners:
+        OldPolicy.save(learners, learner_bytes(recover(store, upto=done.last).state.learner), folder / "old-policy")
+    save_config(
+        _next_config(config, schema, summary, mode, fallback, database, "old-policy" if learners else ""),
+        folder / "sidelight.toml",
+    )
+    _begin(store, Store(url), done.last)
+    return Successor(summary.n_rows, acted, done.dropped + done.rows - summary.n_rows, done.last, len(learners))
+
+
+def _rows_of(log: Path, schema: Schema) -> Any:
+    """The rows of a log whose arm the schema has."""
+    import pyarrow.dataset as ds
+
+    kept = ds.field(schema.arm).isin(list(schema.arms or ()))
+    return ds.dataset(log).scanner(columns=list(schema.columns), filter=kept).to_reader()
+
+
+def _next_config(
+    config: Config, schema: Schema, summary: LogSummary, mode: str, fallback: Label | None, database: str, policy: str
+) -> Config:
+    old = config.rails().fallback
+    if fallback is None:
+        fallback = old if old in (schema.arms or ()) else summary.arms[int(summary.counts.argmax())]
+    kind = config.learner.kind if LEARNERS[config.learner.kind] == "hidden" else None
+    made = initial_config(
+        summary.schema,
+        summary_path="log.summary",
+        kind=kind,
+        # The old learner is asked for its actions; whoever else was the old policy tells what it told before.
+        answers="queries" if policy else config.learner.answers,
+        settings=dict(config.learner.settings) if kind else None,
+        database=database,
+        mode=mode,
+        fallback=fallback,
+        host=config.service.host,
+        port=config.service.port,
+    )
+    storage = replace(config.storage, database=database)
+    return replace(
+        made,
+        learner=replace(made.learner, old_policy=policy),
+        storage=storage,
+        limits=config.limits,
+        logs=config.logs,
+        telemetry=config.telemetry,
+    )
+
+
+def _moments(store: Store, log: Path, column: str, end: int) -> list[bytes]:
+    """The learner as it was at decisions that stand for equally many rows of the log; as far as it can be rebuilt."""
+    import pyarrow.parquet as pq
+
+    ids = [DecisionId.parse(text) for text in pq.read_table(log, columns=[column])[column].to_pylist()]
+    numbers = sorted(id.number for id in ids if id is not None)
+    wanted = [numbers[(2 * i + 1) * len(numbers) // (2 * _MOMENTS)] for i in range(min(_MOMENTS, len(numbers)))]
+    events = {number: event_from_row(row, 0) for number, row in _without_contexts(store, wanted).items()}
+    versions = sorted(event.version for event in (events[n] for n in wanted) if isinstance(event, Decisions))
+    learners: list[bytes] = []
+    state = None
+    for version in versions:
+        if state is None:
+            try:
+                state = recover(store, upto=max(version, store.origin + 1), use_snapshots=False).state
+            except ContextsDeleted:
+                continue
+        for rows in store.follow(state.number, version):
+            for item in numbered(store, rows, state.learner.n_features):
+                state.apply(item)
+        learners.append(learner_bytes(state.learner))
+    return learners or [learner_bytes(recover(store, upto=end).state.learner)]
+
+
+def _without_contexts(store: Store, numbers: Sequence[int]) -> dict[int, Any]:
+    return {number: replace(row, contexts=None) for number, row in store.rows(numbers).items()}
+
+
+def _check_empty(url: sa.URL) -> None:
+    if url.get_backend_name() == "sqlite":
+        path = Path(str(url.database))
+        if not path.parent.is_dir():
+            raise StoreError(f"there is no folder {path.parent} for the next service's database: make it first.")
+        if not path.exists():
+            # Not made yet: where something else fails, the folder stays empty, and the next try is not refused.
+            return
+    target = Store(url)
+    try:
+        if target.head() != 0:
+            where = url.render_as_string(hide_password=True)
+            raise StoreError(f"the database at {where} already holds events: a successor starts in an empty one.")
+    finally:
+        target.close()
+
+
+def _begin(source: Store, target: Store, last: int) -> None:
+    """An empty log with room below for the decisions of the old one, and the old tokens.
+
+    Whoever could call the old service can call the next one; and a late reward of a decision that the old service made
+    is unknown here, and not taken for another decision's.
+    """
+    target.start_after((last // _ROOM + 2) * _ROOM)
+    with source.reading() as reading, target.writing() as writing:
+        rows = [dict(row._mapping) for row in reading.execute(sa.select(tables.tokens))]
+        if rows:
+            writing.execute(tables.tokens.insert(), rows)
+    target.close()

@@ -1,0 +1,126 @@
+"""Running the service: the engine, the application and Uvicorn put together."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import signal
+import socket
+from collections.abc import Callable
+
+import uvicorn
+
+from sidelight.errors import ServiceError
+from sidelight.service.app import create_app
+from sidelight.service.config import Config
+from sidelight.service.core.engine import Engine
+from sidelight.service.core.starting import open_store
+from sidelight.service.http.auth import list_tokens
+from sidelight.service.http.limits import guarded_protocol
+from sidelight.service.journal import decision_log, set_up_logs
+from sidelight.service.telemetry import CommitSpans, TracedRequests, trace_provider
+
+__all__ = ["run"]
+
+logger = logging.getLogger("sidelight.service")
+
+
+def run(config: Config, *, say: Callable[[str], None] = print, verbose: bool = False) -> None:
+    """Serve until a signal says stop.
+
+    Args:
+        config: the checked configuration.
+        say: where to tell a person what is going on.
+        verbose: log what happens, whatever the level in the configuration.
+
+    Raises:
+        SidelightError: the store or the configuration cannot be used.
+    """
+    set_up_logs(config.logs, verbose=verbose)
+    traces = trace_provider(config.telemetry)
+    store = open_store(config)
+    try:
+        if not config.loopback and not list_tokens(store):
+            raise ServiceError(
+                f"there are no tokens, and [service] host = {config.service.host!r} can be reached from elsewhere: "
+                'anybody could decide. Make a token with `sidelight tokens create`, or use host = "127.0.0.1".'
+            )
+        engine = Engine(store, config)
+        for number in engine.damaged:
+            say(f"The snapshot after event {number} was damaged; the state was rebuilt from the events.")
+        app = create_app(engine)
+        if config.logs.decisions:
+            engine.on_decision = decision_log(config.logs, app.state.service.reader)
+        if traces is not None:
+            engine.spans = CommitSpans(traces)
+            app.add_middleware(TracedRequests, provider=traces)
+        if app.state.service.tokens.open:
+            say(f"No tokens: answering this machine only ({config.service.host}), and anybody on it.")
+        listener = _listen(config)
+        host, port = listener.getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        say(
+            f"Sidelight decides at http://{shown}:{port} in {engine.state.rails.mode} mode, "
+            f"event {engine.state.number}."
+        )
+        settings = uvicorn.Config(
+            app,
+            http=guarded_protocol(config.limits),
+            ws="none",
+            lifespan="on",
+            access_log=False,
+            log_config=None,
+            log_level="warning",
+            server_header=False,
+            timeout_keep_alive=30,
+            timeout_graceful_shutdown=int(config.limits.seconds) + 5,
+        )
+        server = LeavingServer(settings, app.state.service.dashboard.end_streams)
+        # What exists now stays, and a request leaves next to no cycles: looking for them seldom saves a tenth.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(20_000, 10, 10)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            # Uvicorn stops gracefully and then raises the signal once more; by then there is nothing left to do.
+            signal.signal(number, lambda *_: None)
+        with asyncio.Runner(loop_factory=settings.get_loop_factory()) as runner:
+            runner.run(server.serve([listener]))
+    finally:
+        store.close()
+        if traces is not None:
+            traces.shutdown()
+
+
+class LeavingServer(uvicorn.Server):
+    """A server that lets those who watch go when it is told to stop, instead of waiting for them to leave.
+
+    Args:
+        settings: Uvicorn's.
+        leave: called in the event loop as soon as a stop was asked for.
+    """
+
+    def __init__(self, settings: uvicorn.Config, leave: Callable[[], None]) -> None:
+        super().__init__(settings)
+        self._leave = leave
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let go of streams, then finish what was accepted."""
+        self._leave()
+        await super().shutdown(sockets)
+
+
+def _listen(config: Config) -> socket.socket:
+    host, port = config.service.host, config.service.port
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except (OSError, socket.gaierror) as error:
+        listener.close()
+        raise ServiceError(
+            f"cannot listen at {host}:{port}: {error}. Choose another [service] port, or stop what uses it."
+        ) from error
+    listener.listen(2048)
+    return listener

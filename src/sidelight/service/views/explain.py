@@ -1,0 +1,70 @@
+"""A decision explained in the user's units: what each arm was expected to bring, how surely, and why."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from sidelight.labels import Label, label_to_json
+from sidelight.linalg import Array
+from sidelight.service.core.contexts import ContextReader
+
+__all__ = ["explain", "finite"]
+
+
+def explain(learner: Any, reader: ContextReader, x: Array, allowed: Iterable[Label] | None) -> list[dict[str, Any]]:
+    """One entry per arm, the one with the highest index first.
+
+    Each has the ``estimate`` ``x·ŵ``, the ``width``, their sum the ``index``, whether it was ``allowed``, the log's
+    share in what is known about it (where the learner weighs a log), and ``features``: what each contributed to the
+    estimate, ``x_i ŵ_i``, in units of the reward, the largest first. A number that is not finite is None.
+
+    Args:
+        learner: as it was when it decided.
+        reader: for names and units.
+        x: (d,)  the encoded context.
+        allowed: the arms that were allowed; None for all.
+    """
+    estimates, widths = learner.scores(x)
+    units = reader.units(x)
+    shares = _log_shares(learner, x)
+    permitted = None if allowed is None else set(allowed)
+    out: list[dict[str, Any]] = []
+    for i, arm in enumerate(learner.arms):
+        entry: dict[str, Any] = {
+            "arm": label_to_json(arm),
+            "estimate": finite(estimates[i]),
+            "width": finite(widths[i]),
+            "index": finite(estimates[i] + widths[i]),
+            "allowed": permitted is None or arm in permitted,
+        }
+        if arm in shares:
+            entry["log_share"] = finite(shares[arm])
+        weights_of = getattr(learner, "weights_of", None)
+        if weights_of is not None:
+            contributions = reader.contributions(x, weights_of(arm))
+            entry["features"] = [
+                {"feature": name, "value": units.get(name, 1.0), "contribution": finite(value)}
+                for name, value in sorted(contributions.items(), key=lambda item: -abs(item[1]))
+            ]
+        out.append(entry)
+    out.sort(key=lambda entry: math.inf if entry["index"] is None else -entry["index"])
+    return out
+
+
+def finite(value: float) -> float | None:
+    """The number, or None where it is not one: JSON has no word for it."""
+    return float(value) if math.isfinite(value) else None
+
+
+def _log_shares(learner: Any, x: Array) -> dict[Label, float]:
+    """Per arm the share of what is known about it here that rests on logs."""
+    at_context = getattr(learner, "log_share", None)
+    if at_context is not None:
+        return {arm: float(share) for arm, share in zip(learner.arms, at_context(x), strict=True)}
+    shares: dict[Label, float] = {}
+    for entry in learner.log_trust():
+        if "share" in entry:
+            shares[entry["arm"]] = shares.get(entry["arm"], 0.0) + float(entry["share"])
+    return shares

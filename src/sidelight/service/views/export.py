@@ -1,0 +1,205 @@
+"""Closing the loop: rewarded decisions as a Parquet file that ``summarize_log`` reads, while the service runs."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from sidelight.errors import InputError, SchemaError
+from sidelight.labels import Label
+from sidelight.logs.schema.features import Category
+from sidelight.logs.schema.schema import Schema
+from sidelight.service.log.events import Decisions, Reward, event_from_row
+from sidelight.service.log.store import Store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Exported", "export_log", "own_column"]
+
+PROPENSITY = "propensity"
+#: what the service adds to features, arm and reward
+_OWN = ("event", "decision", "at", "mode", "by", "override", "decided")
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written.
+
+    Attributes:
+        rows: rewarded decisions.
+        last: the last event that was looked at; a later export may start after it.
+        unknown: rows without a propensity: overrides, what a person confirmed, the old policy's own actions where it
+            did not tell.
+        dropped: rows left out: their context was deleted, or they are not wanted (who acted, unknown propensity).
+    """
+
+    rows: int
+    last: int
+    unknown: int
+    dropped: int
+
+
+def export_log(
+    store: Store,
+    schema: Schema,
+    path: str | os.PathLike[str],
+    *,
+    after: int = 0,
+    only_known: bool = False,
+    acted: Literal["learner", "old_policy"] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Exported:
+    """Write every rewarded decision to a Parquet file.
+
+    Args:
+        store: the event log; it may be written to meanwhile.
+        schema: the schema of the service.
+        path: the file; it appears when it is complete.
+        after: only rewards after this event.
+        only_known: leave out rows whose propensity is unknown.
+        acted: only arms that this policy chose and that were taken: the learner in ``act`` mode, or the old policy.
+        progress: called with (events read, events in all).
+    """
+    import pyarrow.parquet as pq
+
+    target = Path(path)
+    arrow = _arrow_schema(schema)
+    temporary = target.parent / f".{target.name}.{secrets.token_hex(4)}.part"
+    rows = unknown = dropped = 0
+    end = store.head()
+    try:
+        with pq.ParquetWriter(temporary, arrow, compression="zstd") as writer:
+            for batch, read, lost in _batches(store, schema, arrow, after, end, acted):
+                propensities = batch.column(_propensity_name(schema))
+                missing = propensities.null_count
+                if only_known:
+                    batch = batch.filter(propensities.is_valid())
+                    lost += missing
+                else:
+                    unknown += missing
+                rows += len(batch)
+                dropped += lost
+                if len(batch):
+                    writer.write_table(batch)
+                if progress is not None:
+                    progress(read, end)
+        os.replace(temporary, target)
+    except OSError as error:
+        raise InputError(f"cannot write {target}: {error}. Choose a folder that exists and has space.") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+    return Exported(rows, end, unknown, dropped)
+
+
+def _batches(
+    store: Store, schema: Schema, arrow: pa.Schema, after: int, end: int, acted: str | None
+) -> Iterator[tuple[pa.Table, int, int]]:
+    import pyarrow as pa
+
+    from sidelight.service.core.contexts import ContextReader
+
+    reader = ContextReader(schema, float("inf"))
+    own = [own_column(schema, name) for name in _OWN]
+    d = schema.n_features
+    for chunk in store.follow(after, end):
+        rewards = [(row, event_from_row(row, d)) for row in chunk if row.kind == "reward"]
+        decisions = store.rows(event.decision.number for _, event in rewards if isinstance(event, Reward))
+        parsed = {number: event_from_row(row, d) for number, row in decisions.items()}
+        records: list[dict[str, Any]] = []
+        lost = 0
+        for row, reward in rewards:
+            assert isinstance(reward, Reward)
+            event = parsed[reward.decision.number]
+            assert isinstance(event, Decisions)
+            i = reward.decision.position
+            x = event.contexts[i]
+            if x[0] != x[0] or (acted is not None and _actor(event, i, reward) != acted):
+                lost += 1
+                continue
+            decided = event.arms[i]
+            taken = reward.arm
+            # The propensity is that of the arm to take; whoever took another one did not say how likely that was, nor
+            # did a person who confirmed a proposal: that it was confirmed depends on what the person saw.
+            known = decided is not None and taken == decided and event.mode != "assist"
+            propensity = event.propensities[i] if known else None
+            values = (
+                row.number,
+                str(reward.decision),
+                dt.datetime.fromtimestamp(row.at, dt.UTC),
+                event.mode,
+                reward.by,
+                reward.override,
+                None if decided is None else str(decided),
+            )
+            record: dict[str, Any] = dict(zip(own, values, strict=True))
+            record |= _in_units(reader, schema, x)
+            record |= {schema.arm: taken, schema.reward: reward.reward, _propensity_name(schema): propensity}
+            records.append(record)
+        yield pa.Table.from_pylist(records, schema=arrow), chunk[-1].number, lost
+
+
+def _actor(event: Decisions, i: int, reward: Reward) -> str | None:
+    """The policy whose choice was taken; None where a person or the fallback had a hand in it."""
+    if reward.by == "old_policy":
+        return "old_policy"
+    taken = event.mode == "act" and event.routes[i] == "learner" and reward.arm == event.arms[i]
+    return "learner" if taken else None
+
+
+def _in_units(reader: Any, schema: Schema, x: Any) -> dict[str, Any]:
+    """Features as the log of a file would have them: numbers, and levels as they are."""
+    out: dict[str, Any] = {}
+    for feature in schema.features:
+        start = schema.feature_start(feature.name)
+        if isinstance(feature, Category):
+            columns = feature.column_levels
+            hot = [i for i in range(len(columns)) if x[start + i] > 0]
+            out[feature.name] = columns[hot[0]] if hot else feature.baseline
+        else:
+            out[feature.name] = float(x[start])
+    return out
+
+
+def own_column(schema: Schema, name: str) -> str:
+    """What a column of the service's own is called: ``name``, with underscores behind where a feature is called so."""
+    taken = {feature.name for feature in schema.features} | {schema.arm, schema.reward, schema.propensity}
+    while name in taken:
+        name += "_"
+    return name
+
+
+def _propensity_name(schema: Schema) -> str:
+    return schema.propensity or own_column(schema, PROPENSITY)
+
+
+def _arrow_schema(schema: Schema) -> pa.Schema:
+    import pyarrow as pa
+
+    text = pa.string()
+    types = (pa.int64(), text, pa.timestamp("us", "UTC"), text, text, pa.bool_(), text)
+    fields: dict[str, Any] = {own_column(schema, name): kind for name, kind in zip(_OWN, types, strict=True)}
+    for feature in schema.features:
+        fields[feature.name] = _label_type(feature.levels or ()) if isinstance(feature, Category) else pa.float64()
+    fields |= {
+        schema.arm: _label_type(schema.arms or ()),
+        schema.reward: pa.float64(),
+        _propensity_name(schema): pa.float64(),
+    }
+    return pa.schema(list(fields.items()))
+
+
+def _label_type(labels: tuple[Label, ...]) -> Any:
+    import pyarrow as pa
+
+    try:
+        return pa.array(list(labels)).type
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise SchemaError(
+            f"labels of several kinds cannot be one column of a Parquet file: {list(labels)[:5]!r}. Use one kind."
+        ) from error

@@ -1,0 +1,43 @@
+"""Where the service stands, for people and for programs that watch it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from sidelight.labels import label_to_json
+from sidelight.service.core.fold import State
+from sidelight.service.views.explain import finite
+
+__all__ = ["describe_state"]
+
+
+def describe_state(state: State) -> dict[str, Any]:
+    """What the events amount to so far: counts, arms, rails, and what each log still counts for."""
+    learner = state.learner
+    trust = [
+        {
+            k: label_to_json(v) if k in ("arm", "log") and v is not None else finite(v) if type(v) is float else v
+            for k, v in entry.items()
+        }
+        for entry in learner.log_trust()
+    ]
+    return {
+        "event": state.number,
+        "version": state.version,
+        "learner": type(learner).__name__,
+        "needs": learner.needs,
+        "rails": state.rails.to_dict(),
+        "counts": dict(state.counts),
+        "arms": [
+            {
+                "arm": label_to_json(arm),
+                "to_take": state.arm_counts[key],
+                "rewards": state.arm_counts["rewarded:" + key],
+                "mean_reward": state.reward_sums[key] / max(state.arm_counts["rewarded:" + key], 1),
+            }
+            for arm in learner.arms
+            for key in (arm if type(arm) is str else json.dumps(label_to_json(arm)),)
+        ],
+        "log_trust": trust,
+    }
