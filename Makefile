@@ -34,7 +34,7 @@ check: $(READY) ## format, lint, strict types, import layers, public surface
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -q tests/surface/test_public_names.py tests/surface/test_notation.py tests/surface/test_import_time.py
+	$(BIN)/python -m pytest -q tests/surface/test_public_names.py tests/surface/test_notation.py tests/surface/test_import_time.py tests/surface/test_house.py
 
 format: $(READY) ## rewrite the sources in the project's format
 	$(BIN)/ruff format .

@@ -95,7 +95,7 @@ def build(arguments: Sequence[str]) -> typer.Typer:
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from sidelight import __version__
+        from sidelight.version import __version__
 
         typer.echo(f"sidelight {__version__}")
         raise typer.Exit

@@ -186,9 +186,9 @@ def _keep(table: Any, out: Path, plan: Plan) -> None:
 
     import pyarrow.parquet as pq
 
-    from sidelight import __version__
     from sidelight.experiments.running import machine
     from sidelight.files import write_atomically
+    from sidelight.version import __version__
 
     about = {"plan": asdict(plan), "version": __version__, "machine": machine()}
     out.parent.mkdir(parents=True, exist_ok=True)

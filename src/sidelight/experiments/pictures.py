@@ -209,8 +209,8 @@ def _part(figure: Figure, chart: Chart, findings: Findings, seeds: int) -> tuple
 
 
 def _small_print() -> str:
-    from sidelight import __version__
     from sidelight.experiments.running import machine
+    from sidelight.version import __version__
 
     here = machine()
     return (

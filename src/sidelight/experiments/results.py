@@ -49,7 +49,7 @@ class Results:
             return False
         import pyarrow.parquet as pq
 
-        from sidelight import __version__
+        from sidelight.version import __version__
 
         return bool(about(pq.read_schema(path), path)["version"] == __version__)
 

@@ -162,6 +162,6 @@ def _processor() -> str:
 
 
 def _version() -> str:
-    from sidelight import __version__
+    from sidelight.version import __version__
 
     return __version__

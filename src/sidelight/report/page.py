@@ -74,7 +74,7 @@ def write_report(
 
 def report_html(study: Study, *, title: str = "What the log was worth", words: Sequence[str] = ()) -> str:
     """The page as text."""
-    from sidelight import __version__
+    from sidelight.version import __version__
 
     made = parts(study)
     specifications = {name: spec for part in made for name, spec in part.specifications.items()}
@@ -111,7 +111,7 @@ dl + .scroll { margin-top: .9rem; }
 def _write_table(table: pa.Table, path: Path, study: Study) -> None:
     import pyarrow.parquet as pq
 
-    from sidelight import __version__
+    from sidelight.version import __version__
 
     told = {
         "version": __version__,

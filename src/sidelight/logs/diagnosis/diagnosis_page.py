@@ -142,7 +142,7 @@ def notebook_card(diagnosis: Diagnosis) -> str:
 
 def html_page(diagnosis: Diagnosis) -> str:
     """The page as HTML that needs no network."""
-    from sidelight import __version__
+    from sidelight.version import __version__
 
     largest = max(report.rows for report in diagnosis.arms) or 1
     rows = []

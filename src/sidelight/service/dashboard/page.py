@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from sidelight import __version__
 from sidelight.service.dashboard.learning import SHOWN
+from sidelight.version import __version__
 
 __all__ = ["dashboard", "sign_in"]
 

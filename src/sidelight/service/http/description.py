@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from sidelight import __version__
 from sidelight.service.config import Limits
 from sidelight.service.core.contexts import ContextReader, Labels
 from sidelight.service.http.bodies import ACTORS
 from sidelight.service.problems import KINDS, MEDIA_TYPE, PROBLEM_SCHEMA
 from sidelight.service.rails import MODES
+from sidelight.version import __version__
 
 __all__ = ["describe"]
 
