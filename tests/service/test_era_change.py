@@ -22,7 +22,6 @@ import sidelight as sl
 from sidelight.errors import InputError
 from sidelight.learners.saving import learner_from_bytes
 from sidelight.service.config import LogsConfig, TelemetryConfig, initial_config, load_config, save_config
-from sidelight.service.core.contexts import ContextReader
 from sidelight.service.core.fold import State, numbered
 from sidelight.service.core.old_policy import OldPolicy
 from sidelight.service.core.recovery import recover
@@ -183,12 +182,12 @@ def test_what_cannot_be_succeeded_is_said(tmp_path: Path):
 
 def test_a_successor_writes_nothing_where_its_database_cannot_begin(tmp_path: Path, rng: np.random.Generator):
     config = make_config(tmp_path, kind="OFUL", mode="act")
-    reader = ContextReader(make_schema(), 1e9)
+    encode = make_schema().encode
 
     async def live() -> None:
         async with engine_of(config) as engine:
             for _ in range(40):
-                number, _, _ = await engine.decide(reader.read(random_context(rng), "")[None], None)
+                number, _, _ = await engine.decide(encode(random_context(rng))[None], None)
                 await engine.reward(DecisionId(number), float(rng.normal()), None, None)
 
     run(live())
@@ -210,11 +209,11 @@ def test_arms_alone_may_change(tmp_path: Path, change: tuple[str, str], rng: np.
     folder = tmp_path / "first"
     folder.mkdir()
     config = make_config(folder, kind="FusedOFUL", mode="act")
-    reader = ContextReader(make_schema(), 1e9)
+    encode = make_schema().encode
 
     async def live() -> None:
         async with engine_of(config) as engine:
-            X = np.array([reader.read(random_context(rng), "") for _ in range(80)])
+            X = np.array([encode(random_context(rng)) for _ in range(80)])
             number, _, _ = await engine.decide(X, None)
             ids = [DecisionId(number, i) for i in range(80)]
             await asyncio.gather(*(engine.reward(id, float(rng.normal()), None, None) for id in ids))
@@ -227,7 +226,7 @@ def test_arms_alone_may_change(tmp_path: Path, change: tuple[str, str], rng: np.
 
     async def onward() -> None:
         async with engine_of(after) as engine:
-            X = np.array([reader.read(random_context(rng), "") for _ in range(5)])
+            X = np.array([encode(random_context(rng)) for _ in range(5)])
             _, event, _ = await engine.decide(X, None)
             assert event.routes == ["old_policy"] * 5
             assert None not in event.arms
@@ -270,11 +269,11 @@ def test_who_told_probabilities_goes_on_telling_them(tmp_path: Path, rng: np.ran
     folder = tmp_path / "first"
     folder.mkdir()
     config = make_config(folder, kind="FusedOFUL", mode="shadow", answers="probabilities")
-    reader = ContextReader(make_schema(), 1e9)
+    encode = make_schema().encode
 
     async def live() -> None:
         async with engine_of(config) as engine:
-            X = np.array([reader.read(random_context(rng), "") for _ in range(60)])
+            X = np.array([encode(random_context(rng)) for _ in range(60)])
             number, _, _ = await engine.decide(X, None)
             for i in range(60):
                 await engine.reward(DecisionId(number, i), 1.0, ["low", "mid", "high"][i % 3], None)

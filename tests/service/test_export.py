@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import sidelight as sl
-from sidelight.service.core.contexts import ContextReader
 from sidelight.service.core.deciding import Ask
 from sidelight.service.core.recovery import recover
 from sidelight.service.core.starting import open_store
@@ -24,9 +23,9 @@ from tests.service.helpers import ARMS, bits, command, engine_of, make_config, m
 
 def test_an_export_is_a_log_with_propensities(tmp_path, rng):
     config = make_config(tmp_path, kind="OFUL", mode="act", share=0.6, fallback="mid")
-    reader = ContextReader(make_schema(), 1e9)
+    encode = make_schema().encode
     contexts = [random_context(rng) for _ in range(120)]
-    X = np.array([reader.read(context, "") for context in contexts])
+    X = np.array([encode(context) for context in contexts])
     taken: list[tuple[str, float, float | None]] = []
 
     async def live() -> None:
@@ -82,8 +81,8 @@ def test_an_export_is_a_log_with_propensities(tmp_path, rng):
 def test_what_a_person_confirmed_has_no_known_propensity(tmp_path, rng):
     """The learner was certain of its proposal, but whether it was taken depends on what the person saw."""
     config = make_config(tmp_path, kind="OFUL", mode="assist")
-    reader = ContextReader(make_schema(), 1e9)
-    X = np.array([reader.read(random_context(rng), "") for _ in range(4)])
+    encode = make_schema().encode
+    X = np.array([encode(random_context(rng)) for _ in range(4)])
 
     async def live() -> None:
         async with engine_of(config) as engine:
@@ -103,8 +102,8 @@ def test_what_a_person_confirmed_has_no_known_propensity(tmp_path, rng):
 
 def test_a_back_up_under_load_is_the_same_service(tmp_path, database, rng):
     config = make_config(tmp_path, kind="RunningOFUL", mode="act", database=database, snapshot_every=50)
-    reader = ContextReader(make_schema(), 1e9)
-    X = np.array([reader.read(random_context(rng), "") for _ in range(10)])
+    encode = make_schema().encode
+    X = np.array([encode(random_context(rng)) for _ in range(10)])
 
     async def live() -> None:
         async with engine_of(config) as engine:
@@ -157,11 +156,11 @@ def test_the_command_line(tmp_path):
     from sidelight.service.config import load_config
 
     config = load_config(tmp_path / "sidelight.toml")
-    reader = ContextReader(make_schema(), 1e9)
+    encode = make_schema().encode
 
     async def live() -> None:
         async with engine_of(config) as engine:
-            x = np.array([reader.read(random_context(np.random.default_rng(0)), "")])
+            x = np.array([encode(random_context(np.random.default_rng(0)))])
             number, _, _ = await engine.decide(x, None)
             await engine.reward(DecisionId(number), 1.5, None, None)
 

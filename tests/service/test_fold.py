@@ -11,7 +11,6 @@ import pytest
 import sidelight as sl
 from sidelight.errors import StoreError
 from sidelight.learners.saving import learner_bytes
-from sidelight.service.core.contexts import ContextReader
 from sidelight.service.core.deciding import Ask
 from sidelight.service.core.engine import Engine
 from sidelight.service.core.recovery import recover
@@ -24,7 +23,7 @@ from tests.service.helpers import ARMS, bits, engine_of, make_config, make_schem
 
 async def traffic(engine: Engine, rng: np.random.Generator, rounds: int) -> list[DecisionId]:
     """Decisions, overrides, late and repeated rewards, answers, mode changes, concurrently."""
-    reader = ContextReader(make_schema(), 1e9)
+    encode = make_schema().encode
     probabilities = engine.state.learner.needs == "probabilities"
     made: list[DecisionId] = []
 
@@ -33,7 +32,7 @@ async def traffic(engine: Engine, rng: np.random.Generator, rounds: int) -> list
         return Answer(ARMS[rng.integers(3)], tuple((p / p.sum()).tolist()) if probabilities else None)
 
     async def one(step: int) -> None:
-        X = np.array([reader.read(random_context(rng), "") for _ in range(1 + 3 * (step % 7 == 0))])
+        X = np.array([encode(random_context(rng)) for _ in range(1 + 3 * (step % 7 == 0))])
         asks = None
         if step % 3 == 0:
             asks = [
@@ -57,7 +56,7 @@ async def traffic(engine: Engine, rng: np.random.Generator, rounds: int) -> list
         await asyncio.gather(*(one(step) for step in range(start, start + 10)))
         mode = ["shadow", "assist", "act"][(start // 10) % 3]
         await engine.configure(Configuration(mode=mode, share=0.6, killed=start % 50 == 40))
-    x = reader.read(random_context(rng), "")
+    x = encode(random_context(rng))
     await engine.behavior_at(x, answer(), None, None)
     return made
 
@@ -99,9 +98,9 @@ def test_live_recovered_and_replayed_are_equal(tmp_path, rng, kind, answers):
 def test_the_fold_feeds_the_learner_what_the_log_says(tmp_path):
     """A learner fed by hand in the order of the log equals the service's."""
     config = make_config(tmp_path, kind="RunningOFUL", mode="shadow")
-    reader = ContextReader(make_schema(), 1e9)
+    encode = make_schema().encode
     rng = np.random.default_rng(8)
-    X = [reader.read(random_context(rng), "") for _ in range(4)]
+    X = [encode(random_context(rng)) for _ in range(4)]
 
     async def live() -> bytes:
         async with engine_of(config) as engine:
@@ -223,7 +222,7 @@ def test_an_event_that_the_learner_fails_at_teaches_nothing_live_and_at_every_st
     tmp_path, rng, monkeypatch, caplog, error
 ):
     config = make_config(tmp_path, kind="OFUL", mode="act")
-    reader = ContextReader(make_schema(), 1e9)
+    encode = make_schema().encode
     observe = sl.OFUL.observe
 
     def fails_at_seven(self, x, arm, reward) -> None:
@@ -236,7 +235,7 @@ def test_an_event_that_the_learner_fails_at_teaches_nothing_live_and_at_every_st
     async def live() -> tuple[str, int]:
         async with engine_of(config) as engine:
             for reward in (1.0, 7.0, 0.5):
-                number, _, _ = await engine.decide(reader.read(random_context(rng), "")[None], None)
+                number, _, _ = await engine.decide(encode(random_context(rng))[None], None)
                 written, _ = await engine.reward(DecisionId(number), reward, None, None)
                 if reward == 7.0:
                     failed = written
@@ -265,7 +264,7 @@ def out_of_memory(*_: object) -> None:
 
 def test_the_digest_is_computed_once_for_each_event(tmp_path, rng, monkeypatch):
     config = make_config(tmp_path, kind="OFUL", mode="act")
-    x = ContextReader(make_schema(), 1e9).read(random_context(rng), "")[None]
+    x = make_schema().encode(random_context(rng))[None]
 
     async def live() -> None:
         async with engine_of(config) as engine:
@@ -288,7 +287,7 @@ def test_the_digest_is_computed_once_for_each_event(tmp_path, rng, monkeypatch):
 def test_a_server_whose_fold_fails_says_so_and_is_not_ready(tmp_path, rng, monkeypatch, caplog):
     """Not the learner's fault: requests do not wait in vain, and what was written is learned from after a restart."""
     config = make_config(tmp_path, kind="OFUL", mode="act")
-    x = ContextReader(make_schema(), 1e9).read(random_context(rng), "")[None]
+    x = make_schema().encode(random_context(rng))[None]
 
     async def live() -> int:
         async with engine_of(config) as engine:
@@ -315,8 +314,8 @@ def test_a_server_whose_fold_fails_says_so_and_is_not_ready(tmp_path, rng, monke
 
 def test_overrides_and_conflicts(tmp_path):
     config = make_config(tmp_path, kind="RunningOFUL", mode="act")
-    reader = ContextReader(make_schema(), 1e9)
-    x = np.array([reader.read(random_context(np.random.default_rng(3)), "")])
+    encode = make_schema().encode
+    x = np.array([encode(random_context(np.random.default_rng(3)))])
 
     async def conflict(coroutine) -> None:
         with pytest.raises(Problem) as caught:
@@ -387,8 +386,8 @@ def test_two_engines_on_one_database_reach_the_same_state(tmp_path, database, rn
 def test_one_key_at_once_from_many_places_decides_once(tmp_path, database):
     """Retries that overtake their first try, in one server and in two, all get the same decision."""
     config = make_config(tmp_path, kind="OFUL", mode="act", database=database)
-    reader = ContextReader(make_schema(), 1e9)
-    x = np.array([reader.read(random_context(np.random.default_rng(6)), "")])
+    encode = make_schema().encode
+    x = np.array([encode(random_context(np.random.default_rng(6)))])
 
     async def live() -> None:
         async with engine_of(config) as one, engine_of(config) as other:

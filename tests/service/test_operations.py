@@ -14,7 +14,6 @@ import pytest
 
 from sidelight.errors import StoreError
 from sidelight.service.config import load_config
-from sidelight.service.core.contexts import ContextReader
 from sidelight.service.core.deciding import Ask
 from sidelight.service.core.recovery import recover
 from sidelight.service.core.starting import open_store
@@ -114,12 +113,12 @@ def test_a_back_up_that_fails_is_not_in_the_way_of_the_next(
 
 def test_from_sqlite_to_postgresql(tmp_path: Path, new_postgres: Callable[[], str], rng: np.random.Generator):
     config = make_config(tmp_path, kind="RunningOFUL", mode="act", snapshot_every=20)
-    reader = ContextReader(make_schema(), 1e9)
+    encode = make_schema().encode
 
     async def live() -> str:
         async with engine_of(config) as engine:
             for _ in range(30):
-                number, _, _ = await engine.decide(np.array([reader.read(random_context(rng), "")]), None)
+                number, _, _ = await engine.decide(np.array([encode(random_context(rng))]), None)
                 await engine.reward(DecisionId(number), float(rng.normal()), None, None)
             forget(engine.store, "nobody")
             return bits(engine.state)
@@ -160,9 +159,9 @@ def test_a_stop_finishes_what_was_accepted(tmp_path: Path):
 
 def test_the_audit_of_a_decision_reproduces_it(tmp_path: Path, rng: np.random.Generator):
     config = make_config(tmp_path, kind="FusedOFUL", mode="act", snapshot_every=15)
-    reader = ContextReader(make_schema(), 1e9)
+    encode = make_schema().encode
     contexts = [random_context(rng) for _ in range(40)]
-    X = np.array([reader.read(context, "") for context in contexts])
+    X = np.array([encode(context) for context in contexts])
 
     async def live() -> tuple[DecisionId, str]:
         async with engine_of(config) as engine:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import sidelight as sl
 from sidelight.errors import InputError, ServiceError, StoreError
+from sidelight.logs.schema.units import units_to_json
 from sidelight.service.client import Client, ServiceProblem
 from sidelight.service.config import Limits
 from sidelight.service.core.contexts import ContextReader, Labels
@@ -171,7 +172,7 @@ def test_one_by_one_and_many_at_once_are_the_same():
     for x, context in zip(X, contexts, strict=True):
         assert (x == reader.read(context, "")).all()
         assert (x == schema.encode(context)).all()
-        assert reader.units(x) == {k: float(v) if k != "ward" else v for k, v in context.items()}
+        assert units_to_json(x, schema) == {k: float(v) if k != "ward" else v for k, v in context.items()}
     assert (reader.read_many([x.tolist() for x in X], "/{}") == X).all()
     mixed = [contexts[0], X[1].tolist(), contexts[2]]
     assert (reader.read_many(mixed, "/{}") == X[:3]).all()

@@ -8,7 +8,6 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from sidelight.service.core.contexts import ContextReader
 from sidelight.service.core.deciding import Ask
 from sidelight.service.log.events import Answer, Configuration
 from sidelight.service.rails import Rails, subject_draw
@@ -68,8 +67,8 @@ def test_a_subject_stays_on_its_side_of_the_ramp():
 
 def test_a_ramp_in_the_engine(tmp_path, rng):
     config = make_config(tmp_path, kind="OFUL", mode="act", share=0.3, fallback="mid")
-    reader = ContextReader(make_schema(), 1e9)
-    X = np.array([reader.read(random_context(rng), "") for _ in range(600)])
+    encode = make_schema().encode
+    X = np.array([encode(random_context(rng)) for _ in range(600)])
 
     async def live() -> None:
         async with engine_of(config) as engine:
@@ -97,8 +96,8 @@ def test_a_ramp_in_the_engine(tmp_path, rng):
 
 def test_a_learner_that_fails_leaves_it_to_the_fallback(tmp_path, rng, caplog):
     config = make_config(tmp_path, kind="OFUL", mode="act", fallback="mid")
-    reader = ContextReader(make_schema(), 1e9)
-    X = np.array([reader.read(random_context(rng), "") for _ in range(3)])
+    encode = make_schema().encode
+    X = np.array([encode(random_context(rng)) for _ in range(3)])
 
     async def live() -> None:
         async with engine_of(config) as engine:
@@ -117,7 +116,7 @@ def test_a_learner_that_fails_leaves_it_to_the_fallback(tmp_path, rng, caplog):
 def test_no_decision_stands_after_a_switch_that_it_was_made_before(tmp_path, database):
     """Decisions and switches at once, on two servers: whatever the order, the log is as if each knew all before it."""
     config = make_config(tmp_path, kind="OFUL", mode="act", database=database)
-    x = ContextReader(make_schema(), 1e9).read(random_context(np.random.default_rng(2)), "")[None]
+    x = make_schema().encode(random_context(np.random.default_rng(2)))[None]
 
     async def live() -> None:
         async with engine_of(config) as one, engine_of(config) as other:

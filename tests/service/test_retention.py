@@ -17,7 +17,6 @@ import sqlalchemy as sa
 from sidelight.errors import StoreError
 from sidelight.learners.saving import learner_bytes
 from sidelight.service.client import Client
-from sidelight.service.core.contexts import ContextReader
 from sidelight.service.core.deciding import Ask
 from sidelight.service.core.engine import Engine
 from sidelight.service.core.fold import ContextsDeleted
@@ -35,14 +34,14 @@ from sidelight.service.views.export import export_log
 from tests.service.helpers import ARMS, bits, command, engine_of, make_config, make_schema, random_context, run, serving
 
 ANNA = "anna@example.org"
-READER = ContextReader(make_schema(), 1e9)
+encode = make_schema().encode
 
 
 async def visits(engine: Engine, rng: np.random.Generator, rounds: int, subject: str) -> list[DecisionId]:
     """Decisions about ``subject`` and about others, mixed in batches, most of them rewarded, some answered."""
     made: list[DecisionId] = []
     for step in range(rounds):
-        X = np.array([READER.read(random_context(rng), "") for _ in range(3 if step % 2 else 1)])
+        X = np.array([encode(random_context(rng)) for _ in range(3 if step % 2 else 1)])
         asks = [Ask(answer=Answer("mid") if step % 3 == 0 else None, subject=subject), Ask(subject="else"), Ask()]
         number, event, _ = await engine.decide(X, asks[: len(X)], f"once:{rng.integers(2**60)}", "fingerprint")
         made.append(DecisionId(number))
@@ -70,7 +69,7 @@ def test_a_forgotten_person_leaves_the_database_and_the_learner_goes_on(tmp_path
     async def live() -> None:
         async with engine_of(config) as engine:
             # many others first: a sum over one context would be that context
-            X = np.array([READER.read(random_context(rng), "") for _ in range(90)])
+            X = np.array([encode(random_context(rng)) for _ in range(90)])
             number, _, _ = await engine.decide(X, None)
             ids = [DecisionId(number, i) for i in range(90)]
             await asyncio.gather(*(engine.reward(id, 1.0, ARMS[id.position % 3], "old_policy") for id in ids))

@@ -17,7 +17,6 @@ import pytest
 from sidelight.errors import InputError, StoreError
 from sidelight.service.app import create_app
 from sidelight.service.config import LogsConfig, TelemetryConfig, load_config
-from sidelight.service.core.contexts import ContextReader
 from sidelight.service.core.deciding import Ask
 from sidelight.service.core.engine import Engine
 from sidelight.service.core.starting import open_store
@@ -26,7 +25,7 @@ from sidelight.service.metrics import Metrics
 from sidelight.service.telemetry import CommitSpans, TracedRequests, trace_provider
 from tests.service.helpers import SOURCE, engine_of, make_config, make_schema, random_context, run
 
-READER = ContextReader(make_schema(), 1e9)
+encode = make_schema().encode
 SECRET = 61.0625  # a context's value, easy to find
 
 
@@ -50,9 +49,9 @@ def lines_of(config: LogsConfig, tmp_path) -> str:
     async def live() -> None:
         async with engine_of(service) as engine:
             if config.decisions:
-                engine.on_decision = decision_log(config, READER)
+                engine.on_decision = decision_log(config, make_schema())
             context = random_context(np.random.default_rng(0)) | {"age": SECRET}
-            x = READER.read(context, "")[None]
+            x = encode(context)[None]
             await engine.decide(x, [Ask(subject="anna@example.org")])
 
             def fails(*_: object) -> None:

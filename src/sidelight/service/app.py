@@ -18,6 +18,7 @@ from starlette.responses import Response
 
 from sidelight.errors import StoreError
 from sidelight.labels import label_to_json
+from sidelight.logs.schema.units import units_to_json
 from sidelight.service.core.contexts import ContextReader, Labels
 from sidelight.service.core.engine import Engine, unknown_decision
 from sidelight.service.core.fold import LEARNER_ERRORS
@@ -148,7 +149,7 @@ class Service:
         x = event.contexts[id.position]
         deleted = bool(x[0] != x[0])
         allowed = None if event.allowed is None else event.allowed[id.position]
-        body["context"] = None if deleted else self.reader.units(x)
+        body["context"] = None if deleted else units_to_json(x, self.engine.schema)
         body["allowed"] = None if allowed is None else [label_to_json(arm) for arm in allowed]
         body["subject"] = None if event.subjects is None else event.subjects[id.position]
         body |= describe_history(history, None if event.answers is None else event.answers[id.position])
@@ -158,7 +159,7 @@ class Service:
             exact = state is not None
             learner = (state or self.engine.state).learner
             try:
-                arms = explain(learner, self.reader, x, allowed)
+                arms = explain(learner, self.engine.schema, x, allowed)
             except LEARNER_ERRORS as error:
                 logger.error("decision %s cannot be explained: %s", id, type(error).__name__, exc_info=error)
             else:

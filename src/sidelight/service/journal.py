@@ -15,8 +15,9 @@ from collections.abc import Callable
 from typing import Any, TextIO
 
 from sidelight.labels import label_to_json
+from sidelight.logs.schema.schema import Schema
+from sidelight.logs.schema.units import units_to_json
 from sidelight.service.config import LogsConfig
-from sidelight.service.core.contexts import ContextReader
 from sidelight.service.log.events import DecisionId, Decisions
 
 __all__ = ["decision_log", "set_up_logs"]
@@ -72,7 +73,7 @@ def set_up_logs(config: LogsConfig, *, verbose: bool = False, stream: TextIO | N
     logger.setLevel(logging.INFO if config.decisions else logging.NOTSET)
 
 
-def decision_log(config: LogsConfig, reader: ContextReader) -> Callable[[int, Decisions], None]:
+def decision_log(config: LogsConfig, schema: Schema) -> Callable[[int, Decisions], None]:
     """Logs every decision that this server made; whom it was about and why only if that is wanted."""
 
     def log(number: int, event: Decisions) -> None:
@@ -85,7 +86,7 @@ def decision_log(config: LogsConfig, reader: ContextReader) -> Callable[[int, De
                 "version": event.version,
             }
             if config.personal:
-                fields["context"] = reader.units(event.contexts[i])
+                fields["context"] = units_to_json(event.contexts[i], schema)
                 fields["subject"] = None if event.subjects is None else event.subjects[i]
             logger.info("decided", extra={"fields": fields})
 

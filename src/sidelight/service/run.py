@@ -51,7 +51,7 @@ def run(config: Config, *, say: Callable[[str], None] = print, verbose: bool = F
             say(f"The snapshot after event {number} was damaged; the state was rebuilt from the events.")
         app = create_app(engine)
         if config.logs.decisions:
-            engine.on_decision = decision_log(config.logs, app.state.service.reader)
+            engine.on_decision = decision_log(config.logs, engine.schema)
         if traces is not None:
             engine.spans = CommitSpans(traces)
             app.add_middleware(TracedRequests, provider=traces)

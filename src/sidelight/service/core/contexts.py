@@ -252,29 +252,6 @@ class ContextReader:
             return None
         return X
 
-    # -------------------------------------------------------------------------------------- writing
-
-    def units(self, x: Array) -> dict[str, Any]:
-        """The context in the user's units: numbers by name, categories by level."""
-        out: dict[str, Any] = {}
-        for feature, start in zip(self.schema.features, self._starts, strict=True):
-            if isinstance(feature, Category):
-                part = x[start : start + len(feature.column_levels)]
-                hot = int(part.argmax()) if len(part) and part.max() > 0 else -1
-                level = feature.column_levels[hot] if hot >= 0 else feature.baseline
-                out[feature.name] = None if level is None else label_to_json(level)
-            else:
-                out[feature.name] = float(x[start])
-        return out
-
-    def contributions(self, x: Array, weights: Array) -> dict[str, float]:
-        """``x_i ŵ_i`` per feature (the columns of a category added up), the intercept first if there is one."""
-        products = x * weights
-        out = {INTERCEPT: float(products[0])} if self.schema.intercept else {}
-        for feature, start in zip(self.schema.features, self._starts, strict=True):
-            out[feature.name] = float(products[start : start + len(feature.encoded_names)].sum())
-        return out
-
     def number_schema(self) -> dict[str, Any]:
         """A finite number of sensible size."""
         return {"type": "number", "minimum": -self.largest, "maximum": self.largest}

@@ -7,7 +7,7 @@ from typing import Any
 from sidelight.errors import InputError
 from sidelight.labels import label_to_json
 from sidelight.logs.schema.schema import Schema
-from sidelight.service.core.contexts import ContextReader
+from sidelight.logs.schema.units import units_to_json
 from sidelight.service.core.fold import LEARNER_ERRORS, ContextsDeleted, State
 from sidelight.service.core.recovery import recover
 from sidelight.service.log.events import Configuration, DecisionId, Decisions, event_from_row
@@ -34,7 +34,6 @@ def audit(store: Store, schema: Schema, id: DecisionId) -> dict[str, Any]:
     i = id.position
     x = event.contexts[i]
     deleted = bool(x[0] != x[0])
-    reader = ContextReader(schema, float("inf"))
     answer = None if event.answers is None else event.answers[i]
     allowed = None if event.allowed is None else event.allowed[i]
     arm = event.arms[i]
@@ -43,7 +42,7 @@ def audit(store: Store, schema: Schema, id: DecisionId) -> dict[str, Any]:
         "event": row.number,
         "at": row.at,
         "asked": {
-            "context": None if deleted else reader.units(x),
+            "context": None if deleted else units_to_json(x, schema),
             "context_deleted": deleted,
             "allowed": None if allowed is None else [label_to_json(label) for label in allowed],
             "subject": None if event.subjects is None else event.subjects[i],
@@ -62,7 +61,7 @@ def audit(store: Store, schema: Schema, id: DecisionId) -> dict[str, Any]:
             "share": event.share,
         },
         "in_force": _in_force(store, row.number),
-        "learner": _learner(store, reader, event, i, row.number, deleted),
+        "learner": _learner(store, schema, event, i, row.number, deleted),
         "followed": describe_history(read_history(store, id, schema.n_features), answer),
     }
 
@@ -87,9 +86,7 @@ def _in_force(store: Store, number: int) -> dict[str, Any]:
     return {"start": start, "changes": changes}
 
 
-def _learner(
-    store: Store, reader: ContextReader, event: Decisions, i: int, number: int, deleted: bool
-) -> dict[str, Any]:
+def _learner(store: Store, schema: Schema, event: Decisions, i: int, number: int, deleted: bool) -> dict[str, Any]:
     """The learner that decided, rebuilt by replay."""
     body: dict[str, Any] = {"version": event.version, "exact": False, "reproduced": None}
     try:
@@ -111,7 +108,7 @@ def _learner(
         estimates, widths = state.learner.scores(x)
         arm = state.learner.arms.index(event.recommended[i])
         body["reproduced"] = bool(estimates[arm] == event.estimates[i] and widths[arm] == event.widths[i])
-        body["arms"] = explain(state.learner, reader, x, None if event.allowed is None else event.allowed[i])
+        body["arms"] = explain(state.learner, schema, x, None if event.allowed is None else event.allowed[i])
     except LEARNER_ERRORS as error:
         body["why_not"] = f"the learner fails at this context: {error}"
     return body

@@ -8,12 +8,13 @@ from typing import Any
 
 from sidelight.labels import Label, label_to_json
 from sidelight.linalg import Array
-from sidelight.service.core.contexts import ContextReader
+from sidelight.logs.schema.schema import Schema
+from sidelight.logs.schema.units import contributions, units_to_json
 
 __all__ = ["explain", "finite"]
 
 
-def explain(learner: Any, reader: ContextReader, x: Array, allowed: Iterable[Label] | None) -> list[dict[str, Any]]:
+def explain(learner: Any, schema: Schema, x: Array, allowed: Iterable[Label] | None) -> list[dict[str, Any]]:
     """One entry per arm, the one with the highest index first.
 
     Each has the ``estimate`` ``x·ŵ``, the ``width``, their sum the ``index``, whether it was ``allowed``, the log's
@@ -22,12 +23,12 @@ def explain(learner: Any, reader: ContextReader, x: Array, allowed: Iterable[Lab
 
     Args:
         learner: as it was when it decided.
-        reader: for names and units.
+        schema: of the service, for names and units.
         x: (d,)  the encoded context.
         allowed: the arms that were allowed; None for all.
     """
     estimates, widths = learner.scores(x)
-    units = reader.units(x)
+    units = units_to_json(x, schema)
     shares = _log_shares(learner, x)
     permitted = None if allowed is None else set(allowed)
     out: list[dict[str, Any]] = []
@@ -43,10 +44,10 @@ def explain(learner: Any, reader: ContextReader, x: Array, allowed: Iterable[Lab
             entry["log_share"] = finite(shares[arm])
         weights_of = getattr(learner, "weights_of", None)
         if weights_of is not None:
-            contributions = reader.contributions(x, weights_of(arm))
+            parts = contributions(x, weights_of(arm), schema)
             entry["features"] = [
                 {"feature": name, "value": units.get(name, 1.0), "contribution": finite(value)}
-                for name, value in sorted(contributions.items(), key=lambda item: -abs(item[1]))
+                for name, value in sorted(parts.items(), key=lambda item: -abs(item[1]))
             ]
         out.append(entry)
     out.sort(key=lambda entry: math.inf if entry["index"] is None else -entry["index"])

@@ -14,6 +14,7 @@ from sidelight.errors import InputError, SchemaError
 from sidelight.labels import Label
 from sidelight.logs.schema.features import Category
 from sidelight.logs.schema.schema import Schema
+from sidelight.logs.schema.units import in_units
 from sidelight.service.log.events import Decisions, Reward, event_from_row
 from sidelight.service.log.store import Store
 
@@ -102,9 +103,6 @@ def _batches(
 ) -> Iterator[tuple[pa.Table, int, int]]:
     import pyarrow as pa
 
-    from sidelight.service.core.contexts import ContextReader
-
-    reader = ContextReader(schema, float("inf"))
     own = [own_column(schema, name) for name in _OWN]
     d = schema.n_features
     for chunk in store.follow(after, end):
@@ -138,7 +136,7 @@ def _batches(
                 None if decided is None else str(decided),
             )
             record: dict[str, Any] = dict(zip(own, values, strict=True))
-            record |= _in_units(reader, schema, x)
+            record |= in_units(x, schema)
             record |= {schema.arm: taken, schema.reward: reward.reward, _propensity_name(schema): propensity}
             records.append(record)
         yield pa.Table.from_pylist(records, schema=arrow), chunk[-1].number, lost
@@ -150,20 +148,6 @@ def _actor(event: Decisions, i: int, reward: Reward) -> str | None:
         return "old_policy"
     taken = event.mode == "act" and event.routes[i] == "learner" and reward.arm == event.arms[i]
     return "learner" if taken else None
-
-
-def _in_units(reader: Any, schema: Schema, x: Any) -> dict[str, Any]:
-    """Features as the log of a file would have them: numbers, and levels as they are."""
-    out: dict[str, Any] = {}
-    for feature in schema.features:
-        start = schema.feature_start(feature.name)
-        if isinstance(feature, Category):
-            columns = feature.column_levels
-            hot = [i for i in range(len(columns)) if x[start + i] > 0]
-            out[feature.name] = columns[hot[0]] if hot else feature.baseline
-        else:
-            out[feature.name] = float(x[start])
-    return out
 
 
 def own_column(schema: Schema, name: str) -> str:

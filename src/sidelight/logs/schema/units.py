@@ -1,0 +1,45 @@
+"""Encoded contexts back in the user's units: numbers by name, categories by their level."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sidelight.labels import Label, label_to_json
+from sidelight.logs.schema.features import Category
+from sidelight.logs.schema.schema import INTERCEPT, Schema
+
+__all__ = ["contributions", "in_units", "units_to_json"]
+
+
+def in_units(x: np.ndarray, schema: Schema) -> dict[str, Label | None]:
+    """Every feature of an encoded context ``x`` (d,) by name; a category whose columns are all 0 has its baseline."""
+    out: dict[str, Label | None] = {}
+    for feature in schema.features:
+        start = schema.feature_start(feature.name)
+        if isinstance(feature, Category):
+            part = x[start : start + len(feature.column_levels)]
+            hot = int(part.argmax()) if len(part) and part.max() > 0 else -1
+            out[feature.name] = feature.column_levels[hot] if hot >= 0 else feature.baseline
+        else:
+            out[feature.name] = float(x[start])
+    return out
+
+
+def units_to_json(x: np.ndarray, schema: Schema) -> dict[str, Any]:
+    """``in_units`` with every level in its JSON form."""
+    return {name: None if v is None else label_to_json(v) for name, v in in_units(x, schema).items()}
+
+
+def contributions(x: np.ndarray, weights: np.ndarray, schema: Schema) -> dict[str, float]:
+    """``x_i w_i`` per feature, in units of the reward; the columns of a category are added up.
+
+    The intercept, where there is one, comes first.
+    """
+    products = x * weights
+    out = {INTERCEPT: float(products[0])} if schema.intercept else {}
+    for feature in schema.features:
+        start = schema.feature_start(feature.name)
+        out[feature.name] = float(products[start : start + len(feature.encoded_names)].sum())
+    return out
