@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 __all__ = ["LogSummary", "one_summary", "summarize_log"]
 
 _KIND = "summary"
-_VERSION = 1
+# Version 2 keeps the sum of rewards of each arm; a version 1 file is read, and has it only with an intercept.
+_VERSION = 2
 
 # More skipped rows than this share, and whoever asked to skip will want to know.
 _MANY_SKIPPED = 0.05
@@ -54,6 +55,7 @@ class LogSummary:
         schema: the resolved schema.
         counts: (K,) int64, ``n_a``, the rows of each arm.
         factors: (K, L+1, L+1), the upper-triangular ``R`` of ``[x_o | r]``, nonnegative diagonal.
+        reward_sums: (K,) ``Σ r``; NaN if the summary comes from a version 1 file whose schema has no intercept.
         skipped: reason → how many rows were skipped for it.
         meat: (K, L, L), ``Σ ε² x_o x_oᵀ``, the middle of the sandwich covariance, or ``None`` where it was not asked
             for.
@@ -92,7 +94,11 @@ class LogSummary:
         self.counts = moments.counts
         self.factors = moments.factors
         self._sums = moments.sums
-        for array in (self.counts, self.factors, self._sums):
+        self.reward_sums = moments.reward_sums
+        if schema.intercept and np.isnan(self.reward_sums).any():
+            # the constant comes first, so the first row of the factor holds √n and Σ r/√n
+            self.reward_sums = self.factors[:, 0, 0] * self.factors[:, 0, -1]
+        for array in (self.counts, self.factors, self._sums, self.reward_sums):
             array.flags.writeable = False
 
     @classmethod
@@ -196,15 +202,8 @@ class LogSummary:
 
     @cached_property
     def reward_means(self) -> np.ndarray:
-        """(K,) mean reward where a constant column is recorded, otherwise NaN: the factor alone does not hold it."""
-        constant = self._constant_column
-        if constant is None:
-            return np.full(self.n_arms, np.nan)
-        return _frozen(self.cross[:, constant] / np.maximum(self.counts, 1))
-
-    @property
-    def _constant_column(self) -> int | None:
-        return 0 if self.schema.intercept else None
+        """(K,) mean reward of each arm; 0 for an arm without rows, NaN where :attr:`reward_sums` is not known."""
+        return _frozen(self.reward_sums / np.maximum(self.counts, 1))
 
     # The regression of each arm
 
@@ -410,19 +409,20 @@ class LogSummary:
         if first.propensities is not None and second.propensities is not None:
             propensities = first.propensities + second.propensities
             propensities[:, 3] = np.minimum(first.propensities[:, 3], second.propensities[:, 3])
-        return LogSummary(schema, first._moments.merge(second._moments), skipped, None, propensities)
+        return LogSummary(schema, first.moments.merge(second.moments), skipped, None, propensities)
 
     def __radd__(self, other: object) -> LogSummary:
         """``sum(summaries)`` starts from 0, which is no rows at all."""
         return self if isinstance(other, int) and other == 0 else NotImplemented
 
     @property
-    def _moments(self) -> Moments:
-        return Moments(self.counts, self._sums, self.factors)
+    def moments(self) -> Moments:
+        """Counts, sums and factors of every arm as one object."""
+        return Moments(self.counts, self._sums, self.factors, self.reward_sums)
 
     def moved_to(self, schema: Schema) -> LogSummary:
         """The same rows under a schema with at least these arms and levels, discovered ones united or reordered."""
-        moments = self._moments
+        moments = self.moments
         T = column_map(self.schema, schema)
         if T is not None:
             moments = moments.with_columns(T)
@@ -451,7 +451,7 @@ class LogSummary:
         schema = self.schema.resolve(arms if self.schema.arms_discovered else None, found)
         order = [schema.arm_index(label) for label in arms]
         T = column_map(self.schema, schema)
-        moments = self._moments if T is None else self._moments.with_columns(T)
+        moments = self.moments if T is None else self.moments.with_columns(T)
         propensities = None if self.propensities is None else self.propensities[np.argsort(order)]
         return LogSummary(schema, moments.with_arms(order, len(arms)), self.skipped, None, propensities)
 
@@ -480,7 +480,12 @@ class LogSummary:
         return cls._from_content(*read_container_bytes(content, _KIND, _VERSION), origin="these bytes")
 
     def _content(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        arrays = {"counts": self.counts, "sums": self._sums, "factors": self.factors}
+        arrays = {
+            "counts": self.counts,
+            "sums": self._sums,
+            "factors": self.factors,
+            "reward_sums": self.reward_sums,
+        }
         optional = {"meat": self.meat, "propensities": self.propensities}
         arrays.update({name: array for name, array in optional.items() if array is not None})
         return {"schema": self.schema.to_dict(), "skipped": self.skipped}, arrays
@@ -490,7 +495,7 @@ class LogSummary:
         try:
             return cls(
                 Schema.from_dict(meta["schema"]),
-                Moments(arrays["counts"], arrays["sums"], arrays["factors"]),
+                Moments(arrays["counts"], arrays["sums"], arrays["factors"], arrays.get("reward_sums", np.empty(0))),
                 meta["skipped"],
                 arrays.get("meat"),
                 arrays.get("propensities"),

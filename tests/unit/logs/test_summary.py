@@ -10,6 +10,7 @@ import pytest
 from scipy.stats import chi2
 
 from sidelight.errors import FileFormatError, InvalidRowsError, SchemaError, SidelightWarning
+from sidelight.files import write_container
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.summary import LogSummary, summarize_log
 
@@ -213,3 +214,37 @@ def test_skipping_many_rows_is_worth_a_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert summarize_log(few, schema, on_invalid="skip").n_rows == 39
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_the_sum_of_rewards_survives_every_road(tmp_path, intercept):
+    X, arms, r = drawn(n=60_000)
+    schema = Schema(features=["a", "b", "c"], recorded=["a", "b", "c"], arm="arm", reward="r", intercept=intercept)
+    table = {"a": X[:, 0], "b": X[:, 1], "c": X[:, 2], "arm": [f"x{a}" for a in arms], "r": r}
+    found = summarize_log(table, schema)
+    expected = np.bincount(arms, weights=r)
+    np.testing.assert_allclose(found.reward_sums, expected, rtol=1e-10)
+    np.testing.assert_allclose(found.reward_means, expected / np.bincount(arms), rtol=1e-10)
+    half = {name: column[:30_000] for name, column in table.items()}
+    rest = {name: column[30_000:] for name, column in table.items()}
+    both = summarize_log(half, schema) + summarize_log(rest, schema)
+    np.testing.assert_allclose(both.reward_sums, expected, rtol=1e-10)
+    np.testing.assert_allclose(LogSummary.from_bytes(both.to_bytes()).reward_sums, expected, rtol=1e-10)
+    np.testing.assert_array_equal(summarize_log(half, schema, sandwich=True).reward_sums.shape, (3,))
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_a_file_of_version_one_gives_the_sum_of_rewards_where_it_can(tmp_path, intercept):
+    X, arms, r = drawn()
+    schema = Schema(features=["a", "b", "c"], recorded=["a", "b", "c"], arm="arm", reward="r", intercept=intercept)
+    table = {"a": X[:, 0], "b": X[:, 1], "c": X[:, 2], "arm": arms, "r": r}
+    found = summarize_log(table, schema)
+    meta = {"schema": found.schema.to_dict(), "skipped": {}}
+    arrays = {"counts": found.counts, "sums": found.moments.sums, "factors": found.factors}
+    write_container(tmp_path / "old.summary", "summary", 1, meta, arrays)
+    old = LogSummary.load(tmp_path / "old.summary")
+    if intercept:
+        np.testing.assert_allclose(old.reward_sums, found.reward_sums, rtol=1e-12)
+    else:
+        assert np.isnan(old.reward_sums).all()
+        assert np.isnan((old + found).reward_sums).all()

@@ -281,8 +281,7 @@ class LogPass:
         if self._open_arms:
             used = np.flatnonzero(self._moments.counts > 0)
             self._arms = [self._arms[i] for i in used]
-            old = self._moments
-            self._moments = Moments(old.counts[used], old.sums[used], old.factors[used])
+            self._moments = self._moments.of_arms(used)
             if self._propensities is not None:
                 self._propensities = self._propensities[used]
         names = self._column_names()

@@ -12,7 +12,7 @@ batch, so that the Gram matrix would not be harmless, the batch takes the slow r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -41,17 +41,24 @@ class Moments:
         counts: (K,) int64, ``n_a``.
         sums: (K, p), ``Σ x_o``.
         factors: (K, p+1, p+1), ``R`` of ``[x_o | r]``.
+        reward_sums: (K,), ``Σ r``; NaN where it is not known, which is what it is if nothing is given.
     """
 
     counts: np.ndarray
     sums: np.ndarray
     factors: np.ndarray
+    reward_sums: np.ndarray = field(default_factory=lambda: np.empty(0))
+
+    def __post_init__(self) -> None:
+        if len(self.reward_sums) != len(self.counts):
+            self.reward_sums = np.full(len(self.counts), np.nan)
 
     @classmethod
     def empty(cls, n_arms: int, n_columns: int) -> Moments:
         """No rows at all."""
         size = n_columns + 1
-        return cls(np.zeros(n_arms, dtype=np.int64), np.zeros((n_arms, n_columns)), np.zeros((n_arms, size, size)))
+        counts, sums = np.zeros(n_arms, dtype=np.int64), np.zeros((n_arms, n_columns))
+        return cls(counts, sums, np.zeros((n_arms, size, size)), np.zeros(n_arms))
 
     @property
     def n_columns(self) -> int:
@@ -79,21 +86,34 @@ class Moments:
         for arm, factor in batch.direct.items():
             self.factors[arm] = merge_factors(self.factors[arm], factor, careful)
         self.counts += batch.counts
-        self.sums += batch.sums
+        self.sums += batch.sums[:, :-1]
+        self.reward_sums += batch.sums[:, -1]
 
     def merge(self, other: Moments) -> Moments:
         """Both parts together; the arms and columns are the same in both."""
         careful = len(self.counts) <= _FEW_ARMS
         pairs = zip(self.factors, other.factors, strict=True)
         factors = np.stack([merge_factors(a, b, careful) for a, b in pairs])
-        return Moments(self.counts + other.counts, self.sums + other.sums, factors.reshape(self.factors.shape))
+        return Moments(
+            self.counts + other.counts,
+            self.sums + other.sums,
+            factors.reshape(self.factors.shape),
+            self.reward_sums + other.reward_sums,
+        )
 
     def with_arms(self, positions: Sequence[int], n_arms: int) -> Moments:
         """The same rows where arm ``i`` is arm ``positions[i]`` of ``n_arms``."""
         moved = Moments.empty(n_arms, self.n_columns)
         at = np.asarray(positions, dtype=np.int64)
         moved.counts[at], moved.sums[at], moved.factors[at] = self.counts, self.sums, self.factors
+        moved.reward_sums[at] = self.reward_sums
         return moved
+
+    def of_arms(self, positions: np.ndarray) -> Moments:
+        """The rows of the arms at ``positions`` alone, in that order."""
+        return Moments(
+            self.counts[positions], self.sums[positions], self.factors[positions], self.reward_sums[positions]
+        )
 
     def with_columns(self, map_: np.ndarray) -> Moments:
         """The same rows with the columns ``x_o T``.
@@ -108,7 +128,7 @@ class Moments:
         factors = np.zeros((len(self.counts), q + 1, q + 1))
         for arm in np.flatnonzero(self.counts):
             factors[arm] = triangular_factor(self.factors[arm] @ wide)
-        return Moments(self.counts.copy(), self.sums @ map_, factors)
+        return Moments(self.counts.copy(), self.sums @ map_, factors, self.reward_sums.copy())
 
 
 def triangular_factor(rows: np.ndarray, careful: bool = True) -> np.ndarray:
@@ -158,7 +178,7 @@ class BatchMoments:
 
     Attributes:
         counts: (K,) rows of each arm.
-        sums: (K, p) ``Σ x_o``.
+        sums: (K, p+1) ``Σ [x_o | r]``.
         grams: (K, p+2, p+2) ``[W | 1]ᵀ[W | 1]`` with ``W = A P⁻¹``.
         bases: (K, p+1, p+1) ``P``.
         by_gram: (K,) the arms whose rows are in ``grams``.
@@ -213,7 +233,7 @@ def batch_moments(
         by_gram[arm] = False
         direct[arm] = triangular_factor(rows, careful=n_arms <= _FEW_ARMS)
         sums[arm] = rows.sum(axis=0)
-    return BatchMoments(counts, sums[:, :-1], grams, bases, by_gram, direct)
+    return BatchMoments(counts, sums, grams, bases, by_gram, direct)
 
 
 def _grams(columns: Sequence[np.ndarray], codes: np.ndarray, bases: np.ndarray, use: np.ndarray) -> np.ndarray:

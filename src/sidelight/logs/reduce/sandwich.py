@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from sidelight.logs.reduce.moments import Moments
 from sidelight.logs.schema.encoding import (
     all_problems,
     encode_columns,
@@ -49,5 +48,4 @@ def with_meat(summary: LogSummary, bundles: Iterable[Bundle], text_labels: bool)
             rows = codes == arm
             scaled = X[rows] * (rewards[rows] - X[rows] @ b[arm])[:, None]
             meat[arm] += scaled.T @ scaled
-    moments = Moments(summary.counts, summary.means * np.maximum(summary.counts, 1)[:, None], summary.factors)
-    return LogSummary(schema, moments, summary.skipped, meat, summary.propensities)
+    return LogSummary(schema, summary.moments, summary.skipped, meat, summary.propensities)
