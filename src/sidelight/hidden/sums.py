@@ -14,6 +14,9 @@ from sidelight.logs.summary import LogSummary
 
 __all__ = ["AnswerSums", "chance"]
 
+# Answers kept one by one beside the sums: enough for fourth moments, a few megabytes at most.
+_KEPT_ROWS = 10_000
+
 
 def chance(probability: Any) -> float:
     """``q``, the probability with which a context was asked about."""
@@ -40,6 +43,8 @@ class AnswerSums:
         total_weight: ``Σ 1/q``; equal to ``n_answers`` where every context was asked.
         S: (K, d, d)   S_squared: (K, L, L)   sums: (K, d)   counts: (K,)  ``Σ ω``.
         whole: (L, L)  ``Σ x_o x_oᵀ/q²`` of contexts that were answered by probabilities, which all arms share.
+        rows: the first 10,000 answers as ``(x, arm position or probabilities, 1/q)``, from which a verdict takes
+            fourth moments. Files, copies and answers that kernels add to the sums leave them out.
     """
 
     def __init__(self, summary: LogSummary) -> None:
@@ -54,6 +59,7 @@ class AnswerSums:
         self.sums = np.zeros((K, d))
         self.counts = np.zeros(K)
         self.whole = np.zeros((L, L))
+        self.rows: list[tuple[Array, int | Array, float]] = []
 
     @property
     def S11(self) -> Array:
@@ -95,6 +101,7 @@ class AnswerSums:
         add_answer(x, self.order, weight, self.S[index], self.S_squared[index], self.sums[index])
         self.counts[index] += weight
         self._count(weight)
+        self._keep(x, index, weight)
 
     def add_probabilities(self, x: Array, probabilities: Array, probability: float) -> None:
         """One answer "I would take arm ``a`` with probability ``p_a``"."""
@@ -106,6 +113,11 @@ class AnswerSums:
         y = weight * x[self.order[: self.L]]
         self.whole += np.outer(y, y)
         self._count(weight)
+        self._keep(x, probabilities.copy(), weight)
+
+    def _keep(self, x: Array, answer: int | Array, weight: float) -> None:
+        if len(self.rows) < _KEPT_ROWS:
+            self.rows.append((x.copy(), answer, weight))
 
     def _count(self, weight: float) -> None:
         self.n_answers += 1

@@ -470,3 +470,19 @@ def test_columns_that_repeat_each_other_in_very_many_answers(rng, times):
     for found in (hidden.precision(), hidden.residual_moments()):
         assert np.isfinite(found).all()
         assert (np.linalg.eigvalsh(found)[:, -1] > 0).all()
+
+
+def test_the_rows_behind_the_sums_are_kept():
+    schema = sl.Schema.for_arrays(3, recorded=2, n_arms=2)
+    rng = np.random.default_rng(0)
+    log = sl.LogSummary.from_arrays(rng.normal(size=(50, 2)), np.arange(50) % 2, rng.normal(size=50), schema)
+    queries, known = sl.BehaviorQueries(log), sl.BehaviorProbabilities(log)
+    contexts = rng.normal(size=(20, 3))
+    for x in contexts:
+        queries.observe(x, int(x[0] > 0), 0.5)
+        known.observe(x, [0.25, 0.75])
+    np.testing.assert_array_equal([x for x, _, _ in queries.sums.rows], contexts)
+    assert [arm for _, arm, _ in queries.sums.rows] == [int(x[0] > 0) for x in contexts]
+    assert {weight for _, _, weight in queries.sums.rows} == {2.0}
+    assert all(p.tolist() == [0.25, 0.75] for _, p, _ in known.sums.rows)
+    assert queries.copy().sums.rows == []
