@@ -18,6 +18,7 @@ from typing import Any, Literal
 import numpy as np
 
 from sidelight.errors import InputError
+from sidelight.hidden.protocol import EstimatorDefaults
 from sidelight.hidden.sums import AnswerSums
 from sidelight.linalg import Array, symmetrize
 from sidelight.logs.summary import LogSummary, one_summary
@@ -99,7 +100,7 @@ class Fit:
     B: Array
 
 
-class AnswerEstimator:
+class AnswerEstimator(EstimatorDefaults):
     """The algebra that queries, probabilities and a companion log share.
 
     Args:
@@ -110,6 +111,7 @@ class AnswerEstimator:
     """
 
     estimators: tuple[str, ...] = ("regression", "ipw", "control_variate")
+    sums: AnswerSums
 
     def __init__(
         self, summary: LogSummary, estimator: str = "regression", pooling: float | Literal["auto"] = "auto"
@@ -210,6 +212,12 @@ class AnswerEstimator:
         """Set ``κ`` once and for all."""
         self.pooling = strength
         self._strength, self._level = strength, 1.0
+
+    def unpooled(self) -> Any:
+        """A copy without pooling: shrinking toward the pooled regression is a bias that no proof covers."""
+        twin = self.copy()
+        twin.fix_pooling(0.0)
+        return twin
 
     def pooling_strength(self) -> float:
         """``κ``: as set, or as last estimated: when the answers grew by a quarter, or where it stood still doubled."""
@@ -399,6 +407,14 @@ class AnswerEstimator:
             "level": self._level,
         }
         return meta, self.sums.state()
+
+    @classmethod
+    def from_state(cls, summary: LogSummary, meta: dict[str, Any], arrays: dict[str, Array]) -> Any:
+        """An estimator of ``summary`` with the state that ``state`` gave."""
+        estimator = cls.__new__(cls)
+        estimator._begin(summary, meta["estimator"], meta["pooling"])
+        estimator.restore(meta, arrays)
+        return estimator
 
     def restore(self, meta: dict[str, Any], arrays: dict[str, Array]) -> None:
         """The inverse of ``state``."""

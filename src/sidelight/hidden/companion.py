@@ -69,7 +69,7 @@ class CompanionLog(AnswerEstimator):
             )
         if tuple(rows.arms) != tuple(summary.arms):
             raise InputError(f"The companion log has the arms {rows.arms!r} and the log {summary.arms!r}.")
-        self.rows = rows
+        self.rows = self.companion = rows
         # rows.recorded lists the features in its own order: bring them to recorded-first of the large log
         position = np.empty(rows.n_features, dtype=np.int64)
         position[rows.recorded] = np.arange(rows.n_features)
@@ -94,5 +94,5 @@ class CompanionLog(AnswerEstimator):
 
     def restore(self, meta: dict[str, Any], arrays: dict[str, Array]) -> None:
         """The inverse of ``state``."""
-        self.rows = LogSummary.from_bytes(np.asarray(arrays["companion"], dtype=np.uint8).tobytes())
+        self.rows = self.companion = LogSummary.from_bytes(np.asarray(arrays["companion"], dtype=np.uint8).tobytes())
         super().restore(meta, arrays)

@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sidelight.errors import InputError
-from sidelight.hidden.protocol import Needs
+from sidelight.hidden.protocol import EstimatorDefaults, Needs
 from sidelight.linalg import Array, symmetrize
 from sidelight.logs.summary import LogSummary, one_summary
 
 __all__ = ["KnownCrossMoments"]
 
 
-class KnownCrossMoments:
+class KnownCrossMoments(EstimatorDefaults):
     """``R12(a)`` given: ``B̂_a = R11(a)⁻¹R12(a)`` with ``R11`` from the log (proposition 1).
 
     ``R11`` is a mean over the log's rows, so ``B̂`` has an error although ``R12`` has none: with ``v = Bw_h``,
@@ -39,6 +39,8 @@ class KnownCrossMoments:
 
     needs: Needs = None
     n_answers = 0
+    #: ``R11`` is a mean over the log's rows
+    error_from_log = True
 
     def __init__(self, summary: LogSummary, R12: ArrayLike) -> None:
         one_summary(summary, type(self).__name__)
@@ -88,6 +90,11 @@ class KnownCrossMoments:
     def state(self) -> tuple[dict[str, Any], dict[str, Array]]:
         """What a file needs to restore it."""
         return {"kind": "known"}, {"cross_moments": self.cross_moments}
+
+    @classmethod
+    def from_state(cls, summary: LogSummary, meta: dict[str, Any], arrays: dict[str, Any]) -> KnownCrossMoments:
+        """The inverse of ``state``."""
+        return cls(summary, arrays["cross_moments"])
 
     def _repr_html_(self) -> str:
         from sidelight.hidden.cards import estimator_card

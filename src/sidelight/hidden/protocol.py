@@ -1,21 +1,27 @@
 """What a learner asks of an estimator of the hidden half (the paper's Assumption 1, as a protocol).
 
-Anything with these members can be given to ``EpochOFUL``, ``RunningOFUL`` and the fused learners; the
-estimators of Sidelight are four examples.  All arrays are in internal order: recorded features first.
+Anything with the members of ``HiddenEstimator`` can be given to ``EpochOFUL``, ``RunningOFUL`` and the fused learners;
+the estimators of Sidelight are four examples.  What learners use beyond them are the members of ``EstimatorDefaults``,
+each with a default that is right for an estimator that says nothing of the kind.  ``completed`` adds those defaults to
+an object that lacks them, so that learners use all members and never ask for a class.  All arrays are in internal
+order: recorded features first.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, runtime_checkable
 
+import numpy as np
 from numpy.typing import ArrayLike
 
+from sidelight.errors import InputError
 from sidelight.linalg import Array
 
 if TYPE_CHECKING:
+    from sidelight.hidden.sums import AnswerSums
     from sidelight.logs.summary import LogSummary
 
-__all__ = ["HiddenEstimator", "Needs"]
+__all__ = ["CompleteEstimator", "EstimatorDefaults", "HiddenEstimator", "Needs", "completed"]
 
 Needs = Literal["action", "probabilities"] | None
 
@@ -50,3 +56,93 @@ class HiddenEstimator(Protocol):
 
     def copy(self) -> HiddenEstimator:
         """An independent copy: a learner copies what it is given."""
+
+
+class EstimatorDefaults:
+    """What learners use of an estimator beyond ``HiddenEstimator``, with defaults for one that offers no more."""
+
+    error_from_log: bool = False
+    """Whether ``B̂`` errs by the log's own rows: its ``τ²`` then adds to the log's ``s²``, and is no part of it."""
+    sums: AnswerSums | None = None
+    """The weighted second moments of the answered contexts by arm, or None if it does not keep them."""
+    companion: LogSummary | None = None
+    """Fully recorded rows whose rewards are evidence of their own, or None."""
+    takes_actions_by_sums: bool = False
+    """Whether ``observe(x, arm)`` is the same as adding to ``sums`` and calling ``took(1)``, as kernels do."""
+    estimates_by_weighting: bool = False
+    """Whether it estimates ``R̂12(a) = Σ ω x_ox_hᵀ/(tP(a))`` from ``sums``, the paper's estimator."""
+
+    def room(self) -> int:
+        """How many answers kernels may add to ``sums`` before ``took`` must be called."""
+        return int(np.iinfo(np.int64).max)
+
+    def took(self, answers: int) -> None:
+        """Account for ``answers`` answers of weight one that kernels added to ``sums``."""
+        raise NotImplementedError
+
+    def unpooled(self) -> Any:
+        """An independent copy that borrows nothing between arms, for bounds that cover no such bias."""
+        return cast(HiddenEstimator, self).copy()
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Description (with the ``kind`` under which ``hidden.registry`` knows it) and arrays, for files."""
+        raise InputError(
+            f"A learner with an estimator of your own ({type(self).__name__}) cannot be saved: a file may only "
+            "name Sidelight's estimators. Keep its data and make it again."
+        )
+
+
+class CompleteEstimator(HiddenEstimator, Protocol):
+    """All members that learners use: those of ``HiddenEstimator`` and of ``EstimatorDefaults``."""
+
+    @property
+    def error_from_log(self) -> bool: ...  # noqa: D102  (see EstimatorDefaults)
+    @property
+    def sums(self) -> AnswerSums | None: ...  # noqa: D102
+    @property
+    def companion(self) -> LogSummary | None: ...  # noqa: D102
+    @property
+    def takes_actions_by_sums(self) -> bool: ...  # noqa: D102
+    @property
+    def estimates_by_weighting(self) -> bool: ...  # noqa: D102
+    def room(self) -> int: ...  # noqa: D102
+    def took(self, answers: int) -> None: ...  # noqa: D102
+    def unpooled(self) -> Any: ...  # noqa: D102
+    def state(self) -> tuple[dict[str, Any], dict[str, Any]]: ...  # noqa: D102
+
+
+_DEFAULTS = tuple(name for name in vars(EstimatorDefaults) if not name.startswith("_"))
+
+
+def completed(hidden: HiddenEstimator) -> CompleteEstimator:
+    """``hidden`` itself if it has every member that learners use, else with the defaults for those it lacks."""
+    if all(hasattr(hidden, name) for name in _DEFAULTS):
+        return cast(CompleteEstimator, hidden)
+    return cast(CompleteEstimator, _WithDefaults(hidden))
+
+
+class _WithDefaults:
+    """An estimator and, for the members that it lacks, the defaults."""
+
+    def __init__(self, hidden: HiddenEstimator) -> None:
+        self._hidden = hidden
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "_hidden":  # what copying and pickling look for before anything is set
+            raise AttributeError(name)
+        if name in _DEFAULTS and not hasattr(self._hidden, name):
+            member = vars(EstimatorDefaults)[name]
+            return member.__get__(self._hidden) if callable(member) else member
+        return getattr(self._hidden, name)
+
+    def copy(self) -> _WithDefaults:
+        """A copy of the estimator, completed likewise."""
+        return _WithDefaults(self._hidden.copy())
+
+    def unpooled(self) -> _WithDefaults:
+        """As the estimator has it, else a copy."""
+        unpooled = getattr(self._hidden, "unpooled", self._hidden.copy)
+        return _WithDefaults(unpooled())
+
+    def __repr__(self) -> str:
+        return repr(self._hidden)

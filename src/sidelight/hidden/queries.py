@@ -52,6 +52,9 @@ class BehaviorQueries(AnswerEstimator):
     def _begin(self, summary: LogSummary, estimator: str, pooling: float | Literal["auto"]) -> None:
         super()._begin(summary, estimator, pooling)
         self._index = {arm: i for i, arm in enumerate(summary.arms)}
+        # a subclass may observe in a way of its own
+        self.takes_actions_by_sums = type(self).observe is BehaviorQueries.observe
+        self.estimates_by_weighting = estimator == "ipw"
 
     def observe(self, x: ArrayLike, arm: Any, probability: float = 1.0) -> None:
         """The old policy would take ``arm`` at the full context ``x``; this was asked with ``probability``."""

@@ -8,13 +8,13 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from sidelight.errors import InputError
-from sidelight.hidden.protocol import HiddenEstimator
+from sidelight.hidden.protocol import CompleteEstimator, HiddenEstimator, completed
 from sidelight.linalg import Array
 
 __all__ = ["behavior_answer", "single_estimator"]
 
 
-def single_estimator(hidden: Any, learner: str) -> HiddenEstimator:
+def single_estimator(hidden: Any, learner: str) -> CompleteEstimator:
     """A copy of the one estimator a hard learner takes; several logs are an error that says why."""
     if isinstance(hidden, Mapping | list | tuple):
         raise InputError(
@@ -26,7 +26,7 @@ def single_estimator(hidden: Any, learner: str) -> HiddenEstimator:
             f"{learner} takes an estimator of the hidden half (BehaviorQueries, BehaviorProbabilities, CompanionLog, "
             f"KnownCrossMoments, or your own), got {type(hidden).__name__}."
         )
-    return hidden.copy()
+    return completed(hidden.copy())
 
 
 def behavior_answer(

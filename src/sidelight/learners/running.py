@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from sidelight.errors import InputError
 from sidelight.hidden.protocol import HiddenEstimator
-from sidelight.hidden.queries import BehaviorQueries
 from sidelight.learners.automatic import Automatic, feature_blocks, feature_scales, residual_noise
 from sidelight.learners.base import BaseLearner
 from sidelight.learners.hidden_half import behavior_answer, single_estimator
@@ -248,8 +247,8 @@ class RunningOFUL(BaseLearner):
         hidden, summary = self.hidden, self.hidden.summary
         if (
             answers is None
-            or type(hidden) is not BehaviorQueries
-            or hidden.estimator != "ipw"
+            or hidden.sums is None
+            or not (hidden.takes_actions_by_sums and hidden.estimates_by_weighting)
             or min(summary.n_recorded, summary.n_features - summary.n_recorded) == 0
             or hidden.sums.total_weight != hidden.sums.n_answers
         ):
@@ -321,7 +320,8 @@ class RunningOFUL(BaseLearner):
         from sidelight.kernels.running import coefficients
 
         s, summary = self.settings, self.hidden.summary
-        sums = self.hidden.sums  # type: ignore[attr-defined]
+        sums = self.hidden.sums
+        assert sums is not None
         precision, means, sigma = self._prior()
         K_arms, L, m = sums.S12.shape
         if self._inverses is None:

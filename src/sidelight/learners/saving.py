@@ -10,7 +10,7 @@ import numpy as np
 
 from sidelight.errors import FileFormatError, InputError
 from sidelight.files import container_bytes, read_container, read_container_bytes, write_atomically
-from sidelight.hidden.saving import estimator_from_state, estimator_state
+from sidelight.hidden.registry import estimator_from_state, estimator_state
 from sidelight.labels import label_from_json, label_to_json
 from sidelight.learners.reduced import ReducedLearner
 from sidelight.learners.settings import Settings

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sidelight.hidden.protocol import HiddenEstimator
+from sidelight.hidden.protocol import CompleteEstimator
 from sidelight.linalg import Array
 
 if TYPE_CHECKING:
@@ -104,9 +104,9 @@ class AnswersTest:
         #: Dirichlet distributions of the arms' shares: as the log has them, and as uncertain as one answer per arm
         self.shares = [_Dirichlet(null), _Dirichlet(len(null) * null / null.sum())]
 
-    def log_ratio(self, hidden: HiddenEstimator) -> float:
+    def log_ratio(self, hidden: CompleteEstimator) -> float:
         """How strongly they do; 0 or less: not at all."""
-        sums = getattr(hidden, "sums", None)
+        sums = hidden.sums
         if sums is None or hidden.needs != "action" or sums.n_answers < 50 or sums.total_weight != sums.n_answers:
             return 0.0
         log, other = (shares.log_marginal(sums.counts) for shares in self.shares)

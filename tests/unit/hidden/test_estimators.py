@@ -13,7 +13,7 @@ from tests.unit.learners.histories import Problem, draw_problem
 import sidelight as sl
 from sidelight.errors import ContextError, InputError, SidelightError, UnknownArmError
 from sidelight.hidden.answers import LEVEL_GRID, POOLING_GRID
-from sidelight.hidden.saving import estimator_from_state, estimator_state
+from sidelight.hidden.registry import estimator_from_state, estimator_state
 
 
 @pytest.fixture

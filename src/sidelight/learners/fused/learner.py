@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sidelight.errors import InputError, UnknownArmError
-from sidelight.hidden.answers import AnswerEstimator
-from sidelight.hidden.queries import BehaviorQueries
+from sidelight.hidden.protocol import completed
 from sidelight.learners.automatic import feature_scales
 from sidelight.learners.fused.asking import QueryBudget
 from sidelight.learners.fused.log import FusedLog, by_key
@@ -146,12 +145,11 @@ class FusedOFUL(ReducedLearner):
                     "take a second pass: summarize_log(source, schema, sandwich=True)."
                 )
         index = {arm: i for i, arm in enumerate(labels)}
-        copies = {key: estimator.copy() for key, estimator in estimators.items()}
-        if radius == "theory":
-            # shrinking toward the pooled regression is a bias that no proof covers
-            for estimator in copies.values():
-                if isinstance(estimator, AnswerEstimator):
-                    estimator.fix_pooling(0.0)
+        # shrinking toward the pooled regression is a bias that no proof covers
+        copies = {
+            key: completed(estimator.unpooled() if radius == "theory" else estimator.copy())
+            for key, estimator in estimators.items()
+        }
         self.logs = [FusedLog(key, estimator, index, radius == "theory") for key, estimator in copies.items()]
         kinds = {log.hidden.needs for log in self.logs} - {None}
         if len(kinds) > 1:
@@ -324,21 +322,18 @@ class FusedOFUL(ReducedLearner):
         log = self.logs[0]
         plain = self.asking.unlimited and self.forgetting == 1.0 and self.settings.radius != "theory"
         same = plain and len(self.logs) == 1 and np.array_equal(log.arms, np.arange(self.n_arms))
-        if not same or type(log.hidden) is not BehaviorQueries:
-            return None
         sums = log.hidden.sums
+        if not same or sums is None or not log.hidden.takes_actions_by_sums:
+            return None
         return sums.order, sums.S, sums.S_squared, sums.sums, sums.counts
 
     def _room(self) -> tuple[int, int]:
         room, answer_room = super()._room()
-        hidden = self.logs[0].hidden
-        return room, hidden.room() if isinstance(hidden, BehaviorQueries) else answer_room
+        return room, min(answer_room, self.logs[0].hidden.room())
 
     def _caught_up(self, events: int, taken: int, surprised: bool) -> None:
         if taken:
-            hidden = self.logs[0].hidden
-            assert isinstance(hidden, BehaviorQueries)
-            hidden.took(taken)
+            self.logs[0].hidden.took(taken)
             self.asking.asked += taken
         super()._caught_up(events, taken, surprised)
 

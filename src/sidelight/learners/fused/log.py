@@ -9,9 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sidelight.errors import InputError
-from sidelight.hidden.companion import CompanionLog
-from sidelight.hidden.known import KnownCrossMoments
-from sidelight.hidden.protocol import HiddenEstimator
+from sidelight.hidden.protocol import CompleteEstimator, HiddenEstimator, completed
 from sidelight.learners.hidden_half import behavior_answer
 from sidelight.linalg import Array
 from sidelight.side.evidence import LogEvidence, LogGeometry, hidden_variance
@@ -38,7 +36,7 @@ class FusedLog:
         proven: for ``radius="theory"``: nothing here may depend on online rewards, or rest on more than the proof does.
     """
 
-    def __init__(self, key: Any, hidden: HiddenEstimator, positions: dict[Any, int], proven: bool = False) -> None:
+    def __init__(self, key: Any, hidden: CompleteEstimator, positions: dict[Any, int], proven: bool = False) -> None:
         summary = hidden.summary
         self.proven = proven
         self.key, self.hidden = key, hidden
@@ -58,7 +56,7 @@ class FusedLog:
         self.s2 = np.maximum(self.s2, 1e-12 * second)
         self.tau2 = 0.5 * self.s2
         #: a known R12 errs by the log's own rows (see there): its τ² is no part of s² but comes on top of it
-        self._on_top = isinstance(hidden, KnownCrossMoments)
+        self._on_top = hidden.error_from_log
         self.evidence: LogEvidence | None = None
         self.geometry: LogGeometry | None = None
         self.fresh = True
@@ -250,16 +248,16 @@ class FusedLog:
 
     def add_companion(self, J: Array, h: Array) -> None:
         """Add what the rewards of a companion log say, which is no matter of trust in the large one."""
-        if isinstance(self.hidden, CompanionLog) and not self.proven:
+        rows = self.hidden.companion
+        if rows is not None and not self.proven:
             # the companion's rewards, seen at full contexts, are like rounds of our own
-            rows = self.hidden.rows
             noise = np.maximum(self.s2 - self.tau2, 0.05 * self.s2)[:, None]
             J[np.ix_(self.arms, rows.recorded, rows.recorded)] += rows.grams / noise[:, :, None]
             h[np.ix_(self.arms, rows.recorded)] += rows.cross / noise
 
     def hidden_squares(self) -> tuple[Array, float]:
         """``Σ x_h²`` (m,) and the number of contexts that the estimator has seen."""
-        sums = getattr(self.hidden, "sums", None)
+        sums = self.hidden.sums
         if sums is None:
             return np.zeros(len(self.order) - self.L), 0.0
         return np.einsum("aii->i", sums.S22), float(sums.counts.sum())
@@ -292,7 +290,7 @@ class FusedLog:
         ]
 
 
-def by_key(hidden: Any, learner: str) -> dict[Any, HiddenEstimator]:
+def by_key(hidden: Any, learner: str) -> dict[Any, CompleteEstimator]:
     """The estimators by the name of their log: one alone, a list or a dictionary of them."""
     if isinstance(hidden, Mapping):
         estimators = dict(hidden)
@@ -310,4 +308,4 @@ def by_key(hidden: Any, learner: str) -> dict[Any, HiddenEstimator]:
                 f"CompanionLog, KnownCrossMoments, or your own), got {type(estimator).__name__}. A LogSummary goes "
                 "inside one: BehaviorQueries(summary)."
             )
-    return estimators
+    return {key: completed(estimator) for key, estimator in estimators.items()}
