@@ -1,4 +1,4 @@
-"""``python -m benchmarks [name …]``: run ``main()`` of each benchmark in this folder, or of those named."""
+"""``python -m benchmarks [name …]``: timings. Run ``main()`` of each benchmark in this folder, or of those named."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from pkgutil import iter_modules
 
 import benchmarks
 
+#: long statistical studies, each a command of its own: ``python -m benchmarks.NAME``
+STUDIES = ("__main__", "evidence", "regret", "zoo")
+
 
 def names() -> list[str]:
     """The modules of this folder that have a ``main``: each prints ratios measured in one run."""
-    found = [module.name for module in iter_modules(benchmarks.__path__) if module.name not in ("__main__", "evidence")]
+    found = [module.name for module in iter_modules(benchmarks.__path__) if module.name not in STUDIES]
     return [name for name in sorted(found) if hasattr(import_module(f"benchmarks.{name}"), "main")]
 
 
