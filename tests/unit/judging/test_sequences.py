@@ -1,0 +1,227 @@
+"""Evidence at any time: identities of the sequences, states that survive a file, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from scipy.special import betaln
+
+from sidelight.errors import InputError
+from sidelight.judging.sequences import (
+    AsymptoticSequence,
+    BernsteinSequence,
+    Comparison,
+    SampleRatio,
+    asymptotic_width,
+    mixing_variance,
+    portable_exp,
+    portable_log,
+    spent,
+)
+
+
+def test_logarithm_and_exponential_agree_with_the_library():
+    x = np.concatenate([np.geomspace(1e-300, 1e300, 5_000), np.linspace(0.5, 2.0, 5_001)])
+    ours = np.array([portable_log(float(value)) for value in x])
+    np.testing.assert_allclose(ours, np.log(x), rtol=4e-16, atol=4e-16)
+    y = np.linspace(-690, 690, 5_001)
+    np.testing.assert_allclose([portable_exp(float(value)) for value in y], np.exp(y), rtol=3e-13)
+    assert portable_exp(-1_000.0) == 0.0
+
+
+def test_asymptotic_width_is_the_formula_and_narrowest_at_the_target():
+    alpha, target, t = 0.04, 250.0, 731
+    rho2 = (-2 * math.log(2 * alpha) + math.log(1 - 2 * math.log(2 * alpha))) / target
+    assert mixing_variance(alpha, target) == pytest.approx(rho2, rel=1e-14)
+    V = 312.5
+    expected = math.sqrt(2 * (V * rho2 + 1) / rho2 * math.log(1 + math.sqrt(V * rho2 + 1) / (2 * alpha))) / t
+    assert asymptotic_width(t, V, rho2, alpha) == pytest.approx(expected, rel=1e-13)
+    # for V = V* fixed, no other ρ² is narrower by more than what the formula's approximation costs
+    grid = rho2 * np.geomspace(0.05, 20, 400)
+    widths = np.array([asymptotic_width(1, target, value, alpha) for value in grid])
+    assert asymptotic_width(1, target, rho2, alpha) < 1.01 * widths.min()
+    many = asymptotic_width(np.array([10, 20]), np.array([3.0, 4.0]), rho2, alpha, log=np.log)
+    np.testing.assert_allclose(many, [asymptotic_width(10, 3.0, rho2, alpha), asymptotic_width(20, 4.0, rho2, alpha)])
+
+
+def test_the_sums_of_a_sequence_are_those_of_the_definition():
+    rng = np.random.default_rng(3)
+    scores = rng.normal(0.3, 2.0, 500)
+    sequence = AsymptoticSequence(alpha=0.01, target_rows=2_000, variance=4.0)
+    for score in scores:
+        sequence.observe(score)
+    past = np.concatenate([[0.0], np.cumsum(scores)[:-1] / np.arange(1, 500)])
+    assert sequence.count == 500
+    assert sequence.mean == pytest.approx(scores.mean(), rel=1e-12)
+    assert sequence.variation == pytest.approx(((scores - past) ** 2).sum(), rel=1e-12)
+    low, high = sequence.interval()
+    assert high - sequence.mean == pytest.approx(sequence.mean - low)
+
+
+def test_without_a_stated_variance_the_first_units_only_set_the_scale():
+    scores = np.random.default_rng(0).normal(size=400)
+    learned, told = AsymptoticSequence(), AsymptoticSequence(variance=float(scores[:100].var()))
+    for score in scores:
+        learned.observe(score)
+    assert learned.count == 300
+    for score in scores[100:]:
+        told.observe(score)
+    assert learned.variance == pytest.approx(told.variance, rel=1e-12)
+    np.testing.assert_allclose(learned.interval(), told.interval(), rtol=1e-12)
+
+
+def test_scores_that_never_vary_never_begin_a_sequence():
+    sequence = AsymptoticSequence()
+    for _ in range(5_000):
+        sequence.observe(0.0)
+    assert sequence.count == 0
+    assert sequence.interval() == (-math.inf, math.inf)
+
+
+def test_bernstein_bound_is_where_the_mixture_reaches_one_over_alpha():
+    rng = np.random.default_rng(1)
+    least, most, centre, alpha = -2.0, 3.0, 1.0, 0.03
+    scores = rng.choice([-2.0, 0.5, 3.0], 800, p=[0.2, 0.5, 0.3])
+    sequence = BernsteinSequence(least, most, centre, alpha, target_rows=1_000)
+    for score in scores:
+        sequence.observe(score)
+    past = np.clip(np.concatenate([[0.0], np.cumsum(scores)[:-1] / np.arange(1, 800)]), -centre, centre)
+    c = centre - least
+    squares = (((scores - past) / c) ** 2).sum()
+    steps = np.arange(-12, 13)
+    best = math.sqrt(2 * math.log(1 / alpha) / (1_000 * ((most - least) / (2 * c)) ** 2))
+    rates = np.minimum(best * 2.0 ** (steps / 2), 0.9)
+    weights = 1 / (1 + np.abs(steps)) ** 2
+    u = (scores.sum() - 800 * sequence.lower()) / c
+    mixture = (weights / weights.sum() * np.exp(rates * u + (np.log(1 - rates) + rates) * squares)).sum()
+    assert mixture == pytest.approx(1 / alpha, rel=1e-6)
+    assert sequence.lower() < scores.mean() < sequence.upper()
+
+
+def test_bernstein_is_symmetric_and_refuses_what_breaks_its_bounds():
+    rng = np.random.default_rng(5)
+    scores = rng.uniform(-1, 2, 300)
+    one, mirrored = BernsteinSequence(-1, 2, 1.5), BernsteinSequence(-2, 1, 1.5)
+    for score in scores:
+        one.observe(score)
+        mirrored.observe(-score)
+    assert one.lower() == pytest.approx(-mirrored.upper(), rel=1e-12)
+    assert one.upper() == pytest.approx(-mirrored.lower(), rel=1e-12)
+    with pytest.raises(InputError, match=r"outside \[-1"):
+        one.observe(2.5)
+
+
+def test_sample_ratio_is_the_beta_binomial_bayes_factor():
+    rng = np.random.default_rng(2)
+    ratio = SampleRatio(share=0.2, strength=30.0)
+    for _ in range(3_000):
+        ratio.observe(bool(rng.random() < 0.2))
+    n1, n0 = ratio.new, ratio.old
+    expected = betaln(6 + n1, 24 + n0) - betaln(6, 24) - n1 * math.log(0.2) - n0 * math.log(0.8)
+    assert ratio.log_evidence() == pytest.approx(expected, abs=1e-8)
+    assert not ratio.wrong()
+    for _ in range(400):
+        ratio.observe(True)
+    assert ratio.wrong(alpha=1e-6)
+
+
+def test_the_gate_score_is_unbiased_and_uses_the_past_alone():
+    comparison = Comparison(AsymptoticSequence(variance=1.0))
+    assert comparison.score(True, 0.25, 3.0) == pytest.approx(12.0)
+    comparison.observe(True, 0.25, 3.0)
+    # only the new route has a mean reward so far, which stands for both
+    assert comparison.score(False, 0.25, 1.0) == pytest.approx(-(1.0 - 3.0) / 0.75)
+    comparison.observe(False, 0.25, 1.0)
+    m = 0.75 * 3.0 + 0.25 * 1.0
+    assert comparison.score(True, 0.25, 5.0) == pytest.approx((5.0 - m) / 0.25)
+    assert comparison.score(True, 0.25, 5.0, baseline=4.0) == pytest.approx(4.0)
+    # averaged over the route it is the difference of rewards, whatever the baseline
+    p, new, old = 0.25, 5.0, 2.0
+    average = p * comparison.score(True, p, new) + (1 - p) * comparison.score(False, p, old)
+    assert average == pytest.approx(new - old)
+
+
+def test_a_comparison_does_not_speak_too_early():
+    rng = np.random.default_rng(0)
+    comparison = Comparison(AsymptoticSequence(variance=1.0))
+    for i in range(1_200):
+        assert comparison.says() == "too early" or (i >= 1_000 and min(comparison.counts) >= 50)
+        treated = bool(rng.random() < 0.045)
+        comparison.observe(treated, 0.045, 5.0 * treated + rng.normal())
+    assert comparison.ready == (min(comparison.counts) >= 50)
+
+
+def test_says_better_worse_open():
+    rng = np.random.default_rng(4)
+    for gain, expected in ((1.0, "better"), (-1.0, "worse"), (0.0, "open")):
+        comparison = Comparison()
+        for _ in range(2_500):
+            treated = bool(rng.random() < 0.5)
+            comparison.observe(treated, 0.5, gain * treated + rng.normal())
+        assert comparison.says() == expected
+    assert comparison.says(margin=-2.0) == "better"
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        AsymptoticSequence(alpha=0.01, target_rows=77.0),
+        AsymptoticSequence(variance=2.5),
+        BernsteinSequence(-4.0, 4.0, 1.0, alpha=0.02),
+    ],
+    ids=["learned", "stated", "bernstein"],
+)
+def test_states_survive_json_to_the_bit(state):
+    rng = np.random.default_rng(6)
+    comparison, ratio = Comparison(state), SampleRatio(0.5)
+    for i in range(600):
+        treated = bool(rng.random() < 0.5)
+        comparison.observe(treated, 0.5, float(rng.random()))
+        ratio.observe(treated)
+        if i == 300:
+            comparison = Comparison.from_dict(json.loads(json.dumps(comparison.to_dict())))
+            ratio = SampleRatio.from_dict(json.loads(json.dumps(ratio.to_dict())))
+    again = Comparison(type(state).from_dict({**state.to_dict(), "count": 0, "mean": 0.0, "variation": 0.0}))
+    assert type(again.sequence) is type(state)
+    rng, whole = np.random.default_rng(6), Comparison(fresh(state))
+    for _ in range(600):
+        treated = bool(rng.random() < 0.5)
+        whole.observe(treated, 0.5, float(rng.random()))
+    assert whole.to_dict() == comparison.to_dict()
+    assert ratio.new + ratio.old == 600
+
+
+def fresh(state):
+    if isinstance(state, AsymptoticSequence):
+        stated = None if state.scale_count else state.variance
+        return AsymptoticSequence(state.alpha, state.target_rows, stated)
+    return BernsteinSequence(state.least, state.most, state.centre, state.alpha, state.target_rows)
+
+
+def test_tests_repeated_forever_spend_alpha():
+    assert sum(spent(0.05, j) for j in range(1, 100_000)) == pytest.approx(0.05, rel=1e-4)
+    with pytest.raises(InputError, match="counted from 1"):
+        spent(0.05, 0)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: AsymptoticSequence(alpha=0.5), "alpha=0.5"),
+        (lambda: AsymptoticSequence(variance=0.0), "variance=0.0"),
+        (lambda: AsymptoticSequence(target_rows=0), "target_rows"),
+        (lambda: BernsteinSequence(1.0, 1.0, 1.0), "two finite bounds"),
+        (lambda: SampleRatio(1.0), "share=1.0"),
+        (lambda: Comparison().observe(True, 1.0, 0.5), "share=1.0"),
+        (lambda: Comparison().observe(True, 0.5, math.nan), "not a finite number"),
+        (lambda: AsymptoticSequence().observe(math.inf), "not a finite number"),
+        (lambda: Comparison.from_dict({"kind": "Other"}), "not a kind of sequence"),
+        (lambda: AsymptoticSequence.from_dict({"speed": 1}), "not the state"),
+    ],
+)
+def test_what_is_refused(make, message):
+    with pytest.raises(InputError, match=message):
+        make()
