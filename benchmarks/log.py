@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sidelight.logs.reduce.log_pass import summarize
 from sidelight.logs.schema.schema import Schema
+from sidelight.logs.summarize import summarize
 
 FEATURES, ARMS, GROUP = 25, 30, 131_072
 NAMES = [f"x{i}" for i in range(FEATURES)]

@@ -24,7 +24,7 @@ PER_FILE = 5_000_000
 _CHILD = """
 import json, resource, sys, time
 from benchmarks.log import SCHEMA
-from sidelight.logs.summary import summarize_log
+from sidelight.logs.summarize import summarize_log
 calls = []
 started = time.perf_counter()
 summary = summarize_log(sys.argv[1], SCHEMA, progress=lambda done, total: calls.append((done, total)))

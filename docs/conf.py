@@ -60,7 +60,12 @@ class PublicNames(Directive):
             member = getattr(package, name)
             kind = "autoclass" if isinstance(member, type) else "autofunction"
             lines += [f".. {kind}:: {package.__name__}.{name}"]
-            lines += ["   :members:", ""] if kind == "autoclass" else [""]
+            lines += ["   :members:"] if kind == "autoclass" else []
+            # what a class of ours takes over from another one of ours is part of what it offers
+            takes_over = isinstance(member, type) and any(
+                b.__module__.startswith("sidelight.logs") for b in member.__bases__
+            )
+            lines += ["   :inherited-members:", ""] if takes_over else [""]
         container = nodes.section()
         container.document = self.state.document
         self.state.nested_parse(StringList(lines, source="public names"), self.content_offset, container)

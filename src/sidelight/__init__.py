@@ -17,7 +17,7 @@ _HOMES = {
     "Number": "sidelight.logs.schema.features",
     "LogSummary": "sidelight.logs.summary",
     "Diagnosis": "sidelight.logs.diagnosis.diagnosis",
-    "summarize_log": "sidelight.logs.summary",
+    "summarize_log": "sidelight.logs.summarize",
     "summarize_eras": "sidelight.logs.eras",
     "SideInformation": "sidelight.side.constraint",
     "KnownCrossMoments": "sidelight.hidden.known",
@@ -67,7 +67,8 @@ if TYPE_CHECKING:
     from sidelight.logs.eras import summarize_eras
     from sidelight.logs.schema.features import Category, Number
     from sidelight.logs.schema.schema import Schema
-    from sidelight.logs.summary import LogSummary, summarize_log
+    from sidelight.logs.summarize import summarize_log
+    from sidelight.logs.summary import LogSummary
     from sidelight.side.constraint import SideInformation
     from sidelight.simulation import Run, simulate
 

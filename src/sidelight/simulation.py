@@ -59,7 +59,7 @@ class Run:
     @cached_property
     def summary(self) -> LogSummary:
         """The log that the old policy left, summarized; drawn when first asked for, the same for all learners."""
-        from sidelight.logs.summary import summarize_log
+        from sidelight.logs.summarize import summarize_log
 
         log = self.world.sample_log(self.log_rows, self.recorded, np.random.default_rng(self._log_stream))
         return summarize_log(log, self.schema)

@@ -157,7 +157,7 @@ def opening(world: ConfoundedWorld, log_rows: int) -> tuple[list[str], LogSummar
     """
     import numpy as np
 
-    from sidelight.logs.summary import summarize_log
+    from sidelight.logs.summarize import summarize_log
 
     recorded = world.default_recorded
     schema = world.schema(recorded)

@@ -6,15 +6,20 @@ import json
 import os
 import re
 import time
+import tomllib
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-if TYPE_CHECKING:
-    from sidelight.logs.schema.schema import Schema
-    from sidelight.logs.summary import LogSummary
+from sidelight.cli.scoring import decide_file
+from sidelight.errors import InputError, SchemaError, SidelightWarning
+from sidelight.labels import typed_labels
+from sidelight.logs.schema.schema import Schema
+from sidelight.logs.sources.paths import find_files
+from sidelight.logs.summarize import summarize_log
+from sidelight.logs.summary import LogSummary
 
 _LOG = "Where the log is"
 _COLUMNS = "What its columns are"
@@ -133,8 +138,6 @@ def diagnose(
 
     Example: sidelight diagnose log.summary --html diagnosis.html
     """
-    from sidelight.logs.summary import LogSummary
-
     if html is not None:
         _not_over_input(html, *log)
     if len(log) == 1 and _is_summary(log[0]):
@@ -174,8 +177,6 @@ def decide(
 
     The result has the columns arm, estimate, width and propensity. Nothing is learned from it.
     """
-    from sidelight.cli.scoring import decide_file
-
     _not_over_input(decisions, str(learner), contexts)
     started = time.perf_counter()
     kept = _names(keep) if keep else []
@@ -189,8 +190,6 @@ def decide(
 
 def _not_over_input(out: Path, *inputs: str) -> None:
     """What is written must not replace what is read, and must have a folder to go to before anything long starts."""
-    from sidelight.errors import InputError
-
     for name in inputs:
         if out.exists() and os.path.exists(name) and os.path.samefile(out, name):
             raise InputError(f"{out} is what is read here; writing to it would destroy it. Name another file.")
@@ -202,8 +201,6 @@ def _not_over_input(out: Path, *inputs: str) -> None:
 
 def _must_exist(log: list[str]) -> None:
     """A mistyped path is said to be one before anything is asked about its columns."""
-    from sidelight.logs.sources.files import find_files
-
     find_files(log)
 
 
@@ -251,9 +248,6 @@ def _is_summary(path: str) -> bool:
 
 
 def _summarized(log: list[str], schema: Schema, skip: bool, scheduler: str | None, quiet: bool) -> LogSummary:
-    from sidelight.errors import SchemaError, SidelightWarning
-    from sidelight.logs.summary import summarize_log
-
     source: Any = log[0] if len(log) == 1 else log
     on_invalid = "skip" if skip else "raise"
     with warnings.catch_warnings():
@@ -282,10 +276,6 @@ def _schema(
     propensity: str | None,
 ) -> Schema:
     """The schema from a file or from the options."""
-    from sidelight.errors import SchemaError
-    from sidelight.labels import typed_labels
-    from sidelight.logs.schema.schema import Schema
-
     if file is not None:
         return _schema_from_file(file)
     if recorded is None and not intercept:
@@ -306,11 +296,6 @@ def _schema(
 
 
 def _schema_from_file(path: Path) -> Schema:
-    import tomllib
-
-    from sidelight.errors import SchemaError
-    from sidelight.logs.schema.schema import Schema
-
     try:
         text = path.read_text(encoding="utf-8")
         described = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)

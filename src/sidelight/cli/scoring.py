@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sidelight.errors import ContextError, InputError
+from sidelight.learners.saving import load_learner
 from sidelight.logs.schema.encoding import encode_columns, first_problem, layout_of
 from sidelight.logs.schema.features import Category
 from sidelight.logs.schema.schema import Schema
-from sidelight.logs.sources.base import Bundle, open_source
+from sidelight.logs.sources.base import Bundle
+from sidelight.logs.sources.opening import open_source
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,8 +33,6 @@ def decide_file(learner_path: Path, contexts: str, decisions: Path, keep: list[s
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
-
-    from sidelight.learners.saving import load_learner
 
     learner: Any = load_learner(learner_path)
     schema = getattr(learner, "schema", None) or Schema.for_arrays(learner.n_features, 0)

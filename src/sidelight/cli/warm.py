@@ -59,7 +59,7 @@ def _exercises() -> Iterator[tuple[str, Callable[[], object]]]:
     from sidelight.learners.projected import ProjectedOFUL
     from sidelight.learners.running import RunningOFUL
     from sidelight.learners.zero_filled import ZeroFilledOFUL
-    from sidelight.logs.summary import summarize_log
+    from sidelight.logs.summarize import summarize_log
     from sidelight.side.constraint import SideInformation
     from sidelight.simulation import simulate
     from sidelight.worlds.confounded import ConfoundedWorld

@@ -39,7 +39,7 @@ def draw_log(setting: LogSetting) -> bytes:
 
     Drawn and summarized in pieces, so ten million rows need no more memory than a hundred thousand.
     """
-    from sidelight.logs.summary import summarize_log
+    from sidelight.logs.summarize import summarize_log
 
     world = world_of(setting.world, setting.seed)
     schema = world.schema(setting.recorded)

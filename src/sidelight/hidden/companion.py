@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike
 from sidelight.errors import InputError
 from sidelight.hidden.answers import AnswerEstimator, EstimatorName
 from sidelight.hidden.protocol import Needs
-from sidelight.logs.summary import LogSummary, summarize_log
+from sidelight.logs.summarize import summarize_log
+from sidelight.logs.summary import LogSummary
 
 if TYPE_CHECKING:
     from sidelight.linalg import Array

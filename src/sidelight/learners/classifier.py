@@ -11,11 +11,23 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sidelight.drawing.notebook import card
 from sidelight.errors import InputError, SidelightWarning
+from sidelight.hidden.probabilities import BehaviorProbabilities
+from sidelight.hidden.queries import BehaviorQueries
+from sidelight.learners.cards import decisions_table
+from sidelight.learners.epoch import EpochOFUL
+from sidelight.learners.fused.learner import FusedOFUL
 from sidelight.learners.inputs import as_table, free_name, in_the_form_of, known_features, label_array, null_answer
+from sidelight.learners.oful import OFUL
+from sidelight.learners.propensities import propensities
+from sidelight.learners.running import RunningOFUL
+from sidelight.learners.thompson import FusedThompson
+from sidelight.learners.zero_filled import ZeroFilledOFUL
 from sidelight.linalg import Array
 from sidelight.logs.schema.schema import Schema
-from sidelight.logs.summary import LogSummary, summarize_log
+from sidelight.logs.summarize import summarize_log
+from sidelight.logs.summary import LogSummary
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,11 +37,11 @@ if TYPE_CHECKING:
 __all__ = ["BanditClassifier"]
 
 #: learners that start from a log and an estimator of its hidden half
-_FROM_ESTIMATOR = {
-    "FusedOFUL": "sidelight.learners.fused.learner",
-    "FusedThompson": "sidelight.learners.thompson",
-    "RunningOFUL": "sidelight.learners.running",
-    "EpochOFUL": "sidelight.learners.epoch",
+_FROM_ESTIMATOR: dict[str, Any] = {
+    "FusedOFUL": FusedOFUL,
+    "FusedThompson": FusedThompson,
+    "RunningOFUL": RunningOFUL,
+    "EpochOFUL": EpochOFUL,
 }
 _ANSWERS = ("queries", "probabilities")
 
@@ -189,8 +201,6 @@ class BanditClassifier:
         self._begin(self._oful(schema), schema)
 
     def _oful(self, schema: Schema) -> Any:
-        from sidelight.learners.oful import OFUL
-
         arms = list(schema.arms or ())
         settings = {"regularization": "auto", "radius": "posterior", **dict(self.settings or {})}
         return OFUL(len(arms), schema.n_features, schema=schema, arms=arms, **settings)
@@ -200,19 +210,14 @@ class BanditClassifier:
         if self.learner == "OFUL":
             return self._oful(summary.schema)
         if self.learner == "ZeroFilledOFUL":
-            from sidelight.learners.zero_filled import ZeroFilledOFUL
-
             return ZeroFilledOFUL(summary, **settings)
         if self.learner not in _FROM_ESTIMATOR:
             known = ", ".join([*_FROM_ESTIMATOR, "ZeroFilledOFUL", "OFUL"])
             raise InputError(f"learner={self.learner!r} is not one of {known}.")
         if self.answers not in _ANSWERS:
             raise InputError(f"answers={self.answers!r} is not one of {', '.join(_ANSWERS)}.")
-        from sidelight.hidden.probabilities import BehaviorProbabilities
-        from sidelight.hidden.queries import BehaviorQueries
-
         hidden = BehaviorQueries(summary) if self.answers == "queries" else BehaviorProbabilities(summary)
-        return getattr(import_module(_FROM_ESTIMATOR[self.learner]), self.learner)(hidden, **settings)
+        return _FROM_ESTIMATOR[self.learner](hidden, **settings)
 
     def _answers(self, encoded: Array, behavior: Any) -> None:
         n = len(encoded)
@@ -247,8 +252,6 @@ class BanditClassifier:
 
     def decisions(self, X: Any) -> Any:
         """``arm, estimate, width, propensity`` for each context, in the form of ``X``: pandas, polars, else Arrow."""
-        from sidelight.learners.cards import decisions_table
-
         return in_the_form_of(X, decisions_table(self._decide(X)))
 
     def decision_function(self, X: Any) -> Array:
@@ -261,8 +264,6 @@ class BanditClassifier:
 
         A learner that does not draw chooses one arm with probability 1. It says nothing about which arm is best.
         """
-        from sidelight.learners.propensities import propensities
-
         rows = [propensities(self._learner, x) for x in self._encoded(X)]
         return np.array(rows).reshape(len(rows), len(self.classes_))
 
@@ -323,8 +324,6 @@ class BanditClassifier:
         return f"{made}: {type(self.learner_).__name__} with {rounds:,} rounds {log}, {len(self.classes_)} arms"
 
     def _repr_html_(self) -> str:
-        from sidelight.drawing.notebook import card
-
         return self.learner_._repr_html_() if hasattr(self, "learner_") else card(repr(self))
 
 

@@ -1,4 +1,4 @@
-"""How a schema, a summary and eras show themselves: as a table to compute with, and as a card in a notebook."""
+"""How a summary and eras show themselves: as a table to compute with, and as a card in a notebook."""
 
 from __future__ import annotations
 
@@ -8,18 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sidelight.drawing.notebook import card
-from sidelight.logs.schema.features import Category
+from sidelight.logs.regressions import ArmRegressions
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from sidelight.logs.schema.schema import Schema
-    from sidelight.logs.summary import LogSummary
-
-__all__ = ["eras_card", "label_column", "schema_card", "summary_card", "summary_table"]
+__all__ = ["eras_card", "label_column", "summary_card", "summary_table"]
 
 
-def summary_table(summary: LogSummary) -> pa.Table:
+def summary_table(summary: ArmRegressions) -> pa.Table:
     """One row for each arm: its label, rows, share and residual variance, then ``b_a``, a column for each feature."""
     import pyarrow as pa
 
@@ -47,7 +44,7 @@ def label_column(labels: Iterable[Any]) -> pa.Array:
         return pa.array([str(label) for label in known])
 
 
-def summary_card(summary: LogSummary) -> str:
+def summary_card(summary: ArmRegressions) -> str:
     """The summary as HTML."""
     names = summary.schema.encoded_names
     hidden = [names[j] for j in summary.hidden]
@@ -65,7 +62,7 @@ def summary_card(summary: LogSummary) -> str:
     return card(repr(summary), pairs, "Arms", ("arm", "rows", "share", "residual variance"), rows)
 
 
-def eras_card(eras: Mapping[Any, LogSummary]) -> str:
+def eras_card(eras: Mapping[Any, ArmRegressions]) -> str:
     """Eras as HTML."""
     rows = [
         (
@@ -76,22 +73,3 @@ def eras_card(eras: Mapping[Any, LogSummary]) -> str:
         for key, era in eras.items()
     ]
     return card(f"{len(eras)} eras of one log", (), "The largest first", ("era", "rows", "columns recorded"), rows)
-
-
-def schema_card(schema: Schema) -> str:
-    """A schema as HTML."""
-    recorded = set(schema.recorded)
-    rows = [
-        (
-            feature.name,
-            ("category" if isinstance(feature, Category) else "number"),
-            "recorded" if feature.name in recorded else "hidden",
-        )
-        for feature in schema.features
-    ]
-    pairs = [("arm", schema.arm), ("reward", schema.reward)]
-    if schema.arms is not None:
-        pairs.append(("arms", ", ".join(map(str, schema.arms))))
-    constant = " and a constant" if schema.intercept else ""
-    lead = f"Schema: {len(rows)} features{constant}, of which the log recorded {len(recorded)}"
-    return card(lead, pairs, "Features", ("feature", "kind", "in the log"), rows)

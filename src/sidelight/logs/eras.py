@@ -9,9 +9,12 @@ import numpy as np
 
 from sidelight.errors import InputError, SchemaError, SourceError
 from sidelight.labels import Label, typed_labels
+from sidelight.logs.cards import eras_card
 from sidelight.logs.reduce.log_pass import LogPass, check_settings, label_columns, threads_available
+from sidelight.logs.schema.encoding import distinct_labels
 from sidelight.logs.schema.schema import Schema
-from sidelight.logs.sources.base import Bundle, open_source
+from sidelight.logs.sources.base import Bundle
+from sidelight.logs.sources.opening import open_source
 from sidelight.logs.summary import LogSummary
 
 if TYPE_CHECKING:
@@ -37,8 +40,6 @@ class Eras(dict[Any, LogSummary]):
         return "Eras({\n" + ",\n".join(lines) + "\n})"
 
     def _repr_html_(self) -> str:
-        from sidelight.logs.cards import eras_card
-
         return eras_card(self)
 
 
@@ -182,8 +183,6 @@ def _missing(column: pa.Array) -> np.ndarray:
 
 
 def _by_value(batch: pa.RecordBatch, by: str) -> dict[Any, np.ndarray | None]:
-    from sidelight.logs.schema.encoding import distinct_labels
-
     indices, labels = distinct_labels(batch.column(by))
     groups: dict[Any, np.ndarray | None] = {}
     for i, label in enumerate([*labels, None]):

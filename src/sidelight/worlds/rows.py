@@ -14,7 +14,7 @@ from sidelight.labels import Label, sorted_labels
 from sidelight.logs.schema.encoding import distinct_labels
 from sidelight.logs.schema.features import Category, Feature
 from sidelight.logs.schema.schema import Schema
-from sidelight.logs.sources.base import open_source
+from sidelight.logs.sources.opening import open_source
 from sidelight.worlds.protocol import Floats
 
 if TYPE_CHECKING:

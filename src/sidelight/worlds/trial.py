@@ -248,7 +248,7 @@ class ReplayRun:
     @cached_property
     def summary(self) -> LogSummary:
         """The confounded log, summarized; the same for all learners of one seed."""
-        from sidelight.logs.summary import summarize_log
+        from sidelight.logs.summarize import summarize_log
 
         rng = np.random.default_rng([self.seed, 2])
         rows = self.log_rows

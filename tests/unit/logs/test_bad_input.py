@@ -21,7 +21,8 @@ from sidelight.errors import (
     UnderdeterminedError,
 )
 from sidelight.logs.schema.schema import Schema
-from sidelight.logs.summary import LogSummary, summarize_log
+from sidelight.logs.summarize import summarize_log
+from sidelight.logs.summary import LogSummary
 
 SCHEMA = Schema(["a", "b", "hidden"], ["a", "b"], arms=["x", "y"])
 
@@ -101,11 +102,11 @@ def test_skipping_reports_reasons_and_changes_nothing_else():
 
 
 def test_skipping_on_the_fast_road(monkeypatch):
-    from sidelight.logs.reduce import log_pass as passes
+    from sidelight.logs import summarize as passes
     from sidelight.logs.reduce import moments
 
     monkeypatch.setattr(moments, "_SMALL", 0)
-    monkeypatch.setattr(passes, "rows_per_batch", lambda schema: 1_000)
+    monkeypatch.setattr(passes, "batch_rows", lambda schema: 1_000)
     table = log(6_000, seed=1)
     a = table["a"].to_numpy().copy()
     a[4_321], a[17] = np.nan, np.inf
@@ -389,9 +390,9 @@ def test_arrays_that_do_not_fit():
 
 def test_the_first_bad_row_is_the_one_reported(monkeypatch):
     """Batches are reduced at the same time; the message is about the first in the log all the same."""
-    from sidelight.logs.reduce import log_pass as passes
+    from sidelight.logs import summarize as passes
 
-    monkeypatch.setattr(passes, "rows_per_batch", lambda schema: 10)
+    monkeypatch.setattr(passes, "batch_rows", lambda schema: 10)
     a = np.zeros(200)
     a[[37, 38, 120, 199]] = np.nan
     for _ in range(5):

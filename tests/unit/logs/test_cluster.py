@@ -15,7 +15,7 @@ import pytest
 from sidelight.errors import InvalidRowsError, SourceError
 from sidelight.logs.reduce import cluster
 from sidelight.logs.schema.schema import Schema
-from sidelight.logs.summary import summarize_log
+from sidelight.logs.summarize import summarize_log
 
 distributed = pytest.importorskip("distributed")
 dd = pytest.importorskip("dask.dataframe")

@@ -11,7 +11,8 @@ from sidelight.errors import InputError
 from sidelight.logs.diagnosis.diagnosis import difference_of_regressions, queries_needed
 from sidelight.logs.diagnosis.worth import hidden_variance, two_digits, worth_in_rounds
 from sidelight.logs.schema.schema import Schema
-from sidelight.logs.summary import LogSummary, summarize_log
+from sidelight.logs.summarize import summarize_log
+from sidelight.logs.summary import LogSummary
 
 
 def log(n=4_000, K=4, d=6, L=4, noise=0.5, seed=0, same=False):

@@ -11,7 +11,7 @@ import pytest
 from sidelight.errors import InputError, InvalidRowsError, SchemaError, SourceError
 from sidelight.logs.eras import summarize_eras
 from sidelight.logs.schema.schema import Schema
-from sidelight.logs.summary import summarize_log
+from sidelight.logs.summarize import summarize_log
 
 SCHEMA = Schema(["a", "b", "city", "h"], ["a", "b", "city"], categories=["city"], intercept=True)
 

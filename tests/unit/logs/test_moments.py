@@ -14,7 +14,8 @@ from scipy.linalg import solve_triangular
 from sidelight.logs.reduce import moments as moments_module
 from sidelight.logs.reduce.moments import Moments, batch_moments, triangular_factor
 from sidelight.logs.schema.schema import Schema
-from sidelight.logs.summary import LogSummary, summarize_log
+from sidelight.logs.summarize import summarize_log
+from sidelight.logs.summary import LogSummary
 
 NIST = Path(__file__).parents[4] / "shared" / "data" / "nist"
 ARMS = 3

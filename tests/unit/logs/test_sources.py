@@ -15,9 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from sidelight.errors import InputError, SourceError
-from sidelight.logs.reduce import log_pass as passes
+from sidelight.logs import summarize as passes
 from sidelight.logs.schema.schema import Schema
-from sidelight.logs.summary import LogSummary, summarize_log
+from sidelight.logs.summarize import summarize_log
+from sidelight.logs.summary import LogSummary
 
 N = 3_000
 SCHEMA = Schema(["x0", "flag", "city", "seen later"], ["x0", "flag", "city"], categories=["city"], intercept=True)
@@ -244,8 +245,7 @@ def test_a_lazy_frame_is_not_collected(table, reference, monkeypatch):
 
 
 def test_progress_knows_how_far_it_is(table, tmp_path, monkeypatch):
-    monkeypatch.setattr(passes, "_BATCH_ROWS", 512)
-    monkeypatch.setattr(passes, "rows_per_batch", lambda schema: 512)
+    monkeypatch.setattr(passes, "batch_rows", lambda schema: 512)
     pq.write_table(table, tmp_path / "log.parquet", row_group_size=512)
     seen = []
     summarize_log(tmp_path / "log.parquet", SCHEMA, progress=lambda done, total: seen.append((done, total)))
@@ -265,7 +265,7 @@ def test_a_bar_is_drawn_on_standard_error(table, capsys):
 
 
 def test_large_row_groups_are_streamed(table, reference, tmp_path, monkeypatch):
-    from sidelight.logs.sources import files as tables
+    from sidelight.logs.sources import paths as tables
 
     monkeypatch.setattr(tables, "_WHOLE_GROUP", 1000)
     monkeypatch.setattr(tables, "_ROWS", 256)
@@ -277,7 +277,7 @@ def test_the_same_bits_for_any_number_of_threads(monkeypatch):
     from sidelight.logs.reduce import moments
 
     monkeypatch.setattr(moments, "_SMALL", 0)
-    monkeypatch.setattr(passes, "rows_per_batch", lambda schema: 4_000)
+    monkeypatch.setattr(passes, "batch_rows", lambda schema: 4_000)
     rng = np.random.default_rng(4)
     n = 60_000
     table = pa.table(
@@ -293,7 +293,7 @@ def test_labels_found_late_change_nothing(monkeypatch):
     from sidelight.logs.reduce import moments
 
     monkeypatch.setattr(moments, "_SMALL", 0)
-    monkeypatch.setattr(passes, "rows_per_batch", lambda schema: 2_000)
+    monkeypatch.setattr(passes, "batch_rows", lambda schema: 2_000)
     rng = np.random.default_rng(9)
     n = 10_000
     city = np.array(["b", "c"])[rng.integers(0, 2, n)].astype(object)

@@ -12,7 +12,8 @@ from scipy.stats import chi2
 from sidelight.errors import FileFormatError, InvalidRowsError, SchemaError, SidelightWarning
 from sidelight.files import write_container
 from sidelight.logs.schema.schema import Schema
-from sidelight.logs.summary import LogSummary, summarize_log
+from sidelight.logs.summarize import summarize_log
+from sidelight.logs.summary import LogSummary
 
 
 def drawn(n=400, L=3, K=3, seed=0):

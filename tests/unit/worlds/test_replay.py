@@ -10,7 +10,7 @@ import pytest
 
 from sidelight.errors import ContextError, InputError, InvalidRowsError, SchemaError
 from sidelight.logs.schema.schema import Schema
-from sidelight.logs.summary import summarize_log
+from sidelight.logs.summarize import summarize_log
 from sidelight.worlds.protocol import World
 from sidelight.worlds.replay import ReplayWorld
 from sidelight.worlds.rows import MISSING, OTHER, read_rows

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sidelight.errors import InputError
-from sidelight.labels import Label, label_to_json, show_labels
-from sidelight.logs.diagnosis.worth import Worth, hidden_variance, worth_in_rounds
+from sidelight.labels import label_to_json, show_labels
+from sidelight.logs.diagnosis.diagnosis_page import html_page, notebook_card, terminal_page
+from sidelight.logs.diagnosis.findings import ArmReport, Difference, Findings
+from sidelight.logs.diagnosis.worth import hidden_variance, worth_in_rounds
 from sidelight.logs.reduce.moments import triangular_factor
+from sidelight.logs.regressions import ArmRegressions
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
-    from sidelight.logs.summary import LogSummary
 
 __all__ = ["ArmReport", "Diagnosis", "Difference"]
 
@@ -25,50 +26,8 @@ __all__ = ["ArmReport", "Diagnosis", "Difference"]
 _ILL_CONDITIONED = 1e7
 
 
-@dataclass(frozen=True)
-class ArmReport:
-    """One arm of the log.
-
-    Attributes:
-        arm: its label.
-        rows: ``n_a``.
-        share: ``P(a)``.
-        determined: whether its rows determine ``b_a``.
-        condition: condition number of its columns, scaled to unit norm; infinite if not determined.
-        residual_variance: ``s²``.
-        collinear: the smallest set of columns to leave out so that ``b_a`` is determined.
-    """
-
-    arm: Label
-    rows: int
-    share: float
-    determined: bool
-    condition: float
-    residual_variance: float
-    collinear: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Difference:
-    """How strongly the arms' regressions differ.
-
-    Attributes:
-        statistic: ``Q = Σ_a (b_a − b)ᵀ G_a/s²_a (b_a − b)`` with the ``b`` that makes it smallest.
-        degrees: what ``Q`` would be on average if all arms had one regression.
-        beyond_chance: ``max(0, 1 − degrees/Q)``, the part of the differences that chance does not explain.
-        p_value: the probability of so large a ``Q`` by chance.
-        arms: how many arms are compared.
-    """
-
-    statistic: float
-    degrees: int
-    beyond_chance: float
-    p_value: float
-    arms: int
-
-
 @dataclass(frozen=True, repr=False)
-class Diagnosis:
+class Diagnosis(Findings):
     """What a log is worth and what is wrong with it; prints as a page.
 
     Attributes:
@@ -97,24 +56,8 @@ class Diagnosis:
         (5000, 6, 4)
     """
 
-    rows_read: int
-    rows_used: int
-    skipped: dict[str, int]
-    arms: tuple[ArmReport, ...]
-    n_features: int
-    n_recorded: int
-    recorded: tuple[str, ...]
-    hidden: tuple[str, ...]
-    to_drop: tuple[str, ...]
-    residual_variance: float
-    difference: Difference | None
-    queries: int
-    worth: Worth
-    effective_rows: tuple[float, ...] | None
-    warnings: tuple[str, ...]
-
     @classmethod
-    def of(cls, summary: LogSummary, noise: float | None = None) -> Diagnosis:
+    def of(cls, summary: ArmRegressions, noise: float | None = None) -> Diagnosis:
         """Diagnose a summary.
 
         Args:
@@ -161,11 +104,6 @@ class Diagnosis:
             tuple(_warnings(summary, to_drop)),
         )
 
-    @property
-    def smallest(self) -> ArmReport:
-        """The arm with the fewest rows."""
-        return min(self.arms, key=lambda report: report.rows)
-
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values for JSON; an infinite condition number is ``None``."""
         described = asdict(self)
@@ -185,23 +123,14 @@ class Diagnosis:
         described["sentence"] = self.sentence
         return described
 
-    @property
-    def sentence(self) -> str:
-        """The sentence the reader came for."""
-        return self.worth.sentence
-
     def to_html(self, path: str | os.PathLike[str] | None = None) -> str:
         """The page as HTML, also written to ``path`` if there is one."""
-        from sidelight.logs.diagnosis.diagnosis_page import html_page
-
         text = html_page(self)
         if path is not None:
             Path(path).write_text(text, encoding="utf-8")
         return text
 
     def __rich__(self) -> RenderableType:
-        from sidelight.logs.diagnosis.diagnosis_page import terminal_page
-
         return terminal_page(self)
 
     def __str__(self) -> str:
@@ -216,18 +145,16 @@ class Diagnosis:
         return f"Diagnosis({self.rows_used:,} rows, {len(self.arms)} arms: {self.sentence!r})"
 
     def _repr_html_(self) -> str:
-        from sidelight.logs.diagnosis.diagnosis_page import notebook_card
-
         return notebook_card(self)
 
 
-def difference_of_regressions(summary: LogSummary) -> Difference | None:
+def difference_of_regressions(summary: ArmRegressions) -> Difference | None:
     """How strongly the arms' regressions differ.
 
     ``Q`` is the squared length of what one common regression leaves of the arms' own: with ``[R_a | z_a]`` the first
     ``L`` rows of the factors, the least-squares residual of all ``R_a b ≈ z_a``, each over ``s_a``.
     """
-    from scipy.stats import chi2
+    from scipy.stats import chi2  # half a second, and only a diagnosis needs it
 
     L = summary.n_recorded
     arms = np.flatnonzero(summary.determined & (summary.residual_variances > 0))
@@ -243,7 +170,7 @@ def difference_of_regressions(summary: LogSummary) -> Difference | None:
     return Difference(statistic, degrees, beyond, float(chi2.sf(statistic, degrees)), len(arms))
 
 
-def queries_needed(summary: LogSummary, noise: float | None = None) -> int:
+def queries_needed(summary: ArmRegressions, noise: float | None = None) -> int:
     """Queries to the old policy after which ``B̂`` adds as much error to ``b − M̂w`` as the log itself.
 
     ``τ²A⁻¹ = s²G⁻¹`` when the Gram matrix of the answers is ``A = (τ²/s²) G``; answers fall on the arms as the log's
@@ -255,7 +182,7 @@ def queries_needed(summary: LogSummary, noise: float | None = None) -> int:
     return int(np.ceil(hidden_variance(summary, noise) / s2 * summary.n_rows)) if s2 > 0 else 0
 
 
-def _has_constant(summary: LogSummary) -> bool:
+def _has_constant(summary: ArmRegressions) -> bool:
     """Whether the recorded columns add up to a constant somehow: what they leave of the number 1 is nothing.
 
     ``1 − E[x]ᵀE[xxᵀ]⁺E[x]`` is the mean square of what a regression of 1 on them leaves.
@@ -270,7 +197,7 @@ def _has_constant(summary: LogSummary) -> bool:
     return bool(1.0 - mean / scale @ inverse @ (mean / scale) < 1e-6)
 
 
-def _warnings(summary: LogSummary, to_drop: tuple[str, ...]) -> list[str]:
+def _warnings(summary: ArmRegressions, to_drop: tuple[str, ...]) -> list[str]:
     L = summary.n_recorded
     warnings = []
     absent = [label for label, n in zip(summary.arms, summary.counts, strict=True) if n == 0]

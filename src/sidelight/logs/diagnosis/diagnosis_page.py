@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from sidelight.drawing import page as html
 from sidelight.drawing.notebook import card
+from sidelight.logs.diagnosis.findings import ArmReport, Findings
 from sidelight.logs.diagnosis.worth import two_digits
+from sidelight.version import __version__
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
-    from sidelight.logs.diagnosis.diagnosis import ArmReport, Diagnosis
 
 __all__ = ["html_page", "notebook_card", "terminal_page"]
 
@@ -20,7 +20,7 @@ _SHOWN_IN_TERMINAL = 12
 _SHOWN_IN_HTML = 200
 
 
-def _facts(diagnosis: Diagnosis) -> list[tuple[str, str]]:
+def _facts(diagnosis: Findings) -> list[tuple[str, str]]:
     """Names and values, the same for both pages."""
     smallest = diagnosis.smallest
     skipped = diagnosis.rows_read - diagnosis.rows_used
@@ -49,13 +49,13 @@ def _names(names: tuple[str, ...], limit: int = 6) -> str:
     return shown + (f" and {len(names) - limit} more" if len(names) > limit else "")
 
 
-def _collinear(diagnosis: Diagnosis) -> str:
+def _collinear(diagnosis: Findings) -> str:
     if diagnosis.to_drop:
         return f"leave out {', '.join(diagnosis.to_drop)}: the smallest set that mends it"
     return "none (judged after scaling the columns, so units do not matter)"
 
 
-def _difference(diagnosis: Diagnosis) -> str:
+def _difference(diagnosis: Findings) -> str:
     difference = diagnosis.difference
     if difference is None:
         return "cannot be told: fewer than two arms have unique coefficients"
@@ -67,7 +67,7 @@ def _difference(diagnosis: Diagnosis) -> str:
     )
 
 
-def _queries(diagnosis: Diagnosis) -> str:
+def _queries(diagnosis: Findings) -> str:
     if not diagnosis.hidden:
         return "none: nothing is hidden"
     if diagnosis.queries < 100:
@@ -78,7 +78,7 @@ def _queries(diagnosis: Diagnosis) -> str:
     )
 
 
-def _skipped_rows(diagnosis: Diagnosis) -> list[tuple[str, str]]:
+def _skipped_rows(diagnosis: Findings) -> list[tuple[str, str]]:
     return [(reason, f"{count:,}") for reason, count in sorted(diagnosis.skipped.items(), key=lambda i: -i[1])]
 
 
@@ -98,7 +98,7 @@ def _arm_cells(report: ArmReport) -> tuple[str, str, str, str, str]:
 _ARM_HEADER = ("arm", "rows", "share", "conditioning", "residual variance", "remark")
 
 
-def terminal_page(diagnosis: Diagnosis) -> RenderableType:
+def terminal_page(diagnosis: Findings) -> RenderableType:
     """The page as something Rich prints."""
     from rich.console import Group
     from rich.table import Table
@@ -133,17 +133,15 @@ def terminal_page(diagnosis: Diagnosis) -> RenderableType:
     return Group(*parts)
 
 
-def notebook_card(diagnosis: Diagnosis) -> str:
+def notebook_card(diagnosis: Findings) -> str:
     """The page for a notebook cell: a piece of HTML that leaves the notebook's own style alone."""
     rows = [(str(report.arm), *_arm_cells(report)) for report in sorted(diagnosis.arms, key=lambda r: r.rows)]
     facts = [("assuming", diagnosis.worth.assumption), *_facts(diagnosis)]
     return card(diagnosis.sentence, facts, "Arms, the smallest first", _ARM_HEADER, rows, diagnosis.warnings)
 
 
-def html_page(diagnosis: Diagnosis) -> str:
+def html_page(diagnosis: Findings) -> str:
     """The page as HTML that needs no network."""
-    from sidelight.version import __version__
-
     largest = max(report.rows for report in diagnosis.arms) or 1
     rows = []
     for report in sorted(diagnosis.arms, key=lambda r: r.rows)[:_SHOWN_IN_HTML]:

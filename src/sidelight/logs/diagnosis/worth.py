@@ -17,14 +17,12 @@ What the log cannot say is assumed: that hidden features are like the recorded o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.linalg import solve_triangular
 
 from sidelight.errors import InputError
-
-if TYPE_CHECKING:
-    from sidelight.logs.summary import LogSummary
+from sidelight.logs.regressions import ArmRegressions
 
 __all__ = ["HORIZON", "Worth", "hidden_variance", "two_digits", "worth_in_rounds"]
 
@@ -86,7 +84,7 @@ class _Model:
     weight_variance: float
 
 
-def worth_in_rounds(summary: LogSummary, noise: float | None = None, horizon: int = HORIZON) -> Worth:
+def worth_in_rounds(summary: ArmRegressions, noise: float | None = None, horizon: int = HORIZON) -> Worth:
     """About how many online rounds this log is worth.
 
     Args:
@@ -119,7 +117,7 @@ def worth_in_rounds(summary: LogSummary, noise: float | None = None, horizon: in
     return Worth(rounds, horizon, sigma2, tau2, model.weight_variance, assumption)
 
 
-def hidden_variance(summary: LogSummary, noise: float | None = None) -> float:
+def hidden_variance(summary: ArmRegressions, noise: float | None = None) -> float:
     """``τ²``, the part of the residual variance that hidden features cause.
 
     With a known noise it is ``s² − σ²``. Otherwise each hidden feature is taken to matter as much as a recorded one,
@@ -128,7 +126,7 @@ def hidden_variance(summary: LogSummary, noise: float | None = None) -> float:
     return _hidden_variance(summary, _model(summary), noise)
 
 
-def _hidden_variance(summary: LogSummary, model: _Model, noise: float | None) -> float:
+def _hidden_variance(summary: ArmRegressions, model: _Model, noise: float | None) -> float:
     s2 = summary.pooled_residual_variance
     if summary.n_features == summary.n_recorded:
         return 0.0
@@ -155,7 +153,7 @@ def _rounds_to_have_left(target: float, ridge: float, eigenvalues: np.ndarray, h
     return 0.5 * (low + high)
 
 
-def _model(summary: LogSummary) -> _Model:
+def _model(summary: ArmRegressions) -> _Model:
     L, d, n = summary.n_recorded, summary.n_features, max(summary.n_rows, 1)
     pooled = summary.grams.sum(axis=0) / n
     means = (summary.means * summary.counts[:, None]).sum(axis=0) / n
@@ -195,7 +193,7 @@ def _with_hidden(recorded: np.ndarray, varying: np.ndarray, d: int) -> tuple[np.
     return moments, np.hstack([np.eye(L), B]), float(np.trace(left))
 
 
-def _weight_variance(summary: LogSummary, varying: np.ndarray, scales: np.ndarray) -> float:
+def _weight_variance(summary: ArmRegressions, varying: np.ndarray, scales: np.ndarray) -> float:
     """The variance of a weight between arms, from the log's own coefficients, of scaled features.
 
     What the coefficients vary by from arm to arm less what their standard errors explain; what all arms share does not
@@ -219,14 +217,12 @@ def _weight_variance(summary: LogSummary, varying: np.ndarray, scales: np.ndarra
 
 def _inverse_diagonal(factor: np.ndarray) -> np.ndarray:
     """The diagonal of ``G⁻¹``, from the triangular factor."""
-    from scipy.linalg import solve_triangular
-
     L = len(factor) - 1
     inverse = solve_triangular(factor[:L, :L], np.eye(L))
     return np.asarray((inverse**2).sum(axis=1))
 
 
-def _assumption(summary: LogSummary, noise: float | None, horizon: int) -> str:
+def _assumption(summary: ArmRegressions, noise: float | None, horizon: int) -> str:
     hidden = summary.n_features - summary.n_recorded
     words = (
         f"That is: a learner without it would need about so many rounds before its next {horizon:,} cost as little as "

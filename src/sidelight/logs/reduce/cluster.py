@@ -18,8 +18,11 @@ from typing import Any
 from sidelight import errors
 from sidelight.errors import InvalidRowsError, MissingExtraError, SidelightError, SourceError
 from sidelight.labels import typed_labels
+from sidelight.logs.reduce.log_pass import LogPass, batch_rows, label_columns
 from sidelight.logs.schema.schema import Schema
-from sidelight.logs.sources.files import LogFile, find_files, row_groups
+from sidelight.logs.sources.base import LogFile, Source, check_columns
+from sidelight.logs.sources.opening import open_source
+from sidelight.logs.sources.paths import find_files, row_groups
 from sidelight.logs.summary import LogSummary
 
 __all__ = ["is_dask_frame", "summarize_on_cluster"]
@@ -87,8 +90,6 @@ def summarize_on_cluster(source: Any, schema: Schema, on_invalid: str, progress:
 
 
 def _frame_tasks(frame: Any, schema: Schema, description: dict[str, Any], on_invalid: str) -> list[Any]:
-    from sidelight.logs.schema.encoding import check_columns
-
     check_columns([str(column) for column in frame.columns], schema.columns, "the Dask frame")
     task = _module("dask").delayed(_summarize_frame, pure=False)
     partitions = frame[list(schema.columns)].to_delayed()
@@ -136,8 +137,6 @@ def _tree(parts: Sequence[Any], add: Callable[[list[Any]], Any]) -> Any:
 
 def _report(futures: list[Any], progress: Any, name: str, expected: int | None) -> None:
     """Wait for the tasks; stop at the first that found something wrong."""
-    from sidelight.logs.sources.base import Source
-
     source = Source(name, lambda: iter(()), (), expected)
     done = 0
     with source.reporting(progress, "reading"):
@@ -196,16 +195,13 @@ def _summarize_frame(frame: Any, number: int, description: dict[str, Any], on_in
 
 
 def _summarize(source: Any, description: dict[str, Any], on_invalid: str, number: int) -> Part:
-    from sidelight.logs.reduce.log_pass import LogPass, label_columns, rows_per_batch
-    from sidelight.logs.sources.base import open_source
-
     schema = Schema.from_dict(description)
     try:
         opened = open_source(source, schema.columns, label_columns(schema))
         if not isinstance(source, LogFile):
             opened = replace(opened, name=f"partition {number} of the Dask frame")
         log_pass = LogPass(schema, on_invalid, _Inline(), opened.text_labels, keep_text=True)
-        for bundle in opened.bundles(rows_per_batch(schema)):
+        for bundle in opened.bundles(batch_rows(schema)):
             log_pass.feed(bundle)
         skipped = log_pass.skipped()
         if log_pass.rows_seen == sum(skipped.values()):

@@ -5,115 +5,35 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from concurrent.futures import Executor, Future
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sidelight.errors import InputError, InvalidRowsError, SchemaError, SourceError
 from sidelight.labels import Label, show_labels, typed_labels
 from sidelight.logs.reduce.batch import Job, Reduced, no_propensities, reduce_bundle, show_reasons
-from sidelight.logs.reduce.moments import Moments, batch_moments
+from sidelight.logs.reduce.moments import Moments, rows_per_batch
 from sidelight.logs.schema.encoding import distinct_labels, layout_of
 from sidelight.logs.schema.features import Category
 from sidelight.logs.schema.schema import Schema
-from sidelight.logs.sources.base import Bundle, open_source
+from sidelight.logs.sources.base import Bundle
 from sidelight.logs.summary import LogSummary
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["LogPass", "rows_per_batch", "summarize", "summary_of_arrays", "threads_available"]
+__all__ = ["LogPass", "batch_rows", "check_settings", "label_columns", "threads_available"]
 
 # Batches under way at a time. Fixed, not the number of threads: which rows a base is made of depends on it, and the
 # same log must give the same bits on every machine.
 _DEPTH = 3
-# What a batch may take up as float64; 131,072 rows of 27 columns are 28 MB.
-_BATCH_BYTES = 32 << 20
-_BATCH_ROWS = 131_072
 
 
 def threads_available() -> int:
     """The cores this process may use, eight at most."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(8, usable))
-
-
-def summary_of_arrays(X_recorded: Any, arms: Any, rewards: Any, schema: Schema) -> LogSummary:
-    """:meth:`LogSummary.from_arrays`."""
-    X = np.asarray(X_recorded, dtype=np.float64)
-    r = np.asarray(rewards, dtype=np.float64)
-    labels = np.asarray(arms)
-    L = schema.n_recorded
-    if X.ndim != 2 or X.shape[1] != L:
-        raise SchemaError(
-            f"the recorded contexts have shape {X.shape}, but the schema records {L} columns: give shape (n, {L})."
-        )
-    if r.shape != (len(X),) or labels.shape != (len(X),):
-        raise InputError(
-            f"{len(X)} contexts come with rewards of shape {r.shape} and arms of shape {labels.shape}: each "
-            "needs one reward and one arm."
-        )
-    for name, values in (("contexts", X), ("rewards", r)):
-        if not np.isfinite(values).all():
-            where = np.argwhere(~np.isfinite(values))[0]
-            raise InvalidRowsError(
-                f"the {name} hold {values[tuple(where)]} in row {where[0]}: every value must be finite."
-            )
-    distinct, codes = np.unique(labels, return_inverse=True)
-    if schema.arms is None:
-        schema = schema.resolve(distinct.tolist())
-    at = np.array([schema.arm_index(label) for label in distinct.tolist()], dtype=np.int64)
-    codes = at[codes] if len(X) else np.zeros(0, dtype=np.int64)
-    moments = Moments.empty(len(schema.arms or ()), L)
-    step = _rows_per_batch(L)
-    for first in range(0, len(X), step):
-        rows = slice(first, first + step)
-        columns = [np.ascontiguousarray(X[rows, j]) for j in range(L)] + [np.ascontiguousarray(r[rows])]
-        batch = batch_moments(columns, codes[rows], *moments.bases())
-        assert batch is not None
-        moments.fold(batch)
-    return LogSummary(schema, moments)
-
-
-def summarize(
-    source: Any,
-    schema: Schema,
-    on_invalid: str = "raise",
-    progress: Any = False,
-    client: Any = None,
-    sandwich: bool = False,
-    threads: int | None = None,
-) -> LogSummary:
-    """:func:`sidelight.logs.summary.summarize_log`; ``threads`` for measuring."""
-    check_settings(schema, on_invalid)
-    from sidelight.logs.reduce.cluster import is_dask_frame, summarize_on_cluster
-
-    if client is not None or is_dask_frame(source):
-        if sandwich:
-            raise InputError("sandwich=True is not available on a cluster: summarize on one machine for that.")
-        return summarize_on_cluster(source, schema, on_invalid, progress, client)
-    opened = open_source(source, schema.columns, labels=label_columns(schema))
-    if sandwich and not opened.rereadable:
-        raise InputError(
-            f"sandwich=True reads the log twice, and {opened.name} can be read only once. Write it to a file first."
-        )
-    with ThreadPoolExecutor(threads or threads_available()) as pool, opened.reporting(progress, "reading"):
-        log_pass = LogPass(schema, on_invalid, pool, opened.text_labels)
-        try:
-            for bundle in opened.bundles(rows_per_batch(schema)):
-                log_pass.feed(bundle)
-            summary = log_pass.finish(opened.name)
-        except BaseException:
-            log_pass.cancel()
-            raise
-    if sandwich:
-        from sidelight.logs.reduce.sandwich import with_meat
-
-        again = open_source(source, schema.columns, labels=label_columns(schema))
-        with again.reporting(progress, "residuals"):
-            return with_meat(summary, again.bundles(rows_per_batch(schema)), again.text_labels)
-    return summary
 
 
 def check_settings(schema: Schema, on_invalid: str) -> None:
@@ -136,14 +56,10 @@ def label_columns(schema: Schema) -> tuple[str, ...]:
     return (schema.arm, *(f.name for f in schema.recorded_features if isinstance(f, Category)))
 
 
-def rows_per_batch(schema: Schema) -> int:
+def batch_rows(schema: Schema) -> int:
     """Rows of which a batch is a few megabytes, once encoded."""
     width = sum(len(f.encoded_names) or 8 for f in schema.recorded_features) + int(schema.intercept)
-    return _rows_per_batch(width)
-
-
-def _rows_per_batch(n_columns: int) -> int:
-    return max(4_096, min(_BATCH_ROWS, _BATCH_BYTES // (8 * (n_columns + 1))))
+    return rows_per_batch(width)
 
 
 class LogPass:

@@ -16,8 +16,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-__all__ = ["BatchMoments", "Moments", "batch_moments", "merge_factors", "triangular_factor"]
+from sidelight.kernels.moments import fold_gram, group_rows, preconditioned_grams
 
+__all__ = ["BatchMoments", "Moments", "batch_moments", "merge_factors", "rows_per_batch", "triangular_factor"]
+
+# What a batch may take up as float64; 131,072 rows of 27 columns are 28 MB.
+_BATCH_BYTES = 32 << 20
+_BATCH_ROWS = 131_072
 # A base's diagonal is at least this part of its column's norm: below it, rounding is all there is.
 _FLOOR = 1e-8
 # How far a Gram matrix may be from the identity: the product with the rounding unit is the error it costs.
@@ -77,8 +82,6 @@ class Moments:
 
     def fold(self, batch: BatchMoments) -> None:
         """Add what :func:`batch_moments` made of a batch."""
-        if batch.by_gram.any():
-            from sidelight.kernels.moments import fold_gram
         for arm in np.flatnonzero(batch.by_gram).tolist():
             gram = np.ascontiguousarray(batch.grams[arm, :-1, :-1])
             self.factors[arm] = fold_gram(self.factors[arm], batch.bases[arm], gram)
@@ -129,6 +132,11 @@ class Moments:
         for arm in np.flatnonzero(self.counts):
             factors[arm] = triangular_factor(self.factors[arm] @ wide)
         return Moments(self.counts.copy(), self.sums @ map_, factors, self.reward_sums.copy())
+
+
+def rows_per_batch(n_columns: int) -> int:
+    """Rows of ``n_columns`` columns and a reward that take up a few megabytes."""
+    return max(4_096, min(_BATCH_ROWS, _BATCH_BYTES // (8 * (n_columns + 1))))
 
 
 def triangular_factor(rows: np.ndarray, careful: bool = True) -> np.ndarray:
@@ -238,8 +246,6 @@ def batch_moments(
 
 def _grams(columns: Sequence[np.ndarray], codes: np.ndarray, bases: np.ndarray, use: np.ndarray) -> np.ndarray:
     """(K, q+1, q+1) ``[W | 1]ᵀ[W | 1]`` for the arms to use."""
-    from sidelight.kernels.moments import group_rows, preconditioned_grams
-
     span = min(_SPAN, len(codes))
     positions, starts = group_rows(codes, len(use), span)
     addresses = np.array([column.ctypes.data for column in columns], dtype=np.uintp)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import combinations, islice
 
 import numpy as np
+from scipy.linalg import solve_triangular, svd
 
 __all__ = ["independent_columns", "scaled_condition", "smallest_common_removal"]
 
@@ -26,8 +27,6 @@ def _scaled(factor: np.ndarray) -> np.ndarray:
 
 def independent_columns(factor: np.ndarray) -> np.ndarray:
     """Positions of a largest set of independent columns of ``factor`` (r, q), earlier columns preferred."""
-    from scipy.linalg import solve_triangular
-
     r, q = factor.shape
     scaled = _scaled(factor)
     diagonal = np.diag(scaled)
@@ -58,8 +57,6 @@ def independent_columns(factor: np.ndarray) -> np.ndarray:
 
 def scaled_condition(factor: np.ndarray) -> float:
     """The condition number of ``factor`` after scaling its columns to unit norm."""
-    from scipy.linalg import svd
-
     if factor.shape[1] == 0:
         return 1.0
     values = svd(_scaled(factor), compute_uv=False, lapack_driver="gesvd")

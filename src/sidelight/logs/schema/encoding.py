@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sidelight.errors import ContextError, SchemaError
+from sidelight.errors import ContextError
 from sidelight.labels import Label, plain_label, show_labels, typed_readings
 from sidelight.logs.schema.features import Category, Feature, number_column
+from sidelight.logs.sources.opening import as_batches
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from sidelight.logs.schema.schema import Schema
 
 __all__ = [
     "UNKNOWN_LABEL",
@@ -23,7 +22,6 @@ __all__ = [
     "Layout",
     "Problem",
     "all_problems",
-    "check_columns",
     "distinct_labels",
     "encode_columns",
     "encode_table",
@@ -214,12 +212,14 @@ def distinct_labels(column: pa.Array) -> tuple[np.ndarray, list[Label | None]]:
     return indices.to_numpy(zero_copy_only=False), labels
 
 
-def encode_table(contexts: Any, schema: Schema, features: tuple[Feature, ...]) -> np.ndarray:
-    """Encode the given features of a table, (n, columns), or say which row cannot be encoded."""
-    from sidelight.logs.sources.base import as_batches
+def encode_table(contexts: Any, features: tuple[Feature, ...], intercept: bool) -> np.ndarray:
+    """The encoded columns (n, width) of these features of a table.
 
+    Raises:
+        ContextError: a row cannot be encoded; the message says which one and why.
+    """
     names = [feature.name for feature in features]
-    layout = layout_of(features, schema.intercept)
+    layout = layout_of(features, intercept)
     blocks = []
     row = 0
     for batch, text_labels in as_batches(contexts, names):
@@ -247,22 +247,3 @@ def first_problem(batch: pa.RecordBatch, encoded: Encoded, layout: Layout) -> tu
         how = "was not seen in the log" if category.discovered else "is not one of the declared levels"
         reason = f"a level that {how}: {show_labels(category.levels or (), 20)}"
     return row, f"feature {problem.column!r} is {value!r} ({reason})"
-
-
-def check_columns(available: Sequence[str], wanted: Sequence[str], origin: str) -> None:
-    """Every wanted column is there exactly once, or an error that says what is there instead."""
-    import difflib
-
-    missing = [name for name in wanted if name not in available]
-    if missing:
-        close = difflib.get_close_matches(missing[0], list(available), 1)
-        raise SchemaError(
-            f"{origin} has no column {show_labels(missing)}; it has {show_labels(available, 12)}."
-            + (f" Did you mean {close[0]!r}?" if close else "")
-        )
-    repeated = sorted({name for name in wanted if list(available).count(name) > 1})
-    if repeated:
-        raise SchemaError(
-            f"{origin} has several columns called {show_labels(repeated)}: it is not clear which one is meant. "
-            "Rename or drop all but one."
-        )

@@ -5,10 +5,11 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from sidelight.drawing.notebook import card
 from sidelight.errors import ContextError, SchemaError, UnknownArmError
 from sidelight.labels import (
     Label,
@@ -18,10 +19,8 @@ from sidelight.labels import (
     show_labels,
     sorted_labels,
 )
+from sidelight.logs.schema.encoding import encode_table
 from sidelight.logs.schema.features import Category, Feature, Number, feature_from_dict
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["INTERCEPT", "Schema"]
 
@@ -261,15 +260,11 @@ class Schema:
             if all(isinstance(context, Mapping) for context in contexts):
                 return np.array([self.encode(context) for context in contexts]).reshape(len(contexts), d)
             return self._checked_array(contexts, 2)
-        from sidelight.logs.schema.encoding import encode_table
-
-        return encode_table(contexts, self, self.features)
+        return encode_table(contexts, self.features, self.intercept)
 
     def encode_recorded(self, batch: Any) -> np.ndarray:
         """The recorded columns of a log as a ``float64`` array ``X_o`` (n, L): the same code, fewer columns."""
-        from sidelight.logs.schema.encoding import encode_table
-
-        return encode_table(batch, self, self.recorded_features)
+        return encode_table(batch, self.recorded_features, self.intercept)
 
     def _checked_array(self, values: Any, dimensions: int) -> np.ndarray:
         d = self.n_features
@@ -398,9 +393,21 @@ class Schema:
         return hash((self.recorded, self.arm, self.reward, self.arms))
 
     def _repr_html_(self) -> str:
-        from sidelight.logs.cards import schema_card
-
-        return schema_card(self)
+        recorded = set(self.recorded)
+        rows = [
+            (
+                feature.name,
+                ("category" if isinstance(feature, Category) else "number"),
+                "recorded" if feature.name in recorded else "hidden",
+            )
+            for feature in self.features
+        ]
+        pairs = [("arm", self.arm), ("reward", self.reward)]
+        if self.arms is not None:
+            pairs.append(("arms", ", ".join(map(str, self.arms))))
+        constant = " and a constant" if self.intercept else ""
+        lead = f"Schema: {len(rows)} features{constant}, of which the log recorded {len(recorded)}"
+        return card(lead, pairs, "Features", ("feature", "kind", "in the log"), rows)
 
     def __repr__(self) -> str:
         names = [feature.name for feature in self.features]

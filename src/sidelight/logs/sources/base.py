@@ -1,12 +1,9 @@
-"""Anything tabular → Arrow record batches with the wanted columns, in order.
-
-:func:`open_source` looks at what it is given and returns a :class:`Source`: pieces of at most a few megabytes, each
-with the name of where it came from, so that a message can name the file and the row.
-"""
+"""What every kind of source gives: Arrow record batches with the wanted columns, and where each row came from."""
 
 from __future__ import annotations
 
 import contextlib
+import difflib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sidelight.errors import SchemaError, SourceError
-from sidelight.logs.schema.encoding import check_columns
+from sidelight.errors import SchemaError
+from sidelight.labels import show_labels
+from sidelight.logs.progress import row_bar
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Bundle", "Piece", "Source", "as_batches", "open_source"]
+__all__ = ["Bundle", "LogFile", "Piece", "Source", "Wanted", "check_columns"]
 
 
 @dataclass(frozen=True)
@@ -104,8 +102,6 @@ class Source:
             self.report = progress
             yield
             return
-        from sidelight.logs.progress import row_bar
-
         # The end of a path is what tells it apart, and the bar needs the room.
         with row_bar(f"{what} {os.path.basename(self.name.rstrip(os.sep)) or self.name}") as report:
             self.report = report
@@ -151,52 +147,21 @@ def _of_one_type(columns: list[pa.Array]) -> list[pa.Array]:
     ]
 
 
-def open_source(
-    source: Any, columns: Sequence[str], labels: Sequence[str] = (), optional: Sequence[str] = ()
-) -> Source:
-    """Find out what a source is.
+@dataclass(frozen=True)
+class LogFile:
+    """One file of a log: its path, its kind, and the columns its folders name (``.../arm=3/part.parquet``)."""
 
-    Args:
-        source: see :func:`sidelight.logs.summary.summarize_log`.
-        columns: the columns to read, and no others.
-        labels: those among them that hold labels rather than numbers.
-        optional: those that may be missing from some or all of the files; they are null there.
-
-    Raises:
-        SourceError: it is nothing Sidelight can read.
-        SchemaError: a column is not there.
-    """
-    from sidelight.logs.sources import frames
-
-    wanted = _Wanted(tuple(columns), tuple(labels), tuple(optional))
-    if isinstance(source, str | os.PathLike) or _is_paths(source):
-        from sidelight.logs.sources.files import open_paths
-
-        return open_paths(source, wanted)
-    from sidelight.logs.sources.files import LogFile, open_files
-
-    if isinstance(source, LogFile):
-        return open_files([source], wanted, source.path)
-    opened = frames.open_frame(source, wanted)
-    if opened is not None:
-        return opened
-    raise SourceError(
-        f"cannot read a log from {type(source).__module__}.{type(source).__name__}. A log is a path, list or glob of "
-        "Parquet, CSV or Arrow files, a folder, a pandas, polars or Dask frame, an Arrow table, dataset or reader, "
-        "a DuckDB relation, a mapping of arrays, a triple (X, arms, rewards), or an iterator of batches."
-    )
-
-
-def _is_paths(source: Any) -> bool:
-    return (
-        isinstance(source, list | tuple | set | frozenset)
-        and len(source) > 0
-        and all(isinstance(item, str | os.PathLike) for item in source)
-    )
+    path: str
+    kind: str
+    partition: tuple[tuple[str, Any], ...] = ()
+    groups: tuple[int, ...] | None = None
+    """the row groups to read, all if ``None``; only Parquet has them"""
+    first_row: int = 0
+    """the number of the first row to read"""
 
 
 @dataclass(frozen=True)
-class _Wanted:
+class Wanted:
     """The columns asked for."""
 
     columns: tuple[str, ...]
@@ -209,6 +174,11 @@ class _Wanted:
         here = [name for name in self.columns if name in names or name not in self.optional]
         check_columns(available, here, origin)
         return here
+
+    def to_read(self, available: Sequence[str], constants: Mapping[str, Any], origin: str) -> list[str]:
+        """The wanted columns to read from a file that has ``available``; ``constants`` are named by its folders."""
+        here = self.present([*available, *(name for name in constants if name not in available)], origin)
+        return [name for name in here if name not in constants]
 
     def completed(self, table: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
         """One batch with exactly the wanted columns, null where an optional one is missing."""
@@ -227,35 +197,18 @@ class _Wanted:
         return pa.RecordBatch.from_arrays(arrays, names=list(self.columns))
 
 
-def as_batches(source: Any, columns: Sequence[str]) -> Iterator[tuple[pa.RecordBatch, bool]]:
-    """The wanted columns of a source, batch by batch, and whether its labels are text."""
-    opened = open_source(source, columns)
-    for piece in opened.pieces():
-        yield piece.batch, opened.text_labels
-
-
-def as_mapping_batch(arrays: Mapping[str, Any], wanted: _Wanted, origin: str) -> pa.RecordBatch:
-    """A mapping from column to values as a batch."""
-    import pyarrow as pa
-
-    here = wanted.present([str(name) for name in arrays], origin)
-    table: dict[str, Any] = {}
-    for name in here:
-        values = arrays[name]
-        if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
-            raise SourceError(
-                f"column {name!r} of {origin} is the single value {values!r:.60}: a mapping gives each column all its "
-                "values. If each row is a mapping of its own, make one table of them, pyarrow.Table.from_pylist(rows)."
-            )
-        if hasattr(values, "__array__") and np.ndim(values) != 1:
-            raise SchemaError(f"column {name!r} of {origin} has shape {np.shape(values)}: a column has one dimension.")
-        try:
-            table[name] = pa.array(values, from_pandas=True)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
-            raise SourceError(
-                f"column {name!r} of {origin} holds values that do not fit together: {error}. Give it one type."
-            ) from error
-    lengths = {name: len(values) for name, values in table.items()}
-    if len(set(lengths.values())) > 1:
-        raise SourceError(f"the columns of {origin} have different lengths: {lengths}.")
-    return wanted.completed(pa.table(table))
+def check_columns(available: Sequence[str], wanted: Sequence[str], origin: str) -> None:
+    """Every wanted column is there exactly once, or an error that says what is there instead."""
+    missing = [name for name in wanted if name not in available]
+    if missing:
+        close = difflib.get_close_matches(missing[0], list(available), 1)
+        raise SchemaError(
+            f"{origin} has no column {show_labels(missing)}; it has {show_labels(available, 12)}."
+            + (f" Did you mean {close[0]!r}?" if close else "")
+        )
+    repeated = sorted({name for name in wanted if list(available).count(name) > 1})
+    if repeated:
+        raise SchemaError(
+            f"{origin} has several columns called {show_labels(repeated)}: it is not clear which one is meant. "
+            "Rename or drop all but one."
+        )

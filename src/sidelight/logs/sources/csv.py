@@ -8,12 +8,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from sidelight.errors import SourceError
+from sidelight.logs.sources.base import LogFile, Wanted
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from sidelight.logs.sources.base import _Wanted as Wanted
-    from sidelight.logs.sources.files import LogFile
 
 __all__ = ["csv_tables"]
 
@@ -30,10 +28,8 @@ def csv_tables(
     """The wanted columns of a CSV file: numbers as numbers where every cell is one, labels as text."""
     import pyarrow as pa
 
-    from sidelight.logs.sources.files import columns_in
-
     header, delimiter = _header(file.path)
-    here = columns_in(file, wanted, header, constants)
+    here = wanted.to_read(header, constants, file.path)
     labels = {*wanted.labels}
     number_types = {name: pa.string() if name in labels else pa.float64() for name in here}
     delivered = 0

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sidelight.errors import SchemaError, SourceError
-from sidelight.logs.sources.base import Piece, Source, as_mapping_batch
+from sidelight.logs.sources.base import Piece, Source, Wanted
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from sidelight.logs.sources.base import _Wanted as Wanted
 
 __all__ = ["open_frame"]
 
@@ -44,7 +42,7 @@ def open_frame(source: Any, wanted: Wanted) -> Source | None:
     if module in ("duckdb", "_duckdb"):
         return _duckdb(source, wanted)
     if isinstance(source, Mapping):
-        batch = as_mapping_batch(source, wanted, "the mapping")
+        batch = _mapping_batch(source, wanted, "the mapping")
         return _one(batch, wanted, "the mapping")
     if isinstance(source, np.ndarray):
         return _array(source, wanted)
@@ -179,7 +177,7 @@ def _array(array: np.ndarray, wanted: Wanted) -> Source:
             f"an array of shape {array.shape} does not say which column is what. Give a mapping from column name to "
             "values, a structured array, or a triple (X, arms, rewards)."
         )
-    batch = as_mapping_batch({name: array[name] for name in array.dtype.names}, wanted, "the array")
+    batch = _mapping_batch({name: array[name] for name in array.dtype.names}, wanted, "the array")
     return _one(batch, wanted, "the array")
 
 
@@ -193,7 +191,7 @@ def _triple(source: tuple[Any, Any, Any], wanted: Wanted) -> pa.RecordBatch:
         )
     *features, arm, reward = wanted.columns
     columns = {name: np.ascontiguousarray(X[:, j]) for j, name in enumerate(features)}
-    return as_mapping_batch({**columns, arm: source[1], reward: source[2]}, wanted, "the arrays")
+    return _mapping_batch({**columns, arm: source[1], reward: source[2]}, wanted, "the arrays")
 
 
 def _iterator(source: Iterable[Any], wanted: Wanted) -> Source:
@@ -212,3 +210,30 @@ def _iterator(source: Iterable[Any], wanted: Wanted) -> Source:
                 row += piece.batch.num_rows
 
     return Source(name, pieces, wanted.columns, rereadable=isinstance(source, list | tuple))
+
+
+def _mapping_batch(arrays: Mapping[str, Any], wanted: Wanted, origin: str) -> pa.RecordBatch:
+    """A mapping from column to values as a batch."""
+    import pyarrow as pa
+
+    here = wanted.present([str(name) for name in arrays], origin)
+    table: dict[str, Any] = {}
+    for name in here:
+        values = arrays[name]
+        if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
+            raise SourceError(
+                f"column {name!r} of {origin} is the single value {values!r:.60}: a mapping gives each column all its "
+                "values. If each row is a mapping of its own, make one table of them, pyarrow.Table.from_pylist(rows)."
+            )
+        if hasattr(values, "__array__") and np.ndim(values) != 1:
+            raise SchemaError(f"column {name!r} of {origin} has shape {np.shape(values)}: a column has one dimension.")
+        try:
+            table[name] = pa.array(values, from_pandas=True)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+            raise SourceError(
+                f"column {name!r} of {origin} holds values that do not fit together: {error}. Give it one type."
+            ) from error
+    lengths = {name: len(values) for name, values in table.items()}
+    if len(set(lengths.values())) > 1:
+        raise SourceError(f"the columns of {origin} have different lengths: {lengths}.")
+    return wanted.completed(pa.table(table))

@@ -18,7 +18,8 @@ from sidelight.labels import Label, show_labels
 from sidelight.learners.saving import learner_bytes
 from sidelight.logs.schema.features import Feature
 from sidelight.logs.schema.schema import Schema
-from sidelight.logs.summary import LogSummary, summarize_log
+from sidelight.logs.summarize import summarize_log
+from sidelight.logs.summary import LogSummary
 from sidelight.service.config import LEARNERS, Config, initial_config, save_config
 from sidelight.service.core.fold import ContextsDeleted, numbered
 from sidelight.service.core.old_policy import OldPolicy

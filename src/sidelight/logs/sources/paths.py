@@ -5,20 +5,20 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from sidelight.errors import SourceError
-from sidelight.logs.sources.base import Piece, Source
+from sidelight.labels import typed_labels
+from sidelight.logs.sources.base import LogFile, Piece, Source, Wanted
+from sidelight.logs.sources.csv import csv_tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from sidelight.logs.sources.base import _Wanted as Wanted
-
-__all__ = ["LogFile", "find_files", "open_files", "open_paths", "row_groups"]
+__all__ = ["find_files", "open_files", "open_paths", "row_groups"]
 
 _KINDS = {
     ".parquet": "parquet",
@@ -36,19 +36,6 @@ _COMPRESSED = (".gz", ".gzip", ".zst", ".zstd", ".bz2", ".lz4")
 # A row group up to this size is read whole, by several threads; a larger one is streamed.
 _WHOLE_GROUP = 96 << 20
 _ROWS = 131_072
-
-
-@dataclass(frozen=True)
-class LogFile:
-    """One file of a log: its path, its kind, and the columns its folders name (``.../arm=3/part.parquet``)."""
-
-    path: str
-    kind: str
-    partition: tuple[tuple[str, Any], ...] = ()
-    groups: tuple[int, ...] | None = None
-    """the row groups to read, all if ``None``; only Parquet has them"""
-    first_row: int = 0
-    """the number of the first row to read"""
 
 
 def open_paths(source: Any, wanted: Wanted) -> Source:
@@ -139,8 +126,6 @@ def _folder(path: str) -> list[LogFile]:
 
 def _partition_values(rows: list[dict[str, str]]) -> list[dict[str, Any]]:
     """The values that folders name, with the type that fits all of them."""
-    from sidelight.labels import typed_labels
-
     names = sorted({name for row in rows for name in row})
     typed: list[dict[str, Any]] = [{} for _ in rows]
     for name in names:
@@ -194,7 +179,7 @@ def _file_pieces(file: LogFile, wanted: Wanted, types: _Types, progress: _Bytes)
     constants = {name: value for name, value in file.partition if name in wanted.columns}
     row = file.first_row
     try:
-        for table in _readers()[file.kind](file, wanted, constants, types, progress):
+        for table in _READERS[file.kind](file, wanted, constants, types, progress):
             yield Piece(_with_constants(table, constants, wanted), file.path, row)
             row += table.num_rows
     except (pa.ArrowException, OSError, EOFError) as error:
@@ -229,18 +214,6 @@ def _with_constants(table: pa.Table | pa.RecordBatch, constants: dict[str, Any],
             )
         table = pa.table(columns)
     return wanted.completed(table)
-
-
-def _readers() -> dict[str, Any]:
-    from sidelight.logs.sources.csv import csv_tables
-
-    return {"parquet": _parquet_tables, "arrow": _arrow_tables, "csv": csv_tables}
-
-
-def columns_in(file: LogFile, wanted: Wanted, available: Sequence[str], constants: dict[str, Any]) -> list[str]:
-    """The wanted columns to read from the file itself, after checking that they are there."""
-    here = wanted.present([*available, *(name for name in constants if name not in available)], file.path)
-    return [name for name in here if name not in constants]
 
 
 def _group_rows(file: LogFile) -> list[int]:
@@ -286,7 +259,7 @@ def _parquet_tables(
     # Checksums are verified where the writer put them.
     with pq.ParquetFile(file.path, page_checksum_verification=True) as opened:
         schema = opened.schema_arrow
-        here = columns_in(file, wanted, schema.names, constants)
+        here = wanted.to_read(schema.names, constants, file.path)
         types.check(file, schema, here)
         metadata = opened.metadata
         leaves = [metadata.schema.column(i).path.split(".")[0] for i in range(metadata.num_columns)]
@@ -310,7 +283,7 @@ def _arrow_tables(
         stream.seek(0)
         opening = pa.ipc.open_file if is_file else pa.ipc.open_stream
         schema = opening(stream).schema
-        here = columns_in(file, wanted, schema.names, constants)
+        here = wanted.to_read(schema.names, constants, file.path)
         types.check(file, schema, here)
         stream.seek(0)
         options = pa.ipc.IpcReadOptions(included_fields=[schema.get_field_index(name) for name in here])
@@ -367,3 +340,6 @@ def _family(kind: pa.DataType) -> str:
     if pa.types.is_temporal(kind):
         return "time"
     return str(kind)
+
+
+_READERS: dict[str, Any] = {"parquet": _parquet_tables, "arrow": _arrow_tables, "csv": csv_tables}
