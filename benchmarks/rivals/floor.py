@@ -1,0 +1,74 @@
+"""A lower bound for a cell: what a learner has that knows everything but the weights themselves.
+
+It knows the true prior of the weights, the noise of every arm, the exact regression ``B`` of hidden on recorded
+features under the old policy, has the log, and is told the rewards of **all** arms after each round, so that it never
+has to explore: it takes the arm of highest posterior mean, which is then the best any learner can do on average.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from benchmarks.paired import Setting
+
+Array = Any
+
+
+def floor_regret(setting: Setting) -> Array:
+    """Cumulative regret (rounds,) of the posterior-greedy learner that sees every arm's reward."""
+    world, cell = setting.world, setting.cell
+    X, rewards, means, _, _ = setting.draws
+    K, d = world.n_arms, world.n_features
+    precision, mean = prior(setting)
+    inverses = np.empty((K, d, d))
+    moments = np.empty((K, d))
+    for a in range(K):
+        J, h = precision.copy(), precision @ mean
+        for summary in setting.summaries:
+            if summary.counts[a] == 0:
+                continue
+            schema = summary.schema
+            recorded, hidden = np.asarray(schema.recorded_index), np.asarray(schema.hidden_index)
+            cross = world.cross_moments(schema)[a]
+            square = np.asarray(summary.second_moments[a])
+            M = np.zeros((len(recorded), d))
+            M[np.arange(len(recorded)), recorded] = 1.0
+            M[:, hidden] = np.linalg.lstsq(square, cross, rcond=None)[0]
+            spread = max(float(summary.residual_variances[a]), float(world.noises[a]) ** 2)
+            J += M.T @ summary.grams[a] @ M / spread
+            h += M.T @ summary.cross[a] / spread
+        inverses[a] = np.linalg.inv(J)
+        moments[a] = h
+    weights = np.einsum("kij,kj->ki", inverses, moments)
+    noises = world.noises**2 if cell.tails != "binary" else np.full(K, 0.25)
+    regret = np.empty(len(X))
+    for t, x in enumerate(X):
+        chosen = int((weights @ x).argmax())
+        regret[t] = means[t].max() - means[t, chosen]
+        u = inverses @ x
+        gain = u / (noises + u @ x)[:, None]
+        weights += gain * (rewards[t] - weights @ x)[:, None]
+        inverses -= gain[:, :, None] * u[:, None, :]
+    return np.cumsum(regret)
+
+
+def prior(setting: Setting) -> tuple[Array, Array]:
+    """Precision (d, d) and mean (d,) of an arm's weights, as ``SyntheticWorld`` draws them."""
+    world, cell = setting.world, setting.cell
+    L, m = cell.recorded, cell.hidden
+    deviations = cell.reward_unit * np.repeat(
+        (cell.strengths[0] / np.sqrt(max(L, 1)), cell.strengths[1] / np.sqrt(max(m, 1))), (L, m)
+    )
+    deviations = np.maximum(deviations, 1e-9 * cell.reward_unit)
+    slopes = (deviations / world.scale) ** 2
+    if not cell.intercept:
+        return np.diag(1.0 / slopes), np.zeros(L + m)
+    # intercept = shift + level − slopes·centre: a linear map of independent draws
+    A = np.eye(L + m + 1)
+    A[0, 1:] = -world.centre
+    variances = np.concatenate([[max(cell.reward_unit * cell.levels, 1e-9 * cell.reward_unit) ** 2], slopes])
+    inverse = np.linalg.inv(A)
+    mean = A @ np.concatenate([[cell.reward_shift], np.zeros(L + m)])
+    return inverse.T @ np.diag(1.0 / variances) @ inverse, mean
