@@ -1,23 +1,259 @@
-"""Linear algebra of side information: pure functions of arrays, no state.
+"""Linear algebra with the same bits on every processor, and that of side information: pure functions of arrays.
+
+``product``, ``cholesky``, ``inverse``, ``solve``, ``log_det``, ``symmetric_eigen``, ``pseudo_inverse``, ``orthogonal``,
+``triangle`` and ``log``, ``exp``, ``log1p``, ``power``, ``log_gamma``, ``chi_square_tail`` run compiled loops of
+``kernels`` in a fixed order.  Whatever a learner observes, answers or refreshes with uses these, never BLAS or LAPACK.
 
 Notation (one arm): ``M`` is ``(L, d)``, ``m = d − L``, ``N`` is a ``(d, m)`` basis of the kernel of ``M``.
 """
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+import math
+from typing import Any
 
-Array = NDArray[np.float64]
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sidelight.arrays import Array
+from sidelight.kernels import dense, elementary, spd
 
 __all__ = [
+    "Array",
+    "chi_square_tail",
+    "cholesky",
+    "eigenvalues",
+    "exp",
+    "inverse",
     "kernel_of",
     "kernel_of_structured",
+    "log",
+    "log1p",
+    "log_det",
+    "log_gamma",
+    "orthogonal",
     "orthonormal_kernel_of_structured",
     "parallel_sum",
+    "power",
+    "product",
+    "pseudo_inverse",
+    "solve",
     "structured_pseudo_inverse",
+    "symmetric_eigen",
     "symmetrize",
+    "triangle",
 ]
+
+
+# ------------------------------------------------------------------------------- the same bits everywhere
+
+
+def _stack(A: ArrayLike) -> tuple[Array, tuple[int, ...]]:
+    """``A`` (…, i, j) as a contiguous stack (n, i, j), and the leading shape."""
+    array = np.ascontiguousarray(A, dtype=np.float64)
+    lead = array.shape[:-2]
+    return array.reshape(math.prod(lead), *array.shape[-2:]), lead
+
+
+def product(A: ArrayLike, B: ArrayLike) -> Array:
+    """``A @ B`` with every entry added up in the order of the inner index; shapes as in ``numpy.matmul``.
+
+    Args:
+        A: (…, i, k), or (k,) for a row.
+        B: (…, k, j), or (k,) for a column; leading axes are broadcast.
+    """
+    left, right = np.asarray(A, dtype=np.float64), np.asarray(B, dtype=np.float64)
+    row, column = left.ndim == 1, right.ndim == 1
+    left = left[None, :] if row else left
+    right = right[:, None] if column else right
+    if left.shape[-1] != right.shape[-2]:
+        raise ValueError(f"shapes {np.shape(A)} and {np.shape(B)} do not fit: the inner lengths differ.")
+    lead = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+    stacks = []
+    for factor in (left, right):
+        # one matrix serves a whole stack without being copied
+        shared = math.prod(factor.shape[:-2]) == 1
+        full = factor if shared else np.broadcast_to(factor, (*lead, *factor.shape[-2:]))
+        stacks.append(np.ascontiguousarray(full).reshape(-1 if full.size else math.prod(lead), *factor.shape[-2:]))
+    out = np.empty((math.prod(lead), left.shape[-2], right.shape[-1]))
+    if out.size:
+        if left.shape[-1]:
+            dense.multiply(stacks[0], stacks[1], out)
+        else:
+            out[...] = 0.0
+    out = out.reshape(*lead, *out.shape[1:])
+    if row:
+        out = out[..., 0, :]
+    if column:
+        out = out[..., 0]
+    return out
+
+
+def _factor(A: Array, right: Array | None = None) -> tuple[Array, float, int]:
+    """``[Gᵀ | G⁻¹X]`` of ``A = GGᵀ`` (m, m), ``log det A`` (NaN where there is none) and the column where X begins."""
+    m = len(A)
+    first = (m + 7) & ~7
+    n = 0 if right is None else right.shape[1]
+    table = np.zeros((m, first + ((n + 7) & ~7)))
+    table[:, :m] = A
+    if right is not None:
+        table[:, first : first + n] = right
+    return table, (spd.factor(table) if m else 0.0), first
+
+
+def _not_definite() -> np.linalg.LinAlgError:
+    return np.linalg.LinAlgError("The matrix is not positive definite.")
+
+
+def cholesky(A: ArrayLike) -> Array:
+    """``G`` (…, m, m), lower triangular, ``A = GGᵀ``; LinAlgError where ``A`` is not positive definite."""
+    stack, lead = _stack(A)
+    out = np.zeros_like(stack)
+    for a, matrix in enumerate(stack):
+        table, found, _ = _factor(matrix)
+        if math.isnan(found):
+            raise _not_definite()
+        out[a] = np.tril(table[:, : len(matrix)].T)
+    return out.reshape(*lead, *stack.shape[1:])
+
+
+def inverse(A: ArrayLike) -> Array:
+    """``A⁻¹`` (…, m, m) of symmetric positive definite matrices, symmetric to the bit; else LinAlgError."""
+    stack, lead = _stack(A)
+    out = np.empty_like(stack)
+    for a in range(len(stack) if stack.shape[1] else 0):
+        if math.isnan(spd.invert(stack[a], out[a])):
+            raise _not_definite()
+    return out.reshape(*lead, *stack.shape[1:])
+
+
+def solve(A: ArrayLike, B: ArrayLike) -> Array:
+    """``A⁻¹B`` for symmetric positive definite ``A``; else LinAlgError.
+
+    Args:
+        A: (…, m, m).
+        B: (…, m, n), or (m,) for one right side; leading axes are broadcast.
+    """
+    left, right = np.asarray(A, dtype=np.float64), np.asarray(B, dtype=np.float64)
+    vector = right.ndim == 1
+    right = right[:, None] if vector else right
+    lead = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+    lefts = _stack(np.broadcast_to(left, (*lead, *left.shape[-2:])))[0]
+    rights = _stack(np.broadcast_to(right, (*lead, *right.shape[-2:])))[0]
+    out = np.empty_like(rights)
+    for a in range(len(out) if out.size else 0):
+        table, found, first = _factor(lefts[a], rights[a])
+        if math.isnan(found):
+            raise _not_definite()
+        spd.backward(table, first)
+        out[a] = table[:, first : first + out.shape[2]]
+    out = out.reshape(*lead, *out.shape[1:])
+    return out[..., 0] if vector else out
+
+
+def log_det(A: ArrayLike) -> Array:
+    """``log det A`` (…) of symmetric positive definite matrices; NaN where one is not."""
+    stack, lead = _stack(A)
+    out = np.zeros(len(stack))
+    if stack.size:
+        spd.log_det_stack(stack, out)
+    return out.reshape(lead)
+
+
+def symmetric_eigen(A: ArrayLike) -> tuple[Array, Array]:
+    """Eigenvalues (…, n), ascending, and eigenvectors (…, n, n) in columns, of symmetric matrices.
+
+    Householder reduction and implicit QL; the upper triangle is read.
+    """
+    stack, lead = _stack(A)
+    values, vectors = np.empty(stack.shape[:2]), np.empty_like(stack)
+    if not np.isfinite(stack).all():
+        raise np.linalg.LinAlgError("The matrix has entries that are not finite.")
+    if stack.size:
+        dense.symmetric_eigen(stack, values, vectors)
+    return values.reshape(*lead, *values.shape[1:]), vectors.reshape(*lead, *vectors.shape[1:])
+
+
+def eigenvalues(A: ArrayLike) -> Array:
+    """Eigenvalues (…, n), ascending, of symmetric matrices."""
+    return symmetric_eigen(A)[0]
+
+
+def pseudo_inverse(A: ArrayLike, rcond: float = 1e-15) -> Array:
+    """``A⁺`` (…, n, n) of symmetric matrices; eigenvalues below ``rcond`` of the largest in size count as zero."""
+    values, vectors = symmetric_eigen(A)
+    if values.size == 0:
+        return np.zeros_like(vectors)
+    size = np.abs(values)
+    kept = size > rcond * size.max(axis=-1, keepdims=True)
+    inverted = np.where(kept, 1.0 / np.where(kept, values, 1.0), 0.0)
+    return product(vectors * inverted[..., None, :], np.swapaxes(vectors, -1, -2))
+
+
+def orthogonal(A: ArrayLike, complete: bool = False) -> Array:
+    """``Q`` of ``A = QR``: (…, n, min(n, p)), or all of (…, n, n), whose further columns are orthogonal to ``A``'s.
+
+    Args:
+        A: (…, n, p).
+        complete: whether to return a whole basis.
+    """
+    stack, lead = _stack(A)
+    K, n, p = stack.shape
+    Q, R = np.zeros((K, n, n if complete else min(n, p))), np.empty((K, min(n, p), p))
+    if K and n:
+        dense.householder(stack, Q, R)
+    return Q.reshape(*lead, *Q.shape[1:])
+
+
+def triangle(A: ArrayLike) -> Array:
+    """``R`` (…, min(n, p), p) of ``A = QR``, upper triangular, the signs of its rows as they fall.  A: (…, n, p)"""
+    stack, lead = _stack(A)
+    K, n, p = stack.shape
+    R = np.zeros((K, min(n, p), p))
+    if R.size:
+        dense.householder(stack, np.empty((K, n, 0)), R)
+    return R.reshape(*lead, *R.shape[1:])
+
+
+def _elementwise(kind: int, x: ArrayLike, y: ArrayLike = 0.0) -> Any:
+    """A function of ``kernels.elementary`` over broadcast arrays; a float where all arguments are numbers."""
+    left, right = np.broadcast_arrays(np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64))
+    out = np.empty(left.size)
+    elementary.elementwise(kind, np.ascontiguousarray(left).reshape(-1), np.ascontiguousarray(right).reshape(-1), out)
+    return out.reshape(left.shape) if left.ndim else float(out[0])
+
+
+def log(x: ArrayLike) -> Any:
+    """Natural logarithm of a number or of every entry; −∞ at 0, NaN below."""
+    return _elementwise(elementary.LOG, x)
+
+
+def log1p(x: ArrayLike) -> Any:
+    """``log(1 + x)`` of a number or of every entry, accurate also near 0."""
+    return _elementwise(elementary.LOG1P, x)
+
+
+def exp(x: ArrayLike) -> Any:
+    """``e`` to the power of a number or of every entry."""
+    return _elementwise(elementary.EXP, x)
+
+
+def power(x: ArrayLike, y: ArrayLike) -> Any:
+    """``x`` to the power ``y``, for ``x ≥ 0``; numbers or arrays."""
+    return _elementwise(elementary.POWER, x, y)
+
+
+def log_gamma(x: ArrayLike) -> Any:
+    """``log Γ(x)`` for ``x > 0``, of a number or of every entry."""
+    return _elementwise(elementary.LOG_GAMMA, x)
+
+
+def chi_square_tail(x: ArrayLike, freedom: ArrayLike) -> Any:
+    """``P(χ² > x)`` with ``freedom`` degrees of freedom; numbers or arrays."""
+    return _elementwise(elementary.CHI_SQUARE_TAIL, x, freedom)
+
+
+# ---------------------------------------------------------------------------------------- side information
 
 
 def symmetrize(A: Array) -> Array:

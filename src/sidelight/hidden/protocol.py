@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, runtime_checkabl
 import numpy as np
 from numpy.typing import ArrayLike
 
+from sidelight.arrays import Array
 from sidelight.errors import InputError
-from sidelight.linalg import Array
 
 if TYPE_CHECKING:
     from sidelight.hidden.sums import AnswerSums

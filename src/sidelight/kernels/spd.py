@@ -11,6 +11,7 @@ import math
 import numpy as np
 from numba import njit
 
+from sidelight.kernels.elementary import log
 from sidelight.kernels.rows import scale_row, subtract_four, subtract_rows
 
 #: from what length on rows are eliminated four at a time
@@ -50,10 +51,10 @@ def factor(A):  # type: ignore[no-untyped-def]
         # one logarithm for many pivots, before their product leaves the range of numbers
         product *= pivot
         if not 1e-100 < product < 1e100:
-            log_det += math.log(product)
+            log_det += log(product)
             product = 1.0
         scale_row(A, j, 1.0 / math.sqrt(pivot), j & ~7, width)
-    return log_det + math.log(product)
+    return log_det + log(product)
 
 
 @njit(cache=True)

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike
 
+from sidelight.arrays import Array
 from sidelight.hidden.protocol import Needs
-from sidelight.linalg import Array
 
 __all__ = ["Context", "Decision", "Learner"]
 
