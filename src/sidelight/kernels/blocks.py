@@ -21,16 +21,21 @@ NEAR = 250_000
 
 
 @njit(cache=True, nogil=True)
-def add_squares(X, order, context_squares):  # type: ignore[no-untyped-def]
-    """``context_squares[i] += Σ_t X[t, order[i]]²``, row by row."""
+def add_sums(X, rewards, order, context_sums):  # type: ignore[no-untyped-def]
+    """What ``take_in`` adds to ``context_sums`` (2d + 2,), for all rows in their order."""
     d = order.shape[0]
-    sums = np.empty(d)
+    squares, sums = np.empty(d), np.empty(d)
     for i in range(d):
-        sums[order[i]] = context_squares[i]
+        squares[order[i]] = context_sums[i]
+        sums[order[i]] = context_sums[d + i]
     for t in range(X.shape[0]):
         for j in range(d):
-            sums[j] += X[t, j] * X[t, j]
-    take(sums, order, context_squares)
+            squares[j] += X[t, j] * X[t, j]
+            sums[j] += X[t, j]
+        context_sums[2 * d] += rewards[t]
+        context_sums[2 * d + 1] += rewards[t] * rewards[t]
+    take(squares, order, context_sums[:d])
+    take(sums, order, context_sums[d:])
 
 
 @njit(cache=True)
@@ -90,8 +95,8 @@ def observe_arms(arms, starts, rows, together, X, rewards, observing, priors):  
     """The observations of some arms: of arm ``a`` the rows ``rows[starts[a] : starts[a + 1]]``, in that order.
 
     Where there are at least ``together`` of them they go in as one block, else one by one.  ``observing``: the state as
-    ``take_in`` takes it, with ``context_squares`` and ``spent``, which belong to all arms, replaced by ones of this
-    call's own (see ``add_squares``).  ``priors``: precisions, moments and log determinants as ``refresh`` takes them.
+    ``take_in`` takes it, with ``context_sums`` and ``spent``, which belong to all arms, replaced by ones of this
+    call's own (see ``add_sums``).  ``priors``: precisions, moments and log determinants as ``refresh`` takes them.
     """
     order, loadings, shifted, anchors, dimensions, numbers, grams, moments, squares = observing[:9]
     caches = observing[11:]

@@ -27,7 +27,7 @@ def table_of(floats: Sequence[NDArray[np.floating]], integers: Sequence[NDArray[
 
     Args:
         floats: loadings, centre, spreads, weights, covariances, radii, bounds, packed (in single precision),
-            reluctance, anchors, numbers, grams, moments, squares, context_squares, spent, log_dets.
+            reluctance, anchors, numbers, grams, moments, squares, context_sums, spent, log_dets.
         integers: order, counts, dimensions, updates.
         sizes: K, d, m, R, shifted.
     """
@@ -102,11 +102,11 @@ def observe_bound(a, x, r, table):  # type: ignore[no-untyped-def]
         table[4] != 0,
         carray(_float_at(table[15]), (K, d)),
         carray(_integer_at(table[25]), K),
-        carray(_float_at(table[16]), 7),
+        carray(_float_at(table[16]), 7 + K),
         carray(_float_at(table[17]), (K, m, m)),
         carray(_float_at(table[18]), (K, m)),
         carray(_float_at(table[19]), K),
-        carray(_float_at(table[20]), d),
+        carray(_float_at(table[20]), 2 * d + 2),
         carray(_float_at(table[21]), 1),
         carray(_integer_at(table[24]), K),
         carray(_integer_at(table[26]), K),

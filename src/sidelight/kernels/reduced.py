@@ -311,7 +311,7 @@ def take_in(  # type: ignore[no-untyped-def]
     grams,
     moments,
     squares,
-    context_squares,
+    context_sums,
     spent,
     counts,
     updates,
@@ -327,13 +327,18 @@ def take_in(  # type: ignore[no-untyped-def]
 ):
     """One observation of arm ``a``: sums, caches and radius.  ``y``: (d,) the context in internal order.
 
-    ``numbers``: (7,) as in ``set_radius``.  ``spent``: (1,) the sum of widths at which arms were observed, the scale of
+    ``numbers``: (7 + K,) as in ``set_radius``.  ``context_sums``: (2d + 2,) ``Σx²``, ``Σx``, ``Σr``, ``Σr²`` over all
+    arms.  ``spent``: (1,) the sum of widths at which arms were observed, the scale of
     the learner's own regret.  ``z, u``: (m,) to work in; ``reduced``: whether ``z`` is made already.  Returns whether
     the arm has had ``REFRESH_EVERY`` updates, so that a refresh is due, and whether the reward was further off than
     ``numbers[6]`` standard deviations of what was expected.
     """
-    for i in range(y.shape[0]):
-        context_squares[i] += y[i] * y[i]
+    d = y.shape[0]
+    for i in range(d):
+        context_sums[i] += y[i] * y[i]
+        context_sums[d + i] += y[i]
+    context_sums[2 * d] += r
+    context_sums[2 * d + 1] += r * r
     residual = r - dot_row(anchors, a, y)
     squares[a] += residual * residual
     if not reduced:
@@ -349,14 +354,18 @@ def take_in(  # type: ignore[no-untyped-def]
     log_dets[a] += math.log1p(q)
     set_radius(a, counts, log_dets, dimensions, numbers, radii)
     put_arm(a, loadings.shape[2], weights, covariances, radii, bounds, packed)
-    return updates[a] >= REFRESH_EVERY, abs(error) > numbers[6] * numbers[1] * math.sqrt(1.0 + q)
+    return updates[a] >= REFRESH_EVERY, abs(error) > numbers[6] * numbers[7 + a] * math.sqrt(1.0 + q)
 
 
 @njit(cache=True)
 def set_radius(a, counts, log_dets, dimensions, numbers, radii):  # type: ignore[no-untyped-def]
-    """``radii[a] = α√β``.  numbers: kind, noise, prior term, growth, log union, alpha, what counts as a surprise."""
+    """``radii[a] = α√β``.
+
+    numbers: (7 + K,) kind, noise of all arms together, prior term, growth, log union, alpha, what counts as a surprise,
+    and the noise ``σ_a`` of every arm.
+    """
     radii[a] = numbers[5] * radius_of(
-        int(numbers[0]), counts[a], log_dets[a], dimensions[a], numbers[1], numbers[2], numbers[3], numbers[4]
+        int(numbers[0]), counts[a], log_dets[a], dimensions[a], numbers[7 + a], numbers[2], numbers[3], numbers[4]
     )
 
 

@@ -37,6 +37,7 @@ class Automatic:
         longest: the most events from one refresh to the next, for a learner that forgets between them.
         search_at: from how many events on to look for better variances: at the next refresh after some were found, and
             where they stood still when the events have doubled.
+        constant: position of the intercept, if contexts have one.
     """
 
     blocks: Sequence[NDArray[np.int64]]
@@ -48,6 +49,7 @@ class Automatic:
     refreshed: int = 0
     longest: int | None = None
     search_at: int = 0
+    constant: int | None = None
 
     @classmethod
     def begin(cls, blocks: Sequence[NDArray[np.int64]], d: int, variance: float, reward_scale: float) -> Automatic:

@@ -138,19 +138,19 @@ class ReducedLearner(RidgeLearner):
         cores = cores_for(len(X) * m * (m + R))
         if cores == 1 and sizes.max() < together:
             return False
-        from sidelight.kernels.blocks import add_squares, observe_arms
+        from sidelight.kernels.blocks import add_sums, observe_arms
 
         # NumPy sorts short integers by counting
         short = indices.astype(np.int16) if self.n_arms <= np.iinfo(np.int16).max else indices
         rows = np.argsort(short, kind="stable")
         starts = np.concatenate([[0], np.cumsum(sizes)])
-        add_squares(X, self.reduction.order, self.context_squares)
+        add_sums(X, rewards, self.reduction.order, self.context_sums)
         priors = (self.prior_precisions, self.prior_moments, self.prior_log_dets)
         state = self._observing()
 
         def observe(arms: NDArray[np.int64]) -> None:
             # the sums over all arms are not for two threads to add to
-            alone = (*state[:9], np.zeros(self.n_features), np.zeros(1), *state[11:])
+            alone = (*state[:9], np.zeros_like(self.context_sums), np.zeros(1), *state[11:])
             observe_arms(arms, starts, rows, together, X, rewards, alone, priors)
 
         # the arms with most rows first, so that no core is left with them at the end
@@ -252,7 +252,7 @@ class ReducedLearner(RidgeLearner):
             self.grams,
             self.moments,
             self.squares,
-            self.context_squares,
+            self.context_sums,
             self._spending(),
             self.counts,
             self.updates,

@@ -36,7 +36,7 @@ _STATE = (
     "bounds",
     "updates",
     "counts",
-    "context_squares",
+    "context_sums",
     "spent",
 )
 
@@ -49,6 +49,7 @@ class RidgeLearner(BaseLearner):
         grams: (K, m, m)   moments: (K, m)   the sums.
         covariances: (K, m, m)  ``(NᵀVN)⁻¹``   weights: (K, d)  ``ŵ``, internal order
         log_dets: (K,)  ``log det NᵀVN/det NᵀV₀N``   radii: (K,)  ``α√β``
+        context_sums: (2d + 2,)  ``Σx²`` and ``Σx`` (internal order), ``Σr`` and ``Σr²`` over all rounds.
         automatic: what ``"auto"`` settings know now; None where all are given.
     """
 
@@ -75,7 +76,7 @@ class RidgeLearner(BaseLearner):
                 f"{', '.join(RADIUS_KINDS)}."
             )
         self.automatic: Automatic | None = None
-        self.context_squares = np.zeros(self.n_features)
+        self.context_sums = np.zeros(2 * self.n_features + 2)
         self.spent = np.zeros(1)
         self.n_contexts = 0
         if self.refreshes_logs or "auto" in (settings.regularization, settings.noise):
@@ -87,6 +88,7 @@ class RidgeLearner(BaseLearner):
             self.automatic = Automatic.begin(
                 feature_blocks(d, [int(i) for i in recorded], constant), d, self._first_variance(settings), 1.0
             )
+            self.automatic.constant = constant
         self._install(reduction)
         if self.automatic is not None and log is not None:
             self._relearn()
@@ -214,7 +216,7 @@ class RidgeLearner(BaseLearner):
         if self._summary is not None:
             position = np.argsort(r.order)
             logs = [(self._summary, position[self._summary.recorded])]
-        return feature_scales(r.n_features, self.context_squares, self.n_contexts, logs)
+        return feature_scales(r.n_features, self.context_sums[: r.n_features], self.n_contexts, logs)
 
     def _reward_scale(self) -> float:
         """``E[r²]`` over the log and the rounds."""
@@ -284,7 +286,11 @@ class RidgeLearner(BaseLearner):
         s = self.settings
         kind = RADIUS_KINDS[s.radius]
         union = math.log(self.n_arms / s.delta)
-        return np.array([kind, self.noise, self._prior_term, self._growth, union, s.alpha, self._surprise])
+        return self._with_noises([kind, self.noise, self._prior_term, self._growth, union, s.alpha, self._surprise])
+
+    def _with_noises(self, numbers: list[float]) -> Array:
+        """(7 + K,)  ``numbers``, then ``σ_a`` of every arm."""
+        return np.concatenate([numbers, np.full(self.n_arms, self.noise)])
 
     # --------------------------------------------------------------------------- decide, observe
 
@@ -336,7 +342,7 @@ class RidgeLearner(BaseLearner):
             self.grams,
             self.moments,
             self.squares,
-            self.context_squares,
+            self.context_sums,
             self._spending(),
             self.log_dets,
         )
@@ -398,6 +404,8 @@ class RidgeLearner(BaseLearner):
 
     def restore(self, arrays: dict[str, Any]) -> None:
         """The inverse of ``state``."""
+        if "context_sums" not in arrays:
+            arrays = {**arrays, "context_sums": self._sums_of_older_file(arrays)}
         for name in _STATE:
             current = getattr(self, name)
             setattr(self, name, np.array(arrays[name], dtype=current.dtype).reshape(current.shape))
@@ -407,6 +415,18 @@ class RidgeLearner(BaseLearner):
         if self.automatic is not None:
             self.automatic.restore(arrays)
             self._set_prior()
+
+    def _sums_of_older_file(self, arrays: dict[str, Any]) -> Array:
+        """``context_sums`` of a file that kept ``Σx²`` alone; the other sums only if there is a constant."""
+        sums = np.zeros(2 * self.n_features + 2)
+        sums[: self.n_features] = arrays["context_squares"]
+        sums[-1] = np.sum(arrays["squares"])
+        constant = None if self.automatic is None else self.automatic.constant
+        rounds_alone = int(np.sum(arrays["counts"])) == int(arrays["n_contexts"])
+        if constant is not None and rounds_alone and self.reduction.loadings.shape[1] == 0:
+            sums[self.n_features : -2] = np.sum(arrays["grams"], axis=0)[constant]
+            sums[-2] = np.sum(arrays["moments"], axis=0)[constant]
+        return sums
 
 
 def arm_spreads(loadings: Array, shifted: bool) -> tuple[Array, Array]:

@@ -110,6 +110,7 @@ class RunningOFUL(BaseLearner):
             constant = int(np.flatnonzero(self.order == 0)[0]) if summary.schema.intercept else None
             variance = float(summary.pooled_residual_variance) if settings.noise == "auto" else settings.sigma**2
             self.automatic = Automatic.begin(feature_blocks(d, range(L), constant), d, variance, 1.0)
+            self.automatic.constant = constant
             self._relearn()
 
     def _observe(self, x: Array, index: int, reward: float) -> None:

@@ -381,7 +381,7 @@ class FusedOFUL(ReducedLearner):
             return super()._numbers()
         union = -math.log(self._refresh_delta())
         kind = RADIUS_KINDS["determinant"]
-        return np.array([kind, self.noise, self._prior_term, self._growth, union, s.alpha, self._surprise])
+        return self._with_noises([kind, self.noise, self._prior_term, self._growth, union, s.alpha, self._surprise])
 
     def _refresh_delta(self) -> float:
         """``δ_k``; what an arm's logs may count for is chosen by the rewards, from ``J`` settings fixed in advance."""
@@ -422,7 +422,7 @@ class FusedOFUL(ReducedLearner):
         return J, h
 
     def _scales(self) -> Array:
-        squares, rounds = self.context_squares.copy(), float(self.n_contexts)
+        squares, rounds = self.context_sums[: self.n_features].copy(), float(self.n_contexts)
         for log in self.logs:
             seen, rows = log.hidden_squares()
             squares[log.order[log.L :]] += seen
