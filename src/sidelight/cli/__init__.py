@@ -1,8 +1,8 @@
 """The ``sidelight`` command.
 
 Each command is a plain function with Typer annotations in a module of this package. ``COMMANDS`` names the module, so
-that ``sidelight --help`` imports none of them: to add a command, write its function and add its line here. A line
-whose module is not there is not shown.
+that ``sidelight --help`` imports none of them: modules of commands import what they need at their top, and only the
+module of the command that was asked for is imported. To add a command, write its function and add its line here.
 
 Exit codes: 0 done, 1 something is wrong with the data or the settings (a :class:`~sidelight.errors.SidelightError`,
 whose message is printed without a traceback), 2 usage.
@@ -19,6 +19,9 @@ from typing import Annotated, NamedTuple
 
 import typer
 
+from sidelight.errors import MissingExtraError, SidelightError
+from sidelight.version import __version__
+
 __all__ = ["COMMANDS", "Command", "build", "main"]
 
 
@@ -30,7 +33,14 @@ class Command(NamedTuple):
     commands of its own it has a ``typer.Typer`` called ``<command>_app`` instead"""
     help: str
     section: str
+    extra: str | None = None
+    """the extra without which the module cannot be imported"""
 
+
+#: What an extra brings that its commands import, and what it is for.
+EXTRAS = {
+    "service": ("the decision service", ("fastapi", "uvicorn", "httptools", "sqlalchemy", "prometheus_client")),
+}
 
 _LOG = "Your log"
 _STUDY = "Studies"
@@ -40,20 +50,22 @@ COMMANDS: dict[str, Command] = {
     "demo": Command("demo", "See what a confounded log is worth, in a minute.", "Start here"),
     "summarize": Command("logs", "Read a log of any size and keep the evidence per arm.", _LOG),
     "diagnose": Command("logs", "Say what a log is worth and what is wrong with it.", _LOG),
-    "decide": Command("logs", "Let a saved learner decide for a file of contexts.", _LOG),
+    "decide": Command("scoring", "Let a saved learner decide for a file of contexts.", _LOG),
     "simulate": Command("simulate", "Run learners in a simulated world.", _STUDY),
     "figures": Command("figures", "Recompute and draw the figures.", _STUDY),
     "report": Command("report", "Write one HTML page about a log and its learners.", _STUDY),
-    "init": Command("service", "Set up a decision service in a folder.", _SERVICE),
-    "serve": Command("service", "Run the decision service.", _SERVICE),
-    "replay": Command("event_log", "Fold the event log again and compare.", _SERVICE),
-    "tokens": Command("service", "Manage access tokens.", _SERVICE),
-    "export": Command("event_log", "Write rewarded decisions as Parquet.", _SERVICE),
-    "backup": Command("event_log", "Copy the event log while the service runs.", _SERVICE),
-    "restore": Command("event_log", "Put a back-up in the place of a lost event log.", _SERVICE),
-    "audit": Command("event_log", "Show everything that led to one decision.", _SERVICE),
-    "forget": Command("event_log", "Delete the contexts of one person.", _SERVICE),
-    "successor": Command("successor", "Set up the next service: new features, new or retired arms.", _SERVICE),
+    "init": Command("service", "Set up a decision service in a folder.", _SERVICE, "service"),
+    "serve": Command("service", "Run the decision service.", _SERVICE, "service"),
+    "replay": Command("event_log", "Fold the event log again and compare.", _SERVICE, "service"),
+    "tokens": Command("service", "Manage access tokens.", _SERVICE, "service"),
+    "export": Command("event_log", "Write rewarded decisions as Parquet.", _SERVICE, "service"),
+    "backup": Command("event_log", "Copy the event log while the service runs.", _SERVICE, "service"),
+    "restore": Command("event_log", "Put a back-up in the place of a lost event log.", _SERVICE, "service"),
+    "audit": Command("event_log", "Show everything that led to one decision.", _SERVICE, "service"),
+    "forget": Command("event_log", "Delete the contexts of one person.", _SERVICE, "service"),
+    "successor": Command(
+        "successor", "Set up the next service: new features, new or retired arms.", _SERVICE, "service"
+    ),
     "warm": Command("warm", "Compile the inner loops now, so that nobody waits for it later.", "Installation"),
 }
 
@@ -79,11 +91,10 @@ def build(arguments: Sequence[str]) -> typer.Typer:
 
     wanted = next((argument for argument in arguments if not argument.startswith("-")), None)
     for name, command in COMMANDS.items():
-        if importlib.util.find_spec(f"{__name__}.{command.module}") is None:
-            continue
         if name != wanted:
             application.command(name, help=command.help, rich_help_panel=command.section)(_nothing)
             continue
+        _need(command.extra)
         module = importlib.import_module(f"{__name__}.{command.module}")
         attribute = name.replace("-", "_")
         if hasattr(module, f"{attribute}_app"):
@@ -93,10 +104,18 @@ def build(arguments: Sequence[str]) -> typer.Typer:
     return application
 
 
+def _need(extra: str | None) -> None:
+    """Say how to install an extra before its absence shows as a failed import."""
+    if extra is None:
+        return
+    what, packages = EXTRAS[extra]
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    if missing:
+        raise MissingExtraError(f"{what} needs {', '.join(missing)}: install it with pip install 'sidelight[{extra}]'.")
+
+
 def _version(wanted: bool) -> None:
     if wanted:
-        from sidelight.version import __version__
-
         typer.echo(f"sidelight {__version__}")
         raise typer.Exit
 
@@ -107,8 +126,6 @@ def _nothing() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; exits with 0, 1 (your data or settings) or 2 (usage)."""
-    from sidelight.errors import SidelightError
-
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         build(given)(given, prog_name="sidelight")

@@ -6,19 +6,30 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+import numpy as np
+import pyarrow as pa
 import typer
+from rich.console import Console
+from rich.table import Table
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from rich.table import Table
-
-    from sidelight.drawing.regret import Standing
-    from sidelight.learners.protocol import Learner
-    from sidelight.logs.summary import LogSummary
-    from sidelight.simulation import Run
-    from sidelight.worlds.confounded import ConfoundedWorld
+from sidelight.drawing.regret import Standing, regret_page, regret_spec, render, rounds_to_reach, standings
+from sidelight.drawing.rendering import need_pictures
+from sidelight.hidden.queries import BehaviorQueries
+from sidelight.learners.epoch import EpochOFUL
+from sidelight.learners.fused.learner import FusedOFUL
+from sidelight.learners.oful import OFUL
+from sidelight.learners.projected import ProjectedOFUL
+from sidelight.learners.protocol import Learner
+from sidelight.learners.running import RunningOFUL
+from sidelight.learners.zero_filled import ZeroFilledOFUL
+from sidelight.logs.summarize import summarize_log
+from sidelight.logs.summary import LogSummary
+from sidelight.report.page import write_report
+from sidelight.side.constraint import SideInformation
+from sidelight.simulation import Run, simulate
+from sidelight.worlds.confounded import ConfoundedWorld
 
 BASELINE = "OFUL"
 TITLE = "What an old, confounded log is worth"
@@ -38,14 +49,6 @@ def contenders() -> list[Contender]:
     All but the last are told the true noise and use λ = 1, with which plain OFUL loses about half as much here as with
     the automatic prior: the comparison is against the stronger baseline. The last is told nothing.
     """
-    from sidelight.hidden.queries import BehaviorQueries
-    from sidelight.learners.epoch import EpochOFUL
-    from sidelight.learners.fused.learner import FusedOFUL
-    from sidelight.learners.oful import OFUL
-    from sidelight.learners.projected import ProjectedOFUL
-    from sidelight.learners.running import RunningOFUL
-    from sidelight.learners.zero_filled import ZeroFilledOFUL
-    from sidelight.side.constraint import SideInformation
 
     def told(run: Run) -> dict[str, Any]:
         return {"noise": run.world.noise, "radius": "posterior"}
@@ -90,13 +93,6 @@ def demo(
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON and draw no table.")] = False,
 ) -> None:
     """Draw confounded logs, learn from them online, and show what they were worth."""
-    from rich.console import Console
-
-    from sidelight.drawing.regret import regret_page, regret_spec, render, standings
-    from sidelight.drawing.rendering import need_pictures
-    from sidelight.report.page import write_report
-    from sidelight.simulation import simulate
-
     need_pictures()
     started = time.perf_counter()
     console = Console(quiet=as_json, highlight=False)
@@ -144,8 +140,6 @@ def demo(
 
 def make_world(seed: int) -> ConfoundedWorld:
     """One world for each seed: its own weights, old policy and log."""
-    from sidelight.worlds.confounded import ConfoundedWorld
-
     return ConfoundedWorld(seed=seed)
 
 
@@ -155,10 +149,6 @@ def opening(world: ConfoundedWorld, log_rows: int) -> tuple[list[str], LogSummar
     Both errors are root mean squares of ``x_o·(b_a − ·)`` over contexts and arms: with ``w_ao`` for the naive reading,
     with ``M_a w_a`` (proposition 1) for the other.
     """
-    import numpy as np
-
-    from sidelight.logs.summarize import summarize_log
-
     recorded = world.default_recorded
     schema = world.schema(recorded)
     summary = summarize_log(world.sample_log(log_rows, recorded, np.random.default_rng(0)), schema)
@@ -186,8 +176,6 @@ def opening(world: ConfoundedWorld, log_rows: int) -> tuple[list[str], LogSummar
 
 def worth(table: pa.Table, rows: list[Standing], best: str) -> str:
     """One sentence: what the log was worth to the learner named ``best``, against starting cold."""
-    from sidelight.drawing.regret import rounds_to_reach
-
     by_name = {row.learner: row for row in rows}
     mine, cold = by_name[best], by_name[BASELINE]
     rounds = int(table["round"].to_numpy().max())
@@ -213,8 +201,6 @@ def worth(table: pa.Table, rows: list[Standing], best: str) -> str:
 
 def standings_table(rows: list[Standing], players: list[Contender]) -> Table:
     """The table that the demo prints."""
-    from rich.table import Table
-
     meaning = {player.name: player.meaning for player in players}
     table = Table(title="Cumulative regret: mean and 95 % interval", title_justify="left", box=None, pad_edge=False)
     table.add_column("learner", no_wrap=True)

@@ -2,42 +2,42 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 import uuid
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from sqlalchemy import URL
 
 from sidelight.cli.service_options import (
     DEFAULT_CONFIG,
     AsJson,
     ConfigFile,
     Database,
-    need_service,
     progress_bar,
     read_config,
     read_store,
 )
 from sidelight.errors import InputError, ServiceError, StoreError
-
-if TYPE_CHECKING:
-    from sqlalchemy import URL
-
-    from sidelight.service.log.store import Store
+from sidelight.service.core.fold import State
+from sidelight.service.core.recovery import recover
+from sidelight.service.log.connections import database_url
+from sidelight.service.log.events import DecisionId
+from sidelight.service.log.store import Store
+from sidelight.service.operations.copying import copy_store
+from sidelight.service.operations.retention import forget as forget_subject
+from sidelight.service.views.audit import audit as audit_of
+from sidelight.service.views.export import export_log
 
 # -------------------------------------------------------------------------------------------- replay
 
 
 def replay(config: ConfigFile = DEFAULT_CONFIG, database: Database = None, as_json: AsJson = False) -> None:
     """Fold the event log again from its first event, and compare with what a start from snapshots gives."""
-    need_service()
-    import hashlib
-
-    from sidelight.service.core.fold import State
-    from sidelight.service.core.recovery import recover
-
     store = read_store(read_config(config, database))
     end = store.head()
     started = time.perf_counter()
@@ -91,11 +91,6 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Write every rewarded decision as Parquet, for `sidelight summarize`; the service may run meanwhile."""
-    need_service()
-    from dataclasses import asdict
-
-    from sidelight.service.views.export import export_log
-
     settings = read_config(config, database)
     with progress_bar("exporting", as_json) as tick:
         done = export_log(
@@ -121,7 +116,6 @@ def backup(
 
     The copy is a database like any other: point a configuration at it to restore, or copy it on to PostgreSQL.
     """
-    need_service()
     last = _copy(read_store(read_config(config, database)), out, as_json)
     typer.echo(json.dumps({"events": last}) if as_json else f"Copied {last} events to {out}.")
 
@@ -136,11 +130,6 @@ def restore(
 
     The place must be new or empty: move a damaged file away first. Nothing is ever overwritten.
     """
-    need_service()
-    from sidelight.service.core.recovery import recover
-    from sidelight.service.log.connections import database_url
-    from sidelight.service.log.store import Store
-
     settings = read_config(config, database)
     target = database_url(settings.storage.database, settings.folder)
     last = _copy(Store(database_url(source), create=False), target.render_as_string(hide_password=False), as_json)
@@ -164,8 +153,6 @@ def _copy(source: Store, out: str, quiet: bool) -> int:
     A file gets its name when it is whole: one that was left by an interrupted copy is neither taken for a back-up nor
     in the way of the next.
     """
-    from sidelight.service.log.connections import database_url
-
     url = database_url(out)
     if url.get_backend_name() != "sqlite" or url.query:
         return _copy_into(source, url, quiet)
@@ -191,9 +178,6 @@ def _must_be_new(path: Path) -> None:
 
 
 def _copy_into(source: Store, url: URL, quiet: bool) -> int:
-    from sidelight.service.log.store import Store
-    from sidelight.service.operations.copying import copy_store
-
     target = Store(url)
     try:
         with progress_bar("copying", quiet) as tick:
@@ -216,10 +200,6 @@ def audit(
 
     The learner is rebuilt as it was then, and asked again.
     """
-    need_service()
-    from sidelight.service.log.events import DecisionId
-    from sidelight.service.views.audit import audit as audit_of
-
     settings = read_config(config, database)
     id = DecisionId.parse(decision)
     if id is None:
@@ -241,11 +221,6 @@ def forget(
     as_json: AsJson = False,
 ) -> None:
     """Delete the contexts of every decision about one person; what the learner learned stays in its sums."""
-    need_service()
-    from dataclasses import asdict
-
-    from sidelight.service.operations.retention import forget as forget_subject
-
     store = read_store(read_config(config, database))
     with progress_bar("verifying", as_json) as tick:
         done = forget_subject(store, subject, verify=verify, erase=erase, progress=tick)

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn, track
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from sidelight.experiments.settings import Figure
+from sidelight.drawing.rendering import need_pictures
+from sidelight.experiments.analysis import analyse
+from sidelight.experiments.catalogue import FULL, PRESETS, QUICK, catalogue, choose
+from sidelight.experiments.engine import run_figures
+from sidelight.experiments.pictures import draw, gallery
+from sidelight.experiments.results import Results
+from sidelight.experiments.settings import Figure
 
 _SCALE = "How large"
 _PLACE = "Where it runs"
@@ -57,13 +63,6 @@ def figures(
 
     A run that was stopped goes on where it was. Example: sidelight figures a b c --preset authors_code
     """
-    from rich.console import Console
-
-    from sidelight.drawing.rendering import need_pictures
-    from sidelight.experiments.catalogue import FULL, PRESETS, QUICK, catalogue, choose
-    from sidelight.experiments.engine import run_figures
-    from sidelight.experiments.results import Results
-
     need_pictures()
     started = time.perf_counter()
     scale = _scaled(QUICK if quick else FULL, rounds, log_rows)
@@ -88,8 +87,6 @@ def figures(
 
 
 def _scaled(scale: Any, rounds: int | None, log_rows: int | None) -> Any:
-    from dataclasses import replace
-
     if rounds is not None:
         scale = replace(scale, horizon=rounds)
     if log_rows is not None:
@@ -107,8 +104,6 @@ def _run(
     console: Console,
     run_figures: Any,
 ) -> None:
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
     columns = (TextColumn("{task.description:17}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     # figures with one number of seeds are run together, so that what they share is run once
     groups: dict[int, list[Figure]] = {}
@@ -127,11 +122,6 @@ def _run(
 def _draw(
     wanted: tuple[Figure, ...], results: Any, seeds: int | None, folder: Path, console: Console
 ) -> list[dict[str, Any]]:
-    from rich.progress import track
-
-    from sidelight.experiments.analysis import analyse
-    from sidelight.experiments.pictures import draw, gallery
-
     parts, described = [], []
     for figure in track(wanted, "drawing          ", console=console, transient=True):
         count = seeds or figure.seeds

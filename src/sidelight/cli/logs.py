@@ -1,4 +1,4 @@
-"""``sidelight summarize``, ``diagnose`` and ``decide``: a log, what it is worth, and decisions for a file."""
+"""``sidelight summarize`` and ``diagnose``: a log, and what it is worth."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 
-from sidelight.cli.scoring import decide_file
 from sidelight.errors import InputError, SchemaError, SidelightWarning
 from sidelight.labels import typed_labels
 from sidelight.logs.schema.schema import Schema
@@ -82,7 +82,7 @@ def summarize(
 
     Example: sidelight summarize 'log/*.parquet' --recorded age,weight --hidden severity -o log.summary
     """
-    _not_over_input(out, *log)
+    not_over_input(out, *log)
     _must_exist(log)
     _schema_said_once(context, schema_file)
     schema = _schema(schema_file, recorded, hidden, arm, reward, arms, categories, intercept, propensity)
@@ -139,7 +139,7 @@ def diagnose(
     Example: sidelight diagnose log.summary --html diagnosis.html
     """
     if html is not None:
-        _not_over_input(html, *log)
+        not_over_input(html, *log)
     if len(log) == 1 and _is_summary(log[0]):
         _only_for_logs(context, log[0])
         summary = LogSummary.load(log[0])
@@ -154,7 +154,6 @@ def diagnose(
     if as_json:
         typer.echo(json.dumps(diagnosis.to_dict(), indent=2, allow_nan=False))
         return
-    from rich.console import Console
 
     Console(highlight=False, soft_wrap=False).print(diagnosis)
     if html is not None:
@@ -166,29 +165,7 @@ def diagnose(
         )
 
 
-def decide(
-    learner: Annotated[Path, typer.Argument(help="A learner saved with learner.save(path).")],
-    contexts: Annotated[str, typer.Argument(help="Contexts: Parquet, CSV or Arrow, with every feature.")],
-    decisions: Annotated[Path, typer.Argument(help="The Parquet file to write, a row for each context.")],
-    keep: Annotated[str | None, typer.Option(help="Columns to copy beside the decisions, comma-separated.")] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Let a saved learner decide for every row of a file, in batches.
-
-    The result has the columns arm, estimate, width and propensity. Nothing is learned from it.
-    """
-    _not_over_input(decisions, str(learner), contexts)
-    started = time.perf_counter()
-    kept = _names(keep) if keep else []
-    rows = decide_file(learner, contexts, decisions, kept, progress=not as_json)
-    seconds = time.perf_counter() - started
-    if as_json:
-        typer.echo(json.dumps({"rows": rows, "file": str(decisions), "seconds": round(seconds, 3)}))
-    else:
-        typer.echo(f"{rows:,} decisions in {seconds:.1f} s, written to {decisions}")
-
-
-def _not_over_input(out: Path, *inputs: str) -> None:
+def not_over_input(out: Path, *inputs: str) -> None:
     """What is written must not replace what is read, and must have a folder to go to before anything long starts."""
     for name in inputs:
         if out.exists() and os.path.exists(name) and os.path.samefile(out, name):
@@ -284,14 +261,14 @@ def _schema(
             "severity; or give a file with --schema."
         )
     levels: dict[str, Any] = {}
-    for item in _names(categories) if categories else []:
+    for item in names_of(categories) if categories else []:
         name, given, values = item.partition("=")
         levels[name] = typed_labels([value.strip() for value in values.split("|")]) if given else None
-    seen, unseen = _names(recorded) if recorded else [], _names(hidden) if hidden else []
+    seen, unseen = names_of(recorded) if recorded else [], names_of(hidden) if hidden else []
     both = sorted(set(seen) & set(unseen))
     if both:
         raise SchemaError(f"{', '.join(both)} cannot be both recorded and hidden.")
-    labels = typed_labels(_names(arms)) if arms else None
+    labels = typed_labels(names_of(arms)) if arms else None
     return Schema([*seen, *unseen], seen, arm, reward, labels, intercept, categories=levels, propensity=propensity)
 
 
@@ -313,5 +290,6 @@ def _schema_from_file(path: Path) -> Schema:
     return Schema(**described)
 
 
-def _names(text: str) -> list[str]:
+def names_of(text: str) -> list[str]:
+    """The names of a comma-separated option, without blanks around them and without empty ones."""
     return [name.strip() for name in text.split(",") if name.strip()]

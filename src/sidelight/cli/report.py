@@ -5,13 +5,23 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-if TYPE_CHECKING:
-    from sidelight.report.study import Study
+from sidelight.cli.tables import columns_of, read_table, schema_of, with_names
+from sidelight.drawing.rendering import need_pictures
+from sidelight.errors import InputError
+from sidelight.experiments.registry import WORLDS, default_recorded, learner_factory, make_world
+from sidelight.report.page import write_report
+from sidelight.report.sections import worth_of
+from sidelight.report.study import Study, of_trial, of_world
+from sidelight.worlds.replay import ReplayWorld
+from sidelight.worlds.trial import ASSUME_RANDOMIZED
 
 _DATA = "Your own table"
 _WORLD = "A simulated world"
@@ -94,11 +104,6 @@ def report(
 
     Example: sidelight report --trial trial.csv --arm segment --reward visit --hidden history,newbie --ignore spend
     """
-    from sidelight.drawing.rendering import need_pictures
-    from sidelight.errors import InputError
-    from sidelight.report.page import write_report
-    from sidelight.report.sections import worth_of
-
     need_pictures()
     given = [name for name, value in (("--trial", trial), ("--answers", answers), ("--world", world)) if value]
     if len(given) > 1:
@@ -143,8 +148,6 @@ def contenders() -> tuple[dict[str, Callable[[Any], Any]], dict[str, str]]:
     Noise is told to the cold learners and the zero-filled one: the deviation of the reward around a linear fit to all
     features. With it plain OFUL is as strong as it gets; the fused learner is told nothing.
     """
-    from sidelight.experiments.registry import learner_factory
-
     told = {"noise": "true", "radius": "posterior"}
     auto = {"regularization": "auto", "noise": "auto", "radius": "posterior"}
     learners = {
@@ -177,8 +180,6 @@ def _own_table(
     categories: Names,
 ) -> dict[str, Any]:
     """The table, read, and its schema."""
-    from sidelight.cli.tables import columns_of, read_table, schema_of, with_names
-
     source = trial or answers
     assert source is not None
     table = read_table(source)
@@ -200,11 +201,6 @@ def _own_study(
     workers: int | None,
     quiet: bool,
 ) -> tuple[Study, list[str]]:
-    from sidelight.errors import InputError
-    from sidelight.report.study import of_trial, of_world
-    from sidelight.worlds.replay import ReplayWorld
-    from sidelight.worlds.trial import ASSUME_RANDOMIZED
-
     learners, meanings = contenders()
     settings: dict[str, Any] = {"policy": policy, "sharpness": sharpness}
     schema = made["schema"]
@@ -273,9 +269,6 @@ class _bar:  # noqa: N801  # used like a function
         self._quiet = quiet
 
     def __enter__(self) -> Callable[[int, int], None]:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
         console = Console(quiet=self._quiet, stderr=True)
         columns = (TextColumn("replaying"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         self._progress = Progress(*columns, console=console, transient=True)
@@ -293,11 +286,6 @@ class _bar:  # noqa: N801  # used like a function
 def _world_study(
     kind: str, rounds: int, log_rows: int, seeds: int, workers: int | None, quiet: bool
 ) -> tuple[Study, list[str]]:
-    from functools import partial
-
-    from sidelight.experiments.registry import WORLDS, default_recorded, learner_factory, make_world
-    from sidelight.report.study import of_world
-
     first = make_world(kind, 0)
     told = {"noise": "true", "radius": "posterior"}
     learners, meanings = contenders()
@@ -322,6 +310,4 @@ def _world_study(
 
 
 def _world_of_seed(kind: str, seed: int) -> Any:
-    from sidelight.experiments.registry import make_world
-
     return make_world(kind, seed)

@@ -1,14 +1,20 @@
-"""Decisions for a file of contexts, batch by batch."""
+"""``sidelight decide``: decisions of a saved learner for a file of contexts, batch by batch."""
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import typer
 
+from sidelight.cli.logs import AsJson, names_of, not_over_input
 from sidelight.errors import ContextError, InputError
 from sidelight.learners.saving import load_learner
 from sidelight.logs.schema.encoding import encode_columns, first_problem, layout_of
@@ -17,12 +23,31 @@ from sidelight.logs.schema.schema import Schema
 from sidelight.logs.sources.base import Bundle
 from sidelight.logs.sources.opening import open_source
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-__all__ = ["decide_file"]
+__all__ = ["decide", "decide_file"]
 
 _ROWS = 16_384
+
+
+def decide(
+    learner: Annotated[Path, typer.Argument(help="A learner saved with learner.save(path).")],
+    contexts: Annotated[str, typer.Argument(help="Contexts: Parquet, CSV or Arrow, with every feature.")],
+    decisions: Annotated[Path, typer.Argument(help="The Parquet file to write, a row for each context.")],
+    keep: Annotated[str | None, typer.Option(help="Columns to copy beside the decisions, comma-separated.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let a saved learner decide for every row of a file, in batches.
+
+    The result has the columns arm, estimate, width and propensity. Nothing is learned from it.
+    """
+    not_over_input(decisions, str(learner), contexts)
+    started = time.perf_counter()
+    kept = names_of(keep) if keep else []
+    rows = decide_file(learner, contexts, decisions, kept, progress=not as_json)
+    seconds = time.perf_counter() - started
+    if as_json:
+        typer.echo(json.dumps({"rows": rows, "file": str(decisions), "seconds": round(seconds, 3)}))
+    else:
+        typer.echo(f"{rows:,} decisions in {seconds:.1f} s, written to {decisions}")
 
 
 def decide_file(learner_path: Path, contexts: str, decisions: Path, keep: list[str], progress: bool) -> int:
@@ -31,9 +56,6 @@ def decide_file(learner_path: Path, contexts: str, decisions: Path, keep: list[s
     Returns:
         How many decisions were written.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     learner: Any = load_learner(learner_path)
     schema = getattr(learner, "schema", None) or Schema.for_arrays(learner.n_features, 0)
     names = [feature.name for feature in schema.features]
@@ -85,8 +107,6 @@ def _encoded(bundle: Bundle, layout: Any, text_labels: bool) -> np.ndarray:
 
 def _arm_type(arms: Any) -> pa.DataType:
     """The Arrow type of the labels; text where they have none in common."""
-    import pyarrow as pa
-
     try:
         return pa.array(list(arms)).type
     except (pa.ArrowInvalid, pa.ArrowTypeError):
@@ -94,8 +114,6 @@ def _arm_type(arms: Any) -> pa.DataType:
 
 
 def _table(chosen: Any, batch: pa.RecordBatch, keep: list[str], arm_type: pa.DataType) -> pa.Table:
-    import pyarrow as pa
-
     labels = [decision.arm for decision in chosen]
     columns: dict[str, Any] = {name: batch.column(name) for name in keep}
     columns["arm"] = pa.array([str(label) for label in labels] if arm_type == pa.string() else labels, arm_type)

@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -15,14 +15,17 @@ from sidelight.cli.service_options import (
     AsJson,
     ConfigFile,
     Database,
-    need_service,
     read_config,
     read_store,
 )
 from sidelight.errors import InputError
-
-if TYPE_CHECKING:
-    from sidelight.logs.schema.schema import Schema
+from sidelight.labels import typed_labels
+from sidelight.logs.schema.schema import Schema
+from sidelight.logs.summary import LogSummary
+from sidelight.service.config import check_config, initial_config, load_config, save_config
+from sidelight.service.http.auth import create_token, list_tokens, revoke_token
+from sidelight.service.rails import MODES
+from sidelight.service.run import run
 
 # ---------------------------------------------------------------------------------------------- init
 
@@ -50,15 +53,9 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Replace a configuration that is there.")] = False,
 ) -> None:
     """Set up a decision service: write its configuration from a log summary and a few questions (or options)."""
-    need_service()
-    from sidelight.service.config import initial_config, load_config, save_config
-    from sidelight.service.rails import MODES
-
     if out.exists() and not force:
         raise InputError(f"{out} is there already: choose another --out, or --force to replace it.")
     if summary is not None:
-        from sidelight.logs.summary import LogSummary
-
         loaded = LogSummary.load(summary)
         schema: Schema = loaded.schema
         frequent = loaded.arms[int(loaded.counts.argmax())]
@@ -98,9 +95,6 @@ def init(
 
 
 def _plain_schema(features: str | None, arms: str | None, intercept: bool) -> tuple[Schema, Any]:
-    from sidelight.labels import typed_labels
-    from sidelight.logs.schema.schema import Schema
-
     if not features or not arms:
         raise InputError("give --summary (a log to start from), or --features and --arms to start without one.")
     labels = typed_labels([part.strip() for part in arms.split(",") if part.strip()])
@@ -138,16 +132,12 @@ def serve(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what happens.")] = False,
 ) -> None:
     """Run the decision service until it is told to stop."""
-    need_service()
     settings = read_config(config, database, host, port)
     if check:
-        from sidelight.service.config import check_config
-
         for line in check_config(settings):
             typer.echo(line)
         typer.echo(f"{config} is good.")
         return
-    from sidelight.service.run import run
 
     run(settings, say=lambda line: print(line, flush=True), verbose=verbose)
 
@@ -166,9 +156,6 @@ def tokens_create(
     as_json: AsJson = False,
 ) -> None:
     """Make a token. It is shown this once."""
-    need_service()
-    from sidelight.service.http.auth import create_token
-
     token = create_token(read_store(read_config(config, database), create=True), name, scope)
     if as_json:
         typer.echo(json.dumps({"token": token, "name": name, "scopes": sorted(set(scope))}))
@@ -180,9 +167,6 @@ def tokens_create(
 @tokens_app.command("list")
 def tokens_list(config: ConfigFile = DEFAULT_CONFIG, database: Database = None, as_json: AsJson = False) -> None:
     """List all tokens, without their secrets."""
-    need_service()
-    from sidelight.service.http.auth import list_tokens
-
     tokens = list_tokens(read_store(read_config(config, database)))
     if as_json:
         rows = [
@@ -206,8 +190,5 @@ def tokens_revoke(
     database: Database = None,
 ) -> None:
     """Revoke a token; running servers refuse it within a second or two."""
-    need_service()
-    from sidelight.service.http.auth import revoke_token
-
     token = revoke_token(read_store(read_config(config, database)), which)
     typer.echo(f"Revoked {token.id} ({token.name}).")

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.progress import Progress
 
-from sidelight.errors import MissingExtraError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from sidelight.service.config import Config
-    from sidelight.service.log.store import Store
+from sidelight.service.config import Config, load_config
+from sidelight.service.log.connections import database_url
+from sidelight.service.log.store import Store
 
 ConfigFile = Annotated[Path, typer.Option("--config", "-c", help="The configuration file.")]
 Database = Annotated[
@@ -34,9 +34,6 @@ class progress_bar:  # noqa: N801 - reads as a verb where it is used
 
     def __enter__(self) -> Callable[[int, int], None]:
         if self._show:
-            from rich.console import Console
-            from rich.progress import Progress
-
             self._bar = Progress(console=Console(stderr=True), transient=True)
             self._bar.start()
             self._task = self._bar.add_task(self._what, total=None)
@@ -53,10 +50,6 @@ class progress_bar:  # noqa: N801 - reads as a verb where it is used
 
 def read_config(path: Path, database: str | None, host: str | None = None, port: int | None = None) -> Config:
     """The configuration of a file, with what the options say instead."""
-    from dataclasses import replace
-
-    from sidelight.service.config import load_config
-
     config = load_config(path)
     if database is not None:
         if "://" not in database:
@@ -71,22 +64,4 @@ def read_config(path: Path, database: str | None, host: str | None = None, port:
 
 def read_store(config: Config, create: bool = False) -> Store:
     """The store of a configuration; it must be there, unless ``create``."""
-    from sidelight.service.log.connections import database_url
-    from sidelight.service.log.store import Store
-
     return Store(database_url(config.storage.database, config.folder), create=create)
-
-
-def need_service() -> None:
-    """Say how to get what the service needs, where it is missing."""
-    import importlib.util
-
-    missing = [
-        name
-        for name in ("fastapi", "uvicorn", "httptools", "sqlalchemy", "prometheus_client")
-        if importlib.util.find_spec(name) is None
-    ]
-    if missing:
-        raise MissingExtraError(
-            f"the decision service needs {', '.join(missing)}: install it with pip install 'sidelight[service]'."
-        )

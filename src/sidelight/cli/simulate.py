@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import io
 import json
 import time
+import tomllib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+import pyarrow.parquet as pq
 import typer
+from rich.console import Console
+from rich.table import Table
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from sidelight.drawing.regret import Standing
+from sidelight.drawing.intervals import Interval, number, span
+from sidelight.drawing.regret import Standing, standings
+from sidelight.errors import InputError
+from sidelight.experiments.registry import HIDDEN, LEARNERS, WORLDS, default_recorded, learner_factory, make_world
+from sidelight.experiments.running import machine
+from sidelight.files import write_atomically
+from sidelight.simulation import simulate as run
+from sidelight.version import __version__
 
 _EXAMPLE = """
 Example: sidelight simulate --world confounded --learner OFUL --learner FusedOFUL --rounds 2000
@@ -72,9 +81,6 @@ def simulate(
     if show:
         _print_lists()
         return
-    from sidelight.drawing.regret import standings
-    from sidelight.experiments.registry import default_recorded, learner_factory, make_world
-    from sidelight.simulation import simulate as run
 
     plan = _from_file(file) if file is not None else Plan()
     _override(plan, world, learner, rounds, seeds, log_rows, recorded)
@@ -106,7 +112,6 @@ def simulate(
         described = {**settings, "learners": [row.to_dict() for row in rows], "seconds": round(seconds, 1)}
         typer.echo(json.dumps(described, indent=2, ensure_ascii=False))
         return
-    from rich.console import Console
 
     console = Console(highlight=False)
     console.print(_table(rows, baseline, plan))
@@ -114,8 +119,6 @@ def simulate(
 
 
 def _world(kind: str, values: dict[str, Any], seed: int) -> Any:
-    from sidelight.experiments.registry import make_world
-
     return make_world(kind, seed, values)
 
 
@@ -147,10 +150,6 @@ def _override(
 
 
 def _from_file(path: Path) -> Plan:
-    import tomllib
-
-    from sidelight.errors import InputError
-
     try:
         told = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -181,15 +180,6 @@ def _from_file(path: Path) -> Plan:
 
 
 def _keep(table: Any, out: Path, plan: Plan) -> None:
-    import io
-    from dataclasses import asdict
-
-    import pyarrow.parquet as pq
-
-    from sidelight.experiments.running import machine
-    from sidelight.files import write_atomically
-    from sidelight.version import __version__
-
     about = {"plan": asdict(plan), "version": __version__, "machine": machine()}
     out.parent.mkdir(parents=True, exist_ok=True)
     buffer = io.BytesIO()
@@ -198,10 +188,6 @@ def _keep(table: Any, out: Path, plan: Plan) -> None:
 
 
 def _table(rows: list[Standing], baseline: str, plan: Plan) -> Table:
-    from rich.table import Table
-
-    from sidelight.drawing.intervals import Interval, number, span
-
     title = f"Regret after {plan.rounds:,} rounds in {plan.world}, mean over {plan.seeds} seeds"
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     table.add_column("learner", no_wrap=True)
@@ -216,11 +202,6 @@ def _table(rows: list[Standing], baseline: str, plan: Plan) -> Table:
 
 
 def _print_lists() -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    from sidelight.experiments.registry import HIDDEN, LEARNERS, WORLDS
-
     console = Console(highlight=False)
     for title, entries in (("worlds", WORLDS), ("learners", LEARNERS), ("hidden = …", HIDDEN)):
         table = Table(box=None, show_header=False, title=f"[bold]{title}[/bold]", title_justify="left", pad_edge=False)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -13,14 +14,15 @@ from sidelight.cli.service_options import (
     AsJson,
     ConfigFile,
     Database,
-    need_service,
     read_config,
     read_store,
 )
 from sidelight.errors import InputError
-
-if TYPE_CHECKING:
-    from sidelight.logs.schema.schema import Schema
+from sidelight.labels import typed_labels
+from sidelight.logs.schema.features import Category
+from sidelight.logs.schema.schema import Schema
+from sidelight.service.operations.successor import make_successor, next_schema
+from sidelight.service.rails import MODES
 
 
 def successor(
@@ -46,12 +48,6 @@ def successor(
 
     Every feature of this service is recorded in that log; new ones are what it hides. Tokens are taken over.
     """
-    need_service()
-    from dataclasses import asdict
-
-    from sidelight.service.operations.successor import make_successor, next_schema
-    from sidelight.service.rails import MODES
-
     settings = read_config(config, database)
     if mode not in MODES:
         raise InputError(f"--mode {mode!r} is not one of {', '.join(MODES)}.")
@@ -84,9 +80,6 @@ def successor(
 
 
 def _feature(text: str) -> Any:
-    from sidelight.labels import typed_labels
-    from sidelight.logs.schema.features import Category
-
     name, equals, levels = text.partition("=")
     if not equals:
         return name
@@ -95,8 +88,6 @@ def _feature(text: str) -> Any:
 
 def _typed(texts: list[str], schema: Schema) -> list[Any]:
     """New arms as labels of the kind that the old ones are."""
-    from sidelight.labels import typed_labels
-
     if all(type(arm) is str for arm in schema.arms or ()):
         return list(texts)
     return list(typed_labels(texts))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from sidelight.errors import SchemaError
+import pyarrow as pa
+from pyarrow import csv, parquet
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from sidelight.logs.schema.schema import Schema
+from sidelight.errors import SchemaError, SourceError
+from sidelight.logs.schema.schema import Schema
 
 __all__ = ["Columns", "columns_of", "read_table", "schema_of", "split_names", "with_names"]
 
@@ -29,13 +29,6 @@ class Columns(NamedTuple):
 
 def read_table(source: str) -> pa.Table:
     """A CSV or Parquet file, or several by a glob, as one table."""
-    import glob
-
-    import pyarrow as pa
-    from pyarrow import csv, parquet
-
-    from sidelight.errors import SourceError
-
     paths = sorted(glob.glob(source))
     if not paths:
         raise SourceError(f"there is no file {source}.")
@@ -55,8 +48,6 @@ def read_table(source: str) -> pa.Table:
 
 def _named(table: pa.Table, source: str) -> pa.Table:
     """The columns that have a name; spreadsheets leave empty ones at the right."""
-    from sidelight.errors import SourceError
-
     named = [i for i, name in enumerate(table.column_names) if name.strip()]
     names = [table.column_names[i] for i in named]
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -140,8 +131,6 @@ def columns_of(
 
 def with_names(table: pa.Table, categories: Sequence[str]) -> pa.Table:
     """The table with every category as text, so that a missing value can be a level beside numbers."""
-    import pyarrow as pa
-
     for name in categories:
         if not _is_text(table[name].type):
             table = table.set_column(table.column_names.index(name), name, table[name].cast(pa.string()))
@@ -150,8 +139,6 @@ def with_names(table: pa.Table, categories: Sequence[str]) -> pa.Table:
 
 def schema_of(table: pa.Table, columns: Columns, arm: str, reward: str, *, numeric_arm: bool) -> Schema:
     """The schema of the log: an intercept, everything but the hidden features recorded."""
-    from sidelight.logs.schema.schema import Schema
-
     recorded = [name for name in columns.features if name not in columns.hidden]
     names: dict[str, Any] = dict.fromkeys(columns.categories)
     # a column that is cut into arms, or that holds the right arm, is not the log's: the log has its own
@@ -161,7 +148,5 @@ def schema_of(table: pa.Table, columns: Columns, arm: str, reward: str, *, numer
 
 
 def _is_text(kind: Any) -> bool:
-    import pyarrow as pa
-
     inner = kind.value_type if pa.types.is_dictionary(kind) else kind
     return bool(pa.types.is_string(inner) or pa.types.is_large_string(inner))

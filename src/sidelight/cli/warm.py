@@ -6,21 +6,32 @@ import time
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
 import typer
+from rich.console import Console
 
-if TYPE_CHECKING:
-    from sidelight.learners.protocol import Learner
-    from sidelight.simulation import Run
+from sidelight.hidden.companion import CompanionLog
+from sidelight.hidden.known import KnownCrossMoments
+from sidelight.hidden.probabilities import BehaviorProbabilities
+from sidelight.hidden.queries import BehaviorQueries
+from sidelight.kernels.notice import silence
+from sidelight.learners.epoch import EpochOFUL
+from sidelight.learners.fused.learner import FusedOFUL
+from sidelight.learners.oful import OFUL
+from sidelight.learners.projected import ProjectedOFUL
+from sidelight.learners.protocol import Learner
+from sidelight.learners.running import RunningOFUL
+from sidelight.learners.zero_filled import ZeroFilledOFUL
+from sidelight.logs.summarize import summarize_log
+from sidelight.side.constraint import SideInformation
+from sidelight.simulation import Run, simulate
+from sidelight.worlds.confounded import ConfoundedWorld
 
 
 def warm() -> None:
     """Compile the inner loops by running every learner on a few rows; the machine code is kept on disk."""
-    from rich.console import Console
-
-    from sidelight.kernels.notice import silence
-
     silence()
     console = Console(highlight=False, stderr=True)
     started = time.perf_counter()
@@ -47,23 +58,6 @@ def compiled_kernels() -> Iterator[str]:
 
 def _exercises() -> Iterator[tuple[str, Callable[[], object]]]:
     """One small job for each learner and each way of learning the hidden half, in the order of the data's way."""
-    import numpy as np
-
-    from sidelight.hidden.companion import CompanionLog
-    from sidelight.hidden.known import KnownCrossMoments
-    from sidelight.hidden.probabilities import BehaviorProbabilities
-    from sidelight.hidden.queries import BehaviorQueries
-    from sidelight.learners.epoch import EpochOFUL
-    from sidelight.learners.fused.learner import FusedOFUL
-    from sidelight.learners.oful import OFUL
-    from sidelight.learners.projected import ProjectedOFUL
-    from sidelight.learners.running import RunningOFUL
-    from sidelight.learners.zero_filled import ZeroFilledOFUL
-    from sidelight.logs.summarize import summarize_log
-    from sidelight.side.constraint import SideInformation
-    from sidelight.simulation import simulate
-    from sidelight.worlds.confounded import ConfoundedWorld
-
     world = ConfoundedWorld(seed=0, n_arms=2, n_features=4, n_hidden=2, confounding=0.5)
 
     def general(run: Run) -> Learner:

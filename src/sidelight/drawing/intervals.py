@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 
 __all__ = ["LEVEL", "Interval", "number", "span", "student"]
 
@@ -33,7 +34,6 @@ def student(values: NDArray[np.float64]) -> Interval:
     mean = float(values.mean())
     if len(values) < 2:
         return Interval(mean, math.nan, math.nan)
-    from scipy.special import stdtrit
 
     half = float(stdtrit(len(values) - 1, 0.5 + LEVEL / 2)) * float(values.std(ddof=1)) / math.sqrt(len(values))
     return Interval(mean, mean - half, mean + half)

@@ -5,22 +5,22 @@ Everything is computed from the table that ``simulate`` returns, so a picture re
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 
 from sidelight.drawing import page as html
 from sidelight.drawing.colours import FONT, GREY, INK, LINE, PAPER
 from sidelight.drawing.rendering import javascript, render
 from sidelight.drawing.series import learner_series
 from sidelight.errors import InputError, MissingExtraError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 __all__ = ["Standing", "regret_bands", "regret_page", "regret_spec", "render", "standings"]
 
@@ -135,7 +135,6 @@ def _interval(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray
     mean = np.asarray(values.mean(axis=0))
     if n < 2:
         return mean, np.full(mean.shape, np.nan)
-    from scipy.special import stdtrit
 
     quantile = float(stdtrit(n - 1, 0.5 + LEVEL / 2))
     return mean, np.asarray(quantile * values.std(axis=0, ddof=1) / math.sqrt(n))
@@ -288,8 +287,6 @@ def regret_page(
         words: paragraphs above the picture; the first is the one that matters.
         baseline: the learner that differences are taken against.
     """
-    import json
-
     numbers = html.table(
         f"Regret at the end: mean over {rows[0].seeds} seeds, {LEVEL:.0%} intervals, and the difference to {baseline} "
         "on the same seeds",

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, as_completed
 from typing import Any, Protocol
+
+from loky import get_reusable_executor
 
 from sidelight.errors import InputError, MissingExtraError
 from sidelight.experiments.results import Results
 from sidelight.experiments.running import cross_moments, draw_log, run_setting
 from sidelight.experiments.settings import Figure, LogSetting, MomentSetting, RunSetting, digest
+from sidelight.simulation import ONE_THREAD
 
 __all__ = ["missing_runs", "run_figures"]
 
@@ -154,12 +157,6 @@ class _Processes:
         pass
 
     def results(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Any]]:
-        from concurrent.futures import as_completed
-
-        from loky import get_reusable_executor
-
-        from sidelight.simulation import ONE_THREAD
-
         executor = get_reusable_executor(max_workers=self._count, timeout=60, env=ONE_THREAD)
         waiting: dict[Future[Any], int] = {executor.submit(f, *a): i for i, (f, a) in enumerate(tasks)}
         try:

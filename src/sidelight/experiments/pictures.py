@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
+from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from sidelight.drawing import interactive
 from sidelight.drawing import page as html
 from sidelight.drawing.charts import DASHES, Chart, Series, pictures
 from sidelight.drawing.intervals import LEVEL, number, span, student
 from sidelight.experiments.analysis import Findings
+from sidelight.experiments.running import machine
 from sidelight.experiments.settings import Figure
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from sidelight.version import __version__
 
 __all__ = ["chart_of", "draw", "gallery"]
 
@@ -134,8 +136,6 @@ def _verdict(findings: Findings) -> str:
 
 def _subtitle(figure: Figure, findings: Findings, width: int = 104) -> list[str]:
     """Lines below a picture's title: the setting, and the verdict."""
-    import textwrap
-
     lines = textwrap.wrap(figure.setting, width)
     if findings.verdict is not None:
         lines += textwrap.wrap(f"Claim: {figure.claim} {_verdict(findings)}", width)
@@ -187,8 +187,6 @@ def _heading(figure: Figure) -> str:
 
 
 def _contents(figures: Sequence[Figure], findings: Sequence[Findings]) -> str:
-    from html import escape
-
     items = "".join(
         f'<li><a href="#{escape(figure.name)}">{escape(_heading(figure))}</a>'
         + (f" <small>{escape(found.verdict.word)}</small>" if found.verdict else "")
@@ -209,9 +207,6 @@ def _part(figure: Figure, chart: Chart, findings: Findings, seeds: int) -> tuple
 
 
 def _small_print() -> str:
-    from sidelight.experiments.running import machine
-    from sidelight.version import __version__
-
     here = machine()
     return (
         f"Sidelight {__version__}. Drawn with Python {here['python']} on {here['processor']} ({here['cores']} cores); "

@@ -5,15 +5,28 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sidelight.errors import InputError
-
-if TYPE_CHECKING:
-    from sidelight.experiments.settings import WorldSetting
-    from sidelight.learners.protocol import Learner
-    from sidelight.simulation import Run
-    from sidelight.worlds.protocol import World
+from sidelight.experiments.settings import WorldSetting
+from sidelight.hidden.known import KnownCrossMoments
+from sidelight.hidden.probabilities import BehaviorProbabilities
+from sidelight.hidden.queries import BehaviorQueries
+from sidelight.learners.epoch import EpochOFUL
+from sidelight.learners.fused.learner import FusedOFUL
+from sidelight.learners.oful import OFUL
+from sidelight.learners.projected import ProjectedOFUL
+from sidelight.learners.protocol import Learner
+from sidelight.learners.running import RunningOFUL
+from sidelight.learners.zero_filled import ZeroFilledOFUL
+from sidelight.side.constraint import SideInformation
+from sidelight.simulation import Run
+from sidelight.worlds.confounded import ConfoundedWorld
+from sidelight.worlds.dosing import DosingWorld
+from sidelight.worlds.drifted import DriftedWorld
+from sidelight.worlds.paper import PRESETS, PaperWorld
+from sidelight.worlds.protocol import World
+from sidelight.worlds.traffic import TrafficWorld
 
 __all__ = ["HIDDEN", "LEARNERS", "WORLDS", "default_recorded", "learner_factory", "make_world", "world_of"]
 
@@ -62,12 +75,6 @@ def make_world(kind: str, seed: int, values: Mapping[str, Any] | None = None) ->
 
 
 def _make_world(kind: str, seed: int, given: dict[str, Any]) -> World:
-    from sidelight.worlds.confounded import ConfoundedWorld
-    from sidelight.worlds.dosing import DosingWorld
-    from sidelight.worlds.drifted import DriftedWorld
-    from sidelight.worlds.paper import PRESETS, PaperWorld
-    from sidelight.worlds.traffic import TrafficWorld
-
     if kind in PRESETS:
         preset: Any = kind
         return PaperWorld.preset(preset, seed=seed, **given)
@@ -103,14 +110,6 @@ def learner_factory(kind: str, values: Mapping[str, Any] | None = None) -> Calla
         kind: a key of ``LEARNERS``.
         values: its keyword arguments. ``hidden`` is a key of ``HIDDEN``; ``noise="true"`` is the world's noise.
     """
-    from sidelight.learners.epoch import EpochOFUL
-    from sidelight.learners.fused.learner import FusedOFUL
-    from sidelight.learners.oful import OFUL
-    from sidelight.learners.projected import ProjectedOFUL
-    from sidelight.learners.running import RunningOFUL
-    from sidelight.learners.zero_filled import ZeroFilledOFUL
-    from sidelight.side.constraint import SideInformation
-
     classes: dict[str, Any] = {
         "OFUL": OFUL,
         "ZeroFilledOFUL": ZeroFilledOFUL,
@@ -156,10 +155,6 @@ def learner_factory(kind: str, values: Mapping[str, Any] | None = None) -> Calla
 
 
 def _estimator(way: str | None, run: Run) -> Any:
-    from sidelight.hidden.known import KnownCrossMoments
-    from sidelight.hidden.probabilities import BehaviorProbabilities
-    from sidelight.hidden.queries import BehaviorQueries
-
     if way == "known":
         return KnownCrossMoments(run.summary, run.true_cross_moments)
     if way == "probabilities":

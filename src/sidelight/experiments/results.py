@@ -5,17 +5,17 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from sidelight.errors import FileFormatError, InputError
 from sidelight.experiments.settings import Figure, LogSetting, MomentSetting, RunSetting, digest
 from sidelight.files import write_atomically
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from sidelight.version import __version__
 
 __all__ = ["Results", "about"]
 
@@ -47,9 +47,6 @@ class Results:
         path = self.run_path(setting, seed)
         if not path.exists():
             return False
-        import pyarrow.parquet as pq
-
-        from sidelight.version import __version__
 
         return bool(about(pq.read_schema(path), path)["version"] == __version__)
 
@@ -90,9 +87,6 @@ class Results:
         Columns ``figure, series, x, learner, recorded, log_rows, horizon, settings, version, machine, seed, round,
         arm, reward, regret``. Runs that a learner refused are missing from it and named in the metadata.
         """
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         parts, refused = [], {}
         for cell in figure.cells:
             mine, why = [], ""
@@ -125,8 +119,6 @@ def _at(x: float | str | None) -> str:
 
 
 def _labelled(table: pa.Table, figure: Figure, cell: Any, told: dict[str, Any]) -> pa.Table:
-    import pyarrow as pa
-
     setting: RunSetting = cell.setting
     n = table.num_rows
     described = {
@@ -164,8 +156,6 @@ def about(schema: pa.Schema, path: Path) -> dict[str, Any]:
 
 
 def _write(path: Path, table: pa.Table) -> None:
-    import pyarrow.parquet as pq
-
     path.parent.mkdir(parents=True, exist_ok=True)
     buffer = io.BytesIO()
     pq.write_table(table, buffer, compression="zstd")

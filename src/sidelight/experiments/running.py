@@ -6,21 +6,21 @@ import json
 import os
 import platform
 import time
-from typing import TYPE_CHECKING, Any
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from sidelight.errors import UnderdeterminedError
 from sidelight.experiments.registry import learner_factory, world_of
 from sidelight.experiments.settings import LogSetting, MomentSetting, RunSetting, digest
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from sidelight.learners.protocol import Learner
-    from sidelight.logs.summary import LogSummary
-    from sidelight.simulation import Run
+from sidelight.learners.protocol import Learner
+from sidelight.logs.summarize import summarize_log
+from sidelight.logs.summary import LogSummary
+from sidelight.simulation import Run, simulate
+from sidelight.version import __version__
 
 __all__ = ["ROUNDS_KEPT", "cross_moments", "draw_log", "machine", "run_setting"]
 
@@ -39,8 +39,6 @@ def draw_log(setting: LogSetting) -> bytes:
 
     Drawn and summarized in pieces, so ten million rows need no more memory than a hundred thousand.
     """
-    from sidelight.logs.summarize import summarize_log
-
     world = world_of(setting.world, setting.seed)
     schema = world.schema(setting.recorded)
     rng = np.random.default_rng([_LOG_STREAM, setting.seed])
@@ -67,9 +65,6 @@ def run_setting(
     A learner that cannot start from its log (fewer rows of an arm than features) leaves a table without rows, whose
     metadata says why.
     """
-    from sidelight.logs.summary import LogSummary
-    from sidelight.simulation import simulate
-
     started = time.perf_counter()
     world = world_of(setting.world, setting.world.seed_of(seed))
     summary = None if log is None else LogSummary.from_bytes(log)
@@ -125,16 +120,12 @@ def _after_queries(learner: Learner, queries: int | None, run: Run, seed: int) -
 
 
 def _no_rounds() -> Any:
-    import pyarrow as pa
-
     types = {"seed": pa.int64(), "round": pa.int64(), "arm": pa.int64(), "reward": pa.float64(), "regret": pa.float64()}
     return pa.table({name: pa.array([], kind) for name, kind in types.items()})
 
 
 def machine() -> dict[str, Any]:
     """What the numbers were computed on; nothing that tells one machine of a kind from another."""
-    from importlib.metadata import PackageNotFoundError, version
-
     versions = {}
     for package in ("numpy", "scipy", "numba", "pyarrow"):
         try:
@@ -162,6 +153,4 @@ def _processor() -> str:
 
 
 def _version() -> str:
-    from sidelight.version import __version__
-
     return __version__

@@ -8,16 +8,17 @@ import os
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from sidelight.drawing import interactive
 from sidelight.drawing import page as html
 from sidelight.files import write_atomically
 from sidelight.report.sections import parts, worth_of
 from sidelight.report.study import Study
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from sidelight.version import __version__
 
 __all__ = ["report_html", "write_report"]
 
@@ -74,8 +75,6 @@ def write_report(
 
 def report_html(study: Study, *, title: str = "What the log was worth", words: Sequence[str] = ()) -> str:
     """The page as text."""
-    from sidelight.version import __version__
-
     made = parts(study)
     specifications = {name: spec for part in made for name, spec in part.specifications.items()}
     contents = "".join(f'<li><a href="#{escape(part.anchor)}">{escape(part.title)}</a></li>' for part in made)
@@ -109,10 +108,6 @@ dl + .scroll { margin-top: .9rem; }
 
 
 def _write_table(table: pa.Table, path: Path, study: Study) -> None:
-    import pyarrow.parquet as pq
-
-    from sidelight.version import __version__
-
     told = {
         "version": __version__,
         "baseline": study.baseline,

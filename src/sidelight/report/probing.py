@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from sidelight.linalg import Array
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 __all__ = ["PROBES", "checkpoints", "probed"]
 
@@ -46,8 +44,6 @@ def probed(
         return factory
 
     def collect(mean_rewards: Callable[[Array], Array] | None) -> pa.Table:
-        import pyarrow as pa
-
         truth = None if mean_rewards is None else mean_rewards(X)
         columns: dict[str, list[Any]] = {n: [] for n in ("learner", "round", "context", "arm", "estimate", "width")}
         if truth is not None:

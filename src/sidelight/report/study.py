@@ -8,20 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from sidelight.drawing.intervals import Interval, number, span
 from sidelight.errors import InputError
+from sidelight.logs.diagnosis.diagnosis import Diagnosis
+from sidelight.logs.summary import LogSummary
 from sidelight.report.probing import probed
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from sidelight.logs.diagnosis.diagnosis import Diagnosis
-    from sidelight.logs.summary import LogSummary
-    from sidelight.worlds.trial import ReplayResult, TrialReplayWorld
+from sidelight.simulation import simulate
+from sidelight.worlds.trial import TrialReplayWorld
+from sidelight.worlds.trial_results import ReplayResult
 
 __all__ = ["Study", "of_trial", "of_world"]
 
@@ -113,8 +112,6 @@ def of_world(
         facts: names and values for the reader.
         progress: True for a bar, or a function called with rounds done and rounds in all.
     """
-    from sidelight.simulation import simulate
-
     wanted = list(range(seeds)) if isinstance(seeds, int) else [int(s) for s in seeds]
     first = world if hasattr(world, "mean_rewards") else world(wanted[0])
     table = simulate(world, learners, horizon, recorded, log_rows, wanted, workers, progress=progress)
@@ -139,8 +136,6 @@ def probe_world(
     world: Any, learners: Mapping[str, Callable[[Any], Any]], horizon: int, recorded: Any, log_rows: int, seed: int
 ) -> tuple[pa.Table, LogSummary]:
     """The same runs once more for one seed, stopping now and then to ask for estimates and widths."""
-    from sidelight.simulation import simulate
-
     seen: dict[str, LogSummary] = {}
 
     def keeping(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -200,7 +195,6 @@ def of_trial(
         seeds=seeds,
         progress=progress,
     )
-    import pyarrow as pa
 
     return Study(
         result.rounds(),

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from sidelight.errors import ContextError, InputError, UnknownArmError
 from sidelight.labels import show_labels
 from sidelight.logs.schema.schema import Schema
+from sidelight.worlds.log_batches import log_batch
 from sidelight.worlds.protocol import Floats, Recorded, recorded_indices
-from sidelight.worlds.tables import log_batch
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 CHUNK_ROWS = 1 << 15
 """Rows drawn at a time: bounds the memory of a log of any length. Changing it changes the logs."""
@@ -125,8 +123,6 @@ class LinearWorld(ABC):
 
     def sample_log(self, n: int, recorded: Recorded, rng: np.random.Generator) -> pa.Table:
         """``n`` rows: the recorded features, ``arm``, ``reward``; drawn in chunks of ``CHUNK_ROWS``."""
-        import pyarrow as pa
-
         schema = self.schema(recorded)
         chunks = [min(CHUNK_ROWS, n - start) for start in range(0, n, CHUNK_ROWS)] or [0]
         return pa.Table.from_batches([log_batch(schema, *self._logged(rows, rng)) for rows in chunks])

@@ -7,18 +7,15 @@ log of each era recorded the classes that the cameras of the day could label.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
 from sidelight.errors import InputError
 from sidelight.logs.schema.schema import Schema
 from sidelight.worlds.linear import CHUNK_ROWS, LinearWorld
+from sidelight.worlds.log_batches import log_batch
 from sidelight.worlds.protocol import Floats
-from sidelight.worlds.tables import log_batch
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 FEATURES = (
     "rain",
@@ -134,8 +131,6 @@ class TrafficWorld(LinearWorld):
         The policy and the traffic are the same in all eras; only the cameras changed. ``shares`` are the eras' parts
         of the rows. ``scooters`` is null throughout: online is the first time that anybody labels them.
         """
-        import pyarrow as pa
-
         if len(shares) != len(ERAS) or min(shares) < 0 or abs(sum(shares) - 1) > 1e-9:
             raise InputError(f"shares={tuple(shares)}: give {len(ERAS)} parts that are not negative and sum to 1.")
         bounds = np.round(n * np.concatenate([[0.0], np.cumsum(shares)])).astype(int)

@@ -10,22 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from sidelight.errors import InputError
 from sidelight.logs.schema.schema import Schema
+from sidelight.logs.summarize import summarize_log
+from sidelight.logs.summary import LogSummary
+from sidelight.worlds.log_batches import log_batch
 from sidelight.worlds.protocol import Floats, Recorded
-from sidelight.worlds.replay import ReplayWorld
-from sidelight.worlds.rows import Rows, read_rows
-from sidelight.worlds.tables import log_batch
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from sidelight.logs.summary import LogSummary
+from sidelight.worlds.randomization import randomization_check
+from sidelight.worlds.split import SplitTable
+from sidelight.worlds.table_rows import Rows, read_rows
+from sidelight.worlds.trial_results import ReplayedRun, ReplayResult, bootstrap_interval
 
 SUSPICIOUS = 1e-4
 """A trial whose randomization check has a smaller p-value is refused: chance alone does that once in 10,000 trials."""
@@ -35,56 +35,8 @@ ASSUME_RANDOMIZED = "assume_randomized=True"
 """How to say in Python that a trial was randomized all the same; the command line has an option of its own."""
 
 
-class RandomizationCheck(NamedTuple):
-    """Does the arm that was tried depend on the context? Small p-values say that it does."""
-
-    statistic: float
-    """Score test of a multinomial logit on all features; chi-squared with ``degrees`` if the trial is randomized."""
-    degrees: int
-    p_value: float
-    worst_feature: str
-    """The encoded feature that differs most between arms, with its own p-value (not corrected for the choice)."""
-    worst_p_value: float
-
-
-def randomization_check(X: Floats, arms: NDArray[np.intp], names: tuple[str, ...]) -> RandomizationCheck:
-    """Test that arms ``(n,)`` do not depend on contexts ``X`` ``(n, p)``.
-
-    ``n tr(S_UU⁻¹ S_UX S_XX⁺ S_XU)`` with ``U`` the centred indicators of all arms but one and ``X`` centred: the score
-    test of a multinomial logit, chi-squared with ``(K − 1)·rank`` degrees of freedom in a large randomized trial.
-    """
-    from scipy.special import chdtrc
-
-    n = len(X)
-    found = np.unique(arms)
-    if len(found) < 2:
-        raise InputError("only one arm was ever tried: there is nothing to compare.")
-    U = (arms[:, None] == found[None, 1:]).astype(np.float64)
-    U -= U.mean(axis=0)
-    centred = X - X.mean(axis=0)
-    deviation = centred.std(axis=0)
-    varying = deviation > 1e-12 * np.maximum(1.0, np.abs(X).max(axis=0))
-    if not varying.any():
-        raise InputError("no feature varies, so whether the trial is randomized cannot be checked.")
-    centred = centred[:, varying] / deviation[varying]
-    shared = np.linalg.solve(np.linalg.cholesky(U.T @ U / n), U.T @ centred / n)  # (K−1, p)
-    values, vectors = np.linalg.eigh(centred.T @ centred / n)
-    large = values > 1e-9 * values[-1]
-    turned = (shared @ vectors[:, large]) / np.sqrt(values[large])
-    statistic, degrees = float(n * (turned**2).sum()), int(U.shape[1] * large.sum())
-    single = n * (shared**2).sum(axis=0)
-    worst = int(single.argmax())
-    return RandomizationCheck(
-        statistic,
-        degrees,
-        float(chdtrc(degrees, statistic)),
-        [name for name, kept in zip(names, varying, strict=True) if kept][worst],
-        float(chdtrc(U.shape[1], single[worst])),
-    )
-
-
-class TrialReplayWorld(ReplayWorld):
-    """A randomized trial; see :class:`ReplayWorld` for the two sides, the old policy and the scaling.
+class TrialReplayWorld(SplitTable):
+    """A randomized trial; :class:`~sidelight.worlds.split.SplitTable` has the sides, the old policy and the scaling.
 
     ``check`` holds the randomization check. ``sample_log``, ``behavior_*``, ``contexts`` and ``cross_moments`` are
     those of a world; ``rewards`` of an arbitrary arm are not known, so ``simulate`` cannot run it: :meth:`replay`
@@ -146,8 +98,6 @@ class TrialReplayWorld(ReplayWorld):
 
     def sample_log(self, n: int, recorded: Recorded, rng: np.random.Generator) -> pa.Table:
         """``n`` different rows of the log's side, distributed as if the old policy had chosen the arms."""
-        import pyarrow as pa
-
         rows = self.log_available(rng)
         if n > len(rows):
             raise InputError(
@@ -163,6 +113,10 @@ class TrialReplayWorld(ReplayWorld):
         raise InputError(_UNKNOWN)
 
     def potential_rewards(self, X: Floats, rng: np.random.Generator) -> Floats:
+        """Not known in a trial."""
+        raise InputError(_UNKNOWN)
+
+    def rewards(self, X: Floats, arms: Any, rng: np.random.Generator) -> Floats:
         """Not known in a trial."""
         raise InputError(_UNKNOWN)
 
@@ -189,29 +143,28 @@ class TrialReplayWorld(ReplayWorld):
             progress: Called with runs done and runs in all.
         """
         wanted = list(range(seeds)) if isinstance(seeds, int) else [int(seed) for seed in seeds]
-        parts: list[_Part] = []
+        parts: list[ReplayedRun] = []
         for seed in wanted:
             world = self.reseeded(seed)
-            assert isinstance(world, TrialReplayWorld)
             for name, factory in learners.items():
                 run = ReplayRun(world, self.default_recorded if recorded is None else recorded, log_rows, seed)
                 parts.append(_play(world, name, factory(run), seed))
                 if progress is not None:
                     progress(len(parts), len(wanted) * len(learners))
-        return ReplayResult(self, parts)
+        return ReplayResult(self.arms, self.rows.kept, parts)
 
     def old_policy_value(self, repeats: int = 2000, level: float = 0.95) -> tuple[float, float, float]:
         """The old policy's mean reward on the whole table, ``E[π_b(a|x) r / p_a]``, with a bootstrap interval."""
         rows = np.arange(len(self._X))
         weights = self._policy(self._X)[rows, self._tried] / self.assignment[self._tried]
-        return _interval(self._outcomes[rows, self._tried], weights, repeats, level)
+        return bootstrap_interval(self._outcomes[rows, self._tried], weights, repeats, level)
 
     def trial_value(self, repeats: int = 2000, level: float = 0.95) -> dict[Any, tuple[float, float, float]]:
         """Each arm's mean reward over the whole table, with a bootstrap interval."""
         values = {}
         for index, arm in enumerate(self.arms):
             rewards = self._outcomes[self._tried == index, index]
-            values[arm] = _interval(rewards, np.ones(len(rewards)), repeats, level)
+            values[arm] = bootstrap_interval(rewards, np.ones(len(rewards)), repeats, level)
         return values
 
 
@@ -248,8 +201,6 @@ class ReplayRun:
     @cached_property
     def summary(self) -> LogSummary:
         """The confounded log, summarized; the same for all learners of one seed."""
-        from sidelight.logs.summarize import summarize_log
-
         rng = np.random.default_rng([self.seed, 2])
         rows = self.log_rows
         if rows is None:
@@ -262,19 +213,7 @@ class ReplayRun:
         return self.world.cross_moments(self.recorded)
 
 
-class _Part(NamedTuple):
-    """One learner's run: accepted rows, arms and rewards, and how many rows were offered before each."""
-
-    learner: str
-    seed: int
-    rows: NDArray[np.intp]
-    arms: NDArray[np.intp]
-    rewards: Floats
-    offered: NDArray[np.intp]
-    total: int
-
-
-def _play(world: TrialReplayWorld, name: str, learner: Any, seed: int) -> _Part:
+def _play(world: TrialReplayWorld, name: str, learner: Any, seed: int) -> ReplayedRun:
     """Offer every row of the online side once, in an order that depends on the seed alone."""
     order_rng, coin_rng, answer_rng, learner_rng = np.random.default_rng([seed, 3]).spawn(4)
     order = order_rng.permutation(world._online_rows)
@@ -302,121 +241,4 @@ def _play(world: TrialReplayWorld, name: str, learner: Any, seed: int) -> _Part:
     where = np.array(accepted, dtype=np.intp)
     rows = order[where]
     tried = world._tried[rows]
-    return _Part(name, seed, rows, tried, world._outcomes[rows, tried], where + 1, len(order))
-
-
-class ReplayResult:
-    """What :meth:`TrialReplayWorld.replay` saw; ``rounds()`` and ``summary()`` are Arrow tables."""
-
-    def __init__(self, world: TrialReplayWorld, parts: list[_Part]) -> None:
-        self.world = world
-        self._parts = parts
-
-    @property
-    def learners(self) -> list[str]:
-        """Names, in the order given."""
-        return list(dict.fromkeys(part.learner for part in self._parts))
-
-    def __repr__(self) -> str:
-        rounds, seeds = sum(len(part.rows) for part in self._parts), len({part.seed for part in self._parts})
-        return f"ReplayResult({', '.join(self.learners)}; {seeds} seeds, {rounds:,} rounds; see summary())"
-
-    def rounds(self) -> pa.Table:
-        """One row for each accepted round: ``learner, seed, round, offered, row, arm, reward``.
-
-        ``offered`` is how many rows had been offered, ``row`` the position in the source.
-        """
-        import pyarrow as pa
-
-        def column(values: list[Any]) -> Any:
-            return np.concatenate(values) if values else np.empty(0)
-
-        arms = pa.array(self.world.arms)
-        return pa.table(
-            {
-                "learner": [part.learner for part in self._parts for _ in part.rows],
-                "seed": column([np.full(len(part.rows), part.seed) for part in self._parts]),
-                "round": column([np.arange(1, len(part.rows) + 1) for part in self._parts]),
-                "offered": column([part.offered for part in self._parts]),
-                "row": column([self.world.rows.kept[part.rows] for part in self._parts]),
-                "arm": arms.take(pa.array(column([part.arms for part in self._parts]).astype(np.int64))),
-                "reward": column([part.rewards for part in self._parts]),
-            }
-        )
-
-    def summary(self, repeats: int = 2000, level: float = 0.95) -> pa.Table:
-        """One row for each learner: rows offered and accepted over all seeds, mean reward, its bootstrap interval.
-
-        The mean is that over seeds of each run's mean, so that two learners' means differ by their ``difference``. The
-        interval resamples accepted rounds within each seed: the uncertainty of the reward these runs earned.
-        """
-        import pyarrow as pa
-
-        columns: dict[str, list[Any]] = {
-            name: [] for name in ("learner", "seeds", "offered", "accepted", "mean_reward", "low", "high")
-        }
-        for name in self.learners:
-            parts = [part for part in self._parts if part.learner == name]
-            runs = [part.rewards for part in parts if len(part.rewards)]
-            mean, low, high = _mean_of_runs(runs, repeats, level)
-            accepted, offered = sum(map(len, runs)), sum(part.total for part in parts)
-            for key, value in zip(columns, (name, len(parts), offered, accepted, mean, low, high), strict=True):
-                columns[key].append(value)
-        return pa.table(columns)
-
-    def difference(
-        self, learner: str, baseline: str, repeats: int = 2000, level: float = 0.95
-    ) -> tuple[float, float, float]:
-        """Mean reward of ``learner`` less that of ``baseline``, with a bootstrap interval.
-
-        Seeds are resampled, and within a seed the accepted rounds of each: the runs of one seed share a split and an
-        order, so their difference is paired.
-        """
-        for name in (learner, baseline):
-            if name not in self.learners:
-                raise InputError(f"no learner {name!r} in this replay; there are {', '.join(self.learners)}.")
-        rng = np.random.default_rng(0)
-        by_seed: dict[int, dict[str, Floats]] = {}
-        for part in self._parts:
-            by_seed.setdefault(part.seed, {})[part.learner] = part.rewards
-        pairs = [(runs[learner], runs[baseline]) for runs in by_seed.values()]
-        gaps = [first.mean() - second.mean() for first, second in pairs]
-        draws = np.stack(
-            [_bootstrap(first, repeats, rng) - _bootstrap(second, repeats, rng) for first, second in pairs]
-        )
-        chosen = rng.integers(len(pairs), size=(len(pairs), repeats))
-        means = np.take_along_axis(draws, chosen, axis=0).mean(axis=0)
-        low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
-        return float(np.mean(gaps)), float(low), float(high)
-
-
-def _interval(values: Floats, weights: Floats, repeats: int, level: float) -> tuple[float, float, float]:
-    """Weighted mean and the percentile bootstrap interval of it."""
-    if not len(values):
-        return float("nan"), float("nan"), float("nan")
-    rng = np.random.default_rng(0)
-    products = values * weights
-    means = np.empty(repeats)
-    for i in range(repeats):
-        counts = np.bincount(rng.integers(len(values), size=len(values)), minlength=len(values))
-        means[i] = (counts @ products) / (counts @ weights)
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
-    return float(products.sum() / weights.sum()), float(low), float(high)
-
-
-def _mean_of_runs(runs: list[Floats], repeats: int, level: float) -> tuple[float, float, float]:
-    """The mean over runs of their means, and the percentile interval when rounds are resampled within each run."""
-    if not runs:
-        return float("nan"), float("nan"), float("nan")
-    rng = np.random.default_rng(0)
-    draws = np.mean([_bootstrap(run, repeats, rng) for run in runs], axis=0)
-    low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
-    return float(np.mean([run.mean() for run in runs])), float(low), float(high)
-
-
-def _bootstrap(values: Floats, repeats: int, rng: np.random.Generator) -> Floats:
-    """Means of ``repeats`` resamples, ``(repeats,)``."""
-    means = np.empty(repeats)
-    for i in range(repeats):
-        means[i] = values[rng.integers(len(values), size=len(values))].mean()
-    return means
+    return ReplayedRun(name, seed, rows, tried, world._outcomes[rows, tried], where + 1, len(order))

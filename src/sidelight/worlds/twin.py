@@ -35,6 +35,7 @@ what queries to the policy in full contexts supply.
 from __future__ import annotations
 
 import numpy as np
+from scipy.linalg import expm, svd
 
 from sidelight.errors import InputError
 from sidelight.logs.schema.features import Category
@@ -109,7 +110,6 @@ class TwinWorld(LinearWorld):
         scale = strength / np.sqrt(max(m, 1))
         shift = scale * rng.standard_normal((m, L))
         # the exponential of a matrix is invertible whatever the matrix
-        from scipy.linalg import expm
 
         return cls(world, recorded, shift=shift, mixing=expm(scale * rng.standard_normal((m, m))))
 
@@ -146,8 +146,6 @@ class TwinWorld(LinearWorld):
 
 def _condition(T: Floats) -> float:
     """The largest singular value of ``T`` ``(m, m)`` over the smallest; 1 where ``m = 0``, infinite if singular."""
-    from scipy.linalg import svd
-
     if not T.size:
         return 1.0
     if not np.isfinite(T).all():

@@ -11,9 +11,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from sidelight.cli import figures as figures_command
 from sidelight.cli.figures import figures
 from sidelight.cli.simulate import simulate
-from sidelight.experiments import catalogue as catalogue_module
 from sidelight.experiments.catalogue import QUICK
 
 
@@ -25,7 +25,7 @@ def app_of(command: object) -> typer.Typer:
 
 def test_figures_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = replace(QUICK, own_horizon=80, own_log_rows=600, own_seeds=2, queries=(0, 20))
-    monkeypatch.setattr(catalogue_module, "QUICK", small)
+    monkeypatch.setattr(figures_command, "QUICK", small)
     run = CliRunner().invoke(
         app_of(figures), ["queries", "--quick", "-o", str(tmp_path), "--workers", "1", "--json"], catch_exceptions=False
     )

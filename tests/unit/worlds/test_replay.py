@@ -11,10 +11,10 @@ import pytest
 from sidelight.errors import ContextError, InputError, InvalidRowsError, SchemaError
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.summarize import summarize_log
+from sidelight.worlds.log_batches import feature_column
 from sidelight.worlds.protocol import World
 from sidelight.worlds.replay import ReplayWorld
-from sidelight.worlds.rows import MISSING, OTHER, read_rows
-from sidelight.worlds.tables import feature_column
+from sidelight.worlds.table_rows import MISSING, OTHER, read_rows
 from sidelight.worlds.trial import randomization_check
 
 N = 3000

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from sidelight.errors import SchemaError
 from sidelight.labels import show_labels
 from sidelight.logs.schema.features import Category
+from sidelight.logs.schema.schema import Schema
 from sidelight.worlds.protocol import Floats
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from sidelight.logs.schema.schema import Schema
 
 
 def log_batch(schema: Schema, X: Floats, arm_indices: NDArray[np.intp], rewards: Floats) -> pa.RecordBatch:
@@ -24,8 +21,6 @@ def log_batch(schema: Schema, X: Floats, arm_indices: NDArray[np.intp], rewards:
     ``X`` ``(n, d)`` is encoded as ``schema`` encodes; a category comes back as its level, the intercept is
     left out (nobody stores it).
     """
-    import pyarrow as pa
-
     columns: list[Any] = [feature_column(schema, feature.name, X) for feature in schema.recorded_features]
     names = [feature.name for feature in schema.recorded_features]
     columns += [pa.array(schema.arms).take(pa.array(arm_indices)), pa.array(rewards)]
@@ -34,8 +29,6 @@ def log_batch(schema: Schema, X: Floats, arm_indices: NDArray[np.intp], rewards:
 
 def feature_column(schema: Schema, name: str, X: Floats) -> pa.Array:
     """One feature of the encoded contexts ``X`` ``(n, d)`` as raw values ``(n,)``."""
-    import pyarrow as pa
-
     start = schema.feature_start(name)
     feature = next(feature for feature in schema.features if feature.name == name)
     if not isinstance(feature, Category):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sidelight.errors import InvalidRowsError, SchemaError
@@ -16,9 +18,6 @@ from sidelight.logs.schema.features import Category, Feature
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.sources.opening import open_source
 from sidelight.worlds.protocol import Floats
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 MISSING = "(missing)"
 """The level of a category whose value is missing."""
@@ -144,8 +143,6 @@ def _with_levels(
 
 
 def _table(source: Any, columns: list[str], labels: list[str]) -> pa.Table:
-    import pyarrow as pa
-
     batches = [piece.batch for piece in open_source(source, columns, labels).pieces()]
     tables = [pa.Table.from_batches([batch]) for batch in batches]
     return pa.concat_tables(tables, promote_options="permissive").combine_chunks()
@@ -172,9 +169,6 @@ def _as_text(levels: Sequence[Label]) -> tuple[Label, ...]:
 
 def _numbers(column: Any, name: str) -> Floats:
     """A column as floats, NaN where missing; text is parsed."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     kind = column.type
     if pa.types.is_dictionary(kind):
         column, kind = column.cast(kind.value_type), kind.value_type
