@@ -7,7 +7,7 @@ labelled that no era knew.
 import numpy as np
 
 import sidelight as sl
-from sidelight.worlds.traffic import TrafficWorld
+from sidelight.worlds.signals import TrafficWorld
 
 rng = np.random.default_rng(0)
 junction = TrafficWorld(seed=0)

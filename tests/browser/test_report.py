@@ -11,7 +11,7 @@ import pytest
 
 import sidelight as sl
 from sidelight.drawing.intervals import number, student
-from sidelight.report.page import write_report
+from sidelight.report.document import write_report
 from sidelight.report.study import of_world
 
 pytestmark = pytest.mark.browser

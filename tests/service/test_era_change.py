@@ -27,7 +27,7 @@ from sidelight.service.core.old_policy import OldPolicy
 from sidelight.service.core.recovery import recover
 from sidelight.service.core.starting import open_store
 from sidelight.service.log.events import Configuration, DecisionId, Decisions, event_from_row
-from sidelight.worlds.traffic import FEATURES, PLANS
+from sidelight.worlds.signals import FEATURES, PLANS
 from tests.service.helpers import command, engine_of, make_config, make_schema, post, random_context, run, serving
 
 OLD = FEATURES[:9]  # everything but scooters

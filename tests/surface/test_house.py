@@ -26,7 +26,7 @@ MOST_LATE_IMPORTS = 50
 #: Positional parameters of a function outside the command line.
 MOST_PARAMETERS = 41
 #: Names that more than one module has, beside those in ``SAME_IDEA``.
-MOST_REPEATED_NAMES = 9
+MOST_REPEATED_NAMES = 1
 #: Private names that one module imports from another.
 MOST_PRIVATE_IMPORTS = 18
 
@@ -45,6 +45,7 @@ SAME_IDEA_PAIRS = {
     "moments": {"kernels", "logs"},
     "answers": {"kernels", "hidden"},
     "prior": {"kernels", "side"},
+    "successor": {"cli", "service"},
 }
 
 

@@ -14,8 +14,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from sidelight.drawing.image_files import need_pictures
 from sidelight.drawing.regret import Standing, regret_page, regret_spec, render, rounds_to_reach, standings
-from sidelight.drawing.rendering import need_pictures
 from sidelight.hidden.queries import BehaviorQueries
 from sidelight.learners.epoch import EpochOFUL
 from sidelight.learners.fused.learner import FusedOFUL
@@ -26,7 +26,7 @@ from sidelight.learners.running import RunningOFUL
 from sidelight.learners.zero_filled import ZeroFilledOFUL
 from sidelight.logs.summarize import summarize_log
 from sidelight.logs.summary import LogSummary
-from sidelight.report.page import write_report
+from sidelight.report.document import write_report
 from sidelight.side.constraint import SideInformation
 from sidelight.simulation import Run, simulate
 from sidelight.worlds.confounded import ConfoundedWorld
@@ -44,7 +44,7 @@ class Contender(NamedTuple):
 
 
 def contenders() -> list[Contender]:
-    """Everyone who runs, the baseline first and the one to use last.
+    """The learners of the demo, the baseline first and the recommended one last.
 
     All but the last are told the true noise and use λ = 1, with which plain OFUL loses about half as much here as with
     the automatic prior: the comparison is against the stronger baseline. The last is told nothing.

@@ -12,13 +12,13 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn, track
 
-from sidelight.drawing.rendering import need_pictures
+from sidelight.drawing.image_files import need_pictures
 from sidelight.experiments.analysis import analyse
 from sidelight.experiments.catalogue import FULL, PRESETS, QUICK, catalogue, choose
-from sidelight.experiments.engine import run_figures
+from sidelight.experiments.figure_settings import Figure
 from sidelight.experiments.pictures import draw, gallery
 from sidelight.experiments.results import Results
-from sidelight.experiments.settings import Figure
+from sidelight.experiments.scheduling import run_figures
 
 _SCALE = "How large"
 _PLACE = "Where it runs"

@@ -166,7 +166,7 @@ def diagnose(
 
 
 def not_over_input(out: Path, *inputs: str) -> None:
-    """What is written must not replace what is read, and must have a folder to go to before anything long starts."""
+    """Refuse to write over an input file, or into a folder that does not exist, before anything long starts."""
     for name in inputs:
         if out.exists() and os.path.exists(name) and os.path.samefile(out, name):
             raise InputError(f"{out} is what is read here; writing to it would destroy it. Name another file.")
@@ -177,12 +177,12 @@ def not_over_input(out: Path, *inputs: str) -> None:
 
 
 def _must_exist(log: list[str]) -> None:
-    """A mistyped path is said to be one before anything is asked about its columns."""
+    """Raise ``SourceError`` for a path that does not exist, before anything is asked about its columns."""
     find_files(log)
 
 
 def _only_for_logs(context: typer.Context, path: str) -> None:
-    """Options that say how to read a log have no meaning for a summary: it was read already."""
+    """Refuse options about reading a log when a summary is given; they would be ignored."""
     meant_for_summaries = ("log", "html", "noise", "as_json")
     given = [option for name, option in _given(context).items() if name not in meant_for_summaries]
     if given:
@@ -195,7 +195,7 @@ def _only_for_logs(context: typer.Context, path: str) -> None:
 
 
 def _schema_said_once(context: typer.Context, file: Path | None) -> None:
-    """A schema is a file or the options: of two that differ, one would be left out without a word."""
+    """Refuse --schema beside options about columns; one of the two would be ignored."""
     of_the_schema = ("recorded", "hidden", "arm", "reward", "arms", "categories", "intercept", "propensity")
     given = [option for name, option in _given(context).items() if name in of_the_schema]
     if file is not None and given:
@@ -217,7 +217,7 @@ def _given(context: typer.Context) -> dict[str, str]:
 
 
 def _is_summary(path: str) -> bool:
-    """A saved summary is a zip; no log is."""
+    """Whether a file is a saved summary, by the first bytes of a zip archive."""
     if not os.path.isfile(path):
         return False
     with open(path, "rb") as stream:

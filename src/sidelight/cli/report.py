@@ -14,11 +14,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from sidelight.cli.tables import columns_of, read_table, schema_of, with_names
-from sidelight.drawing.rendering import need_pictures
+from sidelight.drawing.image_files import need_pictures
 from sidelight.errors import InputError
 from sidelight.experiments.registry import WORLDS, default_recorded, learner_factory, make_world
-from sidelight.report.page import write_report
-from sidelight.report.sections import worth_of
+from sidelight.report.document import write_report
+from sidelight.report.results_part import worth_of
 from sidelight.report.study import Study, of_trial, of_world
 from sidelight.worlds.replay import ReplayWorld
 from sidelight.worlds.trial import ASSUME_RANDOMIZED
@@ -179,7 +179,7 @@ def _own_table(
     ignore: Names,
     categories: Names,
 ) -> dict[str, Any]:
-    """The table, read, and its schema."""
+    """Read the table and describe it: table, schema, kind (trial or answers), arm, cuts, notes."""
     source = trial or answers
     assert source is not None
     table = read_table(source)
@@ -263,7 +263,7 @@ def _dropped(world: Any) -> list[str]:
 
 
 class _bar:  # noqa: N801  # used like a function
-    """A bar for runs of a trial."""
+    """Context manager: a progress bar over the runs of a trial, on standard error."""
 
     def __init__(self, quiet: bool) -> None:
         self._quiet = quiet

@@ -106,7 +106,7 @@ def _encoded(bundle: Bundle, layout: Any, text_labels: bool) -> np.ndarray:
 
 
 def _arm_type(arms: Any) -> pa.DataType:
-    """The Arrow type of the labels; text where they have none in common."""
+    """The Arrow type that all labels share, otherwise text."""
     try:
         return pa.array(list(arms)).type
     except (pa.ArrowInvalid, pa.ArrowTypeError):

@@ -20,8 +20,8 @@ from rich.table import Table
 from sidelight.drawing.intervals import Interval, number, span
 from sidelight.drawing.regret import Standing, standings
 from sidelight.errors import InputError
+from sidelight.experiments.jobs import machine
 from sidelight.experiments.registry import HIDDEN, LEARNERS, WORLDS, default_recorded, learner_factory, make_world
-from sidelight.experiments.running import machine
 from sidelight.files import write_atomically
 from sidelight.simulation import simulate as run
 from sidelight.version import __version__
@@ -46,7 +46,7 @@ The same from a file, with settings of world and learners: sidelight simulate st
 
 @dataclass
 class Plan:
-    """What is to be run."""
+    """The settings of one call of ``simulate``: world, learners, rounds, seeds, log."""
 
     world: str = "confounded"
     world_values: dict[str, Any] = field(default_factory=dict)
@@ -135,7 +135,7 @@ def _override(
     log_rows: int | None,
     recorded: str | None,
 ) -> None:
-    """What the options say goes before what the file says."""
+    """Replace settings of the file by those given as options, and fill in defaults."""
     if world is not None:
         plan.world, plan.world_values = world, {}
     if learner:

@@ -87,7 +87,7 @@ def _feature(text: str) -> Any:
 
 
 def _typed(texts: list[str], schema: Schema) -> list[Any]:
-    """New arms as labels of the kind that the old ones are."""
+    """Labels of new arms: text if all old arms are text, otherwise numbers where they look like numbers."""
     if all(type(arm) is str for arm in schema.arms or ()):
         return list(texts)
     return list(typed_labels(texts))

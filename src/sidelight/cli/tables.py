@@ -77,7 +77,7 @@ def columns_of(
     ignore: Sequence[str] | None,
     categories: Sequence[str] | None = None,
 ) -> Columns:
-    """Sort a table's columns.
+    """Which columns of a table are features, hidden ones and categories; what was left out is in ``notes``.
 
     Args:
         table: the table.

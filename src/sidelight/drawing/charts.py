@@ -5,7 +5,7 @@ dark: fixed size, every line labelled at its end, a title) or for a page (``"pag
 taken from the page's style sheet, so that one drawing serves light, dark and print).
 
 How a line looks is in :mod:`sidelight.drawing.series`; how a specification becomes a file in
-:mod:`sidelight.drawing.rendering`. Their names can be imported from here too.
+:mod:`sidelight.drawing.image_files`. Their names can be imported from here too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from sidelight.drawing.colours import FONT, GREY, INK, LINE, PAPER
-from sidelight.drawing.rendering import javascript, pictures
+from sidelight.drawing.image_files import javascript, pictures
 from sidelight.drawing.series import DASHES, RAMP, Series, ramp_variables
 
 __all__ = ["DASHES", "RAMP", "Chart", "Control", "Series", "javascript", "pictures", "ramp_variables"]
@@ -38,7 +38,7 @@ class Control:
 
 @dataclass(frozen=True)
 class Chart:
-    """A picture as data.
+    """What a picture shows, as data: rows, series, axes; :func:`specification` turns it into Vega-Lite.
 
     Attributes:
         kind: ``"lines"`` (with bands), ``"points"`` (with intervals), ``"grid"`` (cells whose darkness is ``y``).
@@ -148,7 +148,7 @@ class Chart:
     # ------------------------------------------------------------------------------ what both share
 
     def _settled(self) -> Chart:
-        """For a picture file: the reader's choices as they are at first."""
+        """The chart with every control at its default, for files that nobody can click on."""
         rows = [row for row in self.rows if all(row[c.field] == c.chosen for c in self.controls)]
         return replace(self, rows=rows, controls=())
 

@@ -26,7 +26,7 @@ def figure(
         chart: what is drawn.
         describes: one sentence for a reader who does not see it.
         words: paragraphs under the picture.
-        numbers: its numbers, as made by ``drawing.page.table``.
+        numbers: its numbers, as made by ``drawing.markup.table``.
         height: of the plot in pixels.
     """
     choices = "".join(

@@ -24,7 +24,7 @@ class Interval(NamedTuple):
 
     @property
     def certain(self) -> int:
-        """+1 if the whole interval is positive, −1 if all of it is negative, 0 if it cannot be told."""
+        """+1 if the whole interval is positive, −1 if all of it is negative, 0 if the interval contains zero."""
         return 1 if self.low > 0 else -1 if self.high < 0 else 0
 
 

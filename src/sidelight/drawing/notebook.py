@@ -1,14 +1,14 @@
 """Small cards for notebooks: what ``_repr_html_`` returns.
 
 A card lives inside somebody else's page, so its style is scoped to its own class, takes its colours from that page, and
-sets nothing on ``body``. Text is escaped by the pieces of :mod:`sidelight.drawing.page`.
+sets nothing on ``body``. Text is escaped by the pieces of :mod:`sidelight.drawing.markup`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from sidelight.drawing.page import facts, notes, paragraph, table
+from sidelight.drawing.markup import facts, notes, paragraph, table
 
 __all__ = ["LONGEST", "card", "shortened"]
 

@@ -16,9 +16,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from sidelight.drawing import page as html
+from sidelight.drawing import markup as html
 from sidelight.drawing.colours import FONT, GREY, INK, LINE, PAPER
-from sidelight.drawing.rendering import javascript, render
+from sidelight.drawing.image_files import javascript, render
 from sidelight.drawing.series import learner_series
 from sidelight.errors import InputError, MissingExtraError
 

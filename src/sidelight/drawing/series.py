@@ -28,7 +28,7 @@ def ramp_variables(theme: str) -> str:
 
 @dataclass(frozen=True)
 class Series:
-    """One line, or one kind of points.
+    """How one line, or one kind of points, is drawn: its name, colour and dash.
 
     Attributes:
         name: as the reader sees it, and as the rows' ``series`` holds it.

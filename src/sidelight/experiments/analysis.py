@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sidelight.drawing.intervals import Interval, number, span, student
-from sidelight.experiments.settings import Figure
+from sidelight.experiments.figure_settings import Figure
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sidelight.errors import InputError
-from sidelight.experiments.settings import Cell, Figure, LearnerSetting, RunSetting, WorldSetting, options
+from sidelight.experiments.figure_settings import Cell, Figure, LearnerSetting, RunSetting, WorldSetting, options
 
 __all__ = ["FULL", "PRESETS", "QUICK", "Scale", "catalogue", "choose"]
 

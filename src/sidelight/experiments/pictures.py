@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 
 from sidelight.drawing import interactive
-from sidelight.drawing import page as html
+from sidelight.drawing import markup as html
 from sidelight.drawing.charts import DASHES, Chart, Series, pictures
 from sidelight.drawing.intervals import LEVEL, number, span, student
 from sidelight.experiments.analysis import Findings
-from sidelight.experiments.running import machine
-from sidelight.experiments.settings import Figure
+from sidelight.experiments.figure_settings import Figure
+from sidelight.experiments.jobs import machine
 from sidelight.version import __version__
 
 __all__ = ["chart_of", "draw", "gallery"]

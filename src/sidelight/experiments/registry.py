@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from sidelight.errors import InputError
-from sidelight.experiments.settings import WorldSetting
+from sidelight.experiments.figure_settings import WorldSetting
 from sidelight.hidden.known import KnownCrossMoments
 from sidelight.hidden.probabilities import BehaviorProbabilities
 from sidelight.hidden.queries import BehaviorQueries
@@ -26,7 +26,7 @@ from sidelight.worlds.dosing import DosingWorld
 from sidelight.worlds.drifted import DriftedWorld
 from sidelight.worlds.paper import PRESETS, PaperWorld
 from sidelight.worlds.protocol import World
-from sidelight.worlds.traffic import TrafficWorld
+from sidelight.worlds.signals import TrafficWorld
 
 __all__ = ["HIDDEN", "LEARNERS", "WORLDS", "default_recorded", "learner_factory", "make_world", "world_of"]
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from sidelight.errors import FileFormatError, InputError
-from sidelight.experiments.settings import Figure, LogSetting, MomentSetting, RunSetting, digest
+from sidelight.experiments.figure_settings import Figure, LogSetting, MomentSetting, RunSetting, digest
 from sidelight.files import write_atomically
 from sidelight.version import __version__
 
@@ -147,7 +147,7 @@ def _labelled(table: pa.Table, figure: Figure, cell: Any, told: dict[str, Any]) 
 
 
 def about(schema: pa.Schema, path: Path) -> dict[str, Any]:
-    """What a run's file says of itself."""
+    """The metadata of a run's file: setting, seed, version, machine."""
     held = (schema.metadata or {}).get(b"sidelight")
     if held is None:
         raise FileFormatError(f"{path} is not a result of Sidelight; move it away.")

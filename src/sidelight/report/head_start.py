@@ -38,7 +38,7 @@ class HeadStart:
 
     @property
     def sentence(self) -> str:
-        """For the reader."""
+        """One sentence with the head start in rounds, its interval and what it means."""
         if math.isinf(self.rounds):
             found = f"more than {self.limit:,} rounds, the most that runs of this length can tell"
         elif self.rounds == 0:

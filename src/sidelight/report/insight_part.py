@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from sidelight.drawing import interactive
-from sidelight.drawing import page as html
+from sidelight.drawing import markup as html
 from sidelight.drawing.charts import Chart, Control, Series
 from sidelight.drawing.intervals import Interval, number, span
 from sidelight.report.parts import Part, numbers_of, series_of

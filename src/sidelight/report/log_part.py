@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sidelight.drawing import page as html
+from sidelight.drawing import markup as html
 from sidelight.report.parts import Part
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sidelight.drawing import page as html
+from sidelight.drawing import markup as html
 from sidelight.drawing.charts import Series
 from sidelight.drawing.intervals import LEVEL, Interval, number, span
 from sidelight.drawing.series import learner_series

@@ -78,7 +78,7 @@ class _Probed:
         return getattr(self._learner, name)
 
     def look(self) -> None:
-        """Ask now."""
+        """Record estimates and widths of all probed contexts and arms at the present round."""
         scores = [self._learner.scores(x) for x in self._X]
         self.seen[self._round] = np.stack([s[0] for s in scores]), np.stack([s[1] for s in scores])
 
@@ -89,13 +89,13 @@ class _Probed:
                 self._waiting.pop(0)
 
     def observe(self, x: Any, arm: Any, reward: float) -> None:
-        """Learn, and look if it is time."""
+        """Pass the reward on to the learner; record its scores if this round is a checkpoint."""
         self._learner.observe(x, arm, reward)
         self._round += 1
         self._look_if_due()
 
     def play(self, X: Array, table: Array, answers: Any, probabilities: Any, rng: np.random.Generator) -> Any:
-        """Many rounds at once, cut where it is time to look; ``None`` where the learner cannot."""
+        """Many rounds at once, cut at the checkpoints; ``None`` if the learner has no such shortcut."""
         compiled = getattr(self._learner, "play", None)
         if compiled is None:
             return None

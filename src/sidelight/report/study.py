@@ -72,7 +72,7 @@ class Study:
 
     @property
     def knows_truth(self) -> bool:
-        """Whether regret can be told."""
+        """Whether the table has a column ``regret``: the world's mean rewards are known."""
         return "regret" in self.table.column_names
 
     @property

@@ -11,7 +11,7 @@ _HOMES = {
     "ConfoundedWorld": "sidelight.worlds.confounded",
     "DriftedWorld": "sidelight.worlds.drifted",
     "DosingWorld": "sidelight.worlds.dosing",
-    "TrafficWorld": "sidelight.worlds.traffic",
+    "TrafficWorld": "sidelight.worlds.signals",
     "ReplayWorld": "sidelight.worlds.replay",
     "TwinWorld": "sidelight.worlds.twin",
 }
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sidelight.worlds.paper import PaperWorld
     from sidelight.worlds.protocol import World
     from sidelight.worlds.replay import ReplayWorld
-    from sidelight.worlds.traffic import TrafficWorld
+    from sidelight.worlds.signals import TrafficWorld
     from sidelight.worlds.twin import TwinWorld
 
 

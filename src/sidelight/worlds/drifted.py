@@ -107,11 +107,11 @@ class DriftedWorld(LinearWorld):
         return f"DriftedWorld({self.world!r}, its log {' and '.join(self.lies)})"
 
     def contexts(self, n: int, rng: np.random.Generator) -> Floats:
-        """The honest world's, as online."""
+        """Those of the honest world; online nothing is changed."""
         return self.world.contexts(n, rng)
 
     def behavior_logits(self, X: Floats) -> Floats:
-        """The honest world's, as online."""
+        """Those of the honest world; online nothing is changed."""
         return self.world.behavior_logits(X)
 
     def second_moments(self) -> tuple[Floats, Floats]:

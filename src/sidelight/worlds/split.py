@@ -110,7 +110,7 @@ class SplitTable:
 
     @property
     def default_recorded(self) -> tuple[str, ...]:
-        """What the schema calls recorded."""
+        """Names of the features that the schema calls recorded."""
         return self._schema.recorded
 
     @property

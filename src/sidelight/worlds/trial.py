@@ -109,15 +109,15 @@ class TrialReplayWorld(SplitTable):
         return pa.Table.from_batches([batch])
 
     def mean_rewards(self, X: Floats) -> Floats:
-        """Not known in a trial."""
+        """Raises ``InputError``: a trial has rewards of the arms that were tried only."""
         raise InputError(_UNKNOWN)
 
     def potential_rewards(self, X: Floats, rng: np.random.Generator) -> Floats:
-        """Not known in a trial."""
+        """Raises ``InputError``: a trial has rewards of the arms that were tried only."""
         raise InputError(_UNKNOWN)
 
     def rewards(self, X: Floats, arms: Any, rng: np.random.Generator) -> Floats:
-        """Not known in a trial."""
+        """Raises ``InputError``: a trial has rewards of the arms that were tried only."""
         raise InputError(_UNKNOWN)
 
     def replay(

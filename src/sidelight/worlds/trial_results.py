@@ -42,7 +42,7 @@ class ReplayResult:
 
     @property
     def learners(self) -> list[str]:
-        """Names, in the order given."""
+        """Names of the learners, in the order given to ``replay``."""
         return list(dict.fromkeys(part.learner for part in self._runs))
 
     def __repr__(self) -> str:

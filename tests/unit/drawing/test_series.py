@@ -8,7 +8,7 @@ import pytest
 from tests.unit.drawing.test_regret import table_of
 
 from sidelight.cli.demo import BASELINE, contenders
-from sidelight.drawing import charts, rendering, series
+from sidelight.drawing import charts, image_files, series
 from sidelight.drawing.colours import PALETTE
 from sidelight.drawing.regret import regret_spec
 from sidelight.drawing.series import DASHES, learner_series
@@ -51,4 +51,4 @@ def test_the_names_of_charts_are_where_they_were():
     for name in ("DASHES", "RAMP", "Series", "ramp_variables"):
         assert getattr(charts, name) is getattr(series, name)
     for name in ("javascript", "pictures"):
-        assert getattr(charts, name) is getattr(rendering, name)
+        assert getattr(charts, name) is getattr(image_files, name)

@@ -8,8 +8,8 @@ import pytest
 
 from sidelight.errors import InputError
 from sidelight.experiments.catalogue import FULL, QUICK, catalogue, choose
+from sidelight.experiments.figure_settings import LearnerSetting, RunSetting, WorldSetting, digest, options
 from sidelight.experiments.registry import LEARNERS, WORLDS, learner_factory, make_world
-from sidelight.experiments.settings import LearnerSetting, RunSetting, WorldSetting, digest, options
 
 
 def test_all_figures_are_there() -> None:

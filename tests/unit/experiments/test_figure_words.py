@@ -12,8 +12,8 @@ from sidelight.drawing.charts import Chart, Control, Series
 from sidelight.drawing.intervals import Interval, number, span, student
 from sidelight.experiments.analysis import analyse
 from sidelight.experiments.catalogue import QUICK, catalogue
+from sidelight.experiments.figure_settings import Figure
 from sidelight.experiments.pictures import chart_of, draw, gallery
-from sidelight.experiments.settings import Figure
 
 FIGURES = {figure.name: figure for figure in catalogue(QUICK)}
 

@@ -43,7 +43,7 @@ def test_figures_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert mean == pytest.approx(sum(r["regret"] for r in last) / 2)
     # redrawn from the results, even where nothing could be run
     (folder / "queries.png").unlink()
-    monkeypatch.setattr("sidelight.experiments.engine.run_figures", None)
+    monkeypatch.setattr("sidelight.cli.figures.run_figures", None)
     again = CliRunner().invoke(
         app_of(figures), ["queries", "--quick", "-o", str(tmp_path), "--redraw", "--json"], catch_exceptions=False
     )

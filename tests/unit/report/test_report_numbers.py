@@ -12,10 +12,10 @@ import pytest
 
 import sidelight as sl
 from sidelight.errors import InputError
+from sidelight.report.document import report_html, write_report
 from sidelight.report.head_start import head_start
-from sidelight.report.page import report_html, write_report
 from sidelight.report.probing import checkpoints, probed
-from sidelight.report.sections import parts, worth_of
+from sidelight.report.results_part import parts, worth_of
 from sidelight.report.study import Study, of_trial, of_world
 from sidelight.worlds.replay import ReplayWorld
 

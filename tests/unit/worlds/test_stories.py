@@ -12,7 +12,7 @@ from sidelight.worlds.confounded import ConfoundedWorld
 from sidelight.worlds.dosing import CLINICAL, DOSES, SOCIOECONOMIC, DosingWorld
 from sidelight.worlds.drifted import DriftedWorld
 from sidelight.worlds.protocol import World
-from sidelight.worlds.traffic import ERAS, FEATURES, PLANS, TrafficWorld
+from sidelight.worlds.signals import ERAS, FEATURES, PLANS, TrafficWorld
 
 STORIES = {"dosing": DosingWorld, "traffic": lambda: TrafficWorld(seed=1)}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sidelight.drawing import page as html
+from sidelight.drawing import markup as html
 from sidelight.drawing.notebook import card
 from sidelight.logs.diagnosis.findings import ArmReport, Findings
 from sidelight.logs.diagnosis.worth import two_digits

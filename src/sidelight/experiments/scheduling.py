@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, as_completed
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from loky import get_reusable_executor
 
 from sidelight.errors import InputError, MissingExtraError
+from sidelight.experiments.figure_settings import Figure, LogSetting, MomentSetting, RunSetting, digest
+from sidelight.experiments.jobs import cross_moments, draw_log, run_setting
 from sidelight.experiments.results import Results
-from sidelight.experiments.running import cross_moments, draw_log, run_setting
-from sidelight.experiments.settings import Figure, LogSetting, MomentSetting, RunSetting, digest
 from sidelight.simulation import ONE_THREAD
 
 __all__ = ["missing_runs", "run_figures"]
@@ -22,7 +23,7 @@ Report = Callable[[int, int, str], None]
 
 
 class _Place(Protocol):
-    """Where tasks run."""
+    """Where tasks run: this process, processes of this machine, or a cluster."""
 
     def results(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Any]]:
         """Positions of tasks and what they returned, as they finish."""
@@ -131,7 +132,7 @@ def _drawing_work(log: LogSetting) -> int:
 
 
 class _Here:
-    """This process, one task after the other."""
+    """Runs tasks in this process, one after the other."""
 
     def __enter__(self) -> _Here:
         return self
@@ -145,7 +146,7 @@ class _Here:
 
 
 class _Processes:
-    """Processes of this machine."""
+    """Runs tasks in processes of this machine."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -169,7 +170,7 @@ class _Processes:
 
 
 class _Cluster:
-    """A Dask cluster, by the address of its scheduler."""
+    """Runs tasks on a Dask cluster, found by the address of its scheduler."""
 
     def __init__(self, address: str) -> None:
         try:
@@ -202,11 +203,11 @@ class _Cluster:
 
 
 def _untyped(module: Any) -> Any:
-    """A module whose functions have no types."""
+    """A module that has no type annotations, imported so that mypy does not check calls to it."""
     return module
 
 
-def _place(workers: int | None, scheduler: str | None, tasks: int) -> Any:
+def _place(workers: int | None, scheduler: str | None, tasks: int) -> AbstractContextManager[_Place]:
     if scheduler is not None:
         return _Cluster(scheduler)
     count = min(os.cpu_count() or 1, tasks) if workers is None else workers

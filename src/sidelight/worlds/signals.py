@@ -64,7 +64,7 @@ class TrafficWorld(LinearWorld):
 
     Example:
         >>> import numpy as np
-        >>> from sidelight.worlds.traffic import TrafficWorld
+        >>> from sidelight.worlds.signals import TrafficWorld
         >>> log = TrafficWorld(seed=0).sample_eras_log(300, np.random.default_rng(0))
         >>> log["scooters"].null_count, log["cars_north"].null_count
         (300, 0)

@@ -14,7 +14,7 @@ __all__ = ["javascript", "need_pictures", "pictures", "render"]
 
 
 def need_pictures() -> None:
-    """Before minutes of work: is everything here that draws its result?
+    """Check that the packages that draw are installed; commands call this before minutes of work.
 
     Raises:
         MissingExtraError: the extra ``figures`` is not installed.

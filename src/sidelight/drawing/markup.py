@@ -14,7 +14,7 @@ __all__ = ["bar", "facts", "notes", "page", "paragraph", "section", "table"]
 
 
 def page(title: str, lead: str, pieces: Iterable[str], footer: str = "") -> str:
-    """A whole page.
+    """A complete HTML document around these sections.
 
     Args:
         title: its heading.

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sidelight.drawing import interactive
-from sidelight.drawing import page as html
+from sidelight.drawing import markup as html
 from sidelight.files import write_atomically
-from sidelight.report.sections import parts, worth_of
+from sidelight.report.results_part import parts, worth_of
 from sidelight.report.study import Study
 from sidelight.version import __version__
 
@@ -51,7 +51,7 @@ def write_report(
 
     Examples:
         >>> import sidelight as sl, tempfile, pathlib
-        >>> from sidelight.report.page import write_report
+        >>> from sidelight.report.document import write_report
         >>> world = sl.worlds.ConfoundedWorld(seed=0)
         >>> learners = {
         ...     "OFUL": lambda run: sl.OFUL(10, 10, noise=0.3),
@@ -74,7 +74,7 @@ def write_report(
 
 
 def report_html(study: Study, *, title: str = "What the log was worth", words: Sequence[str] = ()) -> str:
-    """The page as text."""
+    """The report as one HTML document."""
     made = parts(study)
     specifications = {name: spec for part in made for name, spec in part.specifications.items()}
     contents = "".join(f'<li><a href="#{escape(part.anchor)}">{escape(part.title)}</a></li>' for part in made)

@@ -14,8 +14,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from sidelight.errors import UnderdeterminedError
+from sidelight.experiments.figure_settings import LogSetting, MomentSetting, RunSetting, digest
 from sidelight.experiments.registry import learner_factory, world_of
-from sidelight.experiments.settings import LogSetting, MomentSetting, RunSetting, digest
 from sidelight.learners.protocol import Learner
 from sidelight.logs.summarize import summarize_log
 from sidelight.logs.summary import LogSummary

@@ -34,7 +34,7 @@ def options(**values: Any) -> Options:
 
 @dataclass(frozen=True)
 class WorldSetting:
-    """A world.
+    """A world by kind and settings; ``seed_of`` says which world a run with a given seed takes place in.
 
     Attributes:
         kind: a name that ``registry.make_world`` knows.
@@ -74,7 +74,7 @@ class MomentSetting:
 
 @dataclass(frozen=True)
 class LearnerSetting:
-    """A learner.
+    """A learner by kind and settings, and what it is told.
 
     Attributes:
         kind: a name that ``registry.learner_factory`` knows.
@@ -121,7 +121,7 @@ class RunSetting:
         return MomentSetting(self.world, self.recorded, self.world.seed_of(seed))
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values."""
+        """As nested mappings and lists that JSON can hold."""
         return asdict(self)
 
 

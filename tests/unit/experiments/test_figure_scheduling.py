@@ -14,12 +14,20 @@ import pytest
 
 import sidelight as sl
 from sidelight.errors import FileFormatError, InputError
-from sidelight.experiments import engine
-from sidelight.experiments.engine import missing_runs, run_figures
+from sidelight.experiments import scheduling
+from sidelight.experiments.figure_settings import (
+    Cell,
+    Figure,
+    LearnerSetting,
+    LogSetting,
+    RunSetting,
+    WorldSetting,
+    options,
+)
+from sidelight.experiments.jobs import draw_log, run_setting
 from sidelight.experiments.registry import make_world
 from sidelight.experiments.results import Results
-from sidelight.experiments.running import draw_log, run_setting
-from sidelight.experiments.settings import Cell, Figure, LearnerSetting, LogSetting, RunSetting, WorldSetting, options
+from sidelight.experiments.scheduling import missing_runs, run_figures
 
 WORLD = WorldSetting("confounded", options(n_arms=3, n_features=5, n_hidden=2), seed=4)
 COLD = RunSetting(WORLD, LearnerSetting("OFUL", options(noise="true", radius="posterior")), 60)
@@ -52,11 +60,11 @@ def test_a_run_is_what_simulate_gives() -> None:
 
 
 def test_a_log_in_pieces_is_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    from sidelight.experiments import running
+    from sidelight.experiments import jobs
 
     log = LogSetting(WORLD, 3, 90_000, 1)
     whole = sl.LogSummary.from_bytes(draw_log(log))
-    monkeypatch.setattr(running, "_PIECE", 1 << 15)
+    monkeypatch.setattr(jobs, "_PIECE", 1 << 15)
     pieces = sl.LogSummary.from_bytes(draw_log(log))
     assert whole.counts.tolist() == pieces.counts.tolist()
     np.testing.assert_allclose(whole.coefficients, pieces.coefficients, rtol=1e-9)
@@ -72,11 +80,11 @@ def test_stopped_runs_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         calls.append((setting.learner.kind, seed))
         return run_setting(setting, seed, *shared)
 
-    monkeypatch.setattr(engine, "run_setting", stops)
+    monkeypatch.setattr(scheduling, "run_setting", stops)
     with pytest.raises(KeyboardInterrupt):
         run_figures([tiny], results, seeds=2, workers=1)
     assert len(missing_runs([tiny], 2, results)) == 2
-    monkeypatch.setattr(engine, "run_setting", run_setting)
+    monkeypatch.setattr(scheduling, "run_setting", run_setting)
     assert run_figures([tiny], results, seeds=2, workers=1) == 2
     assert run_figures([tiny], results, seeds=2, workers=1) == 0
     # another seed is one run more for each setting, and no file is left half written

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sidelight.drawing import interactive
-from sidelight.drawing import page as html
+from sidelight.drawing import markup as html
 from sidelight.drawing.charts import Chart, Control, Series
 from sidelight.drawing.intervals import LEVEL, Interval, number, span, student
 from sidelight.report.head_start import HeadStart, head_start
@@ -166,7 +166,7 @@ def _shortest(study: Study) -> int:
 
 
 def worth_of(study: Study) -> tuple[str, HeadStart | None]:
-    """The sentence the reader came for, and the head start it rests on."""
+    """One sentence on what the log was worth in regret or reward, and the head start in rounds."""
     if study.knows_truth:
         held = curves(study, "regret")
         rounds, cold = held[study.baseline]
