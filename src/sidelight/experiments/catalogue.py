@@ -116,6 +116,11 @@ def _cold(fused: bool) -> LearnerSetting:
     return _paper_learner("OFUL")
 
 
+def _cold_after_first_plays() -> LearnerSetting:
+    """OFUL without a log that plays every arm once first, as the authors' code does and the text does not say."""
+    return _paper_learner("OFUL", first_plays=True)
+
+
 def _known(fused: bool, alpha: float = 0.01) -> LearnerSetting:
     if fused:
         return LearnerSetting("FusedOFUL", options(hidden="known"))
@@ -149,6 +154,10 @@ def _learner_words(fused: bool) -> str:
 def _a(scale: Scale, preset: str, fused: bool) -> Figure:
     world = WorldSetting(preset)
     cells = [Cell("L = 0", RunSetting(world, _cold(fused), scale.horizon))]
+    fair = ""
+    if not fused:  # with its own prior and α = 1 OFUL tries its arms without being told to
+        fair = "L = 0, each arm first"
+        cells.append(Cell(fair, RunSetting(world, _cold_after_first_plays(), scale.horizon), heavy=True))
     for position, recorded in enumerate(scale.recorded, start=1):
         for way, dashed in (("known", False), ("estimated", True)):
             learner = (_estimated if dashed else _known)(fused)
@@ -165,6 +174,7 @@ def _a(scale: Scale, preset: str, fused: bool) -> Figure:
         "estimated.",
         cells=tuple(cells),
         baseline="L = 0",
+        fair_baseline=fair,
         ordered=True,
         seeds=scale.seeds,
     )
@@ -172,7 +182,7 @@ def _a(scale: Scale, preset: str, fused: bool) -> Figure:
 
 def _b(scale: Scale, preset: str, fused: bool) -> Figure:
     world = WorldSetting(preset)
-    alphas = (*scale.alphas, 1.0) if fused else scale.alphas
+    alphas = (*scale.alphas, 1.0)
     cells = [
         Cell(
             f"α = {alpha:g}",

@@ -159,6 +159,7 @@ class Figure:
         question: which function of ``analysis`` writes the words under it.
         x_title: of the horizontal axis.
         baseline: the series that all are compared with.
+        fair_baseline: the same with every arm played once first, as the paper's code has it and its text does not say.
         ordered: colours follow an order (more, less) rather than names.
         x_scale: of the horizontal axis.
         seeds: runs of each setting, unless somebody says otherwise.
@@ -173,6 +174,7 @@ class Figure:
     claim: str = ""
     x_title: str = "Round"
     baseline: str = ""
+    fair_baseline: str = ""
     ordered: bool = False
     x_scale: Literal["linear", "log", "category"] = "linear"
     seeds: int = 5

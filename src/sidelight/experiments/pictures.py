@@ -16,7 +16,7 @@ from sidelight.drawing import markup as html
 from sidelight.drawing.charts import DASHES, Chart, Series, pictures
 from sidelight.drawing.intervals import LEVEL, number, span, student
 from sidelight.experiments.analysis import Findings
-from sidelight.experiments.figure_settings import Figure
+from sidelight.experiments.figure_settings import Cell, Figure
 from sidelight.experiments.jobs import machine
 from sidelight.version import __version__
 
@@ -31,7 +31,7 @@ def chart_of(figure: Figure, table: pa.Table, findings: Findings) -> Chart:
         Series(
             name,
             styles[name].colour,
-            _dash(figure, styles[name].dashed, position),
+            _dash(figure, styles[name], position),
             heavy=styles[name].heavy,
             ordered=figure.ordered,
         )
@@ -61,9 +61,11 @@ def chart_of(figure: Figure, table: pa.Table, findings: Findings) -> Chart:
     )
 
 
-def _dash(figure: Figure, dashed: bool, position: int) -> tuple[int, ...]:
+def _dash(figure: Figure, cell: Cell, position: int) -> tuple[int, ...]:
     """Where colours are ordered, dashed means estimated; elsewhere every dashed line has a pattern of its own."""
-    if not dashed:
+    if cell.series == figure.fair_baseline:
+        return DASHES[2]
+    if not cell.dashed:
         return DASHES[0]
     return DASHES[1] if figure.ordered else DASHES[1 + position % (len(DASHES) - 1)]
 

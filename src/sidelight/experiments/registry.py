@@ -5,10 +5,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 from sidelight.errors import InputError
 from sidelight.experiments.figure_settings import WorldSetting
+from sidelight.experiments.first_plays import FirstPlays
 from sidelight.hidden.known import KnownCrossMoments
 from sidelight.hidden.probabilities import BehaviorProbabilities
 from sidelight.hidden.queries import BehaviorQueries
@@ -108,7 +109,8 @@ def learner_factory(kind: str, values: Mapping[str, Any] | None = None) -> Calla
 
     Args:
         kind: a key of ``LEARNERS``.
-        values: its keyword arguments. ``hidden`` is a key of ``HIDDEN``; ``noise="true"`` is the world's noise.
+        values: its keyword arguments. ``hidden`` is a key of ``HIDDEN``; ``noise="true"`` is the world's noise;
+            ``first_plays=True`` has it play every arm once, in order, before it decides for itself.
     """
     classes: dict[str, Any] = {
         "OFUL": OFUL,
@@ -122,6 +124,7 @@ def learner_factory(kind: str, values: Mapping[str, Any] | None = None) -> Calla
         raise InputError(f"there is no learner {kind!r}; choose one of {', '.join(LEARNERS)}.")
     given = dict(values or {})
     way = given.pop("hidden", None)
+    first_plays = bool(given.pop("first_plays", False))
     takes_estimator = kind in ("EpochOFUL", "RunningOFUL", "FusedOFUL")
     if way is not None and not takes_estimator:
         raise InputError(f"{kind} learns nothing about what the log hides, so it takes no hidden={way!r}.")
@@ -149,7 +152,8 @@ def learner_factory(kind: str, values: Mapping[str, Any] | None = None) -> Calla
             learner = EpochOFUL(_estimator(way, run), run.horizon, **settings)
         else:
             learner = classes[kind](_estimator(way, run), **settings)
-        return learner
+        # simulate calls nothing but what FirstPlays has
+        return cast(Learner, FirstPlays(learner)) if first_plays else learner
 
     return make
 

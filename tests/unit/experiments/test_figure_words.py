@@ -42,9 +42,12 @@ def table_of(figure: Figure, ends: dict[str, float], spread: float = 0.01, seeds
 @pytest.mark.parametrize(
     ("ends", "word"),
     [
-        ({"L = 0": 100.0, "*": 50.0}, "holds"),
-        ({"L = 0": 100.0, "*": 50.0, "L = 5, estimated": 130.0}, "holds in part"),
-        ({"L = 0": 100.0, "*": 150.0}, "does not hold"),
+        ({"L = 0": 100.0, "L = 0, each arm first": 90.0, "*": 50.0}, "holds"),
+        ({"L = 0": 100.0, "L = 0, each arm first": 90.0, "*": 50.0, "L = 5, estimated": 130.0}, "holds in part"),
+        # below the baseline that never looks, above the one that does
+        ({"L = 0": 100.0, "L = 0, each arm first": 60.0, "*": 50.0, "L = 5, estimated": 80.0}, "holds in part"),
+        ({"L = 0": 100.0, "L = 0, each arm first": 30.0, "*": 50.0}, "does not hold"),
+        ({"L = 0": 100.0, "L = 0, each arm first": 90.0, "*": 150.0}, "does not hold"),
     ],
 )
 def test_claim_a(ends: dict[str, float], word: str) -> None:
@@ -52,6 +55,7 @@ def test_claim_a(ends: dict[str, float], word: str) -> None:
     assert findings.verdict is not None
     assert findings.verdict.word == word
     assert "100" in findings.words[0]
+    assert f"is {number(ends['L = 0, each arm first'])}. " in findings.words[1]
 
 
 def test_claim_cannot_be_told_from_noise() -> None:
@@ -124,7 +128,7 @@ def test_pictures_are_drawn_from_results_alone(tmp_path: Path) -> None:
     parts = []
     for name in ("a-paper_text", "log-size", "lies"):
         figure = FIGURES[name]
-        table = table_of(figure, {"L = 0": 100.0, "*": 50.0})
+        table = table_of(figure, {"L = 0": 100.0, "L = 0, each arm first": 90.0, "*": 50.0})
         findings = analyse(figure, table)
         png, svg, page = draw(figure, table, findings, tmp_path, 4)
         assert png.read_bytes().startswith(b"\x89PNG")
