@@ -20,6 +20,7 @@ from sidelight.kernels import dense, elementary, spd
 
 __all__ = [
     "Array",
+    "apply",
     "chi_square_tail",
     "cholesky",
     "eigenvalues",
@@ -37,7 +38,9 @@ __all__ = [
     "power",
     "product",
     "pseudo_inverse",
+    "singular_values",
     "solve",
+    "solve_upper",
     "structured_pseudo_inverse",
     "symmetric_eigen",
     "symmetrize",
@@ -87,6 +90,19 @@ def product(A: ArrayLike, B: ArrayLike) -> Array:
     if column:
         out = out[..., 0]
     return out
+
+
+def apply(A: ArrayLike, v: ArrayLike) -> Array:
+    """``A v`` for stacks of matrices and vectors.  A: (…, i, k)   v: (…, k); leading axes are broadcast → (…, i)"""
+    return product(A, np.asarray(v, dtype=np.float64)[..., None])[..., 0]
+
+
+def solve_upper(R: Array, y: Array) -> Array:
+    """``R⁻¹y`` by substitution.  R: (k, k) upper triangular, nonzero diagonal   y: (k,)"""
+    x = np.array(y, dtype=np.float64)
+    for i in range(len(x) - 1, -1, -1):
+        x[i] = (x[i] - (R[i, i + 1 :] * x[i + 1 :]).sum()) / R[i, i]
+    return x
 
 
 def _factor(A: Array, right: Array | None = None) -> tuple[Array, float, int]:
@@ -215,6 +231,25 @@ def triangle(A: ArrayLike) -> Array:
     return R.reshape(*lead, *R.shape[1:])
 
 
+def singular_values(M: ArrayLike) -> tuple[Array, Array, Array]:
+    """``M = left · diag(σ) · right`` with ``σ`` (n,) descending.  M: (n, d)   left: (n, n)   right: (n, d)
+
+    Rows of ``right`` that belong to ``σ = 0`` are zero; by Jacobi's method, which keeps the digits of small ``σ``.
+    """
+    W = np.array(M, dtype=np.float64)
+    J = np.eye(len(W))
+    if not np.isfinite(W).all():
+        raise np.linalg.LinAlgError("The matrix has entries that are not finite.")
+    scale = float(np.abs(W).max(initial=0.0))
+    if scale > 0:
+        W /= scale
+        dense.orthogonalize_rows(W, J)
+    sigma = np.sqrt(np.square(W).sum(axis=1))
+    order = np.argsort(-sigma, kind="stable")
+    right = (W / np.where(sigma > 0, sigma, 1.0)[:, None])[order]
+    return np.ascontiguousarray(J[order].T), scale * sigma[order], right
+
+
 def _elementwise(kind: int, x: ArrayLike, y: ArrayLike = 0.0) -> Any:
     """A function of ``kernels.elementary`` over broadcast arrays; a float where all arguments are numbers."""
     left, right = np.broadcast_arrays(np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64))
@@ -279,7 +314,7 @@ def orthonormal_kernel_of_structured(B: Array) -> Array:
     An estimated B may be huge (a handful of answers weighted by ``1/P(a)``), and ``NᵀN = I + BᵀB`` then squares its
     size: the digits of ``(NᵀVN)⁻¹`` are lost.  With U the matrix is as well conditioned as V.
     """
-    return np.asarray(np.linalg.qr(kernel_of_structured(B))[0])
+    return orthogonal(kernel_of_structured(B))
 
 
 def structured_pseudo_inverse(B: Array) -> Array:
@@ -289,7 +324,7 @@ def structured_pseudo_inverse(B: Array) -> Array:
     """
     L = B.shape[0]
     stacked = np.concatenate([np.eye(L), B.T], axis=0)
-    return np.asarray(np.linalg.solve(np.eye(L) + B @ B.T, stacked.T).T)
+    return np.ascontiguousarray(solve(np.eye(L) + product(B, B.T), stacked.T).T)
 
 
 def kernel_of(M: Array, b: Array, rtol: float | None = None) -> tuple[int, Array, Array, float]:
@@ -306,19 +341,16 @@ def kernel_of(M: Array, b: Array, rtol: float | None = None) -> tuple[int, Array
         anchor: (d,)  ``M†b``, the shortest solution.
         contradiction: ``‖M M†b − b‖``; not small means that no ``w`` satisfies all rows.
     """
-    from scipy.linalg import svd
-
     L, d = M.shape
     if L == 0:
         return 0, np.eye(d), np.zeros(d), 0.0
-    # gesvd, not the divide-and-conquer driver, which has failed to converge on well-conditioned input
-    left, sigma, right = svd(M, full_matrices=True, lapack_driver="gesvd")
+    left, sigma, right = singular_values(M)
     if rtol is None:
         rtol = max(L, d) * float(np.finfo(np.float64).eps)
     rank = int(np.sum(sigma > rtol * sigma[0])) if sigma[0] > 0 else 0
-    anchor = right[:rank].T @ ((left[:, :rank].T @ b) / sigma[:rank])
-    contradiction = float(np.linalg.norm(M @ anchor - b))
-    return rank, np.ascontiguousarray(right[rank:].T), anchor, contradiction
+    anchor = product(right[:rank].T, product(left[:, :rank].T, b) / sigma[:rank])
+    contradiction = float(np.sqrt(np.square(product(M, anchor) - b).sum()))
+    return rank, np.ascontiguousarray(orthogonal(right[:rank].T, complete=True)[:, rank:]), anchor, contradiction
 
 
 def parallel_sum(A: Array, G: Array, tau2: float, s2: float) -> Array:

@@ -20,6 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sidelight.errors import InputError
+from sidelight.linalg import eigenvalues as symmetric_values
+from sidelight.linalg import log, log1p, log_det
 
 Floats: TypeAlias = NDArray[np.float64]
 Numbers: TypeAlias = float | NDArray[Any]
@@ -49,7 +51,7 @@ def determinant_radius(log_det_ratio: Numbers, noise: Numbers, delta_per_arm: Nu
         delta_per_arm: ``δ_a``, usually ``δ/K``.
         prior_term: ``λS_w²``.
     """
-    log_inverse = -np.log(_probability(delta_per_arm, "delta_per_arm"))
+    log_inverse = -log(_probability(delta_per_arm, "delta_per_arm"))
     variance = np.square(noise) * (np.asarray(log_det_ratio, dtype=np.float64) + 2.0 * log_inverse)
     radius: Floats = np.sqrt(variance + np.asarray(prior_term))
     return radius
@@ -74,7 +76,7 @@ def printed_radius(
     """
     delta = float(_probability(delta, "delta"))
     growth = 1.0 + np.asarray(counts, dtype=np.float64) * context_bound**2 / regularization
-    spread = np.sqrt(np.asarray(dimension, dtype=np.float64) * np.log(n_arms * growth / delta))
+    spread = np.sqrt(np.asarray(dimension, dtype=np.float64) * log(n_arms * growth / delta))
     radius: Floats = np.sqrt(regularization) * weight_bound + noise * spread
     return radius
 
@@ -104,7 +106,7 @@ def bias_factor(gram: Floats, regularization: float, kernel_basis: Floats, pseud
     C = projected @ (gram @ pseudo_inverse)
     squared = np.swapaxes(C, -1, -2) @ np.linalg.solve(S, C)
     squared = 0.5 * (squared + np.swapaxes(squared, -1, -2))
-    factor: Floats = np.sqrt(np.maximum(np.linalg.eigvalsh(squared)[..., -1], 0.0))
+    factor: Floats = np.sqrt(np.maximum(symmetric_values(squared)[..., -1], 0.0))
     return factor
 
 
@@ -194,7 +196,7 @@ def matrix_bernstein(variance: Numbers, bound: Numbers, n_rows: int, n_columns: 
     With probability ``1 − δ`` it bounds ``‖Σ_k A_k‖`` for independent, centred ``A_k`` ``(d_1, d_2)`` with
     ``‖A_k‖ ≤ S`` and ``v = max(‖Σ E A_k A_kᵀ‖, ‖Σ E A_kᵀA_k‖)``. As printed.
     """
-    logarithm = np.log((n_rows + n_columns) / _probability(delta, "delta"))
+    logarithm = log((n_rows + n_columns) / _probability(delta, "delta"))
     deviation: Floats = np.sqrt(2.0 * np.asarray(variance) * logarithm) + 2.0 / 3.0 * np.asarray(bound) * logarithm
     return deviation
 
@@ -247,7 +249,7 @@ def cross_moment_constants(
     recorded_moments, shares, inverse, traces = _moment_parts(recorded_moments, shares, hidden_bound, hidden_traces)
     n_arms = len(shares)
     union = 2.0 * n_features * n_arms * episode_count(horizon)
-    logarithm = np.log(union / _probability(delta, "delta"))
+    logarithm = log(union / _probability(delta, "delta"))
     spread = recorded_bound * hidden_bound
     leading: Floats = inverse * np.sqrt(2.0 * spread * traces * logarithm / shares)
     second: Floats = 4.0 / 3.0 * inverse * spread * logarithm / shares
@@ -272,7 +274,7 @@ def printed_cross_moment_constants(
     recorded_moments, shares, inverse, _ = _moment_parts(recorded_moments, shares, hidden_bound, hidden_traces)
     recorded_trace = shares @ np.trace(recorded_moments, axis1=1, axis2=2)
     hidden_trace = hidden_bound**2 if hidden_traces is None else shares @ np.asarray(hidden_traces)
-    logarithm = np.log(n_features / _probability(delta, "delta"))
+    logarithm = log(n_features / _probability(delta, "delta"))
     spread = recorded_bound * hidden_bound
     worst = np.max(inverse / shares)
     leading: Floats = worst * np.sqrt(2.0 * spread * np.sqrt(recorded_trace * hidden_trace) * logarithm)
@@ -289,7 +291,7 @@ def _moment_parts(
         raise InputError(
             f"recorded_moments has shape {moments.shape} and shares {chances.shape}; pass R11 (K, L, L) and P(a) (K,)."
         )
-    smallest = np.linalg.eigvalsh(moments)[:, 0]
+    smallest = symmetric_values(moments)[:, 0]
     if not (chances > 0).all() or not (smallest > 0).all():
         arm = int(np.argmin(np.minimum(chances, smallest)))
         raise InputError(
@@ -352,7 +354,7 @@ def elliptical_potential_bound(rounds: Numbers, dimension: int, context_bound: f
     if dimension == 0:
         return np.zeros(np.shape(rounds))
     growth = np.asarray(rounds, dtype=np.float64) * context_bound**2 / (dimension * regularization)
-    bound: Floats = 2.0 * dimension * np.log1p(growth)
+    bound: Floats = 2.0 * dimension * log1p(growth)
     return bound
 
 
@@ -369,7 +371,7 @@ def visitation_bound(counts: Numbers, context_bound: float) -> Floats:
 def printed_visitation_bound(rounds: Numbers, dimension: int, context_bound: float, regularization: float) -> Floats:
     """``S_x√t√(m log(1 + tS_x²/λ))``, as printed: valid, and larger than needed but for very few rounds."""
     rounds = np.asarray(rounds, dtype=np.float64)
-    bound: Floats = context_bound * np.sqrt(rounds * dimension * np.log1p(rounds * context_bound**2 / regularization))
+    bound: Floats = context_bound * np.sqrt(rounds * dimension * log1p(rounds * context_bound**2 / regularization))
     return bound
 
 
@@ -459,7 +461,7 @@ def printed_projected_regret_bound(
     if dimension == 0:
         return np.zeros(horizon.shape)
     radius = printed_radius(horizon, dimension, noise, regularization, context_bound, weight_bound, delta, n_arms)
-    potential = dimension * n_arms * np.log(regularization + horizon * context_bound**2 / (dimension * n_arms))
+    potential = dimension * n_arms * log(regularization + horizon * context_bound**2 / (dimension * n_arms))
     bound: Floats = 2.0 * np.sqrt(horizon) * radius * np.sqrt(np.where(potential < 0, np.nan, potential))
     return bound
 
@@ -596,18 +598,18 @@ def equivalent_rounds(information: Floats, context_moments: Floats, regularizati
     """
     information, context_moments = np.asarray(information), np.asarray(context_moments)
     identity = np.eye(len(information))
-    target = np.linalg.slogdet(identity + information / regularization)[1]
-    eigenvalues = np.maximum(np.linalg.eigvalsh(context_moments), 0.0) / regularization
+    target = float(log_det(identity + information / regularization))
+    eigenvalues = np.maximum(symmetric_values(context_moments), 0.0) / regularization
     if target <= 0:
         return 0.0
     if eigenvalues[-1] == 0:
         raise InputError("context_moments is zero: no number of such rounds holds any information.")
     low, high = 0.0, 1.0
-    while np.log1p(high * eigenvalues).sum() < target:
+    while log1p(high * eigenvalues).sum() < target:
         high *= 2.0
     for _ in range(200):
         middle = 0.5 * (low + high)
-        low, high = (middle, high) if np.log1p(middle * eigenvalues).sum() < target else (low, middle)
+        low, high = (middle, high) if log1p(middle * eigenvalues).sum() < target else (low, middle)
     return 0.5 * (low + high)
 
 

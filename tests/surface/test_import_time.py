@@ -43,7 +43,7 @@ def test_import_loads_none_of_the_heavy_libraries():
     [
         ("sl.errors.InputError; sl.Decision; sl.Learner; sl.HiddenEstimator", ()),
         ("sl.Schema(['a', 'b'], ['a'], arms=[0, 1]).encode({'a': 1, 'b': 2})", ()),
-        ("sl.theory.determinant_radius(1.0, 1.0, 0.05, 1.0)", ()),
+        ("sl.theory.determinant_radius(1.0, 1.0, 0.05, 1.0)", ("numba", "scipy")),
         ("sl.OFUL; sl.ProjectedOFUL; sl.EpochOFUL; sl.RunningOFUL; sl.load_learner", ("numba", "scipy")),
         ("l = sl.OFUL(2, 3); l.observe([1, 0, 0], 1, 0.5); l.decide([0, 1, 0])", ("numba", "scipy")),
     ],

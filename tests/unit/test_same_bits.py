@@ -184,6 +184,20 @@ def test_pseudo_inverse_of_a_singular_matrix(rng):
     assert not linalg.pseudo_inverse(np.zeros((3, 3))).any()
 
 
+@pytest.mark.parametrize(("n", "d"), [(1, 4), (3, 7), (6, 6), (9, 4)])
+def test_singular_values(rng, n, d):
+    M = rng.normal(size=(n, d)) * 10.0 ** rng.integers(-6, 6, size=(n, 1))
+    left, sigma, right = linalg.singular_values(M)
+    expected = np.linalg.svd(M, compute_uv=False)
+    # LAPACK is accurate relative to the largest only
+    np.testing.assert_allclose(sigma[: len(expected)], expected, rtol=1e-12, atol=1e-15 * expected[0])
+    np.testing.assert_allclose(sigma[len(expected) :], 0.0, atol=1e-14 * expected[0])
+    np.testing.assert_allclose(left.T @ left, np.eye(n), atol=1e-13)
+    np.testing.assert_allclose((left * sigma) @ right, M, atol=1e-14 * n * expected[0])
+    k = min(n, d)
+    np.testing.assert_allclose(right[:k] @ right[:k].T, np.eye(k), atol=1e-12)
+
+
 @pytest.mark.parametrize(("n", "p"), [(1, 1), (5, 3), (3, 5), (6, 6), (4, 0)])
 def test_orthogonal_and_triangular_factor(rng, n, p):
     A = rng.normal(size=(2, n, p))
@@ -210,7 +224,7 @@ x = np.ldexp(rng.uniform(1, 2, 5000), rng.integers(-30, 30, 5000))  # exact, unl
 values, vectors = l.symmetric_eigen(S)
 found = [S, l.cholesky(S), l.inverse(S), l.solve(S, A), l.log_det(S), values, vectors, l.orthogonal(A), l.triangle(A)]
 found += [l.pseudo_inverse(S), l.log(x), l.log1p(x), l.exp(rng.uniform(-700, 700, 5000)), l.power(x, 0.37)]
-found += [l.log_gamma(x), l.chi_square_tail(x, 3.5)]
+found += [*l.singular_values(A[0]), l.log_gamma(x), l.chi_square_tail(x, 3.5)]
 print([hashlib.sha256(np.ascontiguousarray(part).tobytes()).hexdigest()[:16] for part in found])
 """
 

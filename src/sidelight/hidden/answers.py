@@ -20,7 +20,18 @@ import numpy as np
 from sidelight.errors import InputError
 from sidelight.hidden.protocol import EstimatorDefaults
 from sidelight.hidden.sums import AnswerSums
-from sidelight.linalg import Array, symmetrize
+from sidelight.linalg import (
+    Array,
+    cholesky,
+    eigenvalues,
+    log,
+    log_det,
+    product,
+    pseudo_inverse,
+    symmetric_eigen,
+    symmetrize,
+)
+from sidelight.linalg import inverse as inverse_of
 from sidelight.logs.summary import LogSummary, one_summary
 
 __all__ = ["AnswerEstimator", "EstimatorName"]
@@ -65,7 +76,7 @@ class Told:
         total, noise, own, squares = np.empty((d, d)), np.empty((L, L)), np.empty(K + 1), np.empty(K + 1)
         add_up(sums.S, sums.S_squared, units, total, noise, own, squares)
         if shared is not None:
-            noise, squares[K] = shared, np.diagonal(shared) @ units
+            noise, squares[K] = shared, (np.diagonal(shared) * units).sum()
         # one where weights are one, or next to nothing
         told = squares > 1e-280
         worth = np.where(told, own / np.where(told, squares, 1.0), 1.0)
@@ -79,7 +90,7 @@ class Told:
         gram = total[:L, :L] + metric
         if math.isnan(invert(gram, inverse)):
             # features that repeat each other, in so many answers that rounding outweighs the metric
-            inverse[...] = np.linalg.pinv(gram, hermitian=True)
+            inverse[...] = pseudo_inverse(gram)
         pooled_regression(total, inverse, pooled, residual)
         np.einsum("ii->i", residual)[...] += hidden_scale
         residual /= max(g * float(sums.counts.sum()) - L, 0.0) + 1.0
@@ -135,16 +146,16 @@ class AnswerEstimator(EstimatorDefaults):
         self._strength_at, self._still = 0, False
         L = summary.n_recorded
         #: D: (L, L) second moments of the recorded features over the whole log, the metric of the pooling
-        self.metric = np.einsum("a,aij->ij", summary.shares, summary.second_moments)
+        self.metric = (summary.shares[:, None, None] * summary.second_moments).sum(axis=0)
         scale = _recorded_scale(summary)
         # features that the log saw as constant zero still need a positive metric
         self.metric = self.metric + 1e-9 * scale * np.eye(L)
         self._hidden_scale = scale
         #: E[x_o] over the log, and ρ: an old policy shifts the level of the hidden features more than their slopes
-        self._mean = summary.shares @ summary.means if L else np.zeros(0)
+        self._mean = (summary.shares[:, None] * summary.means).sum(axis=0) if L else np.zeros(0)
         self._level = 1.0
         #: log det D_ρ for every ρ of the grid
-        self._sizes = np.linalg.slogdet(np.array([self._leveled(level) for level in LEVEL_GRID]))[1]
+        self._sizes = log_det(np.array([self._leveled(level) for level in LEVEL_GRID]))
 
     @property
     def n_answers(self) -> int:
@@ -193,9 +204,9 @@ class AnswerEstimator(EstimatorDefaults):
         told, at = self._told(), (self._strength, self._level)
         if self._fitted is None or self._fitted[0] != at:
             kD = self._pull()
-            B = _regress(told.S, kD, kD @ told.pooled, fallback=told.pooled)
+            B = _regress(told.S, kD, product(kD, told.pooled), fallback=told.pooled)
             # Cov(B_pool) = T⁻¹QT⁻¹ may be huge where κD is next to nothing; T⁻¹κD is neither
-            self._fitted = (at, Fit(kD, told.inverse @ kD, B))
+            self._fitted = (at, Fit(kD, product(told.inverse, kD), B))
         return self._fitted[1]
 
     # ------------------------------------------------------------------------------------ pooling
@@ -260,9 +271,9 @@ class AnswerEstimator(EstimatorDefaults):
         if L == 0 or m == 0 or not S.counts.any():
             return self._strength, self._level
         told = self._told()
-        root = np.linalg.cholesky(told.residual + 1e-12 * self._hidden_scale * np.eye(m))
+        residual = told.residual + 1e-12 * self._hidden_scale * np.eye(m)
         gap = np.empty((len(told.S), L, m))
-        gaps(told.S, told.pooled, np.linalg.inv(root).T.copy(), gap)
+        gaps(told.S, told.pooled, product(inverse_of(residual), cholesky(residual)), gap)
         levels = np.array(LEVEL_GRID)
         found: dict[int, Array] = {}
 
@@ -272,11 +283,11 @@ class AnswerEstimator(EstimatorDefaults):
             if i not in found:
                 strength, values = float(POOLING_GRID[i]), np.empty(len(levels))
                 pooling_likelihoods(told.S, self.metric, gap, self._mean, strength, levels, values)
-                values += 0.5 * len(gap) * m * (L * math.log(strength) + self._sizes)
+                values += 0.5 * len(gap) * m * (L * log(strength) + self._sizes)
                 found[i] = np.where(np.isnan(values), -math.inf, values)
             return float(found[i][j])
 
-        i = int(np.argmin(np.abs(np.log(POOLING_GRID) - math.log(self._strength))))
+        i = int(np.argmin(np.abs(log(POOLING_GRID) - log(self._strength))))
         j = int(np.argmin(np.abs(np.array(LEVEL_GRID) - self._level)))
         while True:
             best = max([(i, j), (i + 1, j), (i - 1, j), (i, j + 1), (i, j - 1)], key=lambda at: likelihood(*at))
@@ -316,7 +327,7 @@ class AnswerEstimator(EstimatorDefaults):
             return _congruent(S.S11, S.S_squared)
         told, fit = self._told(), self._fit()
         kD = fit.pull
-        shared = kD + symmetrize(fit.share.T @ (told.noise + self.metric) @ fit.share)
+        shared = kD + symmetrize(product(product(fit.share.T, told.noise + self.metric), fit.share))
         A = np.empty_like(told.squared)
         if not answers_precision(told.S, told.squared, kD, shared, A):
             # features that repeat each other, in so many answers that rounding outweighs κD
@@ -366,12 +377,10 @@ class AnswerEstimator(EstimatorDefaults):
         if t == 0:
             return np.full(K, np.inf)
         if self.estimator == "regression":
-            spread = np.linalg.eigvalsh(self.residual_moments())[:, -1]
-            weakest = np.maximum(np.linalg.eigvalsh(self.precision())[:, 0], 1e-300)
+            spread = eigenvalues(self.residual_moments())[:, -1]
+            weakest = np.maximum(eigenvalues(self.precision())[:, 0], 1e-300)
             union = 2.0 * K * episode_count(horizon) / delta
-            return np.asarray(
-                np.sqrt(spread / weakest) * (math.sqrt(L) + math.sqrt(m) + math.sqrt(2.0 * math.log(union)))
-            )
+            return np.asarray(np.sqrt(spread / weakest) * (math.sqrt(L) + math.sqrt(m) + math.sqrt(2.0 * log(union))))
         R11 = self.summary.second_moments
         constants = cross_moment_constants(
             R11,
@@ -439,7 +448,7 @@ class AnswerEstimator(EstimatorDefaults):
 
 def _congruent(W: Array, S: Array) -> Array:
     """``WS⁺W`` of symmetric matrices.  W, S: (K, L, L)"""
-    return symmetrize(W @ np.linalg.pinv(symmetrize(S), hermitian=True) @ W)
+    return symmetrize(product(product(W, pseudo_inverse(symmetrize(S))), W))
 
 
 def _regress(S: Array, pull: Array, toward: Array, fallback: Array) -> Array:
@@ -464,10 +473,10 @@ def _regress(S: Array, pull: Array, toward: Array, fallback: Array) -> Array:
             continue
         scale = np.sqrt(np.maximum(np.diagonal(left), 0.0))
         scale = np.where(scale > 0, scale, 1.0)
-        values, vectors = np.linalg.eigh(symmetrize(left / np.outer(scale, scale)))
+        values, vectors = symmetric_eigen(symmetrize(left / np.outer(scale, scale)))
         keep = values > SINGULAR * values[-1]
         inverse = np.where(keep, 1.0 / np.where(keep, values, 1.0), 0.0)
-        B[a] = (vectors * inverse) @ (vectors.T @ (right / scale[:, None])) / scale[:, None]
+        B[a] = product(vectors * inverse, product(vectors.T, right / scale[:, None])) / scale[:, None]
     return B
 
 
@@ -475,6 +484,6 @@ def _recorded_scale(summary: LogSummary) -> float:
     """The mean second moment of the recorded features over the log: a scale for features never seen."""
     if summary.n_recorded == 0 or summary.n_rows == 0:
         return 1.0
-    pooled = np.einsum("a,aij->ij", summary.shares, summary.second_moments)
+    pooled = (summary.shares[:, None, None] * summary.second_moments).sum(axis=0)
     scale = float(np.trace(pooled)) / summary.n_recorded
     return scale if scale > 0 else 1.0

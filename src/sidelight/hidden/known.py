@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from sidelight.errors import InputError
 from sidelight.hidden.protocol import EstimatorDefaults, Needs
-from sidelight.linalg import Array, symmetrize
+from sidelight.linalg import Array, product, pseudo_inverse, solve, symmetrize
 from sidelight.logs.summary import LogSummary, one_summary
 
 __all__ = ["KnownCrossMoments"]
@@ -60,10 +60,10 @@ class KnownCrossMoments(EstimatorDefaults):
         for a in range(K):
             R11 = summary.second_moments[a]
             if summary.determined[a]:
-                self._B[a] = np.linalg.solve(R11, moments[a])
+                self._B[a] = solve(R11, moments[a])
             elif L:
-                self._B[a] = np.linalg.pinv(R11, hermitian=True) @ moments[a]
-        self._spread = symmetrize(np.swapaxes(self._B, 1, 2) @ summary.second_moments @ self._B)
+                self._B[a] = product(pseudo_inverse(R11), moments[a])
+        self._spread = symmetrize(product(product(np.swapaxes(self._B, 1, 2), summary.second_moments), self._B))
 
     def observe(self, x: ArrayLike, answer: Any, probability: float = 1.0) -> None:
         """Answers add nothing to what is known."""

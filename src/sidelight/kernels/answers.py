@@ -10,6 +10,7 @@ import math
 import numpy as np
 from numba import njit
 
+from sidelight.kernels.elementary import log
 from sidelight.kernels.rows import subtract_four, subtract_rows
 from sidelight.kernels.simd import add_scaled, dot
 from sidelight.kernels.spd import backward, factor, inverse_from, invert_factor, padded, subtract_product
@@ -257,6 +258,6 @@ def pooling_likelihoods(S, D, gap, mean, strength, levels, values):  # type: ign
             change = strength * (1.0 - levels[k])
             left = 1.0 - change * across[m]
             if left > 0.0:
-                values[k] += 0.5 * (squares + change / left * toward - m * (log_det + math.log(left)))
+                values[k] += 0.5 * (squares + change / left * toward - m * (log_det + log(left)))
             else:
                 values[k] = math.nan

@@ -11,7 +11,7 @@ import math
 import numpy as np
 from numba import njit
 
-__all__ = ["householder", "multiply", "symmetric_eigen"]
+__all__ = ["householder", "multiply", "orthogonalize_rows", "symmetric_eigen"]
 
 
 @njit(cache=True, error_model="numpy")
@@ -273,3 +273,40 @@ def _reflect(v, head, k, target):  # type: ignore[no-untyped-def]
     total /= head
     for i in range(k, v.shape[0]):
         target[i] -= total * v[i]
+
+
+@njit(cache=True, error_model="numpy")
+def orthogonalize_rows(W, J):  # type: ignore[no-untyped-def]
+    """Rotate rows of ``W`` until all are orthogonal; ``J`` takes part, so that ``JᵀW`` stays what it was.
+
+    One-sided Jacobi (Hestenes 1958): rows end up as singular values times right singular vectors; with ``J = I``
+    at first the rows of ``J`` as left ones.  Small singular values keep their digits.  W: (n, d)   J: (n, n)
+    """
+    n, d = W.shape
+    for _ in range(60):
+        turned = False
+        for i in range(n - 1):
+            for j in range(i + 1, n):
+                first, second, across = 0.0, 0.0, 0.0
+                for k in range(d):
+                    first += W[i, k] * W[i, k]
+                    second += W[j, k] * W[j, k]
+                    across += W[i, k] * W[j, k]
+                if not abs(across) > 1e-16 * math.sqrt(first) * math.sqrt(second):
+                    continue
+                turned = True
+                zeta = (second - first) / (2.0 * across)
+                t = 1.0 / (abs(zeta) + math.sqrt(1.0 + zeta * zeta))
+                t = -t if zeta < 0.0 else t
+                c = 1.0 / math.sqrt(1.0 + t * t)
+                s = c * t
+                for k in range(d):
+                    low = W[i, k]
+                    W[i, k] = c * low - s * W[j, k]
+                    W[j, k] = s * low + c * W[j, k]
+                for k in range(n):
+                    low = J[i, k]
+                    J[i, k] = c * low - s * J[j, k]
+                    J[j, k] = s * low + c * J[j, k]
+        if not turned:
+            break

@@ -17,6 +17,7 @@ import numpy as np
 from numba import njit
 
 from sidelight.kernels.compiled import inlined, uncounted
+from sidelight.kernels.elementary import log, log1p
 from sidelight.kernels.lanes import bound_indices, lanes_of, put_arm
 from sidelight.kernels.simd import (
     absolute_sum_at,
@@ -255,7 +256,7 @@ def radius_of(kind, count, log_det, dimension, noise, prior_term, growth, union)
     if kind == DETERMINANT:
         return math.sqrt(noise * noise * (log_det + 2.0 * union) + prior_term)
     if kind == PRINTED:
-        spread = dimension * (union + math.log(1.0 + count * growth))
+        spread = dimension * (union + log(1.0 + count * growth))
         return noise * math.sqrt(max(spread, 0.0)) + math.sqrt(prior_term)
     return noise
 
@@ -351,7 +352,7 @@ def take_in(  # type: ignore[no-untyped-def]
     updates[a] += 1
     # the covariance only shrinks between refreshes, so that the older bound stays one
     bounds[a] = min(bounds[a], bound)
-    log_dets[a] += math.log1p(q)
+    log_dets[a] += log1p(q)
     set_radius(a, counts, log_dets, dimensions, numbers, radii)
     put_arm(a, loadings.shape[2], weights, covariances, radii, bounds, packed)
     return updates[a] >= REFRESH_EVERY, abs(error) > numbers[6] * numbers[7 + a] * math.sqrt(1.0 + q)

@@ -15,6 +15,7 @@ import math
 import numpy as np
 from numba import njit
 
+from sidelight.kernels.elementary import log
 from sidelight.kernels.reduced import DETERMINANT, radius_of
 from sidelight.kernels.simd import add_scaled, dot, dot_row, subtract_products
 from sidelight.kernels.sums import add_answer
@@ -104,11 +105,11 @@ def factor(P, a, c, G):  # type: ignore[no-untyped-def]
         if not pivot > 0.0:
             return math.nan
         if not 1e-100 < pivot < 1e100:
-            log_det += math.log(pivot)
+            log_det += log(pivot)
         else:
             product *= pivot
             if not 1e-200 < product < 1e200:
-                log_det += math.log(product)
+                log_det += log(product)
                 product = 1.0
         inverse = 1.0 / math.sqrt(pivot)
         G[j, j] = inverse
@@ -117,7 +118,7 @@ def factor(P, a, c, G):  # type: ignore[no-untyped-def]
             for k in range(j):
                 total -= G[i, k] * G[j, k]
             G[i, j] = total * inverse
-    return log_det + math.log(product)
+    return log_det + log(product)
 
 
 @njit(cache=True)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sidelight.linalg import Array
+from sidelight.linalg import Array, apply
 from sidelight.logs.summary import LogSummary
 from sidelight.side.prior import Hyper, Prior, estimate_prior
 
@@ -117,9 +117,9 @@ def residual_noise(
         covariances: (K, d, d)  ``V⁻¹``; they say how many rounds the fit used up.
         counts: rounds in all.
     """
-    fit = np.einsum("aij,aj->ai", grams, weights) - 2.0 * moments
-    residual = float(squares.sum() + np.einsum("ai,ai->", weights, fit))
-    used = float(np.einsum("aij,aij->", grams, covariances))
+    fit = apply(grams, weights) - 2.0 * moments
+    residual = float(squares.sum() + (weights * fit).sum())
+    used = float((grams * covariances).sum())
     free = max(counts - used, 0.0)
     return (NOISE_WEIGHT * guess + max(residual, 0.0)) / (NOISE_WEIGHT + free)
 
@@ -143,5 +143,5 @@ def feature_scales(d: int, online: Array, rounds: float, logs: Sequence[tuple[Lo
         rows[positions] += summary.n_rows
     seen = (rows > 0) & (squares > 0)
     n = int(np.count_nonzero(seen))
-    typical = float(np.where(seen, squares, 0.0) @ (1.0 / np.where(seen, rows, 1.0))) / n if n else 1.0
+    typical = float((np.where(seen, squares, 0.0) * (1.0 / np.where(seen, rows, 1.0))).sum()) / n if n else 1.0
     return np.asarray(np.sqrt((squares + typical) / (rows + 1.0)))

@@ -18,7 +18,14 @@ from sidelight.learners.protocol import Context
 from sidelight.learners.reduced import ReducedLearner
 from sidelight.learners.ridge import RADIUS_KINDS
 from sidelight.learners.settings import Settings
-from sidelight.linalg import Array, orthonormal_kernel_of_structured, structured_pseudo_inverse
+from sidelight.linalg import (
+    Array,
+    eigenvalues,
+    log,
+    orthonormal_kernel_of_structured,
+    product,
+    structured_pseudo_inverse,
+)
 from sidelight.side.constraint import Reduction, SideInformation, unreduced
 from sidelight.theory import episode_count
 
@@ -147,10 +154,11 @@ class EpochOFUL(ReducedLearner):
         if self.keep_data:
             for a in range(K):
                 N, anchor = self.reduction.basis(a), self.reduction.anchors[a]
-                self.grams[a] = N.T @ self._V[a] @ N
-                self.moments[a] = N.T @ (self._Y[a] - self._V[a] @ anchor)
-                self.squares[a] = self._kept_squares[a] - anchor @ (2.0 * self._Y[a] - self._V[a] @ anchor)
-                self._visits[a] = N.T @ self._V[a] @ self._inverse[a]
+                self.grams[a] = product(product(N.T, self._V[a]), N)
+                self.moments[a] = product(N.T, self._Y[a] - product(self._V[a], anchor))
+                fitted = product(self._V[a], anchor)
+                self.squares[a] = self._kept_squares[a] - product(anchor, 2.0 * self._Y[a] - fitted)
+                self._visits[a] = product(product(N.T, self._V[a]), self._inverse[a])
             self.counts[:] = self._played
         self.refresh()
 
@@ -162,8 +170,8 @@ class EpochOFUL(ReducedLearner):
             self._kept_squares[index] += reward * reward
             self._played[index] += 1
         # ÛᵀΣxxᵀM̂† in the coordinates of N, before the radius is computed from it
-        z = self.reduction.basis(index).T @ y
-        self._visits[index] += np.outer(z, y @ self._inverse[index])
+        z = product(self.reduction.basis(index).T, y)
+        self._visits[index] += np.outer(z, product(y, self._inverse[index]))
         super()._observe(x, index, reward)
         self.radii[index] = self.settings.alpha * self._radius(index)
         self.rounds += 1
@@ -183,7 +191,7 @@ class EpochOFUL(ReducedLearner):
 
         s = self.settings
         kind = RADIUS_KINDS[s.radius]
-        union = math.log(2.0 * self.episodes * self.n_arms / s.delta)
+        union = log(2.0 * self.episodes * self.n_arms / s.delta)
         noise = self.noise
         if kind == 1:
             # as printed, the error of M̂ inflates the noise (with the arm's own count for t)
@@ -214,7 +222,7 @@ class EpochOFUL(ReducedLearner):
         Q = self._visits[a]
         if Q.size == 0 or not Q.any():
             return 0.0
-        return math.sqrt(max(float(np.linalg.eigvalsh(Q.T @ self.covariances[a] @ Q)[-1]), 0.0))
+        return math.sqrt(max(float(eigenvalues(product(product(Q.T, self.covariances[a]), Q))[-1]), 0.0))
 
     def _scores(self, x: Array) -> tuple[Array, Array]:
         estimates, widths = super()._scores(x)

@@ -13,7 +13,7 @@ from sidelight.errors import InputError
 from sidelight.learners.automatic import Automatic, feature_blocks, feature_scales, residual_noise
 from sidelight.learners.base import BaseLearner
 from sidelight.learners.settings import Settings
-from sidelight.linalg import Array
+from sidelight.linalg import Array, apply, eigenvalues, log, log_det, product
 from sidelight.side.constraint import Reduction
 
 if TYPE_CHECKING:
@@ -137,12 +137,12 @@ class RidgeLearner(BaseLearner):
         self.prior_log_dets = np.empty(K)
         for a in range(K):
             N = r.basis(a)
-            self.prior_precisions[a] = N.T @ precision @ N
+            self.prior_precisions[a] = product(product(N.T, precision), N)
             # a padded dimension has no column in N; a one on the diagonal keeps the matrix invertible
             padded = np.arange(r.dimensions[a], m)
             self.prior_precisions[a, padded, padded] = 1.0
-            self.prior_moments[a] = N.T @ (precision @ (means[a] - r.anchors[a]))
-            self.prior_log_dets[a] = np.linalg.slogdet(self.prior_precisions[a])[1]
+            self.prior_moments[a] = product(N.T, product(precision, means[a] - r.anchors[a]))
+            self.prior_log_dets[a] = float(log_det(self.prior_precisions[a]))
         self._set_bounds(precision)
 
     def _set_bounds(self, precision: Array) -> None:
@@ -151,7 +151,7 @@ class RidgeLearner(BaseLearner):
         self._prior_term = self._growth = 0.0
         if s.radius == "posterior":
             return  # which needs neither
-        values = np.linalg.eigvalsh(precision)
+        values = eigenvalues(precision)
         self._prior_term = float(values[-1]) * s.kernel_weight_bound**2
         self._growth = s.kernel_context_bound**2 / float(values[0])
 
@@ -200,14 +200,14 @@ class RidgeLearner(BaseLearner):
             if r.shifted:
                 L = r.loadings.shape[1]
                 M = np.concatenate([np.eye(L), r.loadings[a]], axis=1)
-                J[a] = certain * (M.T @ M)
-                h[a] = certain * (M.T @ r.anchors[a, :L])
+                J[a] = certain * product(M.T, M)
+                h[a] = certain * product(M.T, r.anchors[a, :L])
                 J[a, d - m :, d - m :] += self.grams[a] / variance
                 h[a, d - m :] += self.moments[a] / variance
             else:
                 U = -r.loadings[a]
-                J[a] = certain * (np.eye(d) - U @ U.T) + U @ self.grams[a] @ U.T / variance
-                h[a] = certain * r.anchors[a] + U @ self.moments[a] / variance
+                J[a] = certain * (np.eye(d) - product(U, U.T)) + product(product(U, self.grams[a]), U.T) / variance
+                h[a] = certain * r.anchors[a] + product(U, self.moments[a]) / variance
         return J, h
 
     def _scales(self) -> Array:
@@ -230,7 +230,7 @@ class RidgeLearner(BaseLearner):
         """Learn noise and prior anew from everything seen, and put them to use."""
         assert self.automatic is not None
         if self.settings.noise == "auto":
-            theta = (self.covariances @ (self.prior_moments + self.moments)[:, :, None])[:, :, 0]
+            theta = apply(self.covariances, self.prior_moments + self.moments)
             self.automatic.variance = residual_noise(
                 self._noise_guess(),
                 self.squares,
@@ -285,7 +285,7 @@ class RidgeLearner(BaseLearner):
         """What the kernels need: kind of radius, noise, ``λS_w²``, ``S_x²/λ``, ``K/δ``, ``α``, what is a surprise."""
         s = self.settings
         kind = RADIUS_KINDS[s.radius]
-        union = math.log(self.n_arms / s.delta)
+        union = log(self.n_arms / s.delta)
         return self._with_noises([kind, self.noise, self._prior_term, self._growth, union, s.alpha, self._surprise])
 
     def _with_noises(self, numbers: list[float]) -> Array:
@@ -441,7 +441,7 @@ def arm_spreads(loadings: Array, shifted: bool) -> tuple[Array, Array]:
     spreads = np.empty(K)
     for a in range(K):
         apart = loadings[a] - centre[0]
-        spreads[a] = math.sqrt(max(float(np.linalg.eigvalsh(apart @ apart.T)[-1]), 0.0))
+        spreads[a] = math.sqrt(max(float(eigenvalues(product(apart, apart.T))[-1]), 0.0))
         # what rounding may add to a difference of nearly equal numbers
-        spreads[a] += 1e-12 * float(np.linalg.norm(loadings[a]))
+        spreads[a] += 1e-12 * float(np.sqrt(np.square(loadings[a]).sum()))
     return centre, (1.0 + 1e-9) * spreads

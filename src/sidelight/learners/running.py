@@ -17,7 +17,17 @@ from sidelight.learners.hidden_half import behavior_answer, single_estimator
 from sidelight.learners.protocol import Context
 from sidelight.learners.ridge import RADIUS_KINDS
 from sidelight.learners.settings import Settings
-from sidelight.linalg import Array, orthonormal_kernel_of_structured, symmetrize
+from sidelight.linalg import (
+    Array,
+    apply,
+    eigenvalues,
+    inverse,
+    log,
+    log_det,
+    orthonormal_kernel_of_structured,
+    product,
+    symmetrize,
+)
 
 if TYPE_CHECKING:
     from sidelight.logs.schema.schema import Schema
@@ -138,13 +148,13 @@ class RunningOFUL(BaseLearner):
         n = float(self.counts.sum())
         if self.settings.noise == "auto":
             # degrees of freedom are used in the m open dimensions alone
-            spread = U @ covariances @ np.swapaxes(U, 1, 2)
+            spread = product(product(U, covariances), np.swapaxes(U, 1, 2))
             guess = float(summary.pooled_residual_variance)
             auto.variance = residual_noise(guess, self.squares, self.Y, self.V, weights, spread, n)
         if self.settings.regularization == "auto":
             certain = 1e6 * float(np.trace(auto.precision)) / (L + m)
-            J = certain * np.swapaxes(M, 1, 2) @ M + self.V / auto.variance
-            h = certain * np.einsum("alj,al->aj", M, self.anchors[:, :L]) + self.Y / auto.variance
+            J = certain * product(np.swapaxes(M, 1, 2), M) + self.V / auto.variance
+            h = certain * apply(np.swapaxes(M, 1, 2), self.anchors[:, :L]) + self.Y / auto.variance
             online = np.einsum("aii->i", self.V)
             scales = feature_scales(L + m, online, n, [(summary, np.arange(L))])
             total = float(summary.reward_squares.sum() + self.squares.sum())
@@ -192,29 +202,28 @@ class RunningOFUL(BaseLearner):
         B = self.hidden.regression()
         K, _, m = B.shape
         V = self.V + precision
-        Y = self.Y + means @ precision
+        Y = self.Y + product(means, precision)
         # orthonormal, since early estimates of B may be so large that [−B; I] would cost half of the digits
         U = orthonormal_kernel_of_structured(B)
         Ut = np.swapaxes(U, 1, 2)
-        A = symmetrize(Ut @ V @ U)
-        covariances = np.linalg.inv(A)
-        residual = Y - np.einsum("aij,aj->ai", V, self.anchors)
-        theta = np.einsum("aij,aj->ai", covariances, np.einsum("aji,aj->ai", U, residual))
-        weights = self.anchors + np.einsum("aij,aj->ai", U, theta)
-        _, log_det = np.linalg.slogdet(A)
-        _, log_det_prior = np.linalg.slogdet(symmetrize(Ut @ precision @ U))
-        bounds = np.linalg.eigvalsh(precision)
+        A = symmetrize(product(product(Ut, V), U))
+        covariances = inverse(A)
+        residual = Y - apply(V, self.anchors)
+        theta = apply(covariances, apply(Ut, residual))
+        weights = self.anchors + apply(U, theta)
+        grown = log_det(A) - log_det(symmetrize(product(product(Ut, precision), U)))
+        bounds = eigenvalues(precision)
         radii = np.array(
             [
                 radius_of(
                     RADIUS_KINDS[s.radius],
                     self.counts[a],
-                    max(log_det[a] - log_det_prior[a], 0.0),
+                    max(grown[a], 0.0),
                     m,
                     sigma,
                     bounds[-1] * s.kernel_weight_bound**2,
                     s.kernel_context_bound**2 / bounds[0],
-                    math.log(K / s.delta),
+                    log(K / s.delta),
                 )
                 for a in range(K)
             ]
@@ -326,23 +335,23 @@ class RunningOFUL(BaseLearner):
         precision, means, sigma = self._prior()
         K_arms, L, m = sums.S12.shape
         if self._inverses is None:
-            self._inverses = np.linalg.inv(np.asarray(summary.second_moments))
+            self._inverses = inverse(summary.second_moments)
         V = self.V + precision
-        R = self.Y + means @ precision - np.einsum("aij,aj->ai", V, self.anchors)
-        K = np.ascontiguousarray(np.swapaxes(self._inverses @ sums.S12, 1, 2))
+        R = self.Y + product(means, precision) - apply(V, self.anchors)
+        K = np.ascontiguousarray(np.swapaxes(product(self._inverses, sums.S12), 1, 2))
         P, P0 = np.empty((K_arms, 3, m, m)), np.zeros((K_arms, 3, m, m))
         q, unused = np.empty((K_arms, 2, m)), np.zeros((2, m))
         for a in range(K_arms):
             coefficients(V[a], R[a], K[a], P[a], q[a])
             coefficients(precision, np.zeros(L + m), K[a], P0[a], unused)
-        bounds = np.linalg.eigvalsh(precision)
+        bounds = eigenvalues(precision)
         numbers = np.array(
             [
                 RADIUS_KINDS[s.radius],
                 sigma,
                 bounds[-1] * s.kernel_weight_bound**2,
                 s.kernel_context_bound**2 / bounds[0],
-                math.log(K_arms / s.delta),
+                log(K_arms / s.delta),
                 s.alpha,
                 bounds[0],
             ]

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from functools import cached_property
 
 import numpy as np
-from scipy.linalg import solve_triangular
 
 from sidelight.errors import InputError, InvalidRowsError, SchemaError, UnderdeterminedError
 from sidelight.labels import Label, show_labels
+from sidelight.linalg import apply, product, solve_upper
 from sidelight.logs.reduce.moments import Moments, triangular_factor
 from sidelight.logs.reduce.rank import independent_columns, scaled_condition, smallest_common_removal
 from sidelight.logs.schema.schema import Schema
@@ -118,14 +118,14 @@ class ArmRegressions:
         """
         self._require_squares()
         upper = self.factors[:, :, : self.n_recorded]
-        return _frozen(np.swapaxes(upper, 1, 2) @ upper)
+        return _frozen(product(np.swapaxes(upper, 1, 2), upper))
 
     @cached_property
     def cross(self) -> np.ndarray:
         """(K, L) ``g = Σ x_o r``."""
         self._require_squares()
         L = self.n_recorded
-        return _frozen(np.einsum("kil,ki->kl", self.factors[:, :, :L], self.factors[:, :, L]))
+        return _frozen(apply(np.swapaxes(self.factors[:, :, :L], 1, 2), self.factors[:, :, L]))
 
     @property
     def second_moments(self) -> np.ndarray:
@@ -208,7 +208,7 @@ class ArmRegressions:
             if len(kept) < L:
                 factor = triangular_factor(factor[:, [*kept, L]])
             k = len(kept)
-            b[row, kept] = solve_triangular(factor[:k, :k], factor[:k, k])
+            b[row, kept] = solve_upper(factor[:k, :k], factor[:k, k])
         return b
 
     def coefficients_of(self, arm: int) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sidelight.errors import SideInformationError
-from sidelight.linalg import Array, kernel_of, structured_pseudo_inverse
+from sidelight.linalg import Array, kernel_of, product, singular_values, structured_pseudo_inverse
 
 if TYPE_CHECKING:
     from sidelight.logs.summary import LogSummary
@@ -140,7 +140,7 @@ class SideInformation:
             norms = np.linalg.norm(m, axis=1)
             scale = np.where(norms > 0, norms, 1.0)
             rank, U, anchor, contradiction = kernel_of(m / scale[:, None], v / scale, rtol)
-            tolerance = 1e-8 * (1.0 + float(np.linalg.norm(v / scale)))
+            tolerance = 1e-8 * (1.0 + float(np.sqrt(np.square(v / scale).sum())))
             if contradiction > tolerance:
                 raise SideInformationError(
                     f"Arm {arm!r}: its {m.shape[0]} rows have rank {rank} and contradict each other; the "
@@ -240,11 +240,9 @@ class SideInformation:
             out = np.empty_like(P)
             out[r.order] = P
             return out
-        from scipy.linalg import svd
-
-        left, sigma, right = svd(self.M[index], full_matrices=False, lapack_driver="gesvd")
+        left, sigma, right = singular_values(self.M[index])
         k = int(self.ranks[index])
-        return np.asarray((right[:k].T / sigma[:k]) @ left[:, :k].T)
+        return product(right[:k].T / sigma[:k], left[:, :k].T)
 
     def _repr_html_(self) -> str:
         from sidelight.drawing.notebook import card

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sidelight.hidden.protocol import HiddenEstimator
-from sidelight.linalg import Array, symmetrize
+from sidelight.linalg import Array, apply, product, symmetric_eigen, symmetrize, triangle
 
 __all__ = ["LogEvidence", "LogGeometry", "hidden_variance"]
 
@@ -93,7 +93,7 @@ class LogGeometry:
         self.G, self.g = np.array(summary.grams), np.array(summary.cross)
         if meat is not None:
             self.R, self.y = _sandwiched(self.G, self.g, meat, np.asarray(summary.residual_variances))
-            self.G, self.g = np.swapaxes(self.R, 1, 2) @ self.R, np.einsum("aij,ai->aj", self.R, self.y)
+            self.G, self.g = product(Rt := np.swapaxes(self.R, 1, 2), self.R), apply(Rt, self.y)
         self.renew()
 
     def renew(self) -> None:
@@ -144,9 +144,9 @@ def _sandwiched(G: Array, g: Array, meat: Array, s2: Array) -> tuple[Array, Arra
     A sandwich of few rows claims too much, so a tenth of ``N`` is the classical ``s²G``.
     """
     N = 0.9 * np.asarray(meat) + 0.1 * s2[:, None, None] * G
-    values, vectors = np.linalg.eigh(symmetrize(N))
+    values, vectors = symmetric_eigen(symmetrize(N))
     cut = N.shape[-1] * 1e-14 * np.maximum(values[..., -1:], 1e-300)
     root = np.sqrt(np.where(values > cut, s2[:, None] / np.where(values > cut, values, 1.0), 0.0))
-    both = np.swapaxes(vectors * root[:, None, :], 1, 2) @ np.concatenate([G, g[..., None]], axis=2)
-    triangle = np.asarray(np.linalg.qr(both, mode="r"))
-    return np.ascontiguousarray(triangle[..., :-1]), np.ascontiguousarray(triangle[..., -1])
+    both = product(np.swapaxes(vectors * root[:, None, :], 1, 2), np.concatenate([G, g[..., None]], axis=2))
+    upper = triangle(both)
+    return np.ascontiguousarray(upper[..., :-1]), np.ascontiguousarray(upper[..., -1])

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from sidelight.linalg import Array
+from sidelight.linalg import Array, log
 
 __all__ = ["Hyper", "Prior", "Shrunk", "estimate_prior", "log_marginal", "shrink"]
 
@@ -129,10 +129,10 @@ def estimate_prior(
         if hyper.variances not in shrunk:
             shrunk[hyper.variances] = shrink(J, h, _expand(hyper, blocks, d) / squares)
         value, mean, C = log_marginal(shrunk[hyper.variances], hyper.mean_variance / squares)
-        first, *others = (math.log(variance / reference) for variance in hyper.variances)
+        first, *others = (log(variance / reference) for variance in hyper.variances)
         tie = sum(((other - first) / TIE) ** 2 for other in others)
         # a weak pull of the variance and of the mean's toward the rewards' own scale
-        pull = (first / 4.0) ** 2 + (math.log(hyper.mean_variance / reference) / 4.0) ** 2
+        pull = (first / 4.0) ** 2 + (log(hyper.mean_variance / reference) / 4.0) ** 2
         return value - 0.5 * (tie + pull), mean, C
 
     cache: dict[Hyper, tuple[float, Array, Array]] = {}

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sidelight.hidden.protocol import CompleteEstimator
-from sidelight.linalg import Array
+from sidelight.linalg import Array, apply, chi_square_tail, log, log_gamma, symmetric_eigen
 
 if TYPE_CHECKING:
     from sidelight.hidden.sums import AnswerSums
@@ -30,6 +30,7 @@ EFFECTIVE_ROWS = (math.inf, 1000.0, 100.0, 10.0, 0.0)
 ARM_PRIOR, LOG_PRIOR = 0.03, 0.02
 #: … and that another arm's is, once one is
 NEXT_PRIOR = 0.3
+LOG_2 = 0.6931471805599453
 
 
 @dataclass(frozen=True)
@@ -57,16 +58,16 @@ def verdict(log_marginals: Array, suspicion: float = 0.0) -> Verdict:
     n_levels, K = log_marginals.shape
     gain = log_marginals - log_marginals[0]
     # however strong the suspicion, honesty keeps even odds until the rewards decide
-    most = math.log(0.5 / (n_levels - 1))
-    arm = min(math.log(ARM_PRIOR / K / (n_levels - 1)) + suspicion, most)
+    most = log(0.5 / (n_levels - 1))
+    arm = min(log(ARM_PRIOR / K / (n_levels - 1)) + suspicion, most)
     single = gain + np.where(np.arange(n_levels) == 0, 0.0, arm)[:, None]
     alone = single.argmax(axis=0)
     if alone.any():
         # a log that is wrong about one arm has lost its credit with the others
-        again = min(math.log(NEXT_PRIOR / (n_levels - 1)) + suspicion, most)
+        again = min(log(NEXT_PRIOR / (n_levels - 1)) + suspicion, most)
         others = gain + np.where(np.arange(n_levels) == 0, 0.0, max(arm, again))[:, None]
         alone = np.where(alone > 0, alone, others.argmax(axis=0))
-    common_prior = min(math.log(LOG_PRIOR / (n_levels - 1)) + suspicion, most)
+    common_prior = min(log(LOG_PRIOR / (n_levels - 1)) + suspicion, most)
     together = gain.sum(axis=1) + np.where(np.arange(n_levels) == 0, 0.0, common_prior)
     best = int(together.argmax())
     if best > 0 and together[best] > float(single.max(axis=0).sum()):
@@ -93,7 +94,7 @@ class AnswersTest:
         L = summary.n_recorded
         scale = np.sqrt(np.maximum(np.einsum("aii->ai", moments), 1e-300))
         spread = moments - self.means[:, :, None] * self.means[:, None, :]
-        values, vectors = np.linalg.eigh(spread / (scale[:, :, None] * scale[:, None, :]))
+        values, vectors = symmetric_eigen(spread / (scale[:, :, None] * scale[:, None, :]))
         keep = values > 1e-9
         #: (K, L, L)  gaps of means become independent, of variance one for one answer and a log without end
         self.whiten = np.swapaxes(vectors, 1, 2) / scale[:, None, :]
@@ -114,33 +115,27 @@ class AnswersTest:
 
     def _means_ratio(self, sums: AnswerSums) -> float:
         """``log(δ/p)`` of the pooled chi-square of per-arm means, with ``δ = 1 %`` spent over the doublings so far."""
-        from scipy.special import chdtrc
-
         tested = (sums.counts >= 10) & (self.freedom > 0)
         freedom = int(self.freedom[tested].sum())
         if freedom == 0:
             return 0.0
         n = np.maximum(sums.counts, 1.0)
         gaps = sums.sums[:, : sums.L] / n[:, None] - self.means
-        squares = np.square(self.whiten @ gaps[:, :, None]).sum(axis=(1, 2))
+        squares = np.square(apply(self.whiten, gaps)).sum(axis=1)
         statistic = float(np.sum((squares / (1.0 / n + 1.0 / np.maximum(self.rows, 1.0)))[tested]))
-        looks = math.log2(sums.n_answers)
-        p = max(float(chdtrc(freedom, statistic)), 1e-300)
-        return math.log(0.01 / (looks * (looks + 1.0)) / p)
+        looks = log(float(sums.n_answers)) / LOG_2
+        p = max(chi_square_tail(statistic, float(freedom)), 1e-300)
+        return float(log(0.01 / (looks * (looks + 1.0)) / p))
 
 
 class _Dirichlet:
     """A Dirichlet distribution of shares; what does not depend on the answers is computed once.  alpha: (K,)"""
 
     def __init__(self, alpha: Array) -> None:
-        from scipy.special import gammaln
-
         self.alpha, self.total = alpha, float(alpha.sum())
-        self.constant = float(gammaln(self.total) - gammaln(alpha).sum())
+        self.constant = float(log_gamma(self.total) - log_gamma(alpha).sum())
 
     def log_marginal(self, answers: Array) -> float:
         """Of so many answers for each arm, in one order of them.  answers: (K,)"""
-        from scipy.special import gammaln
-
-        alone = float(gammaln(self.alpha + answers).sum())
-        return self.constant + alone - math.lgamma(self.total + float(answers.sum()))
+        alone = float(log_gamma(self.alpha + answers).sum())
+        return float(self.constant + alone - log_gamma(self.total + float(answers.sum())))

@@ -19,7 +19,8 @@ from sidelight.learners.protocol import Context, Decision
 from sidelight.learners.reduced import ReducedLearner
 from sidelight.learners.ridge import RADIUS_KINDS
 from sidelight.learners.settings import Settings
-from sidelight.linalg import Array
+from sidelight.linalg import Array, apply, power, product
+from sidelight.linalg import log as natural_log
 from sidelight.side.constraint import Reduction, unreduced
 from sidelight.side.trust import EFFECTIVE_ROWS, verdict
 from sidelight.theory import log_error_radius, refresh_confidence
@@ -369,7 +370,7 @@ class FusedOFUL(ReducedLearner):
         J *= variance
         J += precision
         self.prior_precisions = J
-        self.prior_moments = means @ precision + variance * h
+        self.prior_moments = product(means, precision) + variance * h
         self.prior_log_dets = np.empty(self.n_arms)
         log_det_stack(self.prior_precisions, self.prior_log_dets)
         self._set_bounds(precision)
@@ -379,7 +380,7 @@ class FusedOFUL(ReducedLearner):
         s = self.settings
         if s.radius != "theory":
             return super()._numbers()
-        union = -math.log(self._refresh_delta())
+        union = -natural_log(self._refresh_delta())
         kind = RADIUS_KINDS["determinant"]
         return self._with_noises([kind, self.noise, self._prior_term, self._growth, union, s.alpha, self._surprise])
 
@@ -395,7 +396,7 @@ class FusedOFUL(ReducedLearner):
     def _log_widths(self, x: Array) -> Array:
         """``Σ_j γ_jσ²‖Λ_j^{1/2}M̂_jV⁻¹x‖``: what the error of the logs adds to a proven width."""
         s = self.settings
-        v = self.covariances @ x
+        v = apply(self.covariances, x)
         delta = self._refresh_delta() / len(self.logs)
         out = np.zeros(self.n_arms)
         for log in self.logs:
@@ -411,8 +412,8 @@ class FusedOFUL(ReducedLearner):
         for log in self.logs:
             log.add_to(J, h)
         if self.forgetting < 1.0:
-            J *= self.forgetting**self.clock
-            h *= self.forgetting**self.clock
+            J *= power(self.forgetting, self.clock)
+            h *= power(self.forgetting, self.clock)
         return J, h
 
     def _evidence(self) -> tuple[Array, Array]:
@@ -476,7 +477,7 @@ class FusedOFUL(ReducedLearner):
         say how small it may be.
         """
         precision, means = self._prior()
-        J_prior, h_prior = precision / self.noise**2, means @ precision / self.noise**2
+        J_prior, h_prior = precision / self.noise**2, product(means, precision) / self.noise**2
         for log in self.logs:
             variance = max(self.noise**2, log.noise_variance() if self.settings.noise == "auto" else 0.0)
             J0, h0 = np.broadcast_to(J_prior, self.grams.shape).copy(), h_prior.copy()
@@ -517,7 +518,7 @@ class FusedOFUL(ReducedLearner):
 
     def _fade(self, index: int) -> None:
         """Discount one arm's sums by the rounds since it was last brought up to date."""
-        factor = self.forgetting ** float(self.clock - self.faded_at[index])
+        factor = power(self.forgetting, float(self.clock - self.faded_at[index]))
         for sums in (self.grams, self.moments, self.squares, self.effective):
             sums[index] *= factor
         self.faded_at[index] = self.clock

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from sidelight.errors import InputError
 from sidelight.hidden.protocol import CompleteEstimator, HiddenEstimator, completed
 from sidelight.learners.hidden_half import behavior_answer
-from sidelight.linalg import Array
+from sidelight.linalg import Array, apply, eigenvalues, product, pseudo_inverse
 from sidelight.side.evidence import LogEvidence, LogGeometry, hidden_variance
 from sidelight.side.trust import EFFECTIVE_ROWS, AnswersTest, Verdict
 
@@ -111,8 +111,8 @@ class FusedLog:
             spread = self.hidden.residual_moments()
             if self._on_top:
                 B = self.hidden.regression()
-                spread = context_bound**2 * np.swapaxes(B, 1, 2) @ B
-            widest = np.linalg.eigvalsh(spread)[:, -1] if len(hidden) else 0.0
+                spread = context_bound**2 * product(np.swapaxes(B, 1, 2), B)
+            widest = eigenvalues(spread)[:, -1] if len(hidden) else 0.0
             self.tau2 = np.minimum(largest**2 * widest, cap)
         elif not self.fresh:
             self.tau2 = hidden_variance(
@@ -141,7 +141,7 @@ class FusedLog:
         """``s² − τ²`` over all arms: ``σ²`` as the log has it; 0 where it does not tell."""
         if self._on_top or not self.counts.any():
             return 0.0
-        return float((self.s2 - self.tau2) @ self.counts / self.counts.sum())
+        return float(((self.s2 - self.tau2) * self.counts).sum() / self.counts.sum())
 
     def marginals(self, J0: Array, h0: Array, grams: Array, moments: Array, variance: float) -> Array:
         """(levels, K_j)  how well the rounds fit each level, given ``J0``, ``h0`` from elsewhere.
@@ -184,14 +184,14 @@ class FusedLog:
         if self.evidence is None:
             return np.zeros(len(self.arms))
         u = v[:, self.order]
-        return np.asarray(np.sqrt(np.maximum(np.einsum("ai,aij,aj->a", u, self.evidence.J, u), 0.0)))
+        return np.asarray(np.sqrt(np.maximum((u * apply(self.evidence.J, u)).sum(axis=1), 0.0)))
 
     def query_gain(self, x: Array) -> float:
         """How much an answer at ``x`` is expected to reduce the log's uncertainty, relative to the average context."""
         if self._gain is None:
             return 1.0
         y = x[self.order[: self.L]]
-        return float(y @ self._gain @ y)
+        return float((y * apply(self._gain, y)).sum())
 
     def learn_gain(self) -> None:
         """``H ∝ Σ_a P(a) f_a A_a⁻¹``, ``f_a = tr(Λτ²A⁻¹)/L`` the part of ``Cov ξ`` that answers can reduce."""
@@ -199,10 +199,10 @@ class FusedLog:
         self._gain = None
         if A is None or self.L == 0 or self.evidence is None:
             return
-        inverse = np.linalg.pinv(A, hermitian=True)
-        part = np.einsum("aij,aji->a", self.evidence.precision, inverse) * self.tau2 / self.L
-        H = np.einsum("a,aij->ij", np.asarray(summary.shares) * part, inverse)
-        typical = float(np.einsum("a,aij,ji->", np.asarray(summary.shares), np.asarray(summary.second_moments), H))
+        inverse = pseudo_inverse(A)
+        part = (self.evidence.precision * np.swapaxes(inverse, 1, 2)).sum(axis=(1, 2)) * self.tau2 / self.L
+        H = ((np.asarray(summary.shares) * part)[:, None, None] * inverse).sum(axis=0)
+        typical = float((np.asarray(summary.shares)[:, None, None] * summary.second_moments * H.T).sum())
         if typical > 0:
             self._gain = H / typical
 
