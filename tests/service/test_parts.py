@@ -7,6 +7,7 @@ import datetime as dt
 import json
 
 import httpx
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -17,10 +18,13 @@ from sidelight.errors import InputError, ServiceError, StoreError
 from sidelight.logs.schema.units import units_to_json
 from sidelight.service.client import Client, ServiceProblem
 from sidelight.service.config import Limits
-from sidelight.service.core.contexts import ContextReader, Labels
 from sidelight.service.http.auth import Token, Tokens, _digest, create_token, list_tokens
 from sidelight.service.http.bodies import Bodies
-from sidelight.service.http.wire import _careful, parse
+from sidelight.service.http.checking import field_errors
+from sidelight.service.http.contexts import Contexts
+from sidelight.service.http.messages import Messages
+from sidelight.service.http.rules import LabelSet
+from sidelight.service.http.wire import parse
 from sidelight.service.log import events as ev
 from sidelight.service.log.connections import database_url
 from sidelight.service.log.store import Store
@@ -120,20 +124,20 @@ json_values = st.recursive(
 
 @settings(deadline=None, max_examples=60)
 @given(json_values, st.booleans())
-def test_the_fast_parser_agrees_with_the_careful_one(value, spaces):
+def test_the_parser_reads_json(value, spaces):
     body = json.dumps(value, separators=None if spaces else (",", ":")).encode()
-    fast, careful = parse(body), _careful(body)
-    assert fast == careful == value
-    assert json.dumps(fast) == json.dumps(careful), "floats to the last bit, and their types"
+    assert parse(body) == value
+    assert json.dumps(parse(body)) == json.dumps(value), "floats to the last bit, and their types"
 
 
 @settings(deadline=None)
 @given(st.binary(max_size=40))
 def test_no_bytes_crash_the_parser(body):
-    try:
-        parse(body)
-    except Problem as problem:
-        assert problem.status == 400  # noqa: PT017 - most bytes are refused, some are JSON
+    for read in (parse, bodies_of().decision):
+        try:
+            read(body)
+        except Problem as problem:
+            assert problem.status in (400, 422)  # noqa: PT017 - most bytes are refused, some are JSON
 
 
 @pytest.mark.parametrize(
@@ -151,11 +155,156 @@ def test_duplicate_keys_are_always_found(body):
         parse(body)
 
 
+CONTEXT = {"age": 1.0, "dose": 2, "ward": "south", "severity": True, "pain": 0}
+
+
+@pytest.mark.parametrize(
+    ("once", "twice"),
+    [
+        ('{"context":[1', '{"context":[1,1,1,1,1,1,1],"context":[1'),
+        ('"ward": "south"', '"ward": "north", "ward": "south"'),
+        ('"arm": "low"', '"arm": "high", "arm": "low"'),
+        ('"subject": "a:b"', '"subject": "x", "subject": "a:b"'),
+        ('"allowed"', '"allowed": ["mid"], "allowed"'),
+    ],
+)
+def test_duplicate_keys_of_a_message_are_refused(once, twice):
+    """Also beside a colon in a text, which makes the count of colons useless."""
+    bodies = bodies_of()
+    messages = [
+        {"context": CONTEXT, "allowed": ["low", "mid"], "behavior": {"arm": "low"}, "subject": "a:b"},
+        {"context": [1, 0, 0, 0, 0, 0, 0]},
+    ]
+    text = next(t for t in map(json.dumps, messages) if once.replace(":[", ": [") in t or once in t)
+    text = text.replace('{"context": [1', '{"context":[1')
+    assert bodies.decision(text.encode())[0].shape == (1, 7)
+    with pytest.raises(Problem, match="twice") as caught:
+        bodies.decision(text.replace(once, twice).encode())
+    assert caught.value.status == 400
+
+
+def test_what_is_not_json_is_named_by_its_place():
+    with pytest.raises(Problem) as caught:
+        parse(b'{"context": {"age": NaN, "dose": 1, "a/b": [0, -Infinity]}}')
+    assert caught.value.status == 400
+    assert [error["pointer"] for error in caught.value.errors] == ["/context/age", "/context/a~1b/1"]
+    assert caught.value.detail.startswith("/context/age is NaN")
+
+
+# --------------------------------------------------------------------------------- the two looks at a body
+
+
+def bodies_of(schema: sl.Schema | None = None, needs: str | None = "action", **limits: float) -> Bodies:
+    schema = make_schema() if schema is None else schema
+    return Bodies(Messages(schema, LabelSet(schema.arms), needs, Limits(**limits)))
+
+
+odd = st.sampled_from(
+    [None, True, 0, 1, 1.5, -1e300, 10**30, "", "low", "south", "2", "a\u0000", [], [1], {}, {"date": "x"}]
+)
+contexts = st.fixed_dictionaries(
+    {},
+    optional={name: odd | st.just(value) for name, value in [*CONTEXT.items(), ("other", 1)]},
+)
+asks = st.fixed_dictionaries(
+    {},
+    optional={
+        "context": contexts | st.just(CONTEXT) | st.lists(odd, min_size=6, max_size=8) | odd | st.just([1] + [0] * 6),
+        "allowed": st.lists(st.sampled_from(["low", "mid", "high", "x", 1]), max_size=4) | odd,
+        "behavior": st.fixed_dictionaries(
+            {}, optional={"arm": odd, "probabilities": st.lists(odd, max_size=4) | st.just([0.5, 0.25, 0.25]), "x": odd}
+        )
+        | odd,
+        "subject": odd,
+        "reward": odd,
+    },
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(ask=asks | odd, needs=st.sampled_from([None, "action", "probabilities"]), largest=st.sampled_from([1.0, 1e9]))
+def test_the_fast_reading_and_the_second_look_agree(ask, needs, largest):
+    """What is read has no errors, and what is refused has at least one: both follow the same description."""
+    bodies = bodies_of(needs=needs, largest_number=largest)
+    body = json.dumps(ask).encode()
+    for name, read in (
+        ("DecisionRequest", bodies.decision),
+        ("Behavior", bodies.answer),
+        ("Reward", bodies.reward),
+        ("BehaviorAt", bodies.behavior_at),
+        ("Mode", bodies.rails),
+    ):
+        kind = msgspec.inspect.type_info(bodies.messages.requests[name])
+        errors = field_errors(kind, json.loads(body), bodies.messages.words)
+        try:
+            read(body)
+        except Problem as problem:
+            assert problem.status == 422  # noqa: PT017
+            assert problem.errors == [error._asdict() for error in errors] != []  # noqa: PT017
+            assert len(problem.detail) < 1_000  # noqa: PT017
+        else:
+            assert not errors, name
+
+
+def test_every_error_is_named_at_once():
+    with pytest.raises(Problem) as caught:
+        bodies_of().decision(
+            json.dumps(
+                {
+                    "context": {"age": "61", "ward": "west", "dose": 1e12, "height": 3},
+                    "allowed": ["low", "low", "none"],
+                    "behavior": {"probabilities": [0.5, 0.5, 2]},
+                    "mode": "act",
+                }
+            ).encode()
+        )
+    assert [error["pointer"] for error in caught.value.errors] == [
+        "/context/age",
+        "/context/dose",
+        "/context/ward",
+        "/context/severity",
+        "/context/pain",
+        "/context/height",
+        "/allowed/2",
+        "/allowed/1",
+        "/behavior/arm",
+        "/behavior/probabilities/2",
+        "/mode",
+    ]
+    assert all(error["detail"] and error["remedy"] for error in caught.value.errors)
+    assert "Also wrong: /context/dose, /context/ward, /context/severity, /context/pain" in caught.value.detail
+
+
+def test_all_missing_features_are_named():
+    names = [f"feature {i}" for i in range(300)]
+    bodies = bodies_of(sl.Schema(names, recorded=names[:1], arms=[1, 2]), None)
+    with pytest.raises(Problem) as caught:
+        bodies.decision(b'{"context": {"feature 7": 1}}')
+    missing = [f"/context/{name}" for name in names if name != "feature 7"]
+    assert [error["pointer"] for error in caught.value.errors] == missing
+    assert len(caught.value.detail) < 1_000
+    assert "more" in caught.value.detail
+
+
+def test_a_body_of_errors_has_a_bounded_answer():
+    body = json.dumps({"decisions": [{"context": {"x": None}}] * 1000}).encode()
+    with pytest.raises(Problem) as caught:
+        bodies_of().decisions(body)
+    assert len(caught.value.errors) == 1000
+
+
 # ------------------------------------------------------------------------------------------ contexts
 
 
 def test_one_by_one_and_many_at_once_are_the_same():
-    reader = ContextReader(make_schema(), 1e9)
+    bodies = bodies_of()
+
+    def one(context):
+        return bodies.decision(json.dumps({"context": context}).encode())[0][0]
+
+    def many(contexts):
+        return bodies.decisions(json.dumps({"decisions": [{"context": c} for c in contexts]}).encode())[0]
+
     rng = np.random.default_rng(4)
     contexts = [
         {
@@ -167,21 +316,22 @@ def test_one_by_one_and_many_at_once_are_the_same():
         }
         for w in ["north", "south", "east"] * 3
     ]
-    X = reader.read_many(contexts, "/{}")
+    X = many(contexts)
     schema = make_schema()
     for x, context in zip(X, contexts, strict=True):
-        assert (x == reader.read(context, "")).all()
+        assert (x == one(context)).all()
         assert (x == schema.encode(context)).all()
         assert units_to_json(x, schema) == {k: float(v) if k != "ward" else v for k, v in context.items()}
-    assert (reader.read_many([x.tolist() for x in X], "/{}") == X).all()
+    assert (many([x.tolist() for x in X]) == X).all()
     mixed = [contexts[0], X[1].tolist(), contexts[2]]
-    assert (reader.read_many(mixed, "/{}") == X[:3]).all()
+    assert (many(mixed) == X[:3]).all()
 
 
 def test_numbers_only_take_the_short_way_and_are_checked_alike():
     schema = sl.Schema(["a", "b"], recorded=["a"], arms=[1, 2])
-    reader = ContextReader(schema, 1e6)
-    assert reader.read({"a": 1, "b": True}, "").tolist() == [1.0, 1.0]
+    bodies = bodies_of(schema, None, largest_number=1e6)
+    assert bodies.decision(b'{"context": {"b": true, "a": 1}}')[0].tolist() == [[1.0, 1.0]]
+    assert Contexts(schema, 1e6).encode([0.5, 2]).tolist() == [0.5, 2.0]
     for bad in (
         {"a": 1},
         {"a": 1, "b": "1"},
@@ -191,12 +341,12 @@ def test_numbers_only_take_the_short_way_and_are_checked_alike():
         {"a": None, "b": 1},
     ):
         with pytest.raises(Problem) as caught:
-            reader.read(bad, "/context")
+            bodies.decision(json.dumps({"context": bad}).encode())
         assert caught.value.errors[0]["pointer"].startswith("/context/")
 
 
 def test_labels_keep_their_types():
-    labels = Labels([1, "1", dt.date(2020, 1, 2)])
+    labels = LabelSet([1, "1", dt.date(2020, 1, 2)])
     assert labels.find(1) == 0
     assert labels.find(1.0) == 0
     assert labels.find(True) is None
@@ -302,10 +452,14 @@ def test_the_client_gives_up_in_the_end(monkeypatch):
 
 
 def test_probabilities_sum_to_one_within_rounding():
-    bodies = Bodies(ContextReader(make_schema(), 1e9), Labels(["low", "mid", "high"]), "probabilities", Limits())
-    rounded = bodies.answer({"probabilities": [0.333333, 0.333333, 0.333334]}, "").probabilities
+    bodies = bodies_of(needs="probabilities")
+
+    def answer(probabilities):
+        return bodies.answer(json.dumps({"probabilities": probabilities}).encode())
+
+    rounded = answer([0.333333, 0.333333, 0.333334]).probabilities
     assert sum(rounded) == pytest.approx(1.0, abs=1e-15)
-    assert bodies.answer({"probabilities": [0.3333333, 0.3333333, 0.3333333]}, "")
+    assert answer([0.3333333, 0.3333333, 0.3333333])
     for wrong in ([0.5, 0.5, 0.1], [0.2, 0.2, 0.2], [0.33333, 0.33333, 0.33333], [0, 0, 0]):
         with pytest.raises(Problem, match="sum to"):
-            bodies.answer({"probabilities": wrong}, "")
+            answer(wrong)

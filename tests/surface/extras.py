@@ -15,7 +15,17 @@ from pathlib import Path
 BRINGS = {
     "figures": ["altair", "vl_convert"],
     "cluster": ["dask", "distributed"],
-    "service": ["fastapi", "uvicorn", "httptools", "sqlalchemy", "psycopg", "httpx", "prometheus_client"],
+    "service": [
+        "starlette",
+        "msgspec",
+        "jinja2",
+        "uvicorn",
+        "httptools",
+        "sqlalchemy",
+        "psycopg",
+        "httpx",
+        "prometheus_client",
+    ],
     "telemetry": ["opentelemetry"],
 }
 #: what users may bring, and nobody must

@@ -213,7 +213,7 @@ IMPORTED_AS = {
 #: Never required: they are only touched where the user hands over an object of theirs.
 USERS_OWN = {"pandas", "polars", "sklearn"}
 #: What another package brings along and its documentation tells users to import; to be declared or let go.
-NOT_YET_DECLARED = {"llvmlite", "starlette", "pydantic_core"}
+NOT_YET_DECLARED = {"llvmlite"}
 
 
 def declared() -> set[str]:

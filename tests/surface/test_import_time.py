@@ -11,7 +11,20 @@ import pytest
 
 import sidelight
 
-HEAVY = ("numba", "scipy", "pyarrow", "pandas", "altair", "dask", "fastapi", "sqlalchemy", "loky", "rich", "typer")
+HEAVY = (
+    "numba",
+    "scipy",
+    "pyarrow",
+    "pandas",
+    "altair",
+    "dask",
+    "starlette",
+    "msgspec",
+    "sqlalchemy",
+    "loky",
+    "rich",
+    "typer",
+)
 
 
 def run(code: str) -> str:

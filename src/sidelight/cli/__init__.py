@@ -39,7 +39,10 @@ class Command(NamedTuple):
 
 #: What an extra brings that its commands import, and what it is for.
 EXTRAS = {
-    "service": ("the decision service", ("fastapi", "uvicorn", "httptools", "sqlalchemy", "prometheus_client")),
+    "service": (
+        "the decision service",
+        ("starlette", "msgspec", "jinja2", "uvicorn", "httptools", "sqlalchemy", "prometheus_client"),
+    ),
 }
 
 _LOG = "Your log"

@@ -5,41 +5,48 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-import ipaddress
-import json
 import logging
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
-from fastapi import FastAPI
+import msgspec
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from sidelight.errors import StoreError
 from sidelight.labels import label_to_json
 from sidelight.logs.schema.units import units_to_json
-from sidelight.service.core.contexts import ContextReader, Labels
 from sidelight.service.core.engine import Engine, unknown_decision
 from sidelight.service.core.fold import LEARNER_ERRORS
 from sidelight.service.dashboard.routes import Dashboard
 from sidelight.service.http.auth import EVERYBODY, Token, Tokens, list_tokens
-from sidelight.service.http.bodies import Bodies
-from sidelight.service.http.description import describe
-from sidelight.service.http.limits import Guard
-from sidelight.service.http.wire import parse, read_body
+from sidelight.service.http.bodies import Bodies, to_json
+from sidelight.service.http.description import ENDPOINTS, describe
+from sidelight.service.http.limits import Guard, local_host
+from sidelight.service.http.messages import Messages
+from sidelight.service.http.rules import LabelSet
+from sidelight.service.http.wire import header, read_body
 from sidelight.service.log.events import Configuration, DecisionId
 from sidelight.service.problems import MEDIA_TYPE, Problem
-from sidelight.service.views.explain import explain
+from sidelight.service.views.explain import explain, score
 from sidelight.service.views.history import describe_history
 
 __all__ = ["create_app"]
 
 logger = logging.getLogger("sidelight.service")
 
+T = TypeVar("T")
+
 _JSON = "application/json"
 #: a revoked token stops working within this time
 _TOKENS_SECONDS = 1.0
+#: bodies of more bytes are read in a thread, so that small ones do not wait for them
+_LARGE_BODY = 32_768
 
 
 class Service:
@@ -49,11 +56,13 @@ class Service:
         self.engine = engine
         config = engine.config
         self.limits = config.limits
-        self.reader = ContextReader(engine.schema, config.limits.largest_number)
-        self.arms = Labels(engine.state.learner.arms)
-        self.bodies = Bodies(self.reader, self.arms, engine.state.learner.needs, config.limits)
+        self.arms = LabelSet(engine.state.learner.arms)
+        messages = Messages(engine.schema, self.arms, engine.state.learner.needs, config.limits)
+        self.bodies = Bodies(messages)
+        self.description = to_json(describe(messages, config.limits))
         self.tokens = Tokens(list_tokens(engine.store), config.loopback)
         self.dashboard = Dashboard(engine, self.tokens)
+        self.workers = ThreadPoolExecutor(2, thread_name_prefix="sidelight-work")
 
     # -------------------------------------------------------------------------------------- common
 
@@ -61,37 +70,35 @@ class Service:
         """The token of a request, if it has the scope."""
         if self.tokens.open:
             return EVERYBODY
-        authorization = None
-        for name, value in request.scope["headers"]:
-            if name == b"authorization":
-                authorization = value
-        return self.tokens.check(authorization, scope)
+        return self.tokens.check(header(request, b"authorization"), scope)
 
-    async def body(self, request: Request) -> tuple[Any, bytes]:
-        """The JSON of a request, and its bytes."""
-        content = await read_body(request, self.limits.body_bytes)
-        return parse(content), content
+    async def body(self, request: Request) -> bytes:
+        """The bytes of a request's body."""
+        return await read_body(request, self.limits.body_bytes)
+
+    async def read(self, convert: Callable[[bytes], T], content: bytes) -> T:
+        """What ``convert`` makes of a body: here if it is small, in a thread if it is large."""
+        return convert(content) if len(content) <= _LARGE_BODY else await self.aside(convert, content)
+
+    async def aside(self, function: Callable[..., T], *arguments: Any) -> T:
+        """What a function returns that takes a while and touches nothing of the engine: run in a thread."""
+        return await asyncio.get_running_loop().run_in_executor(self.workers, function, *arguments)
 
     def idempotency(self, request: Request, token: Token, content: bytes) -> tuple[str | None, str | None]:
         """The idempotency key, if there is one, and the request's fingerprint."""
-        for name, value in request.scope["headers"]:
-            if name == b"idempotency-key":
-                if not 0 < len(value) <= 200 or not all(33 <= byte <= 126 for byte in value):
-                    raise Problem(
-                        "invalid",
-                        "Idempotency-Key must have 1 to 200 visible ASCII characters; a random UUID is a good one.",
-                        errors=[
-                            {
-                                "pointer": "",
-                                "detail": "Idempotency-Key is not a key",
-                                "remedy": "Use 1 to 200 visible ASCII characters",
-                            }
-                        ],
-                    )
-                key = hashlib.sha256(value).hexdigest()
-                path = request.scope["path"].encode()
-                return f"once:{token.id}:{key}", hashlib.sha256(path + b"\0" + content).hexdigest()
-        return None, None
+        value = header(request, b"idempotency-key")
+        if value is None:
+            return None, None
+        if not 0 < len(value) <= 200 or not all(33 <= byte <= 126 for byte in value):
+            remedy = "Use 1 to 200 visible ASCII characters"
+            raise Problem(
+                "invalid",
+                "Idempotency-Key must have 1 to 200 visible ASCII characters; a random UUID is a good one.",
+                errors=[{"pointer": "", "detail": "Idempotency-Key is not a key", "remedy": remedy}],
+            )
+        key = hashlib.sha256(value).hexdigest()
+        path = request.scope["path"].encode()
+        return f"once:{token.id}:{key}", hashlib.sha256(path + b"\0" + content).hexdigest()
 
     async def watch_tokens(self) -> None:
         """Take over tokens that were made or revoked, for ever."""
@@ -108,44 +115,35 @@ class Service:
         """Without tokens only requests addressed to this machine, so that a web page elsewhere cannot pose as one."""
         if not self.tokens.open:
             return True
-        name = (host or b"").decode("latin-1").lower()
-        name = name[1 : name.rfind("]")] if name.startswith("[") else name.partition(":")[0]
-        if name in ("", "localhost"):
-            return True
-        try:
-            # As a number, not as text: 127.example.org is a name that anybody can let point here.
-            return ipaddress.ip_address(name).is_loopback
-        except ValueError:
-            return False
+        return local_host(host)
 
     # ----------------------------------------------------------------------------------- decisions
 
     async def decide(self, request: Request) -> Response:
         """POST /v1/decisions."""
         token = self.allow(request, "decide")
-        body, content = await self.body(request)
-        X, asks = self.bodies.decision(body)
+        content = await self.body(request)
+        X, asks = await self.read(self.bodies.decision, content)
         number, event, new = await self.engine.decide(X, asks, *self.idempotency(request, token, content))
-        return Response(self.bodies.decided(number, event)[0], 201 if new else 200, media_type=_JSON)
+        return _json(self.bodies.decided(number, event)[0], 201 if new else 200)
 
     async def decide_batch(self, request: Request) -> Response:
         """POST /v1/decisions/batch."""
         token = self.allow(request, "decide")
-        body, content = await self.body(request)
-        X, asks = self.bodies.decisions(body)
+        content = await self.body(request)
+        X, asks = await self.read(self.bodies.decisions, content)
         number, event, new = await self.engine.decide(X, asks, *self.idempotency(request, token, content))
-        text = '{"decisions":[' + ",".join(self.bodies.decided(number, event)) + "]}"
-        return Response(text, 201 if new else 200, media_type=_JSON)
+        return _json({"decisions": self.bodies.decided(number, event)}, 201 if new else 200)
 
     async def read_decision(self, request: Request) -> Response:
         """GET /v1/decisions/{id}."""
         self.allow(request, "read")
         if request.path_params["id"] == "batch":
-            raise HTTPException(405, headers={"Allow": "POST"})
+            raise HTTPException(405)
         id = _decision_id(request)
         event = await self.engine.decision(id)
         history = await self.engine.history(id)
-        body: dict[str, Any] = json.loads(self.bodies.decided(id.number, event)[id.position])
+        body: dict[str, Any] = msgspec.to_builtins(self.bodies.decided(id.number, event)[id.position])
         x = event.contexts[id.position]
         deleted = bool(x[0] != x[0])
         allowed = None if event.allowed is None else event.allowed[id.position]
@@ -157,15 +155,17 @@ class Service:
         if not deleted:
             state = await self.engine.state_at(event.version)
             exact = state is not None
-            learner = (state or self.engine.state).learner
+            state = state or self.engine.state
             try:
-                arms = explain(learner, self.engine.schema, x, allowed)
+                # The learner may be the one that goes on learning here, so its numbers are taken in this thread.
+                scored = score(state.learner, x)
             except LEARNER_ERRORS as error:
                 logger.error("decision %s cannot be explained: %s", id, type(error).__name__, exc_info=error)
             else:
-                version = event.version if exact else self.engine.state.version
+                version = event.version if exact else state.version
+                arms = await self.aside(explain, scored, self.engine.schema, x, allowed)
                 body["explanation"] = {"as_of_version": version, "exact": exact, "arms": arms}
-        return _json(body)
+        return Response(await self.aside(to_json, body), media_type=_JSON)
 
     # ------------------------------------------------------------------------------- what follows
 
@@ -173,22 +173,21 @@ class Service:
         """POST /v1/decisions/{id}/reward."""
         self.allow(request, "reward")
         id = _decision_id(request)
-        body, _ = await self.body(request)
-        number, new = await self.engine.reward(id, *self.bodies.reward(body))
+        content = await self.body(request)
+        number, new = await self.engine.reward(id, *await self.read(self.bodies.reward, content))
         return _noted(id, number, new)
 
     async def rewards(self, request: Request) -> Response:
         """POST /v1/rewards."""
         self.allow(request, "reward")
-        body, _ = await self.body(request)
-        items = self.bodies.rewards(body)
+        items = await self.read(self.bodies.rewards, await self.body(request))
         outcomes = await asyncio.gather(*(self.engine.reward(*item) for item in items), return_exceptions=True)
         results: list[dict[str, Any]] = []
         for (id, *_), outcome in zip(items, outcomes, strict=True):
             if isinstance(outcome, Problem):
                 if outcome.status >= 500:
                     raise outcome
-                results.append({"decision": str(id), "problem": json.loads(outcome.body())})
+                results.append({"decision": str(id), "problem": outcome.content()})
             elif isinstance(outcome, BaseException):
                 raise outcome
             else:
@@ -199,23 +198,23 @@ class Service:
         """POST /v1/decisions/{id}/action."""
         self.allow(request, "reward")
         id = _decision_id(request)
-        body, _ = await self.body(request)
-        number, new = await self.engine.action(id, *self.bodies.action(body))
+        content = await self.body(request)
+        number, new = await self.engine.action(id, *await self.read(self.bodies.action, content))
         return _noted(id, number, new)
 
     async def behavior(self, request: Request) -> Response:
         """POST /v1/decisions/{id}/behavior."""
         self.allow(request, "reward")
         id = _decision_id(request)
-        body, _ = await self.body(request)
-        number, new = await self.engine.behavior(id, self.bodies.answer(body, ""))
+        content = await self.body(request)
+        number, new = await self.engine.behavior(id, await self.read(self.bodies.answer, content))
         return _noted(id, number, new)
 
     async def behavior_at(self, request: Request) -> Response:
         """POST /v1/behavior."""
         token = self.allow(request, "reward")
-        body, content = await self.body(request)
-        x, answer = self.bodies.behavior_at(body)
+        content = await self.body(request)
+        x, answer = await self.read(self.bodies.behavior_at, content)
         number, new = await self.engine.behavior_at(x, answer, *self.idempotency(request, token, content))
         return _json({"event": number, "repeated": not new}, 201 if new else 200)
 
@@ -246,15 +245,15 @@ class Service:
     async def set_mode(self, request: Request) -> Response:
         """POST /v1/mode; with a token, or from the dashboard."""
         token = self.dashboard.allow(request, "admin")
-        body, _ = await self.body(request)
-        number = await self.engine.configure(Configuration(**self.bodies.rails(body), by=token.name))
+        changes = await self.read(self.bodies.rails, await self.body(request))
+        number = await self.engine.configure(Configuration(**changes, by=token.name))
         return _json({"event": number, "rails": self.engine.state.rails.to_dict()})
 
     async def kill(self, request: Request) -> Response:
         """POST /v1/kill; with a token, or from the dashboard."""
         token = self.dashboard.allow(request, "admin")
-        body, _ = await self.body(request)
-        number = await self.engine.configure(Configuration(killed=self.bodies.switch(body), by=token.name))
+        killed = await self.read(self.bodies.switch, await self.body(request))
+        number = await self.engine.configure(Configuration(killed=killed, by=token.name))
         logger.warning("kill switch: %s, by %s", self.engine.state.rails.killed, token.name)
         return _json({"event": number, "rails": self.engine.state.rails.to_dict()})
 
@@ -279,15 +278,15 @@ class Service:
     async def openapi(self, request: Request) -> Response:
         """GET /openapi.json."""
         self.allow(request, None)
-        return _json(request.app.openapi())
+        return Response(self.description, media_type=_JSON)
 
 
-def create_app(engine: Engine) -> FastAPI:
+def create_app(engine: Engine) -> Starlette:
     """The application of an engine."""
     service = Service(engine)
 
     @contextlib.asynccontextmanager
-    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(_app: Starlette) -> AsyncIterator[None]:
         service.dashboard.start()
         await engine.start()
         watcher = asyncio.create_task(service.watch_tokens())
@@ -299,36 +298,18 @@ def create_app(engine: Engine) -> FastAPI:
                 await watcher
             await engine.stop()
             service.dashboard.stop()
+            service.workers.shutdown(wait=False, cancel_futures=True)
 
-    # The pages FastAPI would serve for browsing load scripts from elsewhere, so they are off.
-    app = FastAPI(title="Sidelight", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
-    for method, path, handler in (
-        ("POST", "/v1/decisions", service.decide),
-        ("POST", "/v1/decisions/batch", service.decide_batch),
-        ("GET", "/v1/decisions/{id}", service.read_decision),
-        ("POST", "/v1/decisions/{id}/reward", service.reward),
-        ("POST", "/v1/decisions/{id}/action", service.action),
-        ("POST", "/v1/decisions/{id}/behavior", service.behavior),
-        ("POST", "/v1/rewards", service.rewards),
-        ("POST", "/v1/behavior", service.behavior_at),
-        ("GET", "/v1/status", service.status),
-        ("GET", "/v1/state", service.state),
-        ("GET", "/v1/schema", service.schema),
-        ("POST", "/v1/mode", service.set_mode),
-        ("POST", "/v1/kill", service.kill),
-        ("GET", "/health/live", service.live),
-        ("GET", "/health/ready", service.ready),
-        ("GET", "/metrics", service.metrics),
-        ("GET", "/openapi.json", service.openapi),
-        *service.dashboard.routes(),
-    ):
-        app.add_api_route(path, handler, methods=[method], response_class=Response, response_model=None)
-    description = describe(service.reader, service.arms, engine.state.learner.needs, engine.config.limits)
-    app.openapi = lambda: description  # type: ignore[method-assign]
-    app.add_exception_handler(Problem, _answer_problem)
-    app.add_exception_handler(HTTPException, _answer_http)
-    app.add_exception_handler(Exception, _answer_failure)
-    app.add_middleware(Guard, limits=service.limits, metrics=engine.metrics, host_allowed=service.host_allowed)
+    routes = [Route(e.path, getattr(service, e.handler), methods=[e.method]) for e in ENDPOINTS]
+    routes += [Route(path, handler, methods=[method]) for method, path, handler in service.dashboard.routes()]
+    app = Starlette(
+        routes=routes,
+        lifespan=lifespan,
+        exception_handlers={Problem: _answer_problem, HTTPException: _answer_http, Exception: _answer_failure},
+        middleware=[
+            Middleware(Guard, limits=service.limits, metrics=engine.metrics, host_allowed=service.host_allowed)
+        ],
+    )
     app.state.service = service
     return app
 
@@ -342,7 +323,7 @@ async def _answer_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     path = request.url.path[:80]
     if error.status_code == 405:
-        allowed = (error.headers or {}).get("Allow") or ", ".join(_methods(request))
+        allowed = ", ".join(_methods(request))
         problem = Problem("method-not-allowed", f"{path} takes {allowed}.", headers={"Allow": allowed})
     else:
         problem = Problem("not-found", f"there is nothing at {path}. /openapi.json lists every address.")
@@ -350,6 +331,9 @@ async def _answer_http(request: Request, error: Exception) -> Response:
 
 
 def _methods(request: Request) -> list[str]:
+    """The methods of every route to a request's path; none where the path is that of a batch, which is no id."""
+    if request.scope["path"] == "/v1/decisions/batch":
+        return ["POST"]
     found: set[str] = set()
     for route in request.app.routes:
         match, _ = route.matches(request.scope)
@@ -372,7 +356,7 @@ def _decision_id(request: Request) -> DecisionId:
 
 
 def _json(body: Any, status: int = 200) -> Response:
-    return Response(json.dumps(body, ensure_ascii=False, allow_nan=False).encode(), status, media_type=_JSON)
+    return Response(to_json(body), status, media_type=_JSON)
 
 
 def _noted(id: DecisionId, number: int, new: bool) -> Response:

@@ -13,6 +13,7 @@ MEDIA_TYPE = "application/problem+json"
 #: kind → (status, title)
 KINDS: dict[str, tuple[int, str]] = {
     "malformed": (400, "The body is not JSON that can be read"),
+    "ambiguous-headers": (400, "A header that may come once came twice"),
     "host-not-allowed": (400, "Without tokens only requests to this machine itself are answered"),
     "no-token": (401, "A token is needed"),
     "scope-missing": (403, "The token does not allow this"),
@@ -67,8 +68,8 @@ class Problem(Exception):
             self.headers.setdefault("WWW-Authenticate", 'Bearer realm="sidelight"')
         self.extra = extra
 
-    def body(self) -> bytes:
-        """The JSON of the answer."""
+    def content(self) -> dict[str, Any]:
+        """The members of the answer."""
         content: dict[str, Any] = {
             "type": f"urn:sidelight:problem:{self.kind}",
             "title": self.title,
@@ -78,8 +79,12 @@ class Problem(Exception):
         }
         if self.errors:
             content["errors"] = self.errors
+        return content
+
+    def body(self) -> bytes:
+        """The JSON of the answer."""
         # ASCII only: what a request said may come back here, half surrogates included.
-        return json.dumps(content, ensure_ascii=True, default=repr).encode()
+        return json.dumps(self.content(), ensure_ascii=True, default=repr).encode()
 
 
 def invalid(where: str, detail: str, remedy: str) -> Problem:

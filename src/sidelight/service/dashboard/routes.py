@@ -10,8 +10,9 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from importlib import resources
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
@@ -24,8 +25,9 @@ from sidelight.service.dashboard.rolling import Rolling
 from sidelight.service.dashboard.sessions import Sessions
 from sidelight.service.dashboard.watching import ErrorLog
 from sidelight.service.http.auth import EVERYBODY, Token, Tokens
-from sidelight.service.http.wire import parse, read_body
-from sidelight.service.problems import Problem, invalid
+from sidelight.service.http.reading import Reader
+from sidelight.service.http.wire import header, read_body
+from sidelight.service.problems import Problem
 
 __all__ = ["Dashboard"]
 
@@ -52,6 +54,15 @@ _STREAM_SECONDS = 5.0
 _PUSH_SECONDS = 1.0
 
 Handler = Callable[[Request], Awaitable[Response]]
+
+
+class SignIn(msgspec.Struct, forbid_unknown_fields=True):
+    """What the page sends to sign in."""
+
+    token: Annotated[str, msgspec.Meta(max_length=500, extra={"missing": "Send the token as text"})]
+
+
+_READER = Reader({"SignIn": SignIn}, {}, {})
 
 
 class Dashboard:
@@ -83,8 +94,6 @@ class Dashboard:
         """Method, path and handler of each address."""
         return [
             ("GET", "/", self.page),
-            # What asks whether anybody is there; the server leaves the body out.
-            ("HEAD", "/", self.page),
             ("POST", "/dashboard/session", self.sign_in),
             ("DELETE", "/dashboard/session", self.sign_out),
             ("GET", "/dashboard/session", self.session),
@@ -117,9 +126,9 @@ class Dashboard:
         """
         if self.tokens.open:
             return EVERYBODY
-        authorization = request.headers.get("authorization")
+        authorization = header(request, b"authorization")
         if authorization is not None:
-            return self.tokens.check(authorization.encode("latin-1"), scope)
+            return self.tokens.check(authorization, scope)
         return self.tokens.require(self.sessions.token(request), scope)
 
     # ------------------------------------------------------------------------------------- handlers
@@ -152,10 +161,7 @@ class Dashboard:
 
     async def sign_in(self, request: Request) -> Response:
         """POST /dashboard/session: a token in, a cookie out."""
-        body = parse(await read_body(request, 1000))
-        text = body.get("token") if type(body) is dict else None
-        if type(text) is not str:
-            raise invalid("/token", "is missing", "Send the token as text")
+        text = _READER.read("SignIn", await read_body(request, 1000), lambda message: message.token)
         token = self.tokens.check(b"Bearer " + text.strip().encode("utf-8", "replace"), "read")
         response = Response(status_code=204, headers=_HEADERS)
         self.sessions.open(token, request, response)

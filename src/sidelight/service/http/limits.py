@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
+import re
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +23,29 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["Guard", "guarded_protocol"]
+__all__ = ["Guard", "guarded_protocol", "local_host"]
 
 #: what is answered even when there is too much to do: above all, the learner can be stopped then
 _ALWAYS = ("/health/live", "/health/ready", "/metrics", "/v1/kill")
+
+
+#: a name or an IPv4 address, or an IPv6 address in brackets; then perhaps a port, and nothing else
+_HOST = re.compile(r"(?:\[(?P<six>[0-9a-fA-F:.]+)\]|(?P<name>[^\[\]:]*))(?::[0-9]{0,5})?")
+
+
+def local_host(host: bytes | None) -> bool:
+    """Whether a ``Host`` header names this machine: localhost or a loopback address, in the one way to write it."""
+    found = _HOST.fullmatch((host or b"").decode("latin-1"))
+    if found is None:
+        return False
+    name = (found["six"] or found["name"]).lower()
+    if name in ("", "localhost"):
+        return True
+    try:
+        # As a number, not as text: 127.example.org is a name that anybody can let point here.
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
 
 
 def guarded_protocol(limits: Limits) -> type[HttpToolsProtocol]:

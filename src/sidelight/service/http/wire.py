@@ -3,57 +3,30 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
-from pydantic_core import from_json
 from starlette.requests import ClientDisconnect, Request
 
-from sidelight.service.problems import Problem
+from sidelight.service.problems import Problem, pointer
 
-__all__ = ["parse", "read_body"]
+__all__ = ["header", "parse", "read_body"]
 
 
 def parse(body: bytes) -> Any:
-    """The JSON value of a body.
-
-    The fast parser keeps the last of two equal keys without a word. Each key has a colon of its own, so as many colons
-    as keys means that no key was lost; anything else, a colon inside a text included, goes the careful way.
+    """The JSON value of a body, read slowly and able to say what is wrong.
 
     Raises:
-        Problem: it cannot be read, and why.
+        Problem: 400, and why it cannot be read; a number that JSON does not have is named by its place.
     """
+    constants: list[_Constant] = []
+
+    def constant(name: str) -> _Constant:
+        constants.append(_Constant(name))
+        return constants[-1]
+
     try:
-        value = from_json(body, allow_inf_nan=False, cache_strings="keys")
-    except ValueError:
-        return _careful(body)
-    return value if _keys(value) == body.count(b":") else _careful(body)
-
-
-def _keys(body: Any) -> int:
-    """How many keys there are, as deep as any request of this service goes; deeper ones are not counted.
-
-    Too few is safe: then there are more colons than keys, and the careful way decides.
-    """
-    if type(body) is not dict:
-        return 0
-    count = len(body)
-    for value in body.values():
-        if type(value) is dict:
-            count += len(value)
-        elif type(value) is list:
-            for item in value:
-                if type(item) is dict:
-                    count += len(item)
-                    for inner in item.values():
-                        if type(inner) is dict:
-                            count += len(inner)
-    return count
-
-
-def _careful(body: bytes) -> Any:
-    """Slower, and able to say what is wrong."""
-    try:
-        return _DECODER.decode(body.decode("utf-8"))
+        value = json.JSONDecoder(object_pairs_hook=_object, parse_constant=constant).decode(body.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise _malformed(f"the body is not UTF-8 (byte {error.start}). Encode it as UTF-8.") from error
     except RecursionError as error:
@@ -63,10 +36,48 @@ def _careful(body: bytes) -> Any:
     except ValueError as error:
         said = str(error) if isinstance(error, json.JSONDecodeError) else "it has a number with too many digits"
         raise _malformed(f"the body is not JSON: {said}. Check it with any JSON tool.") from error
+    if constants:
+        raise _not_numbers(value)
+    return value
 
 
 class _Refused(ValueError):
     """JSON by Python's standards, but not by ours."""
+
+
+class _Constant:
+    """``NaN``, ``Infinity`` or ``-Infinity``, which JSON does not have."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+def _not_numbers(value: Any) -> Problem:
+    found = list(_constants(value))
+    where, name = found[0]
+    others = ", ".join(place for place, _ in found[1:20])
+    more = f" The same is true of {others}." if others else ""
+    return Problem(
+        "malformed",
+        f"{where or 'the body'} is {name}, which is not JSON. Every number must be finite.{more}"[:900],
+        errors=[
+            {"pointer": place, "detail": f"{name} is not JSON", "remedy": "Give a finite number"}
+            for place, name in found[:1000]
+        ],
+    )
+
+
+def _constants(value: Any) -> Iterator[tuple[str, str]]:
+    """Where the constants are, in the order of the body."""
+    stack = [("", value)]
+    while stack:
+        where, item = stack.pop()
+        if isinstance(item, _Constant):
+            yield where, item.name
+        elif type(item) is dict:
+            stack += [(pointer(where, name[:200]), inner) for name, inner in reversed(item.items())]
+        elif type(item) is list:
+            stack += [(pointer(where, i), inner) for i, inner in reversed(list(enumerate(item)))]
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -80,15 +91,23 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return out
 
 
-def _constant(name: str) -> Any:
-    raise _Refused(f"{name} is not JSON. Every number must be finite; leave out what is unknown.")
-
-
-_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant)
-
-
 def _malformed(detail: str) -> Problem:
     return Problem("malformed", detail)
+
+
+def header(request: Request, name: bytes) -> bytes | None:
+    """The value of a header that may come once, or None.
+
+    Raises:
+        Problem: it comes twice, so which one counts is unclear: proxies and servers differ about that.
+    """
+    found: bytes | None = None
+    for key, value in request.scope["headers"]:
+        if key == name:
+            if found is not None:
+                raise Problem("ambiguous-headers", f"the header {name.decode().title()} came twice: send it once.")
+            found = value
+    return found
 
 
 async def read_body(request: Request, limit: int) -> bytes:
@@ -100,7 +119,7 @@ async def read_body(request: Request, limit: int) -> bytes:
     kind = encoding = length = None
     for name, value in request.scope["headers"]:
         if name == b"content-type":
-            kind = value
+            kind = value if kind is None else b""
         elif name == b"content-length":
             length = value
         elif name == b"content-encoding":

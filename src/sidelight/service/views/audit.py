@@ -12,7 +12,7 @@ from sidelight.service.core.fold import LEARNER_ERRORS, ContextsDeleted, State
 from sidelight.service.core.recovery import recover
 from sidelight.service.log.events import Configuration, DecisionId, Decisions, event_from_row
 from sidelight.service.log.store import Store
-from sidelight.service.views.explain import explain
+from sidelight.service.views.explain import explain, score
 from sidelight.service.views.history import describe_history, read_history
 
 __all__ = ["audit"]
@@ -108,7 +108,7 @@ def _learner(store: Store, schema: Schema, event: Decisions, i: int, number: int
         estimates, widths = state.learner.scores(x)
         arm = state.learner.arms.index(event.recommended[i])
         body["reproduced"] = bool(estimates[arm] == event.estimates[i] and widths[arm] == event.widths[i])
-        body["arms"] = explain(state.learner, schema, x, None if event.allowed is None else event.allowed[i])
+        body["arms"] = explain(score(state.learner, x), schema, x, None if event.allowed is None else event.allowed[i])
     except LEARNER_ERRORS as error:
         body["why_not"] = f"the learner fails at this context: {error}"
     return body

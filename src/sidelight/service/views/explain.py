@@ -3,18 +3,45 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from sidelight.labels import Label, label_to_json
 from sidelight.linalg import Array
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.schema.units import contributions, units_to_json
 
-__all__ = ["explain", "finite"]
+__all__ = ["Scored", "explain", "finite", "score"]
 
 
-def explain(learner: Any, schema: Schema, x: Array, allowed: Iterable[Label] | None) -> list[dict[str, Any]]:
+class Scored(NamedTuple):
+    """What a learner says about a context, for all arms in its order; arrays of its own that do not change.
+
+    Attributes:
+        arms: the learner's.
+        estimates, widths: (K,)
+        weights: (K, d)  the weights ``ŵ`` of each arm; None where the learner has none.
+        log_shares: per arm the share of what is known about it here that rests on logs, where the learner weighs one.
+    """
+
+    arms: Sequence[Label]
+    estimates: Array
+    widths: Array
+    weights: list[Array] | None
+    log_shares: dict[Label, float]
+
+
+def score(learner: Any, x: Array) -> Scored:
+    """What ``learner`` says about a context ``x`` (d,)."""
+    estimates, widths = learner.scores(x)
+    weights_of = getattr(learner, "weights_of", None)
+    weights = None if weights_of is None else [np.array(weights_of(arm)) for arm in learner.arms]
+    return Scored(tuple(learner.arms), np.array(estimates), np.array(widths), weights, _log_shares(learner, x))
+
+
+def explain(scored: Scored, schema: Schema, x: Array, allowed: Iterable[Label] | None) -> list[dict[str, Any]]:
     """One entry per arm, the one with the highest index first.
 
     Each has the ``estimate`` ``x·ŵ``, the ``width``, their sum the ``index``, whether it was ``allowed``, the log's
@@ -22,29 +49,27 @@ def explain(learner: Any, schema: Schema, x: Array, allowed: Iterable[Label] | N
     estimate, ``x_i ŵ_i``, in units of the reward, the largest first. A number that is not finite is None.
 
     Args:
-        learner: as it was when it decided.
+        scored: what the learner said when it decided.
         schema: of the service, for names and units.
         x: (d,)  the encoded context.
         allowed: the arms that were allowed; None for all.
     """
-    estimates, widths = learner.scores(x)
     units = units_to_json(x, schema)
-    shares = _log_shares(learner, x)
     permitted = None if allowed is None else set(allowed)
     out: list[dict[str, Any]] = []
-    for i, arm in enumerate(learner.arms):
+    for i, arm in enumerate(scored.arms):
+        estimate, width = scored.estimates[i], scored.widths[i]
         entry: dict[str, Any] = {
             "arm": label_to_json(arm),
-            "estimate": finite(estimates[i]),
-            "width": finite(widths[i]),
-            "index": finite(estimates[i] + widths[i]),
+            "estimate": finite(estimate),
+            "width": finite(width),
+            "index": finite(estimate + width),
             "allowed": permitted is None or arm in permitted,
         }
-        if arm in shares:
-            entry["log_share"] = finite(shares[arm])
-        weights_of = getattr(learner, "weights_of", None)
-        if weights_of is not None:
-            parts = contributions(x, weights_of(arm), schema)
+        if arm in scored.log_shares:
+            entry["log_share"] = finite(scored.log_shares[arm])
+        if scored.weights is not None:
+            parts = contributions(x, scored.weights[i], schema)
             entry["features"] = [
                 {"feature": name, "value": units.get(name, 1.0), "contribution": finite(value)}
                 for name, value in sorted(parts.items(), key=lambda item: -abs(item[1]))

@@ -1,0 +1,183 @@
+"""Contexts as messages bring them to encoded vectors.
+
+``Schema.encode`` is lenient, as a reader of files must be (text that looks like a number is one). A service is strict:
+JSON knows numbers, so a number in quotes is a mistake worth telling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import GenericAlias
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+from msgspec.structs import astuple
+
+from sidelight.linalg import Array
+from sidelight.logs.schema.features import Category
+from sidelight.logs.schema.schema import INTERCEPT, Schema
+from sidelight.service.http.checking import ObjectWords
+from sidelight.service.http.rules import FieldError, LabelSet, Unfit
+from sidelight.service.problems import pointer
+
+__all__ = ["Contexts", "array_of"]
+
+
+class Contexts:
+    """The two forms of a context, every feature by name or the encoded numbers in order, and how each is encoded.
+
+    Args:
+        schema: resolved.
+        largest: the largest magnitude a number may have; sums of squares of finite numbers can overflow.
+
+    Attributes:
+        number: the type of a number of sensible size.
+        named: the type of a context by name, a struct with the features as fields.
+        either: the type of a context in a message.
+        words: what is said about a context by name that is wrong.
+    """
+
+    def __init__(self, schema: Schema, largest: float) -> None:
+        self.schema = schema
+        self.n_features = schema.n_features
+        self.names = [feature.name for feature in schema.features]
+        self.levels = {
+            feature.name: LabelSet(feature.levels or (), "level")
+            for feature in schema.features
+            if isinstance(feature, Category)
+        }
+        self.number = Annotated[float, msgspec.Meta(ge=-largest, le=largest)]
+        value = self.number | bool
+        # Features may have any name, so the struct numbers them and renames them on the wire.
+        self.named = msgspec.defstruct(
+            "Context",
+            [
+                (f"feature_{i}", _level(self.levels[name]) if name in self.levels else value)
+                for i, name in enumerate(self.names)
+            ],
+            rename={f"feature_{i}": name for i, name in enumerate(self.names)},
+            forbid_unknown_fields=True,
+            gc=False,
+        )
+        self.words = ObjectWords(
+            "is not a feature of this service", "the features are", "Every feature needs a value to decide"
+        )
+        array: Any = Annotated[
+            array_of(self.number),
+            msgspec.Meta(
+                min_length=self.n_features,
+                max_length=self.n_features,
+                description="the encoded features in order: " + ", ".join(schema.encoded_names[:40]),
+                extra_json_schema={"prefixItems": [{"const": 1}]} if schema.intercept else None,
+                extra={
+                    "rule": _Intercept(schema.intercept),
+                    "remedy": f"Give the {self.n_features} encoded numbers in the order "
+                    + ", ".join(schema.encoded_names[:8])
+                    + (", …" if self.n_features > 8 else ""),
+                },
+            ),
+        ]
+        self.either = Annotated[
+            self.named | array,
+            msgspec.Meta(
+                description="every feature by name, or the encoded numbers in order",
+                extra={
+                    "missing": "Every decision needs a context",
+                    "noun": "a context",
+                    "remedy": "Give every feature by name, or the encoded numbers in order",
+                },
+            ),
+        ]
+        # One number per field and nothing else: then the fields in order are the vector.
+        self._plain = not self.levels
+        self._first = int(schema.intercept)
+        self._columns: list[tuple[int, LabelSet | None, list[int]]] = [
+            (
+                schema.feature_start(feature.name),
+                self.levels.get(feature.name),
+                [feature.position_of[level] for level in feature.levels or ()] if isinstance(feature, Category) else [],
+            )
+            for feature in schema.features
+        ]
+
+    def encode(self, context: Any) -> Array:
+        """One context ``x`` (d,).
+
+        Raises:
+            Unfit: a level is unknown, or an array does not begin with the intercept's 1.
+        """
+        if type(context) is list:
+            if self._first and context[0] != 1.0:
+                raise Unfit
+            return np.array(context, dtype=np.float64)
+        values = astuple(context)
+        if self._plain:
+            return np.array((1.0, *values) if self._first else values, dtype=np.float64)
+        x = np.zeros(self.n_features)
+        if self._first:
+            x[0] = 1.0
+        for value, (start, levels, positions) in zip(values, self._columns, strict=True):
+            if levels is None:
+                x[start] = value
+                continue
+            level = levels.find(value)
+            if level is None:
+                raise Unfit
+            if positions[level] >= 0:
+                x[start + positions[level]] = 1.0
+        return x
+
+    def encode_many(self, contexts: Sequence[Any]) -> Array:
+        """Many contexts ``X`` (n, d), whole columns at once where all are by name or all are arrays.
+
+        Raises:
+            Unfit: as ``encode``.
+        """
+        kinds = set(map(type, contexts))
+        if kinds == {list}:
+            X = np.array(contexts, dtype=np.float64)
+            if self._first and not (X[:, 0] == 1.0).all():
+                raise Unfit
+            return X
+        if kinds != {self.named}:
+            return np.array([self.encode(context) for context in contexts])
+        rows = list(map(astuple, contexts))
+        if self._plain:
+            values = np.array(rows, dtype=np.float64)
+            return np.hstack([np.ones((len(rows), 1)), values]) if self._first else values
+        X = np.zeros((len(rows), self.n_features))
+        if self._first:
+            X[:, 0] = 1.0
+        every = np.arange(len(rows))
+        for column, (start, levels, positions) in zip(zip(*rows, strict=True), self._columns, strict=True):
+            if levels is None:
+                X[:, start] = column
+                continue
+            found = [levels.find(value) for value in column]
+            if None in found:
+                raise Unfit
+            at = np.array([positions[level] for level in found if level is not None])
+            X[every[at >= 0], start + at[at >= 0]] = 1.0
+        return X
+
+
+def array_of(item: Any) -> Any:
+    """The type of a list whose entries have a type that is only known here."""
+    return GenericAlias(list, (item,))
+
+
+def _level(levels: LabelSet) -> Any:
+    return Annotated[Any, msgspec.Meta(extra_json_schema={"enum": levels.json}, extra={"rule": levels})]
+
+
+class _Intercept:
+    """An encoded context begins with the intercept, where there is one."""
+
+    def __init__(self, wanted: bool) -> None:
+        self._wanted = wanted
+
+    def errors(self, values: list[float], where: str) -> Any:
+        """An error unless the first number is 1."""
+        if self._wanted and values[0] != 1:
+            yield FieldError(pointer(where, 0), f"is the {INTERCEPT} and not 1", "Put a 1 there")

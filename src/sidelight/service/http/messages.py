@@ -1,0 +1,281 @@
+"""Every message of the service, described once for the schema that it serves.
+
+From these types come the fast reading of requests (msgspec), the second look that names every error (``checking``) and
+the OpenAPI description (``description``). What a type cannot say, a rule says (``rules``).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from sidelight.logs.schema.schema import Schema
+from sidelight.service.config import Limits
+from sidelight.service.http.checking import ObjectWords
+from sidelight.service.http.contexts import Contexts, array_of
+from sidelight.service.http.rules import Distinct, IdText, LabelSet, PlainText, Probabilities
+from sidelight.service.rails import MODES, Mode
+
+__all__ = ["ACTORS", "ID_PATTERN", "Messages", "ref"]
+
+Actor = Literal["service", "person", "old_policy"]
+ACTORS: tuple[Actor, ...] = ("service", "person", "old_policy")
+Route = Literal["learner", "old_policy", "fallback"]
+
+ID_PATTERN = r"^[1-9][0-9]{0,17}(\.[1-9][0-9]{0,5})?$"
+
+_Chance = Annotated[float, Meta(ge=0.0, le=1.0)]
+_MaybeChance = Annotated[float, Meta(ge=0.0, le=1.0)] | None
+_By = Annotated[
+    Literal[ACTORS],  # type: ignore[valid-type]
+    Meta(description="who took the arm", extra={"noun": "anybody who takes arms", "order": ACTORS}),
+]
+_Mode = Annotated[Mode, Meta(extra={"noun": "a mode", "order": MODES})]
+
+
+def ref(name: str) -> dict[str, str]:
+    """A reference to a schema of the OpenAPI description."""
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _maybe(name: str) -> dict[str, Any]:
+    return {"anyOf": [ref(name), {"type": "null"}]}
+
+
+class Messages:
+    """The messages of a service with this schema and these arms.
+
+    Args:
+        schema: the features.
+        arms: the learner's arms.
+        needs: what the learner learns from: ``"action"``, ``"probabilities"`` or None.
+        limits: on numbers and batches.
+
+    Attributes:
+        contexts: how a context is written and encoded.
+        words: what is said about the fields of each kind of object.
+        requests, answers: the types by name, as the OpenAPI description lists them.
+    """
+
+    def __init__(self, schema: Schema, arms: LabelSet, needs: str | None, limits: Limits) -> None:
+        self.arms = arms
+        self.contexts = Contexts(schema, limits.largest_number)
+        self.words: dict[type, ObjectWords] = {self.contexts.named: self.contexts.words}
+        self.distinct, self.probabilities, self.subject, self.id = (
+            Distinct(arms),
+            Probabilities(),
+            PlainText(),
+            IdText(),
+        )
+        self.requests: dict[str, type] = {}
+        self.answers: dict[str, type] = {}
+        self._requests(needs, limits)
+        self._answers()
+
+    def _request(self, name: str, fields: list[Any], words: ObjectWords | None = None) -> Any:
+        made = msgspec.defstruct(name, fields, forbid_unknown_fields=True, kw_only=True)
+        self.requests[name] = made
+        if words is not None:
+            self.words[made] = words
+        return made
+
+    def _requests(self, needs: str | None, limits: Limits) -> None:
+        arm = Annotated[Any, Meta(extra_json_schema=ref("Arm"), extra={"rule": self.arms})]
+        K = len(self.arms)
+        probabilities = Annotated[
+            list[_Chance],
+            Meta(
+                min_length=K,
+                max_length=K,
+                description="one for each arm, in the arms' order; they sum to 1 (within 1e-6)",
+                extra_json_schema={"contains": {"type": "number", "minimum": 1e-9}},
+                extra={"rule": self.probabilities, "remedy": "Give one for each arm, in the arms' order"},
+            ),
+        ]
+        answer = _answer_fields(arm, probabilities, needs)
+        one = ("arm", "probabilities")
+        empty = "Say the old policy's arm or its probabilities"
+        behavior = self._request("Behavior", answer, ObjectWords(one_of=one, empty=empty) if needs is None else None)
+        subject = Annotated[
+            str,
+            Meta(
+                min_length=1,
+                max_length=200,
+                description="whom the decision is about, by your key",
+                extra_json_schema={"pattern": r"^[A-Za-z0-9._:@/+ -]+$"},
+                extra={
+                    "rule": self.subject,
+                    "noun": "a key",
+                    "remedy": "Give text of 1 to 200 characters without control characters",
+                },
+            ),
+        ]
+        allowed: Any = Annotated[
+            array_of(arm),
+            Meta(
+                min_length=1,
+                max_length=K,
+                description="the arms that may be taken here",
+                extra_json_schema={"uniqueItems": True},
+                extra={
+                    "rule": self.distinct,
+                    "noun": "an array of arms",
+                    "remedy": "Name each arm once, at least one of them; leave it out to allow all arms",
+                },
+            ),
+        ]
+        decision = self._request(
+            "DecisionRequest",
+            [
+                ("context", self.contexts.either),
+                ("allowed", allowed | UnsetType, UNSET),
+                ("behavior", behavior | UnsetType, UNSET),
+                ("subject", subject | UnsetType, UNSET),
+            ],
+        )
+        self._request("DecisionsRequest", [("decisions", _batch(decision, limits.batch))])
+        reward = [
+            ("reward", Annotated[self.contexts.number, Meta(extra={"missing": "Give the reward, a number"})]),
+            ("arm", _described(arm, "the arm that was taken; by default the one decided") | UnsetType, UNSET),
+            ("by", _By | UnsetType, UNSET),
+        ]
+        self._request("Reward", reward)
+        id = Annotated[
+            str,
+            Meta(
+                extra_json_schema={"pattern": ID_PATTERN},
+                extra={
+                    "rule": self.id,
+                    "noun": "a decision's id",
+                    "remedy": "Use the id from the decision",
+                    "missing": "Use the id from the decision",
+                },
+            ),
+        ]
+        item = self._request("RewardItem", [("decision", id), *reward])
+        self._request("Rewards", [("rewards", _batch(item, limits.batch))])
+        self._request("Action", reward[1:])
+        chance = Annotated[
+            float, Meta(ge=1e-6, le=1.0, extra={"noun": "a chance of asking", "remedy": "Give a number in (0, 1]"})
+        ]
+        self._request(
+            "BehaviorAt",
+            [("context", self.contexts.either), *answer, ("query_probability", chance | UnsetType, UNSET)],
+            ObjectWords(one_of=one, empty=empty) if needs is None else None,
+        )
+        share = Annotated[float, Meta(ge=0.0, le=1.0, extra={"noun": "a share", "remedy": "Give a number from 0 to 1"})]
+        self._request(
+            "Mode",
+            [
+                ("mode", _Mode | UnsetType, UNSET),
+                ("share", share | UnsetType, UNSET),
+                ("fallback", arm | UnsetType, UNSET),
+            ],
+            ObjectWords(one_of=("mode", "share", "fallback"), empty="Say what to change: mode, share or fallback"),
+        )
+        on = "true stops the learner, false lets it decide again"
+        self._request("Kill", [("killed", Annotated[bool, Meta(extra={"remedy": on, "missing": on})])])
+
+    def _answer(self, name: str, fields: list[Any], closed: bool = True) -> Any:
+        made = msgspec.defstruct(name, fields, forbid_unknown_fields=closed, kw_only=True, gc=False)
+        self.answers[name] = made
+        return made
+
+    def _answers(self) -> None:
+        arm = Annotated[Any, Meta(extra_json_schema=ref("Arm"))]
+        whose = "the arm to take; null where the old policy acts and has not said its arm"
+        maybe_arm = Annotated[Any, Meta(extra_json_schema=_maybe("Arm") | {"description": whose})]
+        decision: list[Any] = [
+            ("id", str),
+            ("arm", maybe_arm),
+            ("by", Annotated[Route, Meta(description="who chose the arm to take")]),
+            ("recommended", arm),
+            ("estimate", float | None),
+            ("width", float | None),
+            ("propensity", _MaybeChance),
+            ("wants_query", bool),
+            ("query_probability", _Chance),
+            ("mode", _Mode),
+            ("version", int),
+        ]
+        self.decided = self._answer("Decision", decision)
+        self._answer("Decisions", [("decisions", array_of(self.decided))])
+        share = self._answer("Contribution", [("feature", str), ("value", Any), ("contribution", float | None)])
+        explained = self._answer(
+            "ExplainedArm",
+            [
+                ("arm", arm),
+                *((name, float | None) for name in ("estimate", "width", "index")),
+                ("allowed", bool),
+                ("log_share", float | None | UnsetType, UNSET),
+                ("features", array_of(share) | UnsetType, UNSET),
+            ],
+        )
+        exact = Annotated[bool, Meta(description="whether this is the learner as it was when it decided")]
+        explanation = self._answer(
+            "Explanation", [("as_of_version", int), ("exact", exact), ("arms", array_of(explained))]
+        )
+        context = Annotated[dict[str, Any] | None, Meta(description="in your units; null if it was deleted")]
+        self._answer(
+            "DecisionRecord", [*decision, ("context", context), ("explanation", explanation | None)], closed=False
+        )
+        noted: list[Any] = [("event", int), ("repeated", bool)]
+        self._answer("Noted", [("decision", str), *noted])
+        self._answer("Event", noted)
+        problem = Annotated[Any, Meta(extra_json_schema=ref("Problem"))]
+        result = self._answer(
+            "Result",
+            [
+                ("decision", str),
+                *((name, kind | UnsetType, UNSET) for name, kind in noted),
+                ("problem", problem | UnsetType, UNSET),
+            ],
+        )
+        self._answer("Results", [("results", array_of(result))])
+        rails = self._answer(
+            "Rails",
+            [
+                ("mode", _Mode),
+                ("share", _Chance | UnsetType, UNSET),
+                ("fallback", arm | UnsetType, UNSET),
+                ("killed", bool | UnsetType, UNSET),
+            ],
+            closed=False,
+        )
+        self._answer("Changed", [("event", int), ("rails", rails)])
+        self._answer(
+            "Status",
+            [("ready", bool), ("event", int), ("version", int | UnsetType, UNSET), ("rails", rails | UnsetType, UNSET)],
+            closed=False,
+        )
+        self._answer("State", [("event", int), ("version", int), ("digest", str)])
+
+
+def _answer_fields(arm: Any, probabilities: Any, needs: str | None) -> list[Any]:
+    """What the old policy does: its arm, its probabilities, or both; what the learner needs must be there."""
+
+    def field(name: str, kind: Any, needed: str, remedy: str) -> tuple[Any, ...]:
+        if needs != needed:
+            return (name, kind | UnsetType, UNSET)
+        word = {"action": "actions"}.get(needed, needed)
+        extra = {
+            "is_missing": f"is missing, and this learner learns from the old policy's {word}",
+            "missing": remedy,
+        }
+        return (name, Annotated[kind, Meta(extra=extra)])
+
+    return [
+        field("arm", arm, "action", "Say its arm"),
+        field("probabilities", probabilities, "probabilities", "Say the probability of every arm"),
+    ]
+
+
+def _described(kind: Any, words: str) -> Any:
+    return Annotated[kind, Meta(description=words)]
+
+
+def _batch(item: Any, most: int) -> Any:
+    noun = {"noun": "an array with at least one entry", "missing": "Send at least one"}
+    return Annotated[array_of(item), Meta(min_length=1, max_length=most, extra=noun)]

@@ -1,0 +1,106 @@
+"""Reading a body as one of the messages: fast if it is right, with every error if it is not."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+import msgspec.inspect
+from msgspec import UNSET
+from msgspec.structs import astuple
+
+from sidelight.service.http.checking import ObjectWords, field_errors, invalid_body
+from sidelight.service.http.rules import FieldError, Unfit
+from sidelight.service.http.wire import parse
+from sidelight.service.problems import invalid
+
+__all__ = ["Reader"]
+
+logger = logging.getLogger("sidelight.service")
+
+T = TypeVar("T")
+
+_SCALARS = frozenset({float, int, str, bool, type(None)})
+
+
+class Reader:
+    """Reads messages of some types.
+
+    Args:
+        types: structs by the name of the message.
+        words: what is said about the fields of each kind of object.
+        counted: structs all of whose fields are required and hold no objects, with their number of fields.
+    """
+
+    def __init__(
+        self, types: Mapping[str, type], words: Mapping[type, ObjectWords], counted: Mapping[type, int]
+    ) -> None:
+        self._types, self._words, self._counted = types, words, counted
+        self._decoders: dict[str, msgspec.json.Decoder[Any]] = {
+            name: msgspec.json.Decoder(kind) for name, kind in types.items()
+        }
+        self._kinds = {name: msgspec.inspect.type_info(kind) for name, kind in types.items()}
+
+    def errors(self, name: str, value: Any) -> list[FieldError]:
+        """Everything that keeps a JSON value from being the message."""
+        return field_errors(self._kinds[name], value, self._words)
+
+    def read(self, name: str, content: bytes, convert: Callable[[Any], T]) -> T:
+        """A request as ``convert`` makes it from the decoded message.
+
+        The fast way stops at the first error and does not say all that is wrong, so what it refuses is looked at again.
+        It also keeps the last of two equal keys without a word. Each key has a colon of its own, so as many colons as
+        keys mean that no key was lost; anything else, a colon inside a text included, is parsed again.
+
+        Args:
+            name: of the message.
+            content: the body.
+            convert: raises ``Unfit`` where the message breaks one of its rules.
+
+        Raises:
+            Problem: 400 where the body is not JSON, 422 with every error where it is not this message.
+        """
+        try:
+            message = self._decoders[name].decode(content)
+            if self._keys(message) != content.count(b":"):
+                parse(content)
+            return convert(message)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, Unfit) as error:
+            return self._look_again(name, content, convert, error)
+
+    def _look_again(self, name: str, content: bytes, convert: Callable[[Any], T], refused: Exception) -> T:
+        value = parse(content)
+        errors = self.errors(name, value)
+        if errors:
+            raise invalid_body(errors)
+        try:
+            return convert(msgspec.convert(value, self._types[name]))
+        except (msgspec.ValidationError, Unfit) as error:
+            logger.error("a %s was refused, and nothing is wrong with it", name, exc_info=refused)
+            raise invalid("", str(error) or "is not valid", "Compare it with /openapi.json") from error
+
+    def _keys(self, message: Any) -> int:
+        """How many keys the objects of a message have, as deep as messages go."""
+        count = 0
+        for value in astuple(message):
+            if value is UNSET:
+                continue
+            count += 1
+            kind = type(value)
+            if kind in _SCALARS:
+                continue
+            if kind in self._counted:
+                count += self._counted[kind]
+            elif kind is list:
+                if value and type(value[0]) not in _SCALARS:
+                    count += sum(map(self._keys_of, value))
+            else:
+                count += self._keys_of(value)
+        return count
+
+    def _keys_of(self, value: Any) -> int:
+        if type(value) is dict:
+            return len(value)
+        return self._keys(value) if isinstance(value, msgspec.Struct) else 0
