@@ -36,6 +36,8 @@ _HOMES = {
     "FusedThompson": "sidelight.learners.thompson",
     "BanditClassifier": "sidelight.learners.classifier",
     "load_learner": "sidelight.learners.saving",
+    "judge": "sidelight.judging.judge",
+    "Verdict": "sidelight.judging.verdict",
     "simulate": "sidelight.simulation",
     "Run": "sidelight.simulation",
     "SidelightError": "sidelight.errors",
@@ -53,6 +55,8 @@ if TYPE_CHECKING:
     from sidelight.hidden.probabilities import BehaviorProbabilities
     from sidelight.hidden.protocol import HiddenEstimator
     from sidelight.hidden.queries import BehaviorQueries
+    from sidelight.judging.judge import judge
+    from sidelight.judging.verdict import Verdict
     from sidelight.learners.classifier import BanditClassifier
     from sidelight.learners.epoch import EpochOFUL
     from sidelight.learners.fused.learner import FusedOFUL

@@ -43,6 +43,9 @@ PUBLIC = {
     "FusedThompson",
     "BanditClassifier",
     "load_learner",
+    # judging
+    "judge",
+    "Verdict",
     # simulation
     "simulate",
     "Run",

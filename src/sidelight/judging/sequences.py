@@ -1,8 +1,8 @@
 """Evidence that may be looked at after every row: confidence sequences and the sample-ratio test.
 
 Every class here is a plain incremental state: ``observe`` adds one unit, ``to_dict`` and ``from_dict`` write and read
-it, and the bounds are functions of the sums alone.  The arithmetic uses ``+ − × ÷ √`` and a logarithm and exponential
-made of them, so the same units in the same order give the same bits on every processor; a service may fold over them.
+it, and the bounds are functions of the sums alone.  The arithmetic is that of ``sidelight.linalg``, so the same units
+in the same order give the same bits on every processor; a service may fold over them.
 
 With ``ψ_i`` the score of unit ``i``, the estimand at time ``t`` is ``(1/t) Σ E[ψ_i | past]``: the average over units of
 the gain of the policy *as it then was*.  Nothing has to be constant over time.
@@ -18,13 +18,14 @@ the gain of the policy *as it then was*.  Nothing has to be constant over time.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeVar
 
 import numpy as np
 
 from sidelight.errors import InputError
+from sidelight.linalg import exp, log
 
 __all__ = [
     "FIRST_LOOK",
@@ -35,8 +36,6 @@ __all__ = [
     "SampleRatio",
     "asymptotic_width",
     "mixing_variance",
-    "portable_exp",
-    "portable_log",
     "spent",
 ]
 
@@ -55,30 +54,6 @@ _LN2, _ROOT_2 = 0.6931471805599453, 1.4142135623730951
 State = TypeVar("State", bound="_State")
 
 
-def portable_log(x: float) -> float:
-    """``log x`` for positive finite ``x`` by ``2 atanh((m − 1)/(m + 1)) + k log 2``; the same bits everywhere."""
-    m, k = math.frexp(x)
-    if m < 0.7071067811865476:
-        m, k = 2.0 * m, k - 1
-    z = (m - 1.0) / (m + 1.0)
-    z2, total = z * z, 0.0
-    # |z| ≤ 0.1716, so z²⁹ is below the rounding unit
-    for n in range(27, 0, -2):
-        total = total * z2 + 1.0 / n
-    return k * _LN2 + 2.0 * z * total
-
-
-def portable_exp(x: float) -> float:
-    """``exp x`` by halving and a Taylor series; 0 below −700.  The same bits everywhere."""
-    if x < -700.0:
-        return 0.0
-    k = math.floor(x / _LN2 + 0.5)
-    rest, total = x - k * _LN2, 1.0
-    for n in range(17, 0, -1):
-        total = 1.0 + total * rest / n
-    return math.ldexp(total, k)
-
-
 def spent(alpha: float, test: int) -> float:
     """``6α/(π²j²)``: what the ``j``-th of any number of tests may spend, so that all of them together spend ``α``."""
     if test < 1:
@@ -88,13 +63,11 @@ def spent(alpha: float, test: int) -> float:
 
 def mixing_variance(alpha: float, target: float) -> float:
     """``ρ² = (−2 log 2α + log(1 − 2 log 2α))/V*``: the one-sided sequence is narrowest where ``V_t = V*``."""
-    twice = -2.0 * portable_log(2.0 * alpha)
-    return (twice + portable_log(1.0 + twice)) / target
+    twice = -2.0 * float(log(2.0 * alpha))
+    return (twice + float(log(1.0 + twice))) / target
 
 
-def asymptotic_width(
-    count: Any, variation: Any, rho_squared: float, alpha: float, log: Callable[[Any], Any] = portable_log
-) -> Any:
+def asymptotic_width(count: Any, variation: Any, rho_squared: float, alpha: float) -> Any:
     """``(1/t)√(2(V_tρ² + 1)/ρ² · log(1 + √(V_tρ² + 1)/(2α)))``: how far a one-sided bound lies from the mean.
 
     Args:
@@ -102,7 +75,8 @@ def asymptotic_width(
         variation: ``V_t = Σ(ψ_i − ψ̄_{i−1})²``.
         rho_squared: ``ρ²``, fixed before the first unit.
         alpha: the chance that the bound is ever wrong.
-        log: ``numpy.log`` for arrays of counts and variations.
+
+    Counts and variations may be arrays.
     """
     # a square root is exact to the last bit on every machine; a power of 0.5 need not be
     root = np.sqrt(variation * rho_squared + 1.0)
@@ -277,13 +251,13 @@ class BernsteinSequence(_State):
         squares = self.variation / (largest_step * largest_step)
         # a score varies by about (least, most)/2 at worst; the mixture forgives a wrong guess
         spread = (self.most - self.least) / (2.0 * largest_step)
-        needed = portable_log(1.0 / self.alpha)
+        needed = float(log(1.0 / self.alpha))
         best = math.sqrt(2.0 * needed / (self.target_rows * spread * spread))
         lambdas = [min(best * math.ldexp(_ROOT_2 if step % 2 else 1.0, step // 2), _LARGEST) for step in _STEPS]
         weights = [1.0 / ((1 + abs(step)) * (1 + abs(step))) for step in _STEPS]
         total = sum(weights)
         offsets = [
-            portable_log(w / total) + (portable_log(1.0 - rate) + rate) * squares
+            float(log(w / total)) + (float(log(1.0 - rate)) + rate) * squares
             for w, rate in zip(weights, lambdas, strict=True)
         ]
         # any single λ gives an upper limit of u*; from there Newton's steps on a convex function fall towards it
@@ -291,8 +265,8 @@ class BernsteinSequence(_State):
         for _ in range(20):
             exponents = [offset + rate * u for offset, rate in zip(offsets, lambdas, strict=True)]
             largest = max(exponents)
-            terms = [portable_exp(exponent - largest) for exponent in exponents]
-            value = largest + portable_log(sum(terms)) - needed
+            terms = [float(exp(exponent - largest)) for exponent in exponents]
+            value = largest + float(log(sum(terms))) - needed
             slope = sum(rate * term for rate, term in zip(lambdas, terms, strict=True)) / sum(terms)
             step = value / slope
             if step <= 1e-12 * abs(u):
@@ -342,11 +316,11 @@ class SampleRatio(_State):
 
     def log_evidence(self) -> float:
         """``log e``: above ``log(1/α)`` the ratio is wrong, with at most ``α`` false alarms ever."""
-        return portable_log(self.mantissa) + self.exponent * _LN2
+        return float(log(self.mantissa)) + self.exponent * _LN2
 
     def wrong(self, alpha: float = 0.001) -> bool:
         """Whether the units' routes contradict the share."""
-        return self.log_evidence() > portable_log(1.0 / _checked_alpha(alpha))
+        return self.log_evidence() > float(log(1.0 / _checked_alpha(alpha)))
 
 
 @dataclass

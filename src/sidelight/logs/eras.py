@@ -20,7 +20,7 @@ from sidelight.logs.summary import LogSummary
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Eras", "summarize_eras"]
+__all__ = ["Eras", "recorded_by_value", "rows_by_missing", "rows_by_value", "summarize_eras"]
 
 _ROWS = 65_536
 # More sets of missing columns than this is not eras but values missing here and there.
@@ -83,7 +83,7 @@ def summarize_eras(
     with ThreadPoolExecutor(threads_available()) as pool:
         passes = _Passes(schema, recorded, on_invalid, pool, opened.text_labels)
         if by != "missing":
-            passes.recorded_in = _recorded_by_value(open_source(source, columns, labels, recorded), by, recorded)
+            passes.recorded_in = recorded_by_value(open_source(source, columns, labels, recorded), by, recorded)
         with opened.reporting(progress, "reading"):
             for bundle in opened.bundles(_ROWS):
                 passes.feed(bundle, None if by == "missing" else by)
@@ -103,7 +103,7 @@ class _Passes:
 
     def feed(self, bundle: Bundle, by: str | None) -> None:
         """Send each row to the pass of its era."""
-        groups = _by_missing(bundle.batch, self._recorded) if by is None else _by_value(bundle.batch, by)
+        groups = rows_by_missing(bundle.batch, self._recorded) if by is None else rows_by_value(bundle.batch, by)
         for key, rows in groups.items():
             if key not in self._passes:
                 names = key if by is None else self.recorded_in[key]
@@ -116,7 +116,7 @@ class _Passes:
                         "sets of missing columns: values are missing here and there rather than by era. Use "
                         'summarize_log(..., on_invalid="skip"), or name the column that tells the eras apart, by=...'
                     )
-            self._passes[key].feed(bundle if rows is None else _rows(bundle, rows))
+            self._passes[key].feed(bundle if rows is None else bundle.filtered(rows))
 
     def finish(self, name: str) -> Eras:
         """Summaries with the same arms, the largest first."""
@@ -156,7 +156,7 @@ class _Passes:
         )
 
 
-def _by_missing(batch: pa.RecordBatch, recorded: tuple[str, ...]) -> dict[tuple[str, ...], np.ndarray | None]:
+def rows_by_missing(batch: pa.RecordBatch, recorded: tuple[str, ...]) -> dict[tuple[str, ...], np.ndarray | None]:
     """Recorded columns → rows that have exactly these; ``None`` stands for all rows."""
     patterns = np.zeros((batch.num_rows, len(recorded)), dtype=bool)
     for j, name in enumerate(recorded):
@@ -182,7 +182,8 @@ def _missing(column: pa.Array) -> np.ndarray:
     return gone
 
 
-def _by_value(batch: pa.RecordBatch, by: str) -> dict[Any, np.ndarray | None]:
+def rows_by_value(batch: pa.RecordBatch, by: str) -> dict[Any, np.ndarray | None]:
+    """Value of the era column → rows that have it; ``None`` for rows without one."""
     indices, labels = distinct_labels(batch.column(by))
     groups: dict[Any, np.ndarray | None] = {}
     for i, label in enumerate([*labels, None]):
@@ -193,27 +194,15 @@ def _by_value(batch: pa.RecordBatch, by: str) -> dict[Any, np.ndarray | None]:
     return groups
 
 
-def _recorded_by_value(source: Any, by: str, recorded: tuple[str, ...]) -> dict[Any, tuple[str, ...]]:
+def recorded_by_value(source: Any, by: str, recorded: tuple[str, ...]) -> dict[Any, tuple[str, ...]]:
     """For each value of the era column, the recorded columns that have a value in some row of it."""
     seen: dict[Any, np.ndarray] = {}
     for bundle in source.bundles(_ROWS):
         present = np.column_stack([~_missing(bundle.batch.column(name)) for name in recorded])
-        for key, rows in _by_value(bundle.batch, by).items():
+        for key, rows in rows_by_value(bundle.batch, by).items():
             here = present[rows].any(axis=0) if rows is not None else present.any(axis=0)
             seen[key] = np.asarray(here | seen[key] if key in seen else here)
     return {
         key: tuple(name for name, is_there in zip(recorded, columns, strict=True) if is_there)
         for key, columns in seen.items()
     }
-
-
-def _rows(bundle: Bundle, rows: np.ndarray) -> Bundle:
-    """Some rows of a bundle; each stretch of neighbours is a piece, so that messages name the right row."""
-    import pyarrow as pa
-
-    where = np.flatnonzero(rows)
-    breaks = np.flatnonzero(np.diff(where) != 1) + 1
-    starts = [0, *breaks.tolist()]
-    # Thousands of pieces would cost more than a message is worth: then only the first is exact.
-    pieces = tuple((start, *bundle.origin(int(where[start]))) for start in starts[:1000])
-    return Bundle(bundle.batch.filter(pa.array(rows)), pieces)

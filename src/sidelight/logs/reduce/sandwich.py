@@ -6,15 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from sidelight.logs.schema.encoding import (
-    all_problems,
-    encode_columns,
-    label_codes,
-    label_problems,
-    layout_of,
-    number_problems,
-)
-from sidelight.logs.schema.features import number_column
+from sidelight.logs.reduce.second_pass import encoded_rows
 from sidelight.logs.sources.base import Bundle
 from sidelight.logs.summary import LogSummary
 
@@ -27,24 +19,12 @@ def with_meat(summary: LogSummary, bundles: Iterable[Bundle], text_labels: bool)
     The sandwich covariance of ``b_a`` is ``G⁻¹ meat G⁻¹``. Rows that the first pass skipped are skipped again.
     """
     schema = summary.schema
-    layout = layout_of(schema.recorded_features, schema.intercept)
     positions = {label: i for i, label in enumerate(summary.arms)}
     b = summary.least_squares(np.arange(summary.n_arms))
     meat = np.zeros((summary.n_arms, summary.n_recorded, summary.n_recorded))
     for bundle in bundles:
-        batch = bundle.batch
-        encoded = encode_columns(batch, layout, text_labels)
-        rewards, unparsable = number_column(batch.column(schema.reward), schema.reward)
-        codes, found = label_codes(batch.column(schema.arm), positions, text_labels)
-        problems = [
-            *all_problems(encoded, layout),
-            *label_problems(schema.arm, found),
-            *number_problems(schema.reward, rewards, unparsable),
-        ]
-        for problem in problems:
-            codes = np.where(problem.rows, -1, codes)
-        X = np.column_stack(encoded.columns) if encoded.columns else np.empty((batch.num_rows, 0))
-        for arm in np.unique(codes[codes >= 0]).tolist():
+        X, codes, rewards, _ = encoded_rows(bundle, schema, positions, text_labels)
+        for arm in np.unique(codes).tolist():
             rows = codes == arm
             scaled = X[rows] * (rewards[rows] - X[rows] @ b[arm])[:, None]
             meat[arm] += scaled.T @ scaled

@@ -340,6 +340,18 @@ class Schema:
         schema._layout()
         return schema
 
+    def of_recorded(self) -> Schema:
+        """The schema of the log alone, with a constant: recorded features, arm and reward, and nothing else.
+
+        Raises:
+            SchemaError: a recorded feature is called ``intercept``, as the constant is.
+        """
+        features = _with_baselines(self.recorded_features, True)
+        schema = self._copy(features=features, intercept=True, propensity=None)
+        schema._check_columns()
+        schema._layout()
+        return schema
+
     def with_arms(self, arms: Iterable[Any]) -> Schema:
         """The same schema with these arms, in this order."""
         schema = self._copy(arms=_arms(arms), arms_discovered=False)

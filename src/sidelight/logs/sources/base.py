@@ -43,6 +43,17 @@ class Bundle:
         start, origin, first_row = max(piece for piece in self.pieces if piece[0] <= row)
         return origin, first_row + row - start
 
+    def filtered(self, rows: np.ndarray) -> Bundle:
+        """The rows where ``rows`` (n,) is true; each stretch of neighbours is a piece: messages name the right row."""
+        import pyarrow as pa
+
+        where = np.flatnonzero(rows)
+        breaks = np.flatnonzero(np.diff(where) != 1) + 1
+        starts = [0, *breaks.tolist()] if len(where) else []
+        # Thousands of pieces would cost more than a message is worth: then only the first are exact.
+        pieces = tuple((start, *self.origin(int(where[start]))) for start in starts[:1000])
+        return Bundle(self.batch.filter(pa.array(rows)), pieces)
+
 
 @dataclass
 class Source:

@@ -1,0 +1,244 @@
+"""What one stage says about one policy, and what all of them say together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from sidelight.errors import InputError
+from sidelight.judging.policies import OLD
+from sidelight.judging.sensitivity import bias_bound, contour, robustness_value
+from sidelight.judging.valuing import Estimate
+from sidelight.judging.yardsticks import Benchmark, benchmarks_of
+from sidelight.labels import Label, label_to_json, show_labels
+
+__all__ = ["STAGES", "Findings", "Line", "Simpler", "line_of_log", "line_unknown", "stated_bias"]
+
+#: the stages that speak of a policy before it runs, in the order of what they need
+STAGES = ("log", "answers", "complete")
+
+
+@dataclass(frozen=True)
+class Line:
+    """What one stage says about one policy.
+
+    Attributes:
+        policy: its name.
+        stage: ``"log"``, ``"answers"`` or ``"complete"``.
+        value: mean reward for each decision; NaN where it cannot be told.
+        gain: ``value`` minus the old policy's.
+        low, high: the interval of the gain: sampling, and what hidden features may do at this stage.
+        robustness: the share of the unexplained reward and of the choice that hidden features need to overturn the
+            sign of the gain (stage ``"log"``); ``None`` elsewhere.
+        error: the standard error of the gain.
+        hidden: the part of the interval's half-width that is allowed for hidden features.
+        rows: the rows behind it.
+        note: why it cannot be told, or on what it is conditional; empty otherwise.
+        role: ``"old policy"``, ``"arm"``, ``"asked"`` or ``"standard"``.
+        arm: the label of a fixed arm.
+        size: ``√(E ε² · E α_s²)``.
+    """
+
+    policy: str
+    stage: str
+    value: float
+    gain: float
+    low: float
+    high: float
+    robustness: float | None
+    error: float
+    hidden: float
+    rows: int
+    note: str = ""
+    role: str = "asked"
+    arm: Label | None = None
+    size: float = math.nan
+
+    @property
+    def known(self) -> bool:
+        """Whether there is a number at all."""
+        return math.isfinite(self.gain)
+
+    @property
+    def sign(self) -> int:
+        """1 if the whole interval lies above zero, −1 if below, 0 if it cannot be told."""
+        return 1 if self.low > 0 else -1 if self.high < 0 else 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-safe: ``None`` where a number is missing or infinite."""
+        numbers = ("value", "gain", "low", "high", "robustness", "error", "hidden")
+        found = {name: getattr(self, name) for name in numbers}
+        return {
+            "policy": self.policy,
+            "stage": self.stage,
+            **{name: None if v is None or not math.isfinite(v) else v for name, v in found.items()},
+            "rows": self.rows,
+            "note": self.note,
+            "role": self.role,
+            "arm": None if self.arm is None else label_to_json(self.arm),
+        }
+
+
+@dataclass(frozen=True)
+class Simpler:
+    """The best fixed arm beside the policy that was asked about.
+
+    Attributes:
+        policy: its name   stage: where they are compared.
+        difference: what the policy gains over it   low, high: the interval of that, without hidden features.
+    """
+
+    policy: str
+    stage: str
+    difference: float
+    low: float
+    high: float
+
+    @property
+    def as_good(self) -> bool:
+        """Whether the policy is not shown to be better than the fixed arm."""
+        return not self.low > 0.0
+
+
+def line_of_log(
+    name: str, role: str, estimate: Estimate, level: float, shares: tuple[float | None, float | None], arm: Any = None
+) -> Line:
+    """Stage 1 for one policy.
+
+    Args:
+        name: what the verdict calls it.
+        role: see ``Line``.
+        estimate: its short value.
+        level: of the interval.
+        shares: ``reward_share`` and ``choice_share``, ``None`` where nothing is stated.
+        arm: the label of a fixed arm.
+    """
+    if estimate.problem is not None:
+        return line_unknown(name, "log", role, estimate.rows, estimate.problem, arm)
+    half = estimate.half(level)
+    hidden = stated_bias(estimate.size, shares)
+    gain, low, high = estimate.gain, estimate.gain - half - hidden, estimate.gain + half + hidden
+    robustness = robustness_value(max(0.0, abs(gain) - half), estimate.size)
+    return Line(
+        name,
+        "log",
+        estimate.value,
+        gain,
+        low,
+        high,
+        robustness,
+        estimate.error,
+        hidden,
+        estimate.rows,
+        role=role,
+        arm=arm,
+        size=estimate.size,
+    )
+
+
+def stated_bias(size: float, shares: tuple[float | None, float | None]) -> float:
+    """What stated shares allow: nothing if none is stated; without a limit on the choice there is no bound."""
+    reward, choice = shares
+    if reward is None and choice is None:
+        return 0.0
+    return bias_bound(size, 1.0 if reward is None else reward, 1.0 if choice is None else choice)
+
+
+def line_unknown(name: str, stage: str, role: str, rows: int, why: str, arm: Any = None) -> Line:
+    """A policy about which a stage cannot tell anything."""
+    nan = math.nan
+    return Line(name, stage, nan, nan, -math.inf, math.inf, None, nan, nan, rows, f"cannot be told: {why}", role, arm)
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What was found about every policy at every stage.
+
+    Attributes:
+        lines: one for each policy and stage.
+        headline: the policy that the sentence is about.
+        level: of the intervals.
+        reward_share, choice_share: the strength of hidden features that was stated, or ``None``.
+        rows: of the log.
+        source: what the log was read from.
+        reward: the name of the reward column.
+        simpler: the best fixed arm beside the headline, where the log's rows could be compared.
+        word: gain of the log's regression per arm taken at its word, neither cross-fitted nor bounded; NaN if unknown.
+        assumptions: what must hold, stage by stage.
+        warnings: what should not be overlooked.
+        estimates: policy → its short value.
+    """
+
+    lines: tuple[Line, ...]
+    headline: str
+    level: float
+    reward_share: float | None
+    choice_share: float | None
+    rows: int
+    source: str
+    reward: str
+    simpler: Simpler | None = None
+    word: float = math.nan
+    assumptions: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    estimates: Mapping[str, Estimate] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def yardsticks(self) -> tuple[Benchmark, ...]:
+        """The benchmarks of the headline, the most dangerous first."""
+        return self.benchmarks_of(self.headline)
+
+    def benchmarks_of(self, policy: str) -> tuple[Benchmark, ...]:
+        """Every recorded feature as a yardstick for one policy of the stage ``"log"``."""
+        line = self.line(policy, "log")
+        if policy not in self.estimates:
+            return ()
+        estimate = self.estimates[policy]
+        margin = abs(line.gain) - estimate.half(self.level) if line.known else 0.0
+        return benchmarks_of(estimate, max(0.0, margin))
+
+    def line(self, policy: str, stage: str | None = None) -> Line:
+        """What a stage says about a policy; by default the last stage that does.
+
+        Raises:
+            InputError: there is no such policy or stage in this verdict.
+        """
+        found = [line for line in self.lines if line.policy == policy and stage in (None, line.stage)]
+        if not found:
+            names = list(dict.fromkeys(line.policy for line in self.lines))
+            raise InputError(
+                f"there is nothing about {policy!r} at stage {stage!r}; there are {show_labels(names, 20)}."
+            )
+        return max(found, key=lambda line: (line.known, STAGES.index(line.stage)))
+
+    def stages_of(self, policy: str) -> list[Line]:
+        """The lines of a policy in the order of the stages."""
+        return sorted((line for line in self.lines if line.policy == policy), key=lambda li: STAGES.index(li.stage))
+
+    def contour(self, policy: str | None = None, steps: int = 50) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """How far from zero the gain stays over a grid of ``reward_share`` and ``choice_share``.
+
+        Args:
+            policy: the headline if ``None``.
+            steps: points along each axis.
+
+        Returns:
+            The reward shares (steps,), the choice shares (steps,), and (steps, steps) the bound of ``|gain|``: negative
+            where hidden features of that strength overturn the sign.
+        """
+        name = self.headline if policy is None else policy
+        line = self.line(name, "log")
+        if not line.known or name not in self.estimates:
+            raise InputError(f"there is no contour of {name!r}: {line.note or 'the old policy is the reference'}.")
+        estimate = self.estimates[name]
+        return contour(estimate.gain, estimate.half(self.level), estimate.size, steps)
+
+    @property
+    def old(self) -> Line:
+        """The old policy's line."""
+        return self.line(OLD, "log")

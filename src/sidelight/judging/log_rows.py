@@ -1,0 +1,320 @@
+"""The log of a verdict: one pass for the sums of every era and half, one more for policies that look at columns.
+
+Rows go to two halves by a hash of their number, so that a policy chosen on one half is valued on the other.  Memory
+does not depend on the number of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sidelight.errors import InputError, SchemaError, SourceError
+from sidelight.judging.policies import Lacking, Requested, columns_of_batch, suggested, take
+from sidelight.judging.population import Population
+from sidelight.judging.valuing import Estimate, Residuals, Tally, combined, leverage_corrected, of_tally
+from sidelight.labels import Label
+from sidelight.linalg import Array
+from sidelight.logs.eras import recorded_by_value, rows_by_missing, rows_by_value
+from sidelight.logs.reduce.log_pass import LogPass, batch_rows, check_settings, label_columns, threads_available
+from sidelight.logs.reduce.second_pass import encoded_rows
+from sidelight.logs.schema.schema import Schema
+from sidelight.logs.sources.base import Bundle, Source
+from sidelight.logs.sources.opening import open_source
+from sidelight.logs.summary import LogSummary
+
+__all__ = ["Era", "LogRows", "halves"]
+
+
+@dataclass(frozen=True)
+class Era:
+    """One era of a log: all its rows, and its two halves.
+
+    Attributes:
+        key: what names it, ``None`` for a log without eras.
+        summary: of all its rows.
+        whole: the population of all its rows.
+        halves: the populations of its halves.
+    """
+
+    key: Any
+    summary: LogSummary
+    whole: Population
+    halves: tuple[Population, Population]
+
+
+def halves(first: int, n: int) -> np.ndarray:
+    """(n,) booleans: which of the rows numbered ``first`` and on belong to the second half, by splitmix64."""
+    z = (np.arange(first, first + n, dtype=np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return ((z ^ (z >> np.uint64(31))) & np.uint64(1)).astype(bool)
+
+
+class LogRows:
+    """A log that can be read twice.
+
+    Args:
+        source: as for ``summarize_log``.
+        schema: the user's schema; a constant is added and hidden features are left out.
+        by: ``None`` for one log, ``"missing"`` or a column's name for eras, as for ``summarize_eras``.
+        on_invalid: ``"raise"`` or ``"skip"``.
+        progress: as for ``summarize_log``.
+    """
+
+    def __init__(self, source: Any, schema: Schema, by: str | None, on_invalid: str, progress: Any) -> None:
+        self._features = frozenset(feature.name for feature in schema.features)
+        schema = schema.of_recorded()
+        check_settings(schema, on_invalid)
+        self._source, self._schema, self._by = source, schema, by
+        self._on_invalid, self._progress = on_invalid, progress
+        self._recorded = tuple(feature.name for feature in schema.recorded_features)
+        if by is not None and by != "missing" and by in schema.columns:
+            raise SchemaError(f"the era column {by!r} is already used as a feature, arm or reward.")
+        self._recorded_in: dict[Any, tuple[str, ...]] = {}
+        self.name = ""
+        self.eras = self._first_pass()
+
+    # ------------------------------------------------------------------------------------------- the first pass
+
+    def _open(self) -> Source:
+        named = self._by is not None and self._by != "missing"
+        extra = (self._by,) if named and self._by is not None else ()
+        opened = open_source(
+            self._source,
+            (*self._schema.columns, *extra),
+            (*label_columns(self._schema), *extra),
+            optional=self._recorded if self._by is not None else (),
+        )
+        if not opened.rereadable:
+            raise InputError(
+                f"a verdict reads the log twice, and {opened.name} can be read only once. Write it to a file first, or "
+                "judge fixed arms from its summary: judge(summarize_log(log, schema))."
+            )
+        return opened
+
+    def _groups(self, bundle: Bundle) -> Iterator[tuple[Any, np.ndarray | None]]:
+        if self._by is None:
+            yield None, None
+        elif self._by == "missing":
+            yield from rows_by_missing(bundle.batch, self._recorded).items()
+        else:
+            yield from rows_by_value(bundle.batch, self._by).items()
+
+    def _first_pass(self) -> tuple[Era, ...]:
+        opened = self._open()
+        self.name = opened.name
+        if self._by is not None and self._by != "missing":
+            self._recorded_in = recorded_by_value(self._open(), self._by, self._recorded)
+        passes: dict[Any, tuple[LogPass, LogPass]] = {}
+        first = 0
+        with ThreadPoolExecutor(threads_available()) as pool, opened.reporting(self._progress, "reading"):
+            try:
+                for bundle in opened.bundles(batch_rows(self._schema)):
+                    n = bundle.batch.num_rows
+                    second = halves(first, n)
+                    first += n
+                    for key, rows in self._groups(bundle):
+                        if key not in passes:
+                            passes[key] = self._passes_of(key, pool, opened.text_labels)
+                        for half, log_pass in enumerate(passes[key]):
+                            chosen = second == bool(half)
+                            log_pass.feed(bundle.filtered(chosen if rows is None else chosen & rows))
+                if not passes:
+                    raise SourceError(f"{opened.name} has no rows: there is nothing to judge.")
+                return self._finish(passes, opened.name)
+            except BaseException:
+                for pair in passes.values():
+                    for log_pass in pair:
+                        log_pass.cancel()
+                raise
+
+    def _passes_of(self, key: Any, pool: ThreadPoolExecutor, text_labels: bool) -> tuple[LogPass, LogPass]:
+        schema = self._schema
+        if self._by is not None:
+            schema = schema.with_recorded(key if self._by == "missing" else self._recorded_in[key])
+        first, second = (LogPass(schema, self._on_invalid, pool, text_labels) for _ in range(2))
+        return first, second
+
+    def _finish(self, passes: dict[Any, tuple[LogPass, LogPass]], name: str) -> tuple[Era, ...]:
+        arms: dict[Label, None] = {}
+        levels: dict[str, dict[Label, None]] = {}
+        for pair in passes.values():
+            for log_pass in pair:
+                if log_pass.rows_seen > sum(log_pass.skipped().values()):
+                    found_arms, found_levels = log_pass.labels()
+                    arms.update(dict.fromkeys(found_arms))
+                    for feature, found in found_levels.items():
+                        levels.setdefault(feature, {}).update(dict.fromkeys(found))
+        shared = {feature: list(found) for feature, found in levels.items()}
+        eras = []
+        for key, pair in passes.items():
+            usable = [one for one in pair if one.rows_seen > sum(one.skipped().values())]
+            if len(usable) == 0 and len(passes) > 1:
+                continue
+            if len(usable) < 2:
+                # says what is wrong with the rows if none can be used
+                for log_pass in pair:
+                    log_pass.finish(name, list(arms), shared)
+                raise SourceError(f"{name} has too few rows to judge anything.")
+            summaries = [log_pass.finish(name, list(arms), shared) for log_pass in pair]
+            whole = summaries[0] + summaries[1]
+            populations = [Population.of(summary.moved_to(whole.schema)) for summary in summaries]
+            eras.append(Era(key, whole, Population.of(whole), (populations[0], populations[1])))
+        return tuple(sorted(eras, key=lambda era: -era.whole.n_rows))
+
+    # ------------------------------------------------------------------------------------------ the second pass
+
+    def second_pass(self, policies: Sequence[Requested], reference: int | None) -> Valued:
+        """Squared residuals of every arm, and the value of policies that look at columns.
+
+        Args:
+            policies: of the kinds ``"best"``, ``"word"`` (chosen and valued on all rows) and ``"function"``.
+            reference: position of the arm against which they are compared too, if any.
+        """
+        eras = {era.key: EraTally(era, policies, reference, self._features) for era in self.eras}
+        opened = self._open()
+        first = 0
+        with opened.reporting(self._progress, "valuing"):
+            for bundle in opened.bundles(batch_rows(self._schema)):
+                n = bundle.batch.num_rows
+                second = halves(first, n)
+                first += n
+                for key, rows in self._groups(bundle):
+                    if key in eras:
+                        eras[key].add(
+                            bundle if rows is None else bundle.filtered(rows),
+                            second if rows is None else second[rows],
+                            opened.text_labels,
+                        )
+        for tally in eras.values():
+            tally.check(self.name)
+        return Valued(tuple(eras.values()))
+
+
+class EraTally:
+    """What the second pass collects of one era: for the whole of it (functions) and for its halves (``"best"``)."""
+
+    def __init__(
+        self, era: Era, policies: Sequence[Requested], reference: int | None, features: frozenset[str]
+    ) -> None:
+        self.era = era
+        self.whole = Residuals(era.whole)
+        self.policies, self.reference = policies, reference
+        suggests = any(policy.kind == "best" for policy in policies)
+        self.halves = tuple(Residuals(half) for half in era.halves) if suggests else ()
+        references = (None,) if reference is None else (None, reference)
+        #: policy → for each reference, the tallies of its populations
+        self.tallies = {
+            policy.name: [
+                [Tally(p, against) for p in (era.halves if policy.kind == "best" else (era.whole,))]
+                for against in references
+            ]
+            for policy in policies
+        }
+        self._positions = {label: i for i, label in enumerate(era.whole.arms)}
+        self._names = [feature.name for feature in era.summary.schema.recorded_features]
+        self._lacking = features - set(self._names)
+        self._rows = np.zeros(len(era.whole.arms), dtype=np.int64)
+
+    def add(self, bundle: Bundle, second: np.ndarray, text_labels: bool) -> None:
+        """Take in a bundle of this era's rows; ``second`` says which belong to the second half."""
+        schema = self.era.summary.schema
+        X, codes, rewards, usable = encoded_rows(bundle, schema, self._positions, text_labels)
+        if len(X) == 0:
+            return
+        self._rows += np.bincount(codes, minlength=len(self._rows))
+        choices = self._choices(bundle, usable, text_labels)
+        for policy in self.policies:
+            if policy.kind == "word":
+                choices[policy.name], _ = suggested(self.era.whole, self.era.whole, X)
+        self._collect(self.whole, X, codes, rewards, [(self._at(name, 0), taken) for name, taken in choices.items()])
+        if not self.halves:
+            return
+        names = [policy.name for policy in self.policies if policy.kind == "best"]
+        for half, rows in enumerate((~second[usable], second[usable])):
+            own, other = self.era.halves[half], self.era.halves[1 - half]
+            taken, known = suggested(other, own, X[rows])
+            found = [(self._at(name, half), taken) for name in names]
+            if not known.all():
+                for tally in (tally for tallies, _ in found for tally in tallies):
+                    tally.problem = "in some contexts no arm has rows that tell what it would pay"
+            self._collect(self.halves[half], X[rows], codes[rows], rewards[rows], found)
+
+    def _choices(self, bundle: Bundle, usable: np.ndarray, text_labels: bool) -> dict[str, np.ndarray]:
+        """What each function takes in the usable rows; one that asks for what the era lacks is given up."""
+        functions = [policy for policy in self.policies if policy.kind == "function"]
+        if not functions:
+            return {}
+        batch = bundle.batch if usable.all() else bundle.filtered(usable).batch
+        columns = columns_of_batch(batch, self.era.summary.schema, self._names, self._lacking, text_labels)
+        found: dict[str, np.ndarray] = {}
+        for policy in functions:
+            tallies = self._at(policy.name, 0)
+            if tallies[0].problem is not None:
+                continue
+            try:
+                found[policy.name] = take(policy, columns, batch.num_rows, self.era.whole.arms)
+            except Lacking as error:
+                for tally in tallies:
+                    tally.problem = f"it looks at {error.args[0]!r}, which the log lacks"
+        return found
+
+    def _at(self, name: str, population: int) -> list[Tally]:
+        return [tallies[population] for tallies in self.tallies[name]]
+
+    @staticmethod
+    def _collect(
+        residuals: Residuals,
+        X: Array,
+        codes: np.ndarray,
+        rewards: Array,
+        choices: Sequence[tuple[list[Tally], np.ndarray]],
+    ) -> None:
+        population = residuals.population
+        X = population.select(X)
+        moved = [(tally, tally.differences(X, rewards, taken)) for tallies, taken in choices for tally in tallies]
+        for a in np.unique(codes).tolist():
+            fit = population.fits[a]
+            if not fit.enough:
+                continue
+            rows = codes == a
+            z = fit.whitened(X[rows])
+            e = leverage_corrected(fit, z, rewards[rows] - X[rows] @ fit.b)
+            residuals.add(a, z, e)
+            for tally, t in moved:
+                tally.add(a, z, e, t[rows])
+
+    def check(self, name: str) -> None:
+        """Both passes saw the same rows, or an error."""
+        if not np.array_equal(self._rows, self.era.whole.counts):
+            raise SourceError(
+                f"{name} gave {int(self._rows.sum()):,} usable rows when it was read again, {self.era.whole.n_rows:,} "
+                "before, or others: a verdict needs a log that stays the same and comes in the same order. Write it to "
+                "a file first."
+            )
+
+
+@dataclass(frozen=True)
+class Valued:
+    """What the second pass found."""
+
+    eras: tuple[EraTally, ...]
+
+    @property
+    def residuals(self) -> list[Residuals]:
+        """Squared residuals of the whole of each era."""
+        return [tally.whole for tally in self.eras]
+
+    def estimate(self, name: str, against_reference: bool = False) -> Estimate:
+        """The gain of a policy over the old policy, or over the reference."""
+        parts = []
+        for era in self.eras:
+            for i, tally in enumerate(era.tallies[name][int(against_reference)]):
+                whole = tally.population is era.era.whole
+                parts.append(of_tally(tally, era.whole if whole else era.halves[i]))
+        return combined(parts)

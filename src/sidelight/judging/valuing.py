@@ -1,0 +1,197 @@
+"""The short value of a policy in each population, what sampling makes of it, and populations put together.
+
+The gain over the old policy is the mean of ``ψ = t + α_s ε`` with ``t = x_o·b_{π(x)} − r`` and ``ε = r − x_o·b_a``,
+which also says how it varies.  ``Tally`` collects in one pass over the rows what its variance needs; residuals are
+divided by one minus their leverage, which the first pass makes known.  For a fixed arm ``t = −ε`` in the arm's own
+rows, so the squared residuals ``Σ ε² z zᵀ`` are all that is needed, and where noise is constant they are ``s² I``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from sidelight.judging.population import ArmFit, Population, Weighting
+from sidelight.judging.sensitivity import quantile
+from sidelight.linalg import Array
+
+__all__ = ["Estimate", "Residuals", "Tally", "combined", "of_fixed", "of_tally"]
+
+# A row that alone determines its arm's regression has leverage 1: its residual says nothing.
+_MOST_LEVERAGE = 0.99
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The short value of a policy.
+
+    Attributes:
+        rows: how many rows of the log are behind it.
+        value: ``V_s``   gain: ``V_s`` minus the reference's value.
+        variance: of ``gain`` over samples.
+        size: ``√(E ε² · E α_s²)``, summed over populations by their share of rows.
+        alpha_squares: ``E α_s²``.
+        freedom: degrees of freedom of the scarcest arm that the policy takes.
+        parts: the populations and how the policy weighs their rows.
+        problem: why it cannot be told, or ``None``.
+    """
+
+    rows: int
+    value: float
+    gain: float
+    variance: float
+    size: float
+    alpha_squares: float
+    freedom: float
+    parts: tuple[tuple[Population, Weighting], ...]
+    problem: str | None = None
+
+    @property
+    def error(self) -> float:
+        """The standard error of the gain."""
+        return math.sqrt(max(self.variance, 0.0))
+
+    def half(self, level: float) -> float:
+        """Half the width of the sampling interval."""
+        return quantile(level, self.freedom) * self.error
+
+
+@dataclass
+class Residuals:
+    """``Σ ε² z zᵀ`` of every arm of one population, residuals divided by one minus their leverage."""
+
+    population: Population
+    meats: list[Array] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if not self.meats:
+            self.meats = [np.zeros((len(fit.columns), len(fit.columns))) for fit in self.population.fits]
+
+    @classmethod
+    def constant(cls, population: Population) -> Residuals:
+        """As if the noise of each arm were constant: ``s² I``."""
+        return cls(population, [fit.variance * np.eye(len(fit.columns)) for fit in population.fits])
+
+    @classmethod
+    def of_meat(cls, population: Population, meat: Array) -> Residuals:
+        """From ``Σ ε² x xᵀ`` (K, L, L) of a summary."""
+        meats: list[Array] = []
+        for fit, own in zip(population.fits, meat, strict=True):
+            columns = population.columns[fit.columns]
+            half = np.linalg.solve(fit.R.T, own[np.ix_(columns, columns)])
+            meats.append(np.asarray(np.linalg.solve(fit.R.T, half.T)))
+        return cls(population, meats)
+
+    def add(self, a: int, z: Array, residuals: Array) -> None:
+        """Rows of arm ``a``: whitened contexts (n, k), residuals (n,) already divided."""
+        scaled = z * residuals[:, None]
+        self.meats[a] += scaled.T @ scaled
+
+
+class Tally:
+    """Sums over the rows of a population for one policy.
+
+    Args:
+        population: its regressions are used.
+        reference: the arm against which the policy is compared, ``None`` for the old policy.
+    """
+
+    def __init__(self, population: Population, reference: int | None = None) -> None:
+        self.population, self.reference = population, reference
+        self.ell = np.zeros((len(population.arms), len(population.names)))
+        self.rows, self.total, self.squares = 0, 0.0, 0.0
+        self.cross = [np.zeros(len(fit.columns)) for fit in population.fits]
+        self.problem: str | None = None
+
+    def differences(self, X: Array, rewards: Array, taken: np.ndarray) -> Array:
+        """``t`` (n,) of these rows, and their sums; ``taken`` (n,) is what the policy takes there."""
+        b = np.stack([fit.b for fit in self.population.fits])
+        t = np.einsum("nl,nl->n", X, b[taken])
+        t -= rewards if self.reference is None else X @ b[self.reference]
+        for a in np.unique(taken).tolist():
+            self.ell[a] += X[taken == a].sum(axis=0)
+        self.rows += len(X)
+        self.total += float(t.sum())
+        self.squares += float(t @ t)
+        return np.asarray(t)
+
+    def add(self, a: int, z: Array, residuals: Array, t: Array) -> None:
+        """``Σ t ε z`` of rows whose logged arm is ``a``."""
+        self.cross[a] += z.T @ (t * residuals)
+
+
+def leverage_corrected(fit: ArmFit, z: Array, residuals: Array) -> Array:
+    """Residuals (n,) of an arm's own rows divided by one minus their leverage ``‖z‖²``."""
+    leverage = np.minimum(np.einsum("nk,nk->n", z, z), _MOST_LEVERAGE)
+    return np.asarray(residuals / (1.0 - leverage))
+
+
+def of_fixed(population: Population, arm: int, residuals: Residuals) -> Estimate:
+    """Always taking the arm at this position, against the old policy."""
+    weighting = population.fixed(arm)
+    if weighting.problem is not None:
+        return _unknown(population, weighting)
+    n, fit, meat = population.n_rows, population.fits[arm], residuals.meats[arm]
+    (q,) = (part for part in weighting.q if part is not None)
+    # Σ ε² z = (Σ ε² z zᵀ)R₀ because the constant 1 = x₀ = R₀·z
+    cross = -meat @ fit.R[:, 0]
+    gain = weighting.value - population.value
+    spread = population.fixed_squares(arm) / n + 2.0 * float(q @ cross) + n * float(q @ meat @ q) - gain * gain
+    return _estimate(population, weighting, gain, spread)
+
+
+def of_tally(tally: Tally, residuals: Residuals) -> Estimate:
+    """A policy of recorded columns, against the old policy or a fixed arm."""
+    population, n = tally.population, tally.population.n_rows
+    weighting = population.weigh(tally.ell / max(n, 1))
+    problem = tally.problem or weighting.problem
+    if problem is not None:
+        return _unknown(population, Weighting(weighting.ell, (), math.nan, math.nan, problem))
+    parts: list[Array | None] = list(weighting.q)
+    if tally.reference is not None:
+        against = population.fixed(tally.reference)
+        if against.problem is not None:
+            return _unknown(population, against)
+        own, other = parts[tally.reference], against.q[tally.reference]
+        assert other is not None
+        parts[tally.reference] = -other if own is None else own - other
+    gain = tally.total / n
+    spread = tally.squares / n - gain * gain
+    for q, cross, meat in zip(parts, tally.cross, residuals.meats, strict=True):
+        if q is not None:
+            spread += 2.0 * float(q @ cross) + n * float(q @ meat @ q)
+    return _estimate(population, weighting, gain, spread)
+
+
+def _estimate(population: Population, weighting: Weighting, gain: float, spread: float) -> Estimate:
+    freedom = min(fit.freedom for fit, q in zip(population.fits, weighting.q, strict=True) if q is not None)
+    n, squares = population.n_rows, weighting.alpha_squares
+    size = math.sqrt(population.epsilon_squares * squares)
+    parts = ((population, weighting),)
+    return Estimate(n, weighting.value, gain, max(spread, 0.0) / n, size, squares, freedom, parts)
+
+
+def _unknown(population: Population, weighting: Weighting) -> Estimate:
+    nan = math.nan
+    return Estimate(population.n_rows, nan, nan, nan, nan, nan, nan, ((population, weighting),), weighting.problem)
+
+
+def combined(estimates: Sequence[Estimate]) -> Estimate:
+    """Several populations as one, each with its share of the rows: halves, eras."""
+    if len(estimates) == 1:
+        return estimates[0]
+    rows = sum(estimate.rows for estimate in estimates)
+    parts = tuple(part for estimate in estimates for part in estimate.parts)
+    problem = next((estimate.problem for estimate in estimates if estimate.problem is not None), None)
+    w = np.array([estimate.rows / rows for estimate in estimates])
+
+    def mean(name: str) -> float:
+        return float(w @ np.array([getattr(estimate, name) for estimate in estimates]))
+
+    variance = float(w**2 @ np.array([estimate.variance for estimate in estimates]))
+    freedom = min(estimate.freedom for estimate in estimates)
+    size, squares = mean("size"), mean("alpha_squares")
+    return Estimate(rows, mean("value"), mean("gain"), variance, size, squares, freedom, parts, problem)

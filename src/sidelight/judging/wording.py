@@ -1,0 +1,90 @@
+"""The verdict in words."""
+
+from __future__ import annotations
+
+import math
+
+from sidelight.drawing.intervals import number
+from sidelight.judging.lines import Findings, Line
+
+__all__ = ["display_name", "sentence_of"]
+
+
+def display_name(policy: str) -> str:
+    """A policy's name as the subject of a sentence."""
+    return "The policy that the log suggests" if policy == "best" else f"Policy {policy!r}"
+
+
+def sentence_of(verdict: Findings) -> str:
+    """What the headline would be worth, how sure that is, what would overturn it, and what is as good."""
+    line = verdict.line(verdict.headline)
+    parts = [_main(verdict, line)]
+    if not line.known:
+        return " ".join(parts)
+    if line.stage == "log" and verdict.reward_share is None and verdict.choice_share is None:
+        parts.append(_overturned(verdict, line))
+    unknown = [later for later in verdict.stages_of(verdict.headline) if not later.known]
+    parts += [f"With {_STAGE[later.stage]} it {later.note}." for later in unknown]
+    simpler = verdict.simpler
+    if simpler is not None and simpler.policy != verdict.headline and line.gain > 0 and simpler.as_good:
+        tells = "the log tells" if simpler.stage == "log" else f"{_STAGE[simpler.stage]} tell"
+        parts.append(
+            f"Something simpler is as good, as far as {tells}: {simpler.policy} ({_difference(simpler.difference)})."
+        )
+    return " ".join(part for part in parts if part)
+
+
+_STAGE = {"log": "the log", "answers": "the old policy's answers", "complete": "the complete rows"}
+
+
+def _main(verdict: Findings, line: Line) -> str:
+    name = display_name(line.policy)
+    if not line.known:
+        return f"What {name[0].lower() + name[1:]} would be worth {line.note}."
+    interval = f"{verdict.level:.0%} interval {number(line.low, sign=True)} to {number(line.high, sign=True)}"
+    if not math.isfinite(line.low):
+        interval = "no interval: no limit on choice_share was stated"
+    gain = f"{number(abs(line.gain))} in {verdict.reward!r} for each decision"
+    condition = _condition(verdict, line)
+    if line.sign == 0:
+        return (
+            f"Whether {name[0].lower() + name[1:]} would do better than the old policy cannot be told from "
+            f"{_STAGE[line.stage]}: {number(line.gain, sign=True)} in {verdict.reward!r} for each decision, "
+            f"{interval}{condition}."
+        )
+    verb = "gains" if line.sign > 0 else "loses"
+    return f"{name} {verb} {gain} against the old policy ({interval}){condition}."
+
+
+def _condition(verdict: Findings, line: Line) -> str:
+    if line.stage == "complete":
+        return f", {line.note}" if line.note else ""
+    if line.stage == "answers":
+        return ", whatever the hidden features do to the reward" if verdict.reward_share is None else ""
+    if verdict.reward_share is None and verdict.choice_share is None:
+        return ", if nothing hidden matters"
+    return ", hidden features being at most as strong as stated"
+
+
+def _overturned(verdict: Findings, line: Line) -> str:
+    if line.sign == 0 or line.robustness is None:
+        return ""
+    share = line.robustness
+    found = (
+        f"Hidden features would overturn this if they explained more than {share:.1%} of what the log leaves "
+        f"unexplained and of the choice"
+    )
+    strongest = next((b for b in verdict.yardsticks if math.isfinite(b.times)), None)
+    if strongest is None:
+        return found + "."
+    if strongest.times <= 1.0:
+        return found + f"; a hidden feature as strong as {strongest.feature!r} would."
+    return found + f"; it would take one {_times(strongest.times)} as strong as {strongest.feature!r}."
+
+
+def _times(times: float) -> str:
+    return f"{times:.1f} times" if times < 10 else f"{times:.0f} times"
+
+
+def _difference(difference: float) -> str:
+    return f"the policy is {number(abs(difference))} {'better' if difference >= 0 else 'worse'}, which may be chance"
