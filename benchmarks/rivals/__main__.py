@@ -1,7 +1,8 @@
-"""Sidelight's default learner against every rival, in the zoo's worlds, with a lower bound.
+"""Sidelight's default learner against every rival, in the zoo's worlds and on public data, with a lower bound.
 
     python -m benchmarks.rivals                         the zoo's quick cells, 8 seeds, 2,000 rounds
     python -m benchmarks.rivals --cells base units      some cells, by name or prefix; "all" for all
+    python -m benchmarks.rivals --cells data            public data sets: insurance, digits, tumours, wine
     python -m benchmarks.rivals --seeds 32 --rounds 4000
     python -m benchmarks.rivals --print                 nothing is run: the table from the result files
 
@@ -30,6 +31,7 @@ from benchmarks.cells import CELLS, QUICK
 from benchmarks.evidence import source_hash, write_json
 from benchmarks.paired import Setting, play, ratio
 from benchmarks.rivals.bounded import AnchorTS, EllipsoidalMinUCB, HybridLinUCB
+from benchmarks.rivals.data import DATA, DataCell, DataSetting
 from benchmarks.rivals.deconfounded import DeconfoundedWarmStart
 from benchmarks.rivals.floor import floor_regret
 from benchmarks.rivals.practice import ArrowCB, FrozenRidge, ImputedStart, ZeroStart
@@ -54,7 +56,12 @@ RIVALS: dict[str, tuple[type, dict[str, tuple[float, ...]]]] = {
 }
 
 
-def folder_of(cell: Cell, rounds: int, state: str | None) -> Path:
+def setting_of(cell: Cell | DataCell, seed: int, rounds: int) -> Any:
+    """What the learners of one seed share."""
+    return DataSetting(cell, seed, rounds) if isinstance(cell, DataCell) else Setting(cell, seed, rounds)
+
+
+def folder_of(cell: Cell | DataCell, rounds: int, state: str | None) -> Path:
     """Where a cell's results are: of the rivals, or of Sidelight at one state of ``src/``."""
     safe = "".join(c if c.isalnum() else "_" for c in cell.name)
     return RESULTS / ("rivals" if state is None else state) / f"{safe}-{cell.digest}-{rounds}"
@@ -70,7 +77,7 @@ def marks(regret: np.ndarray) -> dict[str, float]:
     return {"early": float(regret[min(EARLY, len(regret)) - 1]), "end": float(regret[-1])}
 
 
-def tuned(name: str, cell: Cell, rounds: int, seeds: int) -> dict[str, float]:
+def tuned(name: str, cell: Cell | DataCell, rounds: int, seeds: int) -> dict[str, float]:
     """The settings of a rival with the smallest mean regret in this cell, on seeds of their own."""
     path = folder_of(cell, rounds, None) / f"tuning-{seeds}.json"
     known = read(path)
@@ -81,7 +88,7 @@ def tuned(name: str, cell: Cell, rounds: int, seeds: int) -> dict[str, float]:
         for values in choices:
             regrets = []
             for seed in range(FIRST_TUNING_SEED, FIRST_TUNING_SEED + seeds):
-                setting = Setting(cell, seed, rounds)
+                setting = setting_of(cell, seed, rounds)
                 regrets.append(play(kind(setting.summary, **values), setting)[-1])
             means.append(float(np.mean(regrets)))
         known[name] = choices[int(np.argmin(means))]
@@ -89,16 +96,16 @@ def tuned(name: str, cell: Cell, rounds: int, seeds: int) -> dict[str, float]:
     return known[name]
 
 
-def run_seed(cell: Cell, seed: int, rounds: int, tuning: int, state: str) -> None:
+def run_seed(cell: Cell | DataCell, seed: int, rounds: int, tuning: int, state: str) -> None:
     """Everything of one seed that is not stored yet."""
-    setting = Setting(cell, seed, rounds)
+    setting = setting_of(cell, seed, rounds)
     path = folder_of(cell, rounds, None) / f"{seed}.json"
     have = read(path)
     for name, (kind, _) in RIVALS.items():
         if name not in have:
             have[name] = marks(play(kind(setting.summary, **tuned(name, cell, rounds, tuning)), setting))
             write_json(path, have)
-    if "floor" not in have:
+    if "floor" not in have and isinstance(cell, Cell):  # a data set has no prior that weights are drawn from
         have["floor"] = marks(floor_regret(setting))
         write_json(path, have)
     path = folder_of(cell, rounds, state) / f"{seed}.json"
@@ -107,7 +114,7 @@ def run_seed(cell: Cell, seed: int, rounds: int, tuning: int, state: str) -> Non
         write_json(path, {"fused": marks(play(learner, setting))})
 
 
-def collected(cell: Cell, rounds: int, seeds: range, state: str) -> list[dict[str, Any]]:
+def collected(cell: Cell | DataCell, rounds: int, seeds: range, state: str) -> list[dict[str, Any]]:
     """For each seed that has both, the records of rivals, floor and fused."""
     out = []
     for seed in seeds:
@@ -118,9 +125,9 @@ def collected(cell: Cell, rounds: int, seeds: range, state: str) -> list[dict[st
     return out
 
 
-def line(cell: Cell, records: list[dict[str, Any]], mark: str) -> tuple[str, float]:
+def line(cell: Cell | DataCell, records: list[dict[str, Any]], mark: str) -> tuple[str, float]:
     """A row of the table, and the upper end of the ratio to the best rival."""
-    of = {name: np.array([r[name][mark] for r in records]) for name in ("fused", "floor", *RIVALS)}
+    of = {name: np.array([r.get(name, {}).get(mark, np.nan) for r in records]) for name in ("fused", "floor", *RIVALS)}
     best = min(RIVALS, key=lambda name: of[name].mean())
     against = ratio(of["fused"], of[best])
     numbers = " ".join(f"{of[name].mean():10.4g}" for name in ("fused", *RIVALS, "floor"))
@@ -139,7 +146,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--print", action="store_true", help="run nothing")
     parser.add_argument("--state", default=source_hash(), help="the state of src/ whose results are shown")
     given = parser.parse_args(arguments)
-    cells = [cell for name, cell in CELLS.items() if any(w in ("all", name) or name.startswith(w) for w in given.cells)]
+    cells: list[Cell | DataCell] = [
+        cell for name, cell in CELLS.items() if any(w in ("all", name) or name.startswith(w) for w in given.cells)
+    ]
+    cells += [cell for name, cell in DATA.items() if any(w in ("all", "data", name) for w in given.cells)]
     if not cells:
         raise SystemExit(f"No cell begins with {' or '.join(given.cells)}; see python -m benchmarks.zoo --list.")
     seeds = range(given.seeds)
@@ -154,8 +164,10 @@ def main(arguments: list[str] | None = None) -> int:
         records = collected(cell, given.rounds, seeds, given.state)
         if not records:
             continue
+        early, _ = line(cell, records, "early")
         text, high = line(cell, records, "end")
         ends.append(high)
+        print(f"{early}   (round {EARLY})")
         left = (time.perf_counter() - started) / number * (len(cells) - number)
         print(text + ("" if given.print else f"   ({left / 60:.0f} min left)"), flush=True)
     finite = [high for high in ends if math.isfinite(high)]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from benchmarks.paired import Setting, play
 from benchmarks.rivals.bounded import AnchorTS, EllipsoidalMinUCB, HybridLinUCB
+from benchmarks.rivals.data import DATA, DataSetting
 from benchmarks.rivals.deconfounded import DeconfoundedWarmStart, doubly_debiased_lasso, lasso
 from benchmarks.rivals.floor import floor_regret, prior
 from benchmarks.rivals.practice import ArrowCB, FrozenRidge, ImputedStart, ZeroStart
@@ -210,3 +211,21 @@ def test_the_floor_s_prior_is_that_of_the_worlds():
 def test_the_noise_is_that_of_the_log():
     here = setting()
     assert noise_of(here.summary) ** 2 == pytest.approx(float(here.summary.pooled_residual_variance))
+
+
+@pytest.mark.parametrize("name", ["tumours", "wine"])
+def test_a_data_set_is_a_world_with_a_confounded_log(name):
+    """One optimal arm a row, rewards of 0 and 1, half the features hidden; over twelve seeds the old policy, a noisy
+    fit to all features, is better than chance."""
+    here = DataSetting(DATA[name], 3, 500)
+    X, rewards, means, _, _ = here.draws
+    assert X.shape == (500, here.world.n_features)
+    assert (means.max(axis=1) == 1.0).all()
+    assert (rewards == means).all()
+    assert here.summary.n_recorded < here.world.n_features
+    gains = []
+    for seed in range(12):
+        _, _, means, answers, _ = DataSetting(DATA[name], seed, 500).draws
+        gains.append(means[np.arange(500), answers].mean() - means.mean())
+    assert np.mean(gains) > 0.05
+    assert play(sl.OFUL(here.world.n_arms, here.world.n_features, noise=0.5), here)[-1] < 500 * (1 - means.mean())
