@@ -8,7 +8,10 @@ import pytest
 
 import sidelight as sl
 from sidelight.errors import InputError, SidelightError
-from sidelight.service.config import LEARNERS, Config, check_config, initial_config, load_config, save_config
+from sidelight.service.config import SECTIONS, Config, initial_config, load_config, save_config
+from sidelight.service.fields import fields_of, table
+from sidelight.service.sections import LEARNERS
+from sidelight.service.views.checkup import check_config
 from tests.service.helpers import ARMS, command, make_config, make_schema, make_summary
 
 
@@ -35,13 +38,68 @@ def broken(folder: Path, old: str, new: str) -> Config:
         ('kind = "RunningOFUL"', 'kind = "os.system"', r"\[learner\] kind = 'os.system' is not one of"),
         ('answers = "queries"', 'answers = "guesses"', r"\[learner\] answers"),
         ("[service]", "[service", "is not TOML"),
-        ("snapshot_every = 10000", "snapshot_every = 0", "snapshot_every must be at least 1"),
+        ("snapshot_every = 10000", "snapshot_every = 0", r"\[storage\] snapshot_every = 0 must be at least 1"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path, old, new, words):
     make_config(tmp_path, kind="RunningOFUL")
     with pytest.raises(InputError, match=words):
         broken(tmp_path, old, new)
+
+
+def test_all_that_is_wrong_is_named_at_once(tmp_path):
+    path = tmp_path / "sidelight.toml"
+    path.write_text(
+        """
+        [service]
+        port = 70000
+        prot = 1
+        [limit]
+        [limits]
+        seconds = inf
+        batch = 2.5
+        [learner]
+        answers = "probabilities"
+        old_policy = "before"
+        settings = 3
+        [telemetry]
+        traces = 7
+        [logs]
+        level = "loud"
+        """
+    )
+    with pytest.raises(InputError) as caught:
+        load_config(path)
+    lines = str(caught.value).splitlines()
+    assert lines[0].endswith("has 9 errors:")
+    for words in (
+        "[limit], which is not a section",
+        "[service] port = 70000 must be in 0 … 65535.",
+        "[service] prot is not a field; it has 'host', 'port'.",
+        "[learner] settings = 3 must be a table.",
+        "[learner] old_policy is asked for its actions: answers must be 'queries'.",
+        "[limits] seconds = inf must be above 0 and finite.",
+        "[limits] batch = 2.5 must be a whole number.",
+        "[logs] level = 'loud' is not one of 'debug', 'info', 'warning', 'error'.",
+        "[telemetry] traces = 7 must be text.",
+    ):
+        assert sum(words in line for line in lines[1:]) == 1, words
+
+
+def test_the_page_has_every_field():
+    page = (Path(__file__).parents[2] / "docs" / "service" / "configuration.md").read_text("utf-8")
+    between = page.split("<!-- fields", 1)[1].split("-->", 1)[1].split("<!-- end of fields -->")[0].strip()
+    assert between == table(SECTIONS), "docs/service/configuration.md: take over what fields.table(SECTIONS) returns"
+
+
+def test_the_example_of_the_page_is_a_configuration(tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "service" / "configuration.md").read_text("utf-8")
+    (tmp_path / "sidelight.toml").write_text(page.split("```toml\n", 1)[1].split("```", 1)[0])
+    config = load_config(tmp_path / "sidelight.toml")
+    for name, record in SECTIONS.items():
+        given, otherwise = getattr(config, name), record()
+        changed = {f.name for f in fields_of(record) if getattr(given, f.name) != getattr(otherwise, f.name)}
+        assert changed <= {"summary", "settings", "fallback"}, "the example shows the defaults"
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from sidelight.service.core.starting import open_store
 from sidelight.service.log import migrations as tables
 from sidelight.service.log.events import Answer, Configuration, DecisionId, Reward
 from sidelight.service.problems import Problem
+from sidelight.service.views.history import read_history
 from tests.service.helpers import ARMS, bits, engine_of, make_config, make_schema, random_context, replayed, run
 
 
@@ -334,7 +335,7 @@ def test_overrides_and_conflicts(tmp_path):
             await conflict(engine.action(ids[0], decided, None))
             await conflict(engine.reward(ids[0], 1.0, decided, None))
             await engine.reward(ids[0], 1.0, None, None)
-            event = (await engine.history(ids[0]))["reward"][1]
+            event = read_history(engine.store, ids[0], engine.schema.n_features)["reward"][1]
             assert isinstance(event, Reward)
             assert (event.arm, event.by) == (other, "person")
             assert engine.state.counts["overrides"] == 1

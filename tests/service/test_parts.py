@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 import sidelight as sl
 from sidelight.errors import InputError, ServiceError, StoreError
 from sidelight.logs.schema.units import units_to_json
+from sidelight.service.checking import field_errors
 from sidelight.service.client import Client, ServiceProblem
 from sidelight.service.config import Limits
 from sidelight.service.http.auth import Token, Tokens, _digest, create_token, list_tokens
 from sidelight.service.http.bodies import Bodies
-from sidelight.service.http.checking import field_errors
 from sidelight.service.http.contexts import Contexts
 from sidelight.service.http.messages import Messages
 from sidelight.service.http.rules import LabelSet

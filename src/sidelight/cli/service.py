@@ -22,10 +22,11 @@ from sidelight.errors import InputError
 from sidelight.labels import typed_labels
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.summary import LogSummary
-from sidelight.service.config import check_config, initial_config, load_config, save_config
+from sidelight.service.config import initial_config, load_config, save_config
 from sidelight.service.http.auth import create_token, list_tokens, revoke_token
 from sidelight.service.rails import MODES
 from sidelight.service.run import run
+from sidelight.service.views.checkup import check_config
 
 # ---------------------------------------------------------------------------------------------- init
 

@@ -34,7 +34,8 @@ from sidelight.service.http.wire import header, read_body
 from sidelight.service.log.events import Configuration, DecisionId
 from sidelight.service.problems import MEDIA_TYPE, Problem
 from sidelight.service.views.explain import explain, score
-from sidelight.service.views.history import describe_history
+from sidelight.service.views.history import describe_history, read_history
+from sidelight.service.views.status import describe_engine
 
 __all__ = ["create_app"]
 
@@ -142,7 +143,7 @@ class Service:
             raise HTTPException(405)
         id = _decision_id(request)
         event = await self.engine.decision(id)
-        history = await self.engine.history(id)
+        history = await self.engine.read(read_history, self.engine.store, id, self.engine.schema.n_features)
         body: dict[str, Any] = msgspec.to_builtins(self.bodies.decided(id.number, event)[id.position])
         x = event.contexts[id.position]
         deleted = bool(x[0] != x[0])
@@ -223,7 +224,7 @@ class Service:
     async def status(self, request: Request) -> Response:
         """GET /v1/status."""
         self.allow(request, "read")
-        return _json(self.engine.status())
+        return _json(describe_engine(self.engine))
 
     async def state(self, request: Request) -> Response:
         """GET /v1/state."""

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-
-from sidelight.service.log.events import Action, Behavior, Decisions, Event, Reward
-
-if TYPE_CHECKING:
-    from sidelight.service.core.fold import State
-    from sidelight.service.log.committer import Group
 
 __all__ = ["Metrics"]
 
@@ -62,41 +56,26 @@ class Metrics:
             timer = self._timed[route] = self.seconds.labels(route)
         timer.observe(seconds)
 
-    def folded(self, event: Event) -> None:
-        """An event was folded in."""
-        match event:
-            case Decisions():
-                for route in event.routes if len(set(event.routes)) > 1 else event.routes[:1]:
-                    counter = self._routes.get(route)
-                    if counter is None:
-                        counter = self._routes[route] = self.decisions.labels(route)
-                    counter.inc(len(event) if len(set(event.routes)) == 1 else 1)
-                if event.answers is not None:
-                    self.answers.inc(sum(answer is not None for answer in event.answers))
-            case Reward():
-                self.rewards.inc()
-                self.answers.inc(event.answer)
-                self.overrides.inc(event.override)
-            case Action():
-                self.answers.inc(event.answer)
-                self.overrides.inc(event.override)
-            case Behavior():
-                self.answers.inc()
+    def decided(self, routes: list[str]) -> None:
+        """Decisions were folded in, by whom each was made."""
+        for route in set(routes):
+            counter = self._routes.get(route)
+            if counter is None:
+                counter = self._routes[route] = self.decisions.labels(route)
+            counter.inc(routes.count(route))
 
-    def committed(self, group: Group, state: State) -> None:
-        """A transaction was written."""
-        if group.entries:
-            self.commits.observe(group.seconds)
-            self.group_size.observe(len(group.entries))
-        self.stands(state)
+    def committed(self, requests: int, seconds: float) -> None:
+        """A transaction was written for so many requests."""
+        self.commits.observe(seconds)
+        self.group_size.observe(requests)
 
-    def stands(self, state: State) -> None:
-        """Decisions can be written, and this is where the log stands."""
-        self.event.set(state.number)
-        self.version.set(state.version)
+    def stands(self, number: int, version: int, *, killed: bool, share: float) -> None:
+        """Decisions can be written, and this is where the log stands: its last event, the learner's, who acts."""
+        self.event.set(number)
+        self.version.set(version)
         self.ready.set(1)
-        self.killed.set(state.rails.killed)
-        self.share.set(state.rails.share)
+        self.killed.set(killed)
+        self.share.set(share)
 
     def refused(self) -> list[tuple[str, int, int]]:
         """Which requests were answered with an error: route, status and how often, the most frequent first."""

@@ -1,11 +1,19 @@
-"""The sections of the configuration file, one record each."""
+"""The sections of the configuration file, one record each: every field with its type, its range and what it means.
+
+From these come the checks (``fields``), the defaults and the table in ``docs/service/configuration.md``.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from sidelight.service.rails import MODES
 
 __all__ = [
+    "LEARNERS",
     "LearnerConfig",
     "Limits",
     "LogsConfig",
@@ -15,118 +23,128 @@ __all__ = [
     "TelemetryConfig",
 ]
 
+#: the learners a file may name, and what they are made from
+LEARNERS = {
+    "FusedOFUL": "hidden",
+    "FusedThompson": "hidden",
+    "RunningOFUL": "hidden",
+    "EpochOFUL": "hidden",
+    "ZeroFilledOFUL": "summary",
+    "OFUL": "schema",
+}
+
+
+def _one_of(choices: Any, description: str) -> Meta:
+    return Meta(description=description, extra={"choices": tuple(choices)})
+
 
 @dataclass(frozen=True)
 class ServerConfig:
-    """Where the service listens.
+    """Where the service listens."""
 
-    Attributes:
-        host: an address; without tokens it must be this machine's own (loopback).
-        port: a port; 0 takes a free one.
-    """
-
-    host: str = "127.0.0.1"
-    port: int = 8321
+    host: Annotated[
+        str,
+        Meta(min_length=1, description="an address; any but this machine's own (loopback) needs at least one token"),
+    ] = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65535, description="a port; 0 takes a free one")] = 8321
 
 
 @dataclass(frozen=True)
 class StorageConfig:
-    """Where the events are kept.
+    """Where the events are kept."""
 
-    Attributes:
-        database: a file (SQLite), relative to the configuration file, or ``postgresql://…``.
-        snapshot_every: events between two snapshots; fewer make starting faster.
-        poll_seconds: how often to look for what other servers wrote.
-    """
-
-    database: str = "sidelight.db"
-    snapshot_every: int = 10_000
-    poll_seconds: float = 0.25
+    database: Annotated[
+        str, Meta(min_length=1, description="a file (SQLite) beside this one, or `postgresql://user@host/name`")
+    ] = "sidelight.db"
+    snapshot_every: Annotated[
+        int, Meta(ge=1, description="events between two snapshots; fewer make starting faster")
+    ] = 10_000
+    poll_seconds: Annotated[float, Meta(gt=0, description="how often to look for what other servers wrote")] = 0.25
 
 
 @dataclass(frozen=True)
 class LearnerConfig:
-    """Which learner decides, and what it starts from.
+    """Which learner decides, and what it starts from."""
 
-    Attributes:
-        kind: a learner's name.
-        summary: the log summary's file, relative to the configuration file; empty for none.
-        answers: what the old policy tells when asked: its action (``queries``) or its ``probabilities``.
-        old_policy: a folder with the learner of the service before this one, if it is the old policy: then it is asked
-            instead of the caller. ``sidelight successor`` makes it.
-        settings: arguments of the learner: ``alpha``, ``noise``, ``regularization`` and the like.
-    """
-
-    kind: str = "FusedOFUL"
-    summary: str = ""
-    answers: str = "queries"
-    old_policy: str = ""
-    settings: dict[str, Any] = field(default_factory=dict)
+    kind: Annotated[str, _one_of(LEARNERS, "the learner; `OFUL` needs no log")] = "FusedOFUL"
+    summary: Annotated[str, Meta(description="the log summary's file, from `sidelight summarize`; empty for none")] = ""
+    answers: Annotated[
+        str,
+        _one_of(
+            ("queries", "probabilities"),
+            "what the old policy tells when asked: its action (`queries`) or its `probabilities`",
+        ),
+    ] = "queries"
+    old_policy: Annotated[
+        str,
+        Meta(
+            description="a folder with the learner of the service before this one, if it is the old policy: then it is "
+            "asked instead of the caller. `sidelight successor` makes it"
+        ),
+    ] = ""
+    settings: Annotated[
+        dict[str, Any], Meta(description="arguments of the learner: `alpha`, `noise`, `regularization` and the like")
+    ] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class ModeConfig:
-    """Who acts.
+    """Who acts."""
 
-    Attributes:
-        mode: ``shadow``, ``assist`` or ``act``.
-        share: the share of the traffic that the learner decides in ``act``.
-        fallback: the arm to take where neither the learner nor the old policy says one.
-        killed: start with the kill switch on.
-    """
-
-    mode: str = "shadow"
-    share: float = 1.0
-    fallback: Any = None
-    killed: bool = False
+    mode: Annotated[str, _one_of(MODES, "who acts at first; see [who acts](modes.md)")] = "shadow"
+    share: Annotated[
+        float, Meta(ge=0, le=1, description="the share of the traffic that the learner decides in `act`")
+    ] = 1.0
+    fallback: Annotated[
+        Any, Meta(description="the arm to take where neither the learner nor the old policy says one; needed")
+    ] = None
+    killed: Annotated[bool, Meta(description="start with the kill switch on")] = False
 
 
 @dataclass(frozen=True)
 class LogsConfig:
-    """What the process writes to standard error.
+    """What the process writes to standard error; see [monitoring](monitoring.md)."""
 
-    Attributes:
-        format: ``text`` for people, ``json`` for programs (one object per line).
-        level: ``debug``, ``info``, ``warning`` or ``error``.
-        decisions: a line for every decision: its id, arm and who chose it.
-        personal: let lines hold contexts, subjects and the messages of exceptions.
-    """
-
-    format: str = "text"
-    level: str = "warning"
-    decisions: bool = False
-    personal: bool = False
+    format: Annotated[
+        str, _one_of(("text", "json"), "`text` for people, `json` for programs (one object per line)")
+    ] = "text"
+    level: Annotated[str, _one_of(("debug", "info", "warning", "error"), "the least serious lines to write")] = (
+        "warning"
+    )
+    decisions: Annotated[bool, Meta(description="a line for every decision: its id, arm and who chose it")] = False
+    personal: Annotated[bool, Meta(description="let lines hold contexts, subjects and the messages of exceptions")] = (
+        False
+    )
 
 
 @dataclass(frozen=True)
 class TelemetryConfig:
-    """OpenTelemetry.
+    """OpenTelemetry."""
 
-    Attributes:
-        traces: where spans go (OTLP over HTTP), e.g. ``http://localhost:4318/v1/traces``; empty for nowhere.
-        service_name: what the spans call this service.
-    """
-
-    traces: str = ""
-    service_name: str = "sidelight"
+    traces: Annotated[
+        str,
+        Meta(description="where spans go (OTLP over HTTP), such as `http://localhost:4318/v1/traces`; empty: nowhere"),
+    ] = ""
+    service_name: Annotated[str, Meta(description="what the spans call this service")] = "sidelight"
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a request may cost.
+    """What a request may cost; see [security](../security.md)."""
 
-    Attributes:
-        body_bytes: the largest body.
-        header_bytes: the largest headers, the request line included.
-        batch: the most decisions, rewards or answers in one request.
-        concurrency: the most requests at once; more are refused with 503.
-        seconds: how long a request may take, from its first byte to its answer.
-        largest_number: the largest magnitude of a feature or a reward.
-    """
-
-    body_bytes: int = 4_000_000
-    header_bytes: int = 16_384
-    batch: int = 1_000
-    concurrency: int = 512
-    seconds: float = 10.0
-    largest_number: float = 1e9
+    body_bytes: Annotated[int, Meta(gt=0, description="the largest body")] = 4_000_000
+    header_bytes: Annotated[int, Meta(gt=0, description="the largest headers, the request line included")] = 16_384
+    batch: Annotated[int, Meta(gt=0, description="the most decisions, rewards or answers in one request")] = 1_000
+    concurrency: Annotated[int, Meta(gt=0, description="the most requests at once; more are refused with 503")] = 512
+    seconds: Annotated[
+        float, Meta(gt=0, description="how long a request may take, from its first byte to its answer")
+    ] = 10.0
+    largest_number: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=1e15,
+            description="the largest magnitude of a feature or a reward",
+            extra={"why": "or sums of squares overflow"},
+        ),
+    ] = 1e9

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from sidelight.errors import MissingExtraError
-from sidelight.service.config import TelemetryConfig
+from sidelight.service.sections import TelemetryConfig
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider

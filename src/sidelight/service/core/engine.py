@@ -23,8 +23,10 @@ from sidelight.labels import Label
 from sidelight.linalg import Array
 from sidelight.logs.schema.schema import Schema
 from sidelight.service.config import Config
+from sidelight.service.core.counting import count_event, count_group, show_state
 from sidelight.service.core.deciding import Ask, Decider
 from sidelight.service.core.fold import LEARNER_ERRORS, ContextsDeleted, Numbered, State
+from sidelight.service.core.old_policy import load_old_policy
 from sidelight.service.core.proposals import (
     ActionProposal,
     BehaviorProposal,
@@ -49,8 +51,6 @@ from sidelight.service.log.events import (
 from sidelight.service.log.store import Draft, Outdated, Proposal, Store, Written
 from sidelight.service.metrics import Metrics
 from sidelight.service.problems import Problem
-from sidelight.service.views.history import read_history
-from sidelight.service.views.status import describe_state
 
 if TYPE_CHECKING:
     from sidelight.service.telemetry import CommitSpans
@@ -94,7 +94,7 @@ class Engine:
         # As text and bytes, not as records: a hundred thousand small objects would slow every garbage collection.
         self._recent: OrderedDict[int, tuple[str, bytes, int]] = OrderedDict()
         self._recent_size = 0
-        self._decider = Decider(self.state.learner, self.metrics, config.load_old_policy())
+        self._decider = Decider(self.state.learner, self.metrics, load_old_policy(config))
         self._readers = ThreadPoolExecutor(2, thread_name_prefix="sidelight-read")
         self._rebuilding = asyncio.Semaphore(1)
         self.error: StoreError | None = None
@@ -140,7 +140,7 @@ class Engine:
             spans=self.spans,
         )
         await self._apply_file()
-        self.metrics.stands(self.state)
+        show_state(self.metrics, self.state)
 
     async def _apply_file(self) -> None:
         """What was changed in the file since it was last read wins; the rest stands as requests left it.
@@ -148,7 +148,7 @@ class Engine:
         So whoever edits the share does not let go of a kill switch that somebody else has thrown.
         """
         wanted = self.config.rails()
-        now, last = wanted.to_dict(), await self._read(self._last_file_rails) or {}
+        now, last = wanted.to_dict(), await self.read(self._last_file_rails) or {}
         changed = {name: getattr(wanted, name) for name in now if name not in last or last[name] != now[name]}
         if not changed:
             return
@@ -272,7 +272,7 @@ class Engine:
         for entry, outcome in zip(group.entries, group.outcomes, strict=True):
             if not entry.future.done():
                 entry.future.set_result(outcome)
-        self.metrics.committed(group, self.state)
+        count_group(self.metrics, group, self.state)
         for listener in self.listeners:
             try:
                 listener(news)
@@ -300,7 +300,7 @@ class Engine:
         if self._outdated:
             self._reload()
         for item in news:
-            self.metrics.folded(item.event)
+            count_event(self.metrics, item.event)
             if item.number <= self.state.number or self._outdated:
                 continue
             try:
@@ -378,15 +378,11 @@ class Engine:
         if recent is not None:
             row = Row(id.number, "decisions", 0.0, None, recent[0], recent[1])
         else:
-            row = (await self._read(self.store.rows, [id.number])).get(id.number)
+            row = (await self.read(self.store.rows, [id.number])).get(id.number)
         event = None if row is None else event_from_row(row, self.state.learner.n_features)
         if not isinstance(event, Decisions) or id.position >= len(event):
             raise unknown_decision(str(id))
         return event
-
-    async def history(self, id: DecisionId) -> dict[str, Any]:
-        """The events that refer to a decision, by kind."""
-        return await self._read(read_history, self.store, id, self.state.learner.n_features)
 
     async def state_at(self, version: int, farthest: int = 50_000) -> State | None:
         """The state after event ``version``, rebuilt.
@@ -395,12 +391,12 @@ class Engine:
         """
         if version == self.state.version:
             return self.state
-        numbers = await self._read(self.store.snapshot_numbers)
+        numbers = await self.read(self.store.snapshot_numbers)
         start = max((number for number in numbers if number <= version), default=self.store.origin)
         if version - start > farthest:
             return None
         async with self._rebuilding:
-            return await self._read(self._rebuild, version)
+            return await self.read(self._rebuild, version)
 
     def _rebuild(self, version: int) -> State | None:
         try:
@@ -408,7 +404,8 @@ class Engine:
         except ContextsDeleted:
             return None
 
-    async def _read(self, function: Callable[..., T], *arguments: Any) -> T:
+    async def read(self, function: Callable[..., T], *arguments: Any) -> T:
+        """What a function returns that reads the store: run in a thread."""
         try:
             return await asyncio.get_running_loop().run_in_executor(self._readers, function, *arguments)
         except StoreError as error:
@@ -421,16 +418,6 @@ class Engine:
             # A large learner takes a while to write down, and everybody else waits meanwhile.
             self._digest = state.number, state.snapshot(0.0).digest
         return {"event": state.number, "version": state.version, "digest": self._digest[1]}
-
-    def status(self) -> dict[str, Any]:
-        """Where the service stands."""
-        return {
-            "ready": self.ready,
-            "error": None if self.error is None else str(self.error),
-            **describe_state(self.state),
-            "started_from_snapshot": self.recovered_from,
-            "damaged_snapshots": self.damaged,
-        }
 
 
 def storage_problem(error: StoreError) -> Problem:

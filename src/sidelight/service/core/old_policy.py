@@ -16,10 +16,12 @@ import numpy as np
 
 from sidelight.errors import InputError
 from sidelight.labels import Label, show_labels
+from sidelight.learners.saving import load_learner
 from sidelight.linalg import Array
 from sidelight.logs.schema.schema import Schema
+from sidelight.service.config import Config
 
-__all__ = ["OldPolicy"]
+__all__ = ["OldPolicy", "load_old_policy"]
 
 _SUFFIX = ".learner"
 _LATEST = "latest" + _SUFFIX
@@ -57,8 +59,6 @@ class OldPolicy:
         Raises:
             InputError: they are not there.
         """
-        from sidelight.learners.saving import load_learner
-
         moments = sorted(folder.glob("[0-9]*" + _SUFFIX))
         if not moments or not (folder / _LATEST).exists():
             raise InputError(f"[learner] old_policy: {folder} lacks what `sidelight successor` keeps there.")
@@ -88,3 +88,10 @@ class OldPolicy:
             return None
         arm: Label = self._latest.decide(x[self._columns], arms, rng).arm
         return arm
+
+
+def load_old_policy(config: Config) -> OldPolicy | None:
+    """The old policy of a configuration, where it is the learner of the service before this one."""
+    if not config.learner.old_policy:
+        return None
+    return OldPolicy.load(config.folder / config.learner.old_policy, config.load_schema())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sidelight.errors import StoreError
+from sidelight.learners.saving import learner_bytes
 from sidelight.service.config import Config
 from sidelight.service.log.connections import database_url
 from sidelight.service.log.events import Configuration, event_from_row
@@ -24,8 +25,6 @@ def prepare(store: Store, config: Config) -> None:
     Raises:
         StoreError: the log was started with another schema or another learner.
     """
-    from sidelight.learners.saving import learner_bytes
-
     rails = config.rails()
     schema = config.load_schema().to_dict()
     described = {

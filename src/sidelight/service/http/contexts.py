@@ -17,8 +17,8 @@ from msgspec.structs import astuple
 from sidelight.linalg import Array
 from sidelight.logs.schema.features import Category
 from sidelight.logs.schema.schema import INTERCEPT, Schema
-from sidelight.service.http.checking import ObjectWords
-from sidelight.service.http.rules import FieldError, LabelSet, Unfit
+from sidelight.service.checking import FieldError, ObjectWords
+from sidelight.service.http.rules import LabelSet, Unfit
 from sidelight.service.problems import pointer
 
 __all__ = ["Contexts", "array_of"]

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from sidelight.service.config import Limits
 from sidelight.service.http.messages import ID_PATTERN, Messages, ref
 from sidelight.service.problems import KINDS, MEDIA_TYPE, PROBLEM_SCHEMA
+from sidelight.service.sections import Limits
 from sidelight.version import __version__
 
 __all__ = ["ENDPOINTS", "Endpoint", "describe"]

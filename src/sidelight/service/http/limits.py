@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import ClientDisconnect
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from sidelight.service.config import Limits
 from sidelight.service.metrics import Metrics
 from sidelight.service.problems import MEDIA_TYPE, Problem
+from sidelight.service.sections import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable

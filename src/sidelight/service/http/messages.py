@@ -12,11 +12,11 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from sidelight.logs.schema.schema import Schema
-from sidelight.service.config import Limits
-from sidelight.service.http.checking import ObjectWords
+from sidelight.service.checking import ObjectWords
 from sidelight.service.http.contexts import Contexts, array_of
 from sidelight.service.http.rules import Distinct, IdText, LabelSet, PlainText, Probabilities
 from sidelight.service.rails import MODES, Mode
+from sidelight.service.sections import Limits
 
 __all__ = ["ACTORS", "ID_PATTERN", "Messages", "ref"]
 

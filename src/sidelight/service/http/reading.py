@@ -11,8 +11,8 @@ import msgspec.inspect
 from msgspec import UNSET
 from msgspec.structs import astuple
 
-from sidelight.service.http.checking import ObjectWords, field_errors, invalid_body
-from sidelight.service.http.rules import FieldError, Unfit
+from sidelight.service.checking import FieldError, ObjectWords, field_errors, invalid_body
+from sidelight.service.http.rules import Unfit
 from sidelight.service.http.wire import parse
 from sidelight.service.problems import invalid
 

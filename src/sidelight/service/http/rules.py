@@ -8,21 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from sidelight.labels import Label, label_to_json, show_labels
+from sidelight.service.checking import FieldError, shown
 from sidelight.service.log.events import DecisionId
 from sidelight.service.problems import pointer
 
-__all__ = ["Distinct", "FieldError", "IdText", "LabelSet", "PlainText", "Probabilities", "Rule", "Unfit", "shown"]
-
-
-class FieldError(NamedTuple):
-    """A field at fault: JSON pointer into the body, what is wrong, what to do."""
-
-    pointer: str
-    detail: str
-    remedy: str
+__all__ = ["Distinct", "IdText", "LabelSet", "PlainText", "Probabilities", "Rule", "Unfit"]
 
 
 class Unfit(Exception):
@@ -35,12 +28,6 @@ class Rule(Protocol):
     def errors(self, value: Any, where: str) -> Iterator[FieldError]:
         """What is wrong with ``value``, which is at ``where`` in the body; nothing if it keeps the rule."""
         ...
-
-
-def shown(value: Any) -> str:
-    """A value for a message, at most 60 characters long."""
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 class LabelSet:
@@ -98,6 +85,9 @@ def _key(form: Any) -> Any:
 
 class Distinct:
     """A list of labels that names none twice."""
+
+    #: what it says about a list holds whatever else is wrong with its entries
+    of_any_list = True
 
     def __init__(self, labels: LabelSet) -> None:
         self._labels = labels

@@ -20,7 +20,7 @@ from sidelight.logs.schema.features import Feature
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.summarize import summarize_log
 from sidelight.logs.summary import LogSummary
-from sidelight.service.config import LEARNERS, Config, initial_config, save_config
+from sidelight.service.config import Config, initial_config, save_config
 from sidelight.service.core.fold import ContextsDeleted, numbered
 from sidelight.service.core.old_policy import OldPolicy
 from sidelight.service.core.recovery import recover
@@ -28,6 +28,7 @@ from sidelight.service.log import migrations as tables
 from sidelight.service.log.connections import database_url
 from sidelight.service.log.events import DecisionId, Decisions, event_from_row
 from sidelight.service.log.store import Store
+from sidelight.service.sections import LEARNERS
 from sidelight.service.views.export import export_log, own_column
 
 __all__ = ["Successor", "make_successor", "next_schema"]

@@ -9,19 +9,32 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec.inspect as mi
 
 from sidelight.labels import show_labels
-from sidelight.service.http.rules import Distinct, FieldError, shown
 from sidelight.service.problems import Problem, pointer
 
-__all__ = ["ObjectWords", "field_errors", "invalid_body"]
+__all__ = ["FieldError", "ObjectWords", "field_errors", "invalid_body", "shown"]
 
 #: errors that one answer names; a body of four megabytes could hold a million
 MOST_ERRORS = 1000
 _NAMED_IN_DETAIL = 500
+
+
+class FieldError(NamedTuple):
+    """A field at fault: JSON pointer into the body, what is wrong, what to do."""
+
+    pointer: str
+    detail: str
+    remedy: str
+
+
+def shown(value: Any) -> str:
+    """A value for a message, at most 60 characters long."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 @dataclass(frozen=True)
@@ -95,7 +108,7 @@ class _Look:
                 self.at(kind.type, value, where, {**said, **extra})
                 rule = extra.get("rule")
                 # Which labels come twice can be said beside which are unknown; a sum of what are no numbers cannot.
-                despite = isinstance(rule, Distinct) and type(value) is list
+                despite = getattr(rule, "of_any_list", False) and type(value) is list
                 if rule is not None and (len(self.found) == before or despite):
                     self.found += rule.errors(value, where)
             case mi.UnionType():

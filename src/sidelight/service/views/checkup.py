@@ -1,0 +1,35 @@
+"""What ``sidelight serve --check`` says: everything that a configuration describes is built, and nothing is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sidelight.errors import InputError
+from sidelight.service.config import Config
+from sidelight.service.core.old_policy import load_old_policy
+from sidelight.service.log.connections import database_url
+
+__all__ = ["check_config"]
+
+
+def check_config(config: Config) -> list[str]:
+    """One line for each thing that was built.
+
+    Raises:
+        SidelightError: something cannot be built as the file says.
+    """
+    schema = config.load_schema()
+    learner = config.build_learner()
+    rails = config.rails()
+    load_old_policy(config)
+    url = database_url(config.storage.database, config.folder)
+    if url.get_backend_name() == "sqlite" and not (folder := Path(str(url.database)).parent).is_dir():
+        raise InputError(f"[storage] database: there is no folder {folder}. Make it, or name another file.")
+    return [
+        f"schema: {schema.n_features} encoded features, {schema.n_recorded} recorded in the log, "
+        f"{len(schema.arms or ())} arms",
+        f"learner: {learner!r}",
+        f"mode: {rails.mode}, share {rails.share:g}, fallback {rails.fallback!r}"
+        + (", killed" if rails.killed else ""),
+        f"storage: {url.render_as_string(hide_password=True)}",
+    ]
