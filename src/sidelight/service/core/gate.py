@@ -1,0 +1,291 @@
+"""The gate: more traffic for the learner, one rung of a ladder at a time, on evidence that may be looked at always.
+
+A part of the fold: every method is a deterministic function of what came before, so a replay has the same verdicts to
+the bit. What a rung estimates is the *average over its units* of what the learner, as it then was, earns more than the
+old policy; the score of a unit and its confidence sequence are ``judging.sequences``.
+
+- A **unit** is what is randomised: a subject, who enters a rung once with the first decision about them, or a request
+  without a subject. Each rung draws routes with a salt of its own.
+- Units enter the evidence **in the order of their decisions, once their wait is over**: a reward came, or the wait for
+  it ended and the default reward counts. Later corrections reach the learner, not the evidence.
+- Every rung has a fresh sequence. Promotions share the error rate evenly over the rungs; the j-th rung that is ever
+  entered may spend ``6α/(π²j²)`` on a false demotion, so that any number of them together spends ``α``.
+- At the top a **holdout** stays with the old policy, or nothing could be tested there.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal
+
+from sidelight.errors import InputError
+from sidelight.judging.sequences import AsymptoticSequence, Comparison, SampleRatio, spent
+
+__all__ = ["Gate", "GateSettings", "Step", "Unit"]
+
+#: the chance of ever calling the routes' shares wrong where they are right
+RATIO_ERROR = 0.001
+
+
+@dataclass(frozen=True)
+class GateSettings:
+    """What was agreed before the learner gets traffic.
+
+    Attributes:
+        promote: ``off``; ``suggest``: a person confirms every step; ``automatic``.
+        demote: the same for steps down.
+        ladder: shares of traffic, increasing.
+        smallest_gain: a promotion is proposed once the gain is above this, in the reward's unit.
+        error_rate: the chance of ever promoting a learner that is not better by that much, and of ever demoting one
+            that is not worse.
+        holdout: the share that stays with the old policy on the last rung.
+    """
+
+    promote: str = "off"
+    demote: str = "automatic"
+    ladder: tuple[float, ...] = (0.01, 0.05, 0.2, 0.5, 1.0)
+    smallest_gain: float = 0.0
+    error_rate: float = 0.05
+    holdout: float = 0.01
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ladder", tuple(float(share) for share in self.ladder))
+        for name in ("promote", "demote"):
+            if getattr(self, name) not in ("off", "suggest", "automatic"):
+                raise InputError(f'[gate] {name} = {getattr(self, name)!r}: give "off", "suggest" or "automatic".')
+        if not self.ladder or any(a >= b for a, b in zip(self.ladder, self.ladder[1:], strict=False)):
+            raise InputError(f"[gate] ladder = {list(self.ladder)}: give shares that grow, such as [0.01, 0.05, 0.2].")
+        if not (self.ladder[0] > 0.0 and self.ladder[-1] <= 1.0):
+            raise InputError(f"[gate] ladder = {list(self.ladder)}: shares lie above 0 and at most at 1.")
+        if not 0.01 <= self.holdout < 0.5:
+            raise InputError(
+                f"[gate] holdout = {self.holdout!r}: at least 0.01 must stay with the old policy (and less than half), "
+                "or nothing could be told at the top of the ladder."
+            )
+        if not 0.0 < self.error_rate < 0.5:
+            raise InputError(f"[gate] error_rate = {self.error_rate!r} must lie between 0 and 0.5.")
+        if not 0.0 <= self.smallest_gain < float("inf"):
+            raise InputError(f"[gate] smallest_gain = {self.smallest_gain!r} must be a number of at least 0.")
+
+    def share_of(self, rung: int) -> float:
+        """The learner's share on a rung; rung −1 is below the ladder."""
+        return 0.0 if rung < 0 else min(self.ladder[rung], 1.0 - self.holdout)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-safe."""
+        return {**asdict(self), "ladder": list(self.ladder)}
+
+
+@dataclass(frozen=True)
+class Step:
+    """A move on the ladder.
+
+    Attributes:
+        before, after: rungs, −1 below the ladder.
+        share: the learner's share after it.
+        reason: why, in words that an audit can show.
+        evidence: what the sequences said.
+    """
+
+    before: int
+    after: int
+    share: float
+    reason: str
+    evidence: dict[str, Any]
+
+
+@dataclass
+class Unit:
+    """One unit that waits for its reward.
+
+    Attributes:
+        number, position: of its decision.
+        treated: whether the learner decided.
+        share: the chance of that.
+        reward: what came; None while it waits.
+    """
+
+    number: int
+    position: int
+    treated: bool
+    share: float
+    reward: float | None = None
+
+
+class Gate:
+    """The state of the gate.
+
+    Args:
+        settings: what was agreed.
+        rung: where it starts; −1 is below the ladder.
+        tests: how many rungs were ever entered, this one included.
+    """
+
+    def __init__(self, settings: GateSettings, rung: int = -1, tests: int = 0) -> None:
+        self.settings = settings
+        self.held = False
+        self.tests = tests
+        self._enter(rung)
+
+    def _enter(self, rung: int) -> None:
+        """A rung with evidence of its own."""
+        if not -1 <= rung < len(self.settings.ladder):
+            raise InputError(f"there is no rung {rung} on a ladder of {len(self.settings.ladder)}.")
+        self.rung = rung
+        self.units = 0
+        self.waiting: deque[Unit] = deque()
+        self._places: dict[tuple[int, int], Unit] = {}
+        self._subjects: set[str] = set()
+        self.promotion = self.demotion = None
+        self.ratio: SampleRatio | None = None
+        if rung >= 0:
+            self.tests += 1
+            self.promotion = Comparison(
+                AsymptoticSequence(self.settings.error_rate / len(self.settings.ladder)),
+            )
+            self.demotion = Comparison(AsymptoticSequence(spent(self.settings.error_rate, self.tests)))
+            self.ratio = SampleRatio(self.settings.share_of(rung))
+
+    @property
+    def share(self) -> float:
+        """The learner's share of traffic now."""
+        return self.settings.share_of(self.rung)
+
+    @property
+    def salt(self) -> str:
+        """What subjects are drawn with on this rung: another one for every rung that is entered."""
+        return f"rung {self.tests}"
+
+    # ------------------------------------------------------------------------------------- what happens
+
+    def decided(self, number: int, position: int, treated: bool, share: float, subject: str | None = None) -> bool:
+        """A decision was taken on this rung by a draw of chance ``share``.  Whether it is a unit of the evidence."""
+        if self.rung < 0 or not 0.0 < share < 1.0 or (subject is not None and subject in self._subjects):
+            return False
+        if subject is not None:
+            self._subjects.add(subject)
+        unit = Unit(number, position, treated, share)
+        self.waiting.append(unit)
+        self._places[number, position] = unit
+        self.units += 1
+        if self.ratio is not None and share == self.ratio.share:
+            self.ratio.observe(treated)
+        return True
+
+    def settled(self, number: int, position: int, reward: float) -> None:
+        """The reward of a decision came, or the wait for it ended with the default reward; the first of them counts."""
+        unit = self._places.get((number, position))
+        if unit is None or unit.reward is not None:
+            return
+        unit.reward = reward
+        while self.waiting and self.waiting[0].reward is not None:
+            done = self.waiting.popleft()
+            del self._places[done.number, done.position]
+            assert self.promotion is not None
+            assert self.demotion is not None
+            assert done.reward is not None
+            self.promotion.observe(done.treated, done.share, done.reward)
+            self.demotion.observe(done.treated, done.share, done.reward)
+
+    def stepped(self, step: Step) -> None:
+        """A step was taken: a fresh rung."""
+        self._enter(step.after)
+
+    def hold(self, held: bool) -> None:
+        """A person stopped the ladder, or let it go on."""
+        self.held = held
+
+    # ---------------------------------------------------------------------------------------- verdicts
+
+    def evidence(self) -> dict[str, Any]:
+        """What is known on this rung, JSON-safe."""
+        found: dict[str, Any] = {
+            "rung": self.rung,
+            "share": self.share,
+            "units": self.units,
+            "waiting": len(self.waiting),
+            "held": self.held,
+        }
+        if self.promotion is None or self.demotion is None:
+            return {**found, "says": "no shared traffic", "gain": None, "low": None, "high": None}
+        ready = self.promotion.ready
+        low, high = self.promotion.sequence.lower(), self.demotion.sequence.upper()
+        return {
+            **found,
+            "says": self.says(),
+            "gain": self.promotion.sequence.mean if ready else None,
+            "low": low if ready else None,
+            "high": high if ready else None,
+            "learner_units": self.promotion.counts[1],
+            "old_policy_units": self.promotion.counts[0],
+            "ratio_wrong": self.ratio is not None and self.ratio.wrong(RATIO_ERROR),
+        }
+
+    def says(self) -> Literal["better", "worse", "open", "too early", "no shared traffic"]:
+        """Whether the learner is better by more than the smallest gain, worse than the old policy, or neither yet."""
+        if self.promotion is None or self.demotion is None:
+            return "no shared traffic"
+        if not self.promotion.ready:
+            return "too early"
+        if self.demotion.sequence.upper() < 0.0:
+            return "worse"
+        return "better" if self.promotion.sequence.lower() > self.settings.smallest_gain else "open"
+
+    def proposal(self) -> Step | None:
+        """The step that the evidence calls for; None where it calls for none, or the routes' shares are wrong."""
+        said = self.says()
+        if said == "worse" and self.settings.demote != "off":
+            return self._step(self.rung - 1, "the learner is worse than the old policy on this rung")
+        if self.ratio is not None and self.ratio.wrong(RATIO_ERROR):
+            return None
+        top = len(self.settings.ladder) - 1
+        if said == "better" and self.rung < top and self.settings.promote != "off" and not self.held:
+            gain = f" by more than {self.settings.smallest_gain:g}" if self.settings.smallest_gain else ""
+            return self._step(self.rung + 1, f"the learner is better than the old policy{gain} on this rung")
+        return None
+
+    def automatic(self, step: Step) -> bool:
+        """Whether a step is taken without a person."""
+        return (self.settings.promote if step.after > step.before else self.settings.demote) == "automatic"
+
+    def _step(self, after: int, reason: str) -> Step:
+        return Step(self.rung, after, self.settings.share_of(after), reason, self.evidence())
+
+    def move(self, after: int, reason: str) -> Step:
+        """A step that a person takes; ``InputError`` where there is no such rung."""
+        if not -1 <= after < len(self.settings.ladder):
+            raise InputError(f"there is no rung {after}; they are 0 to {len(self.settings.ladder) - 1}, −1 is below.")
+        return self._step(after, reason)
+
+    # --------------------------------------------------------------------------------------- snapshots
+
+    def to_dict(self) -> dict[str, Any]:
+        """The whole state, JSON-safe; floats survive to the bit."""
+        return {
+            "settings": self.settings.to_dict(),
+            "rung": self.rung,
+            "tests": self.tests,
+            "held": self.held,
+            "units": self.units,
+            "waiting": [[u.number, u.position, u.treated, u.share, u.reward] for u in self.waiting],
+            "subjects": sorted(self._subjects),
+            "promotion": None if self.promotion is None else self.promotion.to_dict(),
+            "demotion": None if self.demotion is None else self.demotion.to_dict(),
+            "ratio": None if self.ratio is None else self.ratio.to_dict(),
+        }
+
+    @classmethod
+    def from_dict(cls, body: Mapping[str, Any]) -> Gate:
+        """The inverse of ``to_dict``."""
+        known = {field.name for field in fields(GateSettings)}
+        gate = cls(GateSettings(**{k: v for k, v in body["settings"].items() if k in known}), body["rung"])
+        gate.tests, gate.held, gate.units = body["tests"], body["held"], body["units"]
+        gate.waiting = deque(Unit(*values) for values in body["waiting"])
+        gate._places = {(unit.number, unit.position): unit for unit in gate.waiting}
+        gate._subjects = set(body["subjects"])
+        gate.promotion = None if body["promotion"] is None else Comparison.from_dict(body["promotion"])
+        gate.demotion = None if body["demotion"] is None else Comparison.from_dict(body["demotion"])
+        gate.ratio = None if body["ratio"] is None else SampleRatio.from_dict(body["ratio"])
+        return gate

@@ -1,0 +1,159 @@
+"""The ladder: steps on evidence, in order, with the stated error rate, and the same after a replay."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from sidelight.errors import InputError
+from sidelight.service.core.gate import Gate, GateSettings
+
+SETTINGS = GateSettings(promote="automatic", ladder=(0.1, 0.3, 1.0), smallest_gain=0.0, error_rate=0.05, holdout=0.05)
+
+
+def traffic(gate: Gate, n: int, gain: float, rng: np.random.Generator, drift: float = 0.0, start: int = 0) -> list:
+    """``n`` units with noise of 1; the learner earns ``gain`` more; every level moves by ``drift`` over the run."""
+    steps = []
+    for i in range(start, start + n):
+        share = gate.share
+        treated = bool(rng.random() < share)
+        gate.decided(i, 0, treated, share)
+        gate.settled(i, 0, drift * (i - start) / n + gain * treated + rng.normal())
+        step = gate.proposal()
+        if step is not None and gate.automatic(step):
+            gate.stepped(step)
+            steps.append(step)
+    return steps
+
+
+def test_a_better_learner_climbs_to_the_top_and_keeps_a_holdout(seed):
+    gate = Gate(SETTINGS, rung=0)
+    steps = traffic(gate, 12_000, 0.5, np.random.default_rng(seed))
+    assert [step.after for step in steps] == [1, 2]
+    assert gate.share == 0.95
+    assert all(step.evidence["low"] > 0 for step in steps)
+
+
+def test_a_worse_learner_falls_back_below_the_ladder(seed):
+    gate = Gate(SETTINGS, rung=1)
+    steps = traffic(gate, 12_000, -0.5, np.random.default_rng(seed))
+    assert [step.after for step in steps] == [0, -1]
+    assert gate.share == 0.0
+    assert gate.says() == "no shared traffic"
+
+
+@pytest.mark.parametrize("drift", [0.0, 5.0])
+def test_an_equal_learner_is_rarely_promoted(drift):
+    """40 runs at 5 %, also where all rewards drift by five deviations: seven or more have probability below 0.5 %."""
+    promoted = 0
+    for seed in range(40):
+        gate = Gate(SETTINGS, rung=0)
+        steps = traffic(gate, 3_000, 0.0, np.random.default_rng(seed), drift)
+        promoted += any(step.after > step.before for step in steps)
+    assert promoted < 7
+
+
+def test_units_enter_in_the_order_of_their_decisions():
+    """Rewards in any order give the same evidence as rewards in order, as long as nothing else differs."""
+    rng = np.random.default_rng(1)
+    plan = [(i, bool(rng.random() < 0.1), float(rng.normal())) for i in range(3_000)]
+    ordered, mixed = Gate(SETTINGS, rung=0), Gate(SETTINGS, rung=0)
+    for gate in (ordered, mixed):
+        for i, treated, _ in plan:
+            gate.decided(i, 0, treated, 0.1)
+    for i, _, reward in plan:
+        ordered.settled(i, 0, reward)
+    for k in rng.permutation(len(plan)):
+        i, _, reward = plan[k]
+        mixed.settled(i, 0, reward)
+    assert ordered.to_dict() == mixed.to_dict()
+    assert ordered.evidence()["waiting"] == 0
+
+
+def test_a_unit_without_a_reward_holds_up_those_behind_it_until_its_wait_is_over():
+    gate = Gate(SETTINGS, rung=0)
+    for i in range(3):
+        gate.decided(i, 0, False, 0.1)
+    gate.settled(1, 0, 1.0)
+    gate.settled(2, 0, 1.0)
+    assert gate.evidence()["waiting"] == 3
+    gate.settled(0, 0, 0.0)  # the default reward
+    gate.settled(0, 0, 7.0)  # a late correction changes nothing
+    assert gate.evidence()["waiting"] == 0
+    assert gate.promotion is not None
+    assert gate.promotion.rewards[0] == 2.0
+
+
+def test_a_subject_enters_once():
+    gate = Gate(SETTINGS, rung=0)
+    assert gate.decided(1, 0, True, 0.1, "anna")
+    assert not gate.decided(2, 0, True, 0.1, "anna")
+    assert gate.decided(3, 0, True, 0.1, "ben")
+    before = gate.salt
+    gate.stepped(gate.move(1, "a person decided"))
+    assert gate.salt != before
+    assert gate.decided(4, 0, True, 0.3, "anna")
+
+
+def test_suggestions_wait_for_a_person_and_a_hold_stops_promotions():
+    gate = Gate(GateSettings(promote="suggest", demote="suggest", ladder=(0.5, 1.0)), rung=0)
+    traffic(gate, 6_000, 1.0, np.random.default_rng(0))
+    step = gate.proposal()
+    assert step is not None
+    assert step.after == 1
+    assert not gate.automatic(step)
+    assert gate.rung == 0
+    gate.hold(True)
+    assert gate.proposal() is None
+    gate.hold(False)
+    assert gate.proposal() == step
+
+
+def test_nothing_is_promoted_while_the_routes_shares_are_wrong():
+    gate = Gate(SETTINGS, rung=0)
+    rng = np.random.default_rng(3)
+    for i in range(6_000):
+        treated = bool(rng.random() < 0.2)  # twice the share that was set
+        gate.decided(i, 0, treated, 0.1)
+        gate.settled(i, 0, 2.0 * treated + rng.normal())
+    assert gate.says() == "better"
+    assert gate.evidence()["ratio_wrong"]
+    assert gate.proposal() is None
+
+
+def test_a_restored_gate_goes_on_to_the_bit():
+    gate = Gate(SETTINGS, rung=0)
+    traffic(gate, 2_500, 0.3, np.random.default_rng(5))
+    gate.decided(10_000, 3, True, gate.share, "waiting")
+    copy = Gate.from_dict(json.loads(json.dumps(gate.to_dict())))
+    for one in (gate, copy):
+        one.settled(10_000, 3, 0.25)
+        traffic(one, 2_500, 0.3, np.random.default_rng(6), start=20_000)
+    assert gate.to_dict() == copy.to_dict()
+    assert gate.evidence() == copy.evidence()
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"promote": "always"}, "promote = 'always'"),
+        ({"ladder": ()}, "ladder"),
+        ({"ladder": (0.2, 0.1)}, "grow"),
+        ({"ladder": (0.0, 0.1)}, "above 0"),
+        ({"ladder": (0.5, 1.5)}, "at most at 1"),
+        ({"holdout": 0.0}, "holdout = 0.0"),
+        ({"error_rate": 0.5}, "error_rate = 0.5"),
+        ({"smallest_gain": -1.0}, "smallest_gain = -1.0"),
+    ],
+)
+def test_bad_settings(values, words):
+    with pytest.raises(InputError, match=words):
+        GateSettings(**values)
+
+
+def test_no_such_rung():
+    gate = Gate(SETTINGS, rung=0)
+    with pytest.raises(InputError, match="no rung 3"):
+        gate.move(3, "too high")
