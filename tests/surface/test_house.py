@@ -43,7 +43,7 @@ SAME_IDEA_PAIRS = {
     "running": {"kernels", "learners"},
     "reduced": {"kernels", "learners"},
     "moments": {"kernels", "logs"},
-    "answers": {"kernels", "hidden"},
+    "answers": {"kernels", "hidden", "judging"},
     "prior": {"kernels", "side"},
     "successor": {"cli", "service"},
 }

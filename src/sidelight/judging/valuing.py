@@ -61,12 +61,18 @@ class Estimate:
 
 @dataclass
 class Residuals:
-    """``Σ ε² z zᵀ`` of every arm of one population, residuals divided by one minus their leverage."""
+    """``Σ ε² z zᵀ`` of every arm of one population, residuals divided by one minus their leverage.
+
+    ``powers`` (K, 3) has ``n, Σ ε², Σ ε⁴``; as for normal residuals where they are not seen one by one.
+    """
 
     population: Population
     meats: list[Array] = field(default_factory=list)
+    powers: Array = field(default_factory=lambda: np.zeros((0, 3)))
 
     def __post_init__(self) -> None:
+        if len(self.powers) == 0:
+            self.powers = np.tile([0.0, 0.0, 0.0], (len(self.population.arms), 1))
         if not self.meats:
             self.meats = [np.zeros((len(fit.columns), len(fit.columns))) for fit in self.population.fits]
 
@@ -89,6 +95,15 @@ class Residuals:
         """Rows of arm ``a``: whitened contexts (n, k), residuals (n,) already divided."""
         scaled = z * residuals[:, None]
         self.meats[a] += scaled.T @ scaled
+        squares = residuals * residuals
+        self.powers[a] += (len(residuals), float(squares.sum()), float(squares @ squares))
+
+    @property
+    def kurtosis(self) -> Array:
+        """(K,) of each arm's residuals; 3 where they are not known."""
+        n, squares, fourths = self.powers.T
+        known = squares > 0.0
+        return np.asarray(np.where(known, n * fourths / np.where(known, squares, 1.0) ** 2, 3.0))
 
 
 class Tally:
