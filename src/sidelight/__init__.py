@@ -15,6 +15,15 @@ _HOMES = {
     "Schema": "sidelight.logs.schema.schema",
     "Category": "sidelight.logs.schema.features",
     "Number": "sidelight.logs.schema.features",
+    "Date": "sidelight.logs.schema.features",
+    "Spline": "sidelight.logs.schema.terms",
+    "Power": "sidelight.logs.schema.terms",
+    "Product": "sidelight.logs.schema.terms",
+    "Logarithm": "sidelight.logs.schema.terms",
+    "Bins": "sidelight.logs.schema.terms",
+    "DatePart": "sidelight.logs.schema.terms",
+    "DaysSince": "sidelight.logs.schema.terms",
+    "Missing": "sidelight.logs.schema.terms",
     "LogSummary": "sidelight.logs.summary",
     "Diagnosis": "sidelight.logs.diagnosis.diagnosis",
     "summarize_log": "sidelight.logs.summarize",
@@ -69,8 +78,9 @@ if TYPE_CHECKING:
     from sidelight.learners.zero_filled import ZeroFilledOFUL
     from sidelight.logs.diagnosis.diagnosis import Diagnosis
     from sidelight.logs.eras import summarize_eras
-    from sidelight.logs.schema.features import Category, Number
+    from sidelight.logs.schema.features import Category, Date, Number
     from sidelight.logs.schema.schema import Schema
+    from sidelight.logs.schema.terms import Bins, DatePart, DaysSince, Logarithm, Missing, Power, Product, Spline
     from sidelight.logs.summarize import summarize_log
     from sidelight.logs.summary import LogSummary
     from sidelight.side.constraint import SideInformation

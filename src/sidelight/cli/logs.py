@@ -16,6 +16,7 @@ from rich.console import Console
 
 from sidelight.errors import InputError, SchemaError, SidelightWarning
 from sidelight.labels import typed_labels
+from sidelight.logs.schema.features import Category
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.sources.paths import find_files
 from sidelight.logs.summarize import summarize_log
@@ -230,7 +231,7 @@ def _summarized(log: list[str], schema: Schema, skip: bool, scheduler: str | Non
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SidelightWarning)  # the commands say themselves what was skipped
         try:
-            return summarize_log(source, schema, on_invalid, progress=not quiet, client=scheduler)
+            summary = summarize_log(source, schema, on_invalid, progress=not quiet, client=scheduler)
         except SchemaError as error:
             for option, column in (("--arm", schema.arm), ("--reward", schema.reward)):
                 if f"no column {column!r}" in str(error):
@@ -239,6 +240,20 @@ def _summarized(log: list[str], schema: Schema, skip: bool, scheduler: str | Non
             if undeclared:
                 raise SchemaError(f"{error} Here: --categories {undeclared[1]}, or in the schema's file.") from error
             raise
+    say_what_is_text(schema, summary.schema, " ".join(log))
+    return summary
+
+
+def say_what_is_text(given: Schema, found: Schema, origin: str) -> None:
+    """Say which columns turned out to be text, and so are categories, on standard error."""
+    declared = {feature.name for feature in given.features if isinstance(feature, Category)}
+    for feature in found.features:
+        if isinstance(feature, Category) and feature.name not in declared:
+            typer.echo(
+                f"Column {feature.name!r} of {origin} holds text, so it is a category with {len(feature.levels or ())} "
+                f"levels. To say so yourself: --categories {feature.name}",
+                err=True,
+            )
 
 
 def _schema(

@@ -17,8 +17,8 @@ import typer
 from sidelight.cli.logs import AsJson, names_of, not_over_input
 from sidelight.errors import ContextError, InputError
 from sidelight.learners.saving import load_learner
-from sidelight.logs.schema.encoding import encode_columns, first_problem, layout_of
-from sidelight.logs.schema.features import Category
+from sidelight.logs.schema.encoding import encode_columns, first_problem
+from sidelight.logs.schema.features import Category, Date
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.sources.base import Bundle
 from sidelight.logs.sources.opening import open_source
@@ -62,9 +62,9 @@ def decide_file(learner_path: Path, contexts: str, decisions: Path, keep: list[s
     clash = [name for name in keep if name in ("arm", "estimate", "width", "propensity")]
     if clash:
         raise InputError(f"cannot keep {', '.join(clash)}: the decisions have a column of that name.")
-    labels = [feature.name for feature in schema.features if isinstance(feature, Category)]
+    labels = [feature.name for feature in schema.features if isinstance(feature, Category | Date)]
     source = open_source(contexts, list(dict.fromkeys([*names, *keep])), [*labels, *keep])
-    layout = layout_of(schema.features, schema.intercept)
+    layout = schema.whole_layout
     arm_type = _arm_type(learner.arms)
     temporary = decisions.parent / f".{decisions.name}.{os.getpid()}.{secrets.token_hex(4)}.part"
     rows = 0
@@ -95,7 +95,7 @@ def decide_file(learner_path: Path, contexts: str, decisions: Path, keep: list[s
 def _encoded(bundle: Bundle, layout: Any, text_labels: bool) -> np.ndarray:
     encoded = encode_columns(bundle.batch, layout, text_labels)
     X = np.column_stack(encoded.columns)
-    if encoded.problems or not np.isfinite(X).all():
+    if encoded.problems or encoded.unparsable or not np.isfinite(X).all():
         row, wrong = first_problem(bundle.batch, encoded, layout)
         origin, number = bundle.origin(row)
         raise ContextError(

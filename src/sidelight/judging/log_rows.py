@@ -20,7 +20,13 @@ from sidelight.judging.valuing import Estimate, Residuals, Tally, combined, leve
 from sidelight.labels import Label
 from sidelight.linalg import Array
 from sidelight.logs.eras import recorded_by_value, rows_by_missing, rows_by_value
-from sidelight.logs.reduce.log_pass import LogPass, batch_rows, check_settings, label_columns, threads_available
+from sidelight.logs.reduce.log_pass import (
+    LogPass,
+    batch_rows,
+    check_settings,
+    label_columns,
+    threads_available,
+)
 from sidelight.logs.reduce.second_pass import encoded_rows
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.sources.base import Bundle, Source
@@ -70,6 +76,7 @@ class LogRows:
         self._features = frozenset(feature.name for feature in schema.features)
         schema = schema.of_recorded()
         check_settings(schema, on_invalid)
+        schema = schema.fit(source)
         self._source, self._schema, self._by = source, schema, by
         self._on_invalid, self._progress = on_invalid, progress
         self._recorded = tuple(feature.name for feature in schema.recorded_features)
@@ -101,7 +108,7 @@ class LogRows:
         if self._by is None:
             yield None, None
         elif self._by == "missing":
-            yield from rows_by_missing(bundle.batch, self._recorded).items()
+            yield from rows_by_missing(bundle.batch, self._recorded, self._schema.layout().fills).items()
         else:
             yield from rows_by_value(bundle.batch, self._by).items()
 

@@ -12,8 +12,8 @@ from sidelight.errors import InputError, SidelightError, UnknownArmError
 from sidelight.judging.population import Population
 from sidelight.labels import Label, show_labels
 from sidelight.linalg import Array
-from sidelight.logs.schema.encoding import label_codes
-from sidelight.logs.schema.features import Category, number_column
+from sidelight.logs.schema.columns import date_column, label_codes, number_column
+from sidelight.logs.schema.features import Category, Date
 from sidelight.logs.schema.schema import Schema
 
 __all__ = [
@@ -175,6 +175,11 @@ def columns_of_batch(
             levels = list(feature.levels or ())
             codes, _ = label_codes(batch.column(name), {level: i for i, level in enumerate(levels)}, text_labels)
             columns[name] = np.array([*levels, None], dtype=object)[codes]
+        elif isinstance(feature, Date):
+            days = date_column(batch.column(name), name, feature.zone)[0]
+            known = np.isfinite(days)
+            moments = np.where(known, np.floor(np.where(known, days, 0.0) * 86_400e6 + 0.5), 0).astype("datetime64[us]")
+            columns[name] = np.where(known, moments, np.datetime64("NaT"))
         else:
             columns[name] = number_column(batch.column(name), name)[0]
     return Columns(columns, lacking)

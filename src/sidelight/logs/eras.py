@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +11,8 @@ import numpy as np
 from sidelight.errors import InputError, SchemaError, SourceError
 from sidelight.labels import Label, typed_labels
 from sidelight.logs.cards import eras_card
-from sidelight.logs.reduce.log_pass import LogPass, check_settings, label_columns, threads_available
-from sidelight.logs.schema.encoding import distinct_labels
+from sidelight.logs.reduce.log_pass import LogPass, check_settings, label_columns, opened_with_kinds, threads_available
+from sidelight.logs.schema.columns import distinct_labels
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.sources.base import Bundle
 from sidelight.logs.sources.opening import open_source
@@ -72,9 +73,9 @@ def summarize_eras(
     recorded = tuple(feature.name for feature in schema.recorded_features)
     if by != "missing" and by in schema.columns:
         raise SchemaError(f"the era column {by!r} is already used as a feature, arm, reward or propensity.")
-    columns = schema.columns if by == "missing" else (*schema.columns, by)
-    labels = label_columns(schema) if by == "missing" else (*label_columns(schema), by)
-    opened = open_source(source, columns, labels, optional=recorded)
+    more = () if by == "missing" else (by,)
+    opened, schema = opened_with_kinds(source, schema, more, optional=recorded)
+    columns, labels = (*schema.columns, *more), (*label_columns(schema), *more)
     if by != "missing" and not opened.rereadable:
         raise InputError(
             f"by={by!r} reads the log twice, first to see what each era recorded, and {opened.name} can be read only "
@@ -103,7 +104,12 @@ class _Passes:
 
     def feed(self, bundle: Bundle, by: str | None) -> None:
         """Send each row to the pass of its era."""
-        groups = rows_by_missing(bundle.batch, self._recorded) if by is None else rows_by_value(bundle.batch, by)
+        groups: dict[Any, np.ndarray | None]
+        if by is None:
+            # a gap that the schema has a feature for is no sign of another era
+            groups = rows_by_missing(bundle.batch, self._recorded, self._schema.layout().fills)
+        else:
+            groups = rows_by_value(bundle.batch, by)
         for key, rows in groups.items():
             if key not in self._passes:
                 names = key if by is None else self.recorded_in[key]
@@ -156,11 +162,14 @@ class _Passes:
         )
 
 
-def rows_by_missing(batch: pa.RecordBatch, recorded: tuple[str, ...]) -> dict[tuple[str, ...], np.ndarray | None]:
-    """Recorded columns → rows that have exactly these; ``None`` stands for all rows."""
+def rows_by_missing(
+    batch: pa.RecordBatch, recorded: tuple[str, ...], filled: Container[str] = ()
+) -> dict[tuple[str, ...], np.ndarray | None]:
+    """Recorded columns → rows that have exactly these, gaps of ``filled`` aside; ``None`` stands for all rows."""
     patterns = np.zeros((batch.num_rows, len(recorded)), dtype=bool)
     for j, name in enumerate(recorded):
-        patterns[:, j] = _missing(batch.column(name))
+        if name not in filled:
+            patterns[:, j] = _missing(batch.column(name))
     if not patterns.any():
         return {recorded: None}
     distinct, which = np.unique(patterns, axis=0, return_inverse=True)

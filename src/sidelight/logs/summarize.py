@@ -8,7 +8,14 @@ from typing import Any
 
 from sidelight.errors import InputError, SidelightWarning
 from sidelight.logs.reduce.cluster import is_dask_frame, summarize_on_cluster
-from sidelight.logs.reduce.log_pass import LogPass, batch_rows, check_settings, label_columns, threads_available
+from sidelight.logs.reduce.log_pass import (
+    LogPass,
+    batch_rows,
+    check_settings,
+    label_columns,
+    opened_with_kinds,
+    threads_available,
+)
 from sidelight.logs.reduce.sandwich import with_meat
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.sources.opening import open_source
@@ -87,7 +94,7 @@ def summarize(
         if sandwich:
             raise InputError("sandwich=True is not available on a cluster: summarize on one machine for that.")
         return summarize_on_cluster(source, schema, on_invalid, progress, client)
-    opened = open_source(source, schema.columns, labels=label_columns(schema))
+    opened, schema = opened_with_kinds(source, schema)
     if sandwich and not opened.rereadable:
         raise InputError(
             f"sandwich=True reads the log twice, and {opened.name} can be read only once. Write it to a file first."

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from sidelight.errors import InvalidRowsError, SchemaError
 from sidelight.labels import Label, sorted_labels
-from sidelight.logs.schema.encoding import distinct_labels
+from sidelight.logs.schema.columns import distinct_labels
 from sidelight.logs.schema.features import Category, Feature
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.sources.opening import open_source

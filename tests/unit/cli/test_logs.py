@@ -137,11 +137,13 @@ def test_a_schema_is_said_once(run, log, tmp_path, command):
     assert run("diagnose", log, "--schema", tmp_path / "schema.toml", "--noise", 1.0, "--skip-invalid")[0] == 0
 
 
-def test_text_that_is_no_number_names_the_option(run, table, tmp_path):
+def test_text_is_a_category_and_said_to_be_one(run, table, tmp_path):
     pacsv.write_csv(table.append_column("city", pa.array(["Rome", "Oslo"] * 100)), tmp_path / "log.csv")
-    code, _, shown = run("diagnose", tmp_path / "log.csv", "--recorded", "a,city")
-    assert code == 1
-    assert "--categories city" in shown
+    code, printed, shown = run("diagnose", tmp_path / "log.csv", "--recorded", "a,city")
+    assert code == 0
+    assert "city=Rome" in printed
+    assert "'city' of" in shown
+    assert "holds text, so it is a category" in shown
 
 
 def test_rows_that_cannot_be_used(run, table, tmp_path):

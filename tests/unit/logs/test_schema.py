@@ -141,7 +141,6 @@ def test_encoded_arrays_pass_and_wrong_ones_do_not():
         ({"age": float("inf"), "smoker": 1, "city": "Rome"}, "'age' is inf"),
         ({"age": "old", "smoker": 1, "city": "Rome"}, "'age' is 'old', which is not a number"),
         ({"age": [1], "smoker": 1, "city": "Rome"}, r"'age' is \[1\] \(list\)"),
-        ({"age": 1, "smoker": 1, "city": "Rome", "shoe": 3}, "'shoe', which the schema does not know"),
     ],
 )
 def test_contexts_that_cannot_be_encoded(context, says):
@@ -168,7 +167,7 @@ def test_a_level_not_seen_in_the_log_says_so():
         ({"features": ["weight"], "recorded": ["wieght"]}, "Did you mean 'weight'"),
         ({"features": ["a"], "recorded": ["a", "a"]}, "recorded lists 'a' twice"),
         ({"features": [], "recorded": []}, "no features and no intercept"),
-        ({"features": "age", "recorded": []}, "list of names, not the text 'age'"),
+        ({"features": "age,", "recorded": []}, "the formula 'age,' cannot be read at ','"),
         ({"features": ["a"], "recorded": "a"}, "recorded must be a list"),
         ({"features": ["a", 3], "recorded": ["a"]}, "not 3"),
         ({"features": ["a"], "recorded": ["a"], "arms": ["x", "x"]}, "arms lists a label twice"),

@@ -14,17 +14,17 @@ import numpy as np
 from sidelight.errors import InvalidRowsError, SchemaError
 from sidelight.labels import Label, show_labels
 from sidelight.logs.reduce.moments import BatchMoments, batch_moments
+from sidelight.logs.schema.columns import label_codes, number_column
 from sidelight.logs.schema.encoding import (
     UNKNOWN_LABEL,
     Layout,
     Problem,
     all_problems,
     encode_columns,
-    label_codes,
     label_problems,
     number_problems,
 )
-from sidelight.logs.schema.features import Category, number_column
+from sidelight.logs.schema.features import Category
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.sources.base import Bundle
 

@@ -16,9 +16,10 @@ from functools import partial
 from typing import Any
 
 from sidelight import errors
-from sidelight.errors import InvalidRowsError, MissingExtraError, SidelightError, SourceError
+from sidelight.errors import InputError, InvalidRowsError, MissingExtraError, SidelightError, SourceError
 from sidelight.labels import typed_labels
-from sidelight.logs.reduce.log_pass import LogPass, batch_rows, label_columns
+from sidelight.logs.reduce.log_pass import LogPass, batch_rows, label_columns, opened_with_kinds
+from sidelight.logs.schema.features import Number
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.sources.base import LogFile, Source, check_columns
 from sidelight.logs.sources.opening import open_source
@@ -31,6 +32,8 @@ __all__ = ["is_dask_frame", "summarize_on_cluster"]
 _ROWS_PER_TASK = 2_000_000
 _FAN_IN = 8
 _RETRIES = 3
+# Rows of a frame that tell which columns are text.
+_HEAD = 1_000
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,7 @@ def summarize_on_cluster(source: Any, schema: Schema, on_invalid: str, progress:
     if isinstance(client, str):
         with _module("distributed").Client(client) as connected:
             return summarize_on_cluster(source, schema, on_invalid, progress, connected)
+    schema = _with_kinds(source, schema)
     description = schema.to_dict()
     if is_dask_frame(source):
         parts = _frame_tasks(source, schema, description, on_invalid)
@@ -87,6 +91,21 @@ def summarize_on_cluster(source: Any, schema: Schema, on_invalid: str, progress:
         raise SourceError(f"{name} has no rows: there is nothing to learn from.")
     total = _computed(parts, client, progress, name, expected)
     return _finished(total, name, text)
+
+
+def _with_kinds(source: Any, schema: Schema) -> Schema:
+    """The schema with what it leaves to the log, told from files here, from the first rows of a frame."""
+    if not is_dask_frame(source):
+        return opened_with_kinds(source, schema)[1] if isinstance(source, str | os.PathLike | list | tuple) else schema
+    if schema.unfitted:
+        raise InputError(
+            f"{schema.unfitted[0].label} takes its knots from a first pass over the log, which a Dask frame is not "
+            "made for: give knots and edges, or schema.fit(a sample of the rows)."
+        )
+    check_columns([str(column) for column in source.columns], schema.columns, "the Dask frame")
+    open_ = [f.name for f in schema.recorded_features if isinstance(f, Number) and f.assumed]
+    text = [name for name in open_ if getattr(source[name].dtype, "kind", "O") in "OUS"]
+    return schema.fit(source[text].head(_HEAD, npartitions=-1)) if text else schema
 
 
 def _frame_tasks(frame: Any, schema: Schema, description: dict[str, Any], on_invalid: str) -> list[Any]:

@@ -6,7 +6,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,16 +14,18 @@ from sidelight.errors import InputError, InvalidRowsError, SchemaError, SourceEr
 from sidelight.labels import Label, show_labels, typed_labels
 from sidelight.logs.reduce.batch import Job, Reduced, no_propensities, reduce_bundle, show_reasons
 from sidelight.logs.reduce.moments import Moments, rows_per_batch
-from sidelight.logs.schema.encoding import distinct_labels, layout_of
-from sidelight.logs.schema.features import Category
+from sidelight.logs.schema.columns import distinct_labels
+from sidelight.logs.schema.features import Category, Date
+from sidelight.logs.schema.fitting import check_levels, fitted_terms, peek_kinds
 from sidelight.logs.schema.schema import Schema
-from sidelight.logs.sources.base import Bundle
+from sidelight.logs.sources.base import Bundle, Source
+from sidelight.logs.sources.opening import open_source
 from sidelight.logs.summary import LogSummary
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["LogPass", "batch_rows", "check_settings", "label_columns", "threads_available"]
+__all__ = ["LogPass", "batch_rows", "check_settings", "label_columns", "opened_with_kinds", "threads_available"]
 
 # Batches under way at a time. Fixed, not the number of threads: which rows a base is made of depends on it, and the
 # same log must give the same bits on every machine.
@@ -52,14 +54,36 @@ def check_settings(schema: Schema, on_invalid: str) -> None:
 
 
 def label_columns(schema: Schema) -> tuple[str, ...]:
-    """The columns whose values are labels: the arm and the recorded categories."""
-    return (schema.arm, *(f.name for f in schema.recorded_features if isinstance(f, Category)))
+    """The columns that a file in which all is text keeps as text: the arm, the recorded categories and dates."""
+    return (schema.arm, *(f.name for f in schema.recorded_features if isinstance(f, Category | Date)))
+
+
+def opened_with_kinds(
+    source: Any, schema: Schema, more: Sequence[str] = (), optional: Sequence[str] = ()
+) -> tuple[Source, Schema]:
+    """The source, open for a pass, and the schema with what it leaves to the log: text columns, knots, edges.
+
+    Args:
+        source: see :func:`sidelight.summarize_log`.
+        schema: the schema.
+        more: further columns with labels to read.
+        optional: columns that may be missing from some or all files.
+    """
+    columns = (*schema.columns, *more)
+    opened = open_source(source, columns, (*label_columns(schema), *more), optional)
+    features = peek_kinds(opened, schema.features, schema.recorded)
+    if schema.unfitted or features != list(schema.features):
+        terms = fitted_terms(source, schema.derived, features, schema.recorded) if schema.unfitted else schema.derived
+        schema = schema.with_features(features, terms)
+        if opened.rereadable:  # a column that is a category is read as text from now on
+            opened = open_source(source, columns, (*label_columns(schema), *more), optional)
+    return opened, schema
 
 
 def batch_rows(schema: Schema) -> int:
     """Rows of which a batch is a few megabytes, once encoded."""
-    width = sum(len(f.encoded_names) or 8 for f in schema.recorded_features) + int(schema.intercept)
-    return rows_per_batch(width)
+    width = sum(len(f.encoded_names) if f.resolved else 8 for f in schema.recorded_features) + int(schema.intercept)
+    return rows_per_batch(width + sum(sum(keep) for _, keep in schema.layout().terms))
 
 
 class LogPass:
@@ -99,7 +123,7 @@ class LogPass:
         self.rows_seen = 0
 
     def _relayout(self) -> None:
-        self._layout = layout_of(self._schema.recorded_features, self._schema.intercept, self._levels)
+        self._layout = self._schema.layout(self._levels)
         self._arm_positions: dict[Label, int] = {label: i for i, label in enumerate(self._arms)}
 
     def feed(self, bundle: Bundle) -> None:
@@ -165,6 +189,9 @@ class LogPass:
             for name, levels in self._levels.items()
             if (unseen := self._unseen(batch, name, dict.fromkeys(levels, 0)))
         }
+        for name, unseen in new_levels.items():
+            if len(self._levels[name]) + len(unseen) > _LOOK_AGAIN:
+                check_levels(name, [*self._levels[name], *unseen], self.rows_seen, "the log")
         self._grow(new_arms, new_levels)
 
     def _grow(self, new_arms: Sequence[Label], new_levels: Mapping[str, Sequence[Label]]) -> None:
@@ -225,13 +252,7 @@ class LogPass:
         return list(dict.fromkeys(unseen))
 
     def _column_names(self) -> list[str]:
-        names = ["intercept"] if self._schema.intercept else []
-        for feature, positions in zip(self._layout.features, self._layout.positions, strict=True):
-            if positions is None:
-                names.append(feature.name)
-            else:
-                names.extend(f"{feature.name}={level}" for level, at in positions.items() if at >= 0)
-        return names
+        return list(self._layout.names)
 
     def skipped(self) -> dict[str, int]:
         """How many rows fed so far were skipped, by reason."""
@@ -274,6 +295,8 @@ class LogPass:
         empty = [feature for feature, found in final_levels.items() if not found]
         if empty:
             raise InvalidRowsError(f"column {show_labels(empty)} has no value in any row of {name}.")
+        for feature, found in self._levels.items():
+            check_levels(feature, found, self.rows_seen, name)
         keep = self._keep_text or not self._text_labels
         typed: Callable[[Sequence[Label]], tuple[Label, ...]] = tuple if keep else typed_labels
         final_arms = typed(self._arms) if self._open_arms else tuple(self._arms)
@@ -298,6 +321,8 @@ class LogPass:
         return LogSummary(schema, moments, dict(sorted(self._skipped.items())), None, propensities)
 
 
+# From so many levels on it is asked at every batch whether they can be levels; else once, at the end.
+_LOOK_AGAIN = 100
 # More different values than this are not labels.
 _MOST_LABELS = 20_000
 

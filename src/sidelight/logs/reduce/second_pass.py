@@ -8,15 +8,13 @@ from typing import NamedTuple
 import numpy as np
 
 from sidelight.labels import Label
+from sidelight.logs.schema.columns import label_codes, number_column
 from sidelight.logs.schema.encoding import (
     all_problems,
     encode_columns,
-    label_codes,
     label_problems,
-    layout_of,
     number_problems,
 )
-from sidelight.logs.schema.features import number_column
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.sources.base import Bundle
 
@@ -39,7 +37,7 @@ class Rows(NamedTuple):
 def encoded_rows(bundle: Bundle, schema: Schema, arms: Mapping[Label, int], text_labels: bool) -> Rows:
     """Encode a bundle under a resolved schema, without the rows that a pass with ``on_invalid="skip"`` leaves out."""
     batch = bundle.batch
-    layout = layout_of(schema.recorded_features, schema.intercept)
+    layout = schema.layout()
     encoded = encode_columns(batch, layout, text_labels)
     rewards, unparsable = number_column(batch.column(schema.reward), schema.reward)
     codes, found = label_codes(batch.column(schema.arm), arms, text_labels)

@@ -9,29 +9,32 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sidelight.errors import ContextError
-from sidelight.labels import Label, plain_label, show_labels, typed_readings
-from sidelight.logs.schema.features import Category, Feature, number_column
+from sidelight.labels import Label, show_labels
+from sidelight.logs.schema.columns import date_column, label_codes, number_column
+from sidelight.logs.schema.features import Category, Date, Feature
+from sidelight.logs.schema.terms import Column, Inputs, Missing, Product, Term
 from sidelight.logs.sources.opening import as_batches
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = [
+    "INTERCEPT",
     "UNKNOWN_LABEL",
     "Encoded",
     "Layout",
     "Problem",
     "all_problems",
-    "distinct_labels",
     "encode_columns",
     "encode_table",
     "first_problem",
-    "label_codes",
     "label_problems",
     "layout_of",
     "number_problems",
 ]
 
+#: The encoded name of the constant feature.
+INTERCEPT = "intercept"
 
 UNKNOWN_LABEL = "not among the declared labels"
 
@@ -48,45 +51,110 @@ class Problem:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where each feature's encoded columns lie in a block of ``width`` columns.
+    """What is encoded where: the constant, then each feature's own columns, then those of each term.
 
-    ``positions`` maps a category's level to its column counted from the feature's first, -1 for none.
+    Attributes:
+        features: the columns to read.
+        levels: category → its levels in order.
+        shown: category → positions of the levels that have a column of their own.
+        terms: the derived features, each with which of its columns are kept.
+        intercept: whether column 0 is the constant.
+        names: the names of the encoded columns.
+        fills: column → what a gap counts as, for the columns whose gaps are no mistake; ``None`` for a category.
     """
 
     features: tuple[Feature, ...]
-    starts: tuple[int, ...]
-    positions: tuple[Mapping[Label, int] | None, ...]
+    levels: Mapping[str, tuple[Label, ...]]
+    shown: Mapping[str, tuple[int, ...]]
+    terms: tuple[tuple[Term, tuple[bool, ...]], ...]
     intercept: bool
-    width: int
+    names: tuple[str, ...]
+    fills: Mapping[str, float | None]
+
+    @property
+    def width(self) -> int:
+        """How many encoded columns there are."""
+        return len(self.names)
 
 
 def layout_of(
-    features: Sequence[Feature], intercept: bool, levels: Mapping[str, Sequence[Label]] | None = None
+    features: Sequence[Feature],
+    intercept: bool,
+    levels: Mapping[str, Sequence[Label]] | None = None,
+    terms: Sequence[Term] = (),
 ) -> Layout:
-    """The layout of these features, one after the other.
+    """The layout of these features and terms, one after the other.
 
     Args:
-        features: the features to encode.
+        features: the columns to encode.
         intercept: whether column 0 is the constant.
-        levels: levels to use instead of a category's own; then every level has a column.
+        levels: levels to use instead of a category's own, while a log is read: then every level has a column, and
+            products keep every combination.
+        terms: derived features of these columns.
     """
-    starts: list[int] = []
-    positions: list[Mapping[Label, int] | None] = []
-    width = int(intercept)
+    names: list[str] = [INTERCEPT] if intercept else []
+    all_levels: dict[str, tuple[Label, ...]] = {}
+    shown: dict[str, tuple[int, ...]] = {}
     for feature in features:
-        starts.append(width)
         if not isinstance(feature, Category):
-            positions.append(None)
-            width += 1
+            names.extend(feature.encoded_names)
             continue
         if levels is not None and feature.name in levels:
-            where = {level: i for i, level in enumerate(levels[feature.name])}
-            width += len(where)
+            all_levels[feature.name] = tuple(levels[feature.name])
+            shown[feature.name] = tuple(range(len(levels[feature.name])))
         else:
-            where = feature.position_of
-            width += len(feature.column_levels)
-        positions.append(where)
-    return Layout(tuple(features), tuple(starts), tuple(positions), intercept, width)
+            all_levels[feature.name] = feature.levels or ()
+            shown[feature.name] = tuple(feature.index_of[level] for level in feature.column_levels)
+        names.extend(f"{feature.name}={all_levels[feature.name][i]}" for i in shown[feature.name])
+    kept: list[tuple[Term, tuple[bool, ...]]] = []
+    for term in terms:
+        every = term.names(all_levels)
+        omitted = _omitted(term, features, terms, all_levels, intercept) if levels is None else set()
+        kept.append((term, tuple(name not in omitted for name in every)))
+        names.extend(name for name in every if name not in omitted)
+    fills = {term.column: term.fill for term in terms if isinstance(term, Missing)}
+    return Layout(tuple(features), all_levels, shown, tuple(kept), intercept, tuple(names), fills)
+
+
+def _omitted(
+    term: Term,
+    features: Sequence[Feature],
+    terms: Sequence[Term],
+    levels: Mapping[str, tuple[Label, ...]],
+    intercept: bool,
+) -> set[str]:
+    """The columns of a product that others make up.
+
+    The columns of all levels of a category, each multiplied with the same other columns, add up to the product of
+    those. Where that product has a column too, one level is left out: the baseline, or the first. Where all factors
+    are categories and nothing is left out so, all columns add up to the constant, so with one the first is left out.
+    """
+    if not isinstance(term, Product):
+        return set()
+    references: dict[str, str] = {}
+    present: set[frozenset[str]] = set()
+    for feature in features:
+        if isinstance(feature, Category) and levels[feature.name]:
+            own = levels[feature.name]
+            references[feature.name] = f"{feature.name}={feature.baseline if feature.baseline in own else own[0]}"
+        if feature.own:
+            present |= {frozenset({name}) for name in Column(feature.name).names(levels)}
+    for other in terms:
+        columns = other.combinations(levels) if isinstance(other, Product) else [(n,) for n in other.names(levels)]
+        present |= {frozenset(column) for column in columns}
+    omitted: set[str] = set()
+    combinations = term.combinations(levels)
+    of_category = [
+        factor.name if isinstance(factor, Column) and factor.name in levels else "" for factor in term.factors
+    ]
+    for column in combinations:
+        for i, name in enumerate(of_category):
+            rest = frozenset(column[:i] + column[i + 1 :])
+            if name and column[i] == references[name] and rest in present:
+                omitted.add(":".join(column))
+    if not omitted and all(of_category) and intercept and combinations:
+        return {":".join(combinations[0])}
+    return omitted
 
 
 @dataclass
@@ -96,33 +164,60 @@ class Encoded:
     Attributes:
         columns: one contiguous (n,) float64 array per encoded column; NaN where a number is missing or unreadable.
         problems: rows whose label is missing or unknown.
-        unparsable: name → rows whose text is not a number.
+        unparsable: name → rows whose text is not a number, or no date.
+        inputs: the columns as they were read, gaps filled where that is asked for.
     """
 
     columns: list[np.ndarray]
     problems: list[Problem]
     unparsable: dict[str, np.ndarray]
+    inputs: Inputs
 
 
 def encode_columns(batch: pa.RecordBatch, layout: Layout, text_labels: bool = False) -> Encoded:
     """Encode a batch column by column, without copying numbers that are already float64."""
     n = batch.num_rows
-    encoded = Encoded([np.ones(n)] if layout.intercept else [], [], {})
-    for feature, positions in zip(layout.features, layout.positions, strict=True):
+    inputs = Inputs(n, levels=layout.levels)
+    encoded = Encoded([np.ones(n)] if layout.intercept else [], [], {}, inputs)
+    for feature in layout.features:
         column = batch.column(feature.name)
-        if positions is None:
-            values, unparsable = number_column(column, feature.name)
-            encoded.columns.append(values)
-            if unparsable is not None:
-                encoded.unparsable[feature.name] = unparsable
+        if isinstance(feature, Category):
+            _encode_category(feature.name, column, layout, text_labels, encoded)
             continue
-        codes, found = label_codes(column, positions, text_labels)
-        levels = [np.zeros(n) for position in positions.values() if position >= 0]
-        for position, level in enumerate(levels):
-            level[codes == position] = 1.0
-        encoded.columns.extend(levels)
-        encoded.problems.extend(label_problems(feature.name, found))
+        if isinstance(feature, Date):
+            values, unparsable = date_column(column, feature.name, feature.zone)
+        else:
+            values, unparsable = number_column(column, feature.name)
+        if unparsable is not None:
+            encoded.unparsable[feature.name] = unparsable
+        if feature.name in layout.fills:
+            gaps = np.isnan(values)
+            if unparsable is not None:
+                gaps &= ~unparsable
+            inputs.gaps[feature.name] = gaps
+            fill = layout.fills[feature.name]
+            if fill is not None and gaps.any():
+                values = np.where(gaps, fill, values)
+        inputs.numbers[feature.name] = values
+        if feature.own:
+            encoded.columns.append(values)
+    for term, keep in layout.terms:
+        encoded.columns.extend(term.columns(inputs, keep))
     return encoded
+
+
+def _encode_category(name: str, column: pa.Array, layout: Layout, text_labels: bool, encoded: Encoded) -> None:
+    positions = {level: i for i, level in enumerate(layout.levels[name])}
+    codes, (missing, unknown) = label_codes(column, positions, text_labels)
+    if name in layout.fills:
+        encoded.inputs.gaps[name] = np.zeros(len(codes), dtype=bool) if missing is None else missing
+        missing = None
+    encoded.inputs.codes[name] = codes
+    for i in layout.shown[name]:
+        level = np.zeros(len(codes))
+        level[codes == i] = 1.0
+        encoded.columns.append(level)
+    encoded.problems.extend(label_problems(name, (missing, unknown)))
 
 
 def all_problems(encoded: Encoded, layout: Layout) -> list[Problem]:
@@ -131,22 +226,38 @@ def all_problems(encoded: Encoded, layout: Layout) -> list[Problem]:
     for problem in encoded.problems:
         by_label.setdefault(problem.column, []).append(problem)
     problems: list[Problem] = []
-    for feature, start in zip(layout.features, layout.starts, strict=True):
+    for feature in layout.features:
         if isinstance(feature, Category):
             problems.extend(by_label.get(feature.name, []))
-        else:
-            problems.extend(number_problems(feature.name, encoded.columns[start], encoded.unparsable.get(feature.name)))
+            continue
+        what = "not a date" if isinstance(feature, Date) else "not a number"
+        values = encoded.inputs.numbers[feature.name]
+        problems.extend(number_problems(feature.name, values, encoded.unparsable.get(feature.name), what))
+    bad = np.zeros(encoded.inputs.rows, dtype=bool)
+    for problem in problems:
+        bad |= problem.rows
+    at = layout.width - sum(sum(keep) for _, keep in layout.terms)
+    for term, keep in layout.terms:
+        outside = ~bad
+        block = encoded.columns[at : at + sum(keep)]
+        at += sum(keep)
+        outside &= ~np.all([np.isfinite(column) for column in block], axis=0) if block else False
+        if outside.any():
+            name = next(iter(term.inputs))
+            problems.append(Problem(name, f"outside of what {term.label} is defined for", outside))
     return problems
 
 
-def number_problems(name: str, values: np.ndarray, unparsable: np.ndarray | None) -> list[Problem]:
-    """The rows of a number column that cannot be used."""
+def number_problems(
+    name: str, values: np.ndarray, unparsable: np.ndarray | None, what: str = "not a number"
+) -> list[Problem]:
+    """The rows of a column of numbers or dates that cannot be used."""
     missing = np.isnan(values)
     if unparsable is not None:
         missing &= ~unparsable
     found = [Problem(name, "missing or NaN", missing), Problem(name, "infinite", np.isinf(values))]
     if unparsable is not None:
-        found.append(Problem(name, "not a number", unparsable))
+        found.append(Problem(name, what, unparsable))
     return [problem for problem in found if problem.rows.any()]
 
 
@@ -157,69 +268,13 @@ def label_problems(name: str, found: tuple[np.ndarray | None, np.ndarray | None]
     return problems + ([] if unknown is None else [Problem(name, UNKNOWN_LABEL, unknown)])
 
 
-def label_codes(
-    column: pa.Array, positions: Mapping[Label, int], text: bool = False
-) -> tuple[np.ndarray, tuple[np.ndarray | None, np.ndarray | None]]:
-    """A column of labels as positions.
-
-    Args:
-        column: the labels.
-        positions: label → position.
-        text: the column comes from a file in which everything is text, so ``"3"`` may stand for ``3``.
-
-    Returns:
-        ``codes`` (n,) int64: the position of each label, -1 for a baseline, -2 where missing, -3 where unknown;
-        and the rows that are missing and those that are unknown, each ``None`` where there are none.
-    """
-    indices, labels = distinct_labels(column)
-    table = np.array([_position(label, positions, text) for label in labels] + [-2], dtype=np.int64)
-    codes = table[indices]
-    # A dictionary may name labels that no row has, so the rows decide.
-    if len(codes) == 0 or codes.min() >= -1:
-        return codes, (None, None)
-    missing, unknown = codes == -2, codes == -3
-    return codes, (missing if missing.any() else None, unknown if unknown.any() else None)
-
-
-def _position(label: Label | None, positions: Mapping[Label, int], text: bool) -> int:
-    if label is None:
-        return -2
-    position = positions.get(label)
-    if position is None and text and isinstance(label, str):
-        position = next((positions[value] for value in typed_readings(label) if value in positions), None)
-    return -3 if position is None else position
-
-
-def distinct_labels(column: pa.Array) -> tuple[np.ndarray, list[Label | None]]:
-    """The distinct values of a column and where they stand.
-
-    Returns:
-        ``indices`` (n,), -1 where null, into ``labels``; a label is ``None`` where the value is NaN.
-    """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-    indices = encoded.indices
-    if indices.null_count:
-        indices = pc.fill_null(indices.cast(pa.int64()), -1)
-    labels: list[Label | None] = []
-    for value in encoded.dictionary.to_pylist():
-        if value is None or value != value:
-            labels.append(None)
-            continue
-        labels.append(plain_label(value))
-    return indices.to_numpy(zero_copy_only=False), labels
-
-
-def encode_table(contexts: Any, features: tuple[Feature, ...], intercept: bool) -> np.ndarray:
-    """The encoded columns (n, width) of these features of a table.
+def encode_table(contexts: Any, layout: Layout) -> np.ndarray:
+    """The encoded columns (n, width) of a table.
 
     Raises:
         ContextError: a row cannot be encoded; the message says which one and why.
     """
-    names = [feature.name for feature in features]
-    layout = layout_of(features, intercept)
+    names = [feature.name for feature in layout.features]
     blocks = []
     row = 0
     for batch, text_labels in as_batches(contexts, names):
@@ -227,7 +282,7 @@ def encode_table(contexts: Any, features: tuple[Feature, ...], intercept: bool) 
         block = np.empty((batch.num_rows, layout.width))
         for j, column in enumerate(encoded.columns):
             block[:, j] = column
-        if encoded.problems or not np.isfinite(block).all():
+        if encoded.problems or encoded.unparsable or not np.isfinite(block).all():
             first, wrong = first_problem(batch, encoded, layout)
             raise ContextError(f"row {row + first}: {wrong}. Every feature needs a known, finite value.")
         blocks.append(block)

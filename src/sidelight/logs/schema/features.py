@@ -1,25 +1,26 @@
-"""One feature of the context: how its raw values become encoded columns.
+"""One column of the context: a number, a category or a date, and how one value of it is read.
 
-A feature is a number, a boolean or a category. The array functions here encode a column of a log, the ``one_*``
-functions one value of one context; a test holds the two together for every kind of value.
+:mod:`sidelight.logs.schema.columns` reads whole columns; a test holds the two together for every kind of value.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import decimal
 import math
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+import re
+from dataclasses import dataclass, field, replace
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 
 from sidelight.errors import ContextError, SchemaError
 from sidelight.labels import Label, label_from_json, label_to_json, plain_label, show_labels
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+__all__ = ["Category", "Date", "Feature", "Number", "feature_from_dict", "is_missing"]
 
-__all__ = ["Category", "Feature", "Number", "feature_from_dict", "number_column"]
+MICROSECONDS_PER_DAY = 86_400_000_000
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,8 @@ class Number:
 
     Attributes:
         name: the column's name.
+        own: whether it has an encoded column of its own, or is only there for derived features to be computed from.
+        assumed: whether nobody said that it is a number; then a log in which it is text makes it a category.
 
     Examples:
         >>> import sidelight as sl
@@ -36,11 +39,13 @@ class Number:
     """
 
     name: str
+    own: bool = True
+    assumed: bool = field(default=False, compare=False)
 
     @property
     def encoded_names(self) -> tuple[str, ...]:
-        """The names of its encoded columns: its own."""
-        return (self.name,)
+        """The name of its encoded column, none if it has no column of its own."""
+        return (self.name,) if self.own else ()
 
     @property
     def resolved(self) -> bool:
@@ -62,11 +67,16 @@ class Number:
             number = float(value)
         elif isinstance(value, str):
             try:
-                number = _BOOLEANS[value.lower()] if value.lower() in _BOOLEANS else float(value)
+                number = BOOLEANS[value.lower()] if value.lower() in BOOLEANS else float(value)
             except ValueError:
-                raise ContextError(f"feature {self.name!r} is {value!r}, which is not a number.") from None
+                raise ContextError(
+                    f"feature {self.name!r} is {value!r}, which is not a number."
+                    + (" Numbers have a decimal point here." if _COMMA.fullmatch(value.strip()) else "")
+                ) from None
         elif value is None:
             raise ContextError(f"feature {self.name!r} is missing: every feature needs a value to decide.")
+        elif hasattr(value, "as_py"):
+            return self.one_value(value.as_py())
         else:
             raise ContextError(f"feature {self.name!r} is {value!r} ({type(value).__name__}), which is not a number.")
         if not math.isfinite(number):
@@ -75,7 +85,9 @@ class Number:
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-safe description."""
-        return {"kind": "number", "name": self.name}
+        described: dict[str, Any] = {"kind": "number", "name": self.name}
+        described |= {} if self.own else {"own": False}
+        return described | ({"assumed": True} if self.assumed else {})
 
 
 @dataclass(frozen=True)
@@ -91,6 +103,7 @@ class Category:
         discovered: whether the levels were found in a log rather than declared; such levels grow when two parts of
             a log are added.
         chosen_baseline: whether the schema chose the baseline; then it is always the first level.
+        own: whether it has encoded columns of its own, or is only there for derived features to be computed from.
 
     Examples:
         >>> import sidelight as sl
@@ -105,6 +118,7 @@ class Category:
     baseline: Label | None = None
     discovered: bool = False
     chosen_baseline: bool = False
+    own: bool = True
 
     def __post_init__(self) -> None:
         if self.levels is None:
@@ -128,7 +142,9 @@ class Category:
 
     @property
     def column_levels(self) -> tuple[Label, ...]:
-        """The levels that have a column: all but the baseline."""
+        """The levels that have a column: all but the baseline, none if it has no columns of its own."""
+        if not self.own:
+            return ()
         return tuple(level for level in self.levels or () if self.baseline is None or level != self.baseline)
 
     @property
@@ -161,9 +177,18 @@ class Category:
         cached: dict[Any, int] | None = self.__dict__.get("_position_of")
         if cached is None:
             cached = {level: i for i, level in enumerate(self.column_levels)}
-            if self.baseline is not None:
-                cached[self.baseline] = -1
+            cached |= {level: -1 for level in self.levels or () if level not in cached}
+            cached |= {} if self.baseline is None else {self.baseline: -1}
             object.__setattr__(self, "_position_of", cached)
+        return cached
+
+    @property
+    def index_of(self) -> dict[Any, int]:
+        """Level → position among all levels, with or without a column."""
+        cached: dict[Any, int] | None = self.__dict__.get("_index_of")
+        if cached is None:
+            cached = {level: i for i, level in enumerate(self.levels or ())}
+            object.__setattr__(self, "_index_of", cached)
         return cached
 
     def with_levels(self, levels: tuple[Label, ...]) -> Category:
@@ -179,19 +204,124 @@ class Category:
             "baseline": None if self.baseline is None else label_to_json(self.baseline),
             "discovered": self.discovered,
             "chosen_baseline": self.chosen_baseline,
+            **({} if self.own else {"own": False}),
         }
 
 
-Feature = Number | Category
+@dataclass(frozen=True)
+class Date:
+    """A date or a timestamp; it has no encoded column of its own, only what is derived from it (weekday, days since).
 
-# Text that stands for a boolean in a file in which everything is text.
-_BOOLEANS = {"true": 1.0, "false": 0.0}
+    Attributes:
+        name: the column's name.
+        zone: a timestamp with a zone counts as the time on the clocks of this zone, ``"Europe/Berlin"``; UTC if
+            ``None``. A timestamp without one counts as it is written.
+
+    Examples:
+        >>> import sidelight as sl
+        >>> schema = sl.Schema([sl.Date("visit")], recorded=["visit"], derived=["days_since(visit, '2024-02-28')"])
+        >>> schema.encode({"visit": "2024-03-01T12:00:00"}).tolist()
+        [2.5]
+    """
+
+    name: str
+    zone: str | None = None
+
+    own = False
+
+    def __post_init__(self) -> None:
+        if self.zone is not None:
+            try:
+                ZoneInfo(self.zone)
+            except (ZoneInfoNotFoundError, ValueError, OSError):
+                raise SchemaError(
+                    f"date {self.name!r} has the zone {self.zone!r}, which is not known: give a name such as "
+                    "'Europe/Berlin', or leave it out for UTC."
+                ) from None
+
+    @property
+    def encoded_names(self) -> tuple[str, ...]:
+        """A date has no encoded column of its own."""
+        return ()
+
+    @property
+    def resolved(self) -> bool:
+        """A date has nothing to discover."""
+        return True
+
+    def one_value(self, value: Any) -> float:
+        """Days since 1970-01-01 of one context's value, fractions included.
+
+        Raises:
+            ContextError: the value is missing or no date.
+        """
+        if hasattr(value, "as_py"):
+            value = value.as_py()
+        if isinstance(value, np.datetime64) and not np.isnat(value):
+            value = value.astype("datetime64[us]").item()
+        if is_missing(value):
+            raise ContextError(f"feature {self.name!r} is missing: every feature needs a value to decide.")
+        if isinstance(value, dict) and len(value) == 1:
+            # the form in which labels that are dates travel in JSON
+            value = next(iter(value.values()))
+        if isinstance(value, str):
+            try:
+                value = dt.datetime.fromisoformat(value.strip())
+            except ValueError:
+                raise ContextError(
+                    f"feature {self.name!r} is {value!r}, which is no date: write 2024-02-29 or "
+                    "2024-02-29T13:45:00+01:00."
+                ) from None
+        if not isinstance(value, dt.date):
+            raise ContextError(f"feature {self.name!r} is {value!r} ({type(value).__name__}), which is no date.")
+        if not isinstance(value, dt.datetime):
+            value = dt.datetime(value.year, value.month, value.day)
+        return microseconds_since_1970(value, self.zone) / MICROSECONDS_PER_DAY
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-safe description."""
+        return {"kind": "date", "name": self.name, "zone": self.zone}
+
+
+def microseconds_since_1970(moment: dt.datetime, zone: str | None) -> int:
+    """Microseconds on the clocks of ``zone`` (UTC if ``None``); a moment without a zone counts as it is written."""
+    if moment.tzinfo is not None:
+        moment = moment.astimezone(dt.UTC if zone is None else ZoneInfo(zone)).replace(tzinfo=None)
+    return (moment - _EPOCH) // dt.timedelta(microseconds=1)
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a value stands for a gap: ``None``, NaN, NaT, pandas' ``NA``, an Arrow null."""
+    if value is None:
+        return True
+    if type(value) is float:
+        return value != value
+    if isinstance(value, str | int | bool):
+        return False
+    if hasattr(value, "as_py"):
+        return is_missing(value.as_py())
+    try:
+        return bool(value != value)
+    except (TypeError, ValueError):  # pandas' NA answers with itself
+        return type(value).__name__ == "NAType"
+
+
+Feature = Number | Category | Date
+
+_EPOCH = dt.datetime(1970, 1, 1)
+# A number as it is written in much of Europe.
+_COMMA = re.compile(r"[-+]?\d+,\d+")
+
+#: Text that stands for a boolean in a file in which everything is text.
+BOOLEANS = {"true": 1.0, "false": 0.0}
 
 
 def feature_from_dict(description: dict[str, Any]) -> Feature:
     """The inverse of ``to_dict`` of any feature."""
     if description["kind"] == "number":
-        return Number(description["name"])
+        return Number(description["name"], description.get("own", True), description.get("assumed", False))
+    if description["kind"] == "date":
+        return Date(description["name"], description["zone"])
     levels = description["levels"]
     baseline = description["baseline"]
     return Category(
@@ -200,71 +330,5 @@ def feature_from_dict(description: dict[str, Any]) -> Feature:
         None if baseline is None else label_from_json(baseline),
         description["discovered"],
         description["chosen_baseline"],
+        description.get("own", True),
     )
-
-
-def number_column(column: pa.Array, name: str) -> tuple[np.ndarray, np.ndarray | None]:
-    """A log's column as ``float64``.
-
-    Returns:
-        ``values`` (n,), NaN where the value is missing or cannot be read, and ``unparsable`` (n,) booleans, the
-        rows whose text is not a number (``None`` where there are none).
-
-    Raises:
-        SchemaError: the column holds something that is not a number at all.
-    """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    kind = column.type
-    if pa.types.is_float64(kind) and column.null_count == 0:
-        return column.to_numpy(zero_copy_only=True), None
-    if pa.types.is_dictionary(kind):
-        return number_column(column.dictionary_decode(), name)
-    if pa.types.is_null(kind):
-        return np.full(len(column), np.nan), None
-    if pa.types.is_boolean(kind):
-        column = column.cast(pa.uint8())
-    elif pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
-        return _parsed(column, name)
-    elif pa.types.is_decimal(kind):
-        # By way of text, which is rounded to the nearest float like one value is; Arrow's own cast is not.
-        column = column.cast(pa.string())
-    elif not (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
-        raise SchemaError(
-            f"column {name!r} holds {kind}, which is not a number. Declare it as a category "
-            f"(categories=[{name!r}]), or turn it into a number first."
-        )
-    column = column.cast(pa.float64(), safe=False)
-    if column.null_count:
-        column = pc.fill_null(column, np.nan)
-    return column.to_numpy(zero_copy_only=False), None
-
-
-def _parsed(column: pa.Array, name: str) -> tuple[np.ndarray, np.ndarray | None]:
-    """Text as numbers: one bad cell makes a CSV reader call the whole column text."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    text = pc.utf8_trim_whitespace(column.cast(pa.string()))
-    try:
-        values = text.cast(pa.float64())
-    except pa.ArrowInvalid:
-        return _parsed_one_by_one(text.to_pylist())
-    return pc.fill_null(values, np.nan).to_numpy(zero_copy_only=False), None
-
-
-def _parsed_one_by_one(texts: list[str | None]) -> tuple[np.ndarray, np.ndarray | None]:
-    values = np.full(len(texts), np.nan)
-    unparsable = np.zeros(len(texts), dtype=bool)
-    for i, text in enumerate(texts):
-        if text is None or text == "":
-            continue
-        try:
-            values[i] = float(text)
-        except ValueError:
-            if text.lower() in _BOOLEANS:
-                values[i] = _BOOLEANS[text.lower()]
-            else:
-                unparsable[i] = True
-    return values, unparsable if unparsable.any() else None

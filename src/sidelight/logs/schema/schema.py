@@ -11,41 +11,44 @@ import numpy as np
 
 from sidelight.drawing.notebook import card
 from sidelight.errors import ContextError, SchemaError, UnknownArmError
-from sidelight.labels import (
-    Label,
-    label_from_json,
-    label_to_json,
-    plain_label,
-    show_labels,
-    sorted_labels,
-)
-from sidelight.logs.schema.encoding import encode_table
-from sidelight.logs.schema.features import Category, Feature, Number, feature_from_dict
+from sidelight.labels import Label, label_from_json, label_to_json, show_labels, sorted_labels
+from sidelight.logs.schema.assembly import checked_arms, checked_features, checked_recorded, with_baselines
+from sidelight.logs.schema.encoding import INTERCEPT, Layout, encode_table, layout_of
+from sidelight.logs.schema.features import Category, Date, Feature, Number, feature_from_dict, is_missing
+from sidelight.logs.schema.fitting import fitted_terms, peek_kinds
+from sidelight.logs.schema.formula import term_from_dict
+from sidelight.logs.schema.naming import by_name, rows_by_name
+from sidelight.logs.schema.terms import Inputs, Term
+from sidelight.logs.sources.opening import open_source
 
 __all__ = ["INTERCEPT", "Schema"]
-
-#: The encoded name of the constant feature.
-INTERCEPT = "intercept"
 
 
 class Schema:
     """Which columns are the context ``x``, which of them the log recorded, and how values become arrays.
 
     A context is encoded as a vector of length ``d``: the intercept first if there is one, then the features in the
-    order given, a category as one column per level. The same functions encode a log and a single context.
+    order given, a category as one column per level, then the derived features. The same functions encode a log and a
+    single context.
 
     Args:
-        features: every feature the learner will see when it decides, in order. A name is a number (booleans count
-            as 0 and 1); a :class:`Category` is a category.
-        recorded: the names of those the log recorded, ``x_o``; the others are hidden, ``x_h``.
+        features: every feature the learner will see when it decides, in order: names, or :class:`Number`,
+            :class:`Category` and :class:`Date`. A name is a number (booleans count as 0 and 1), unless the log has
+            text there: then it is a category. Or a formula, ``"age + spline(weight, 4) + stage:dose_before"``.
+        recorded: the names of the columns the log recorded; features computed from those alone are ``x_o``, the
+            others are hidden, ``x_h``.
         arm: the column with the arm that was chosen.
         reward: the column with its reward.
         arms: the arms in order, or ``None`` to discover them in the log (then sorted).
-        intercept: add a constant feature 1. It is always recorded: nobody needs to store it.
+        intercept: add a constant feature 1. It is always recorded: nobody needs to store it. Off by default here,
+            because arrays are taken as they are; the commands and :class:`BanditClassifier` add it.
         categories: names of features that are categories, or a mapping from name to levels (``None``: discovered).
             Short for writing :class:`Category` in ``features``. With an intercept the first level has no column,
             since all of them together would repeat the constant.
         propensity: an optional column with the probability with which the old policy chose the logged arm.
+        derived: features computed from columns, beside ``features``: a formula, or a list of formulas and terms
+            (:class:`Spline`, :class:`Power`, :class:`Product`, :class:`Logarithm`, :class:`Bins`, :class:`DatePart`,
+            :class:`DaysSince`, :class:`Missing`).
 
     Example:
         >>> schema = Schema(["age", "dose", "severity"], recorded=["age", "dose"], arms=["low", "high"])
@@ -57,7 +60,7 @@ class Schema:
 
     def __init__(
         self,
-        features: Sequence[str | Feature],
+        features: str | Sequence[str | Feature],
         recorded: Iterable[str],
         arm: str = "arm",
         reward: str = "reward",
@@ -66,13 +69,14 @@ class Schema:
         *,
         categories: Iterable[str] | Mapping[str, Iterable[Any] | None] | None = None,
         propensity: str | None = None,
+        derived: str | Term | Iterable[str | Term] = (),
     ) -> None:
-        self.features = _features(features, categories, intercept)
-        self.recorded = _recorded(recorded, self.features)
+        self.features, self.derived = checked_features(features, derived, categories, intercept)
+        self.recorded = checked_recorded(recorded, self.features)
         self.arm, self.reward, self.propensity = arm, reward, propensity
         self.intercept = bool(intercept)
         self.arms_discovered = False
-        self.arms: tuple[Label, ...] | None = None if arms is None else _arms(arms)
+        self.arms: tuple[Label, ...] | None = None if arms is None else checked_arms(arms)
         self._check_columns()
         self._layout()
 
@@ -98,24 +102,28 @@ class Schema:
 
     def _layout(self) -> None:
         """Lay the encoded columns out: names, which are recorded, where each feature starts."""
-        names: list[str] = [INTERCEPT] if self.intercept else []
-        is_recorded: list[bool] = [True] if self.intercept else []
-        self._starts: dict[str, int] = {}
-        recorded = set(self.recorded)
-        for feature in self.features:
-            self._starts[feature.name] = len(names)
-            names.extend(feature.encoded_names)
-            is_recorded.extend([feature.name in recorded] * len(feature.encoded_names))
-        repeated = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+        self._whole = layout_of(self.features, self.intercept, terms=self.derived)
+        self._names = self._whole.names
+        repeated = sorted({n for n in self._names if self._names.count(n) > 1}) if self._is_repeated() else []
         if repeated:
             raise SchemaError(f"two encoded columns would have the same name: {show_labels(repeated)}.")
-        self._names = tuple(names)
-        mask = np.array(is_recorded, dtype=bool)
+        recorded = set(self.recorded)
+        mask: list[bool] = [True] if self.intercept else []
+        self._starts: dict[str, int] = {}
+        for feature in self.features:
+            self._starts[feature.name] = len(mask)
+            mask += [feature.name in recorded] * len(feature.encoded_names)
+        for term, keep in self._whole.terms:
+            self._starts[term.label] = len(mask)
+            mask += [self.is_recorded(term)] * sum(keep)
         self._recorded_index = np.flatnonzero(mask)
-        self._hidden_index = np.flatnonzero(~mask)
+        self._hidden_index = np.flatnonzero(~np.array(mask, dtype=bool))
         self._recorded_index.flags.writeable = False
         self._hidden_index.flags.writeable = False
         self._arm_index: dict[Any, int] = {label: i for i, label in enumerate(self.arms or ())}
+
+    def _is_repeated(self) -> bool:
+        return len(set(self._names)) < len(self._names)
 
     @classmethod
     def for_arrays(cls, n_features: int, recorded: int | Iterable[int], n_arms: int | None = None) -> Schema:
@@ -185,9 +193,24 @@ class Schema:
         return tuple(feature for feature in self.features if feature.name in recorded)
 
     @property
+    def recorded_terms(self) -> tuple[Term, ...]:
+        """The derived features that the log recorded: those of recorded columns alone."""
+        return tuple(term for term in self.derived if self.is_recorded(term))
+
+    def is_recorded(self, term: Term) -> bool:
+        """Whether a derived feature is recorded: whether all columns that it is computed from are."""
+        return set(term.inputs) <= set(self.recorded)
+
+    @property
+    def unfitted(self) -> tuple[Term, ...]:
+        """The derived features that still need a sample of the log: knots, edges, a day to count from."""
+        categories = {feature.name for feature in self.features if isinstance(feature, Category)}
+        return tuple(term for term in self.derived if term.wants is not None and term.wants not in categories)
+
+    @property
     def resolved(self) -> bool:
-        """Whether the arms and every category's levels are known."""
-        return self.arms is not None and all(feature.resolved for feature in self.features)
+        """Whether the arms, every category's levels, and what derived features need of the log are known."""
+        return self.arms is not None and all(feature.resolved for feature in self.features) and not self.unfitted
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -196,8 +219,28 @@ class Schema:
         return (*(feature.name for feature in self.recorded_features), self.arm, self.reward, *extra)
 
     def feature_start(self, name: str) -> int:
-        """The position of the feature's first encoded column."""
+        """The position of the first encoded column of a feature, or of a derived feature by its label."""
         return self._starts[name]
+
+    def term_names(self, term: Term) -> tuple[str, ...]:
+        """The names of the encoded columns of a derived feature."""
+        start = self._starts[term.label]
+        keep = next(keep for known, keep in self._whole.terms if known.label == term.label)
+        return self._names[start : start + sum(keep)]
+
+    def layout(self, levels: Mapping[str, Sequence[Label]] | None = None) -> Layout:
+        """What a log is encoded into: the recorded columns and the derived features that are recorded.
+
+        Args:
+            levels: levels found so far, while a log is read; see :func:`layout_of`.
+        """
+        return layout_of(self.recorded_features, self.intercept, levels, self.recorded_terms)
+
+    @property
+    def whole_layout(self) -> Layout:
+        """What a full context is encoded into."""
+        self._require_levels()
+        return self._whole
 
     def arm_index(self, label: Any) -> int:
         """The position of an arm.
@@ -215,56 +258,96 @@ class Schema:
 
     # Encoding
 
-    def encode(self, context: Mapping[str, Any] | Sequence[float] | np.ndarray) -> np.ndarray:
+    def encode(self, context: Any) -> np.ndarray:
         """One context as a ``float64`` array ``x`` (d,).
 
         Args:
-            context: a mapping from feature name to value, or an array that is already encoded.
+            context: anything that names its values (a mapping, a pandas ``Series``, a named tuple, a frame with one
+                row), names that are not features being left aside; or an array that is already encoded.
 
         Raises:
-            ContextError: a feature is missing or unknown, a value is not finite, a level was never seen, or the
-                array has the wrong length.
+            ContextError: a feature is missing, a value is not finite, a level was never seen, or the array has the
+                wrong length.
         """
         d = self.n_features
-        if not isinstance(context, Mapping):
+        named = by_name(context)
+        if named is None:
             return self._checked_array(context, 1)
         x = np.zeros(d)
         if self.intercept:
             x[0] = 1.0
+        if self.derived:
+            return self._encode_derived(named, x)
         for feature in self.features:
-            if feature.name not in context:
-                raise ContextError(self._missing_message(context))
-            value = context[feature.name]
+            if feature.name not in named:
+                raise ContextError(self._missing_message(named))
+            value = named[feature.name]
             start = self._starts[feature.name]
-            if isinstance(feature, Number):
-                x[start] = feature.one_value(value)
-            else:
+            if isinstance(feature, Category):
                 position = feature.position(value)
                 if position >= 0:
                     x[start + position] = 1.0
-        if len(context) > len(self.features):
-            self._check_unknown(context)
+            elif feature.own:
+                x[start] = feature.one_value(value)
+        return x
+
+    def _encode_derived(self, named: Mapping[str, Any], x: np.ndarray) -> np.ndarray:
+        """One context whose derived features are computed by the same functions as those of a log."""
+        fills = self._whole.fills
+        inputs = Inputs(1, levels=self._whole.levels)
+        for feature in self.features:
+            name = feature.name
+            if name not in named and (name not in fills or self._typo(name, named)):
+                raise ContextError(self._missing_message(named))
+            value = named.get(name)
+            start = self._starts[name]
+            gap = name in fills and is_missing(value)
+            if name in fills:
+                inputs.gaps[name] = np.array([gap])
+            if isinstance(feature, Category):
+                position = -1 if gap else feature.position(value)
+                inputs.codes[name] = np.array([-2 if gap else feature.index_of[value]])
+                if position >= 0:
+                    x[start + position] = 1.0
+                continue
+            fill = fills.get(name)
+            number = fill if gap and fill is not None else feature.one_value(value)
+            inputs.numbers[name] = np.array([number])
+            if feature.own:
+                x[start] = number
+        for term, keep in self._whole.terms:
+            start = self._starts[term.label]
+            for i, column in enumerate(term.columns(inputs, keep)):
+                x[start + i] = column[0]
+            if not np.isfinite(x[start : start + sum(keep)]).all():
+                raise ContextError(
+                    f"{term.label} is not defined for "
+                    + ", ".join(f"{name!r} = {named.get(name)!r}" for name in term.inputs)
+                    + ": every feature needs a finite value to decide."
+                )
         return x
 
     def encode_many(self, contexts: Any) -> np.ndarray:
         """Many contexts as a ``float64`` array ``X`` (n, d).
 
         Args:
-            contexts: an Arrow table or batch, a frame, a sequence of mappings, or an array that is already encoded.
-                Columns that are not features are ignored.
+            contexts: an Arrow table or batch, a frame, a sequence of contexts that name their values, or an array
+                that is already encoded. Columns and names that are not features are left aside.
         """
-        d = self.n_features
-        if isinstance(contexts, np.ndarray):
+        layout = self.whole_layout
+        if isinstance(contexts, np.ndarray) and not contexts.dtype.names:
             return self._checked_array(contexts, 2)
+        rows = rows_by_name(contexts)
+        if rows is not None:
+            return np.array([self.encode(row) for row in rows]).reshape(len(rows), layout.width)
         if isinstance(contexts, Sequence) and not isinstance(contexts, str):
-            if all(isinstance(context, Mapping) for context in contexts):
-                return np.array([self.encode(context) for context in contexts]).reshape(len(contexts), d)
-            return self._checked_array(contexts, 2)
-        return encode_table(contexts, self.features, self.intercept)
+            return self._checked_array(contexts, 2) if len(contexts) else np.empty((0, layout.width))
+        return encode_table(contexts, layout)
 
     def encode_recorded(self, batch: Any) -> np.ndarray:
         """The recorded columns of a log as a ``float64`` array ``X_o`` (n, L): the same code, fewer columns."""
-        return encode_table(batch, self.recorded_features, self.intercept)
+        self._require_levels()
+        return encode_table(batch, self.layout())
 
     def _checked_array(self, values: Any, dimensions: int) -> np.ndarray:
         d = self.n_features
@@ -287,24 +370,17 @@ class Schema:
         missing = [feature.name for feature in self.features if feature.name not in context]
         message = f"the context lacks {show_labels(missing)}: every feature needs a value to decide."
         for name in missing:
-            close = difflib.get_close_matches(name, [k for k in context if isinstance(k, str)], 1)
+            close = self._typo(name, context)
             if close:
-                return message + f" Did you mean {name!r} where it says {close[0]!r}?"
+                return message + f" Did you mean {name!r} where it says {close!r}?"
+        if not any(isinstance(name, str) for name in context):
+            message += " Its values have no names; give numbers in order as an array, to_numpy()."
         return message
 
-    def _check_unknown(self, context: Mapping[str, Any]) -> None:
-        known = {feature.name for feature in self.features} | {
-            self.arm,
-            self.reward,
-            self.propensity,
-            INTERCEPT,
-        }
-        unknown = [name for name in context if name not in known]
-        if unknown:
-            raise ContextError(
-                f"the context has {show_labels(unknown)}, which the schema does not know: leave it out. "
-                f"Its features are {show_labels(sorted(self._starts))}."
-            )
+    def _typo(self, name: str, context: Mapping[str, Any]) -> str | None:
+        """A name in the context that is no feature but nearly reads like this one."""
+        extra = [key for key in context if isinstance(key, str) and key not in self._starts]
+        return next(iter(difflib.get_close_matches(name, extra, 1)), None)
 
     def _require_levels(self) -> None:
         unknown = [feature.name for feature in self.features if not feature.resolved]
@@ -314,6 +390,21 @@ class Schema:
                 "those it found) or declare them, categories={name: [levels]}. A hidden category is never in the "
                 "log, so its levels must be declared."
             )
+        if self.unfitted:
+            term = self.unfitted[0]
+            raise SchemaError(
+                f"{term.label} takes what it needs from the log: summarize one (summary.schema has it), or let "
+                "schema.fit(source) look at it" + self._remedy(term)
+            )
+
+    def _remedy(self, term: Term) -> str:
+        gone = [name for name in term.inputs if name not in self.recorded]
+        if not gone:
+            return "."
+        return (
+            f". The log did not record {show_labels(gone)}, so there it must be said: knots=[...] for a spline, a list "
+            "of edges for bins, a day for days_since, a value for missing."
+        )
 
     # Variations
 
@@ -328,7 +419,8 @@ class Schema:
             else feature
             for feature in self.features
         )
-        schema = self._copy(features=_with_baselines(features, self.intercept))
+        settled = tuple(replace(f, assumed=False) if isinstance(f, Number) else f for f in features)
+        schema = self._copy(features=with_baselines(settled, self.intercept))
         if arms is not None and (self.arms is None or self.arms_discovered):
             schema.arms, schema.arms_discovered = sorted_labels(arms), True
         schema._layout()
@@ -336,7 +428,7 @@ class Schema:
 
     def with_recorded(self, recorded: Iterable[str]) -> Schema:
         """The same schema where the log recorded other features: another era of the log."""
-        schema = self._copy(recorded=_recorded(recorded, self.features))
+        schema = self._copy(recorded=checked_recorded(recorded, self.features))
         schema._layout()
         return schema
 
@@ -346,17 +438,43 @@ class Schema:
         Raises:
             SchemaError: a recorded feature is called ``intercept``, as the constant is.
         """
-        features = _with_baselines(self.recorded_features, True)
-        schema = self._copy(features=features, intercept=True, propensity=None)
+        features = with_baselines(self.recorded_features, True)
+        schema = self._copy(features=features, derived=self.recorded_terms, intercept=True, propensity=None)
         schema._check_columns()
         schema._layout()
         return schema
 
     def with_arms(self, arms: Iterable[Any]) -> Schema:
         """The same schema with these arms, in this order."""
-        schema = self._copy(arms=_arms(arms), arms_discovered=False)
+        schema = self._copy(arms=checked_arms(arms), arms_discovered=False)
         schema._layout()
         return schema
+
+    def with_features(self, features: Sequence[Feature], derived: Sequence[Term] | None = None) -> Schema:
+        """The same schema where columns turned out to be of other kinds, or derived features were fitted."""
+        terms = self.derived if derived is None else tuple(derived)
+        schema = self._copy(features=with_baselines(tuple(features), self.intercept), derived=terms)
+        schema._layout()
+        return schema
+
+    def with_derived(self, derived: str | Term | Iterable[str | Term]) -> Schema:
+        """The same schema with more derived features, say those that a diagnosis proposes."""
+        features, terms = checked_features(self.features, [*self.derived, *_listed(derived)], None, self.intercept)
+        return self.with_features(features, terms)
+
+    def fit(self, source: Any) -> Schema:
+        """The schema with what derived features need of a log, from one cheap pass over the columns concerned.
+
+        ``summarize_log`` does this where it is needed; call it to give several parts of a log the same knots.
+
+        Args:
+            source: as for :func:`sidelight.summarize_log`.
+        """
+        if not self.unfitted and not any(isinstance(f, Number) and f.assumed for f in self.recorded_features):
+            return self
+        opened = open_source(source, [f.name for f in self.recorded_features], optional=self.recorded)
+        features = peek_kinds(opened, self.features, self.recorded)
+        return self.with_features(features, fitted_terms(source, self.derived, features, self.recorded))
 
     def _copy(self, **changes: Any) -> Schema:
         schema = object.__new__(Schema)
@@ -377,6 +495,7 @@ class Schema:
             "intercept": self.intercept,
             "arms": None if self.arms is None else [label_to_json(label) for label in self.arms],
             "arms_discovered": self.arms_discovered,
+            **({"derived": [term.to_dict() for term in self.derived]} if self.derived else {}),
         }
 
     @classmethod
@@ -392,6 +511,7 @@ class Schema:
                 None if arms is None else [label_from_json(label) for label in arms],
                 description["intercept"],
                 propensity=description["propensity"],
+                derived=[term_from_dict(term) for term in description.get("derived", ())],
             )
             schema.arms_discovered = bool(description["arms_discovered"])
         except (KeyError, TypeError) as error:
@@ -399,7 +519,12 @@ class Schema:
         return schema
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Schema) and self.to_dict() == other.to_dict()
+        return isinstance(other, Schema) and self._settled().to_dict() == other._settled().to_dict()
+
+    def _settled(self) -> Schema:
+        """With every assumed number taken to be one."""
+        features = tuple(replace(f, assumed=False) if isinstance(f, Number) else f for f in self.features)
+        return self._copy(features=features)
 
     def __hash__(self) -> int:
         return hash((self.recorded, self.arm, self.reward, self.arms))
@@ -409,16 +534,17 @@ class Schema:
         rows = [
             (
                 feature.name,
-                ("category" if isinstance(feature, Category) else "number"),
+                _kind(feature),
                 "recorded" if feature.name in recorded else "hidden",
             )
             for feature in self.features
         ]
+        rows += [(term.label, "derived", "recorded" if self.is_recorded(term) else "hidden") for term in self.derived]
         pairs = [("arm", self.arm), ("reward", self.reward)]
         if self.arms is not None:
             pairs.append(("arms", ", ".join(map(str, self.arms))))
         constant = " and a constant" if self.intercept else ""
-        lead = f"Schema: {len(rows)} features{constant}, of which the log recorded {len(recorded)}"
+        lead = f"Schema: {len(self.features)} features{constant}, of which the log recorded {len(recorded)}"
         return card(lead, pairs, "Features", ("feature", "kind", "in the log"), rows)
 
     def __repr__(self) -> str:
@@ -427,82 +553,18 @@ class Schema:
         parts += [f"arm={self.arm!r}", f"reward={self.reward!r}"]
         parts += [f"arms=[{show_labels(self.arms)}]"] if self.arms is not None else []
         parts += ["intercept=True"] if self.intercept else []
+        for what, terms in (("recorded", self.recorded_terms), ("hidden", self._hidden_terms())):
+            parts += [f"derived and {what}: {', '.join(term.label for term in terms)}"] if terms else []
         return f"Schema({', '.join(parts)})"
 
-
-def _features(
-    features: Sequence[str | Feature],
-    categories: Iterable[str] | Mapping[str, Iterable[Any] | None] | None,
-    intercept: bool,
-) -> tuple[Feature, ...]:
-    if isinstance(features, str):
-        raise SchemaError(f"features must be a list of names, not the text {features!r}.")
-    if isinstance(categories, str):
-        raise SchemaError(f"categories must be a list of names or a mapping to levels, not the text {categories!r}.")
-    levels: dict[str, Iterable[Any] | None]
-    levels = dict(categories) if isinstance(categories, Mapping) else dict.fromkeys(categories or ())
-    built: list[Feature] = []
-    for feature in features:
-        if isinstance(feature, Number | Category):
-            built.append(feature)
-        elif not isinstance(feature, str) or not feature:
-            raise SchemaError(f"a feature is a name, a Number or a Category, not {feature!r}.")
-        elif feature in levels:
-            wanted = levels[feature]
-            built.append(Category(feature, None if wanted is None else tuple(wanted)))
-        else:
-            built.append(Number(feature))
-    names = [feature.name for feature in built]
-    unknown = [name for name in levels if name not in names]
-    if unknown:
-        raise SchemaError(f"categories {show_labels(unknown)} are not among the features {show_labels(names)}.")
-    repeated = sorted({name for name in names if names.count(name) > 1})
-    if repeated:
-        raise SchemaError(f"features {show_labels(repeated)} are listed twice; each needs a name of its own.")
-    if not built and not intercept:
-        raise SchemaError("there are no features and no intercept: a context needs at least one value.")
-    return _with_baselines(tuple(built), intercept)
+    def _hidden_terms(self) -> tuple[Term, ...]:
+        return tuple(term for term in self.derived if not self.is_recorded(term))
 
 
-def _with_baselines(features: tuple[Feature, ...], intercept: bool) -> tuple[Feature, ...]:
-    """With an intercept a category's first level has no column: all levels together would repeat the constant."""
-    return tuple(
-        replace(feature, baseline=feature.levels[0], chosen_baseline=True)
-        if isinstance(feature, Category)
-        and intercept
-        and feature.levels
-        and (feature.baseline is None or feature.chosen_baseline)
-        else feature
-        for feature in features
-    )
+def _kind(feature: Feature) -> str:
+    kind = type(feature).__name__.lower()
+    return kind if feature.own or isinstance(feature, Date) else f"{kind}, only in derived features"
 
 
-def _recorded(recorded: Iterable[str], features: tuple[Feature, ...]) -> tuple[str, ...]:
-    if isinstance(recorded, str):
-        raise SchemaError(f"recorded must be a list of names, not the text {recorded!r}.")
-    wanted = list(recorded)
-    names = [feature.name for feature in features]
-    unknown = [name for name in wanted if name not in names]
-    if unknown:
-        close = difflib.get_close_matches(str(unknown[0]), names, 1)
-        raise SchemaError(
-            f"recorded {show_labels(unknown)} is not among the features {show_labels(names)}: what the log recorded "
-            "must be part of the context the learner sees." + (f" Did you mean {close[0]!r}?" if close else "")
-        )
-    repeated = sorted({name for name in wanted if wanted.count(name) > 1})
-    if repeated:
-        raise SchemaError(f"recorded lists {show_labels(repeated)} twice.")
-    return tuple(name for name in names if name in set(wanted))
-
-
-def _arms(arms: Iterable[Any]) -> tuple[Label, ...]:
-    if isinstance(arms, str):
-        raise SchemaError(f"arms must be a list of labels, not the text {arms!r}.")
-    if isinstance(arms, int | np.integer):
-        raise SchemaError(f"arms must be a list of labels, not the number {arms}: for {arms} arms give range({arms}).")
-    labels = tuple(plain_label(label) for label in arms)
-    if not labels:
-        raise SchemaError("arms is empty: list at least one arm, or None to discover them in the log.")
-    if len(set(labels)) < len(labels):
-        raise SchemaError(f"arms lists a label twice: {show_labels(labels)}.")
-    return labels
+def _listed(derived: str | Term | Iterable[str | Term]) -> list[str | Term]:
+    return [derived] if isinstance(derived, str | Term) else list(derived)

@@ -8,6 +8,7 @@ from sidelight.errors import SchemaError
 from sidelight.labels import Label, sorted_labels
 from sidelight.logs.schema.features import Category
 from sidelight.logs.schema.schema import Schema
+from sidelight.logs.schema.terms import Product
 
 __all__ = ["column_map", "common_schema"]
 
@@ -15,25 +16,57 @@ __all__ = ["column_map", "common_schema"]
 def column_map(old: Schema, new: Schema) -> np.ndarray | None:
     """``T`` (L_old, L_new) with ``x_new = x_old T`` for rows seen under ``old``, or ``None`` where it is the identity.
 
-    A level that ``old`` never saw is 0 in its rows. A level that is ``old``'s baseline has no column there, but it is
-    the constant less the other levels, so nothing is lost.
+    A level that ``old`` never saw is 0 in its rows. A level that has no column there is the constant less the other
+    levels, and in a product what it is multiplied with less the other levels' products, so nothing is lost.
     """
     if old.recorded_names == new.recorded_names:
         return None
-    where = {name: i for i, name in enumerate(new.recorded_names)}
+    expressed = _Expressed(old)
     T = np.zeros((old.n_recorded, new.n_recorded))
-    for i, name in enumerate(old.recorded_names):
-        if name in where:
-            T[i, where[name]] = 1.0
-    for feature in old.recorded_features:
-        if not isinstance(feature, Category) or feature.baseline is None:
-            continue
-        column = where.get(f"{feature.name}={feature.baseline}")
-        if column is not None:
-            T[0, column] = 1.0
-            names = [f"{feature.name}={level}" for level in feature.column_levels]
-            T[[old.recorded_names.index(name) for name in names], column] = -1.0
+    for j, parts in enumerate(_parts(new)):
+        T[:, j] = expressed.column(parts)
     return T
+
+
+def _parts(schema: Schema) -> list[tuple[str, ...]]:
+    """For each recorded column the names of the columns that it is the product of; its own where it is none."""
+    layout = schema.layout()
+    products = {
+        ":".join(combination): combination
+        for term, _ in layout.terms
+        if isinstance(term, Product)
+        for combination in term.combinations(layout.levels)
+    }
+    return [products.get(name, (name,)) for name in schema.recorded_names]
+
+
+class _Expressed:
+    """Columns as combinations of the recorded columns of a schema."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._where = {name: i for i, name in enumerate(schema.recorded_names)}
+        self._intercept = schema.intercept
+        self._levels: dict[str, tuple[str, ...]] = {}
+        for feature in schema.recorded_features:
+            if isinstance(feature, Category):
+                names = tuple(f"{feature.name}={level}" for level in feature.levels or ())
+                self._levels |= dict.fromkeys(names, names)
+
+    def column(self, parts: tuple[str, ...]) -> np.ndarray:
+        """(L,) such that the product of these columns is ``x_o`` times it, in rows seen under the schema."""
+        out = np.zeros(len(self._where))
+        name = ":".join(parts)
+        if name in self._where or (not parts and self._intercept):
+            out[self._where.get(name, 0)] = 1.0
+            return out
+        for i, part in enumerate(parts):
+            if part in self._levels:
+                out += self.column(parts[:i] + parts[i + 1 :])
+                for level in self._levels[part]:
+                    if level != part:
+                        out -= self.column((*parts[:i], level, *parts[i + 1 :]))
+                return out
+        return out
 
 
 def common_schema(first: Schema, second: Schema) -> Schema:

@@ -14,9 +14,14 @@ __all__ = ["contributions", "in_units", "units_to_json"]
 
 
 def in_units(x: np.ndarray, schema: Schema) -> dict[str, Label | None]:
-    """Every feature of an encoded context ``x`` (d,) by name; a category whose columns are all 0 has its baseline."""
+    """Every feature of an encoded context ``x`` (d,) by name; a category whose columns are all 0 has its baseline.
+
+    A column that has no encoded column of its own cannot be read back; the columns derived from it stand for it.
+    """
     out: dict[str, Label | None] = {}
     for feature in schema.features:
+        if not feature.own:
+            continue
         start = schema.feature_start(feature.name)
         if isinstance(feature, Category):
             part = x[start : start + len(feature.column_levels)]
@@ -24,6 +29,10 @@ def in_units(x: np.ndarray, schema: Schema) -> dict[str, Label | None]:
             out[feature.name] = feature.column_levels[hot] if hot >= 0 else feature.baseline
         else:
             out[feature.name] = float(x[start])
+    for term in schema.derived:
+        names = schema.term_names(term)
+        start = schema.feature_start(term.label)
+        out |= {name: float(value) for name, value in zip(names, x[start : start + len(names)], strict=True)}
     return out
 
 
@@ -33,13 +42,17 @@ def units_to_json(x: np.ndarray, schema: Schema) -> dict[str, Any]:
 
 
 def contributions(x: np.ndarray, weights: np.ndarray, schema: Schema) -> dict[str, float]:
-    """``x_i w_i`` per feature, in units of the reward; the columns of a category are added up.
+    """``x_i w_i`` per feature and derived feature, in units of the reward; the columns of each are added up.
 
     The intercept, where there is one, comes first.
     """
     products = x * weights
     out = {INTERCEPT: float(products[0])} if schema.intercept else {}
     for feature in schema.features:
-        start = schema.feature_start(feature.name)
-        out[feature.name] = float(products[start : start + len(feature.encoded_names)].sum())
+        if feature.own:
+            start = schema.feature_start(feature.name)
+            out[feature.name] = float(products[start : start + len(feature.encoded_names)].sum())
+    for term in schema.derived:
+        start = schema.feature_start(term.label)
+        out[term.label] = float(products[start : start + len(schema.term_names(term))].sum())
     return out

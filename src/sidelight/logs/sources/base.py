@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = ["Bundle", "LogFile", "Piece", "Source", "Wanted", "check_columns"]
+
+
+# Pieces in which the first value of a column is looked for.
+_LOOKED_AT = 64
 
 
 @dataclass(frozen=True)
@@ -94,6 +99,31 @@ class Source:
         if n_waiting:
             yield _joined(waiting)
             self._report(done + n_waiting)
+
+    def first_values(self, names: Sequence[str]) -> dict[str, pa.Array]:
+        """The values of these columns in the first piece that has any; what is read for it is not lost.
+
+        A column that has no value in the first few pieces is not among them.
+        """
+        again = self.pieces
+        reading = again()
+        read: list[Piece] = []
+        found: dict[str, pa.Array] = {}
+        for piece in itertools.islice(reading, _LOOKED_AT):
+            read.append(piece)
+            for name in names:
+                column = piece.batch.column(name)
+                if name not in found and column.null_count < len(column):
+                    found[name] = column
+            if len(found) == len(names):
+                break
+
+        def resumed() -> Iterator[Piece]:
+            self.pieces = again
+            return itertools.chain(read, reading)
+
+        self.pieces = resumed
+        return found
 
     def _report(self, done: int) -> int:
         if self.report is not None:

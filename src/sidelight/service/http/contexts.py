@@ -14,10 +14,11 @@ import msgspec
 import numpy as np
 from msgspec.structs import astuple
 
+from sidelight.errors import ContextError
 from sidelight.linalg import Array
-from sidelight.logs.schema.features import Category
+from sidelight.logs.schema.features import Category, Date, Feature
 from sidelight.logs.schema.schema import INTERCEPT, Schema
-from sidelight.service.checking import FieldError, ObjectWords
+from sidelight.service.checking import FieldError, ObjectWords, shown
 from sidelight.service.http.rules import LabelSet, Unfit
 from sidelight.service.problems import pointer
 
@@ -53,12 +54,13 @@ class Contexts:
         self.named = msgspec.defstruct(
             "Context",
             [
-                (f"feature_{i}", _level(self.levels[name]) if name in self.levels else value)
-                for i, name in enumerate(self.names)
+                _field(f"feature_{i}", self._kind(feature, value), feature.name in schema.whole_layout.fills)
+                for i, feature in enumerate(schema.features)
             ],
             rename={f"feature_{i}": name for i, name in enumerate(self.names)},
             forbid_unknown_fields=True,
             gc=False,
+            kw_only=True,
         )
         self.words = ObjectWords(
             "is not a feature of this service", "the features are", "Every feature needs a value to decide"
@@ -86,11 +88,12 @@ class Contexts:
                     "missing": "Every decision needs a context",
                     "noun": "a context",
                     "remedy": "Give every feature by name, or the encoded numbers in order",
+                    **({"rule": _Derived(schema)} if schema.derived else {}),
                 },
             ),
         ]
         # One number per field and nothing else: then the fields in order are the vector.
-        self._plain = not self.levels
+        self._plain = not self.levels and not schema.derived
         self._first = int(schema.intercept)
         self._columns: list[tuple[int, LabelSet | None, list[int]]] = [
             (
@@ -101,11 +104,30 @@ class Contexts:
             for feature in schema.features
         ]
 
+    def _kind(self, feature: Feature, number: Any) -> Any:
+        if feature.name in self.levels:
+            return _level(self.levels[feature.name])
+        if isinstance(feature, Date):
+            return Annotated[str, msgspec.Meta(description="a date or a time, ISO 8601", extra={"rule": _Day(feature)})]
+        return number
+
+    def _derived(self, values: Sequence[Any]) -> Array:
+        """One context by name whose derived features the schema computes."""
+        named: dict[str, Any] = {}
+        for name, value in zip(self.names, values, strict=True):
+            levels = self.levels.get(name)
+            named[name] = value if levels is None or value is None else levels.read(value)
+        try:
+            return self.schema.encode(named)
+        except ContextError as error:
+            raise Unfit(str(error)) from error
+
     def encode(self, context: Any) -> Array:
         """One context ``x`` (d,).
 
         Raises:
-            Unfit: a level is unknown, or an array does not begin with the intercept's 1.
+            Unfit: a level is unknown, a derived feature is not defined, or an array does not begin with the
+                intercept's 1.
         """
         if type(context) is list:
             if self._first and context[0] != 1.0:
@@ -114,6 +136,8 @@ class Contexts:
         values = astuple(context)
         if self._plain:
             return np.array((1.0, *values) if self._first else values, dtype=np.float64)
+        if self.schema.derived:
+            return self._derived(values)
         x = np.zeros(self.n_features)
         if self._first:
             x[0] = 1.0
@@ -146,6 +170,8 @@ class Contexts:
         if self._plain:
             values = np.array(rows, dtype=np.float64)
             return np.hstack([np.ones((len(rows), 1)), values]) if self._first else values
+        if self.schema.derived:
+            return np.array([self._derived(row) for row in rows])
         X = np.zeros((len(rows), self.n_features))
         if self._first:
             X[:, 0] = 1.0
@@ -169,6 +195,41 @@ def array_of(item: Any) -> Any:
 
 def _level(levels: LabelSet) -> Any:
     return Annotated[Any, msgspec.Meta(extra_json_schema={"enum": levels.json}, extra={"rule": levels})]
+
+
+def _field(name: str, kind: Any, may_miss: bool) -> tuple[Any, ...]:
+    return (name, kind | None if type(kind) is not GenericAlias else kind, None) if may_miss else (name, kind)
+
+
+class _Day:
+    """A date or a time."""
+
+    def __init__(self, feature: Date) -> None:
+        self._feature = feature
+
+    def errors(self, value: Any, where: str) -> Any:
+        """An error unless the text is a date."""
+        try:
+            self._feature.one_value(value)
+        except ContextError:
+            yield FieldError(where, f"{shown(value)} is no date", "Write 2024-02-29 or 2024-02-29T13:45:00+01:00")
+
+
+class _Derived:
+    """Derived features are defined for the values of a context by name."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+
+    def errors(self, value: Any, where: str) -> Any:
+        """An error where a derived feature is not defined, such as the logarithm of 0."""
+        if type(value) is dict:
+            labels = {f.name: LabelSet(f.levels or ()) for f in self._schema.features if isinstance(f, Category)}
+            read = {n: labels[n].read(v) if n in labels and v is not None else v for n, v in value.items()}
+            try:
+                self._schema.encode(read)
+            except ContextError as error:
+                yield FieldError(where, str(error).rstrip("."), "Give values for which every feature is defined")
 
 
 class _Intercept:

@@ -169,7 +169,9 @@ def _arrow_schema(schema: Schema) -> pa.Schema:
     types = (pa.int64(), text, pa.timestamp("us", "UTC"), text, text, pa.bool_(), text)
     fields: dict[str, Any] = {own_column(schema, name): kind for name, kind in zip(_OWN, types, strict=True)}
     for feature in schema.features:
-        fields[feature.name] = _label_type(feature.levels or ()) if isinstance(feature, Category) else pa.float64()
+        if feature.own:
+            fields[feature.name] = _label_type(feature.levels or ()) if isinstance(feature, Category) else pa.float64()
+    fields |= {name: pa.float64() for term in schema.derived for name in schema.term_names(term)}
     fields |= {
         schema.arm: _label_type(schema.arms or ()),
         schema.reward: pa.float64(),

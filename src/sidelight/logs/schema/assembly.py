@@ -1,0 +1,170 @@
+"""The parts of a schema from what a user gives: names, formulas, objects; checked and put in order."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from sidelight.errors import SchemaError
+from sidelight.labels import Label, plain_label, show_labels
+from sidelight.logs.schema.features import Category, Date, Feature, Number
+from sidelight.logs.schema.formula import read_formula, read_terms
+from sidelight.logs.schema.terms import DatePart, DaysSince, Product, Term
+
+__all__ = ["checked_arms", "checked_features", "checked_recorded", "with_baselines"]
+
+
+def checked_features(
+    features: str | Sequence[str | Feature],
+    derived: str | Term | Iterable[str | Term],
+    categories: Iterable[str] | Mapping[str, Iterable[Any] | None] | None,
+    intercept: bool,
+) -> tuple[tuple[Feature, ...], tuple[Term, ...]]:
+    """The features and the derived features.
+
+    A column that only derived features use is added to the features, without an encoded column of its own.
+    """
+    if isinstance(categories, str):
+        raise SchemaError(f"categories must be a list of names or a mapping to levels, not the text {categories!r}.")
+    levels: dict[str, Iterable[Any] | None]
+    levels = dict(categories) if isinstance(categories, Mapping) else dict.fromkeys(categories or ())
+    extra = read_terms(derived)
+    terms = {term.label: term for term in extra.terms}
+    listed: list[str | Feature]
+    if isinstance(features, str):
+        formula = read_formula(features)
+        listed = list(formula.columns)
+        terms = {term.label: term for term in formula.terms} | terms
+        levels |= {name: levels.get(name) for name in formula.categories}
+    else:
+        listed = list(features)
+    levels |= {name: levels.get(name) for name in extra.categories}
+    known = {feature if isinstance(feature, str) else getattr(feature, "name", "") for feature in listed}
+    listed += [name for name in extra.columns if name not in known]
+    built = [_feature(feature, levels) for feature in listed]
+    names = [feature.name for feature in built]
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise SchemaError(f"features {show_labels(repeated)} are listed twice; each needs a name of its own.")
+    built = _with_inputs(built, list(terms.values()), levels)
+    names = [feature.name for feature in built]
+    unknown = [name for name in levels if name not in names]
+    if unknown:
+        close = difflib.get_close_matches(unknown[0], names, 1)
+        raise SchemaError(
+            f"categories {show_labels(unknown)} are not among the features {show_labels(names)}."
+            + (f" Did you mean {close[0]!r}?" if close else "")
+        )
+    if not built and not intercept:
+        raise SchemaError("there are no features and no intercept: a context needs at least one value.")
+    return with_baselines(tuple(built), intercept), tuple(terms.values())
+
+
+def _feature(feature: str | Feature, levels: Mapping[str, Iterable[Any] | None]) -> Feature:
+    if isinstance(feature, Number | Category | Date):
+        return feature
+    if not isinstance(feature, str) or not feature:
+        raise SchemaError(f"a feature is a name, a Number, a Category or a Date, not {feature!r}.")
+    if feature in levels:
+        wanted = levels[feature]
+        return Category(feature, None if wanted is None else tuple(wanted))
+    return Number(feature, assumed=True)
+
+
+def _with_inputs(
+    built: list[Feature], terms: Sequence[Term], levels: Mapping[str, Iterable[Any] | None]
+) -> list[Feature]:
+    """With the columns that only terms use; each is checked to be what its terms need."""
+    features = {feature.name: feature for feature in built}
+    dates = {name for term in terms for name, kind in term.inputs.items() if kind == "date"}
+    for term in terms:
+        for name, kind in term.inputs.items():
+            own = name in term.own_columns
+            if name not in features:
+                if name in dates:
+                    features[name] = Date(name)
+                else:
+                    made = _feature(name, levels)
+                    features[name] = made if own or isinstance(made, Date) else replace(made, own=False)
+            feature = features[name]
+            if kind == "date" and isinstance(feature, Number) and feature.assumed:
+                raise SchemaError(
+                    f"{name!r} is listed as a feature of its own and {term.label} takes it for a date, which has no "
+                    "column of its own: leave it out of the features, or list it as Date."
+                )
+            is_kind = {"date": Date, "number": Number, "category": Category}.get(kind)
+            if is_kind is not None and not isinstance(feature, is_kind):
+                is_ = type(feature).__name__.lower()
+                raise SchemaError(f"{term.label} needs a {kind}, and {name!r} is a {is_}.")
+            if isinstance(feature, Date) and isinstance(term, Product) and kind == "any":
+                raise SchemaError(
+                    f"{term.label} multiplies with the date {name!r}: say what of it counts, days_since({name}) or "
+                    f"weekday({name})."
+                )
+            if own and isinstance(feature, Number) and not feature.own:
+                features[name] = replace(feature, own=True)
+        _set_zones(term, features)
+    return list(features.values())
+
+
+def _set_zones(term: Term, features: dict[str, Feature]) -> None:
+    for part in term.factors if isinstance(term, Product) else (term,):
+        if isinstance(part, DatePart | DaysSince) and part.zone is not None:
+            date = features[part.column]
+            assert isinstance(date, Date)
+            if date.zone not in (None, part.zone):
+                raise SchemaError(
+                    f"{part.label} counts by the clocks of {part.zone}, and {part.column!r} is already read by those "
+                    f"of {date.zone}: a column has one zone."
+                )
+            features[part.column] = replace(date, zone=part.zone)
+
+
+def with_baselines(features: tuple[Feature, ...], intercept: bool) -> tuple[Feature, ...]:
+    """With an intercept a category's first level has no column: all levels together would repeat the constant."""
+    return tuple(
+        replace(feature, baseline=feature.levels[0], chosen_baseline=True)
+        if isinstance(feature, Category)
+        and intercept
+        and feature.levels
+        and (feature.baseline is None or feature.chosen_baseline)
+        else feature
+        for feature in features
+    )
+
+
+def checked_recorded(recorded: Iterable[str], features: tuple[Feature, ...]) -> tuple[str, ...]:
+    """The names of the recorded columns, in the order of the features."""
+    if isinstance(recorded, str):
+        raise SchemaError(f"recorded must be a list of names, not the text {recorded!r}.")
+    wanted = list(recorded)
+    names = [feature.name for feature in features]
+    unknown = [name for name in wanted if name not in names]
+    if unknown:
+        close = difflib.get_close_matches(str(unknown[0]), names, 1)
+        raise SchemaError(
+            f"recorded {show_labels(unknown)} is not among the features {show_labels(names)}: what the log recorded "
+            "must be part of the context the learner sees." + (f" Did you mean {close[0]!r}?" if close else "")
+        )
+    repeated = sorted({name for name in wanted if wanted.count(name) > 1})
+    if repeated:
+        raise SchemaError(f"recorded lists {show_labels(repeated)} twice.")
+    return tuple(name for name in names if name in set(wanted))
+
+
+def checked_arms(arms: Iterable[Any]) -> tuple[Label, ...]:
+    """The arms as plain labels, each once."""
+    if isinstance(arms, str):
+        raise SchemaError(f"arms must be a list of labels, not the text {arms!r}.")
+    if isinstance(arms, int | np.integer):
+        raise SchemaError(f"arms must be a list of labels, not the number {arms}: for {arms} arms give range({arms}).")
+    labels = tuple(plain_label(label) for label in arms)
+    if not labels:
+        raise SchemaError("arms is empty: list at least one arm, or None to discover them in the log.")
+    if len(set(labels)) < len(labels):
+        raise SchemaError(f"arms lists a label twice: {show_labels(labels)}.")
+    return labels

@@ -1,0 +1,209 @@
+"""One Arrow column as an array: numbers, days, labels; what cannot be read is told apart from what is missing."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sidelight.errors import SchemaError
+from sidelight.labels import Label, plain_label, typed_readings
+from sidelight.logs.schema.features import BOOLEANS, MICROSECONDS_PER_DAY, microseconds_since_1970
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["date_column", "distinct_labels", "label_codes", "number_column"]
+
+
+def number_column(column: pa.Array, name: str) -> tuple[np.ndarray, np.ndarray | None]:
+    """A log's column as ``float64``.
+
+    Returns:
+        ``values`` (n,), NaN where the value is missing or cannot be read, and ``unparsable`` (n,) booleans, the
+        rows whose text is not a number (``None`` where there are none).
+
+    Raises:
+        SchemaError: the column holds something that is not a number at all.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = column.type
+    if pa.types.is_float64(kind) and column.null_count == 0:
+        return column.to_numpy(zero_copy_only=True), None
+    if pa.types.is_dictionary(kind):
+        return number_column(column.dictionary_decode(), name)
+    if pa.types.is_null(kind):
+        return np.full(len(column), np.nan), None
+    if pa.types.is_boolean(kind):
+        column = column.cast(pa.uint8())
+    elif pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return _parsed(column, name)
+    elif pa.types.is_decimal(kind):
+        # By way of text, which is rounded to the nearest float like one value is; Arrow's own cast is not.
+        column = column.cast(pa.string())
+    elif not (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
+        if pa.types.is_temporal(kind):
+            raise SchemaError(
+                f"column {name!r} holds {kind}, a date or a time, not a number. Say what of it counts: "
+                f"days_since({name}), weekday({name}), month({name}) or hour({name}) among derived=[...]."
+            )
+        raise SchemaError(
+            f"column {name!r} holds {kind}, which is not a number. Declare it as a category "
+            f"(categories=[{name!r}]), or turn it into a number first."
+        )
+    column = column.cast(pa.float64(), safe=False)
+    if column.null_count:
+        column = pc.fill_null(column, np.nan)
+    return column.to_numpy(zero_copy_only=False), None
+
+
+def _parsed(column: pa.Array, name: str) -> tuple[np.ndarray, np.ndarray | None]:
+    """Text as numbers: one bad cell makes a CSV reader call the whole column text."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    text = pc.utf8_trim_whitespace(column.cast(pa.string()))
+    try:
+        values = text.cast(pa.float64())
+    except pa.ArrowInvalid:
+        return _parsed_one_by_one(text.to_pylist())
+    return pc.fill_null(values, np.nan).to_numpy(zero_copy_only=False), None
+
+
+def _parsed_one_by_one(texts: list[str | None]) -> tuple[np.ndarray, np.ndarray | None]:
+    values = np.full(len(texts), np.nan)
+    unparsable = np.zeros(len(texts), dtype=bool)
+    for i, text in enumerate(texts):
+        if text is None or text == "":
+            continue
+        try:
+            values[i] = float(text)
+        except ValueError:
+            if text.lower() in BOOLEANS:
+                values[i] = BOOLEANS[text.lower()]
+            else:
+                unparsable[i] = True
+    return values, unparsable if unparsable.any() else None
+
+
+def date_column(column: pa.Array, name: str, zone: str | None = None) -> tuple[np.ndarray, np.ndarray | None]:
+    """Dates and timestamps as days since 1970-01-01, fractions included.
+
+    A timestamp with a zone counts as the time on the clocks of ``zone`` (UTC if ``None``); one without counts as it
+    is written.
+
+    Returns:
+        ``days`` (n,), NaN where the value is missing or cannot be read, and ``unparsable`` (n,) booleans, the rows
+        whose text is no date (``None`` where there are none).
+
+    Raises:
+        SchemaError: the column holds something that is no date at all.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return date_column(column.dictionary_decode(), name, zone)
+    if pa.types.is_null(kind):
+        return np.full(len(column), np.nan), None
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return _parsed_dates(column.cast(pa.string()).to_pylist(), zone)
+    if pa.types.is_date(kind):
+        column = column.cast(pa.timestamp("us"))
+    elif not pa.types.is_timestamp(kind):
+        raise SchemaError(
+            f"column {name!r} holds {kind}, which is no date. Write dates as dates, timestamps or ISO text "
+            "(2024-02-29, 2024-02-29T13:45:00+01:00)."
+        )
+    elif kind.tz is not None:
+        column = pc.local_timestamp(column.cast(pa.timestamp(kind.unit, zone or "UTC")))
+    # whole microseconds, cut off towards the past, whatever the unit of the column
+    unit = column.type.unit
+    ticks = column.cast(pa.int64())
+    whole = pc.fill_null(ticks, 0).to_numpy(zero_copy_only=False)
+    per = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}[unit]
+    microseconds = whole // 1_000 if unit == "ns" else whole * per
+    days = microseconds / MICROSECONDS_PER_DAY
+    if column.null_count:
+        days[ticks.is_null().to_numpy(zero_copy_only=False)] = np.nan
+    return days, None
+
+
+def _parsed_dates(texts: list[str | None], zone: str | None) -> tuple[np.ndarray, np.ndarray | None]:
+    days = np.full(len(texts), np.nan)
+    unparsable = np.zeros(len(texts), dtype=bool)
+    known: dict[str, float | None] = {}
+    for i, text in enumerate(texts):
+        if text is None or not text.strip():
+            continue
+        if text not in known:
+            try:
+                known[text] = microseconds_since_1970(dt.datetime.fromisoformat(text.strip()), zone)
+            except (ValueError, OverflowError):
+                known[text] = None
+        at = known[text]
+        if at is None:
+            unparsable[i] = True
+        else:
+            days[i] = at / MICROSECONDS_PER_DAY
+    return days, unparsable if unparsable.any() else None
+
+
+def label_codes(
+    column: pa.Array, positions: Mapping[Label, int], text: bool = False
+) -> tuple[np.ndarray, tuple[np.ndarray | None, np.ndarray | None]]:
+    """A column of labels as positions.
+
+    Args:
+        column: the labels.
+        positions: label → position.
+        text: the column comes from a file in which everything is text, so ``"3"`` may stand for ``3``.
+
+    Returns:
+        ``codes`` (n,) int64: the position of each label, -1 for a baseline, -2 where missing, -3 where unknown;
+        and the rows that are missing and those that are unknown, each ``None`` where there are none.
+    """
+    indices, labels = distinct_labels(column)
+    table = np.array([_position(label, positions, text) for label in labels] + [-2], dtype=np.int64)
+    codes = table[indices]
+    # A dictionary may name labels that no row has, so the rows decide.
+    if len(codes) == 0 or codes.min() >= -1:
+        return codes, (None, None)
+    missing, unknown = codes == -2, codes == -3
+    return codes, (missing if missing.any() else None, unknown if unknown.any() else None)
+
+
+def _position(label: Label | None, positions: Mapping[Label, int], text: bool) -> int:
+    if label is None:
+        return -2
+    position = positions.get(label)
+    if position is None and text and isinstance(label, str):
+        position = next((positions[value] for value in typed_readings(label) if value in positions), None)
+    return -3 if position is None else position
+
+
+def distinct_labels(column: pa.Array) -> tuple[np.ndarray, list[Label | None]]:
+    """The distinct values of a column and where they stand.
+
+    Returns:
+        ``indices`` (n,), -1 where null, into ``labels``; a label is ``None`` where the value is NaN.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    indices = encoded.indices
+    if indices.null_count:
+        indices = pc.fill_null(indices.cast(pa.int64()), -1)
+    labels: list[Label | None] = []
+    for value in encoded.dictionary.to_pylist():
+        if value is None or value != value:
+            labels.append(None)
+            continue
+        labels.append(plain_label(value))
+    return indices.to_numpy(zero_copy_only=False), labels

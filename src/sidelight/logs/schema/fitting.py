@@ -1,0 +1,218 @@
+"""What a schema leaves to the log: which columns are text, and the quantiles that derived features are made from.
+
+Kinds are told from the first rows. Quantiles come from a cheap first pass over the columns concerned, which keeps
+every 1st, 2nd, 4th, … row so that at most ``_SAMPLE`` are left: which rows those are depends on their number alone, so
+every kind of source gives the same knots.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sidelight.errors import InputError, SchemaError, SidelightWarning
+from sidelight.labels import Label, show_labels
+from sidelight.logs.schema.columns import date_column, number_column
+from sidelight.logs.schema.features import BOOLEANS, Category, Date, Feature, Number
+from sidelight.logs.schema.terms import Product, Term
+from sidelight.logs.sources.base import Source
+from sidelight.logs.sources.opening import open_source
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["check_levels", "fitted_terms", "peek_kinds", "settled_features"]
+
+_SAMPLE = 65_536
+_ROWS = 131_072
+# Of so many different values more than half the rows: an identifier.
+_MANY_LEVELS = 20
+# More different days than this are no category.
+_MANY_DAYS = 12
+# Text in the first rows that is looked at to tell what a column is.
+_LOOKED_AT = 2_000
+_COMMA = re.compile(r"[-+]?\d+,\d+")
+
+
+def peek_kinds(opened: Source, features: Sequence[Feature], recorded: Sequence[str]) -> list[Feature]:
+    """The features, with those that nobody said are numbers and that hold text as categories; the source stays whole.
+
+    Raises:
+        SchemaError: a column holds dates, identifiers or numbers with a decimal comma, and the message says what to do.
+    """
+    assumed = [f.name for f in features if isinstance(f, Number) and f.assumed and f.name in set(recorded)]
+    if not assumed:
+        return list(features)
+    return settled_features(opened.first_values(assumed), features, opened.name)
+
+
+def settled_features(first: Mapping[str, pa.Array], features: Sequence[Feature], origin: str) -> list[Feature]:
+    """The features, given the first values of the columns whose kind nobody said."""
+    settled: list[Feature] = []
+    text: list[str] = []
+    for feature in features:
+        open_kind = isinstance(feature, Number) and feature.assumed and feature.name in first
+        if open_kind and _is_text(first[feature.name], feature.name, origin):
+            text.append(feature.name)
+            settled.append(Category(feature.name, own=feature.own))
+        else:
+            settled.append(feature)
+    if text:
+        what = (
+            "column {} of {} holds text, so it is a category"
+            if len(text) == 1
+            else ("columns {} of {} hold text, so they are categories")
+        )
+        warnings.warn(
+            what.format(show_labels(text), origin)
+            + f", with the levels found there. To say so yourself: categories=[{show_labels(text)}].",
+            SidelightWarning,
+            stacklevel=6,
+        )
+    return settled
+
+
+def _is_text(column: pa.Array, name: str, origin: str) -> bool:
+    """Whether a column is text that stands for no number at all."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
+        return False
+    plain = column.cast(kind).cast(pa.string())
+    stripped = pc.utf8_trim_whitespace(plain.drop_null())
+    distinct = [text for text in stripped.unique().to_pylist() if text]
+    if not distinct or any(_reads_as_number(text) for text in distinct[:_LOOKED_AT]):
+        return False
+    if all(_COMMA.fullmatch(text) for text in distinct[:_LOOKED_AT]):
+        raise SchemaError(
+            f"column {name!r} of {origin} holds numbers with a decimal comma, such as {distinct[0]!r}. Write them with "
+            "a point, or read the file with pandas.read_csv(..., decimal=',') and give the frame."
+        )
+    check_levels(name, distinct, len(stripped), origin, declared=False)
+    return True
+
+
+def _reads_as_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return text.lower() in BOOLEANS
+    return True
+
+
+def check_levels(name: str, levels: Sequence[Label], rows: int, origin: str, declared: bool = True) -> None:
+    """Check that what was found in a column can be the levels of a category.
+
+    Raises:
+        SchemaError: they are days, or nearly every row has its own: a date or an identifier.
+    """
+    if len(levels) > _MANY_DAYS and all(_is_day(level) for level in levels[:_LOOKED_AT]):
+        raise SchemaError(
+            f"column {name!r} of {origin} holds dates, {len(levels):,} different ones such as {levels[0]!r}: as a "
+            "category every date would be a level of its own, and tomorrow's is none of them. Say what of it counts, "
+            f"derived=['days_since({name})', 'weekday({name})', 'month({name})', 'hour({name})'], and leave it out of "
+            f"{'the categories' if declared else 'the features'}."
+        )
+    if len(levels) >= _MANY_LEVELS and len(levels) > rows / 2:
+        raise SchemaError(
+            f"column {name!r} of {origin} has {len(levels):,} different values in {rows:,} rows "
+            f"({show_labels(levels[:2])}, ...): that is an identifier, not a category. It says nothing about rows yet "
+            "to come: leave it out, or map it to a category of which each level has many rows."
+        )
+
+
+def _is_day(level: Label) -> bool:
+    if isinstance(level, dt.date):
+        return True
+    if not isinstance(level, str) or len(level) < 8 or not level[:4].isdigit():
+        return False
+    try:
+        dt.datetime.fromisoformat(level)
+    except ValueError:
+        return False
+    return True
+
+
+def fitted_terms(
+    source: Any, terms: Sequence[Term], features: Sequence[Feature], recorded: Sequence[str]
+) -> tuple[Term, ...]:
+    """The derived features with what they need of the log.
+
+    Raises:
+        InputError: the source can be read only once.
+        SchemaError: a column is not recorded, so that nothing about it can be found in the log, or has no values.
+    """
+    kinds = {feature.name: feature for feature in features}
+    wanted: list[str] = []
+    for term in terms:
+        for part in term.factors if isinstance(term, Product) else (term,):
+            name = part.wants
+            if name is None or isinstance(kinds[name], Category):
+                continue
+            if name not in recorded:
+                raise SchemaError(
+                    f"{part.label} cannot be taken from the log, which did not record {name!r}: give knots=[...] for a "
+                    "spline, a list of edges for bins, a day for days_since, a value for missing."
+                )
+            wanted.append(name)
+    wanted = list(dict.fromkeys(wanted))
+    samples = _samples(source, wanted, kinds) if wanted else {}
+    out = []
+    for term in terms:
+        while term.wants in samples:
+            term = term.fitted(samples[str(term.wants)])
+        out.append(term)
+    return tuple(out)
+
+
+def _samples(source: Any, names: Sequence[str], kinds: Mapping[str, Feature]) -> dict[str, np.ndarray]:
+    """Finite values of each column in increasing order, of a part of the rows spread evenly over the source."""
+    dates = [name for name in names if isinstance(kinds[name], Date)]
+    opened = open_source(source, names, labels=dates, optional=names)
+    if not opened.rereadable:
+        raise InputError(
+            f"derived features take their knots from a first pass over the log, and {opened.name} can be read only "
+            "once. Write it to a file first, or give knots and edges."
+        )
+    kept: dict[str, list[np.ndarray]] = {name: [] for name in names}
+    stride, row, held = 1, 0, 0
+    for bundle in opened.bundles(_ROWS):
+        first = -row % stride
+        part = bundle.batch.take(_every(first, stride, bundle.batch.num_rows))
+        for name in names:
+            kept[name].append(_finite_or_nan(part.column(name), kinds[name]))
+        held += part.num_rows
+        row += bundle.batch.num_rows
+        while held > _SAMPLE:
+            # rows 0, s, 2s, … are held; every other one of those leaves rows 0, 2s, 4s, …
+            stride *= 2
+            for name in names:
+                kept[name] = [np.concatenate(kept[name])[::2]]
+            held = (held + 1) // 2
+    samples = {}
+    for name in names:
+        values = np.concatenate(kept[name]) if kept[name] else np.empty(0)
+        values = np.sort(values[np.isfinite(values)])
+        if not len(values):
+            raise SchemaError(f"column {name!r} of {opened.name} has no value in any row: nothing derives from it.")
+        samples[name] = values
+    return samples
+
+
+def _every(first: int, stride: int, rows: int) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.array(np.arange(first, rows, stride))
+
+
+def _finite_or_nan(column: pa.Array, feature: Feature) -> np.ndarray:
+    if isinstance(feature, Date):
+        return date_column(column, feature.name, feature.zone)[0]
+    return np.array(number_column(column, feature.name)[0])
