@@ -13,7 +13,8 @@ from sidelight.errors import StoreError
 from sidelight.service.log import migrations as tables
 from sidelight.service.log.connections import database_url
 from sidelight.service.log.events import Action, DecisionId
-from sidelight.service.log.store import Draft, Snapshot, Store, _thinned
+from sidelight.service.log.snapshots import thinned
+from sidelight.service.log.store import Draft, Snapshot, Store
 
 
 class Note:
@@ -139,7 +140,7 @@ def test_old_snapshots_are_thinned_but_stay_spread():
     kept: list[int] = []
     for number in range(100, 100_001, 100):
         kept = [number, *kept]
-        dropped = set(_thinned(kept))
+        dropped = set(thinned(kept))
         kept = [n for n in kept if n not in dropped]
         assert kept[:3] == [n for n in (number, number - 100, number - 200) if n > 0][: len(kept[:3])]
     assert len(kept) < 25

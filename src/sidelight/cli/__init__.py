@@ -64,6 +64,7 @@ COMMANDS: dict[str, Command] = {
     "export": Command("event_log", "Write rewarded decisions as Parquet.", _SERVICE, "service"),
     "backup": Command("event_log", "Copy the event log while the service runs.", _SERVICE, "service"),
     "restore": Command("event_log", "Put a back-up in the place of a lost event log.", _SERVICE, "service"),
+    "migrate": Command("event_log", "Bring the event log's database to this version.", _SERVICE, "service"),
     "audit": Command("event_log", "Show everything that led to one decision.", _SERVICE, "service"),
     "forget": Command("event_log", "Delete the contexts of one person.", _SERVICE, "service"),
     "successor": Command(

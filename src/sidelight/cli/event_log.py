@@ -1,4 +1,4 @@
-"""The event log on the command line: ``replay``, ``export``, ``backup``, ``restore``, ``audit``, ``forget``."""
+"""The event log on the command line: ``replay``, ``export``, ``backup``, ``restore``, ``migrate``, ``audit``, …"""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ from sidelight.cli.service_options import (
     read_store,
 )
 from sidelight.errors import InputError, ServiceError, StoreError
-from sidelight.service.core.fold import State
+from sidelight.service.core.fold import FOLD, State
 from sidelight.service.core.recovery import recover
+from sidelight.service.core.starting import open_store
 from sidelight.service.log.connections import database_url
 from sidelight.service.log.events import DecisionId
 from sidelight.service.log.store import Store
@@ -56,6 +57,7 @@ def replay(config: ConfigFile = DEFAULT_CONFIG, database: Database = None, as_js
         "seconds": round(seconds, 3),
         "version": whole.state.version,
         "learner": one,
+        "fold": FOLD,
         "from_base": whole.start,
         "from_snapshot": quick.start,
         "damaged_snapshots": quick.damaged,
@@ -72,8 +74,8 @@ def replay(config: ConfigFile = DEFAULT_CONFIG, database: Database = None, as_js
         )
     if not same:
         raise ServiceError(
-            "the snapshots do not agree with the events. If Sidelight was upgraded since they were taken, its last "
-            "bits may differ, and the servers go on from the snapshots; otherwise restore a back-up, and report this."
+            "the snapshots do not agree with the events, and the servers go on from the snapshots: restore a back-up, "
+            "and report this."
         )
 
 
@@ -132,14 +134,14 @@ def restore(
     """
     settings = read_config(config, database)
     target = database_url(settings.storage.database, settings.folder)
-    last = _copy(Store(database_url(source), create=False), target.render_as_string(hide_password=False), as_json)
+    last = _copy(Store.existing(database_url(source)), target.render_as_string(hide_password=False), as_json)
     store = read_store(settings)
     with progress_bar("checking", as_json) as tick:
         whole = recover(store, use_snapshots=False, progress=tick).state.snapshot(0.0).digest
     if whole != recover(store).state.snapshot(0.0).digest:
         raise ServiceError(
-            "the back-up is in place, but its snapshots do not agree with its events. If Sidelight was upgraded since, "
-            "its last bits may differ, and `sidelight serve` goes on from the snapshots; otherwise try an older one."
+            "the back-up is in place, but its snapshots do not agree with its events, and `sidelight serve` would go "
+            "on from the snapshots: try an older one, and report this."
         )
     if as_json:
         typer.echo(json.dumps({"events": last, "digest": whole}))
@@ -188,6 +190,21 @@ def _copy_into(source: Store, url: URL, quiet: bool) -> int:
         source.close()
 
 
+def migrate(config: ConfigFile = DEFAULT_CONFIG, database: Database = None, as_json: AsJson = False) -> None:
+    """Bring the tables of the database to this version; `sidelight serve` does so at its start.
+
+    Servers of an older version can write no more afterwards: stop them first, and make a back-up.
+    """
+    settings = read_config(config, database)
+    store = open_store(settings)
+    before, now = store.migrated
+    store.close()
+    if as_json:
+        typer.echo(json.dumps({"from": before, "to": now}))
+    else:
+        typer.echo(f"The database has version {now} already." if before == now else f"From version {before} to {now}.")
+
+
 # --------------------------------------------------------------------------------------- audit, forget
 
 
@@ -203,7 +220,7 @@ def audit(
     settings = read_config(config, database)
     id = DecisionId.parse(decision)
     if id is None:
-        raise InputError(f"{decision!r} is not a decision's id: it looks like 1042 or 1042.17.")
+        raise InputError(f"{decision!r} is not a decision's id: it looks like 1042, 1042.17 or 1042.17@5e0f3a1c.")
     store = read_store(settings)
     typer.echo(json.dumps(audit_of(store, settings.load_schema(), id), indent=2, ensure_ascii=False))
 

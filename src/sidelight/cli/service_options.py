@@ -63,5 +63,5 @@ def read_config(path: Path, database: str | None, host: str | None = None, port:
 
 
 def read_store(config: Config, create: bool = False) -> Store:
-    """The store of a configuration; it must be there, unless ``create``."""
-    return Store(database_url(config.storage.database, config.folder), create=create)
+    """The store of a configuration, as it is: it must be there, unless ``create``, and it is not migrated."""
+    return Store.existing(database_url(config.storage.database, config.folder), create=create)

@@ -265,8 +265,9 @@ class Service:
     async def ready(self, request: Request) -> Response:
         """GET /health/ready."""
         engine = self.engine
-        if engine.error is not None:
-            raise Problem("storage", str(engine.error))
+        error = engine.why_not_ready()
+        if error is not None:
+            raise Problem("storage", str(error))
         if not engine.ready:
             raise Problem("starting", "the service is starting or stopping.")
         return _json({"ready": True, "event": engine.state.number})

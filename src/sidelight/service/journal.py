@@ -79,7 +79,7 @@ def decision_log(config: LogsConfig, schema: Schema) -> Callable[[int, Decisions
     def log(number: int, event: Decisions) -> None:
         for i, arm in enumerate(event.arms):
             fields: dict[str, Any] = {
-                "decision": str(DecisionId(number, i)),
+                "decision": str(DecisionId(number, i, event.epoch)),
                 "arm": None if arm is None else label_to_json(arm),
                 "by": event.routes[i],
                 "mode": event.mode,

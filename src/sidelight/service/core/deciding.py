@@ -44,12 +44,19 @@ class Decider:
         learner: the learner whose decisions these will be.
         metrics: where to count failures.
         old_policy: asked for its arm where the caller does not tell, if it can be asked here at all.
+        rng: what learner, ramp and queries draw from.
     """
 
-    def __init__(self, learner: Any, metrics: Metrics, old_policy: OldPolicy | None = None) -> None:
+    def __init__(
+        self,
+        learner: Any,
+        metrics: Metrics,
+        old_policy: OldPolicy | None = None,
+        rng: np.random.Generator | None = None,
+    ) -> None:
         self._metrics = metrics
         self._old = old_policy
-        self._rng = np.random.default_rng()
+        self._rng = np.random.default_rng() if rng is None else rng
         # A learner may decide for many contexts at once, if it takes the generator that its draws come from.
         self._many = "rng" in inspect.signature(learner.decide_many).parameters
 

@@ -10,11 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -25,7 +24,7 @@ from sidelight.logs.schema.schema import Schema
 from sidelight.service.config import Config
 from sidelight.service.core.counting import count_event, count_group, show_state
 from sidelight.service.core.deciding import Ask, Decider
-from sidelight.service.core.fold import LEARNER_ERRORS, ContextsDeleted, Numbered, State
+from sidelight.service.core.fold import FOLD, LEARNER_ERRORS, ContextsDeleted, NotRebuildable, Numbered, State
 from sidelight.service.core.old_policy import load_old_policy
 from sidelight.service.core.proposals import (
     ActionProposal,
@@ -33,11 +32,12 @@ from sidelight.service.core.proposals import (
     ConfigurationProposal,
     DecisionsProposal,
     Known,
+    ReferringProposal,
     RewardProposal,
 )
 from sidelight.service.core.recovery import recover
-from sidelight.service.core.starting import prepare
-from sidelight.service.log.committer import Committer, Group, refuse
+from sidelight.service.core.starting import check_log, prepare, take_over
+from sidelight.service.log.committer import Committer, Failed, Group, Pace, Spans, Standing, refuse
 from sidelight.service.log.events import (
     Answer,
     Behavior,
@@ -48,12 +48,10 @@ from sidelight.service.log.events import (
     Row,
     event_from_row,
 )
-from sidelight.service.log.store import Draft, Outdated, Proposal, Store, Written
+from sidelight.service.log.store import Diverged, Draft, Outdated, Store, Written
+from sidelight.service.log.surroundings import Surroundings
 from sidelight.service.metrics import Metrics
 from sidelight.service.problems import Problem
-
-if TYPE_CHECKING:
-    from sidelight.service.telemetry import CommitSpans
 
 __all__ = ["Engine"]
 
@@ -61,6 +59,8 @@ logger = logging.getLogger("sidelight.service")
 
 T = TypeVar("T")
 
+#: a request that has waited so long for its transaction, in seconds, makes the server not ready
+_LONGEST_WAIT = 5.0
 #: bytes of decisions that are kept in memory for the rewards that follow; older ones are read from the store
 _RECENT_BYTES = 8_000_000
 #: what Python needs for one of them beside its content
@@ -74,40 +74,56 @@ class Engine:
         store: the event log.
         config: the configuration it belongs to.
         metrics: where to count.
+        surroundings: time, randomness, and who runs what does not run in the event loop.
     """
 
-    def __init__(self, store: Store, config: Config, metrics: Metrics | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        config: Config,
+        metrics: Metrics | None = None,
+        surroundings: Surroundings | None = None,
+    ) -> None:
         self.store, self.config = store, config
         self.metrics = Metrics() if metrics is None else metrics
+        self._around = Surroundings() if surroundings is None else surroundings
+        store.serve()
         prepare(store, config)
-        started = time.perf_counter()
+        self.notes = check_log(store)
+        for note in self.notes:
+            logger.error("%s", note)
+        took_over = take_over(store, config)
+        started = self._around.monotonic()
         recovered = recover(store, repair=True)
         self.state: State = recovered.state
         self.recovered_from = recovered.start
         self.damaged = recovered.damaged
         self.metrics.damaged_snapshots.inc(len(recovered.damaged))
         logger.info(
-            "folded events %d to %d in %.2f s", recovered.start, self.state.number, time.perf_counter() - started
+            "folded events %d to %d in %.2f s",
+            recovered.start,
+            self.state.number,
+            self._around.monotonic() - started,
         )
         self.schema: Schema = config.load_schema()
         self._snapshot_at = recovered.start
         # As text and bytes, not as records: a hundred thousand small objects would slow every garbage collection.
-        self._recent: OrderedDict[int, tuple[str, bytes, int]] = OrderedDict()
+        self._recent: OrderedDict[int, tuple[str, bytes, int, int]] = OrderedDict()
         self._recent_size = 0
-        self._decider = Decider(self.state.learner, self.metrics, load_old_policy(config))
-        self._readers = ThreadPoolExecutor(2, thread_name_prefix="sidelight-read")
+        self._decider = Decider(self.state.learner, self.metrics, load_old_policy(config), rng=self._around.generator())
+        self._readers = self._around.readers()
         self._rebuilding = asyncio.Semaphore(1)
         self.error: StoreError | None = None
         self._stuck: StoreError | None = None
         self.committer: Committer | None = None
-        self.spans: CommitSpans | None = None
+        self.spans: Spans | None = None
         self.on_decision: Callable[[int, Decisions], None] | None = None
         self._outdated = False
         self._digest: tuple[int, str] | None = None
         self.listeners: list[Callable[[list[Numbered]], None]] = []
         self._warm()
-        if recovered.damaged:
-            store.put_snapshot(self.state.snapshot(time.time()))
+        if recovered.damaged or took_over:
+            store.put_snapshot(self.state.snapshot(self._around.now()))
             self._snapshot_at = self.state.number
 
     def _warm(self) -> None:
@@ -132,13 +148,14 @@ class Engine:
         self.committer = Committer(
             self.store,
             asyncio.get_running_loop(),
-            self.state.number,
-            self.state.learner.n_features,
+            Standing(self.state.number, self.state.chain, FOLD, self.state.learner.n_features),
             self._deliver,
             self._failed,
-            poll=self.config.storage.poll_seconds,
+            pace=Pace(poll=self.config.storage.poll_seconds),
             spans=self.spans,
+            surroundings=self._around,
         )
+        self.committer.start()
         await self._apply_file()
         show_state(self.metrics, self.state)
 
@@ -163,24 +180,46 @@ class Engine:
                 rails = event.file.get("rails", rails)
         return rails
 
-    async def stop(self) -> None:
-        """Write what was accepted, fold it in, keep a snapshot, end."""
+    async def stop(self, timeout: float | None = None) -> None:
+        """Write what was accepted, fold it in, keep a snapshot, end.
+
+        Args:
+            timeout: give up after so many seconds, if the database does not answer: what was not written was not
+                acknowledged.
+        """
         loop = asyncio.get_running_loop()
         committer, self.committer = self.committer, None
         self.metrics.ready.set(0)
+        ended = True
         if committer is not None:
-            await loop.run_in_executor(None, committer.stop)
-            # The thread has handed everything over; what it handed over last is folded in before this continues.
+            ended = await loop.run_in_executor(None, committer.stop, timeout)
+            # The worker has handed everything over; what it handed over last is folded in before this continues.
             await asyncio.sleep(0)
-            if self.state.number > self._snapshot_at and self.error is None:
+            if ended and self.state.number > self._snapshot_at and self.error is None:
                 with contextlib.suppress(StoreError):
-                    await loop.run_in_executor(None, self.store.put_snapshot, self.state.snapshot(time.time()))
-        self._readers.shutdown(wait=True)
+                    snapshot = self.state.snapshot(self._around.now())
+                    await loop.run_in_executor(None, self.store.put_snapshot, snapshot)
+        if not ended:
+            logger.error("the database does not answer: ending without waiting for it")
+        self._readers.shutdown(wait=ended)
 
     @property
     def ready(self) -> bool:
         """Whether decisions can be written."""
-        return self.committer is not None and self.error is None
+        return self.committer is not None and self.why_not_ready() is None
+
+    def why_not_ready(self) -> StoreError | None:
+        """What keeps decisions from being written, or None."""
+        if self.error is not None or self.committer is None:
+            return self.error
+        if not self.committer.alive:
+            return StoreError("the thread that writes has ended: restart the service.")
+        waited = self.committer.oldest_wait()
+        if waited > _LONGEST_WAIT:
+            return StoreError(
+                f"the database has not answered for {waited:.0f} s: check that it runs and is not overloaded."
+            )
+        return None
 
     # -------------------------------------------------------------------------------- deciding
 
@@ -202,11 +241,14 @@ class Engine:
             if not isinstance(outcome, Outdated):
                 break
         if isinstance(outcome, Written):
+            if outcome.epoch:
+                event = replace(event, epoch=outcome.epoch)
             if self.on_decision is not None:
                 self.on_decision(outcome.number, event)
             return outcome.number, event, True
         recorded = event_from_row(outcome.row, X.shape[1])
-        assert isinstance(recorded, Decisions)
+        if not isinstance(recorded, Decisions):
+            raise TypeError(f"a decision's key stands for {type(recorded).__name__}")
         return outcome.row.number, recorded, False
 
     # -------------------------------------------------------------------------------- what follows
@@ -233,21 +275,28 @@ class Engine:
         return self._noted(await self._submit(ConfigurationProposal.of(event)))[0]
 
     def _noted(self, outcome: Written | Known | Outdated) -> tuple[int, bool]:
-        assert not isinstance(outcome, Outdated)
+        if isinstance(outcome, Outdated):
+            raise TypeError("only decisions can be outdated")
         return (outcome.number, True) if isinstance(outcome, Written) else (outcome.row.number, False)
 
-    async def _submit(self, proposal: Proposal) -> Written | Known | Outdated:
+    async def _submit(self, proposal: ReferringProposal) -> Written | Known | Outdated:
         if self.committer is None:
             raise Problem("starting", "the service is starting or stopping; try again.")
         if self._stuck is not None:
             raise storage_problem(self._stuck)
         try:
-            outcome = await self.committer.submit(proposal)
+            outcome = await self.committer.submit(proposal, proposal.context)
         except StoreError as error:
             raise storage_problem(error) from error
         if isinstance(outcome, Problem):
             raise outcome
-        assert isinstance(outcome, Written | Known | Outdated)
+        if isinstance(outcome, Failed):
+            logger.error("a request cannot be settled: %s", type(outcome.error).__name__, exc_info=outcome.error)
+            if isinstance(outcome.error, StoreError):
+                raise storage_problem(outcome.error)
+            raise outcome.error
+        if not isinstance(outcome, Written | Known | Outdated):
+            raise TypeError(f"an outcome that nobody knows: {type(outcome).__name__}")
         return outcome
 
     # ------------------------------------------------------------------------------------ delivery
@@ -255,12 +304,13 @@ class Engine:
     def _deliver(self, group: Group) -> None:
         """Fold a group in, in the order of the log, then answer its requests."""
         news: list[Numbered] = list(group.others)
-        now = time.time()
+        now = self._around.now()
         for entry, outcome in zip(group.entries, group.outcomes, strict=True):
             if isinstance(outcome, Written):
                 if isinstance(outcome.draft.event, Decisions):
                     self._remember(outcome)
-                news.append(Numbered(outcome.number, now, outcome.draft.event, entry.proposal.context))  # type: ignore[attr-defined]
+                event = outcome.draft.event
+                news.append(Numbered(outcome.number, now, event, entry.context, outcome.chain))
         try:
             if self._stuck is None:
                 self._fold(news)
@@ -345,6 +395,8 @@ class Engine:
                 self._recent_size -= gone[2]
 
     def _failed(self, error: StoreError | None) -> None:
+        if isinstance(error, Diverged) and self._stuck is None:
+            self._stuck = error
         error = self._stuck or error
         if error is not None and self.error is None:
             logger.error("%s", error)
@@ -359,12 +411,12 @@ class Engine:
 
     def _remember(self, written: Written) -> None:
         draft = written.draft
-        assert draft.contexts is not None
-        size = len(draft.contexts) + len(draft.payload) + _ENTRY_BYTES
-        self._recent[written.number] = (draft.payload, draft.contexts, size)
+        contexts = draft.contexts or b""
+        size = len(contexts) + len(draft.payload) + _ENTRY_BYTES
+        self._recent[written.number] = (draft.payload, contexts, size, written.epoch)
         self._recent_size += size
         while self._recent_size > _RECENT_BYTES and len(self._recent) > 1:
-            _, (_, _, oldest) = self._recent.popitem(last=False)
+            _, (_, _, oldest, _) = self._recent.popitem(last=False)
             self._recent_size -= oldest
 
     async def decision(self, id: DecisionId) -> Decisions:
@@ -376,10 +428,12 @@ class Engine:
         recent = self._recent.get(id.number)
         row: Row | None
         if recent is not None:
-            row = Row(id.number, "decisions", 0.0, None, recent[0], recent[1])
+            row = Row(id.number, "decisions", 0.0, None, recent[0], recent[1], recent[3])
         else:
             row = (await self.read(self.store.rows, [id.number])).get(id.number)
-        event = None if row is None else event_from_row(row, self.state.learner.n_features)
+        # An id of another epoch is that of a decision which the log has lost, whatever has its number now.
+        known = row is not None and row.epoch == id.epoch
+        event = event_from_row(row, self.state.learner.n_features) if row is not None and known else None
         if not isinstance(event, Decisions) or id.position >= len(event):
             raise unknown_decision(str(id))
         return event
@@ -401,7 +455,7 @@ class Engine:
     def _rebuild(self, version: int) -> State | None:
         try:
             return recover(self.store, upto=max(version, self.store.origin + 1)).state
-        except ContextsDeleted:
+        except NotRebuildable:
             return None
 
     async def read(self, function: Callable[..., T], *arguments: Any) -> T:

@@ -1,12 +1,17 @@
-"""The fold: the state of the service as a function of its events, and nothing else."""
+"""The fold: the state of the service as a function of its events, and nothing else.
+
+``FOLD`` is its version. Whoever changes what a state becomes by the same events (here, or in what a learner computes)
+raises it: the first server of the new version then keeps a base, from which its replays start, and servers of the old
+one decide no more on that log.
+"""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -21,15 +26,29 @@ from sidelight.service.log.events import (
     Configuration,
     Decisions,
     Event,
+    FoldChange,
     Forgotten,
+    NewEpoch,
+    Retraction,
     Reward,
-    Row,
-    event_from_row,
 )
-from sidelight.service.log.store import Snapshot, Store
+from sidelight.service.log.numbering import Numbered, numbered
+from sidelight.service.log.snapshots import Snapshot
 from sidelight.service.rails import Rails
 
-__all__ = ["LEARNER_ERRORS", "ContextsDeleted", "Numbered", "State", "numbered"]
+__all__ = [
+    "FOLD",
+    "LEARNER_ERRORS",
+    "ContextsDeleted",
+    "NotRebuildable",
+    "Numbered",
+    "OlderFold",
+    "State",
+    "numbered",
+]
+
+#: 1: Sidelight 0.1.0
+FOLD = 2
 
 #: what a learner may raise on input that was checked: a matrix that lost its digits, or whatever a bug of a learner
 #: gives. One event that it cannot learn from must not keep the service from starting ever again.
@@ -38,17 +57,16 @@ LEARNER_ERRORS = (Exception,)
 MACHINE_ERRORS = (MemoryError, OSError, ImportError, RecursionError)
 
 
-class ContextsDeleted(StoreError):
+class NotRebuildable(StoreError):
+    """A past state cannot be had any more by folding events."""
+
+
+class ContextsDeleted(NotRebuildable):
     """An event needs a context that was deleted after it: only a state from after the deletion can go on."""
 
 
-class Numbered(NamedTuple):
-    """An event with its number, its time and, for what refers to a decision, that decision's context."""
-
-    number: int
-    at: float
-    event: Event
-    context: Array | None
+class OlderFold(NotRebuildable):
+    """A state was made by an older version of the fold: this one would compute other numbers."""
 
 
 class State:
@@ -63,6 +81,7 @@ class State:
         arm_counts: how often each arm was to be taken, by its JSON form.
         forgotten: decisions whose contexts were deleted; what is told about them later teaches nothing.
         failure: what the learner raised at the last event, which then taught it nothing; no part of snapshots.
+        chain: the log's chained digest after ``number``; None where it is not known. No part of the digest.
     """
 
     def __init__(self, learner: Any, rails: Rails, number: int = 0, version: int = 0) -> None:
@@ -75,6 +94,7 @@ class State:
         self.reward_sums: Counter[str] = Counter()
         self.forgotten: set[tuple[int, int]] = set()
         self.failure: Exception | None = None
+        self.chain: bytes | None = None
 
     # ---------------------------------------------------------------------------------- the fold
 
@@ -83,11 +103,16 @@ class State:
 
         Raises:
             ContextsDeleted: it needs a context that was deleted later; nothing has changed.
+            StoreError: it is not the next one; nothing has changed.
         """
-        number, _, event, context = numbered
-        assert number == self.number + 1, f"event {number} after {self.number}"
+        number, _, event, context, chain = numbered
+        if number != self.number + 1:
+            raise StoreError(
+                f"event {number} was to be folded in after event {self.number}: the log and this server do not agree. "
+                "Start the server again, and report this."
+            )
         context = self._context(number, event, context)
-        self.number = number
+        self.number, self.chain = number, chain
         self.failure = None
         match event:
             case Decisions():
@@ -98,15 +123,19 @@ class State:
                 self.counts["actions"] += 1
                 self.counts["overrides"] += event.override
                 if event.answer:
-                    self._answer(context, Answer(arm=event.arm, probability=event.probability))
+                    self._answer(context, Answer(arm=event.arm, probability=event.probability), event.quarantine)
             case Behavior():
                 self.counts["answers"] += 1
-                self._answer(context if event.context is None else event.context, event.answer)
+                self._answer(context if event.context is None else event.context, event.answer, event.quarantine)
             case Configuration():
                 self._configure(event)
             case Forgotten():
                 self.counts["forgotten"] += len(event.decisions)
                 self.forgotten.update((number, position) for number, position in event.decisions)
+            case Retraction():
+                self.counts["retractions"] += 1
+            case FoldChange() | NewEpoch():
+                pass
 
     def _context(self, number: int, event: Event, context: Array | None) -> Array | None:
         """The context an event is about; None where it was deleted by now, in the order of the log."""
@@ -116,7 +145,7 @@ class State:
             )
         else:
             decision = getattr(event, "decision", None)
-            if decision is not None and self.forgotten and tuple(decision) in self.forgotten:
+            if decision is not None and self.forgotten and tuple(decision[:2]) in self.forgotten:
                 return None
             gone = context is not None and bool(context[0] != context[0])
         if gone:
@@ -144,6 +173,9 @@ class State:
     def _reward(self, event: Reward, context: Array | None) -> None:
         self.counts["rewards"] += 1
         self.counts["overrides"] += event.override
+        if event.quarantine is not None:
+            self.counts["quarantined"] += 1
+            return
         self.arm_counts["rewarded:" + _name(event.arm)] += 1
         self.reward_sums[_name(event.arm)] += event.reward  # type: ignore[assignment]
         if context is None:
@@ -153,7 +185,10 @@ class State:
         if event.answer:
             self._answer(context, Answer(arm=event.arm, probability=event.probability))
 
-    def _answer(self, context: Array | None, answer: Answer) -> None:
+    def _answer(self, context: Array | None, answer: Answer, quarantine: str | None = None) -> None:
+        if quarantine is not None:
+            self.counts["quarantined"] += 1
+            return
         needs = self.learner.needs
         if context is None or needs is None:
             return
@@ -195,7 +230,8 @@ class State:
             "reward_sums": self.reward_sums,
             "forgotten": sorted(self.forgotten),
         }
-        return Snapshot(self.number, at, json.dumps(state, sort_keys=True), learner_bytes(self.learner))
+        body = json.dumps(state, sort_keys=True)
+        return Snapshot(self.number, at, body, learner_bytes(self.learner), FOLD, self.chain)
 
     @classmethod
     def from_snapshot(cls, snapshot: Snapshot) -> State:
@@ -209,23 +245,6 @@ class State:
         state.reward_sums.update(body["reward_sums"])
         state.forgotten.update((number, position) for number, position in body.get("forgotten", ()))
         return state
-
-
-def numbered(store: Store, rows: Iterable[Row], n_features: int) -> Iterator[Numbered]:
-    """Rows as events, with the contexts of the decisions they refer to."""
-    events = [(row, event_from_row(row, n_features)) for row in rows]
-    known = {row.number: event for row, event in events if isinstance(event, Decisions)}
-    wanted = {
-        event.decision.number
-        for _, event in events
-        if isinstance(event, Reward | Action | Behavior) and event.decision is not None
-    }
-    for number, row in store.rows(wanted - known.keys()).items():
-        known[number] = event_from_row(row, n_features)  # type: ignore[assignment]
-    for row, event in events:
-        decision = getattr(event, "decision", None)
-        context = None if decision is None else known[decision.number].contexts[decision.position]
-        yield Numbered(row.number, row.at, event, context)
 
 
 def _name(arm: Any) -> str:

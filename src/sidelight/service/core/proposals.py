@@ -7,7 +7,8 @@ apart, whichever server a retry reaches.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 from sidelight.labels import Label
 from sidelight.linalg import Array
@@ -22,7 +23,7 @@ from sidelight.service.log.events import (
     Row,
     event_from_row,
 )
-from sidelight.service.log.store import Draft
+from sidelight.service.log.store import Draft, Proposal
 from sidelight.service.problems import Problem, invalid
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "ConfigurationProposal",
     "DecisionsProposal",
     "Known",
+    "ReferringProposal",
     "RewardProposal",
 ]
 
@@ -43,6 +45,14 @@ class Known:
 
 
 Outcome = Draft | Known | Problem
+
+
+class ReferringProposal(Proposal, Protocol):
+    """A proposal that knows which context the fold needs for its event."""
+
+    @property
+    def context(self) -> Array | None:
+        """(d,)  the context; None where the event has its own, or none."""
 
 
 @dataclass(frozen=True)
@@ -62,11 +72,10 @@ class DecisionsProposal:
         row = found.get(self.draft.key) if self.draft.key is not None else None
         if row is None:
             return self.draft
-        assert isinstance(self.draft.event, Decisions | Behavior)
-        recorded = event_from_row(
-            row, self.draft.event.contexts.shape[1] if isinstance(self.draft.event, Decisions) else 0
-        )
-        if type(recorded) is type(self.draft.event) and recorded.fingerprint == self.draft.event.fingerprint:
+        # The key may be that of any request of this token: contexts are of no interest here, nor is their shape.
+        recorded = event_from_row(replace(row, contexts=None), 0) if row.kind == self.draft.event.kind else None
+        asked = getattr(self.draft.event, "fingerprint", None)
+        if isinstance(recorded, Decisions | Behavior) and recorded.fingerprint == asked:
             return Known(row)
         return Problem(
             "key-reused",
@@ -89,7 +98,7 @@ class ConfigurationProposal:
         return cls(Draft.of(event))
 
     def settle(self, found: Mapping[str, Row]) -> Outcome:
-        """Always."""
+        """The draft, whatever the log says."""
         return self.draft
 
 
@@ -230,7 +239,8 @@ class BehaviorProposal(_AboutDecision):
         row = found.get(self.behavior_key)
         if row is not None:
             recorded = event_from_row(row, 0)
-            assert isinstance(recorded, Behavior)
+            if not isinstance(recorded, Behavior):
+                raise TypeError(f"the key of an answer stands for {row.kind!r}")
             if _same(recorded.answer, self.answer):
                 return Known(row)
             return _conflict("answer", _say(recorded.answer), _say(self.answer))

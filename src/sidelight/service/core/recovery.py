@@ -1,25 +1,39 @@
 """Start-up and replay: the last good snapshot and the tail, or everything from the first event.
 
-Where contexts were deleted, the newest base takes the place of the first event.
+Where contexts were deleted, or the fold has a new version, the newest base takes the place of the first event.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from sidelight.errors import FileFormatError, StoreError
+from sidelight.errors import FileFormatError, SidelightError, StoreError
 from sidelight.learners.saving import learner_from_bytes
-from sidelight.service.core.fold import ContextsDeleted, State, numbered
+from sidelight.service.core.fold import FOLD, ContextsDeleted, OlderFold, State, numbered
 from sidelight.service.log.bases import Base, newest_base
-from sidelight.service.log.events import Configuration, event_from_row
-from sidelight.service.log.store import Store
+from sidelight.service.log.events import (
+    Action,
+    Behavior,
+    Configuration,
+    FoldChange,
+    Retraction,
+    Reward,
+    event_from_row,
+)
+from sidelight.service.log.numbering import Numbered
+from sidelight.service.log.store import Snapshot, Store
 from sidelight.service.rails import Rails
 
-__all__ = ["Recovered", "initial_state", "recover"]
+__all__ = ["Recovered", "Retracted", "fold_at", "fold_began", "fold_tail", "initial_state", "recover"]
 
 logger = logging.getLogger("sidelight.service")
+
+Progress = Callable[[int, int], None]
+
+#: what reading a state of another version may raise
+_UNREADABLE = (SidelightError, ValueError, KeyError, TypeError, AttributeError, IndexError)
 
 
 @dataclass
@@ -30,11 +44,42 @@ class Recovered:
         state: after event ``state.number``.
         start: the snapshot or base it started from; 0 for the first event.
         damaged: snapshots that failed their checksum and were passed over, and bases with a damaged copy.
+        unreadable: snapshots that are as they were written, and that this version cannot read; they are kept.
     """
 
     state: State
     start: int
     damaged: list[int] = field(default_factory=list)
+    unreadable: list[int] = field(default_factory=list)
+
+
+class Retracted:
+    """Which events were retracted by which.
+
+    Args:
+        store: the log.
+        upto: retractions after this event are left out of account.
+    """
+
+    def __init__(self, store: Store, upto: int) -> None:
+        self._by: dict[int, int] = {}
+        for row in store.of_kind(Retraction.kind):
+            event = event_from_row(row, 0)
+            if isinstance(event, Retraction) and row.number <= upto:
+                self._by[event.event] = row.number
+
+    def holds_for(self, number: int) -> bool:
+        """Whether a state after event ``number`` has forgotten everything that was retracted up to here."""
+        return not any(event <= number < retraction for event, retraction in self._by.items())
+
+    def without(self, item: Numbered) -> Numbered:
+        """An event as the fold takes it: if it was retracted, it happened and teaches nothing."""
+        if item.number not in self._by:
+            return item
+        event = item.event
+        if isinstance(event, Reward | Action | Behavior):
+            return item._replace(event=replace(event, quarantine="retracted"))
+        return item
 
 
 def initial_state(store: Store) -> State:
@@ -54,7 +99,9 @@ def initial_state(store: Store) -> State:
             f"the initial learner cannot be read: {error!r}. The log was started by a Sidelight whose learners this "
             "one does not know: go on with that version, or export the events and start a new log from them."
         ) from error
-    return State(learner, Rails(event.mode, event.share, event.fallback, event.killed), number=row.number)
+    state = State(learner, Rails(event.mode, event.share, event.fallback, event.killed), number=row.number)
+    state.chain = row.chain
+    return state
 
 
 def recover(
@@ -63,7 +110,8 @@ def recover(
     upto: int | None = None,
     use_snapshots: bool = True,
     repair: bool = False,
-    progress: Callable[[int, int], None] | None = None,
+    fold: int = FOLD,
+    progress: Progress | None = None,
 ) -> Recovered:
     """The state after event ``upto`` (the last one by default).
 
@@ -72,17 +120,25 @@ def recover(
         upto: the last event to fold in.
         use_snapshots: start from the newest good snapshot; otherwise from the first event, or from the newest base.
         repair: remove damaged snapshots, mend damaged bases.
+        fold: the version of the fold whose snapshots and bases to start from.
         progress: called with (events folded, the last one) after every chunk.
 
     Raises:
         ContextsDeleted: the state was before a deletion, and cannot be rebuilt any more.
-        StoreError: the log cannot be read.
+        OlderFold: it was before the fold got its present version.
+        StoreError: the log cannot be read, or it is folded by another version.
     """
     while True:
-        end = store.head() if upto is None else upto
+        head = store.end()
+        if head.fold != fold and head.number > store.origin:
+            raise StoreError(
+                f"the event log is folded by version {head.fold}, and this Sidelight folds by version {fold}. "
+                + ("Upgrade Sidelight." if head.fold > fold else "Start `sidelight serve` once, which takes it over.")
+            )
+        end = head.number if upto is None else upto
         base = newest_base(store, repair=repair)
         try:
-            return _recover(store, end, base, use_snapshots, repair, progress)
+            return _recover(store, end, base, use_snapshots, repair, fold, progress)
         except ContextsDeleted:
             # Contexts may have been deleted while we folded: then there is a newer base to start from.
             newer = newest_base(store)
@@ -98,42 +154,96 @@ def _recover(
     base: Base | None,
     use_snapshots: bool,
     repair: bool,
-    progress: Callable[[int, int], None] | None,
+    fold: int,
+    progress: Progress | None,
 ) -> Recovered:
     damaged: list[int] = []
+    unreadable: list[int] = []
+    if end < (began := fold_began(store, fold)):
+        raise OlderFold(
+            f"event {end} was folded by an older version than the present one, which began at event {began}: states "
+            "before that cannot be rebuilt. A replay starts from the base that was kept then."
+        )
     floor = base.snapshot.number if base is not None and base.snapshot.number <= end else 0
+    retracted = Retracted(store, end)
     state: State | None = None
-    for number in store.snapshot_numbers() if use_snapshots else ():
-        if not floor <= number <= end:
+    for number in store.snapshot_numbers(fold) if use_snapshots else ():
+        if not floor <= number <= end or not retracted.holds_for(number):
             continue
-        state = _from_snapshot(store, number)
+        state = _from_snapshot(store, number, damaged, unreadable)
         if state is not None:
             break
-        damaged.append(number)
-        logger.warning("the snapshot after event %d is damaged; replaying from an older state instead", number)
-        if repair:
+        if repair and number in damaged:
             store.drop_snapshot(number)
     if base is not None and base.damaged:
         damaged.append(base.snapshot.number)
     if state is None and floor and base is not None:
-        state = State.from_snapshot(base.snapshot)
+        state = _from_base(base.snapshot)
     start = 0 if state is None else state.number
     if state is None:
         state = initial_state(store)
+    if state.chain is None:
+        state.chain = store.chain_at(state.number)
+    fold_tail(store, state, end, retracted, progress)
+    return Recovered(state, start, damaged, unreadable)
+
+
+def fold_began(store: Store, fold: int) -> int:
+    """The event from which on the log is folded by this version; 0 where it was from the first event on."""
+    for row in reversed(store.of_kind(FoldChange.kind)):
+        event = event_from_row(row, 0)
+        if isinstance(event, FoldChange) and event.fold == fold:
+            return row.number
+    return 0
+
+
+def fold_at(store: Store, number: int) -> int:
+    """The version of the fold by which the servers of the log decided when event ``number`` was written."""
+    row = store.first()
+    first = None if row is None else event_from_row(row, 0)
+    version = int((first.file or {}).get("fold", 1)) if isinstance(first, Configuration) else 1
+    for row in store.of_kind(FoldChange.kind):
+        event = event_from_row(row, 0)
+        if isinstance(event, FoldChange) and row.number < number:
+            version = event.fold
+    return version
+
+
+def fold_tail(store: Store, state: State, end: int, retracted: Retracted, progress: Progress | None = None) -> None:
+    """Fold in what follows a state, up to event ``end``."""
     d = state.learner.n_features
     for rows in store.follow(state.number, end):
         for item in numbered(store, rows, d):
-            state.apply(item)
+            state.apply(retracted.without(item))
         if progress is not None:
             progress(state.number, end)
-    return Recovered(state, start, damaged)
 
 
-def _from_snapshot(store: Store, number: int) -> State | None:
+def _from_base(snapshot: Snapshot) -> State:
+    try:
+        return State.from_snapshot(snapshot)
+    except _UNREADABLE as error:
+        raise StoreError(
+            f"the base after event {snapshot.number} is as it was written, and this version cannot read it: {error!r}. "
+            "Go on with the Sidelight that wrote it, and report this."
+        ) from error
+
+
+def _from_snapshot(store: Store, number: int, damaged: list[int], unreadable: list[int]) -> State | None:
+    """The state of a snapshot; where it cannot be had its number is added to one of the lists."""
     snapshot = store.snapshot(number)
     if snapshot is None:
+        damaged.append(number)
+        logger.warning("the snapshot after event %d is damaged; replaying from an older state instead", number)
         return None
     try:
         return State.from_snapshot(snapshot)
-    except (FileFormatError, ValueError, KeyError, TypeError):
+    except _UNREADABLE as error:
+        # Its checksum is right, so nothing is wrong with it: the version that wrote it can read it, and it is kept.
+        unreadable.append(number)
+        logger.warning(
+            "the snapshot after event %d cannot be read by this version (%s); replaying from an older state instead",
+            number,
+            type(error).__name__,
+        )
         return None

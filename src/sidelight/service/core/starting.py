@@ -1,32 +1,43 @@
-"""Before the first request: the store of a configuration, and the first event of its log."""
+"""Before the first request: the store of a configuration, its first event, and logs of an older version."""
 
 from __future__ import annotations
 
+import hashlib
+import logging
 from typing import Any
 
 from sidelight.errors import StoreError
 from sidelight.learners.saving import learner_bytes
 from sidelight.service.config import Config
+from sidelight.service.core.fold import FOLD, ContextsDeleted, Numbered, State
+from sidelight.service.core.recovery import Retracted, fold_tail, recover
+from sidelight.service.log.bases import newest_base, put_base
 from sidelight.service.log.connections import database_url
-from sidelight.service.log.events import Configuration, event_from_row
+from sidelight.service.log.events import Configuration, FoldChange, event_from_row
 from sidelight.service.log.store import Draft, Store
+from sidelight.service.log.surroundings import Surroundings
+from sidelight.version import __version__
 
-__all__ = ["open_store", "prepare"]
+__all__ = ["check_log", "open_store", "prepare", "take_over"]
+
+logger = logging.getLogger("sidelight.service")
 
 
-def open_store(config: Config, database: str | None = None) -> Store:
+def open_store(config: Config, database: str | None = None, surroundings: Surroundings | None = None) -> Store:
     """The store of a configuration, made and migrated where needed."""
-    return Store(database_url(config.storage.database if database is None else database, config.folder))
+    url = database_url(config.storage.database if database is None else database, config.folder)
+    return Store(url, surroundings=surroundings)
 
 
 def prepare(store: Store, config: Config) -> None:
     """Write the first event into an empty log, or check that a log belongs to this configuration.
 
     Raises:
-        StoreError: the log was started with another schema or another learner.
+        StoreError: the log was started with another schema, learner or log summary, or it is damaged.
     """
     rails = config.rails()
     schema = config.load_schema().to_dict()
+    summary = summary_digest(config)
     described = {
         "learner": config.learner.kind,
         "answers": config.learner.answers,
@@ -43,14 +54,14 @@ def prepare(store: Store, config: Config) -> None:
             fallback=rails.fallback,
             killed=rails.killed,
             source="file",
-            file=described,
+            file=described | {"fold": FOLD, "sidelight": __version__, "summary": summary},
         )
         # Two servers may start on an empty database at once: whoever comes second finds the first one's event.
-        store.append([_First(Draft.of(event, "first"))], store.origin)
+        store.append([_First(Draft.of(event, "first"))], store.origin, fold=FOLD)
     row = store.first()
-    assert row is not None
-    first = event_from_row(row, 0)
-    assert isinstance(first, Configuration)
+    first = None if row is None else event_from_row(row, 0)
+    if not isinstance(first, Configuration):
+        raise StoreError("the event log does not start with a configuration: it was altered. Restore a back-up.")
     if first.schema != schema:
         raise StoreError(
             "the event log was started with another schema (features, recorded ones or arms) than the configuration "
@@ -63,6 +74,130 @@ def prepare(store: Store, config: Config) -> None:
                 f"{described[name]!r}. The learner is a fold over all events of one log: use another database, or undo "
                 "the change."
             )
+    _check_summary(store, first, summary)
+
+
+def summary_digest(config: Config) -> str | None:
+    """SHA-256 of the log summary's file; None where the configuration names none."""
+    if not config.learner.summary:
+        return None
+    return hashlib.sha256((config.folder / config.learner.summary).read_bytes()).hexdigest()
+
+
+def _check_summary(store: Store, first: Configuration, summary: str | None) -> None:
+    """Compare with the log summary that the learner was made from, as far as the log says which it was.
+
+    Raises:
+        StoreError: it is another one.
+    """
+    recorded = (first.file or {}).get("summary")
+    for row in store.of_kind(FoldChange.kind):
+        event = event_from_row(row, 0)
+        if isinstance(event, FoldChange):
+            recorded = recorded or event.summary
+    if recorded is not None and recorded != summary:
+        raise StoreError(
+            "the event log was started from another log summary than the one that the configuration names now "
+            f"(SHA-256 {recorded[:12]}…, now {(summary or 'none')[:12]}…). The learner began with the old one, and a "
+            "new one would be ignored: put the old file back, or start a new log in another database."
+        )
+
+
+def check_log(store: Store) -> list[str]:
+    """Look at the parts of a log that a start from a snapshot does not touch.
+
+    Returns:
+        what is wrong and does not keep the service from going on.
+
+    Raises:
+        StoreError: something is wrong that only a back-up mends.
+    """
+    # Before the end of the log: other servers may write, and a snapshot was never ahead of the log when it was kept.
+    snapshots = store.snapshot_numbers()
+    head, last, chain = store.ends()
+    if last > head.number:
+        raise StoreError(
+            f"the event log says that it ends at event {head.number}, and there are events up to {last}: it was "
+            "altered from outside, or a part of the database is older than the rest. Restore a back-up."
+        )
+    if last < head.number:
+        raise StoreError(
+            f"the event log says that it ends at event {head.number}, and its last event is {last}: events are lost. "
+            "Restore a back-up."
+        )
+    if head.number > store.sealed_after and head.chain != chain:
+        raise StoreError(
+            f"the chained digest of event {head.number} is not the log's: it was altered. Restore a back-up."
+        )
+    notes: list[str] = []
+    row = store.first()
+    event = None if row is None else event_from_row(row, 0)
+    if isinstance(event, Configuration) and event.learner is not None:
+        try:
+            store.blob(event.learner)
+        except StoreError as error:
+            if newest_base(store) is None:
+                raise
+            notes.append(f"{error} Replays start from a base, so the service goes on without it.")
+    ahead = [number for number in snapshots if number > head.number]
+    if ahead:
+        notes.append(
+            f"there are snapshots after event {ahead[0]}, and the log ends at event {head.number}: events were lost, "
+            "and what was acknowledged with them. The snapshots are passed over, and ids get a new epoch."
+        )
+        store.begin_epoch(f"there was a snapshot after event {ahead[0]}, which is lost")
+        for number in ahead:
+            store.drop_snapshot(number)
+    return notes
+
+
+def take_over(store: Store, config: Config) -> bool:
+    """Let this version's fold go on where an older one stopped: a base of the state, and an event that says so.
+
+    Returns:
+        whether there was something to take over.
+
+    Raises:
+        StoreError: a newer version folds this log.
+    """
+    while True:
+        head = store.end()
+        if head.fold == FOLD:
+            return False
+        if head.fold > FOLD:
+            raise StoreError(
+                f"the event log is folded by version {head.fold}, and this Sidelight folds by version {FOLD}: a newer "
+                "one serves it. Upgrade Sidelight, or point it at another database."
+            )
+        state = recover_older(store, head.fold)
+        event = FoldChange(FOLD, head.fold, __version__, summary_digest(config))
+        try:
+            _write_base(store, state, event, head.fold)
+        except (ContextsDeleted, _TakenOver):
+            continue
+        logger.warning("the log is folded by version %d from event %d on (before: %d)", FOLD, state.number, head.fold)
+        return True
+
+
+def recover_older(store: Store, fold: int) -> State:
+    """The newest state of an older fold, as this version reads it, with what came after folded in by this one."""
+    return recover(store, fold=fold).state
+
+
+def _write_base(store: Store, state: State, event: FoldChange, before: int) -> None:
+    with store.writing(patience=600) as connection:
+        head = store.lock(connection)
+        if head.fold != before:
+            raise _TakenOver
+        fold_tail(store, state, head.number, Retracted(store, head.number))
+        rows, _ = store.write_drafts(connection, head._replace(fold=event.fold), [Draft.of(event)])
+        row = rows[0]
+        state.apply(Numbered(row.number, row.at, event, None, row.chain))
+        put_base(connection, state.snapshot(row.at))
+
+
+class _TakenOver(Exception):
+    """Another server was faster."""
 
 
 class _First:

@@ -84,7 +84,7 @@ class Rewarded:
         """Take one in; the oldest makes room."""
         place = self._count % self.size
         self._contexts[place], self._rewards[place], self._actors[place] = context, reward, actor
-        self._decisions[place] = decision
+        self._decisions[place] = decision[:2]
         self._count += 1
 
     def forget(self, decisions: Iterable[Iterable[int]]) -> None:
@@ -128,7 +128,7 @@ class Rolling:
 
     def take(self, news: Iterable[Numbered]) -> None:
         """Count what was folded in."""
-        for number, at, event, context in news:
+        for number, at, event, context, _ in news:
             match event:
                 case Decisions():
                     self._decisions(number, at, event)
@@ -229,7 +229,7 @@ class Rolling:
             self._note(at, answers=event.answer, overrides=event.override)
         if event.override:
             self.overrides.append(Override(at, str(event.decision), event.arm, event.by))
-        if context is not None and context[0] == context[0] and event.decision not in self._forgotten:
+        if context is not None and context[0] == context[0] and event.decision[:2] not in self._forgotten:
             self.rewarded.add(event.decision, context, event.reward, actor)
 
     def _note(self, at: float, *, answers: bool = False, overrides: bool = False) -> None:

@@ -148,6 +148,8 @@ class Bodies:
         mode, version = event.mode, event.version
         ids = [f"{number}.{i}" for i in range(len(event))]
         ids[0] = str(number)
+        if event.epoch:
+            ids = [f"{id}@{event.epoch:x}" for id in ids]
         return [
             decided(
                 id=id,

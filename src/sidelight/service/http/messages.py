@@ -24,7 +24,7 @@ Actor = Literal["service", "person", "old_policy"]
 ACTORS: tuple[Actor, ...] = ("service", "person", "old_policy")
 Route = Literal["learner", "old_policy", "fallback"]
 
-ID_PATTERN = r"^[1-9][0-9]{0,17}(\.[1-9][0-9]{0,5})?$"
+ID_PATTERN = r"^[1-9][0-9]{0,17}(\.[1-9][0-9]{0,5})?(@[1-9a-f][0-9a-f]{0,7})?$"
 
 _Chance = Annotated[float, Meta(ge=0.0, le=1.0)]
 _MaybeChance = Annotated[float, Meta(ge=0.0, le=1.0)] | None

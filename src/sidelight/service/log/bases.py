@@ -1,4 +1,6 @@
-"""Bases: where a replay starts once contexts were deleted, because the events before cannot be folded again.
+"""Bases: where a replay starts, because the events before it do not give the state any more.
+
+Either contexts were deleted, or the fold has a new version that computes other numbers from the same events.
 
 A base is a snapshot that nothing can replace, so it is kept twice, each copy with its checksum; one that was damaged
 is mended from the other.
@@ -9,13 +11,14 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, func, select
 
 from sidelight.errors import StoreError
 from sidelight.service.log.migrations import bases
-from sidelight.service.log.store import Snapshot, Store
+from sidelight.service.log.snapshots import Snapshot
+from sidelight.service.log.store import Store
 
-__all__ = ["COPIES", "Base", "newest_base", "put_base"]
+__all__ = ["COPIES", "Base", "base_number", "newest_base", "put_base"]
 
 logger = logging.getLogger("sidelight.service")
 
@@ -51,6 +54,7 @@ def put_base(connection: Connection, snapshot: Snapshot) -> None:
                 "digest": snapshot.digest,
                 "state": snapshot.state,
                 "learner": snapshot.learner,
+                "fold": snapshot.fold,
             }
             for copy in range(COPIES)
         ],
@@ -62,8 +66,15 @@ def put_base(connection: Connection, snapshot: Snapshot) -> None:
     connection.execute(bases.delete().where(bases.c.number < snapshot.number))
 
 
+def base_number(store: Store) -> int | None:
+    """The event after which the newest base was kept; None where there is none."""
+    with store.reading() as connection:
+        found: int | None = connection.execute(select(func.max(bases.c.number))).scalar_one()
+    return found
+
+
 def newest_base(store: Store, *, repair: bool = False) -> Base | None:
-    """The newest base, or None where no context was ever deleted.
+    """The newest base, or None where a replay can start from the first event.
 
     Args:
         store: the event log.
@@ -83,8 +94,8 @@ def newest_base(store: Store, *, repair: bool = False) -> Base | None:
     damaged = COPIES - len(good)
     if not good:
         raise StoreError(
-            f"both copies of the base after event {number} are damaged, and the events before it cannot be folded "
-            "again, because contexts were deleted. Restore a back-up."
+            f"both copies of the base after event {number} are damaged, and the events before it do not give the state "
+            "any more, because contexts were deleted or the fold has a new version. Restore a back-up."
         )
     if damaged:
         logger.warning("one of two copies of the base after event %d is damaged; the other one is good", number)
@@ -100,6 +111,6 @@ def _copies(connection: Connection, number: int) -> list[Snapshot | None]:
     found: list[Snapshot | None] = [None] * COPIES
     for row in connection.execute(select(bases).where(bases.c.number == number)):
         if isinstance(row.state, str) and isinstance(row.learner, bytes) and row.copy < COPIES:
-            snapshot = Snapshot(row.number, row.at, row.state, row.learner)
+            snapshot = Snapshot(row.number, row.at, row.state, row.learner, row.fold)
             found[row.copy] = snapshot if snapshot.digest == row.digest else None
     return found

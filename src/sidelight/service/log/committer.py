@@ -1,4 +1,8 @@
-"""Group commit: one thread writes what many requests want written, a group per transaction."""
+"""Group commit: one worker writes what many requests want written, a group per transaction.
+
+``Committer.step`` is one turn: take what waits, write it, hand the outcomes over. A thread that calls it again and
+again is all that runs beside the event loop; a test may call it instead.
+"""
 
 from __future__ import annotations
 
@@ -7,28 +11,48 @@ import contextlib
 import logging
 import queue
 import threading
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from sidelight.errors import StoreError
-from sidelight.service.core.fold import Numbered, numbered
+from sidelight.linalg import Array
+from sidelight.service.log.database import Rejected
 from sidelight.service.log.events import Configuration, Row
-from sidelight.service.log.store import Proposal, Snapshot, Store, Written
+from sidelight.service.log.numbering import Numbered, numbered
+from sidelight.service.log.snapshots import Snapshot
+from sidelight.service.log.store import Diverged, Draft, Proposal, Store, Written
+from sidelight.service.log.surroundings import Surroundings, Worker
 
-if TYPE_CHECKING:
-    from sidelight.service.telemetry import CommitSpans
-
-__all__ = ["Committer", "Group", "refuse"]
+__all__ = ["Committer", "Entry", "Failed", "Group", "Pace", "Standing", "refuse"]
 
 logger = logging.getLogger("sidelight.service")
 
 _LARGEST_GROUP = 512
 _ENDED = "the commit thread ended; restart the service."
 _PROBE_SECONDS = 1.0
+#: how often to look whether another process asks for something that only the writer may do
+_ERRANDS_SECONDS = 0.5
 #: while requests keep coming within this time of each other, they are waited for
 _STEP_SECONDS = 0.002
+
+
+class Spans(Protocol):
+    """Where transactions are traced."""
+
+    def origin(self) -> Any:
+        """The span of the request that is being answered."""
+
+    def committed(self, origins: list[Any], seconds: float, others: int, failed: bool) -> None:
+        """A transaction of these requests took so long."""
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The outcome of a proposal that could not be settled or written; what others proposed is not affected."""
+
+    error: Exception
 
 
 @dataclass
@@ -38,6 +62,19 @@ class Entry:
     proposal: Proposal
     future: asyncio.Future[Any]
     origin: Any = None
+    context: Array | None = None
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The proposal's."""
+        return self.proposal.keys
+
+    def settle(self, found: Mapping[str, Row]) -> Draft | Any:
+        """What the proposal says; whatever goes wrong with it is its own outcome and nobody else's."""
+        try:
+            return self.proposal.settle(found)
+        except Exception as error:
+            return Failed(error)
 
 
 @dataclass(frozen=True)
@@ -50,51 +87,105 @@ class Group:
     seconds: float
 
 
+@dataclass(frozen=True)
+class Standing:
+    """Up to where a server has folded the log.
+
+    Attributes:
+        number: the last event.
+        chain: the chained digest after it.
+        fold: the version of the server's fold.
+        n_features: ``d``, to read contexts.
+    """
+
+    number: int
+    chain: bytes | None
+    fold: int
+    n_features: int
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long the worker waits.
+
+    Attributes:
+        linger: the longest time to wait for company, in seconds, while requests keep coming; a transaction costs the
+            same for one event as for thirty, and who comes alone never waits.
+        poll: look for events that other servers wrote every so many seconds; 0 never.
+    """
+
+    linger: float = 0.015
+    poll: float = 0.0
+
+
+@dataclass
+class _Turn:
+    """What one turn found waiting."""
+
+    entries: list[Entry] = field(default_factory=list)
+    snapshots: list[Snapshot] = field(default_factory=list)
+    stopping: bool = False
+
+
 class Committer:
     """Takes proposals from the event loop, writes them in groups, and hands the outcomes back in number order.
 
     Args:
         store: where to write.
         loop: the event loop that ``deliver`` is called in.
-        seen: the last number that was folded.
-        n_features: ``d``, to read what others wrote.
+        known: up to where the log was folded.
         deliver: takes each group, in order.
         failed: takes the error of a group that could not be written, or None when writing works again.
-        linger: the longest time to wait for company, in seconds, while requests keep coming; a transaction costs the
-            same for one event as for thirty, and who comes alone never waits.
-        poll: look for events that other servers wrote every so many seconds; 0 never.
+        pace: how long to wait for what.
         spans: where transactions are traced.
+        surroundings: clock, and who calls ``step``.
     """
 
     def __init__(
         self,
         store: Store,
         loop: asyncio.AbstractEventLoop,
-        seen: int,
-        n_features: int,
+        known: Standing,
         deliver: Callable[[Group], None],
         failed: Callable[[StoreError | None], None],
         *,
-        linger: float = 0.015,
-        poll: float = 0.0,
-        spans: CommitSpans | None = None,
+        pace: Pace | None = None,
+        spans: Spans | None = None,
+        surroundings: Surroundings | None = None,
     ) -> None:
-        self._store, self._loop, self._seen = store, loop, seen
-        self._n_features = n_features
+        self._store, self._loop = store, loop
+        self._seen, self._chain, self._fold = known.number, known.chain, known.fold
+        self._n_features = known.n_features
         self._deliver, self._failed = deliver, failed
-        self._linger, self._poll = linger, poll
+        pace = Pace() if pace is None else pace
+        self._linger, self._poll = pace.linger, pace.poll
         self._spans = spans
+        self._clock = Surroundings() if surroundings is None else surroundings
         self._queue: queue.SimpleQueue[Entry | Snapshot | None] = queue.SimpleQueue()
+        self._waiting: deque[tuple[float, asyncio.Future[Any]]] = deque()
         self._broken = False
+        self._diverged: Diverged | None = None
         self._configured = 0
+        self._company = 0
+        self._errands_at = 0.0
         self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="sidelight-commit", daemon=True)
-        self._thread.start()
+        self._worker: Worker | None = None
 
-    def submit(self, proposal: Proposal) -> asyncio.Future[Any]:
-        """The outcome of ``proposal``, once it is on disk.  Call it in the event loop."""
-        entry = Entry(proposal, self._loop.create_future(), None if self._spans is None else self._spans.origin())
-        if self._thread.is_alive():
+    def start(self) -> None:
+        """Have ``step`` called until it is the last."""
+        self._worker = self._clock.start(self.step, "sidelight-commit")
+
+    def submit(self, proposal: Proposal, context: Array | None = None) -> asyncio.Future[Any]:
+        """The outcome of ``proposal``, once it is on disk.  Call it in the event loop.
+
+        Args:
+            proposal: what to write.
+            context: what it is about, for the fold.
+        """
+        origin = None if self._spans is None else self._spans.origin()
+        entry = Entry(proposal, self._loop.create_future(), origin, context)
+        if self._worker is None or self._worker.is_alive():
+            self._waiting.append((self._clock.monotonic(), entry.future))
             self._queue.put(entry)
         else:
             entry.future.set_exception(StoreError(_ENDED))
@@ -104,28 +195,70 @@ class Committer:
         """Write a snapshot when there is time."""
         self._queue.put(snapshot)
 
-    def stop(self) -> None:
-        """Write what was accepted, then end the thread."""
+    def stop(self, timeout: float | None = None) -> bool:
+        """Write what was accepted, then end; returns whether that was done within ``timeout`` seconds."""
         self._ending.set()
         self._queue.put(None)
-        self._thread.join()
+        if self._worker is None:
+            return True
+        self._worker.join(timeout)
+        return not self._worker.is_alive()
+
+    @property
+    def alive(self) -> bool:
+        """Whether somebody still calls ``step``."""
+        return self._worker is not None and self._worker.is_alive()
 
     @property
     def waiting(self) -> int:
         """How many entries wait."""
         return self._queue.qsize()
 
-    # ------------------------------------------------------------------------------- the thread
+    def oldest_wait(self) -> float:
+        """For how many seconds the oldest request without an outcome has waited.  Call it in the event loop."""
+        while self._waiting and self._waiting[0][1].done():
+            self._waiting.popleft()
+        return self._clock.monotonic() - self._waiting[0][0] if self._waiting else 0.0
 
-    def _run(self) -> None:
+    # --------------------------------------------------------------------------------- one turn
+
+    def step(self, block: bool = True) -> bool:
+        """One turn: write what waits, or look for what others wrote.
+
+        Args:
+            block: wait until there is something to do, as a thread may.
+
+        Returns:
+            whether there may be more to do; False after ``stop``.
+        """
         try:
-            self._work()
+            turn = self._collect(block)
+            self._company = len(turn.entries)
+            self._do(turn)
         except BaseException:
             # A bug here would leave every request waiting; better to say that nothing can be written any more.
             error = StoreError(_ENDED)
             self._loop.call_soon_threadsafe(self._failed, error)
             self._loop.call_soon_threadsafe(refuse, self._left(), error)
             raise
+        return not turn.stopping
+
+    def _do(self, turn: _Turn) -> None:
+        if self._diverged is not None:
+            self._loop.call_soon_threadsafe(refuse, turn.entries, self._diverged)
+            return
+        if turn.entries:
+            self._write(turn.entries)
+        elif self._broken:
+            self._probe()
+        elif self._poll and not turn.stopping:
+            self._catch_up()
+        for snapshot in turn.snapshots:
+            self._keep(snapshot)
+        if (now := self._clock.monotonic()) > self._errands_at:
+            self._errands_at = now + _ERRANDS_SECONDS
+            with contextlib.suppress(StoreError):
+                self._store.checkpoint_if_asked()
 
     def _left(self) -> list[Entry]:
         """What still waits, taken out of the queue."""
@@ -137,56 +270,47 @@ class Committer:
                     left.append(item)
         return left
 
-    def _work(self) -> None:
-        company = 0
-        while True:
-            entries, snapshots, stopping = self._collect(company)
-            company = len(entries)
-            if entries:
-                self._write(entries)
-            elif self._broken:
-                self._probe()
-            elif self._poll and not stopping:
-                self._catch_up()
-            for snapshot in snapshots:
-                self._keep(snapshot)
-            if stopping:
-                return
-
-    def _collect(self, company: int) -> tuple[list[Entry], list[Snapshot], bool]:
-        entries: list[Entry] = []
-        snapshots: list[Snapshot] = []
-        idle = _PROBE_SECONDS if self._broken else (self._poll or None)
+    def _collect(self, block: bool) -> _Turn:
+        turn = _Turn()
         try:
-            item = self._queue.get(timeout=idle)
+            idle = _PROBE_SECONDS if self._broken else (self._poll or None)
+            item = self._queue.get(timeout=idle) if block else self._queue.get_nowait()
         except queue.Empty:
-            return entries, snapshots, False
-        if company > 1 and isinstance(item, Entry) and self._linger:
+            return turn
+        if self._company > 1 and isinstance(item, Entry) and self._linger:
             self._wait_for_company()
         while True:
             if item is None:
-                return entries, snapshots, True
+                turn.stopping = True
+                return turn
             if isinstance(item, Snapshot):
-                snapshots.append(item)
+                turn.snapshots.append(item)
             else:
-                entries.append(item)
-                if len(entries) >= _LARGEST_GROUP:
-                    return entries, snapshots, False
+                turn.entries.append(item)
+                if len(turn.entries) >= _LARGEST_GROUP:
+                    return turn
             try:
                 item = self._queue.get_nowait()
             except queue.Empty:
-                return entries, snapshots, False
+                return turn
 
     def _wait_for_company(self) -> None:
-        end, before = time.monotonic() + self._linger, -1
-        while before < (waiting := self._queue.qsize()) < _LARGEST_GROUP and time.monotonic() < end:
+        clock = self._clock
+        end, before = clock.monotonic() + self._linger, -1
+        while before < (waiting := self._queue.qsize()) < _LARGEST_GROUP and clock.monotonic() < end:
             before = waiting
-            time.sleep(_STEP_SECONDS)
+            clock.sleep(_STEP_SECONDS)
 
     def _write(self, entries: list[Entry]) -> None:
-        started = time.perf_counter()
+        started = self._clock.monotonic()
         try:
-            others, outcomes = self._store.append([entry.proposal for entry in entries], self._seen, self._configured)
+            others, outcomes = self._store.append(entries, self._seen, self._configured, self._chain, self._fold)
+        except Diverged as error:
+            self._end_with(error, entries)
+            return
+        except Rejected as error:
+            self._write_alone(entries, error)
+            return
         except StoreError as error:
             # Whether a commit that failed half-way took effect is learned from the next group, which reads whatever
             # is in the log after `seen`; nothing here depends on guessing.
@@ -194,8 +318,11 @@ class Committer:
             self._trace(entries, started, 0, failed=True)
             self._loop.call_soon_threadsafe(refuse, entries, error)
             return
+        except Exception as error:
+            # Something that no driver knows how to write, or a bug: nothing of the group was written.
+            self._write_alone(entries, error)
+            return
         except BaseException:
-            # A bug: nothing of the group was written, and the thread ends with it.
             self._loop.call_soon_threadsafe(refuse, entries, StoreError(_ENDED))
             raise
         self._report(None)
@@ -207,9 +334,24 @@ class Committer:
             return
         self._hand_over(Group(known, entries, outcomes, seconds))
 
+    def _write_alone(self, entries: list[Entry], error: Exception) -> None:
+        """Write the entries of a group one by one, after the database refused one of them: it fails alone."""
+        if len(entries) > 1:
+            for entry in entries:
+                self._write([entry])
+            return
+        logger.error("a request cannot be written: %s", type(error).__name__, exc_info=error)
+        self._loop.call_soon_threadsafe(refuse, entries, error)
+
+    def _end_with(self, error: Diverged, entries: list[Entry]) -> None:
+        """This server's past is not the log's: nothing that it knows may be written any more."""
+        self._diverged = error
+        self._loop.call_soon_threadsafe(self._failed, error)
+        self._loop.call_soon_threadsafe(refuse, entries, error)
+
     def _trace(self, entries: list[Entry], started: float, others: int, *, failed: bool) -> float:
         """How long a transaction took."""
-        seconds = time.perf_counter() - started
+        seconds = self._clock.monotonic() - started
         if self._spans is not None:
             self._spans.committed([entry.origin for entry in entries], seconds, others, failed)
         return seconds
@@ -227,10 +369,13 @@ class Committer:
     def _hand_over(self, group: Group) -> None:
         written = [outcome for outcome in group.outcomes if isinstance(outcome, Written)]
         self._seen += len(group.others) + len(written)
-        news = [(item.number, item.event) for item in group.others] + [(w.number, w.draft.event) for w in written]
-        for number, event in news:
+        news = [(item.number, item.event, item.chain) for item in group.others]
+        news += [(w.number, w.draft.event, w.chain) for w in written]
+        for number, event, _ in news:
             if isinstance(event, Configuration):
                 self._configured = number
+        if news:
+            self._chain = news[-1][2]
         self._loop.call_soon_threadsafe(self._deliver, group)
 
     def _probe(self) -> None:
@@ -243,8 +388,10 @@ class Committer:
 
     def _catch_up(self) -> None:
         try:
-            for rows in self._store.follow(self._seen):
+            for rows in self._store.news(self._seen, self._chain, self._fold):
                 self._hand_over(Group(self._read_events(rows), [], [], 0.0))
+        except Diverged as error:
+            self._end_with(error, [])
         except StoreError as error:
             self._report(error)
 
@@ -261,7 +408,7 @@ class Committer:
         self._broken = error is not None
 
 
-def refuse(entries: list[Entry], error: StoreError) -> None:
+def refuse(entries: list[Entry], error: Exception) -> None:
     """Tell every request that still waits what went wrong.  Call it in the event loop."""
     for entry in entries:
         if not entry.future.done():

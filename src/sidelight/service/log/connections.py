@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,11 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from sidelight.errors import StoreError
 
-__all__ = ["connect", "database_url", "explain_failure"]
+__all__ = ["connect", "database_url", "explain_failure", "place_of", "sqlite_flaw"]
+
+logger = logging.getLogger("sidelight.service")
+
+_PLACE = "sidelight_place"
 
 
 def database_url(database: str, folder: Path | None = None) -> sa.URL:
@@ -32,48 +38,117 @@ def database_url(database: str, folder: Path | None = None) -> sa.URL:
     raise StoreError(f"{database!r}: Sidelight keeps its events in a SQLite file or in postgresql://….")
 
 
-def connect(url: sa.URL) -> Engine:
-    """An engine whose connections are durable, whatever the server's defaults."""
+def connect(url: sa.URL) -> tuple[Engine, Engine]:
+    """An engine whose connections read and one whose connections write, durably, whatever the server's defaults.
+
+    For SQLite they are two: one single connection writes and moves the write-ahead log into the file, because versions
+    of the library exist in which two that do so at once can destroy the file; all others cannot write at all.
+    """
     if url.get_backend_name() == "sqlite":
-        engine = sa.create_engine(url, connect_args={"timeout": 10.0, "check_same_thread": False})
-        event.listen(engine, "connect", _prepare_sqlite)
-        event.listen(engine, "begin", _begin_sqlite)
-    else:
-        # A dead server is noticed in seconds, and no statement waits for ever for a lock.
-        options = {"connect_timeout": 10, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
-        engine = sa.create_engine(url, connect_args=options, pool_pre_ping=True)
-        event.listen(engine, "connect", _prepare_postgresql)
-    return engine
+        options = {"timeout": 10.0, "check_same_thread": False}
+        readers = sa.create_engine(url, connect_args=options)
+        event.listen(readers, "connect", _prepare_sqlite_reader)
+        event.listen(readers, "begin", _begin_reading)
+        writer = sa.create_engine(url, connect_args=options, poolclass=sa.QueuePool, pool_size=1, max_overflow=0)
+        event.listen(writer, "connect", _prepare_sqlite_writer)
+        event.listen(writer, "begin", _begin_writing)
+        return readers, writer
+    # A server or a network that is gone is noticed in seconds, also in the middle of a statement.
+    options = {
+        "connect_timeout": 10,
+        "keepalives_idle": 5,
+        "keepalives_interval": 3,
+        "keepalives_count": 3,
+        "tcp_user_timeout": 15_000,
+    }
+    engine = sa.create_engine(url, connect_args=options, pool_pre_ping=True)
+    event.listen(engine, "connect", _prepare_postgresql)
+    return engine, engine
 
 
-def _prepare_sqlite(connection: Any, _record: Any) -> None:
-    # The driver's own idea of when a transaction starts is switched off; _begin_sqlite says it.
+def _prepare_sqlite_writer(connection: Any, record: Any) -> None:
+    # The driver's own idea of when a transaction starts is switched off; _begin_writing says it.
     connection.isolation_level = None
-    cursor = connection.cursor()
-    for pragma in (
+    record.info[_PLACE] = "file"
+    _set(
+        connection,
         "journal_mode = WAL",
         "synchronous = FULL",
         "foreign_keys = ON",
         "busy_timeout = 10000",
         "secure_delete = ON",
-    ):
+        # Only the process that serves moves the write-ahead log into the file; ``Store.serve`` switches it on.
+        "wal_autocheckpoint = 0",
+    )
+
+
+def _prepare_sqlite_reader(connection: Any, _record: Any) -> None:
+    connection.isolation_level = None
+    _set(connection, "busy_timeout = 10000", "wal_autocheckpoint = 0", "query_only = ON")
+
+
+def _set(connection: Any, *pragmas: str) -> None:
+    cursor = connection.cursor()
+    for pragma in pragmas:
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
 
 
-def _begin_sqlite(connection: Connection) -> None:
-    write = connection.get_execution_options().get("sidelight_write", False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+def _begin_reading(connection: Connection) -> None:
+    connection.exec_driver_sql("BEGIN")
 
 
-def _prepare_postgresql(connection: Any, _record: Any) -> None:
+def _begin_writing(connection: Connection) -> None:
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _prepare_postgresql(connection: Any, record: Any) -> None:
     autocommit, connection.autocommit = connection.autocommit, True
     with connection.cursor() as cursor:
         cursor.execute("SET synchronous_commit = on")
         cursor.execute("SET default_transaction_isolation = 'read committed'")
         cursor.execute("SET lock_timeout = '20s'")
         cursor.execute("SET statement_timeout = '60s'")
+        # A server that freezes while it holds the log's lock must not stop all others until it wakes.
+        cursor.execute("SET idle_in_transaction_session_timeout = '10s'")
+        record.info[_PLACE] = _postgresql_place(cursor)
     connection.autocommit = autocommit
+
+
+def _postgresql_place(cursor: Any) -> str | None:
+    """Which history of which cluster this is: another one after a failover, a recovery in time, a restored dump."""
+    try:
+        cursor.execute(
+            "SELECT system_identifier || ':' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) || ':' || "
+            "(SELECT oid FROM pg_database WHERE datname = current_database()) FROM pg_control_system()"
+        )
+        return str(cursor.fetchone()[0])
+    except Exception as error:
+        # Not every role may ask, and no standby can answer: then only what servers remember tells a lost tail.
+        logger.info("the database does not tell its timeline: %s", type(error).__name__)
+        return None
+
+
+def place_of(connection: Connection) -> str | None:
+    """Where the database of a connection that writes is; None where it cannot be told."""
+    found: str | None = connection.info.get(_PLACE)
+    return found
+
+
+def sqlite_flaw(version: tuple[int, ...] = sqlite3.sqlite_version_info) -> str | None:
+    """What is wrong with this version of the SQLite library, or None.
+
+    From 3.7.0 to 3.51.2, except 3.44.6 and 3.50.7, two connections that write and checkpoint one file at the same
+    moment can destroy it.
+    """
+    if not (3, 7, 0) <= version[:3] <= (3, 51, 2) or version[:3] in ((3, 44, 6), (3, 50, 7)):
+        return None
+    shown = ".".join(map(str, version[:3]))
+    return (
+        f"SQLite {shown} can destroy a file when two connections write and checkpoint it at the same moment (fixed in "
+        "3.51.3). Sidelight lets only one connection do so; open the file with no other program while the service "
+        "runs, and upgrade SQLite."
+    )
 
 
 _CAUSES: tuple[tuple[Callable[[str], bool], str], ...] = (
@@ -84,6 +159,10 @@ _CAUSES: tuple[tuple[Callable[[str], bool], str], ...] = (
     ),
     (lambda t: "disk i/o error" in t or "file too large" in t, "the disk refuses to write: check its space and health"),
     (lambda t: "locked" in t or "lock timeout" in t, "another process holds its lock: stop whatever else writes to it"),
+    (
+        lambda t: "sidelight_events_sealed" in t or "belongs to a newer sidelight" in t,
+        "the database belongs to a newer Sidelight: upgrade this one",
+    ),
     (lambda t: "malformed" in t or "not a database" in t, "the file is damaged or not a database: restore a back-up"),
     (
         lambda t: "connect" in t or "server closed" in t or "terminat" in t or "shutting down" in t,

@@ -12,6 +12,9 @@ reward          the reward of a decision, for the arm that was taken            
 behavior        what the old policy would do, for a decision or a context           ``observe_behavior``
 configuration   the learner at the start; mode, share, fallback, kill switch        –
 forgotten       contexts of a person were deleted                                   –
+retraction      a reward or an answer was wrong                                     as if it had never come
+fold            servers with a new version of the fold went on from here            –
+epoch           the log was restored, or had lost its end: ids look different       –
 ==============  ==================================================================  ===========================
 """
 
@@ -19,8 +22,8 @@ from __future__ import annotations
 
 import functools
 import json
-from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 
@@ -36,7 +39,10 @@ __all__ = [
     "DecisionId",
     "Decisions",
     "Event",
+    "FoldChange",
     "Forgotten",
+    "NewEpoch",
+    "Retraction",
     "Reward",
     "Row",
     "event_from_row",
@@ -44,26 +50,60 @@ __all__ = [
 ]
 
 _FLOATS = np.dtype("<f8")
+_HEX = frozenset("0123456789abcdef")
 
 
-class DecisionId(NamedTuple):
-    """A decision's name: the number of its event, and its position in it.  Written ``1042`` or ``1042.17``."""
+class DecisionId(tuple[int, ...]):
+    """A decision's name: the number of its event, its position in it, and the epoch of the log.
 
-    number: int
-    position: int = 0
+    Written ``1042`` or ``1042.17``; after the log was restored from a back-up or had lost its end ``1042.17@5e0f3a1c``,
+    because another decision may have been called ``1042.17`` in what was lost. As a tuple it is ``(number, position)``
+    in epoch 0, which every log begins with, and ``(number, position, epoch)`` in others.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, number: int, position: int = 0, epoch: int = 0) -> Self:
+        """An id of its parts."""
+        return super().__new__(cls, (number, position, epoch) if epoch else (number, position))
+
+    @property
+    def number(self) -> int:
+        """The number of its event."""
+        return self[0]
+
+    @property
+    def position(self) -> int:
+        """Its position in the event, from 0."""
+        return self[1]
+
+    @property
+    def epoch(self) -> int:
+        """The epoch in which it was decided; 0 unless the log was restored or had lost its end before."""
+        return self[2] if len(self) > 2 else 0
+
+    def __getnewargs__(self) -> tuple[int, ...]:
+        return tuple(self)
+
+    def __repr__(self) -> str:
+        return f"DecisionId({str(self)!r})"
 
     def __str__(self) -> str:
-        return f"{self.number}.{self.position}" if self.position else str(self.number)
+        name = f"{self.number}.{self.position}" if self.position else str(self.number)
+        return f"{name}@{self.epoch:x}" if self.epoch else name
 
     @classmethod
     def parse(cls, text: str) -> DecisionId | None:
         """The inverse of ``str``; None where the text is not an id in its one spelling."""
-        number, dot, position = text.partition(".")
+        name, at, epoch = text.partition("@")
+        number, dot, position = name.partition(".")
         if not (number.isascii() and number.isdigit() and 0 < len(number) <= 18):
             return None
         if dot and not (position.isascii() and position.isdigit() and 0 < len(position) <= 6):
             return None
-        found = cls(int(number), int(position) if dot else 0)
+        if at and not (0 < len(epoch) <= 8 and set(epoch) <= _HEX):
+            return None
+        found = cls(int(number), int(position) if dot else 0, int(epoch, 16) if at else 0)
         return found if str(found) == text else None
 
 
@@ -98,6 +138,7 @@ class Decisions:
         mode: the mode at that time.
         share: the share of traffic that the learner decided at that time.
         fingerprint: of the request, where it came with an idempotency key.
+        epoch: of the log when this was written; a part of its decisions' ids, kept in the row.
     """
 
     kind: ClassVar[str] = "decisions"
@@ -117,6 +158,7 @@ class Decisions:
     answers: list[Answer | None] | None = None
     subjects: list[str | None] | None = None
     fingerprint: str | None = None
+    epoch: int = 0
 
     def __len__(self) -> int:
         return len(self.recommended)
@@ -139,6 +181,7 @@ class Action:
         override: whether it is another arm than the one to take.
         answer: whether the arm is also the old policy's answer at this context.
         probability: the chance with which that answer was asked for.
+        quarantine: why the learner learns nothing from it; None where it does.
     """
 
     kind: ClassVar[str] = "action"
@@ -148,6 +191,7 @@ class Action:
     override: bool = False
     answer: bool = False
     probability: float = 1.0
+    quarantine: str | None = None
 
 
 @dataclass(frozen=True)
@@ -160,6 +204,7 @@ class Reward:
         override: whether it is another arm than the one to take.
         answer: whether the arm is also the old policy's answer at this context.
         probability: the chance with which that answer was asked for.
+        quarantine: why the learner learns nothing from it (a value far out of bounds); None where it does.
     """
 
     kind: ClassVar[str] = "reward"
@@ -170,17 +215,24 @@ class Reward:
     override: bool = False
     answer: bool = False
     probability: float = 1.0
+    quarantine: str | None = None
 
 
 @dataclass(frozen=True)
 class Behavior:
-    """What the old policy would do: at a decision's context, or at a context of its own."""
+    """What the old policy would do: at a decision's context, or at a context of its own.
+
+    Attributes:
+        fingerprint: of the request, where it came with an idempotency key.
+        quarantine: why the learner learns nothing from it; None where it does.
+    """
 
     kind: ClassVar[str] = "behavior"
     answer: Answer
     decision: DecisionId | None = None
     context: Array | None = None
     fingerprint: str | None = None
+    quarantine: str | None = None
 
 
 @dataclass(frozen=True)
@@ -220,7 +272,62 @@ class Forgotten:
     decisions: list[list[int]]
 
 
-Event: TypeAlias = Decisions | Action | Reward | Behavior | Configuration | Forgotten
+@dataclass(frozen=True)
+class Retraction:
+    """A reward, an action or an answer was wrong: the learner is from here on as if it had never come.
+
+    Attributes:
+        event: the number of what is retracted.
+        by: the name of the token that asked for it.
+        reason: in that person's words.
+    """
+
+    kind: ClassVar[str] = "retraction"
+    event: int
+    by: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class FoldChange:
+    """Servers whose fold computes other numbers from the same events go on from here, from a base kept at this event.
+
+    Attributes:
+        fold: the version of the fold from here on.
+        before: the version up to here.
+        sidelight: the version of Sidelight that wrote this.
+        summary: digest of the log summary that the configuration names; None where it names none.
+    """
+
+    kind: ClassVar[str] = "fold"
+    fold: int
+    before: int
+    sidelight: str
+    summary: str | None = None
+
+
+@dataclass(frozen=True)
+class NewEpoch:
+    """From here on ids of decisions carry another epoch, because ids after the last known event were given before.
+
+    Attributes:
+        epoch: a random number, so that a back-up that is restored twice does not give the same ids twice.
+        reason: what was noticed.
+    """
+
+    kind: ClassVar[str] = "epoch"
+    epoch: int
+    reason: str
+
+
+Event: TypeAlias = (
+    Decisions | Action | Reward | Behavior | Configuration | Forgotten | Retraction | FoldChange | NewEpoch
+)
+
+#: kinds whose rows are their fields as JSON
+_PLAIN: dict[str, type[Action | Reward | Configuration | Forgotten | Retraction | FoldChange | NewEpoch]] = {
+    cls.kind: cls for cls in (Action, Reward, Configuration, Forgotten, Retraction, FoldChange, NewEpoch)
+}
 
 
 @dataclass(frozen=True)
@@ -234,6 +341,9 @@ class Row:
         key: what may exist only once (a decision's reward, an idempotency key); None where nothing limits it.
         payload: JSON.
         contexts: the contexts as little-endian doubles, apart from the rest so that they can be deleted.
+        epoch: of the log when it was written.
+        seal, chain: its checksum and the chained digest after it (``sealing``); None where it was written before there
+            were seals.
     """
 
     number: int
@@ -242,6 +352,9 @@ class Row:
     key: str | None
     payload: str
     contexts: bytes | None = field(default=None, repr=False)
+    epoch: int = 0
+    seal: bytes | None = field(default=None, repr=False)
+    chain: bytes | None = field(default=None, repr=False)
 
 
 _dump = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
@@ -263,9 +376,11 @@ def event_content(event: Event) -> tuple[str, bytes | None]:
             body["decision"] = list(event.decision)
         if event.fingerprint is not None:
             body["fingerprint"] = event.fingerprint
+        if event.quarantine is not None:
+            body["quarantine"] = event.quarantine
         context = None if event.context is None else event.context.astype(_FLOATS, copy=False).tobytes()
         return _dump(body), context
-    body = {name: value for name, value in asdict(event).items() if value is not None}
+    body = {f.name: value for f in fields(event) if (value := getattr(event, f.name)) is not None}
     for name in ("arm", "fallback"):
         if name in body:
             body[name] = label_to_json(body[name])
@@ -280,22 +395,21 @@ def event_from_row(row: Row, n_features: int) -> Event:
         body = json.loads(row.payload)
         contexts = None if row.contexts is None else np.frombuffer(row.contexts, dtype=_FLOATS).astype(np.float64)
         if row.kind == "decisions":
-            return _decisions_from_json(body, contexts, n_features)
+            return _decisions_from_json(body, contexts, n_features, row.epoch)
         if row.kind == "behavior":
             return Behavior(
                 _answer_from_json(body["answer"]),
                 None if "decision" not in body else DecisionId(*body["decision"]),
                 contexts,
                 body.get("fingerprint"),
+                body.get("quarantine"),
             )
         for name in ("arm", "fallback"):
             if name in body:
                 body[name] = label_from_json(body[name])
         if "decision" in body:
             body["decision"] = DecisionId(*body["decision"])
-        kinds: dict[str, type[Action | Reward | Configuration | Forgotten]]
-        kinds = {"action": Action, "reward": Reward, "configuration": Configuration, "forgotten": Forgotten}
-        return kinds[row.kind](**body)
+        return _PLAIN[row.kind](**body)
     except (KeyError, TypeError, ValueError) as error:
         raise StoreError(
             f"event {row.number} ({row.kind!r}) cannot be read: {error!r}. It was altered, or written by a newer "
@@ -339,7 +453,7 @@ def _decisions_payload(event: Decisions) -> str:
     return f'{{"estimates":[{",".join(estimates)}],"widths":[{",".join(widths)}],{_dump(body)[1:]}'
 
 
-def _decisions_from_json(body: dict[str, Any], contexts: Array | None, n_features: int) -> Decisions:
+def _decisions_from_json(body: dict[str, Any], contexts: Array | None, n_features: int, epoch: int) -> Decisions:
     n = len(body["recommended"])
     allowed, answers = body.get("allowed"), body.get("answers")
     return Decisions(
@@ -361,6 +475,7 @@ def _decisions_from_json(body: dict[str, Any], contexts: Array | None, n_feature
         answers=None if answers is None else [None if a is None else _answer_from_json(a) for a in answers],
         subjects=body.get("subjects"),
         fingerprint=body.get("fingerprint"),
+        epoch=epoch,
     )
 
 

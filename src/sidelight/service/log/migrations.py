@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+
 from sqlalchemy import (
     BigInteger,
     Column,
@@ -18,13 +20,16 @@ from sqlalchemy import (
     select,
     text,
 )
+from sqlalchemy.schema import CreateColumn
 
 from sidelight.errors import StoreError
 
 __all__ = [
+    "RARE",
     "VERSION",
     "bases",
     "blobs",
+    "database_version",
     "events",
     "head",
     "metadata",
@@ -40,7 +45,7 @@ metadata = MetaData()
 # SQLite makes a primary key the row's own address only if it is called INTEGER.
 _Number = BigInteger().with_variant(Integer, "sqlite")
 
-#: what is known about the database itself: its version
+#: what is known about the database itself: its version, the log's identity, where the log began
 properties = Table(
     "sidelight_properties",
     metadata,
@@ -48,12 +53,16 @@ properties = Table(
     Column("value", Text, nullable=False),
 )
 
-#: one row: the number of the last event; whoever holds its lock gives the next numbers
+#: one row: the end of the log (``sealing.Head``); whoever holds its lock gives the next numbers
 head = Table(
     "sidelight_head",
     metadata,
     Column("id", Integer, primary_key=True, autoincrement=False),
     Column("number", _Number, nullable=False),
+    Column("chain", LargeBinary, nullable=True),
+    Column("epoch", _Number, nullable=False, server_default="0"),
+    Column("fold", Integer, nullable=False, server_default="1"),
+    Column("place", Text, nullable=True),
 )
 
 #: the log; rows are only ever added (and contexts deleted on a person's request)
@@ -66,6 +75,10 @@ events = Table(
     Column("key", String(300), nullable=True),
     Column("payload", Text, nullable=False),
     Column("contexts", LargeBinary, nullable=True),
+    Column("epoch", _Number, nullable=False, server_default="0"),
+    # None in events that were written before there were seals
+    Column("seal", LargeBinary, nullable=True),
+    Column("chain", LargeBinary, nullable=True),
     Index("sidelight_events_key", "key", unique=True),
 )
 
@@ -85,6 +98,7 @@ snapshots = Table(
     Column("digest", String(64), nullable=False),
     Column("state", Text, nullable=False),
     Column("learner", LargeBinary, nullable=False),
+    Column("fold", Integer, nullable=False, server_default="1"),
 )
 
 tokens = Table(
@@ -108,7 +122,7 @@ subjects = Table(
     Index("sidelight_subjects_subject", "subject"),
 )
 
-#: where a replay starts once contexts were deleted: the state just after that, kept twice
+#: where a replay starts once contexts were deleted or the fold has a new version: the state just after that, kept twice
 bases = Table(
     "sidelight_bases",
     metadata,
@@ -118,26 +132,95 @@ bases = Table(
     Column("digest", String(64), nullable=False),
     Column("state", Text, nullable=False),
     Column("learner", LargeBinary, nullable=False),
+    Column("fold", Integer, nullable=False, server_default="1"),
 )
+
+#: kinds of which there are few, by an index that the others do not make longer
+RARE = "kind NOT IN ('decisions', 'reward', 'action', 'behavior')"
+
+#: columns that version 4 adds, by table; the steps before it make the tables without them
+_SINCE_4 = {
+    head: ("chain", "epoch", "fold", "place"),
+    events: ("epoch", "seal", "chain"),
+    snapshots: ("fold",),
+    bases: ("fold",),
+}
+
+
+def _create_as_of_3(connection: Connection, *made: Table) -> None:
+    """Make tables in the shape that they had up to version 3."""
+    old = MetaData()
+    for table in made:
+        later = _SINCE_4.get(table, ())
+        columns = [column._copy() for column in table.columns if column.name not in later]
+        indexes = [Index(str(i.name), *(c.name for c in i.columns), unique=i.unique) for i in table.indexes]
+        Table(table.name, old, *columns, *indexes)
+    old.create_all(connection, checkfirst=False)
 
 
 def _first(connection: Connection) -> None:
-    metadata.create_all(connection, tables=[head, events, blobs, snapshots, tokens], checkfirst=False)
-    connection.execute(head.insert().values(id=1, number=0))
+    _create_as_of_3(connection, head, events, blobs, snapshots, tokens)
+    connection.execute(text(f"INSERT INTO {head.name} (id, number) VALUES (1, 0)"))
 
 
 def _subjects(connection: Connection) -> None:
-    metadata.create_all(connection, tables=[subjects], checkfirst=False)
+    _create_as_of_3(connection, subjects)
 
 
 def _bases(connection: Connection) -> None:
-    metadata.create_all(connection, tables=[bases], checkfirst=False)
+    _create_as_of_3(connection, bases)
+
+
+def _seals(connection: Connection) -> None:
+    """Seals, chain, epochs and the version of the fold; from here on a server of version 3 cannot write any more."""
+    for table, names in _SINCE_4.items():
+        for name in names:
+            ddl = CreateColumn(table.columns[name]).compile(dialect=connection.dialect)
+            connection.execute(text(f"ALTER TABLE {table.name} ADD COLUMN {ddl}"))
+    connection.execute(text(f"CREATE INDEX sidelight_events_rare ON {events.name} (kind, number) WHERE {RARE}"))
+    identity = secrets.token_bytes(16)
+    last = connection.execute(select(head.c.number)).scalar_one()
+    connection.execute(
+        properties.insert(),
+        [{"name": "identity", "value": identity.hex()}, {"name": "sealed_after", "value": str(last)}],
+    )
+    connection.execute(head.update().values(chain=identity))
+    # An older server knows nothing of seals and would go on writing events that nobody can check.
+    if connection.dialect.name == "postgresql":
+        rule = "CHECK (seal IS NOT NULL AND chain IS NOT NULL) NOT VALID"
+        connection.execute(text(f"ALTER TABLE {events.name} ADD CONSTRAINT sidelight_events_sealed {rule}"))
+    else:
+        connection.execute(
+            text(
+                f"CREATE TRIGGER sidelight_events_sealed BEFORE INSERT ON {events.name} "
+                "WHEN NEW.seal IS NULL OR NEW.chain IS NULL "
+                "BEGIN SELECT RAISE(ABORT, 'the database belongs to a newer Sidelight: upgrade this one'); END"
+            )
+        )
 
 
 #: migration i brings a database from version i to version i + 1; a published one is never edited
-_MIGRATIONS = (_first, _subjects, _bases)
+_MIGRATIONS = (_first, _subjects, _bases, _seals)
 
 VERSION = len(_MIGRATIONS)
+
+
+def database_version(connection: Connection) -> int:
+    """The version of the database's tables; 0 where there are none.
+
+    Raises:
+        StoreError: it was written by a newer Sidelight.
+    """
+    if not inspect(connection).has_table(properties.name):
+        return 0
+    query = select(properties.c.value).where(properties.c.name == "version")
+    found = int(connection.execute(query).scalar_one_or_none() or 0)
+    if found > VERSION:
+        raise StoreError(
+            f"the database has version {found}, and this Sidelight knows versions up to {VERSION}: a newer Sidelight "
+            "wrote it. Upgrade Sidelight, or point it at another database."
+        )
+    return found
 
 
 def migrate(connection: Connection, target: int = VERSION) -> tuple[int, int]:
@@ -152,15 +235,10 @@ def migrate(connection: Connection, target: int = VERSION) -> tuple[int, int]:
     if connection.dialect.name == "postgresql":
         # Servers that start together take turns; the number is arbitrary but must never change.
         connection.execute(text("SELECT pg_advisory_xact_lock(7305520817)"))
+    found = database_version(connection)
     if not inspect(connection).has_table(properties.name):
         properties.create(connection)
         connection.execute(properties.insert().values(name="version", value="0"))
-    found = int(connection.execute(select(properties.c.value).where(properties.c.name == "version")).scalar_one())
-    if found > VERSION:
-        raise StoreError(
-            f"the database has version {found}, and this Sidelight knows versions up to {VERSION}: a newer Sidelight "
-            "wrote it. Upgrade Sidelight, or point it at another database."
-        )
     for step in _MIGRATIONS[found:target]:
         step(connection)
     if found < target:

@@ -1,42 +1,67 @@
 """The store: an append-only log of events in SQLite or PostgreSQL, and what hangs on it.
 
 Numbers are gap-free and in commit order: a group of events is numbered and written in one transaction that holds the
-lock on the head row, so a reader that has seen number ``n`` will never find a smaller one appear later.
+lock on the head row, so a reader that has seen number ``n`` will never find a smaller one appear later. Every event is
+sealed and chained to the one before (``sealing``), and who appends says which event it saw last, so a server notices
+when the log is not the one that it has folded.
 """
 
 from __future__ import annotations
 
 import functools
-import hashlib
 import logging
-import sqlite3
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection, select
-from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import SQLAlchemyError
 
 from sidelight.errors import StoreError
 from sidelight.service.log import migrations as tables
-from sidelight.service.log.connections import connect, explain_failure
-from sidelight.service.log.events import Configuration, Event, Row, event_content
+from sidelight.service.log.connections import place_of
+from sidelight.service.log.database import Rejected
+from sidelight.service.log.events import Configuration, NewEpoch, Row
+from sidelight.service.log.sealing import SALT_BYTES, Head, chain_after, is_sealed_anew, seal_matches, seal_of
+from sidelight.service.log.settling import (
+    Diverged,
+    Draft,
+    Outdated,
+    Proposal,
+    Written,
+    check_known,
+    chosen_epoch,
+    place_drafts,
+    settle_group,
+)
+from sidelight.service.log.snapshots import Shelf, Snapshot, thinned
 
-__all__ = ["Draft", "Outdated", "Proposal", "Snapshot", "Store", "Written"]
+__all__ = ["COPY", "Diverged", "Draft", "Outdated", "Proposal", "Snapshot", "Store", "Written"]
 
 logger = logging.getLogger("sidelight.service")
 
+#: the place of a copy that was never written to since
+COPY = "copy"
+
 _CHUNK = 500
+_NO_HEAD = "the event log has no head row: it was altered from outside. Restore a back-up."
+_thinned = thinned
 
 # Built once: making a statement costs more than running it.
-_HEAD = select(tables.head.c.number).where(tables.head.c.id == 1)
+_HEAD = select(
+    tables.head.c.number, tables.head.c.chain, tables.head.c.epoch, tables.head.c.fold, tables.head.c.place
+).where(tables.head.c.id == 1)
 _HEAD_LOCKED = _HEAD.with_for_update()
-_ADVANCE = tables.head.update().where(tables.head.c.id == 1).values(number=sa.bindparam("to"))
+_ADVANCE = (
+    tables.head.update()
+    .where(tables.head.c.id == 1)
+    .values(
+        number=sa.bindparam("to"),
+        chain=sa.bindparam("chained"),
+        epoch=sa.bindparam("epoch_now"),
+        fold=sa.bindparam("folded"),
+        place=sa.bindparam("where"),
+    )
+)
 _INSERT = tables.events.insert()
 _COLUMNS = tuple(column.name for column in tables.events.columns)
 
@@ -47,96 +72,15 @@ def _insert_sql(size: int) -> str:
     return f"INSERT INTO {tables.events.name} ({', '.join(_COLUMNS)}) VALUES {', '.join([row] * size)}"
 
 
-@dataclass(frozen=True)
-class Draft:
-    """An event that is ready to be written but has no number yet.
-
-    Attributes:
-        key: names what may exist only once.
-        chosen_at: the last event that was known when this was decided; it is not written if who acts was changed by a
-            later one. None where that does not matter.
-    """
-
-    event: Event
-    key: str | None
-    payload: str
-    contexts: bytes | None
-    subjects: list[str | None] | None = None
-    chosen_at: int | None = None
-
-    @classmethod
-    def of(cls, event: Event, key: str | None = None, chosen_at: int | None = None) -> Draft:
-        """A draft of ``event``."""
-        payload, contexts = event_content(event)
-        return cls(event, key, payload, contexts, getattr(event, "subjects", None), chosen_at)
-
-
-class Proposal(Protocol):
-    """Something that wants to be written, if what the log already holds allows it."""
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """Keys whose events, if there are any, ``settle`` wants to see."""
-
-    def settle(self, found: Mapping[str, Row]) -> Draft | Any:
-        """Decide under the lock: a draft is written; anything else is handed back as the outcome."""
-
-
-@dataclass(frozen=True)
-class Written:
-    """The outcome of a proposal that was written."""
-
-    number: int
-    draft: Draft
-
-
-class Outdated:
-    """The outcome of a draft that was decided before a change of who acts: decide again."""
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """The learner and the rails after event ``number``."""
-
-    number: int
-    at: float
-    state: str
-    learner: bytes
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 over everything but the time."""
-        return _digest(str(self.number).encode(), self.state.encode(), self.learner)
-
-
-class Store:
+class Store(Shelf):
     """The event log and its companions.  One thread appends; any thread reads.
 
     Attributes:
         origin: the number before the first event's: 0, or where the log of the service before this one had ended, so
             that no decision of one has the id of a decision of the other.
+        identity: 16 random bytes that no other log has; the chain starts from them.
+        sealed_after: events up to this one were written before there were seals.
     """
-
-    def __init__(self, url: sa.URL, *, create: bool = True, migrate: bool = True) -> None:
-        self.url = url
-        self.sqlite = url.get_backend_name() == "sqlite"
-        if self.sqlite and not create and not Path(str(url.database)).exists():
-            raise StoreError(f"there is no database at {url.database}. `sidelight serve` makes one.")
-        if self.sqlite and create and not url.query:
-            # Contexts may be about people: whatever the umask, not for everybody on this machine. The files beside it
-            # get the same rights; where the file cannot be made, opening it says why.
-            with suppress(OSError):
-                Path(str(url.database)).touch(mode=0o660)
-        self._engine = connect(url)
-        self._writer = self._engine.execution_options(sidelight_write=True)
-        if migrate:
-            with self._guard("open"), self._writer.begin() as connection:
-                self.migrated = tables.migrate(connection)
-                self.origin = self._origin(connection)
-
-    def _origin(self, connection: Connection) -> int:
-        query = select(tables.properties.c.value).where(tables.properties.c.name == "origin")
-        return int(connection.execute(query).scalar_one_or_none() or 0)
 
     def start_after(self, number: int) -> None:
         """Let the first event of an empty log have the number after this one.
@@ -145,119 +89,201 @@ class Store:
             StoreError: the log is not empty.
         """
         with self.writing() as connection:
-            if self.lock(connection) != 0:
+            head = self.lock(connection)
+            if head.number != 0:
                 raise StoreError("the event log has begun: its first number cannot be chosen any more.")
-            connection.execute(tables.properties.insert().values(name="origin", value=str(number)))
-            self.advance(connection, number)
-        self.origin = number
+            self.set_property(connection, "origin", str(number))
+            self.set_property(connection, "sealed_after", str(number))
+            self.advance(connection, head._replace(number=number))
+        self.reread()
 
-    def close(self) -> None:
-        """Give back every connection."""
-        self._engine.dispose()
+    # ------------------------------------------------------------------------------------ writing
 
-    @contextmanager
-    def _guard(self, action: str) -> Iterator[None]:
-        try:
-            yield
-        except (SQLAlchemyError, OSError) as error:
-            raise StoreError(explain_failure(error, action, self.url)) from error
-
-    @contextmanager
-    def reading(self) -> Iterator[Connection]:
-        """A connection that sees one state of the database throughout."""
-        with self._guard("read"), self._engine.connect() as connection:
-            yield connection
-
-    @contextmanager
-    def writing(self) -> Iterator[Connection]:
-        """A transaction that writes; SQLite's write lock is taken at once."""
-        with self._guard("write to"), self._writer.begin() as connection:
-            yield connection
-
-    # ------------------------------------------------------------------------------------- events
-
-    def append(self, proposals: Sequence[Proposal], seen: int, configured: int = 0) -> tuple[list[Row], list[Any]]:
+    def append(
+        self,
+        proposals: Sequence[Proposal],
+        seen: int,
+        configured: int = 0,
+        known: bytes | None = None,
+        fold: int | None = None,
+    ) -> tuple[list[Row], list[Any]]:
         """Settle and write a group in one transaction.
 
         Args:
             proposals: in the order in which they came.
             seen: the last number the caller knows.
             configured: the last of those that changed who acts.
+            known: the chained digest that the caller knows for ``seen``; None to check nothing.
+            fold: the version of the caller's fold; None to check nothing. The first event sets the log's.
 
         Returns:
             the rows that others wrote after ``seen``, and one outcome per proposal: ``Written``, ``Outdated``, or what
             ``settle`` returned. Written numbers follow on the others' rows without a gap.
+
+        Raises:
+            Diverged: the log is not the one that the caller knows.
         """
-        outcomes: list[Any] = []
-        fresh: list[tuple[Any, ...]] = []
-        about: list[dict[str, Any]] = []
+        try:
+            return self._append(proposals, seen, configured, known, fold)
+        except Diverged as error:
+            self._note_lost_tail(seen, known, error)
+            raise
+
+    def _append(
+        self, proposals: Sequence[Proposal], seen: int, configured: int, known: bytes | None, fold: int | None
+    ) -> tuple[list[Row], list[Any]]:
+        clock = self.surroundings
         with self.writing() as connection:
-            number = start = self.lock(connection)
-            others = self._rows(connection, seen, start) if start > seen else []
+            head = self.lock(connection)
+            if head.number == self.origin and fold is not None:
+                head = head._replace(fold=fold)
+            check_known(head, seen, known, known and self.chain_within(connection, head, seen), fold)
+            others = self._rows(connection, seen, head.number) if head.number > seen else []
+            now = clock.now()
+            moved, head = self._after_a_move(connection, head, now)
+            others += moved
             configured = max((row.number for row in others if row.kind == Configuration.kind), default=configured)
             wanted = [key for proposal in proposals for key in proposal.keys]
             found = self._find(connection, wanted) if wanted else {}
-            now = time.time()
-            for proposal in proposals:
-                draft = proposal.settle(found)
-                if not isinstance(draft, Draft):
-                    outcomes.append(draft)
-                    continue
-                if draft.chosen_at is not None and draft.chosen_at < configured:
-                    outcomes.append(Outdated())
-                    continue
-                number += 1
-                if isinstance(draft.event, Configuration):
-                    configured = number
-                outcomes.append(Written(number, draft))
-                fresh.append((number, draft.event.kind, now, draft.key, draft.payload, draft.contexts))
-                if draft.key is not None:
-                    found[draft.key] = Row(*fresh[-1])
-                if draft.subjects is not None:
-                    about += [
-                        {"number": number, "position": i, "subject": subject}
-                        for i, subject in enumerate(draft.subjects)
-                        if subject is not None
-                    ]
-            if fresh:
-                self.insert(connection, fresh)
-                if about:
-                    connection.execute(tables.subjects.insert(), about)
-                self.advance(connection, number)
-        return others, outcomes
+            salts = clock.random_bytes(SALT_BYTES * len(proposals))
+            settled = settle_group(head, proposals, found, configured, now, salts)
+            if settled.rows:
+                self.insert(connection, settled.rows)
+                if settled.about:
+                    connection.execute(
+                        tables.subjects.insert(),
+                        [{"number": n, "position": i, "subject": subject} for n, i, subject in settled.about],
+                    )
+            if settled.rows or moved:
+                self.advance(connection, settled.head)
+        return others, settled.outcomes
 
-    def insert(self, connection: Connection, rows: list[tuple[Any, ...]]) -> None:
-        """Write rows in the order of the table's columns, under the lock."""
+    def _after_a_move(self, connection: Connection, head: Head, now: float) -> tuple[list[Row], Head]:
+        """A new epoch where the database is another one than last time: a restored back-up, a standby that took over.
+
+        Its last events may have been lost on the way, and their ids would be given again.
+        """
+        place = place_of(connection)
+        if place == head.place:
+            return [], head
+        before, head = head.place, head._replace(place=place)
+        if before is None or head.number == self.origin:
+            return [], head
+        reason = "the log was restored from a copy" if before == COPY else "the database was moved or taken over"
+        return self.write_drafts(connection, head, [self._epoch_draft(reason)], now)
+
+    def _epoch_draft(self, reason: str) -> Draft:
+        return Draft.of(NewEpoch(chosen_epoch(self.surroundings.random_bytes(4)), reason))
+
+    def _note_lost_tail(self, seen: int, known: bytes | None, error: StoreError) -> None:
+        """Begin a new epoch if the log has lost events that a server of it knows: their ids must not be given again."""
+        if known is None or self.properties().get("identity") != self.identity.hex():
+            return
+        with self.writing() as connection:
+            head = self.lock(connection)
+            if self.chain_within(connection, head, seen) == known:
+                return
+            self.write_drafts(connection, head, [self._epoch_draft(f"a server had seen event {seen}, which was lost")])
+        logger.error("%s", error)
+
+    def begin_epoch(self, reason: str) -> None:
+        """Let ids of decisions look different from here on."""
+        with self.writing() as connection:
+            self.write_drafts(connection, self.lock(connection), [self._epoch_draft(reason)])
+
+    def write_drafts(
+        self, connection: Connection, head: Head, drafts: Sequence[Draft], now: float | None = None
+    ) -> tuple[list[Row], Head]:
+        """Write events at the end of the log, under the lock; returns their rows and the end after them."""
+        clock = self.surroundings
+        salts = clock.random_bytes(SALT_BYTES * len(drafts))
+        rows, after = place_drafts(head, drafts, clock.now() if now is None else now, salts)
+        self.insert(connection, rows)
+        self.advance(connection, after)
+        return rows, after
+
+    def rewrite(self, connection: Connection, row: Row, payload: str, contexts: bytes | None) -> None:
+        """Replace the content of an event from which something was deleted, and seal it anew; its chain stays."""
+        salt = self.surroundings.random_bytes(SALT_BYTES)
+        seal = seal_of(row.number, row.kind, row.at, row.key, payload, contexts, row.epoch, salt, anew=True)
+        e = tables.events
+        # An event that was written before there were seals gets one now, and the chain that is taken for it.
+        values = {"payload": payload, "contexts": contexts, "seal": seal, "chain": row.chain or self.identity}
+        connection.execute(e.update().where(e.c.number == row.number).values(**values))
+
+    def insert(self, connection: Connection, rows: Sequence[Row]) -> None:
+        """Write rows, under the lock."""
+        values = [(r.number, r.kind, r.at, r.key, r.payload, r.contexts, r.epoch, r.seal, r.chain) for r in rows]
         if not self.sqlite:
-            connection.execute(_INSERT, [dict(zip(_COLUMNS, row, strict=True)) for row in rows])
+            connection.execute(_INSERT, [dict(zip(_COLUMNS, row, strict=True)) for row in values])
             return
         # SQLite's driver gives the interpreter away at every step, and each time has to win it back from the event
         # loop. So many rows are one step; powers of two, so that the statements are few and stay prepared.
         start = 0
-        while start < len(rows):
-            size = min(64, 1 << ((len(rows) - start).bit_length() - 1))
-            part = rows[start : start + size]
+        while start < len(values):
+            size = min(64, 1 << ((len(values) - start).bit_length() - 1))
+            part = values[start : start + size]
             connection.exec_driver_sql(_insert_sql(size), tuple(value for row in part for value in row))
             start += size
 
-    def lock(self, connection: Connection) -> int:
-        """The last number; until the transaction ends, nobody else gives numbers."""
+    def lock(self, connection: Connection) -> Head:
+        """The end of the log; until the transaction ends, nobody else moves it."""
         # SQLite's transaction holds the whole file's write lock already.
-        return int(connection.execute(_HEAD if self.sqlite else _HEAD_LOCKED).scalar_one())
+        return self._head_within(connection, _HEAD if self.sqlite else _HEAD_LOCKED)
 
-    def advance(self, connection: Connection, number: int) -> None:
-        """Make ``number`` the last one, under the lock."""
-        connection.execute(_ADVANCE, {"to": number})
+    def advance(self, connection: Connection, head: Head) -> None:
+        """Make this the end of the log, under the lock."""
+        connection.execute(
+            _ADVANCE,
+            {
+                "to": head.number,
+                "chained": head.chain,
+                "epoch_now": head.epoch,
+                "folded": head.fold,
+                "where": head.place,
+            },
+        )
 
     def probe(self) -> None:
         """Write without changing anything: raises where writing is impossible."""
         with self.writing() as connection:
             self.advance(connection, self.lock(connection))
 
+    # ------------------------------------------------------------------------------------ reading
+
+    def end(self) -> Head:
+        """The end of the log as it is now."""
+        with self.reading() as connection:
+            return self.end_within(connection)
+
+    def end_within(self, connection: Connection) -> Head:
+        """``end`` inside a transaction of the caller."""
+        return self._head_within(connection, _HEAD)
+
+    def _head_within(self, connection: Connection, query: Any) -> Head:
+        row = connection.execute(query).one_or_none()
+        if row is None:
+            raise StoreError(_NO_HEAD)
+        return Head(row.number, bytes(row.chain or b""), row.epoch, row.fold, row.place)
+
     def head(self) -> int:
         """The number of the last event, ``origin`` where there is none."""
+        return self.end().number
+
+    def chain_at(self, number: int) -> bytes | None:
+        """The chained digest after event ``number``; None where the log has no such event."""
         with self.reading() as connection:
-            return int(connection.execute(select(tables.head.c.number)).scalar_one())
+            return self.chain_within(connection, self._head_within(connection, _HEAD), number)
+
+    def chain_within(self, connection: Connection, head: Head, number: int) -> bytes | None:
+        """``chain_at`` inside a transaction of the caller."""
+        if number >= head.number:
+            return head.chain if number == head.number else None
+        if number <= self.sealed_after:
+            return self.identity
+        query = select(tables.events.c.chain).where(tables.events.c.number == number)
+        chain = connection.execute(query).scalar_one_or_none()
+        return None if chain is None else bytes(chain)
 
     def read(self, after: int, upto: int) -> list[Row]:
         """The events ``after < number ≤ upto``, in order."""
@@ -265,17 +291,46 @@ class Store:
             return self._rows(connection, after, upto)
 
     def follow(self, after: int, upto: int | None = None, chunk: int = 2000) -> Iterator[list[Row]]:
-        """Chunks of events after ``after``, up to the head as it is now."""
+        """Chunks of events after ``after``, up to the head as it is now.
+
+        Raises:
+            StoreError: there is a gap, or an event does not follow from the one before.
+        """
         after = max(after, self.origin)
         end = self.head() if upto is None else upto
+        chain: bytes | None = None
         while after < end:
             rows = self.read(after, min(after + chunk, end))
             if not rows or rows[0].number != after + 1 or rows[-1].number != after + len(rows):
                 raise StoreError(
                     f"the event log has a gap after {after}: events were deleted from outside. Restore a back-up."
                 )
+            for row in rows:
+                follows = chain is None or row.seal is None or is_sealed_anew(row.seal)
+                if not follows and row.chain != chain_after(chain or b"", row.seal or b""):
+                    raise StoreError(
+                        f"event {row.number} does not follow from the one before: events were exchanged from outside. "
+                        "Restore a back-up."
+                    )
+                chain = row.chain
             yield rows
             after = rows[-1].number
+
+    def news(self, seen: int, known: bytes | None, fold: int) -> Iterator[list[Row]]:
+        """``follow`` for a server: what others wrote after the event that it saw last.
+
+        Raises:
+            Diverged: the log is not the one that it knows.
+        """
+        with self.reading() as connection:
+            head = self._head_within(connection, _HEAD)
+            there = self.chain_within(connection, head, seen)
+        try:
+            check_known(head, seen, known, there, fold)
+        except Diverged as error:
+            self._note_lost_tail(seen, known, error)
+            raise
+        yield from self.follow(seen, head.number)
 
     def rows(self, numbers: Iterable[int]) -> dict[int, Row]:
         """The events with these numbers, as far as they exist."""
@@ -289,18 +344,41 @@ class Store:
         for start in range(0, len(wanted), _CHUNK):
             part = wanted[start : start + _CHUNK]
             for row in connection.execute(select(tables.events).where(tables.events.c.number.in_(part))):
-                found[row.number] = _row(row)
+                found[row.number] = self._row(row)
         return found
 
     def first(self) -> Row | None:
         """The first event, if there is one."""
         return next(iter(self.read(self.origin, self.origin + 1)), None)
 
+    def ends(self) -> tuple[Head, int, bytes | None]:
+        """The end of the log by its head row, and by its events: the largest number and the chained digest there.
+
+        One statement, so that both are of one moment while others write.
+        """
+        e, last = tables.events, tables.events.alias()
+        newest = select(sa.func.max(last.c.number)).scalar_subquery()
+        query = select(tables.head, newest.label("last"), e.c.chain.label("last_chain")).select_from(
+            tables.head.outerjoin(e, e.c.number == newest)
+        )
+        with self.reading() as connection:
+            row = connection.execute(query).one_or_none()
+        if row is None:
+            raise StoreError(_NO_HEAD)
+        head = Head(row.number, bytes(row.chain or b""), row.epoch, row.fold, row.place)
+        chain = None if row.last_chain is None else bytes(row.last_chain)
+        return head, self.origin if row.last is None else int(row.last), chain
+
     def configurations(self) -> list[Row]:
         """Every configuration event, in order."""
+        return self.of_kind("configuration")
+
+    def of_kind(self, kind: str) -> list[Row]:
+        """Every event of one of the rare kinds, in order: of all but decisions and what follows them."""
+        e = tables.events
+        query = select(e).where(e.c.kind == kind, sa.text(tables.RARE)).order_by(e.c.number)
         with self.reading() as connection:
-            query = select(tables.events).where(tables.events.c.kind == "configuration")
-            return [_row(row) for row in connection.execute(query.order_by(tables.events.c.number))]
+            return [self._row(row) for row in connection.execute(query)]
 
     def find(self, keys: Iterable[str]) -> dict[str, Row]:
         """The events with these keys, as far as they exist."""
@@ -312,146 +390,25 @@ class Store:
         for start in range(0, len(keys), _CHUNK):
             part = keys[start : start + _CHUNK]
             for row in connection.execute(select(tables.events).where(tables.events.c.key.in_(part))):
-                found[row.key] = _row(row)
+                found[row.key] = self._row(row)
         return found
 
     def _rows(self, connection: Connection, after: int, upto: int) -> list[Row]:
         number = tables.events.c.number
         query = select(tables.events).where(number > after, number <= upto).order_by(number)
-        return [_row(row) for row in connection.execute(query)]
+        return [self._row(row) for row in connection.execute(query)]
 
-    # ---------------------------------------------------------------------------- blobs, snapshots
-
-    def put_blob(self, content: bytes) -> str:
-        """Keep ``content``; returns its digest."""
-        digest = hashlib.sha256(content).hexdigest()
-        with self.writing() as connection:
-            if connection.execute(select(tables.blobs.c.digest).where(tables.blobs.c.digest == digest)).first() is None:
-                connection.execute(tables.blobs.insert().values(digest=digest, content=content))
-        return digest
-
-    def blob(self, digest: str) -> bytes:
-        """The content with this digest.
-
-        Raises:
-            StoreError: it is not there, or it was altered.
-        """
-        with self.reading() as connection:
-            query = select(tables.blobs.c.content).where(tables.blobs.c.digest == digest)
-            content = connection.execute(query).scalar_one_or_none()
-        if content is None or hashlib.sha256(content).hexdigest() != digest:
-            what = "is missing" if content is None else "was altered"
-            raise StoreError(f"the initial learner {digest[:12]}… {what} in the database: restore a back-up.")
-        return bytes(content)
-
-    def put_snapshot(self, snapshot: Snapshot) -> None:
-        """Keep a snapshot, and thin the older ones out.
-
-        One from before contexts were deleted is not kept: beside a later one it would tell what they were.
-        """
-        s = tables.snapshots
-        values = {
-            "at": snapshot.at,
-            "digest": snapshot.digest,
-            "state": snapshot.state,
-            "learner": snapshot.learner,
-        }
-        with self.writing() as connection:
-            # Whoever deletes contexts holds this lock until they and all older snapshots are gone.
-            self.lock(connection)
-            base = connection.execute(select(sa.func.max(tables.bases.c.number))).scalar_one()
-            if base is not None and snapshot.number < base:
-                return
-            # Two servers may keep the same snapshot at once; it is the same state, so either will do.
-            insert = (sqlite.insert if self.sqlite else postgresql.insert)(s).values(number=snapshot.number, **values)
-            connection.execute(insert.on_conflict_do_update(index_elements=[s.c.number], set_=values))
-            numbers = list(connection.execute(select(s.c.number).order_by(s.c.number.desc())).scalars())
-            connection.execute(s.delete().where(s.c.number.in_(_thinned(numbers))))
-
-    def snapshot_numbers(self) -> list[int]:
-        """The numbers of the snapshots, newest first."""
-        with self.reading() as connection:
-            query = select(tables.snapshots.c.number).order_by(tables.snapshots.c.number.desc())
-            return list(connection.execute(query).scalars())
-
-    def snapshot(self, number: int) -> Snapshot | None:
-        """The snapshot after event ``number``, or None where it is damaged."""
-        with self.reading() as connection:
-            row = connection.execute(select(tables.snapshots).where(tables.snapshots.c.number == number)).one_or_none()
-        if row is None or not isinstance(row.state, str) or not isinstance(row.learner, bytes):
-            return None
-        found = Snapshot(row.number, row.at, row.state, row.learner)
-        return found if found.digest == row.digest else None
-
-    def drop_snapshot(self, number: int) -> None:
-        """Remove a snapshot."""
-        with self.writing() as connection:
-            connection.execute(tables.snapshots.delete().where(tables.snapshots.c.number == number))
-
-    # ---------------------------------------------------------------------------------- deleting
-
-    def erase_deleted(self, patience: float = 10.0) -> bool:
-        """Rewrite the database's files so that nothing deleted lingers in them; writers wait meanwhile.
-
-        Returns:
-            False where it did not work: somebody held a lock for too long, or there was no room.
-        """
-        try:
-            with self._guard("rewrite"):
-                return self._rewrite_file(patience) if self.sqlite else self._rewrite_tables()
-        except StoreError as error:
-            logger.warning("%s", error)
-            return False
-
-    def _rewrite_tables(self) -> bool:
-        with self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-            connection.exec_driver_sql("SET statement_timeout = 0")
-            try:
-                for table in (tables.events, tables.subjects, tables.snapshots, tables.bases):
-                    connection.exec_driver_sql(f"VACUUM (FULL) {table.name}")
-            finally:
-                # The next borrower of this connection has its settings as they were.
-                connection.invalidate()
-        return True
-
-    def _rewrite_file(self, patience: float) -> bool:
-        raw = self._engine.raw_connection()
-        try:
-            cursor = raw.cursor()
-            cursor.execute("VACUUM")
-            end = time.monotonic() + patience
-            while cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
-                if time.monotonic() > end:
-                    return False
-                time.sleep(0.1)
-        except sqlite3.Error as error:
-            raise StoreError(explain_failure(error, "rewrite", self.url)) from error
-        finally:
-            raw.close()
-        return True
-
-
-def _thinned(numbers: list[int], newest: int = 3) -> list[int]:
-    """Which of the snapshots (newest first) to drop: the newest stay, of the older one per doubling of their age."""
-    drop: list[int] = []
-    octaves: set[int] = set()
-    # The oldest of each octave stays: it will be the only one of the next octave when its time comes.
-    for number in reversed(numbers[newest:]):
-        octave = (numbers[0] - number).bit_length()
-        if octave in octaves:
-            drop.append(number)
-        octaves.add(octave)
-    return drop
-
-
-def _row(row: Any) -> Row:
-    contexts = row.contexts
-    return Row(row.number, row.kind, row.at, row.key, row.payload, None if contexts is None else bytes(contexts))
-
-
-def _digest(*parts: bytes) -> str:
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(len(part).to_bytes(8, "little"))
-        digest.update(part)
-    return digest.hexdigest()
+    def _row(self, row: Any) -> Row:
+        number, kind, at, key, payload, contexts, epoch, seal, chain = row
+        contexts = None if contexts is None else bytes(contexts)
+        seal = None if seal is None else bytes(seal)
+        good = (
+            number <= self.sealed_after
+            if seal is None
+            else seal_matches(seal, number, kind, at, key, payload, contexts, epoch)
+        )
+        if not good:
+            raise Rejected(
+                f"event {number} ({kind}) was altered: its content does not match its checksum. Restore a back-up."
+            )
+        return Row(number, kind, at, key, payload, contexts, epoch, seal, None if chain is None else bytes(chain))

@@ -7,7 +7,6 @@ transaction: either there is a base and the contexts are gone, or nothing has ha
 from __future__ import annotations
 
 import json
-import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,12 +15,12 @@ import numpy as np
 from sqlalchemy import Connection, select
 
 from sidelight.errors import StoreError
-from sidelight.service.core.fold import ContextsDeleted, Numbered, State, numbered
-from sidelight.service.core.recovery import recover
+from sidelight.service.core.fold import ContextsDeleted, Numbered, State
+from sidelight.service.core.recovery import Retracted, fold_tail, recover
 from sidelight.service.log import migrations as tables
 from sidelight.service.log.bases import put_base
-from sidelight.service.log.events import Forgotten, Row, event_content
-from sidelight.service.log.store import Store
+from sidelight.service.log.events import Forgotten, Row
+from sidelight.service.log.store import Draft, Store
 
 __all__ = ["Forgetting", "forget"]
 
@@ -75,29 +74,25 @@ def forget(
 
 def _forget(store: Store, subject: str, state: State) -> tuple[int, int]:
     """Base, event and deletion in one transaction; returns the event's number and how many contexts went."""
-    with store.writing() as connection:
+    with store.writing(patience=600) as connection:
         head = store.lock(connection)
-        for rows in store.follow(state.number, head):
-            for item in numbered(store, rows, state.learner.n_features):
-                state.apply(item)
+        fold_tail(store, state, head.number, Retracted(store, head.number))
         positions = _positions(connection, subject)
         ids = [[number, i] for number in sorted(positions) for i in sorted(positions[number])]
-        event, number, now = Forgotten(ids), head + 1, time.time()
-        state.apply(Numbered(number, now, event, None))
-        snapshot = state.snapshot(now)
-        if State.from_snapshot(snapshot).snapshot(now) != snapshot:
+        event = Forgotten(ids)
+        (row,), _ = store.write_drafts(connection, head, [Draft.of(event)])
+        state.apply(Numbered(row.number, row.at, event, None, row.chain))
+        snapshot = state.snapshot(row.at)
+        if State.from_snapshot(snapshot).snapshot(row.at) != snapshot:
             raise StoreError("the learner does not survive being saved and loaded; nothing was deleted. Report this.")
         put_base(connection, snapshot)
         # The difference of two snapshots around a reward tells the context that it was for.
         connection.execute(tables.snapshots.delete())
-        store.insert(connection, [(number, event.kind, now, None, *event_content(event))])
-        store.advance(connection, number)
-        for row in store.rows_within(connection, positions).values():
-            payload, contexts = _without(row, positions[row.number], state.learner.n_features)
-            e = tables.events
-            connection.execute(e.update().where(e.c.number == row.number).values(payload=payload, contexts=contexts))
+        for about in store.rows_within(connection, positions).values():
+            payload, contexts = _without(about, positions[about.number], state.learner.n_features)
+            store.rewrite(connection, about, payload, contexts)
         connection.execute(tables.subjects.delete().where(tables.subjects.c.subject == subject))
-    return number, len(ids)
+    return row.number, len(ids)
 
 
 def _decisions_about(store: Store, subject: str) -> dict[int, set[int]]:
@@ -120,9 +115,8 @@ def _verified(store: Store, progress: Callable[[int, int], None] | None) -> Stat
     quick = recover(store, upto=whole.number).state
     if whole.snapshot(0.0).digest != quick.snapshot(0.0).digest:
         raise StoreError(
-            "the snapshots do not agree with the events, so nothing was deleted. If Sidelight was upgraded since they "
-            "were taken, its last bits may differ: --no-verify believes the snapshots, which is what the servers run "
-            "on. Otherwise restore a back-up, and report this."
+            "the snapshots do not agree with the events, so nothing was deleted. Restore a back-up, and report this; "
+            "--no-verify believes the snapshots, which is what the servers run on."
         )
     return whole
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import sqlalchemy as sa
 
 from sidelight.errors import InputError, StoreError
@@ -21,9 +23,9 @@ from sidelight.logs.schema.schema import Schema
 from sidelight.logs.summarize import summarize_log
 from sidelight.logs.summary import LogSummary
 from sidelight.service.config import Config, initial_config, save_config
-from sidelight.service.core.fold import ContextsDeleted, numbered
+from sidelight.service.core.fold import NotRebuildable
 from sidelight.service.core.old_policy import OldPolicy
-from sidelight.service.core.recovery import recover
+from sidelight.service.core.recovery import Retracted, fold_tail, recover
 from sidelight.service.log import migrations as tables
 from sidelight.service.log.connections import database_url
 from sidelight.service.log.events import DecisionId, Decisions, event_from_row
@@ -139,8 +141,6 @@ def make_successor(
 
 def _rows_of(log: Path, schema: Schema) -> Any:
     """The rows of a log whose arm the schema has."""
-    import pyarrow.dataset as ds
-
     kept = ds.field(schema.arm).isin(list(schema.arms or ()))
     return ds.dataset(log).scanner(columns=list(schema.columns), filter=kept).to_reader()
 
@@ -178,24 +178,21 @@ def _next_config(
 
 def _moments(store: Store, log: Path, column: str, end: int) -> list[bytes]:
     """The learner as it was at decisions that stand for equally many rows of the log; as far as it can be rebuilt."""
-    import pyarrow.parquet as pq
-
     ids = [DecisionId.parse(text) for text in pq.read_table(log, columns=[column])[column].to_pylist()]
     numbers = sorted(id.number for id in ids if id is not None)
     wanted = [numbers[(2 * i + 1) * len(numbers) // (2 * _MOMENTS)] for i in range(min(_MOMENTS, len(numbers)))]
     events = {number: event_from_row(row, 0) for number, row in _without_contexts(store, wanted).items()}
     versions = sorted(event.version for event in (events[n] for n in wanted) if isinstance(event, Decisions))
     learners: list[bytes] = []
+    retracted = Retracted(store, end)
     state = None
     for version in versions:
         if state is None:
             try:
                 state = recover(store, upto=max(version, store.origin + 1), use_snapshots=False).state
-            except ContextsDeleted:
+            except NotRebuildable:
                 continue
-        for rows in store.follow(state.number, version):
-            for item in numbered(store, rows, state.learner.n_features):
-                state.apply(item)
+        fold_tail(store, state, version, retracted)
         learners.append(learner_bytes(state.learner))
     return learners or [learner_bytes(recover(store, upto=end).state.learner)]
 

@@ -8,8 +8,8 @@ from sidelight.errors import InputError
 from sidelight.labels import label_to_json
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.schema.units import units_to_json
-from sidelight.service.core.fold import LEARNER_ERRORS, ContextsDeleted, State
-from sidelight.service.core.recovery import recover
+from sidelight.service.core.fold import LEARNER_ERRORS, NotRebuildable, State
+from sidelight.service.core.recovery import fold_at, recover
 from sidelight.service.log.events import Configuration, DecisionId, Decisions, event_from_row
 from sidelight.service.log.store import Store
 from sidelight.service.views.explain import explain, score
@@ -28,7 +28,7 @@ def audit(store: Store, schema: Schema, id: DecisionId) -> dict[str, Any]:
         InputError: there is no such decision.
     """
     row = store.rows([id.number]).get(id.number)
-    event = None if row is None else event_from_row(row, schema.n_features)
+    event = None if row is None or row.epoch != id.epoch else event_from_row(row, schema.n_features)
     if row is None or not isinstance(event, Decisions) or id.position >= len(event):
         raise InputError(f"there is no decision {str(id)!r}: use the id that came with the decision.")
     i = id.position
@@ -88,11 +88,12 @@ def _in_force(store: Store, number: int) -> dict[str, Any]:
 
 def _learner(store: Store, schema: Schema, event: Decisions, i: int, number: int, deleted: bool) -> dict[str, Any]:
     """The learner that decided, rebuilt by replay."""
-    body: dict[str, Any] = {"version": event.version, "exact": False, "reproduced": None}
+    decided_by = fold_at(store, number)
+    body: dict[str, Any] = {"version": event.version, "fold": decided_by, "exact": False, "reproduced": None}
     try:
         recovered = recover(store, upto=max(event.version, store.origin + 1))
         body["events_behind_the_log"] = _behind(store, event.version, number)
-    except ContextsDeleted as error:
+    except NotRebuildable as error:
         return body | {"why_not": str(error)}
     state: State = recovered.state
     body |= {

@@ -7,7 +7,7 @@ from typing import Any
 
 from sidelight.labels import label_to_json
 from sidelight.service.core.engine import Engine
-from sidelight.service.core.fold import State
+from sidelight.service.core.fold import FOLD, State
 from sidelight.service.views.explain import finite
 
 __all__ = ["describe_engine", "describe_state"]
@@ -17,7 +17,8 @@ def describe_engine(engine: Engine) -> dict[str, Any]:
     """Where one server stands: whether it can write, and its state."""
     return {
         "ready": engine.ready,
-        "error": None if engine.error is None else str(engine.error),
+        "error": None if (error := engine.why_not_ready()) is None else str(error),
+        "fold": FOLD,
         **describe_state(engine.state),
         "started_from_snapshot": engine.recovered_from,
         "damaged_snapshots": engine.damaged,

@@ -1,0 +1,293 @@
+"""The database of an event log: opening, migrating, transactions, and files that hold nothing deleted any more."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any, Self
+
+import sqlalchemy as sa
+from sqlalchemy import Connection, event, select
+from sqlalchemy.exc import DataError, IntegrityError, InterfaceError, ProgrammingError, SQLAlchemyError, StatementError
+
+from sidelight.errors import StoreError
+from sidelight.service.log import migrations as tables
+from sidelight.service.log.connections import connect, explain_failure
+from sidelight.service.log.surroundings import Surroundings
+
+__all__ = ["Database", "Rejected"]
+
+logger = logging.getLogger("sidelight.service")
+
+#: pages of SQLite's write-ahead log after which the serving process moves them into the file
+_CHECKPOINT_PAGES = 1000
+_ASKED, _DONE = "checkpoint_asked", "checkpoint_done"
+
+
+class Rejected(StoreError):
+    """The database works and does not take this: what was to be written, or what it refers to, is at fault."""
+
+
+class Database:
+    """Connections to one database whose tables have the version of this Sidelight.
+
+    Args:
+        url: where it is.
+        create: make it where it is not there.
+        migrate: bring its tables to this version; otherwise they are taken as they are.
+        surroundings: time and randomness.
+    """
+
+    def __init__(
+        self, url: sa.URL, *, create: bool = True, migrate: bool = True, surroundings: Surroundings | None = None
+    ) -> None:
+        self.url = url
+        self.sqlite = url.get_backend_name() == "sqlite"
+        self.surroundings = Surroundings() if surroundings is None else surroundings
+        self.origin = 0
+        self.identity = b""
+        self.sealed_after = 0
+        self._serving: IO[bytes] | None = None
+        if self.sqlite and not create and not self._path.exists():
+            raise StoreError(f"there is no database at {url.database}. `sidelight serve` makes one.")
+        if self.sqlite and create and not url.query:
+            # Contexts may be about people: whatever the umask, not for everybody on this machine. The files beside it
+            # get the same rights; where the file cannot be made, opening it says why.
+            with suppress(OSError):
+                self._path.touch(mode=0o660)
+        self._engine, self._writer = connect(url)
+        if migrate:
+            self.migrated = self._migrate()
+            self.reread()
+
+    @property
+    def _path(self) -> Path:
+        return Path(str(self.url.database))
+
+    def _migrate(self) -> tuple[int, int]:
+        version = self.version()
+        if version == tables.VERSION:
+            return version, version
+        with self._guard("open"), self._writer.begin() as connection:
+            return tables.migrate(connection)
+
+    @classmethod
+    def existing(cls, url: sa.URL, *, create: bool = False) -> Self:
+        """A database that is read as it is: it is never migrated, because servers of an older version may run on it.
+
+        Args:
+            url: where it is.
+            create: make it where it is not there, or empty.
+
+        Raises:
+            StoreError: it is not there, or its tables have another version.
+        """
+        found = cls(url, create=create, migrate=False)
+        try:
+            version = found.version()
+            if version == 0 and create:
+                found.migrated = found._migrate()
+            elif version < tables.VERSION:
+                where = url.render_as_string(hide_password=True)
+                raise StoreError(
+                    f"the database at {where} has version {version}, and this Sidelight works with {tables.VERSION}. "
+                    "Back it up with the Sidelight that wrote it, stop that one, then `sidelight migrate` or "
+                    "`sidelight serve` brings it up to date."
+                    if version
+                    else f"there is no event log in the database at {where}. `sidelight serve` makes one."
+                )
+            found.reread()
+        except BaseException:
+            found.close()
+            raise
+        return found
+
+    def version(self) -> int:
+        """The version of the tables; 0 where there are none.
+
+        Raises:
+            StoreError: a newer Sidelight made them.
+        """
+        with self._guard("open"), self._engine.connect() as connection:
+            return tables.database_version(connection)
+
+    def reread(self) -> None:
+        """Read again what the database says about the log."""
+        found = self.properties()
+        self.origin = int(found.get("origin", 0))
+        self.identity = bytes.fromhex(found.get("identity", ""))
+        self.sealed_after = int(found.get("sealed_after", 0))
+
+    def properties(self) -> dict[str, str]:
+        """What the database says about itself."""
+        with self.reading() as connection:
+            return {row.name: row.value for row in connection.execute(select(tables.properties))}
+
+    def close(self) -> None:
+        """Give back every connection."""
+        self._engine.dispose()
+        self._writer.dispose()
+        if self._serving is not None:
+            self._serving.close()
+            self._serving = None
+
+    @contextmanager
+    def _guard(self, action: str) -> Iterator[None]:
+        try:
+            yield
+        except (SQLAlchemyError, OSError) as error:
+            kind = Rejected if _is_about_content(error) else StoreError
+            raise kind(explain_failure(error, action, self.url)) from error
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A connection that sees one state of the database throughout."""
+        with self._guard("read"), self._engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self, patience: float | None = None) -> Iterator[Connection]:
+        """A transaction that writes; SQLite's write lock is taken at once.
+
+        Args:
+            patience: for how many seconds it may pause between two statements before PostgreSQL takes it for dead;
+                None for what the connection has.
+        """
+        with self._guard("write to"), self._writer.begin() as connection:
+            if patience is not None and not self.sqlite:
+                connection.exec_driver_sql(f"SET LOCAL idle_in_transaction_session_timeout = '{int(patience)}s'")
+            yield connection
+
+    # ----------------------------------------------------------------------------------- serving
+
+    def serve(self) -> None:
+        """Be a process that serves this database: from now on this one moves SQLite's write-ahead log into the file.
+
+        Raises:
+            StoreError: it cannot be written to.
+        """
+        if not self.sqlite or self._serving is not None:
+            return
+        with self._guard("serve"):
+            lock = self._lock_file.open("ab")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH)
+        except OSError as error:
+            lock.close()
+            raise StoreError(explain_failure(error, "lock", self.url)) from error
+        self._serving = lock
+        event.listen(self._writer, "checkout", _checkpoint_by_itself)
+
+    @property
+    def _lock_file(self) -> Path:
+        return self._path.with_name(f".{self._path.name}.serving")
+
+    def checkpoint_if_asked(self) -> None:
+        """Move the write-ahead log into the file if another process has asked for it; call it where one writes."""
+        if self._serving is None:
+            return
+        found = self.properties()
+        asked = found.get(_ASKED)
+        if asked is None or asked == found.get(_DONE):
+            return
+        if self._truncate_log():
+            with self.writing() as connection:
+                self.set_property(connection, _DONE, asked)
+
+    def set_property(self, connection: Connection, name: str, value: str) -> None:
+        """Write one of the database's properties, in the caller's transaction."""
+        p = tables.properties
+        if connection.execute(p.update().where(p.c.name == name).values(value=value)).rowcount == 0:
+            connection.execute(p.insert().values(name=name, value=value))
+
+    # ---------------------------------------------------------------------------------- deleting
+
+    def erase_deleted(self, patience: float = 10.0) -> bool:
+        """Bring the database's files to where nothing deleted lingers in them.
+
+        SQLite overwrites what is deleted (``secure_delete``), so only the write-ahead log beside the file still holds
+        it until it is moved into the file and cut; where a server runs, that is asked of it. PostgreSQL's tables are
+        rewritten, and writers wait meanwhile.
+
+        Returns:
+            False where it did not work within ``patience`` seconds: somebody held a lock, or there was no room.
+        """
+        try:
+            with self._guard("rewrite"):
+                return self._empty_log(patience) if self.sqlite else self._rewrite_tables()
+        except StoreError as error:
+            logger.warning("%s", error)
+            return False
+
+    def _rewrite_tables(self) -> bool:
+        with self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.exec_driver_sql("SET statement_timeout = 0")
+            try:
+                for table in (tables.events, tables.subjects, tables.snapshots, tables.bases):
+                    connection.exec_driver_sql(f"VACUUM (FULL) {table.name}")
+            finally:
+                # The next borrower of this connection has its settings as they were.
+                connection.invalidate()
+        return True
+
+    def _empty_log(self, patience: float) -> bool:
+        clock = self.surroundings
+        end = clock.monotonic() + patience
+        with self._nobody_serves() as alone:
+            if alone:
+                while not self._truncate_log():
+                    if clock.monotonic() > end:
+                        return False
+                    clock.sleep(0.05)
+                return True
+        wanted = clock.random_bytes(8).hex()
+        with self.writing() as connection:
+            self.set_property(connection, _ASKED, wanted)
+        while clock.monotonic() < end:
+            if self.properties().get(_DONE) == wanted:
+                return True
+            clock.sleep(0.05)
+        return False
+
+    @contextmanager
+    def _nobody_serves(self) -> Iterator[bool]:
+        """Whether no other process serves this SQLite file; if so none begins to within the block."""
+        if self._serving is not None:
+            yield True
+            return
+        with self._guard("lock"), self._lock_file.open("ab") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                yield False
+                return
+            yield True
+
+    def _truncate_log(self) -> bool:
+        """Move SQLite's write-ahead log into the file and cut it to nothing; False where a reader holds it."""
+        raw = self._writer.raw_connection()
+        try:
+            return not raw.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+        except sqlite3.Error as error:
+            raise StoreError(explain_failure(error, "rewrite", self.url)) from error
+        finally:
+            raw.close()
+
+
+def _checkpoint_by_itself(connection: Any, record: Any, _proxy: Any) -> None:
+    if not record.info.get("sidelight_checkpoints"):
+        connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+        record.info["sidelight_checkpoints"] = True
+
+
+def _is_about_content(error: Exception) -> bool:
+    """Whether the database refused what it was given, and not the connection, the disk or a lock."""
+    if isinstance(error, DataError | IntegrityError | ProgrammingError | InterfaceError):
+        return True
+    return type(error) is StatementError or (
+        isinstance(error, StatementError) and isinstance(error.orig, ValueError | TypeError | OverflowError)
+    )

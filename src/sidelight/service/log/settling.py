@@ -1,0 +1,191 @@
+"""What becomes of a group of proposals at the end of the log: a pure function, whatever the log is kept in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from sidelight.errors import StoreError
+from sidelight.service.log.events import Configuration, Event, NewEpoch, Row, event_content
+from sidelight.service.log.sealing import SALT_BYTES, Head, chain_after, seal_of
+
+__all__ = [
+    "Diverged",
+    "Draft",
+    "Outdated",
+    "Proposal",
+    "Settled",
+    "Written",
+    "check_known",
+    "chosen_epoch",
+    "place_drafts",
+    "settle_group",
+]
+
+
+class Diverged(StoreError):
+    """What this server knows is not what the log says: it must not decide any more until it was started again."""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """An event that is ready to be written but has no number yet.
+
+    Attributes:
+        key: names what may exist only once.
+        chosen_at: the last event that was known when this was decided; it is not written if who acts was changed by a
+            later one. None where that does not matter.
+    """
+
+    event: Event
+    key: str | None
+    payload: str
+    contexts: bytes | None
+    subjects: list[str | None] | None = None
+    chosen_at: int | None = None
+
+    @classmethod
+    def of(cls, event: Event, key: str | None = None, chosen_at: int | None = None) -> Draft:
+        """A draft of ``event``."""
+        payload, contexts = event_content(event)
+        return cls(event, key, payload, contexts, getattr(event, "subjects", None), chosen_at)
+
+
+class Proposal(Protocol):
+    """Something that wants to be written, if what the log already holds allows it."""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Keys whose events, if there are any, ``settle`` wants to see."""
+
+    def settle(self, found: Mapping[str, Row]) -> Draft | Any:
+        """Decide under the lock: a draft is written; anything else is handed back as the outcome."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """The outcome of a proposal that was written: its number, the epoch of its ids, the chained digest after it."""
+
+    number: int
+    draft: Draft
+    epoch: int = 0
+    chain: bytes = b""
+
+
+class Outdated:
+    """The outcome of a draft that was decided before a change of who acts: decide again."""
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What is to be written.
+
+    Attributes:
+        outcomes: one per proposal: ``Written``, ``Outdated``, or what ``settle`` returned.
+        rows: the events to write, in order.
+        about: ``(number, position, subject)`` of decisions about somebody.
+        head: the end of the log once they are written.
+    """
+
+    outcomes: list[Any]
+    rows: list[Row]
+    about: list[tuple[int, int, str]]
+    head: Head
+
+
+def settle_group(
+    head: Head,
+    proposals: Sequence[Proposal],
+    found: dict[str, Row],
+    configured: int,
+    now: float,
+    salts: bytes,
+) -> Settled:
+    """Decide what of a group is written at the end of the log.
+
+    Args:
+        head: the end of the log, which nobody else moves meanwhile.
+        proposals: in the order in which they came.
+        found: the events that have one of the proposals' keys; those of this group are added.
+        configured: the last event that changed who acts.
+        now: the time that the events will carry.
+        salts: ``SALT_BYTES`` random bytes for each proposal.
+    """
+    outcomes: list[Any] = []
+    rows: list[Row] = []
+    about: list[tuple[int, int, str]] = []
+    for i, proposal in enumerate(proposals):
+        draft = proposal.settle(found)
+        if not isinstance(draft, Draft):
+            outcomes.append(draft)
+            continue
+        if draft.chosen_at is not None and draft.chosen_at < configured:
+            outcomes.append(Outdated())
+            continue
+        row, head = _next(head, draft, now, salts[i * SALT_BYTES : (i + 1) * SALT_BYTES])
+        rows.append(row)
+        if isinstance(draft.event, Configuration):
+            configured = row.number
+        outcomes.append(Written(row.number, draft, head.epoch, head.chain))
+        if draft.key is not None:
+            found[draft.key] = row
+        if draft.subjects is not None:
+            about += [(row.number, j, subject) for j, subject in enumerate(draft.subjects) if subject is not None]
+    return Settled(outcomes, rows, about, head)
+
+
+def place_drafts(head: Head, drafts: Sequence[Draft], now: float, salts: bytes) -> tuple[list[Row], Head]:
+    """Drafts as the next rows of the log, and the end of the log after them."""
+    rows: list[Row] = []
+    for i, draft in enumerate(drafts):
+        row, head = _next(head, draft, now, salts[i * SALT_BYTES : (i + 1) * SALT_BYTES])
+        rows.append(row)
+    return rows, head
+
+
+def _next(head: Head, draft: Draft, now: float, salt: bytes) -> tuple[Row, Head]:
+    number, kind = head.number + 1, draft.event.kind
+    epoch = draft.event.epoch if isinstance(draft.event, NewEpoch) else head.epoch
+    seal = seal_of(number, kind, now, draft.key, draft.payload, draft.contexts, epoch, salt)
+    chain = chain_after(head.chain, seal)
+    row = Row(number, kind, now, draft.key, draft.payload, draft.contexts, epoch, seal, chain)
+    return row, head._replace(number=number, chain=chain, epoch=epoch)
+
+
+def chosen_epoch(random: bytes) -> int:
+    """A new epoch, 1 … 2³¹ − 1, from four random bytes."""
+    return int.from_bytes(random[:4], "big") % 0x7FFF_FFFF + 1
+
+
+def check_known(head: Head, seen: int, known: bytes | None, there: bytes | None, fold: int | None) -> None:
+    """Check that a server and the log still share their past.
+
+    Args:
+        head: the end of the log.
+        seen: the last event that the server knows.
+        known: the chained digest that it knows for it; None to check nothing.
+        there: the digest that the log has for that event; None where it has no such event.
+        fold: the version of the server's fold; None to check nothing.
+
+    Raises:
+        Diverged: they do not, or servers with another fold decide on this log.
+    """
+    if fold is not None and head.fold != fold:
+        later = head.fold > fold
+        raise Diverged(
+            f"the event log is folded by version {head.fold}, and this server folds by version {fold}: its learner is "
+            "not that of the other servers, so it decides no more. "
+            + ("Upgrade Sidelight here." if later else "Start it again.")
+        )
+    if known is not None and there != known:
+        what = (
+            f"the event log ends at event {head.number}"
+            if head.number < seen
+            else f"event {seen} of the log is another one"
+        )
+        raise Diverged(
+            f"{what}, and this server has seen event {seen}: the log went back (a standby that lagged took over, or a "
+            "back-up was put in its place), and what this server has learned is not in it. It decides no more. Check "
+            "that this is the right database, then start the server again; it goes on from the log."
+        )
