@@ -7,9 +7,13 @@ import gc
 import logging
 import signal
 import socket
+import sys
 from collections.abc import Callable
 
 import uvicorn
+
+if sys.platform != "win32":
+    import resource
 
 from sidelight.errors import ServiceError
 from sidelight.service.app import create_app
@@ -17,13 +21,16 @@ from sidelight.service.config import Config
 from sidelight.service.core.engine import Engine
 from sidelight.service.core.starting import open_store
 from sidelight.service.http.auth import list_tokens
-from sidelight.service.http.limits import guarded_protocol
+from sidelight.service.http.guarded import guarded_protocol
 from sidelight.service.journal import decision_log, set_up_logs
 from sidelight.service.telemetry import CommitSpans, TracedRequests, trace_provider
 
 __all__ = ["run"]
 
 logger = logging.getLogger("sidelight.service")
+
+#: files beside connections: the database, pipes, what Python opens
+_OTHER_FILES = 256
 
 
 def run(config: Config, *, say: Callable[[str], None] = print, verbose: bool = False) -> None:
@@ -57,6 +64,7 @@ def run(config: Config, *, say: Callable[[str], None] = print, verbose: bool = F
             app.add_middleware(TracedRequests, provider=traces)
         if app.state.service.tokens.open:
             say(f"No tokens: answering this machine only ({config.service.host}), and anybody on it.")
+        allow_files(config.limits.connections)
         listener = _listen(config)
         host, port = listener.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
@@ -108,6 +116,25 @@ class LeavingServer(uvicorn.Server):
         """Let go of streams, then finish what was accepted."""
         self._leave()
         await super().shutdown(sockets)
+
+
+def allow_files(connections: int) -> None:
+    """Let the process open as many files as connections need, and say so where the system does not allow it."""
+    if sys.platform == "win32":
+        return
+    wanted = connections + _OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        if most < wanted:
+            logger.warning(
+                "this process may open %d files, and [limits] connections = %d needs %d: raise the limit (ulimit -n), "
+                "or lower connections; else a flood of connections keeps out the kill switch too",
+                most,
+                connections,
+                wanted,
+            )
 
 
 def _listen(config: Config) -> socket.socket:

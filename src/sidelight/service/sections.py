@@ -136,6 +136,10 @@ class Limits:
     header_bytes: Annotated[int, Meta(gt=0, description="the largest headers, the request line included")] = 16_384
     batch: Annotated[int, Meta(gt=0, description="the most decisions, rewards or answers in one request")] = 1_000
     concurrency: Annotated[int, Meta(gt=0, description="the most requests at once; more are refused with 503")] = 512
+    connections: Annotated[
+        int, Meta(gt=0, description="the most open connections; above them only health and the kill switch are reached")
+    ] = 2_048
+    connections_per_address: Annotated[int, Meta(gt=0, description="of these, the most from one address")] = 1_536
     seconds: Annotated[
         float, Meta(gt=0, description="how long a request may take, from its first byte to its answer")
     ] = 10.0
