@@ -14,10 +14,11 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from sidelight.errors import InputError, SchemaError, SidelightWarning
+from sidelight.errors import InputError, SchemaError, SidelightError, SidelightWarning
 from sidelight.labels import typed_labels
 from sidelight.logs.schema.features import Category
 from sidelight.logs.schema.schema import Schema
+from sidelight.logs.sources.opening import open_source
 from sidelight.logs.sources.paths import find_files
 from sidelight.logs.summarize import summarize_log
 from sidelight.logs.summary import LogSummary
@@ -141,6 +142,7 @@ def diagnose(
     """
     if html is not None:
         not_over_input(html, *log)
+    complete = None
     if len(log) == 1 and _is_summary(log[0]):
         _only_for_logs(context, log[0])
         summary = LogSummary.load(log[0])
@@ -149,7 +151,9 @@ def diagnose(
         _schema_said_once(context, schema_file)
         schema = _schema(schema_file, recorded, hidden, arm, reward, arms, categories, intercept, propensity)
         summary = _summarized(log, schema, skip_invalid, scheduler, quiet=as_json)
-    diagnosis = summary.diagnose(noise)
+        if noise is None:
+            complete = complete_rows(log, summary.schema, scheduler, quiet=as_json)
+    diagnosis = summary.diagnose(noise, complete)
     if html is not None:
         diagnosis.to_html(html)
     if as_json:
@@ -254,6 +258,23 @@ def say_what_is_text(given: Schema, found: Schema, origin: str) -> None:
                 f"levels. To say so yourself: --categories {feature.name}",
                 err=True,
             )
+
+
+def complete_rows(log: list[str], schema: Schema, scheduler: str | None, quiet: bool) -> LogSummary | None:
+    """The rows that have every feature, if the files have columns for the hidden ones; None if they do not.
+
+    Fewer than ten rows for each coefficient measure nothing, and count as none.
+    """
+    hidden = [feature.name for feature in schema.features if feature.name not in schema.recorded]
+    if not hidden:
+        return None
+    try:
+        open_source(log, hidden)
+        names = [feature.name for feature in schema.features]
+        summary = _summarized(log, schema.with_recorded(names), True, scheduler, quiet)
+    except SidelightError:
+        return None
+    return summary if summary.n_rows >= 10 * summary.n_arms * summary.n_features else None
 
 
 def _schema(

@@ -100,13 +100,15 @@ class LogSummary(ArmRegressions):
             moments.fold(batch)
         return cls(schema, moments)
 
-    def diagnose(self, noise: float | None = None) -> Diagnosis:
+    def diagnose(self, noise: float | None = None, complete: LogSummary | None = None) -> Diagnosis:
         """What the log is worth, and what is wrong with it.
 
         Args:
             noise: the standard deviation ``σ`` of a reward given the full context, if it is known.
+            complete: a summary of rows that have every feature, hidden ones too: how much of what the log leaves
+                unexplained is the hidden features' doing is then measured.
         """
-        return Diagnosis.of(self, noise)
+        return Diagnosis.of(self, noise, complete)
 
     # Adding
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from sidelight.drawing import markup as html
+from sidelight.logs.diagnosis.diagnosis import Diagnosis
+from sidelight.logs.diagnosis.diagnosis_page import hidden_words, queries_words
 from sidelight.report.parts import Part
-
-if TYPE_CHECKING:
-    from sidelight.logs.diagnosis.diagnosis import Diagnosis
 
 __all__ = ["hidden_part", "log_part"]
 
@@ -56,16 +53,7 @@ def hidden_part(diagnosis: Diagnosis) -> Part:
         (f"hidden ({len(diagnosis.hidden)})", ", ".join(diagnosis.hidden) or "nothing"),
     ]
     if diagnosis.hidden:
-        share = (
-            diagnosis.worth.hidden_variance / diagnosis.residual_variance if diagnosis.residual_variance > 0 else 0.0
-        )
-        facts += [
-            ("what hides there", f"about {share:.0%} of the unexplained variance, by the diagnosis' own guess"),
-            (
-                "answers needed",
-                f"about {diagnosis.queries:,} of the old policy's, to know its half as well as the log's",
-            ),
-        ]
+        facts += [("what hides there", hidden_words(diagnosis)), ("answers to ask for", queries_words(diagnosis))]
         words = (
             "The old policy may have decided by what the log does not hold. An effect read off the log is then a "
             "mixture of the recorded feature's own effect and of what went along with it. Learners see every feature "

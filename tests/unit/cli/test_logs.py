@@ -55,11 +55,12 @@ def test_summarize_then_diagnose(run, log, tmp_path):
     assert "200 rows" in printed
     assert f"sidelight diagnose {out}" in printed
     assert sl.LogSummary.load(out).arms == ("x", "y")
-    code, printed, _ = run("diagnose", out, "--html", tmp_path / "page.html")
+    code, printed, _ = run("diagnose", out, "--html", tmp_path / "page.html", "--noise", 0.9)
     assert code == 0
-    assert "This log is worth about" in printed
+    assert "This log is worth between" in printed
     assert "2 of 3" in printed
-    assert "This log is worth about" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "This log is worth between" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "cannot be told from the log alone" in run("diagnose", out)[1]
 
 
 def test_json_is_all_that_is_printed(run, log, tmp_path):
@@ -71,7 +72,8 @@ def test_json_is_all_that_is_printed(run, log, tmp_path):
     code, printed, _ = run("diagnose", tmp_path / "s", "--json", "--noise", 1.0)
     described = json.loads(printed)
     assert described["n_recorded"] == 2
-    assert described["worth"]["noise_variance"] == pytest.approx(1.0, rel=0.3)
+    s2 = described["worth"]["residual_variance"]
+    assert described["worth"]["hidden_share"] == [pytest.approx(max(0.0, 1 - 1 / s2))] * 2
     assert "online round" in described["sentence"]
 
 

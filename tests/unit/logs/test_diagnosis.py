@@ -9,7 +9,7 @@ import pytest
 
 from sidelight.errors import InputError
 from sidelight.logs.diagnosis.diagnosis import difference_of_regressions, queries_needed
-from sidelight.logs.diagnosis.worth import hidden_variance, two_digits, worth_in_rounds
+from sidelight.logs.diagnosis.worth import hidden_share, two_digits, worth_in_rounds
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.summarize import summarize_log
 from sidelight.logs.summary import LogSummary
@@ -39,14 +39,14 @@ def test_numbers():
 
 
 def test_three_forms_of_one_page(tmp_path):
-    found = log(L=4).diagnose()
+    found = log(L=4).diagnose(noise=0.5)
     text, described, page = str(found), found.to_dict(), found.to_html(tmp_path / "d.html")
     assert (tmp_path / "d.html").read_text(encoding="utf-8") == page
     json.dumps(described, allow_nan=False)
     assert described["sentence"] == found.sentence
     assert found.sentence in page
     assert found.sentence in text
-    assert "about" in found.sentence
+    assert "between" in found.sentence
     assert "assumes" in page
     assert "assumes" in " ".join(text.split())
     for word in ("4 of 6", "residual variance", "queries needed", "collinear"):
@@ -92,29 +92,36 @@ def test_queries():
     """``A = (τ²/s²) G``: with the noise known, the share of the residual variance that is not noise."""
     summary = log(noise=0.5)
     s2 = summary.pooled_residual_variance
-    assert queries_needed(summary, noise=0.5) == int(np.ceil((s2 - 0.25) / s2 * 4_000))
-    assert queries_needed(summary, noise=100.0) == 0
-    assert queries_needed(log(L=6)) == 0
-    assert hidden_variance(summary) <= 0.5 * s2
+    assert queries_needed(summary, noise=0.5) == (int(np.ceil((s2 - 0.25) / s2 * 4_000)),) * 2
+    assert queries_needed(summary, noise=100.0) == (0, 0)
+    assert queries_needed(log(L=6)) == (0, 0)
+    least, most = queries_needed(summary)
+    assert 0 < least < most < 4_000
 
 
 def test_worth_grows_with_rows_columns_and_noise():
-    rounds = [worth_in_rounds(log(n=n)).rounds for n in (100, 1_000, 10_000, 100_000)]
-    assert 0 < rounds[0] < rounds[1] < rounds[2]
-    # From here on the answers of the old policy are what is scarce.
-    assert rounds[3] == pytest.approx(rounds[2], rel=0.2)
-    by_columns = [worth_in_rounds(log(L=L), noise=0.5).rounds for L in (1, 3, 5, 6)]
-    assert by_columns == sorted(by_columns)
-    assert by_columns[-1] > 3 * by_columns[0]
-    noisy = [worth_in_rounds(log(noise=noise, n=50_000), noise=noise).rounds for noise in (0.2, 1.0, 4.0)]
-    assert noisy == sorted(noisy)
+    for end in ("low", "high"):
+        rounds = [getattr(worth_in_rounds(log(n=n, noise=2.0), noise=2.0), end) for n in (100, 1_000, 10_000, 200_000)]
+        assert 0 < rounds[0] < rounds[1] < rounds[2]
+        # From here on the answers of the old policy are what is scarce.
+        assert rounds[3] == pytest.approx(rounds[2], rel=0.2)
+        by_columns = [getattr(worth_in_rounds(log(L=L), noise=0.5), end) for L in (1, 3, 5, 6)]
+        assert by_columns == sorted(by_columns)
+        assert by_columns[-1] > 3 * by_columns[0]
+        noisy = [getattr(worth_in_rounds(log(noise=noise, n=50_000), noise=noise), end) for noise in (0.2, 1.0, 4.0)]
+        assert noisy == sorted(noisy)
 
 
 def test_a_complete_log_is_worth_about_its_rows():
     """Nothing hidden and arms tried equally: a logged row is an online round, whatever the horizon."""
     summary = log(n=2_000, L=6, noise=2.0)
     for horizon in (50, 1_000, 20_000):
-        assert worth_in_rounds(summary, noise=2.0, horizon=horizon).rounds == pytest.approx(2_000, rel=0.1)
+        found = worth_in_rounds(summary, horizon=horizon)
+        assert found.known
+        assert found.source == "none"
+        assert found.low == pytest.approx(2_000, rel=0.1)
+        # a learner's round tells at least three tenths of what a round with a random arm would
+        assert found.low < found.high <= 1.1 * 2_000 / 0.3
 
 
 def test_worth_does_not_depend_on_units_or_on_where_zero_is():
@@ -127,9 +134,10 @@ def test_worth_does_not_depend_on_units_or_on_where_zero_is():
 
     def worth(Z, rewards):
         columns = {**{name: Z[:, j] for j, name in enumerate("abc")}, "arm": arms, "reward": rewards}
-        return worth_in_rounds(summarize_log(columns, schema)).rounds
+        return worth_in_rounds(summarize_log(columns, schema), noise=0.3 * np.std(rewards)).low
 
     plain = worth(X, r)
+    assert plain > 1
     assert worth(X * [1e6, 1.0, 1e-3], r) == pytest.approx(plain, rel=1e-6)
     assert worth(X + np.array([50.0, 0, -7]), r) == pytest.approx(plain, rel=1e-3)
     assert worth(X, 1000 * r) == pytest.approx(plain, rel=1e-6)
@@ -149,8 +157,8 @@ def test_worth_does_not_depend_on_units_or_on_where_zero_is():
 )
 def test_odd_logs_have_a_diagnosis_too(summary):
     found = summary.diagnose()
-    assert np.isfinite(found.worth.rounds)
-    assert found.worth.rounds >= 0
+    assert np.isfinite([found.worth.low, found.worth.high]).all()
+    assert 0 <= found.worth.low <= found.worth.high
     json.dumps(found.to_dict(), allow_nan=False)
     assert found.sentence in found.to_html()
     assert "online round" in str(found)
@@ -192,3 +200,53 @@ def test_a_missing_constant_is_noticed(schema, warned):
     }
     found = summarize_log(table, schema).diagnose()
     assert any("no constant feature" in warning for warning in found.warnings) == warned
+
+
+def complete_log(hidden: float, seed: int = 0, n: int = 6_000):
+    """A log whose hidden feature explains ``hidden``² of what ``x`` leaves, and the same rows with it."""
+    rng = np.random.default_rng(seed)
+    x, h = rng.normal(size=(2, n))
+    arms = rng.integers(0, 3, n)
+    rewards = x * np.array([1.0, -1.0, 0.3])[arms] + hidden * h * np.array([1, -1, 1])[arms]
+    rewards += np.sqrt(1 - hidden**2) * rng.normal(size=n)
+    columns = {"x": x, "h": h, "arm": arms, "reward": rewards}
+    schema = Schema(["x", "h"], ["x"], intercept=True)
+    return summarize_log(columns, schema), summarize_log(columns, schema.with_recorded(["x", "h"]))
+
+
+def test_hidden_columns_say_how_much_is_hidden():
+    """Where the rows have them, the share is measured: 36 % here, and the words say so instead of guessing."""
+    summary, complete = complete_log(0.6)
+    shares, source = hidden_share(summary, complete=complete)
+    assert source == "measured"
+    assert shares[0] == shares[1] == pytest.approx(0.36, abs=0.03)
+    found = summary.diagnose(complete=complete)
+    assert found.worth.known
+    assert f"hidden features explain {shares[0]:.0%} of the residual variance (measured" in " ".join(str(found).split())
+    assert found.queries == (int(np.ceil(shares[0] * 6_000)),) * 2
+    # told the same noise, the share is the same
+    told = hidden_share(summary, noise=float(np.sqrt(complete.pooled_residual_variance)))
+    assert told == (pytest.approx(shares), "told")
+
+
+def test_without_noise_or_hidden_columns_there_is_no_number():
+    summary, _ = complete_log(0.6)
+    found = summary.diagnose()
+    assert not found.worth.known
+    assert "cannot be told from the log alone" in found.sentence
+    assert not any(character.isdigit() for character in found.sentence)
+    assert (found.to_dict()["worth"]["low"], found.to_dict()["worth"]["high"]) == (None, None)
+    assert "few" not in str(found).split("queries needed")[1].split(";")[0]
+
+
+def test_the_stronger_the_hidden_part_the_less_a_log_is_worth():
+    worths = [worth_in_rounds(*complete_log(0.1)[:1], complete=complete_log(0.1)[1])]
+    worths += [worth_in_rounds(a, complete=b) for a, b in map(complete_log, (0.5, 0.9))]
+    assert worths[0].low > 2 * worths[1].low > 4 * worths[2].low
+    assert worths[0].high > 2 * worths[1].high > 4 * worths[2].high
+
+
+def test_complete_rows_must_be_complete():
+    summary, _ = complete_log(0.6)
+    with pytest.raises(InputError, match="record 2 of 3 columns"):
+        summary.diagnose(complete=summary)

@@ -83,7 +83,7 @@ def test_nothing_recorded():
     assert found.coefficients.shape == (2, 0)
     assert found.determined.all()
     np.testing.assert_allclose(found.residual_variances.mean(), (np.arange(6.0) ** 2).mean(), rtol=0.5)
-    assert found.diagnose().worth.rounds == 0
+    assert found.diagnose().worth.high == 0
 
 
 def confounded(n, rng):

@@ -13,7 +13,7 @@ from sidelight.errors import InputError
 from sidelight.labels import label_to_json, show_labels
 from sidelight.logs.diagnosis.diagnosis_page import html_page, notebook_card, terminal_page
 from sidelight.logs.diagnosis.findings import ArmReport, Difference, Findings
-from sidelight.logs.diagnosis.worth import hidden_variance, worth_in_rounds
+from sidelight.logs.diagnosis.worth import hidden_share, worth_in_rounds
 from sidelight.logs.reduce.moments import triangular_factor
 from sidelight.logs.regressions import ArmRegressions
 
@@ -42,8 +42,9 @@ class Diagnosis(Findings):
         to_drop: a smallest set of columns to leave out so that every arm with enough rows is determined.
         residual_variance: ``s²`` over all arms.
         difference: how strongly the arms' regressions differ, ``None`` where fewer than two can be compared.
-        queries: how many queries to the old policy are needed before its half is known as well as the log's.
-        worth: about how many online rounds this log is worth, and what that assumes.
+        queries: after how many answers of the old policy its half is known as well as the log's, least and most; equal
+            where the hidden features' share of the residual variance is told or measured.
+        worth: between how many and how many online rounds this log is worth, and what that assumes.
         effective_rows: (K,) rows that the logged propensities leave of each arm, ``(Σ1/p)²/Σ1/p²``, or ``None``.
         warnings: sentences about what is wrong.
 
@@ -57,12 +58,15 @@ class Diagnosis(Findings):
     """
 
     @classmethod
-    def of(cls, summary: ArmRegressions, noise: float | None = None) -> Diagnosis:
+    def of(
+        cls, summary: ArmRegressions, noise: float | None = None, complete: ArmRegressions | None = None
+    ) -> Diagnosis:
         """Diagnose a summary.
 
         Args:
             summary: the log.
             noise: the standard deviation ``σ`` of a reward given the full context, if it is known.
+            complete: a summary of rows that have every feature, hidden ones too: what is hidden is then measured.
         """
         if noise is not None and not (np.isfinite(noise) and noise > 0):
             raise InputError(f"noise={noise} must be a positive standard deviation.")
@@ -81,7 +85,7 @@ class Diagnosis(Findings):
             for a, label in enumerate(summary.arms)
         )
         to_drop = summary.columns_to_drop()
-        worth = worth_in_rounds(summary, noise)
+        worth = worth_in_rounds(summary, noise, complete=complete)
         effective = None
         if summary.propensities is not None:
             sums = summary.propensities
@@ -98,7 +102,7 @@ class Diagnosis(Findings):
             to_drop,
             summary.pooled_residual_variance,
             difference_of_regressions(summary),
-            queries_needed(summary, noise),
+            queries_needed(summary, noise, complete),
             worth,
             effective,
             tuple(_warnings(summary, to_drop)),
@@ -119,6 +123,10 @@ class Diagnosis(Findings):
         for name in ("recorded", "hidden", "to_drop", "warnings", "effective_rows"):
             if described[name] is not None:
                 described[name] = list(described[name])
+        described["queries"] = list(self.queries)
+        described["worth"]["hidden_share"] = list(self.worth.hidden_share)
+        if not self.worth.known:
+            described["worth"] |= {"low": None, "high": None}
         described["smallest_arm"] = label_to_json(self.smallest.arm)
         described["sentence"] = self.sentence
         return described
@@ -170,16 +178,16 @@ def difference_of_regressions(summary: ArmRegressions) -> Difference | None:
     return Difference(statistic, degrees, beyond, float(chi2.sf(statistic, degrees)), len(arms))
 
 
-def queries_needed(summary: ArmRegressions, noise: float | None = None) -> int:
-    """Queries to the old policy after which ``B̂`` adds as much error to ``b − M̂w`` as the log itself.
+def queries_needed(
+    summary: ArmRegressions, noise: float | None = None, complete: ArmRegressions | None = None
+) -> tuple[int, int]:
+    """Answers of the old policy after which ``B̂`` adds as much error to ``b − M̂w`` as the log itself, least and most.
 
     ``τ²A⁻¹ = s²G⁻¹`` when the Gram matrix of the answers is ``A = (τ²/s²) G``; answers fall on the arms as the log's
-    rows do, so that takes ``(τ²/s²)`` times the log's rows. After that, more rows would help more than more queries.
+    rows do, so that takes ``(τ²/s²)`` times the log's rows. After that, more rows would help more than more answers.
     """
-    if summary.n_recorded == summary.n_features:
-        return 0
-    s2 = summary.pooled_residual_variance
-    return int(np.ceil(hidden_variance(summary, noise) / s2 * summary.n_rows)) if s2 > 0 else 0
+    least, most = hidden_share(summary, noise, complete)[0]
+    return int(np.ceil(least * summary.n_rows)), int(np.ceil(most * summary.n_rows))
 
 
 def _has_constant(summary: ArmRegressions) -> bool:

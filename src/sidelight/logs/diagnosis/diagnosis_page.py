@@ -13,7 +13,7 @@ from sidelight.version import __version__
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-__all__ = ["html_page", "notebook_card", "terminal_page"]
+__all__ = ["hidden_words", "html_page", "notebook_card", "queries_words", "terminal_page"]
 
 _TITLE = "What this log is worth"
 _SHOWN_IN_TERMINAL = 12
@@ -36,7 +36,8 @@ def _facts(diagnosis: Findings) -> list[tuple[str, str]]:
         ("residual variance", f"{diagnosis.residual_variance:.4g}, over all arms"),
         ("collinear columns", _collinear(diagnosis)),
         ("arms differ", _difference(diagnosis)),
-        ("queries needed", _queries(diagnosis)),
+        ("hidden features", hidden_words(diagnosis)),
+        ("queries needed", queries_words(diagnosis)),
     ]
     if diagnosis.effective_rows is not None:
         total = sum(diagnosis.effective_rows)
@@ -67,14 +68,32 @@ def _difference(diagnosis: Findings) -> str:
     )
 
 
-def _queries(diagnosis: Findings) -> str:
+def hidden_words(diagnosis: Findings) -> str:
+    """How much of the unexplained variance is the hidden features' doing, and how that is known."""
+    worth = diagnosis.worth
+    if worth.source == "none":
+        return "nothing is hidden"
+    if worth.source == "open":
+        return "cannot be told from the log alone: the residual variance may be noise or the hidden features' doing"
+    known = "measured in rows that have the hidden columns" if worth.source == "measured" else "by the noise given"
+    return f"hidden features explain {worth.hidden_share[0]:.0%} of the residual variance ({known})"
+
+
+def queries_words(diagnosis: Findings) -> str:
+    """How often to ask the old policy before more answers add little."""
     if not diagnosis.hidden:
         return "none: nothing is hidden"
-    if diagnosis.queries < 100:
-        return "few, as far as the noise is known or guessed: what the log leaves unexplained would be nearly all noise"
+    least, most = (two_digits(count) for count in diagnosis.queries)
+    if diagnosis.worth.source == "open":
+        return (
+            f"at most about {most:,}; how many depends on how much of the residual variance is the hidden features' "
+            "doing. The first few hundred help most"
+        )
+    if least < 100:
+        return f"about {least:,}: hidden features explain little of what the log leaves unexplained"
     return (
-        f"about {two_digits(diagnosis.queries):,} answers of the old policy, then its half is known as well as the "
-        "log's; the first few hundred help most"
+        f"about {least:,}; more add little, because the log itself is then the larger source of error. The first few "
+        "hundred help most"
     )
 
 

@@ -67,7 +67,7 @@ class Findings:
     to_drop: tuple[str, ...]
     residual_variance: float
     difference: Difference | None
-    queries: int
+    queries: tuple[int, int]
     worth: Worth
     effective_rows: tuple[float, ...] | None
     warnings: tuple[str, ...]
