@@ -23,7 +23,7 @@ from scipy.special import chdtrc, ndtri
 from sidelight.errors import InputError
 from sidelight.hidden.protocol import HiddenEstimator, completed
 from sidelight.judging.lines import Line, line_unknown
-from sidelight.judging.policies import Columns, Requested, suggested, take
+from sidelight.judging.policies import Columns, Lacking, Requested, moments_of, suggested, take
 from sidelight.judging.population import Population
 from sidelight.judging.sensitivity import quantile
 from sidelight.judging.valuing import Estimate
@@ -31,7 +31,7 @@ from sidelight.labels import Label, show_labels
 from sidelight.linalg import Array
 from sidelight.logs.reduce.moments import triangular_factor
 from sidelight.logs.reduce.rank import independent_columns
-from sidelight.logs.schema.features import Category
+from sidelight.logs.schema.features import Category, Date
 from sidelight.logs.schema.schema import INTERCEPT, Schema
 
 __all__ = ["Answers", "HiddenBias", "ToldBy", "bias_of", "largest_total", "line_of_answers", "other_population"]
@@ -125,13 +125,20 @@ class Answers:
             if feature.name not in recorded
             for i in range(len(feature.encoded_names))
         ]
+        for term in self.schema.derived:
+            if not set(term.inputs) <= recorded:
+                start = self.schema.feature_start(term.label)
+                at += range(start, start + len(self.schema.term_names(term)))
         return self.X[:, at]
 
     def columns(self, names: Sequence[str]) -> Columns:
-        """Features by name in the user's units, as a function of columns sees them."""
+        """Features by name in the user's units, as a function of columns sees them.
+
+        A feature of which contexts hold only what derives from it is lacking: it cannot be read back.
+        """
         found: dict[str, np.ndarray] = {}
         for feature in self.schema.features:
-            if feature.name not in names:
+            if feature.name not in names or not feature.encoded_names:
                 continue
             start = self.schema.feature_start(feature.name)
             part = self.X[:, start : start + len(feature.encoded_names)]
@@ -140,8 +147,8 @@ class Answers:
                 hot = np.where(part.any(axis=1), part.argmax(axis=1) if part.shape[1] else 0, len(levels) - 1)
                 found[feature.name] = levels[hot]
             else:
-                found[feature.name] = part[:, 0]
-        return Columns(found, frozenset(feature.name for feature in self.schema.features) - set(names))
+                found[feature.name] = moments_of(part[:, 0]) if isinstance(feature, Date) else part[:, 0]
+        return Columns(found, frozenset(feature.name for feature in self.schema.features) - set(found))
 
 
 @dataclass(frozen=True)
@@ -345,9 +352,12 @@ def line_of_answers(base: Line, policy: Requested, estimate: Estimate, told: Tol
         return line_unknown(base.policy, "answers", base.role, len(answers), estimate.problem, base.arm)
     total, log_variance, freedom, influence = 0.0, 0.0, estimate.freedom, np.zeros(len(answers))
     schemas = [told.schemas[id(population)] for population, _ in estimate.parts]
-    for (population, _), schema, taken in zip(
-        estimate.parts, schemas, taken_at(answers, policy, estimate, schemas), strict=True
-    ):
+    try:
+        choices = taken_at(answers, policy, estimate, schemas)
+    except Lacking as error:
+        why = f"it looks at {error.args[0]!r}, of which the answers hold only what derives from it"
+        return line_unknown(base.policy, "answers", base.role, len(answers), why, base.arm)
+    for (population, _), schema, taken in zip(estimate.parts, schemas, choices, strict=True):
         kurtosis = told.kurtosis[id(population)]
         found = bias_of(answers, schema, population, taken, kurtosis, told.reward_share)
         if found.problem is not None:

@@ -8,9 +8,13 @@ from typing import Any
 
 from sidelight.errors import InputError, SchemaError
 from sidelight.judging.answers import Answers, ToldBy, line_of_answers, other_population
-from sidelight.judging.log_alone import Found, Settings, of_rows, of_summaries
+from sidelight.judging.complete import Doubly, best_fixed, line_of_complete
+from sidelight.judging.complete_rows import CompleteRows, read_complete
+from sidelight.judging.lines import Simpler, line_unknown
+from sidelight.judging.log_alone import Found, Settings, always, of_rows, of_summaries
 from sidelight.judging.log_rows import LogRows
 from sidelight.judging.policies import BEST, OLD
+from sidelight.judging.sensitivity import quantile
 from sidelight.judging.verdict import Verdict
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.summary import LogSummary
@@ -31,6 +35,7 @@ def judge(
     by: str | None = None,
     on_invalid: str = "raise",
     progress: Any = False,
+    pilot: bool = False,
 ) -> Verdict:
     """What policies would be worth, and how sure that is, before anyone lets a learner act.
 
@@ -51,6 +56,8 @@ def judge(
         by: ``"missing"`` or a column's name if the log has eras, as for ``summarize_eras``.
         on_invalid: ``"raise"`` or ``"skip"``, as for ``summarize_log``.
         progress: as for ``summarize_log``.
+        pilot: the complete rows do not come from the old policy (a pilot with random arms): gains are then measured
+            against the mean reward of the log.
 
     Returns:
         A :class:`Verdict`; what cannot be told is said, never guessed.
@@ -84,6 +91,9 @@ def judge(
         found = of_rows(LogRows(log, schema, by, on_invalid, progress), policies, settings)
     if answers is not None:
         _add_answers(found, answers)
+    if complete is not None:
+        whole = found.eras[0][0] if schema is None else schema
+        _add_complete(found, read_complete(complete, whole, found.arms, on_invalid), pilot)
     return found.verdict()
 
 
@@ -125,3 +135,51 @@ def _add_answers(found: Found, estimator: Any) -> None:
             policy, estimate = found.policies[base.policy], found.estimates[base.policy]
             found.lines.append(line_of_answers(base, policy, estimate, told))
     found.assumptions.append(_ANSWERS_ASSUME)
+
+
+_COMPLETE_ASSUME = {
+    True: "Complete rows: arms were taken with the stated propensities; a learner did not learn from these rows.",
+    False: "Complete rows: the old policy's choice is a softmax of linear functions of the features (a model that was "
+    "fitted, and that nothing here can prove); a learner did not learn from these rows.",
+}
+
+
+def _add_complete(found: Found, rows: CompleteRows, pilot: bool) -> None:
+    """Stage 3 for every policy."""
+    doubly, level = Doubly(rows), found.settings.level
+    against = None
+    if pilot:
+        n = sum(population.n_rows for _, population in found.eras)
+        value = sum(population.value * population.n_rows for _, population in found.eras) / n
+        squares = sum(population.reward_squares * population.n_rows for _, population in found.eras) / n
+        against = (value, (squares - value * value) / n)
+    roles = {line.policy: line.role for line in found.lines}
+    scores = {}
+    for name, policy in found.policies.items():
+        if name not in roles or (policy.kind == "best" and name not in found.estimates):
+            continue
+        try:
+            taken = rows.taken(policy, found.eras[0])
+        except InputError as error:
+            if policy.kind != "best":
+                raise
+            found.lines.append(line_unknown(name, "complete", roles[name], len(rows.codes), str(error)))
+            continue
+        line, overlap, scores[name] = line_of_complete(name, roles[name], taken, doubly, level, against)
+        found.lines.append(line)
+        found.overlaps.append(overlap)
+    found.assumptions.append(_COMPLETE_ASSUME[doubly.known])
+    _simpler_with(found, doubly, scores)
+
+
+def _simpler_with(found: Found, doubly: Doubly, scores: Mapping[str, Any]) -> None:
+    """Compare the headline with the best fixed arm on the same complete rows."""
+    told = {line.policy for line in found.lines if line.stage == "complete" and line.known}
+    best = best_fixed(doubly, [always(arm) in told for arm in found.arms])
+    kind = found.policies[found.headline].kind if found.headline in found.policies else "arm"
+    if best is None or found.headline not in told or kind == "arm":
+        return
+    difference = scores[found.headline] - scores[always(found.arms[best])]
+    mean, n = float(difference.mean()), len(difference)
+    half = quantile(found.settings.level, n - 1.0) * math.sqrt(float(difference.var(ddof=1)) / n)
+    found.simpler = Simpler(always(found.arms[best]), "complete", mean, mean - half, mean + half)

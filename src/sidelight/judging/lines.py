@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +17,7 @@ from sidelight.judging.valuing import Estimate
 from sidelight.judging.yardsticks import Benchmark, benchmarks_of
 from sidelight.labels import Label, label_to_json, show_labels
 
-__all__ = ["STAGES", "Findings", "Line", "Simpler", "line_of_log", "line_unknown", "stated_bias"]
+__all__ = ["STAGES", "Findings", "Line", "Overlap", "Simpler", "line_of_log", "line_unknown", "stated_bias"]
 
 #: the stages that speak of a policy before it runs, in the order of what they need
 STAGES = ("log", "answers", "complete")
@@ -82,6 +82,31 @@ class Line:
             "role": self.role,
             "arm": None if self.arm is None else label_to_json(self.arm),
         }
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """How far complete rows show what a policy wants to do.
+
+    Attributes:
+        policy: its name.
+        rows: complete rows.
+        matched: those in which the policy would have done what was done.
+        effective: how many rows of equal weight those are worth, ``(Σw)²/Σw²``.
+        smallest: the smallest chance of the policy's arm, as far as it is known.
+        problem: why the rows cannot tell, or empty.
+    """
+
+    policy: str
+    rows: int
+    matched: int
+    effective: float
+    smallest: float
+    problem: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-safe."""
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -172,6 +197,7 @@ class Findings:
         assumptions: what must hold, stage by stage.
         warnings: what should not be overlooked.
         estimates: policy → its short value.
+        overlaps: how far complete rows show what each policy wants to do.
     """
 
     lines: tuple[Line, ...]
@@ -187,6 +213,7 @@ class Findings:
     assumptions: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     estimates: Mapping[str, Estimate] = field(default_factory=dict, repr=False)
+    overlaps: tuple[Overlap, ...] = ()
 
     @cached_property
     def yardsticks(self) -> tuple[Benchmark, ...]:

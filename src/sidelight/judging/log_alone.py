@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sidelight.errors import InputError, InvalidRowsError
-from sidelight.judging.lines import Line, Simpler, line_of_log, line_unknown
+from sidelight.judging.lines import Line, Overlap, Simpler, line_of_log, line_unknown
 from sidelight.judging.log_rows import LogRows, Valued
 from sidelight.judging.policies import BEST, OLD, Requested, requested
 from sidelight.judging.population import Population
@@ -66,6 +66,7 @@ class Found:
     word: float
     assumptions: list[str]
     warnings: list[str]
+    overlaps: list[Overlap] = field(default_factory=list)
 
     @property
     def arms(self) -> tuple[Label, ...]:
@@ -89,6 +90,7 @@ class Found:
             tuple(self.assumptions),
             tuple(self.warnings),
             self.estimates,
+            tuple(self.overlaps),
         )
 
 

@@ -25,6 +25,8 @@ __all__ = [
     "Policy",
     "Requested",
     "columns_of_batch",
+    "moments_of",
+    "positions_of",
     "requested",
     "suggested",
     "take",
@@ -62,11 +64,11 @@ class Policy(Protocol):
 
 @runtime_checkable
 class Decider(Protocol):
-    """A learner as far as a verdict needs it: arms, and decisions for many full contexts."""
+    """A learner as far as a verdict needs it: decisions for many full contexts."""
 
     @property
-    def arms(self) -> Sequence[Any]:
-        """The labels of its arms."""
+    def schema(self) -> Schema | None:
+        """How it encodes contexts, ``None`` if it takes them encoded."""
 
     def decide_many(self, X: Any, /) -> Sequence[Any]:
         """Decisions with an attribute ``arm``, one for each encoded full context of X (n, d)."""
@@ -176,13 +178,17 @@ def columns_of_batch(
             codes, _ = label_codes(batch.column(name), {level: i for i, level in enumerate(levels)}, text_labels)
             columns[name] = np.array([*levels, None], dtype=object)[codes]
         elif isinstance(feature, Date):
-            days = date_column(batch.column(name), name, feature.zone)[0]
-            known = np.isfinite(days)
-            moments = np.where(known, np.floor(np.where(known, days, 0.0) * 86_400e6 + 0.5), 0).astype("datetime64[us]")
-            columns[name] = np.where(known, moments, np.datetime64("NaT"))
+            columns[name] = moments_of(date_column(batch.column(name), name, feature.zone)[0])
         else:
             columns[name] = number_column(batch.column(name), name)[0]
     return Columns(columns, lacking)
+
+
+def moments_of(days: Array) -> np.ndarray:
+    """Days since 1970 (n,) as ``datetime64``, not a time where they are not finite."""
+    known = np.isfinite(days)
+    moments = np.where(known, np.floor(np.where(known, days, 0.0) * 86_400e6 + 0.5), 0).astype("datetime64[us]")
+    return np.where(known, moments, np.datetime64("NaT"))
 
 
 def take(policy: Requested, columns: Columns, n: int, arms: Sequence[Label]) -> np.ndarray:

@@ -192,7 +192,7 @@ class Population:
         factors = np.stack(
             [triangular_factor(factor[:, [*kept, len(self.names)]], careful=False) for factor in self.factors]
         )
-        groups = {name: where[at] for name, at in self.groups.items() if name != feature}
+        groups = {name: where[at][where[at] >= 0] for name, at in self.groups.items() if name != feature}
         names = tuple(self.names[i] for i in kept)
         return Population(names, groups, self.arms, self.counts, self.sums[:, kept], factors, self.columns[kept])
 
@@ -275,13 +275,17 @@ class Population:
 
 
 def column_groups(schema: Schema) -> dict[str, np.ndarray]:
-    """Recorded feature → positions of its columns among the schema's recorded ones."""
+    """Recorded feature → positions, among the schema's recorded columns, of its own and of what derives from it."""
     position = {int(column): i for i, column in enumerate(schema.recorded_index)}
-    groups = {}
+    groups: dict[str, list[int]] = {}
     for feature in schema.recorded_features:
         start = schema.feature_start(feature.name)
-        groups[feature.name] = np.array([position[start + i] for i in range(len(feature.encoded_names))], dtype=int)
-    return groups
+        groups[feature.name] = [position[start + i] for i in range(len(feature.encoded_names))]
+    for term in schema.recorded_terms:
+        start = schema.feature_start(term.label)
+        for name in term.inputs:
+            groups[name] += [position[start + i] for i in range(len(schema.term_names(term)))]
+    return {name: np.array(columns, dtype=int) for name, columns in groups.items()}
 
 
 def _fit(factor: Array, count: int) -> ArmFit:

@@ -105,6 +105,7 @@ class Verdict(Findings):
                 "high": simpler.high,
                 "as_good": simpler.as_good,
             },
+            "overlap": [overlap.to_dict() for overlap in self.overlaps],
             "at_its_word": self.word if math.isfinite(self.word) else None,
             "assumptions": list(self.assumptions),
             "warnings": list(self.warnings),

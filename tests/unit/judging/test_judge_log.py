@@ -390,3 +390,33 @@ def test_a_log_that_changes_between_the_passes_is_noticed():
 
     with pytest.raises(SourceError, match="stays the same"):
         sl.judge(Changing(log_of()), SCHEMA)
+
+
+def test_derived_features_and_dates_are_judged_with_their_columns():
+    rng = np.random.default_rng(0)
+    n = 4_000
+    u, h = rng.normal(size=n), rng.normal(size=n)
+    s = np.array(["x", "y", "z"])[rng.integers(0, 3, n)]
+    arm = (rng.random(n) < 1 / (1 + np.exp(-h))).astype(int)
+    day = np.datetime64("2024-01-01") + rng.integers(0, 300, n)
+    log = {"u": u, "s": s, "h": h, "arm": arm, "day": day, "reward": np.where(arm, u**2, 1) + 0.3 * h * arm}
+    log["reward"] = log["reward"] + 0.3 * rng.normal(size=n)
+    schema = sl.Schema("spline(u, 4) + s + u:s + h + u:h + weekday(day)", ["u", "s", "day"], categories=["s"])
+    told = sl.BehaviorQueries(sl.summarize_log(log, schema))
+    for i in range(600):
+        told.observe({"u": u[i], "s": s[i], "h": h[i], "day": str(day[i])}, int(arm[i]))
+    policies = {"site": lambda c: np.where(c["s"] == "x", 1, 0), "u": lambda c: np.where(c["u"] > 1, 1, 0)}
+    verdict = sl.judge(log, schema, answers=told, complete=log, policies={"best": "best", **policies})
+    # leaving u out takes the spline and both products with it, and all that bends with u
+    shares = dict(
+        zip(verdict.benchmarks["feature"].to_pylist(), verdict.benchmarks["reward_share"].to_pylist(), strict=True)
+    )
+    assert set(shares) == {"u", "s", "day"}
+    assert shares["u"] == 1.0
+    assert shares["s"] < 0.05
+    assert verdict.line("site", "answers").known
+    for policy in ("best", "site", "u"):
+        lines = {line.stage: line for line in verdict.stages_of(policy)}
+        assert lines["complete"].known
+        if lines["answers"].known:
+            assert lines["answers"].low < lines["complete"].gain < lines["answers"].high
