@@ -18,6 +18,7 @@ The tree::
         └── StoreError                 its event log
 
     SidelightWarning (UserWarning)
+    └── WildValueWarning               a value out of all proportion to those seen before; its row hardly counts
 
 A message says what was seen, why it is a problem and what to do about it.
 """
@@ -40,6 +41,7 @@ __all__ = [
     "StoreError",
     "UnderdeterminedError",
     "UnknownArmError",
+    "WildValueWarning",
 ]
 
 
@@ -101,3 +103,7 @@ class StoreError(ServiceError):
 
 class SidelightWarning(UserWarning):
     """Something that works, but that its user will want to know."""
+
+
+class WildValueWarning(SidelightWarning):
+    """A context or a reward out of all proportion to those seen before: its row counts for next to nothing."""

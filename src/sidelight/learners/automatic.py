@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sidelight.linalg import Array, apply
+from sidelight.hidden.protocol import CompleteEstimator
+from sidelight.hidden.sums import AnswerSums
+from sidelight.learners.wild import Ranges, warn_of, weight_of
+from sidelight.linalg import Array, apply, product
 from sidelight.logs.summary import LogSummary
-from sidelight.side.prior import Hyper, Prior, estimate_prior
+from sidelight.side.prior import Hyper, Prior, estimate_prior, reference_variance
+from sidelight.side.units import SAME, Tally, Units
 
-__all__ = ["Automatic", "feature_blocks", "feature_scales", "residual_noise"]
+__all__ = [
+    "Automatic",
+    "add_answers",
+    "add_log",
+    "add_regression",
+    "constraint_evidence",
+    "feature_blocks",
+    "log_variance",
+    "residual_noise",
+]
 
 #: events grow by this factor from one refresh to the next, so that the cost of all of them is amortised
 GROWTH = 1.3
@@ -22,6 +35,14 @@ GROWTH = 1.3
 SURPRISE_GROWTH = 1.02
 #: how many rounds of the log's (or the first rewards') guess the noise estimate starts with
 NOISE_WEIGHT = 20.0
+#: the noise's variance is at least this part of the rewards': rewards without any noise are exact to rounding
+NOISE_FLOOR = 1e-12
+#: how much more a hidden feature is guessed to vary than recorded ones predict, and how many rows a guess counts for
+GUESSED, GUESSED_ROWS = 4.0, 3.0
+#: events up to which variances are searched far and wide, and not only around the last ones
+WIDE_UNTIL = 64
+#: an exact constraint is evidence without end; so many prior precisions are as good, and stay invertible
+CERTAIN = 1e6
 
 
 @dataclass
@@ -29,33 +50,98 @@ class Automatic:
     """What the automatic settings know now.
 
     Attributes:
-        blocks: positions of the features that share a variance: intercept, recorded, hidden (internal order).
-        hyper: the variances found last.
+        blocks: positions of the features that share a variance: recorded, hidden, intercept (internal order).
+        hyper: the variances found last   reference: the variance of a weight that they were found relative to.
         variance: ``σ²``.
         mean: (d,)   precision: (d, d)   the prior ``N(mean, precision⁻¹)`` of every arm.
         events: observations and answers so far   refreshed: the number of them at the last refresh.
+        eager: whether a prior is learned, and so the units as soon as they can be told.
         longest: the most events from one refresh to the next, for a learner that forgets between them.
         search_at: from how many events on to look for better variances: at the next refresh after some were found, and
             where they stood still when the events have doubled.
         constant: position of the intercept, if contexts have one.
+        units: of features and rewards, as of the last refresh.
+        ranges: beyond which a value is wild or new, as of the last refresh, in the order of contexts.
+        excess: (d + 1,)  what wild values add to the sums of squares behind the ranges; likewise, the reward's last.
+        alike: (d + 1,)  how many values came before the first that differed; likewise.
+        wild_rows: how many rows and answers had wild values.
     """
 
     blocks: Sequence[NDArray[np.int64]]
     variance: float
     mean: Array
     precision: Array
+    units: Units
     hyper: Hyper | None = None
+    reference: float = 0.0
     events: int = 0
     refreshed: int = 0
     longest: int | None = None
+    eager: bool = True
     search_at: int = 0
     constant: int | None = None
+    ranges: Ranges | None = None
+    excess: Array = field(default_factory=lambda: np.zeros(0))
+    alike: Array = field(default_factory=lambda: np.zeros(0))
+    wild_rows: int = 0
 
     @classmethod
-    def begin(cls, blocks: Sequence[NDArray[np.int64]], d: int, variance: float, reward_scale: float) -> Automatic:
-        """Before anything is known: weights as large as the rewards allow, spread over the features."""
-        spread = max(reward_scale, 1e-300) / d
-        return cls(blocks, variance, np.zeros(d), np.eye(d) / spread)
+    def begin(
+        cls, blocks: Sequence[NDArray[np.int64]], d: int, variance: float, constant: int | None = None
+    ) -> Automatic:
+        """Before anything is known: no unit, so that every arm has the same index everywhere."""
+        units = Units.of(Tally.empty(d), constant)
+        spread = reference_variance(units, d)
+        return cls(blocks, variance, np.zeros(d), units.precision(np.eye(d) / spread), units, constant=constant)
+
+    def renew(self, tally: Tally, order: NDArray[np.int64]) -> Units:
+        """Take units and ranges from what was seen (internal order); ``order[i]`` is where feature ``i`` stands."""
+        d = len(order)
+        if not len(self.alike):
+            self.excess, self.alike = np.zeros(d + 1), np.zeros(d + 1)
+        tally.squares += self.excess[order]
+        tally.rewards[2] += self.excess[d]
+        self.units = Units.of(tally, self.constant)
+        unknown = order[~self.units.known]
+        self.alike[unknown] = tally.rows[~self.units.known]
+        if not self.units.reward_known:
+            self.alike[d] = tally.rewards[0]
+        self.ranges = Ranges.of(self.units, order, self.alike)
+        return self.units
+
+    def admit(self, x: Array, reward: float, name: Callable[[int], str]) -> tuple[Array, float, bool]:
+        """A row as it is taken in: weighted if a value is wild, which a warning says; and whether it tells a unit.
+
+        x: (d,), in the order of contexts   name: a feature's name by its position
+        """
+        if self.ranges is None or self.ranges.usual(x, reward):
+            return x, reward, False
+        new, values = self.ranges.new(x, reward), self.ranges.wild(x, reward)
+        if not values:
+            return x, reward, new
+        self.wild_rows += 1
+        warn_of(values, name, self.wild_rows, stacklevel=4)
+        for value in values:
+            at = len(x) if value.position is None else value.position
+            self.excess[at] += (value.limit * self.ranges.scales[at]) ** 2
+        weight = weight_of(values)
+        return weight * x, weight * reward, new
+
+    def answerable(self, x: Array, name: Callable[[int], str]) -> tuple[bool, bool]:
+        """Whether an answer at ``x`` is taken in, and whether it tells a unit.
+
+        One at a wild context is not: it would decide how all hidden features go with the wild one.
+        """
+        if self.ranges is None:
+            return True, False
+        centre = float(self.ranges.centres[-1])
+        if self.ranges.usual(x, centre):
+            return True, False
+        if values := self.ranges.wild(x):
+            self.wild_rows += 1
+            warn_of(values, name, self.wild_rows, stacklevel=4)
+            return False, False
+        return True, self.ranges.new(x, centre)
 
     def due(self) -> bool:
         """Count one event; true when a refresh is due: when events grew by the factor ``GROWTH``."""
@@ -63,44 +149,65 @@ class Automatic:
         return self.room() <= 0
 
     def room(self) -> int:
-        """Events until the next refresh."""
-        due = math.ceil(GROWTH * self.refreshed + 16)
+        """Events until the next refresh; where a prior is learned, the first events, which tell the units, have one."""
+        due = math.ceil(GROWTH * self.refreshed + (min(16, self.refreshed + 1) if self.eager else 16))
         return (due if self.longest is None else min(due, self.refreshed + self.longest)) - self.events
 
     def calm(self) -> int:
         """Events until a surprise may call for a refresh: they too grow by a factor, a smaller one."""
         return math.ceil(SURPRISE_GROWTH * self.refreshed + 4) - self.events
 
-    def learn(self, J: Array, h: Array, scales: Array, reward_scale: float) -> Prior:
+    def learn(self, J: Array, h: Array, units: Units) -> Prior:
         """Take the prior of highest marginal likelihood given every arm's evidence."""
         # where rounds are forgotten, their number does not tell how much has changed
         searching = self.events >= self.search_at or self.longest is not None
-        prior = estimate_prior(J, h, self.blocks, scales, reward_scale, self.hyper, search=searching)
+        reference = reference_variance(units, len(self.mean))
+        previous = self.hyper
+        if previous is not None:
+            # what was found is relative to the rewards' variance, of which more is known by now
+            ratio = reference / self.reference
+            variances = tuple(ratio * variance for variance in previous.variances)
+            previous = replace(previous, variances=variances, mean_variance=ratio * previous.mean_variance)
+        wide = self.events <= WIDE_UNTIL
+        prior = estimate_prior(J, h, self.blocks, units, previous, search=searching, wide=wide)
         if searching:
-            self.search_at = 2 * self.events if prior.hyper == self.hyper else 0
-        self.hyper, self.mean, self.precision = prior.hyper, prior.mean, prior.precision
+            self.search_at = 2 * self.events if prior.hyper == previous else 0
+        self.hyper, self.reference = prior.hyper, reference
+        self.mean, self.precision = prior.mean, prior.precision
         return prior
 
     def state(self) -> dict[str, Any]:
         """Arrays to be saved."""
         hyper = [] if self.hyper is None else [*self.hyper.variances, self.hyper.mean_variance]
+        u = self.units
         return {
             "auto_hyper": np.array(hyper, dtype=np.float64),
             "auto_mean": self.mean,
             "auto_precision": self.precision,
-            "auto_numbers": np.array([self.variance, self.events, self.refreshed, self.search_at]),
+            "auto_numbers": np.array(
+                [self.variance, self.events, self.refreshed, self.search_at, self.reference, self.wild_rows]
+            ),
+            "auto_units": np.stack([u.centres, u.scales, u.rows]),
+            "auto_ranges": np.stack([self.excess, self.alike]),
+            "auto_rewards": np.array([u.reward_centre, u.reward_variance, u.reward_rows, float(u.reward_known)]),
         }
 
-    def restore(self, arrays: dict[str, Any]) -> None:
-        """The inverse of ``state``."""
+    def restore(self, arrays: dict[str, Any], order: NDArray[np.int64] | None = None) -> None:
+        """The inverse of ``state``; a file from before units were kept searches for its variances anew."""
         hyper = [float(v) for v in arrays["auto_hyper"]]
-        self.hyper = Hyper(tuple(hyper[:-1]), hyper[-1]) if hyper else None
         self.mean = np.array(arrays["auto_mean"])
         self.precision = np.array(arrays["auto_precision"])
-        # a file from before the last of them was kept has three
-        variance, events, refreshed, *search_at = (float(v) for v in arrays["auto_numbers"])
+        variance, events, refreshed, *more = (float(v) for v in arrays["auto_numbers"])
         self.variance, self.events, self.refreshed = variance, int(events), int(refreshed)
-        self.search_at = int(search_at[0]) if search_at else 0
+        self.search_at, self.reference = (int(more[0]) if more else 0), (more[1] if len(more) > 1 else 0.0)
+        self.hyper = Hyper(tuple(hyper[:-1]), hyper[-1]) if hyper and self.reference > 0.0 else None
+        if "auto_units" in arrays:
+            centres, scales, rows = np.array(arrays["auto_units"], dtype=np.float64)
+            centre, variance, reward_rows, known = (float(v) for v in arrays["auto_rewards"])
+            self.units = Units(centres, scales, rows, self.constant, centre, variance, reward_rows, bool(known))
+            self.wild_rows = int(more[2]) if len(more) > 2 else 0
+            self.excess, self.alike = np.array(arrays["auto_ranges"], dtype=np.float64)
+            self.ranges = Ranges.of(self.units, order, self.alike) if order is not None and len(self.alike) else None
 
 
 def residual_noise(
@@ -132,16 +239,70 @@ def feature_blocks(d: int, recorded: Sequence[int], constant: int | None = None)
     return [block for block in (first, rest, last) if len(block)]
 
 
-def feature_scales(d: int, online: Array, rounds: float, logs: Sequence[tuple[LogSummary, NDArray[np.int64]]]) -> Array:
-    """(d,) root second moments: of recorded features from the logs, of the others from the contexts met online.
+def log_variance(summary: LogSummary | None) -> float | None:
+    """``σ²`` as a log has it: what its regressions leave; None where its rewards tell no unit, all of them zero."""
+    if summary is None or not (total := float(summary.reward_squares.sum())) > 0.0:
+        return None
+    return max(float(summary.pooled_residual_variance), NOISE_FLOOR * total / summary.n_rows)
 
-    A feature of which nothing was seen yet has the scale of those that were.
+
+def add_log(tally: Tally, summary: LogSummary, positions: NDArray[np.int64]) -> None:
+    """Add a log's rows to a tally.  positions: (L,) where its recorded features stand"""
+    rows = float(summary.n_rows)
+    sums = (summary.means * summary.counts[:, None]).sum(axis=0)
+    tally.add(positions, rows, sums, summary.feature_squares)
+    # not known only in old files without an intercept, where nobody asks for it
+    total = float(np.nan_to_num(summary.reward_sums).sum())
+    tally.add_rewards(rows, total, float(summary.reward_squares.sum()))
+
+
+def add_answers(tally: Tally, answers: AnswerSums | None, positions: NDArray[np.int64]) -> None:
+    """Add the contexts that were answered, as far as the log does not record them.
+
+    positions: (d,) where all features stand, recorded first
     """
-    squares, rows = np.array(online, dtype=np.float64), np.full(d, float(rounds))
-    for summary, positions in logs:
-        squares[positions] += summary.feature_squares
-        rows[positions] += summary.n_rows
-    seen = (rows > 0) & (squares > 0)
-    n = int(np.count_nonzero(seen))
-    typical = float((np.where(seen, squares, 0.0) * (1.0 / np.where(seen, rows, 1.0))).sum()) / n if n else 1.0
-    return np.asarray(np.sqrt((squares + typical) / (rows + 1.0)))
+    if answers is not None:
+        L = answers.L
+        squares = np.cumsum(np.einsum("aii->ai", answers.S), axis=0)[-1, L:]
+        tally.add(positions[L:], float(answers.counts.sum()), np.cumsum(answers.sums, axis=0)[-1, L:], squares)
+
+
+def add_regression(tally: Tally, hidden: CompleteEstimator, positions: NDArray[np.int64]) -> None:
+    """Add what an estimator that keeps no answers says about the hidden features: a few rows, soon outnumbered.
+
+    Their means are those of ``x_oᵀB_a``, and their variances ``GUESSED`` times its.
+
+    positions: (d,) where all features stand, recorded first
+    """
+    summary, B = hidden.summary, hidden.regression()
+    L, shares = summary.n_recorded, summary.shares
+    if L == 0 or B.shape[2] == 0 or summary.n_rows == 0:
+        return
+    means = np.cumsum(shares[:, None] * product(summary.means[:, None, :], B)[:, 0, :], axis=0)[-1]
+    squares = (B * product(summary.second_moments, B)).sum(axis=1)
+    second = np.cumsum(shares[:, None] * squares, axis=0)[-1]
+    spread = np.maximum(second - means * means, 0.0)
+    rows = np.where(spread > SAME * second, GUESSED_ROWS, 0.0)
+    tally.rows[positions[L:]] += rows
+    tally.sums[positions[L:]] += rows * means
+    tally.squares[positions[L:]] += rows * (means * means + GUESSED * spread)
+
+
+def constraint_evidence(M: Array, anchor: Array, units: Units, moments: Array | None) -> tuple[Array, Array]:
+    """``J`` (d, d) and ``h`` (d,) of an exact constraint ``Mw = M·anchor``: ``CERTAIN`` times what a prior would say.
+
+    Args:
+        M: (L, d)  rows that span what is constrained.
+        anchor: (d,)  a solution.
+        units: of features and rewards.
+        moments: (L, L)  second moments of the recorded features, where ``M = [I, B]`` came from a log: the constraint
+            is then on the rewards of the log's rows, whatever its units and centres.  Else every row counts alike.
+    """
+    certain = CERTAIN / reference_variance(units, M.shape[1])
+    if moments is None:
+        sizes = np.square(M / units.scales).sum(axis=1)
+        weighted = np.where(sizes > 0.0, certain / np.where(sizes > 0.0, sizes, 1.0), 0.0)[:, None] * M
+    else:
+        weighted = certain * product(moments, M)
+    J = product(M.T, weighted)
+    return J, product(J, anchor)

@@ -24,6 +24,7 @@ from sidelight.linalg import (
     log,
     orthonormal_kernel_of_structured,
     product,
+    solve,
     structured_pseudo_inverse,
 )
 from sidelight.side.constraint import Reduction, SideInformation, unreduced
@@ -143,7 +144,12 @@ class EpochOFUL(ReducedLearner):
         if known:
             side = SideInformation.structured(summary, self.hidden.regression())
             B = side.reduction.loadings
-            self._install(replace(side.reduction, loadings=-orthonormal_kernel_of_structured(B), shifted=False))
+            # orthonormal in the features' own units, so that nothing depends on the user's
+            if self.automatic is not None:
+                self._basis_scales = np.array(self.automatic.units.scales)
+            s, L = self._basis_scales, B.shape[1]
+            U = orthonormal_kernel_of_structured(s[:L, None] * B / s[L:]) / s[:, None]
+            self._install(replace(side.reduction, loadings=-U, shifted=False))
             self.error = np.asarray(error, dtype=np.float64)
             # contiguous, as a file gives it back: another layout is another order of summation
             self._inverse = np.ascontiguousarray(np.stack([structured_pseudo_inverse(B_a) for B_a in B]))
@@ -162,7 +168,15 @@ class EpochOFUL(ReducedLearner):
             self.counts[:] = self._played
         self.refresh()
 
-    def _observe(self, x: Array, index: int, reward: float) -> None:
+    def _constraint(self, a: int) -> Array:
+        U = -self.reduction.loadings[a] * self._basis_scales[:, None]
+        L = self.hidden.summary.n_recorded
+        # the kernel [−B; I] of [I, B] in the features' own units is a multiple of U
+        own = -solve(product(U[L:], U[L:].T), product(U[L:], U[:L].T)).T
+        B = own / self._basis_scales[:L, None] * self._basis_scales[L:]
+        return np.concatenate([np.eye(L), B], axis=1)
+
+    def _take(self, x: Array, index: int, reward: float) -> None:
         y = x[self._order]
         if self.keep_data:
             self._V[index] += np.outer(y, y)
@@ -172,7 +186,7 @@ class EpochOFUL(ReducedLearner):
         # ÛᵀΣxxᵀM̂† in the coordinates of N, before the radius is computed from it
         z = product(self.reduction.basis(index).T, y)
         self._visits[index] += np.outer(z, product(y, self._inverse[index]))
-        super()._observe(x, index, reward)
+        super()._take(x, index, reward)
         self.radii[index] = self.settings.alpha * self._radius(index)
         self.rounds += 1
         if self.rounds >= self.next_start and self.rounds < self.horizon:
@@ -251,9 +265,14 @@ class EpochOFUL(ReducedLearner):
         log: Any = None,
     ) -> None:
         """What the old policy would do at ``x``: its ``arm``, or its ``probabilities``."""
-        behavior_answer(
-            self, self.hidden, self._context(x), arm, probabilities, 1.0 if probability is None else probability
-        )
+        context, taken, fresh = self._context(x), True, False
+        if self.automatic is not None:
+            taken, fresh = self.automatic.answerable(context, self._name)
+        if not taken:
+            return
+        behavior_answer(self, self.hidden, context, arm, probabilities, 1.0 if probability is None else probability)
+        if fresh:
+            self._relearn()
 
     # ---------------------------------------------------------------------------------------- files
 
@@ -281,6 +300,7 @@ class EpochOFUL(ReducedLearner):
             "loadings": r.loadings,
             "anchors": r.anchors,
             "dimensions": r.dimensions,
+            "basis_scales": self._basis_scales,
         }
 
     def restore(self, arrays: dict[str, Any]) -> None:
@@ -295,6 +315,7 @@ class EpochOFUL(ReducedLearner):
                 dimensions=np.array(arrays["dimensions"]),
             )
         )
+        self._basis_scales = np.array(arrays.get("basis_scales", self._basis_scales), dtype=np.float64)
         super().restore(arrays)
         self._kept_squares = np.array(arrays["kept_squares"])
         self._V, self._Y = np.array(arrays["kept_V"]), np.array(arrays["kept_Y"])

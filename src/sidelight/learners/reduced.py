@@ -115,6 +115,11 @@ class ReducedLearner(RidgeLearner):
         t, n = 0, len(X)
         while t < n:
             start, stop = t, n if self.automatic is None else min(n, t + self.automatic.room())
+            stop = self._usual_until(X, rewards, start, stop)
+            if stop == start:
+                self._observe(X[t], int(indices[t]), float(rewards[t]))
+                t += 1
+                continue
             due = surprised = False
             if not in_order and self._observe_by_arm(X[start:stop], indices[start:stop], rewards[start:stop]):
                 t = stop
@@ -161,7 +166,16 @@ class ReducedLearner(RidgeLearner):
 
     def _observes_plainly(self) -> bool:
         """Whether one observation is ``take_in`` and what is due after it, and nothing else."""
-        return type(self)._observe is RidgeLearner._observe
+        return type(self)._observe is RidgeLearner._observe and type(self)._take is RidgeLearner._take
+
+    def _usual_until(self, X: Array, rewards: Array, start: int, stop: int) -> int:
+        """The first row from ``start`` on with a wild or new value, or ``stop``.  rewards: (n,) or (n, K)"""
+        if not self._guarded:
+            return stop
+        assert self.automatic is not None
+        assert self.automatic.ranges is not None or self.automatic.refreshed == 0
+        ranges = self.automatic.ranges
+        return stop if ranges is None else start + ranges.first_unusual(X[start:stop], rewards[start:stop])
 
     def play(
         self,
@@ -195,9 +209,14 @@ class ReducedLearner(RidgeLearner):
         t, phase = 0, 0
         while t < n:
             room, answer_room = self._room()
+            stop = self._usual_until(X, table, t, min(n, t + room))
+            if stop == t:
+                self._careful_round(t, phase, X, table, answers, draws, doubt, played)
+                t, phase = t + 1, 0
+                continue
             t, phase, events, taken, surprised = play_rounds(
-                X,
-                table,
+                X[:stop],
+                table[:stop],
                 named,
                 draws,
                 doubt,
@@ -215,6 +234,26 @@ class ReducedLearner(RidgeLearner):
             self._caught_up(events, taken, surprised)
         self._cached = None
         return played
+
+    def _careful_round(
+        self,
+        t: int,
+        phase: int,
+        X: Array,
+        table: Array,
+        answers: NDArray[np.int64] | None,
+        draws: Array,
+        doubt: float,
+        played: NDArray[np.int64],
+    ) -> None:
+        """One round of ``play`` by the methods that a user calls, for rows with a wild or new value."""
+        if phase == 0 and answers is not None:
+            self.observe_behavior(X[t], self.arms[answers[t]])
+        a, _, _, doubted = self._choose_or_doubt(X[t], doubt * float(self.spent[0]))
+        if doubted >= 0 and draws[t] < 0.5:
+            a = doubted
+        played[t] = a
+        self._observe(X[t], a, float(table[t, a]))
 
     # what a learner with answers or draws of its own changes about ``play``
 
@@ -288,6 +327,8 @@ class ReducedLearner(RidgeLearner):
         self._install(unreduced(K + 1, self.n_features, r.order))
         for name, value in kept.items():
             getattr(self, name)[:K] = value
+        if self.automatic is not None:
+            self.automatic.search_at = 0  # one more arm says more about how much arms differ
         self.refresh()
         return None
 

@@ -5,16 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sidelight.errors import InputError
-from sidelight.learners.automatic import Automatic, feature_blocks, feature_scales, residual_noise
+from sidelight.learners.automatic import (
+    NOISE_FLOOR,
+    Automatic,
+    add_log,
+    constraint_evidence,
+    feature_blocks,
+    log_variance,
+    residual_noise,
+)
 from sidelight.learners.base import BaseLearner
 from sidelight.learners.settings import Settings
 from sidelight.linalg import Array, apply, eigenvalues, log, log_det, product
 from sidelight.side.constraint import Reduction
+from sidelight.side.units import Tally, Units
 
 if TYPE_CHECKING:
     from sidelight.logs.schema.schema import Schema
@@ -24,6 +34,8 @@ __all__ = ["FOREVER", "RADIUS_KINDS", "RidgeLearner", "arm_spreads"]
 
 RADIUS_KINDS = {"determinant": 0, "printed": 1, "posterior": 2}
 FOREVER = np.iinfo(np.int64).max
+#: events up to which the units of contexts are so rough that widths in them are not added up
+FEW_EVENTS = 16
 #: what observing changes
 _STATE = (
     "grams",
@@ -68,6 +80,8 @@ class RidgeLearner(BaseLearner):
     ) -> None:
         super().__init__(arms, reduction.n_features, settings, schema, rng)
         self._summary = log
+        #: (d,)  in which features' units the columns of a reduction that is not ``shifted`` are orthonormal
+        self._basis_scales = np.ones(self.n_features)
         if len(self.arms) != reduction.n_arms:
             raise InputError(f"{len(self.arms)} arm labels for {reduction.n_arms} arms.")
         if settings.radius not in self.radius_names:
@@ -86,9 +100,9 @@ class RidgeLearner(BaseLearner):
             if schema is not None and schema.intercept:
                 constant = int(np.flatnonzero(reduction.order == 0)[0])
             self.automatic = Automatic.begin(
-                feature_blocks(d, [int(i) for i in recorded], constant), d, self._first_variance(settings), 1.0
+                feature_blocks(d, [int(i) for i in recorded], constant), d, self._first_variance(settings), constant
             )
-            self.automatic.constant = constant
+            self.automatic.eager = settings.regularization == "auto"
         self._install(reduction)
         if self.automatic is not None and log is not None:
             self._relearn()
@@ -151,6 +165,9 @@ class RidgeLearner(BaseLearner):
         self._prior_term = self._growth = 0.0
         if s.radius == "posterior":
             return  # which needs neither
+        if self.automatic is not None and not (known := self.automatic.units.known).all():
+            # weights of features that never varied are zero, not unbounded
+            precision = precision[np.ix_(known, known)] if known.any() else np.eye(1)
         values = eigenvalues(precision)
         self._prior_term = float(values[-1]) * s.kernel_weight_bound**2
         self._growth = s.kernel_context_bound**2 / float(values[0])
@@ -176,17 +193,17 @@ class RidgeLearner(BaseLearner):
         """``σ²`` before any round: as given, or what the log left unexplained, or one."""
         if settings.noise != "auto":
             return settings.sigma**2
-        return 1.0 if self._summary is None else max(float(self._summary.pooled_residual_variance), 1e-300)
+        found = log_variance(self._summary)
+        return 1.0 if found is None else found
 
     def _rounds(self) -> float:
         """How many rounds the sums hold."""
         return float(self.counts.sum())
 
-    def _noise_guess(self) -> float:
-        if self._summary is not None:
-            return self._first_variance(self.settings)
-        n = float(self.counts.sum())
-        return float(self.squares.sum()) / n if n else 1.0
+    def _noise_guess(self, units: Units) -> float:
+        """``σ²`` as the log has it; without a log, or where its rewards are all zero, the rewards' own variance."""
+        found = log_variance(self._summary)
+        return units.reward_variance if found is None else found
 
     def _evidence(self) -> tuple[Array, Array]:
         """``J`` (K, d, d) and ``h`` (K, d): what each arm's constraint and rounds say about its weights."""
@@ -194,45 +211,58 @@ class RidgeLearner(BaseLearner):
         r, variance = self.reduction, self.automatic.variance
         K, d, m = r.n_arms, r.n_features, r.size
         J, h = np.zeros((K, d, d)), np.zeros((K, d))
-        # an exact constraint is evidence without end; a million prior precisions is as good and stays invertible
-        certain = 1e6 * float(np.trace(self.automatic.precision)) / d
         for a in range(K):
             if r.shifted:
-                L = r.loadings.shape[1]
-                M = np.concatenate([np.eye(L), r.loadings[a]], axis=1)
-                J[a] = certain * product(M.T, M)
-                h[a] = certain * product(M.T, r.anchors[a, :L])
-                J[a, d - m :, d - m :] += self.grams[a] / variance
-                h[a, d - m :] += self.moments[a] / variance
+                J[a, d - m :, d - m :] = self.grams[a] / variance
+                h[a, d - m :] = self.moments[a] / variance
             else:
-                U = -r.loadings[a]
-                J[a] = certain * (np.eye(d) - product(U, U.T)) + product(product(U, self.grams[a]), U.T) / variance
-                h[a] = certain * r.anchors[a] + product(U, self.moments[a]) / variance
+                # w = anchor + Uθ, where SU is orthonormal, so that θ = UᵀS²(w − anchor)
+                U = -r.loadings[a] * np.square(self._basis_scales)[:, None]
+                J[a] = product(U, product(self.grams[a] / variance, U.T))
+                h[a] = product(U, self.moments[a] / variance) + product(J[a], r.anchors[a])
+            if r.loadings.shape[1]:
+                J_exact, h_exact = constraint_evidence(
+                    self._constraint(a), r.anchors[a], self.automatic.units, self._moments
+                )
+                J[a] += J_exact
+                h[a] += h_exact
         return J, h
 
-    def _scales(self) -> Array:
+    def _constraint(self, a: int) -> Array:
+        """``M`` of one arm, or rows that span the same.  (L, d)"""
         r = self.reduction
-        logs = []
-        if self._summary is not None:
-            position = np.argsort(r.order)
-            logs = [(self._summary, position[self._summary.recorded])]
-        return feature_scales(r.n_features, self.context_sums[: r.n_features], self.n_contexts, logs)
+        if r.shifted:
+            return np.concatenate([np.eye(r.loadings.shape[1]), r.loadings[a]], axis=1)
+        return np.asarray(np.eye(r.n_features) - product(r.loadings[a], r.loadings[a].T))
 
-    def _reward_scale(self) -> float:
-        """``E[r²]`` over the log and the rounds."""
-        total, rows = float(self.squares.sum()), float(self.counts.sum())
+    @cached_property
+    def _moments(self) -> Array | None:
+        """(L, L)  Second moments of the recorded features over the log, if there is one."""
+        if self._summary is None:
+            return None
+        shares, moments = self._summary.shares[:, None, None], self._summary.second_moments
+        return np.asarray(np.cumsum(shares * moments, axis=0)[-1])
+
+    def _tally(self) -> Tally:
+        """What log and rounds have seen of every feature and of the rewards."""
+        d, sums = self.n_features, self.context_sums
+        tally = Tally.empty(d)
+        tally.add(slice(None), float(self.n_contexts), sums[d : 2 * d], sums[:d])
+        tally.add_rewards(float(self.n_contexts), float(sums[-2]), float(sums[-1]))
         if self._summary is not None:
-            total += float(self._summary.reward_squares.sum())
-            rows += self._summary.n_rows
-        return total / rows if rows and total > 0 else 1.0
+            add_log(tally, self._summary, np.argsort(self.reduction.order)[self._summary.recorded])
+        return tally
 
     def _relearn(self) -> None:
         """Learn noise and prior anew from everything seen, and put them to use."""
         assert self.automatic is not None
+        before, units = self.automatic.units, self.automatic.renew(self._tally(), self.reduction.order)
+        if (units.reward_known and not before.reward_known) or self.automatic.events <= FEW_EVENTS:
+            self.spent[:] = 0.0  # widths from before rewards and features had units, or rough ones
         if self.settings.noise == "auto":
             theta = apply(self.covariances, self.prior_moments + self.moments)
-            self.automatic.variance = residual_noise(
-                self._noise_guess(),
+            variance = residual_noise(
+                self._noise_guess(units),
                 self.squares,
                 self.moments,
                 self.grams,
@@ -240,8 +270,9 @@ class RidgeLearner(BaseLearner):
                 self.covariances,
                 self._rounds(),
             )
+            self.automatic.variance = max(variance, NOISE_FLOOR * units.reward_variance)
         if self.settings.regularization == "auto":
-            self.automatic.learn(*self._evidence(), self._scales(), self._reward_scale())
+            self.automatic.learn(*self._evidence(), units)
         self.automatic.refreshed = self.automatic.events
         self._set_prior()
         self.refresh()
@@ -356,6 +387,22 @@ class RidgeLearner(BaseLearner):
         return {**self.__dict__, "_cached": None}
 
     def _observe(self, x: Array, index: int, reward: float) -> None:
+        fresh = False
+        if self._guarded:
+            assert self.automatic is not None
+            x, reward, fresh = self.automatic.admit(x, reward, self._name)
+        self._take(x, index, reward)
+        if fresh:
+            # a first value that differs tells a unit: nothing can be said in it before
+            self._relearn()
+
+    @property
+    def _guarded(self) -> bool:
+        """Whether wild values are looked out for: where settings are learned, and nothing is proven."""
+        return self.automatic is not None
+
+    def _take(self, x: Array, index: int, reward: float) -> None:
+        """Learn from one row, as it is."""
         _, observe, table, _ = self._cached or self._bind()
         due, surprised = observe(index, x, reward, table)
         if due:
@@ -413,7 +460,7 @@ class RidgeLearner(BaseLearner):
         self._cached = None
         self.n_contexts = int(arrays["n_contexts"])
         if self.automatic is not None:
-            self.automatic.restore(arrays)
+            self.automatic.restore(arrays, self.reduction.order)
             self._set_prior()
 
     def _sums_of_older_file(self, arrays: dict[str, Any]) -> Array:

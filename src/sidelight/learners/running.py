@@ -11,7 +11,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from sidelight.errors import InputError
 from sidelight.hidden.protocol import HiddenEstimator
-from sidelight.learners.automatic import Automatic, feature_blocks, feature_scales, residual_noise
+from sidelight.learners.automatic import (
+    NOISE_FLOOR,
+    Automatic,
+    add_answers,
+    add_log,
+    constraint_evidence,
+    feature_blocks,
+    log_variance,
+    residual_noise,
+)
 from sidelight.learners.base import BaseLearner
 from sidelight.learners.hidden_half import behavior_answer, single_estimator
 from sidelight.learners.protocol import Context
@@ -28,6 +37,7 @@ from sidelight.linalg import (
     product,
     symmetrize,
 )
+from sidelight.side.units import Tally
 
 if TYPE_CHECKING:
     from sidelight.logs.schema.schema import Schema
@@ -118,12 +128,15 @@ class RunningOFUL(BaseLearner):
         self.automatic: Automatic | None = None
         if "auto" in (settings.regularization, settings.noise):
             constant = int(np.flatnonzero(self.order == 0)[0]) if summary.schema.intercept else None
-            variance = float(summary.pooled_residual_variance) if settings.noise == "auto" else settings.sigma**2
-            self.automatic = Automatic.begin(feature_blocks(d, range(L), constant), d, variance, 1.0)
-            self.automatic.constant = constant
+            variance = (log_variance(summary) or 1.0) if settings.noise == "auto" else settings.sigma**2
+            self.automatic = Automatic.begin(feature_blocks(d, range(L), constant), d, variance, constant)
+            self.automatic.eager = settings.regularization == "auto"
             self._relearn()
 
     def _observe(self, x: Array, index: int, reward: float) -> None:
+        fresh = False
+        if self.automatic is not None:
+            x, reward, fresh = self.automatic.admit(x, reward, self._name)
         y = x[self.order]
         self.V[index] += np.outer(y, y)
         self.Y[index] += y * reward
@@ -131,6 +144,8 @@ class RunningOFUL(BaseLearner):
         self.counts[index] += 1
         self._version += 1
         self._tick()
+        if fresh:
+            self._relearn()
 
     # ------------------------------------------------------------------------- automatic settings
 
@@ -143,24 +158,38 @@ class RunningOFUL(BaseLearner):
         auto, summary = self.automatic, self.hidden.summary
         assert auto is not None
         B, U, weights, covariances, _ = self._derive()
-        K, L, m = B.shape
-        M = np.concatenate([np.broadcast_to(np.eye(L), (K, L, L)), B], axis=2)
+        K, L, _ = B.shape
         n = float(self.counts.sum())
+        units = auto.renew(self._tally(), self.order)
         if self.settings.noise == "auto":
             # degrees of freedom are used in the m open dimensions alone
-            spread = product(product(U, covariances), np.swapaxes(U, 1, 2))
-            guess = float(summary.pooled_residual_variance)
-            auto.variance = residual_noise(guess, self.squares, self.Y, self.V, weights, spread, n)
+            spread = product(U, product(covariances, np.swapaxes(U, 1, 2)))
+            guess = log_variance(summary) or units.reward_variance
+            variance = residual_noise(guess, self.squares, self.Y, self.V, weights, spread, n)
+            auto.variance = max(variance, NOISE_FLOOR * units.reward_variance)
         if self.settings.regularization == "auto":
-            certain = 1e6 * float(np.trace(auto.precision)) / (L + m)
-            J = certain * product(np.swapaxes(M, 1, 2), M) + self.V / auto.variance
-            h = certain * apply(np.swapaxes(M, 1, 2), self.anchors[:, :L]) + self.Y / auto.variance
-            online = np.einsum("aii->i", self.V)
-            scales = feature_scales(L + m, online, n, [(summary, np.arange(L))])
-            total = float(summary.reward_squares.sum() + self.squares.sum())
-            auto.learn(J, h, scales, total / max(summary.n_rows + n, 1.0))
+            moments = np.cumsum(summary.shares[:, None, None] * summary.second_moments, axis=0)[-1]
+            J, h = self.V / auto.variance, self.Y / auto.variance
+            for a in range(K):
+                M = np.concatenate([np.eye(L), B[a]], axis=1)
+                J_exact, h_exact = constraint_evidence(M, self.anchors[a], units, moments)
+                J[a] += J_exact
+                h[a] += h_exact
+            auto.learn(J, h, units)
         auto.refreshed = auto.events
         self._version += 1
+
+    def _tally(self) -> Tally:
+        """What log, answers and rounds have seen of every feature, and log and rounds of the rewards."""
+        assert self.automatic is not None
+        d, k, n = self.n_features, self.automatic.constant, float(self.counts.sum())
+        tally = Tally.empty(d)
+        sums = np.zeros(d) if k is None else self.V[:, k].sum(axis=0)
+        tally.add(slice(None), n, sums, np.einsum("aii->ai", self.V).sum(axis=0))
+        tally.add_rewards(n, 0.0 if k is None else float(self.Y[:, k].sum()), float(self.squares.sum()))
+        add_log(tally, self.hidden.summary, np.arange(self.hidden.summary.n_recorded))
+        add_answers(tally, self.hidden.sums, np.arange(d))
+        return tally
 
     def _prior(self) -> tuple[Array, Array, float]:
         """``V₀`` (d, d), ``μ`` (K, d) and ``σ``."""
@@ -181,11 +210,16 @@ class RunningOFUL(BaseLearner):
         log: Any = None,
     ) -> None:
         """What the old policy would do at ``x``: its ``arm``, or its ``probabilities``."""
-        behavior_answer(
-            self, self.hidden, self._context(x), arm, probabilities, 1.0 if probability is None else probability
-        )
+        context, taken, fresh = self._context(x), True, False
+        if self.automatic is not None:
+            taken, fresh = self.automatic.answerable(context, self._name)
+        if not taken:
+            return
+        behavior_answer(self, self.hidden, context, arm, probabilities, 1.0 if probability is None else probability)
         self._version += 1
         self._tick()
+        if fresh:
+            self._relearn()
 
     def _derive(self) -> tuple[Array, Array, Array, Array, Array]:
         """``B̂``, ``U``, ``ŵ``, ``(UᵀVU)⁻¹`` and ``α√β`` from the sums: a pure function of them, so readers may race.
@@ -203,8 +237,10 @@ class RunningOFUL(BaseLearner):
         K, _, m = B.shape
         V = self.V + precision
         Y = self.Y + product(means, precision)
-        # orthonormal, since early estimates of B may be so large that [−B; I] would cost half of the digits
-        U = orthonormal_kernel_of_structured(B)
+        # orthonormal, since early estimates of B may be so large that [−B; I] would cost half of the digits; in the
+        # features' own units, so that nothing depends on the user's
+        scales = np.ones(self.n_features) if self.automatic is None else self.automatic.units.scales
+        U = orthonormal_kernel_of_structured(scales[: B.shape[1], None] * B / scales[B.shape[1] :]) / scales[:, None]
         Ut = np.swapaxes(U, 1, 2)
         A = symmetrize(product(product(Ut, V), U))
         covariances = inverse(A)
@@ -270,14 +306,21 @@ class RunningOFUL(BaseLearner):
         sums = hidden.sums
         t, phase = 0, 0
         while t < n:
-            if sums.n_answers < 4 * self.n_arms:
+            unknown = self.automatic is not None and not self.automatic.units.known.all()
+            if sums.n_answers < 4 * self.n_arms or unknown:
                 t, phase = self._careful_round(X, table, answers, played, t, phase)
                 continue
             V, R, K, P, q, P0, numbers = self._coefficients()
             room = REFRESH_EVERY if self.automatic is None else min(REFRESH_EVERY, self.automatic.room())
+            stop = min(n, t + room)
+            if self.automatic is not None and self.automatic.ranges is not None:
+                stop = t + self.automatic.ranges.first_unusual(X[t:stop], table[t:stop])
+                if stop == t:
+                    t, phase = self._careful_round(X, table, answers, played, t, phase)
+                    continue
             t, phase, events, taken = play_running(
-                X,
-                table,
+                X[:stop],
+                table[:stop],
                 answers,
                 t,
                 phase,
@@ -310,7 +353,7 @@ class RunningOFUL(BaseLearner):
                 self.automatic.events += events
                 if self.automatic.room() <= 0:
                     self._relearn()
-            if events < room and t < n:
+            if events < room and t < stop:
                 t, phase = self._careful_round(X, table, answers, played, t, phase)
         return played
 
@@ -380,5 +423,5 @@ class RunningOFUL(BaseLearner):
         self.squares = np.array(arrays["squares"], dtype=np.float64)
         self.counts = np.array(arrays["counts"], dtype=np.int64)
         if self.automatic is not None:
-            self.automatic.restore(arrays)
+            self.automatic.restore(arrays, self.order)
         self._version += 1

@@ -6,8 +6,8 @@
     μ̂ = P⁻¹Σt_a,   P = κ⁻² + ΣS_a,
     log p = Σ_a[−½log det W_a + ½(Dh_a)ᵀW_a⁻¹(Dh_a)] + ½(Σt)ᵀP⁻¹(Σt) − ½log det(κ²P).
 
-A block's ``ω`` is the variance of weights of features scaled to a root second moment of one, so that it means the same
-for all of them: ``Ω = ω/E[x²]``.
+All of it in the features' and rewards' own units (``side.units``): a block's ``ω`` is the variance of the weights of
+features of centre zero and scale one, so that it means the same for all of them.
 """
 
 from __future__ import annotations
@@ -20,13 +20,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sidelight.linalg import Array, log
+from sidelight.side.units import Units
 
 __all__ = ["Hyper", "Prior", "Shrunk", "estimate_prior", "log_marginal", "shrink"]
 
 #: how strongly (in units of log variance) the blocks are held together until the data separate them
 TIE = 1.5
-#: the range of log₄ variances searched at first, relative to the rewards' own scale
-COARSE = np.arange(-8, 3)
+#: the log₄ variances of the first two blocks searched at first, relative to the rewards' own scale
+COARSE = np.arange(-8, 3, 2)
+#: by what factors a variance is moved, one after the other while that helps: up to 4³ in all
+STEPS = (2.0, 2.0, 4.0, 4.0)
 
 
 @dataclass(frozen=True)
@@ -101,10 +104,10 @@ def estimate_prior(
     J: Array,
     h: Array,
     blocks: Sequence[NDArray[np.int64]],
-    scales: Array,
-    reward_scale: float,
+    units: Units,
     previous: Hyper | None = None,
     search: bool = True,
+    wide: bool = False,
 ) -> Prior:
     """The prior of highest marginal likelihood on a grid of factors of two, searched from the previous one.
 
@@ -112,23 +115,23 @@ def estimate_prior(
         J: (K, d, d)  evidence of every arm.
         h: (K, d)  evidence of every arm.
         blocks: the positions of each block; the last variance found is held near the first by a weak tie.
-        scales: (d,)  root second moments of the features.
-        reward_scale: ``E[r²]``, which sets where the first search looks.
+        units: of features and rewards; the rewards' variance sets where the first search looks.
         previous: where a later search starts.
         search: without it the variances stay as they were.
+        wide: look everywhere, not only around the previous ones.
     """
     from sidelight.kernels.spd import invert
 
     d = h.shape[1]
-    squares = np.square(scales)
-    reference = max(reward_scale, 1e-300) / d
+    reference = reference_variance(units, d)
+    J, h = units.evidence(J, h)
     shrunk: dict[tuple[float, ...], Shrunk] = {}
 
     def evaluate(hyper: Hyper) -> tuple[float, Array, Array]:
         # the mean's variance leaves what the arms say about it as it is
         if hyper.variances not in shrunk:
-            shrunk[hyper.variances] = shrink(J, h, _expand(hyper, blocks, d) / squares)
-        value, mean, C = log_marginal(shrunk[hyper.variances], hyper.mean_variance / squares)
+            shrunk[hyper.variances] = shrink(J, h, _expand(hyper, blocks, d))
+        value, mean, C = log_marginal(shrunk[hyper.variances], np.full(d, hyper.mean_variance))
         first, *others = (log(variance / reference) for variance in hyper.variances)
         tie = sum(((other - first) / TIE) ** 2 for other in others)
         # a weak pull of the variance and of the mean's toward the rewards' own scale
@@ -142,40 +145,56 @@ def estimate_prior(
             cache[hyper] = evaluate(hyper)
         return cache[hyper][0]
 
-    if previous is None:
-        best = max(
-            (Hyper((reference * 4.0**k,) * len(blocks), reference * 4.0**j) for k in COARSE for j in (-4.0, -2.0, 0.0)),
-            key=value_of,
-        )
-    else:
-        best = previous
+    best = previous
+    if best is None or (search and wide):
+        best = max(([] if best is None else [best]) + _coarse(len(blocks), reference), key=value_of)
     if search:
         best = _climb(best, value_of)
     else:
         value_of(best)
     value, mean, C = cache[best]
-    covariance = np.diag(_expand(best, blocks, d) / squares) + C
+    covariance = np.diag(_expand(best, blocks, d)) + C
     precision = np.empty_like(covariance)
     if math.isnan(invert(covariance, precision)):
         raise np.linalg.LinAlgError("The prior's covariance is not positive definite.")
-    return Prior(mean, covariance, precision, best, value)
+    return Prior(units.weights(mean), units.covariance(covariance), units.precision(precision), best, value)
+
+
+def reference_variance(units: Units, d: int) -> float:
+    """The variance of a weight if ``d`` features of scale one shared the rewards' variance."""
+    return units.reward_variance / d
 
 
 def _climb(start: Hyper, value_of: Callable[[Hyper], float]) -> Hyper:
-    """Coordinate steps by a factor of two, two sweeps at most: each refresh moves a little, on a fixed lattice."""
+    """Coordinate steps by factors of two and four, two sweeps at most, on a fixed lattice."""
     best, highest = start, value_of(start)
     for _ in range(2):
         before = best
         for i in range(len(start.variances) + 1):
-            for factor in (2.0, 0.5):
-                moved = _scaled(best, i, factor)
-                value = value_of(moved)
-                if value > highest + 1e-9:
+            for up in (True, False):
+                at = best
+                for step in STEPS:
+                    moved = _scaled(best, i, step if up else 1.0 / step)
+                    value = value_of(moved)
+                    if not value > highest + 1e-9:
+                        break
                     best, highest = moved, value
+                if best != at:
                     break
         if best == before:
             break
     return best
+
+
+def _coarse(n_blocks: int, reference: float) -> list[Hyper]:
+    """Where the first search looks: the first two blocks in all combinations, the others with the first."""
+    out = []
+    for k in COARSE:
+        for second in COARSE if n_blocks > 1 else COARSE[:1]:
+            powers = [float(k), float(second), *[float(k)] * n_blocks][:n_blocks]
+            variances = tuple(reference * 4.0**power for power in powers)
+            out += [Hyper(variances, reference * 4.0**j) for j in (-4.0, -2.0, 0.0)]
+    return out
 
 
 def _scaled(hyper: Hyper, i: int, factor: float) -> Hyper:

@@ -7,6 +7,7 @@ import pytest
 from scipy.stats import multivariate_normal
 
 from sidelight.side.prior import Hyper, estimate_prior, log_marginal, shrink
+from sidelight.side.units import Units
 
 
 def arms_with_rounds(rng, K, d, n, sigma, weights):
@@ -73,9 +74,9 @@ def test_it_finds_the_prior_that_the_arms_were_drawn_from(rng):
     mean = np.array([0.5, -0.2, 0.1, 1.0, 0.0, -1.0, 0.3, 0.2])
     weights = mean + np.sqrt(variances) * rng.normal(size=(K, d))
     _, r, J, h = arms_with_rounds(rng, K, d, 60, sigma, weights)
-    prior = estimate_prior(J, h, BLOCKS, np.ones(d), float(np.mean(r**2)))
-    prior = estimate_prior(J, h, BLOCKS, np.ones(d), float(np.mean(r**2)), prior.hyper)
-    prior = estimate_prior(J, h, BLOCKS, np.ones(d), float(np.mean(r**2)), prior.hyper)
+    prior = estimate_prior(J, h, BLOCKS, Units.given(np.ones(d), float(np.mean(r**2))))
+    prior = estimate_prior(J, h, BLOCKS, Units.given(np.ones(d), float(np.mean(r**2))), prior.hyper)
+    prior = estimate_prior(J, h, BLOCKS, Units.given(np.ones(d), float(np.mean(r**2))), prior.hyper)
     found = np.array(prior.hyper.variances)
     assert (np.abs(np.log(found / [0.04, 0.5])) < np.log(2.5)).all()
     np.testing.assert_allclose(prior.mean, weights.mean(axis=0), atol=0.1)
@@ -87,23 +88,23 @@ def test_it_does_not_depend_on_units(rng):
     weights = 0.3 + rng.normal(size=(K, d))
     _, r, J, h = arms_with_rounds(rng, K, d, 30, sigma, weights)
     units = 10.0 ** rng.integers(-3, 4, size=d)
-    plain = estimate_prior(J, h, BLOCKS, np.ones(d), float(np.mean(r**2)))
+    plain = estimate_prior(J, h, BLOCKS, Units.given(np.ones(d), float(np.mean(r**2))))
     # x in other units is x·units, and the weights are divided by them
-    other = estimate_prior(J * np.outer(units, units), h * units, BLOCKS, units, float(np.mean(r**2)))
+    other = estimate_prior(J * np.outer(units, units), h * units, BLOCKS, Units.given(units, float(np.mean(r**2))))
     np.testing.assert_allclose(other.mean * units, plain.mean, rtol=1e-6, atol=1e-9)
     np.testing.assert_allclose(other.covariance * np.outer(units, units), plain.covariance, rtol=1e-6, atol=1e-9)
 
 
 def test_without_any_evidence_it_is_as_wide_as_the_rewards_allow():
     d = 8
-    prior = estimate_prior(np.zeros((3, d, d)), np.zeros((3, d)), BLOCKS, np.ones(d), 4.0)
+    prior = estimate_prior(np.zeros((3, d, d)), np.zeros((3, d)), BLOCKS, Units.given(np.ones(d), 4.0))
     np.testing.assert_array_equal(prior.mean, 0.0)
     assert 0.1 < float(np.trace(prior.covariance)) / 4.0 < 10.0
 
 
 def test_a_single_arm_has_a_prior_too(rng):
     _, r, J, h = arms_with_rounds(rng, 1, 8, 200, 0.3, rng.normal(size=(1, 8)))
-    prior = estimate_prior(J, h, BLOCKS, np.ones(8), float(np.mean(r**2)))
+    prior = estimate_prior(J, h, BLOCKS, Units.given(np.ones(8), float(np.mean(r**2))))
     assert np.isfinite(prior.covariance).all()
     # nothing says that its weights are the common mean, so the prior stays wide enough to hold them
     assert np.sqrt(np.diag(prior.covariance)).min() > 0.05
@@ -113,8 +114,8 @@ def test_a_search_that_goes_on_never_gets_worse(rng):
     _, r, J, h = arms_with_rounds(rng, 6, 8, 20, 0.3, rng.normal(size=(6, 8)))
     previous, last = Hyper((1e-4, 1e-4), 1e-4), -np.inf
     for _ in range(15):
-        prior = estimate_prior(J, h, BLOCKS, np.ones(8), float(np.mean(r**2)), previous)
+        prior = estimate_prior(J, h, BLOCKS, Units.given(np.ones(8), float(np.mean(r**2))), previous)
         assert prior.log_marginal >= last - 1e-9
         previous, last = prior.hyper, prior.log_marginal
-    best = estimate_prior(J, h, BLOCKS, np.ones(8), float(np.mean(r**2)))
+    best = estimate_prior(J, h, BLOCKS, Units.given(np.ones(8), float(np.mean(r**2))))
     assert last >= best.log_marginal - 2.0

@@ -8,6 +8,7 @@ import pytest
 import sidelight as sl
 from sidelight.learners.automatic import Automatic
 from sidelight.side import prior as prior_module
+from sidelight.side.units import Units
 
 
 @pytest.fixture
@@ -33,44 +34,44 @@ def evidence(rng, K=4, d=3):
 
 def test_a_search_that_found_nothing_waits_until_events_have_doubled(rng, searches):
     J, h = evidence(rng)
-    auto = Automatic.begin([np.arange(3)], 3, 1.0, 1.0)
+    auto = Automatic.begin([np.arange(3)], 3, 1.0)
     for events in range(10, 200, 10):
         auto.events = events
-        auto.learn(J, h, np.ones(3), 1.0)
+        auto.learn(J, h, Units.given(np.ones(3), 1.0))
         if searches[-1]:
             break
     # the same evidence: once it stands still there is nothing to find
     before, stood = len(searches), auto.events
     for events in range(stood, 2 * stood):
         auto.events = events
-        mean = auto.learn(J, h, np.ones(3), 1.0).mean
+        mean = auto.learn(J, h, Units.given(np.ones(3), 1.0)).mean
     assert len(searches) == before
     np.testing.assert_array_equal(mean, auto.mean)
     auto.events = 2 * stood
-    auto.learn(J, h, np.ones(3), 1.0)
+    auto.learn(J, h, Units.given(np.ones(3), 1.0))
     assert len(searches) == before + 1
     assert auto.search_at == 4 * stood
 
 
 def test_evidence_that_changed_meanwhile_still_moves_the_mean(rng, searches):
     J, h = evidence(rng)
-    auto = Automatic.begin([np.arange(3)], 3, 1.0, 1.0)
+    auto = Automatic.begin([np.arange(3)], 3, 1.0)
     auto.events = 100
     while not (searches and searches[-1]):
-        auto.learn(J, h, np.ones(3), 1.0)
+        auto.learn(J, h, Units.given(np.ones(3), 1.0))
     before, at = len(searches), auto.mean
     auto.events = 120
-    auto.learn(J, h + 1.0, np.ones(3), 1.0)
+    auto.learn(J, h + 1.0, Units.given(np.ones(3), 1.0))
     assert len(searches) == before
     assert np.abs(auto.mean - at).max() > 1e-3
 
 
 def test_a_learner_that_forgets_searches_at_every_refresh(rng, searches):
     J, h = evidence(rng)
-    auto = Automatic.begin([np.arange(3)], 3, 1.0, 1.0)
+    auto = Automatic.begin([np.arange(3)], 3, 1.0)
     auto.longest, auto.events = 16, 1000
     for calls in range(1, 6):
-        auto.learn(J, h, np.ones(3), 1.0)
+        auto.learn(J, h, Units.given(np.ones(3), 1.0))
         assert len(searches) == calls
 
 
@@ -134,10 +135,10 @@ def test_pooling_that_stood_still_waits_until_answers_have_doubled(rng):
 
 def test_files_from_before_these_schedules(rng):
     """They search, and estimate the pooling, as soon as they may."""
-    auto = Automatic.begin([np.arange(3)], 3, 1.0, 1.0)
+    auto = Automatic.begin([np.arange(3)], 3, 1.0)
     auto.events, auto.refreshed, auto.search_at = 50, 40, 90
     arrays = auto.state()
-    other = Automatic.begin([np.arange(3)], 3, 1.0, 1.0)
+    other = Automatic.begin([np.arange(3)], 3, 1.0)
     other.restore(arrays)
     assert (other.events, other.refreshed, other.search_at) == (50, 40, 90)
     other.restore({**arrays, "auto_numbers": arrays["auto_numbers"][:3]})

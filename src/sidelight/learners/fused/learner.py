@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sidelight.errors import InputError, UnknownArmError
 from sidelight.hidden.protocol import completed
-from sidelight.learners.automatic import feature_scales
+from sidelight.learners.automatic import add_answers, add_log, add_regression
 from sidelight.learners.fused.asking import QueryBudget
 from sidelight.learners.fused.log import FusedLog, by_key
 from sidelight.learners.protocol import Context, Decision
@@ -23,6 +23,7 @@ from sidelight.linalg import Array, apply, power, product
 from sidelight.linalg import log as natural_log
 from sidelight.side.constraint import Reduction, unreduced
 from sidelight.side.trust import EFFECTIVE_ROWS, verdict
+from sidelight.side.units import Tally, Units
 from sidelight.theory import log_error_radius, refresh_confidence
 
 if TYPE_CHECKING:
@@ -203,10 +204,15 @@ class FusedOFUL(ReducedLearner):
             logs = [entry for entry in logs if arm in entry.labels]
             if not logs:
                 raise UnknownArmError(f"The old policy answered {arm!r}, an arm that no log has.")
+        self.asking.asked += 1
+        taken, fresh = True, False
+        if self._guarded and self.automatic is not None:
+            taken, fresh = self.automatic.answerable(context, self._name)
+        if not taken:
+            return
         for entry in logs:
             entry.answer(context, arm, probabilities, probability)
-        self.asking.asked += 1
-        if self.automatic is not None and self.automatic.due():
+        if self.automatic is not None and (self.automatic.due() or fresh):
             self._relearn()
 
     def decide(
@@ -240,6 +246,10 @@ class FusedOFUL(ReducedLearner):
             return Decision(self.arms[a], estimate, width, 0.5)
         estimates, widths = self._scores(context)
         return Decision(self.arms[doubted], float(estimates[doubted]), float(widths[doubted]), 0.5)
+
+    @property
+    def _guarded(self) -> bool:
+        return self.settings.radius != "theory"
 
     @property
     def _surprise(self) -> float:
@@ -289,7 +299,8 @@ class FusedOFUL(ReducedLearner):
 
     def _draw_from(self, x: Array) -> float:
         """A number in [0, 1) that depends on the context and the rounds so far alone."""
-        digest = hashlib.blake2b(x.tobytes() + self.counts.sum().tobytes(), digest_size=8).digest()
+        # mantissas alone: a unit that is a power of two times another tosses the same coin
+        digest = hashlib.blake2b(np.frexp(x)[0].tobytes() + self.counts.sum().tobytes(), digest_size=8).digest()
         return int.from_bytes(digest, "little") / 2.0**64
 
     def _draws(self, n: int, rng: np.random.Generator) -> tuple[Array, float]:
@@ -353,12 +364,13 @@ class FusedOFUL(ReducedLearner):
             return settings.sigma**2
         return max(float(np.mean([np.mean(log.s2) for log in self.logs])), 1e-300)
 
-    def _noise_guess(self) -> float:
+    def _noise_guess(self, units: Units) -> float:
         """What the logs left unexplained: an upper bound of ``σ²``, since part of it is the hidden features' doing.
 
         Taking the prior's guess of that part away would make the first rounds overconfident.
         """
-        return self._first_variance(self.settings)
+        told = any(float(log.hidden.summary.reward_squares.sum()) > 0.0 for log in self.logs)
+        return self._first_variance(self.settings) if told else units.reward_variance
 
     def _set_prior(self) -> None:
         """``V₀ = σ²(Ω⁻¹ + Σ_j J_j)`` and ``V₀μ₀ = σ²(Ω⁻¹μ + Σ_j h_j)`` for every arm."""
@@ -422,22 +434,19 @@ class FusedOFUL(ReducedLearner):
         h += self.moments / self.noise**2
         return J, h
 
-    def _scales(self) -> Array:
-        squares, rounds = self.context_sums[: self.n_features].copy(), float(self.n_contexts)
+    def _tally(self) -> Tally:
+        """What logs, answers and rounds have seen of every feature, and logs and rounds of the rewards."""
+        d, sums = self.n_features, self.context_sums
+        tally = Tally.empty(d)
+        tally.add(slice(None), float(self.n_contexts), sums[d : 2 * d], sums[:d])
+        tally.add_rewards(float(self.n_contexts), float(sums[-2]), float(sums[-1]))
         for log in self.logs:
-            seen, rows = log.hidden_squares()
-            squares[log.order[log.L :]] += seen
-            # all features share one count here; recorded ones are dominated by the log itself
-            rounds = max(rounds, rows + self.n_contexts)
-        logs = [(log.hidden.summary, log.order[: log.L]) for log in self.logs]
-        return feature_scales(self.n_features, squares, rounds, logs)
-
-    def _reward_scale(self) -> float:
-        total, rows = float(self.squares.sum()), float(self.counts.sum())
-        for log in self.logs:
-            total += float(log.hidden.summary.reward_squares.sum())
-            rows += log.hidden.summary.n_rows
-        return total / rows if rows and total > 0 else 1.0
+            add_log(tally, log.hidden.summary, log.order[: log.L])
+            if log.hidden.sums is None:
+                add_regression(tally, log.hidden, log.order)
+            else:
+                add_answers(tally, log.hidden.sums, log.order)
+        return tally
 
     def refresh(self) -> None:
         """Recompute every cache from the sums, all arms in one call."""
@@ -451,7 +460,13 @@ class FusedOFUL(ReducedLearner):
         if self.forgetting < 1.0:
             for a in range(self.n_arms):
                 self._fade(a)
+        known = np.ones(self.n_features, dtype=bool)
+        if self.automatic is not None and self.settings.regularization == "auto":
+            known = Units.of(self._tally(), self.automatic.constant).known
         for log in self.logs:
+            # while nothing is known about any hidden feature there are no weights to take τ² from
+            hidden = log.order[log.L :]
+            log.fresh = log.fresh or (len(hidden) > 0 and not known[hidden].any())
             log.refresh(
                 self._prior()[1] if log.proven else self.weights,
                 self.covariances,

@@ -1,0 +1,163 @@
+"""The units in which a prior is stated: centre and scale of every feature, mean and variance of the rewards.
+
+With ``z_j = (x_j − c_j)/s_j`` and an intercept ``z_k = 1`` the reward ``x·w`` is ``z·v`` for
+
+    v_j = s_j w_j,   v_k = w_k + Σ_j c_j w_j,   that is   w = Av   with   A = I/s − e_k(c/s)ᵀ,
+
+so evidence ``J, h`` about ``w`` is ``AᵀJA, Aᵀh`` about ``v`` (a shear and a scaling), and no sum has to be taken again
+when a centre moves.  Multiplying features or rewards by powers of two changes nothing in ``z``, ``v`` but exponents.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sidelight.linalg import Array
+
+__all__ = ["UNKNOWN", "Tally", "Units"]
+
+#: the scale of a feature that has not varied yet: so large that its weight is as good as zero in any unit; what others
+#: assume about such a feature is stated with the same number, so that it cancels
+UNKNOWN = 2.0**150
+#: a variance below this part of the second moment is rounding: the values are all the same
+SAME = 1e-11
+
+
+@dataclass
+class Tally:
+    """How many values of each feature and of the rewards were seen, their sums and their sums of squares.
+
+    Attributes:
+        rows: (d,)   sums: (d,)   squares: (d,)   of the features.
+        rewards: (3,)  number, sum and sum of squares of the rewards.
+    """
+
+    rows: Array
+    sums: Array
+    squares: Array
+    rewards: Array
+
+    @classmethod
+    def empty(cls, d: int) -> Tally:
+        """Nothing seen."""
+        return cls(np.zeros(d), np.zeros(d), np.zeros(d), np.zeros(3))
+
+    def add(self, positions: NDArray[np.int64] | slice, rows: float, sums: Array, squares: Array) -> None:
+        """``rows`` more values of the features at ``positions``."""
+        self.rows[positions] += rows
+        self.sums[positions] += sums
+        self.squares[positions] += squares
+
+    def add_rewards(self, rows: float, total: float, squares: float) -> None:
+        """``rows`` more rewards."""
+        self.rewards += (rows, total, squares)
+
+
+@dataclass(frozen=True)
+class Units:
+    """Centres and scales, as ``Tally`` has them.
+
+    With an intercept these are means and standard deviations, without one 0 and root second moments.
+
+    Attributes:
+        centres: (d,)  ``c``   scales: (d,)  ``s``; ``UNKNOWN`` for a feature that never varied (without an intercept:
+            that was never but zero), 0 and 1 for the intercept.
+        rows: (d,)  how many values each rests on.
+        constant: position of the intercept, or None.
+        reward_centre: what is subtracted from rewards   reward_variance: of what is left; the second moment while they
+            are all alike, 1 while they are all zero.
+        reward_rows: how many rewards that rests on   reward_known: whether they differ at all.
+    """
+
+    centres: Array
+    scales: Array
+    rows: Array
+    constant: int | None
+    reward_centre: float
+    reward_variance: float
+    reward_rows: float
+    reward_known: bool
+
+    @classmethod
+    def of(cls, tally: Tally, constant: int | None) -> Units:
+        """From what was seen."""
+        n = np.maximum(tally.rows, 1.0)
+        second = tally.squares / n
+        centres = np.zeros_like(second)
+        variances = second
+        if constant is not None:
+            centres = tally.sums / n
+            variances = second - centres * centres
+        known = variances > SAME * second
+        if constant is not None:
+            variances = variances * n / np.maximum(n - 1.0, 1.0)
+        scales = np.where(known, np.sqrt(np.where(known, variances, 1.0)), UNKNOWN)
+        if constant is not None:
+            centres[constant], scales[constant] = 0.0, 1.0
+        rows, total, squares = (float(v) for v in tally.rewards)
+        second_reward = squares / max(rows, 1.0)
+        centre = 0.0 if constant is None else total / max(rows, 1.0)
+        variance = second_reward - centre * centre
+        reward_known = variance > SAME * second_reward
+        if not reward_known:
+            variance = second_reward if second_reward > 0.0 else 1.0
+        return cls(centres, scales, tally.rows, constant, centre, variance, rows, reward_known)
+
+    @classmethod
+    def given(cls, scales: Array, reward_variance: float) -> Units:
+        """Scales that are known beforehand, without centres."""
+        s = np.asarray(scales, dtype=np.float64)
+        rows = np.full(len(s), np.inf)
+        return cls(np.zeros(len(s)), s, rows, None, 0.0, float(reward_variance), np.inf, True)
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """(d,)  Whether a feature has varied."""
+        return np.asarray(self.scales != UNKNOWN)
+
+    def evidence(self, J: Array, h: Array) -> tuple[Array, Array]:
+        """``AᵀJA`` and ``Aᵀ(h − Je_k r̄)``: what is said about ``v``, rewards centred.  J: (K, d, d)   h: (K, d)"""
+        k, c, s = self.constant, self.centres, self.scales
+        if k is None:
+            J, h = J / s[:, None] / s, h / s
+        else:
+            h = h - J[:, :, k] * self.reward_centre
+            h = (h - h[:, k, None] * c) / s
+            J = (J - J[:, :, k, None] * c) / s
+            J = (J - c[:, None] * J[:, k, None, :]) / s[:, None]
+        # what is left of a feature that never varied is rounding
+        silent = ~self.known
+        if silent.any():
+            J[:, silent, :] = 0.0
+            J[:, :, silent] = 0.0
+            h[:, silent] = 0.0
+        return np.asarray(J), np.asarray(h)
+
+    def covariance(self, C: Array) -> Array:
+        """``ACAᵀ``, the covariance of ``w`` where that of ``v`` is ``C``.  (d, d)"""
+        out = C / self.scales[:, None] / self.scales
+        if self.constant is not None:
+            k = self.constant
+            out[k] -= np.cumsum(self.centres[:, None] * out, axis=0)[-1]
+            out[:, k] -= np.cumsum(out * self.centres, axis=1)[:, -1]
+        return np.asarray(out)
+
+    def weights(self, v: Array) -> Array:
+        """``w`` of centred rewards' ``v``.  (…, d)"""
+        w = v / self.scales
+        if self.constant is not None:
+            # the products are added in order, so that they come out alike on every machine
+            w[..., self.constant] += self.reward_centre - np.cumsum(w * self.centres, axis=-1)[..., -1]
+        return np.asarray(w)
+
+    def precision(self, P: Array) -> Array:
+        """``A⁻ᵀPA⁻¹``, the precision of ``w`` where that of ``v`` is ``P``.  (…, d, d)"""
+        k, c, s = self.constant, self.centres, self.scales
+        out = P * s
+        if k is not None:
+            out = out + P[..., :, k, None] * c
+        out = out * s[:, None] if k is None else out * s[:, None] + c[:, None] * out[..., k, None, :]
+        return np.asarray(out)

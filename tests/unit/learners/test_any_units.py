@@ -1,0 +1,103 @@
+"""Automatic settings do not depend on the user's units: exactly under powers of two, to rounding under any others."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import sidelight as sl
+
+AUTO = {"regularization": "auto", "radius": "posterior"}
+K, L, M, N = 4, 3, 2, 250
+
+
+class Past:
+    """A log, contexts, rewards and answers in given units; the intercept, if any, comes first."""
+
+    def __init__(self, seed, intercept, scale=1.0, shift=0.0, reward_scale=1.0, reward_shift=0.0):
+        rng = np.random.default_rng(seed)
+        d = L + M + intercept
+        names = [f"x{j}" for j in range(L + M)]
+        self.schema = sl.Schema(names, names[:L], arms=range(K), intercept=bool(intercept))
+        W = rng.normal(size=(K, L + M))
+
+        def draw(n):
+            z = rng.normal(size=(n, L + M)) + 0.3
+            means = z @ W.T + np.arange(K)
+            arms = (means + 3.0 * rng.gumbel(size=(n, K))).argmax(axis=1)
+            rewards = means + 0.5 * rng.normal(size=(n, 1))
+            x = z * scale + shift
+            return np.hstack([np.ones((n, intercept)), x]), arms, rewards * reward_scale + reward_shift
+
+        X, arms, rewards = draw(1_500)
+        own = rewards[np.arange(len(X)), arms]
+        self.summary = sl.LogSummary.from_arrays(X[:, : L + intercept], arms, own, self.schema)
+        cross = [
+            X[arms == a][:, : L + intercept].T @ X[arms == a][:, L + intercept :] / (arms == a).sum() for a in range(K)
+        ]
+        self.R12 = np.array(cross)
+        self.X, self.answers, self.rewards = draw(N)
+        self.unit, self.level, self.d = reward_scale, reward_shift, d
+
+
+LEARNERS = {
+    "OFUL": lambda p: sl.OFUL(K, p.d, schema=p.schema, **AUTO),
+    "zero-filled": lambda p: sl.ZeroFilledOFUL(p.summary, **AUTO),
+    "every round": lambda p: sl.RunningOFUL(sl.BehaviorQueries(p.summary, estimator="ipw"), **AUTO),
+    "projected": lambda p: sl.ProjectedOFUL(sl.SideInformation.from_log(p.summary, p.R12), **AUTO),
+    "fused, known": lambda p: sl.FusedOFUL(sl.KnownCrossMoments(p.summary, p.R12)),
+}
+
+
+def play(make, past, arms=None):
+    """Arms, and estimates and widths in units of the reward, round by round; ``arms`` replays another run's."""
+    learner, chosen, scores = make(past), [], []
+    for t, x in enumerate(past.X):
+        if learner.needs == "action":
+            learner.observe_behavior(x, int(past.answers[t]))
+        estimates, widths = learner.scores(x)
+        scores.append(((estimates - past.level) / past.unit, widths / past.unit))
+        arm = learner.decide(x).arm if arms is None else arms[t]
+        chosen.append(arm)
+        learner.observe(x, arm, float(past.rewards[t, arm]))
+    return chosen, np.array(scores)
+
+
+@pytest.mark.parametrize("intercept", [0, 1])
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_powers_of_two_change_no_decision(seed, learner, intercept):
+    rng = np.random.default_rng(seed)
+    plain = play(LEARNERS[learner], Past(seed, intercept))
+    for largest in (6, 100):
+        scale = 2.0 ** rng.integers(-largest, largest + 1, size=L + M)
+        unit = 2.0 ** float(rng.integers(-largest, largest + 1))
+        arms, scores = play(LEARNERS[learner], Past(seed, intercept, scale, reward_scale=unit))
+        assert arms == plain[0]
+        # before the second reward there is no unit of rewards
+        np.testing.assert_array_equal(scores[2:], plain[1][2:])
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_other_units_change_scores_by_rounding_alone(seed, learner):
+    rng = np.random.default_rng(seed)
+    arms, plain = play(LEARNERS[learner], Past(seed, 1))
+    scale = 10.0 ** rng.uniform(-4, 4, size=L + M)
+    # a shift of hidden features is another world for zeros in their place, and for known or weighted raw moments
+    shift = np.concatenate([rng.uniform(-300, 300, size=L), np.zeros(M)]) * scale
+    if learner == "OFUL":
+        shift = rng.uniform(-300, 300, size=L + M) * scale
+    if learner == "every round":
+        shift = 0.0
+    _, scores = play(
+        LEARNERS[learner], Past(seed, 1, scale, shift, 37.0, 0.0 if learner == "every round" else 900.0), arms
+    )
+    size = np.abs(plain).max()
+    assert np.abs(scores[3:] - plain[3:]).max() < 1e-6 * size
+
+
+def test_a_coin_that_is_tossed_by_the_context_does_not_see_powers_of_two(rng):
+    past = Past(0, 1)
+    learner = LEARNERS["fused, known"](past)
+    x = rng.normal(size=past.d)
+    assert learner._draw_from(x) == learner._draw_from(x * 2.0 ** rng.integers(-50, 50, size=past.d))
+    assert learner._draw_from(x) != learner._draw_from(1.1 * x)
