@@ -35,6 +35,8 @@ __all__ = ["FusedOFUL"]
 SURPRISE = 5.0
 #: rounds before the logs are judged: until then prior and pooling are too rough for odds to mean what they say
 FIRST_JUDGED = 50
+#: by how many units of log likelihood an arm's rounds must speak against "the log says nothing" to have tested the log
+TOLD = 3.0
 
 
 class FusedOFUL(ReducedLearner):
@@ -222,7 +224,8 @@ class FusedOFUL(ReducedLearner):
 
         An arm that the log slanders would otherwise never be tried, and the log never found out.  Such a trial is
         considered where ``(1 + rounds of the arm)^{3/2} · (seeming cost here)`` is at most ``safety/K`` of the widths
-        paid so far: an arm's n-th trial seems to cost at most ``safety/(K n^{3/2})`` of the learner's own uncertainty.
+        paid so far: an arm's n-th trial seems to cost at most ``safety/(K n^{3/2})`` of the learner's own uncertainty
+        (``safety/(K n)`` while its rounds could not have told a lie of the log from the truth).
         Of a log that was wrong about one arm the others are tried more readily; arms no log speaks about are not.
 
         Args:
@@ -279,7 +282,7 @@ class FusedOFUL(ReducedLearner):
         for log in self.logs:
             readiness[log.arms] = np.maximum(readiness[log.arms], log.readiness())
         with np.errstate(divide="ignore"):
-            return np.asarray(1.0 / readiness)
+            return np.asarray(1.0 / (readiness * self.untested))
 
     def _choose_among(self, x: Array, mask: NDArray[np.bool_]) -> tuple[int, float, float, int]:
         """``choose_among`` restricted to some arms."""
@@ -357,6 +360,9 @@ class FusedOFUL(ReducedLearner):
         self.effective = np.concatenate([old, np.zeros(K - len(old))])
         old_clocks = getattr(self, "faded_at", np.zeros(0, dtype=np.int64))
         self.faded_at = np.concatenate([old_clocks, np.full(K - len(old_clocks), self.clock)])
+        old_tests = getattr(self, "untested", np.zeros(0))
+        #: (K,)  by how much more readily an arm is tried whose rounds have not tested the log yet
+        self.untested = np.concatenate([old_tests, np.ones(K - len(old_tests))])
         super()._install(reduction)
 
     def _first_variance(self, settings: Settings) -> float:
@@ -503,6 +509,10 @@ class FusedOFUL(ReducedLearner):
             log.suspicion = log.suspected()
             events = 0 if self.automatic is None else self.automatic.events
             marginals = log.marginals(J0, h0, self.grams, self.moments, variance)
+            # trials that could not have told a lie from the truth make the next one dearer by their number alone
+            silent = marginals[-1] - marginals[0] > -TOLD
+            plays = 1.0 + self.counts[log.arms]
+            self.untested[log.arms] = np.where(silent, np.sqrt(plays), 1.0)
             if log.judge(verdict(marginals, log.suspicion), events) and self.automatic is not None:
                 self.automatic.search_at = 0
 
@@ -561,7 +571,7 @@ class FusedOFUL(ReducedLearner):
     def state(self) -> dict[str, Any]:
         """Everything that observing changes, the estimators apart."""
         out = super().state()
-        for name in ("prior_precisions", "prior_moments", "prior_log_dets", "effective", "faded_at"):
+        for name in ("prior_precisions", "prior_moments", "prior_log_dets", "effective", "faded_at", "untested"):
             out[name] = getattr(self, name)
         out["fused_numbers"] = np.array([self.refreshes, self.clock, self.asking.asked])
         out["fused_bounds"] = np.array([self._prior_term, self._growth])
@@ -579,6 +589,7 @@ class FusedOFUL(ReducedLearner):
         for name in ("prior_precisions", "prior_moments", "prior_log_dets", "effective"):
             setattr(self, name, np.array(arrays[name], dtype=np.float64))
         self.faded_at = np.array(arrays["faded_at"], dtype=np.int64)
+        self.untested = np.array(arrays.get("untested", np.ones(self.n_arms)), dtype=np.float64)
         self._prior_term, self._growth = (float(v) for v in arrays["fused_bounds"])
         self._cached = None
 
