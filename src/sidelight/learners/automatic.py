@@ -15,8 +15,8 @@ from sidelight.hidden.sums import AnswerSums
 from sidelight.learners.wild import Ranges, warn_of, weight_of
 from sidelight.linalg import Array, apply, product
 from sidelight.logs.summary import LogSummary
+from sidelight.side.coordinates import SAME, Tally, Units
 from sidelight.side.prior import Hyper, Prior, estimate_prior, reference_variance
-from sidelight.side.units import SAME, Tally, Units
 
 __all__ = [
     "Automatic",

@@ -24,7 +24,7 @@ from sidelight.learners.base import BaseLearner
 from sidelight.learners.settings import Settings
 from sidelight.linalg import Array, apply, eigenvalues, log, log_det, product
 from sidelight.side.constraint import Reduction
-from sidelight.side.units import Tally, Units
+from sidelight.side.coordinates import Tally, Units
 
 if TYPE_CHECKING:
     from sidelight.logs.schema.schema import Schema

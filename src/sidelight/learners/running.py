@@ -37,7 +37,7 @@ from sidelight.linalg import (
     product,
     symmetrize,
 )
-from sidelight.side.units import Tally
+from sidelight.side.coordinates import Tally
 
 if TYPE_CHECKING:
     from sidelight.logs.schema.schema import Schema

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from sidelight.errors import WildValueWarning
 from sidelight.kernels.ranges import within
 from sidelight.linalg import Array
-from sidelight.side.units import SAME, UNKNOWN, Units
+from sidelight.side.coordinates import SAME, UNKNOWN, Units
 
 __all__ = ["ENOUGH", "LIMITS", "Ranges", "WildValue"]
 

@@ -6,7 +6,7 @@
     μ̂ = P⁻¹Σt_a,   P = κ⁻² + ΣS_a,
     log p = Σ_a[−½log det W_a + ½(Dh_a)ᵀW_a⁻¹(Dh_a)] + ½(Σt)ᵀP⁻¹(Σt) − ½log det(κ²P).
 
-All of it in the features' and rewards' own units (``side.units``): a block's ``ω`` is the variance of the weights of
+All of it in the features' and rewards' own units (``side.coordinates``): a block's ``ω`` is the variance of weights of
 features of centre zero and scale one, so that it means the same for all of them.
 """
 
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sidelight.linalg import Array, log
-from sidelight.side.units import Units
+from sidelight.side.coordinates import Units
 
 __all__ = ["Hyper", "Prior", "Shrunk", "estimate_prior", "log_marginal", "shrink"]
 

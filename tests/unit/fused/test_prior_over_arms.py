@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
+from sidelight.side.coordinates import Units
 from sidelight.side.prior import Hyper, estimate_prior, log_marginal, shrink
-from sidelight.side.units import Units
 
 
 def arms_with_rounds(rng, K, d, n, sigma, weights):

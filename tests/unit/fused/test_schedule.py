@@ -8,7 +8,7 @@ import pytest
 import sidelight as sl
 from sidelight.learners.automatic import Automatic
 from sidelight.side import prior as prior_module
-from sidelight.side.units import Units
+from sidelight.side.coordinates import Units
 
 
 @pytest.fixture

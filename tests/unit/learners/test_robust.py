@@ -10,7 +10,7 @@ import pytest
 import sidelight as sl
 from sidelight.errors import SidelightWarning, WildValueWarning
 from sidelight.learners.wild import Ranges, weight_of
-from sidelight.side.units import Tally, Units
+from sidelight.side.coordinates import Tally, Units
 
 AUTO = {"regularization": "auto", "radius": "posterior"}
 K, D, L = 3, 5, 3

@@ -22,8 +22,8 @@ from sidelight.learners.settings import Settings
 from sidelight.linalg import Array, apply, power, product
 from sidelight.linalg import log as natural_log
 from sidelight.side.constraint import Reduction, unreduced
+from sidelight.side.coordinates import Tally, Units
 from sidelight.side.trust import EFFECTIVE_ROWS, verdict
-from sidelight.side.units import Tally, Units
 from sidelight.theory import log_error_radius, refresh_confidence
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from sidelight.side.coordinates import UNKNOWN, Tally, Units
 from sidelight.side.prior import estimate_prior
-from sidelight.side.units import UNKNOWN, Tally, Units
 
 BLOCKS = [np.array([1, 2]), np.array([3, 4]), np.array([0])]
 
