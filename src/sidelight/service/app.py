@@ -298,7 +298,7 @@ def create_app(engine: Engine) -> Starlette:
             watcher.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await watcher
-            await engine.stop()
+            await engine.stop(timeout=engine.config.limits.seconds)
             service.dashboard.stop()
             service.workers.shutdown(wait=False, cancel_futures=True)
 

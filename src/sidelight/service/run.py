@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable
 
 import uvicorn
@@ -23,6 +25,7 @@ from sidelight.service.core.starting import open_store
 from sidelight.service.http.auth import list_tokens
 from sidelight.service.http.guarded import guarded_protocol
 from sidelight.service.journal import decision_log, set_up_logs
+from sidelight.service.log.connections import sqlite_flaw
 from sidelight.service.telemetry import CommitSpans, TracedRequests, trace_provider
 
 __all__ = ["run"]
@@ -53,7 +56,11 @@ def run(config: Config, *, say: Callable[[str], None] = print, verbose: bool = F
                 f"there are no tokens, and [service] host = {config.service.host!r} can be reached from elsewhere: "
                 'anybody could decide. Make a token with `sidelight tokens create`, or use host = "127.0.0.1".'
             )
+        if store.sqlite and (flaw := sqlite_flaw()) is not None:
+            say(flaw)
         engine = Engine(store, config)
+        for note in engine.notes:
+            say(note)
         for number in engine.damaged:
             say(f"The snapshot after event {number} was damaged; the state was rebuilt from the events.")
         app = create_app(engine)
@@ -84,7 +91,8 @@ def run(config: Config, *, say: Callable[[str], None] = print, verbose: bool = F
             timeout_keep_alive=30,
             timeout_graceful_shutdown=int(config.limits.seconds) + 5,
         )
-        server = LeavingServer(settings, app.state.service.dashboard.end_streams)
+        longest = 2 * config.limits.seconds + 10
+        server = LeavingServer(settings, app.state.service.dashboard.end_streams, longest)
         # What exists now stays, and a request leaves next to no cycles: looking for them seldom saves a tenth.
         gc.collect()
         gc.freeze()
@@ -106,14 +114,20 @@ class LeavingServer(uvicorn.Server):
     Args:
         settings: Uvicorn's.
         leave: called in the event loop as soon as a stop was asked for.
+        longest: seconds after which the process ends whatever still waits: a database that hangs answers nobody, and
+            what was not written was not acknowledged.
     """
 
-    def __init__(self, settings: uvicorn.Config, leave: Callable[[], None]) -> None:
+    def __init__(self, settings: uvicorn.Config, leave: Callable[[], None], longest: float) -> None:
         super().__init__(settings)
         self._leave = leave
+        self._longest = longest
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let go of streams, then finish what was accepted."""
+        watch = threading.Timer(self._longest, _end_now)
+        watch.daemon = True
+        watch.start()
         self._leave()
         await super().shutdown(sockets)
 
@@ -135,6 +149,11 @@ def allow_files(connections: int) -> None:
                 connections,
                 wanted,
             )
+
+
+def _end_now() -> None:
+    logger.error("the stop takes too long: ending without what still waits for the database")
+    os._exit(1)
 
 
 def _listen(config: Config) -> socket.socket:

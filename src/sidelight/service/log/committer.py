@@ -57,12 +57,16 @@ class Failed:
 
 @dataclass
 class Entry:
-    """A proposal, and the future of the request that waits for its outcome."""
+    """A proposal, and the future of the request that waits for its outcome.
+
+    ``finished`` is whether there is an outcome, also where the request has given up waiting for it.
+    """
 
     proposal: Proposal
     future: asyncio.Future[Any]
     origin: Any = None
     context: Array | None = None
+    finished: bool = False
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -162,7 +166,7 @@ class Committer:
         self._spans = spans
         self._clock = Surroundings() if surroundings is None else surroundings
         self._queue: queue.SimpleQueue[Entry | Snapshot | None] = queue.SimpleQueue()
-        self._waiting: deque[tuple[float, asyncio.Future[Any]]] = deque()
+        self._waiting: deque[tuple[float, Entry]] = deque()
         self._broken = False
         self._diverged: Diverged | None = None
         self._configured = 0
@@ -185,7 +189,7 @@ class Committer:
         origin = None if self._spans is None else self._spans.origin()
         entry = Entry(proposal, self._loop.create_future(), origin, context)
         if self._worker is None or self._worker.is_alive():
-            self._waiting.append((self._clock.monotonic(), entry.future))
+            self._waiting.append((self._clock.monotonic(), entry))
             self._queue.put(entry)
         else:
             entry.future.set_exception(StoreError(_ENDED))
@@ -215,8 +219,8 @@ class Committer:
         return self._queue.qsize()
 
     def oldest_wait(self) -> float:
-        """For how many seconds the oldest request without an outcome has waited.  Call it in the event loop."""
-        while self._waiting and self._waiting[0][1].done():
+        """For how many seconds the oldest proposal without an outcome has waited.  Call it in the event loop."""
+        while self._waiting and self._waiting[0][1].finished:
             self._waiting.popleft()
         return self._clock.monotonic() - self._waiting[0][0] if self._waiting else 0.0
 
@@ -376,7 +380,13 @@ class Committer:
                 self._configured = number
         if news:
             self._chain = news[-1][2]
-        self._loop.call_soon_threadsafe(self._deliver, group)
+        self._loop.call_soon_threadsafe(self._finish, group)
+
+    def _finish(self, group: Group) -> None:
+        """Hand a group over, in the event loop."""
+        for entry in group.entries:
+            entry.finished = True
+        self._deliver(group)
 
     def _probe(self) -> None:
         try:
@@ -411,5 +421,6 @@ class Committer:
 def refuse(entries: list[Entry], error: Exception) -> None:
     """Tell every request that still waits what went wrong.  Call it in the event loop."""
     for entry in entries:
+        entry.finished = True
         if not entry.future.done():
             entry.future.set_exception(error)

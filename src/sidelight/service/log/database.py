@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import sqlite3
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,9 +17,13 @@ from sqlalchemy.exc import DataError, IntegrityError, InterfaceError, Programmin
 from sidelight.errors import StoreError
 from sidelight.service.log import migrations as tables
 from sidelight.service.log.connections import connect, explain_failure
+from sidelight.service.log.settling import Diverged
 from sidelight.service.log.surroundings import Surroundings
 
-__all__ = ["Database", "Rejected"]
+__all__ = ["Database", "Rejected", "Unsynced"]
+
+if sys.platform != "win32":
+    import fcntl
 
 logger = logging.getLogger("sidelight.service")
 
@@ -30,6 +34,10 @@ _ASKED, _DONE = "checkpoint_asked", "checkpoint_done"
 
 class Rejected(StoreError):
     """The database works and does not take this: what was to be written, or what it refers to, is at fault."""
+
+
+class Unsynced(Diverged):
+    """The disk failed to make a transaction durable: what it holds is not known any more to this process."""
 
 
 class Database:
@@ -52,6 +60,7 @@ class Database:
         self.identity = b""
         self.sealed_after = 0
         self._serving: IO[bytes] | None = None
+        self._unsynced: Unsynced | None = None
         if self.sqlite and not create and not self._path.exists():
             raise StoreError(f"there is no database at {url.database}. `sidelight serve` makes one.")
         if self.sqlite and create and not url.query:
@@ -140,6 +149,14 @@ class Database:
         try:
             yield
         except (SQLAlchemyError, OSError) as error:
+            if _is_failed_sync(error):
+                said = getattr(error, "orig", error)
+                self._unsynced = Unsynced(
+                    f"the disk could not make a transaction durable ({said}). Pages may be gone that look as if they "
+                    "were written, and a second try may succeed without writing them, so this server decides no more. "
+                    "Check the disk, then start it again: it goes on from what is there."
+                )
+                raise self._unsynced from error
             kind = Rejected if _is_about_content(error) else StoreError
             raise kind(explain_failure(error, action, self.url)) from error
 
@@ -157,6 +174,8 @@ class Database:
             patience: for how many seconds it may pause between two statements before PostgreSQL takes it for dead;
                 None for what the connection has.
         """
+        if self._unsynced is not None:
+            raise self._unsynced
         with self._guard("write to"), self._writer.begin() as connection:
             if patience is not None and not self.sqlite:
                 connection.exec_driver_sql(f"SET LOCAL idle_in_transaction_session_timeout = '{int(patience)}s'")
@@ -170,7 +189,7 @@ class Database:
         Raises:
             StoreError: it cannot be written to.
         """
-        if not self.sqlite or self._serving is not None:
+        if not self.sqlite or self._serving is not None or sys.platform == "win32":
             return
         with self._guard("serve"):
             lock = self._lock_file.open("ab")
@@ -256,8 +275,8 @@ class Database:
     @contextmanager
     def _nobody_serves(self) -> Iterator[bool]:
         """Whether no other process serves this SQLite file; if so none begins to within the block."""
-        if self._serving is not None:
-            yield True
+        if self._serving is not None or sys.platform == "win32":
+            yield self._serving is not None
             return
         with self._guard("lock"), self._lock_file.open("ab") as lock:
             try:
@@ -282,6 +301,11 @@ def _checkpoint_by_itself(connection: Any, record: Any, _proxy: Any) -> None:
     if not record.info.get("sidelight_checkpoints"):
         connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
         record.info["sidelight_checkpoints"] = True
+
+
+def _is_failed_sync(error: Exception) -> bool:
+    origin = getattr(error, "orig", error)
+    return getattr(origin, "sqlite_errorname", None) in ("SQLITE_IOERR_FSYNC", "SQLITE_IOERR_DIR_FSYNC")
 
 
 def _is_about_content(error: Exception) -> bool:

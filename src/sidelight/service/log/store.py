@@ -19,7 +19,7 @@ from sqlalchemy import Connection, select
 from sidelight.errors import StoreError
 from sidelight.service.log import migrations as tables
 from sidelight.service.log.connections import place_of
-from sidelight.service.log.database import Rejected
+from sidelight.service.log.database import Rejected, Unsynced
 from sidelight.service.log.events import Configuration, NewEpoch, Row
 from sidelight.service.log.sealing import SALT_BYTES, Head, chain_after, is_sealed_anew, seal_matches, seal_of
 from sidelight.service.log.settling import (
@@ -125,6 +125,8 @@ class Store(Shelf):
         """
         try:
             return self._append(proposals, seen, configured, known, fold)
+        except Unsynced:
+            raise
         except Diverged as error:
             self._note_lost_tail(seen, known, error)
             raise

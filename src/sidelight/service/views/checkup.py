@@ -7,7 +7,7 @@ from pathlib import Path
 from sidelight.errors import InputError
 from sidelight.service.config import Config
 from sidelight.service.core.old_policy import load_old_policy
-from sidelight.service.log.connections import database_url
+from sidelight.service.log.connections import database_url, sqlite_flaw
 
 __all__ = ["check_config"]
 
@@ -25,6 +25,7 @@ def check_config(config: Config) -> list[str]:
     url = database_url(config.storage.database, config.folder)
     if url.get_backend_name() == "sqlite" and not (folder := Path(str(url.database)).parent).is_dir():
         raise InputError(f"[storage] database: there is no folder {folder}. Make it, or name another file.")
+    flaw = sqlite_flaw() if url.get_backend_name() == "sqlite" else None
     return [
         f"schema: {schema.n_features} encoded features, {schema.n_recorded} recorded in the log, "
         f"{len(schema.arms or ())} arms",
@@ -32,4 +33,5 @@ def check_config(config: Config) -> list[str]:
         f"mode: {rails.mode}, share {rails.share:g}, fallback {rails.fallback!r}"
         + (", killed" if rails.killed else ""),
         f"storage: {url.render_as_string(hide_password=True)}",
+        *([] if flaw is None else [f"warning: {flaw}"]),
     ]

@@ -1,0 +1,195 @@
+"""SQLite: one connection writes and checkpoints.  PostgreSQL: a server that hangs does not hold everybody up."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+import sqlalchemy as sa
+
+from sidelight.errors import StoreError
+from sidelight.service.core.deciding import Ask
+from sidelight.service.core.engine import Engine
+from sidelight.service.core.starting import open_store
+from sidelight.service.log.connections import database_url, sqlite_flaw
+from sidelight.service.log.database import Unsynced
+from sidelight.service.log.store import Store
+from sidelight.service.problems import Problem
+from tests.service.helpers import (
+    command,
+    engine_of,
+    make_config,
+    make_schema,
+    post,
+    random_context,
+    run,
+    serving,
+)
+from tests.service.test_store import Note
+
+
+@pytest.mark.parametrize(
+    ("version", "flawed"),
+    [
+        ((3, 6, 23), False),
+        ((3, 7, 0), True),
+        ((3, 44, 5), True),
+        ((3, 44, 6), False),
+        ((3, 44, 7), True),
+        ((3, 50, 6), True),
+        ((3, 50, 7), False),
+        ((3, 51, 2), True),
+        ((3, 51, 3), False),
+        ((4, 0, 0), False),
+    ],
+)
+def test_which_versions_of_sqlite_can_destroy_a_file(version, flawed):
+    assert (sqlite_flaw(version) is not None) is flawed
+
+
+def test_a_flawed_library_is_said_before_serving(tmp_path):
+    make_config(tmp_path, kind="OFUL")
+    done = command("serve", "--check", cwd=tmp_path)
+    assert ("can destroy a file" in done.stdout) is (sqlite_flaw() is not None)
+    with serving(tmp_path) as server:
+        assert any("can destroy a file" in line for line in server.said) is (sqlite_flaw() is not None)
+
+
+def pragma(engine: sa.Engine, name: str) -> int:
+    with engine.connect() as connection:
+        return connection.exec_driver_sql(f"PRAGMA {name}").scalar()
+
+
+def test_one_connection_writes_and_only_a_server_checkpoints(tmp_path):
+    store = Store(database_url(str(tmp_path / "events.db")))
+    with store.reading() as connection, pytest.raises(sa.exc.OperationalError, match="readonly"):
+        connection.exec_driver_sql("DELETE FROM sidelight_events")
+    assert pragma(store._engine, "wal_autocheckpoint") == 0
+    assert pragma(store._writer, "wal_autocheckpoint") == 0
+    store._writer.pool._timeout = 0.05
+    with store.writing(), pytest.raises(sa.exc.TimeoutError):
+        store._writer.connect()
+    # whatever is written, the file is as it was until somebody serves it
+    before = (tmp_path / "events.db").read_bytes()
+    for i in range(60):
+        store.append([Note(j) for j in range(500)], i * 500)
+    assert (tmp_path / "events.db-wal").stat().st_size > 1100 * 4096
+    assert (tmp_path / "events.db").read_bytes() == before
+    store.serve()
+    store.append([Note(1)], 60 * 500)
+    assert (tmp_path / "events.db").read_bytes() != before
+    assert pragma(store._engine, "wal_autocheckpoint") == 0
+    store.close()
+
+
+def test_forget_asks_the_running_server_to_checkpoint(tmp_path, rng):
+    config = make_config(tmp_path, kind="OFUL", mode="act")
+    encode = make_schema().encode
+
+    async def live() -> None:
+        async with engine_of(config) as engine:
+            for _ in range(5):
+                await engine.decide(encode(random_context(rng))[None], [Ask(subject="anna-secret")])
+
+    run(live())
+    with serving(tmp_path) as server:
+        body = {"context": random_context(rng), "subject": "anna-secret"}
+        assert post(httpx.Client(base_url=server.url), "/v1/decisions", body).status_code == 201
+        done = json.loads(command("forget", "--subject", "anna-secret", "--json", cwd=tmp_path).stdout)
+        assert (done["decisions"], done["erased"]) == (6, True)
+        files = b"".join(path.read_bytes() for path in tmp_path.glob("sidelight.db*"))
+        assert b"anna-secret" not in files
+        assert (tmp_path / "sidelight.db-wal").stat().st_size < 40_000
+    # and without a server it does so itself
+    run(live())
+    done = json.loads(command("forget", "--subject", "anna-secret", "--json", cwd=tmp_path).stdout)
+    assert (done["decisions"], done["erased"]) == (5, True)
+
+
+def test_after_a_failed_sync_a_server_stops_and_says_so(tmp_path, rng):
+    config = make_config(tmp_path, kind="OFUL", mode="act")
+    x = make_schema().encode(random_context(rng))[None]
+
+    async def live() -> int:
+        async with engine_of(config) as engine:
+            await engine.decide(x, None)
+            head = engine.store.head()
+
+            def failing(connection, cursor, statement, *_):
+                error = sqlite3.OperationalError("disk I/O error")
+                error.sqlite_errorname = "SQLITE_IOERR_FSYNC"
+                raise error
+
+            sa.event.listen(engine.store._writer, "before_cursor_execute", failing)
+            with pytest.raises(Problem, match=r"could not make a transaction durable.*decides no more"):
+                await engine.decide(x, None)
+            sa.event.remove(engine.store._writer, "before_cursor_execute", failing)
+            # it works again, and is not trusted: the pages may be gone
+            with pytest.raises(Problem, match="decides no more"):
+                await engine.decide(x, None)
+            assert not engine.ready
+            with pytest.raises(Unsynced):
+                engine.store.probe()
+            return head
+
+    head = run(live())
+    store = open_store(config)
+    assert Engine(store, config).state.number == head
+    store.close()
+
+
+def backends(postgres: str) -> list[int]:
+    folder = Path(sa.make_url(postgres.replace("postgresql://", "postgresql+psycopg://")).query["host"])
+    postmaster = int((folder / "postmaster.pid").read_text().split()[0])
+    children = subprocess.run(["pgrep", "-P", str(postmaster)], capture_output=True, text=True, check=False).stdout
+    return [postmaster, *map(int, children.split())]
+
+
+def test_a_database_that_hangs_is_told_by_readiness_and_does_not_keep_a_server_from_ending(
+    tmp_path, postgres, new_postgres, rng
+):
+    if "host=" not in postgres or subprocess.run(["which", "pgrep"], capture_output=True, check=False).returncode:
+        pytest.skip("the processes of the database cannot be found here")
+    make_config(tmp_path, kind="OFUL", mode="act", database=new_postgres(), limits={"seconds": 1.0})
+    with serving(tmp_path) as server, httpx.Client(base_url=server.url, timeout=30) as client:
+        assert post(client, "/v1/decisions", {"context": random_context(rng)}).status_code == 201
+        stopped = backends(postgres)
+        try:
+            for process in stopped:
+                os.kill(process, signal.SIGSTOP)
+            began = time.monotonic()
+            assert post(client, "/v1/decisions", {"context": random_context(rng)}).status_code == 503
+            while client.get("/health/ready").status_code == 200:
+                assert time.monotonic() - began < 15, "readiness never noticed"
+                time.sleep(0.1)
+            assert "has not answered" in client.get("/health/ready").json()["detail"]
+            server.process.send_signal(signal.SIGTERM)
+            server.process.wait(30)
+        finally:
+            for process in stopped:
+                os.kill(process, signal.SIGCONT)
+
+
+def test_a_server_that_freezes_with_the_lock_lets_others_go_on(new_postgres):
+    store = Store(database_url(new_postgres()))
+    other = Store(store.url)
+
+    def freeze() -> None:
+        with store.writing(patience=1) as connection:
+            store.lock(connection)
+            began = time.monotonic()
+            other.append([Note(1)], 0)
+            assert 0.5 < time.monotonic() - began < 10
+            store.lock(connection)
+
+    with pytest.raises(StoreError):
+        freeze()
+    assert other.head() == 1
+    store.close(), other.close()
