@@ -21,7 +21,8 @@ import sidelight as sl
 from sidelight.drawing.intervals import student
 from sidelight.service.app import create_app
 from sidelight.service.config import Config, initial_config, load_config, save_config
-from sidelight.service.core.engine import Ask, Engine
+from sidelight.service.core.deciding import Ask
+from sidelight.service.core.engine import Engine
 from sidelight.service.core.fold import Numbered
 from sidelight.service.core.starting import open_store
 from sidelight.service.dashboard.groups import groups_by
@@ -33,6 +34,7 @@ from sidelight.service.dashboard.routes import Dashboard
 from sidelight.service.dashboard.window import ACTORS, Window
 from sidelight.service.http.auth import Tokens, create_token, list_tokens, revoke_token
 from sidelight.service.log.events import Answer, Configuration, DecisionId, Forgotten, Reward
+from sidelight.service.views.status import describe_engine
 from tests.service.helpers import (
     ARMS,
     Server,
@@ -152,6 +154,31 @@ def test_counters_agree_with_the_fold_and_survive_a_restart(tmp_path: Path, seed
     assert sums == sums_again
     for one, other in zip(rows, rows_again, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_the_status_and_the_dashboard_say_the_same(tmp_path: Path):
+    """Also where the old policy acts, and what it does is its answer."""
+    config = make_config(tmp_path, kind="RunningOFUL", mode="shadow")
+
+    async def go() -> None:
+        async with watched(config) as (engine, dashboard):
+            for i, x in enumerate(encoded(np.random.default_rng(3), 9)):
+                number, _, _ = await engine.decide(x[None], [Ask(answer=Answer("low"))] if i % 3 == 0 else None)
+                if i % 2:
+                    await engine.action(DecisionId(number), ARMS[i % 3], None)
+                await engine.reward(DecisionId(number), 1.0, ARMS[i % 3], None)
+            status = describe_engine(engine)
+            parts = Renderer(engine, dashboard.rolling, dashboard.errors).parts(View.of({}, ["age"]))
+            answers = status["counts"]["answers"]
+            assert answers == 9, "three came with the decision, the others are what the old policy did"
+            assert f"<dt>Answers so far</dt><dd>{answers}</dd>" in parts["queries"]
+            assert f"<dt>Answered in an hour</dt><dd>{answers}</dd>" in parts["queries"]
+            assert f"event {status['event']}, learner as of event {status['version']}" in parts["about"]
+            assert f"{status['counts']['decisions']} in an hour" in parts["tiles"]
+            assert f"{status['counts']['rewards']} in an hour" in parts["tiles"]
+            assert f">{status['counts']['overrides']}</dd>" in parts["tiles"]
+
+    run(go())
 
 
 def test_what_is_read_at_the_start_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -527,6 +554,20 @@ def messages(client: httpx.Client, path: str = "/dashboard/events") -> list[dict
         assert answer.status_code == 200
         assert answer.headers["content-type"].startswith("text/event-stream")
         return [json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: ")]
+
+
+def test_one_token_cannot_take_every_place(service):
+    """Others can still watch."""
+    server, tokens, _ = service
+    with contextlib.ExitStack() as stack:
+        client = stack.enter_context(httpx.Client(base_url=server.url))
+
+        def open_stream(name: str) -> int:
+            headers = {"Authorization": f"Bearer {tokens[name]}"}
+            return stack.enter_context(client.stream("GET", "/dashboard/events", headers=headers)).status_code
+
+        assert [open_stream("watch") for _ in range(20)] == [200] * 12 + [503] * 8
+        assert open_stream("switch") == 200
 
 
 def test_the_stream_says_everything_once_and_then_what_changed(service):

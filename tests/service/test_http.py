@@ -13,9 +13,11 @@ import httpx
 import numpy as np
 import pytest
 
+from sidelight.errors import StoreError
+from sidelight.service.app import create_app
 from sidelight.service.core.starting import open_store
 from sidelight.service.http.auth import SCOPES, create_token, revoke_token
-from tests.service.helpers import ARMS, Server, make_config, post, random_context, serving
+from tests.service.helpers import ARMS, Server, engine_of, make_config, post, random_context, run, serving
 
 CONTEXT = {"age": 1.0, "dose": -0.5, "ward": "south", "severity": True, "pain": 2}
 ARRAY = [1, 1.0, -0.5, 1, 0, 1, 2]  # intercept, age, dose, ward=south, ward=east, severity, pain
@@ -194,6 +196,46 @@ def test_status_metrics_and_health(client):
     bare = httpx.Client(base_url=client.base_url)
     assert bare.get("/health/live").json() == {"live": True}
     assert bare.get("/health/ready").json()["ready"] is True
+
+
+def test_not_ready_tells_no_paths(tmp_path):
+    """Anybody may ask for health; why it is bad is for who may read."""
+    config = make_config(tmp_path, kind="OFUL", mode="act")
+
+    async def ask() -> tuple[httpx.Response, httpx.Response]:
+        async with engine_of(config) as engine:
+            app = create_app(engine)
+            async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+                engine.error = StoreError(f"cannot write to {tmp_path}/sidelight.db at postgresql://user@db.local/x")
+                answers = await client.get("/health/ready"), await client.get("/v1/status")
+                engine.error = None
+                return answers
+
+    ready, status = run(ask())
+    assert ready.status_code == 503
+    assert "storage" in ready.json()["type"]
+    assert str(tmp_path) not in ready.text
+    assert "db.local" not in ready.text
+    assert "db.local" in status.json()["error"]
+
+
+def test_a_header_that_may_come_once_comes_once(service, client):
+    server, tokens, _ = service
+    good, bad = f"Bearer {tokens['all']}", f"Bearer {tokens['read'][:-1]}x"
+    for pair in ((good, bad), (bad, good), (good, good)):
+        answer = httpx.get(f"{server.url}/v1/status", headers=[("Authorization", value) for value in pair])
+        assert answer.status_code == 400, pair
+        assert answer.json()["type"].endswith("ambiguous-headers")
+    before = client.get("/v1/status").json()["event"]
+    answer = client.post(
+        "/v1/decisions",
+        content=json.dumps({"context": ARRAY}),
+        headers=[("Content-Type", "application/json"), ("Idempotency-Key", "a"), ("Idempotency-Key", "b")],
+    )
+    assert answer.status_code == 400
+    two_types = [("Content-Type", "application/json"), ("Content-Type", "text/plain")]
+    assert client.post("/v1/decisions", content=json.dumps({"context": ARRAY}), headers=two_types).status_code == 415
+    assert client.get("/v1/status").json()["event"] == before
 
 
 # -------------------------------------------------------------------------------------------- scopes

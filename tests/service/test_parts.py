@@ -19,7 +19,7 @@ from sidelight.logs.schema.units import units_to_json
 from sidelight.service.checking import field_errors
 from sidelight.service.client import Client, ServiceProblem
 from sidelight.service.config import Limits
-from sidelight.service.http.auth import Token, Tokens, _digest, create_token, list_tokens
+from sidelight.service.http.auth import Token, Tokens, _digest, create_token, list_tokens, revoke_token
 from sidelight.service.http.bodies import Bodies
 from sidelight.service.http.contexts import Contexts
 from sidelight.service.http.messages import Messages
@@ -384,6 +384,13 @@ def test_tokens_are_stored_hashed_and_compared_whole(tmp_path):
         assert "Bearer" in caught.value.headers["WWW-Authenticate"]
     with pytest.raises(InputError, match="at least one scope"):
         create_token(store, "none", [])
+    for name in ("", "  ", "x" * 201, "a\nb", "bell\x07", "\u202eright to left", "half \ud800"):
+        with pytest.raises(InputError, match="can be shown"):
+            create_token(store, name, ["read"])
+    with pytest.raises(InputError, match="already"):
+        create_token(store, "app", ["decide"])
+    revoke_token(store, "app")
+    assert create_token(store, "app", ["decide"]), "the name of a revoked token is free"
     store.close()
 
 
@@ -422,6 +429,30 @@ def test_the_client_retries_with_the_same_key(monkeypatch):
     assert waited == [0.1, 3.0]
     client.decide({"x": 1.0})
     assert len(set(seen)) == 2, "another call has another key"
+
+
+def test_the_client_names_what_cannot_be_sent():
+    client = Client("http://test", transport=httpx.MockTransport(lambda request: httpx.Response(500)))
+    with pytest.raises(InputError, match="/context/dose is nan, /context/pain is -inf: the service takes finite"):
+        client.decide({"age": 1.0, "dose": float("nan"), "pain": np.float64("-inf"), "ward": "south"})
+    with pytest.raises(InputError, match="/decisions/1/context/2 is nan"):
+        client.decide_many([[1.0, 2.0, 3.0], [1.0, 2.0, float("nan")]])
+    with pytest.raises(InputError, match="/reward is inf"):
+        client.reward("2", np.inf)
+    with pytest.raises(InputError, match="/context/age is <object"):
+        client.decide({"age": object()})
+
+
+def test_the_client_sends_what_numpy_and_pandas_hold():
+    seen = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(json.loads(request.content))
+        return httpx.Response(201, json=DECISION)
+
+    client = Client("http://test", transport=httpx.MockTransport(answer))
+    client.decide({"a": np.float32(0.5), "b": np.int64(3), "c": np.bool_(True), "d": "é"})
+    assert seen == [{"context": {"a": 0.5, "b": 3, "c": True, "d": "é"}}]
 
 
 def test_the_client_does_not_retry_what_cannot_get_better():

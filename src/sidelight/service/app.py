@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import logging
+import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -63,6 +64,7 @@ class Service:
         self.description = to_json(describe(messages, config.limits))
         self.tokens = Tokens(list_tokens(engine.store), config.loopback)
         self.dashboard = Dashboard(engine, self.tokens)
+        self.digest = Seldom(engine.digest, lambda: engine.state.number)
         self.workers = ThreadPoolExecutor(2, thread_name_prefix="sidelight-work")
 
     # -------------------------------------------------------------------------------------- common
@@ -229,7 +231,7 @@ class Service:
     async def state(self, request: Request) -> Response:
         """GET /v1/state."""
         self.allow(request, "read")
-        return _json(self.engine.digest())
+        return _json(self.digest.now())
 
     async def schema(self, request: Request) -> Response:
         """GET /v1/schema."""
@@ -265,9 +267,9 @@ class Service:
     async def ready(self, request: Request) -> Response:
         """GET /health/ready."""
         engine = self.engine
-        error = engine.why_not_ready()
-        if error is not None:
-            raise Problem("storage", str(error))
+        if engine.why_not_ready() is not None:
+            # Anybody may ask this, so it tells no paths and no addresses; /v1/status does, to who may read.
+            raise Problem("storage", "the event log cannot be used; GET /v1/status says why, to who may read it.")
         if not engine.ready:
             raise Problem("starting", "the service is starting or stopping.")
         return _json({"ready": True, "event": engine.state.number})
@@ -281,6 +283,29 @@ class Service:
         """GET /openapi.json."""
         self.allow(request, None)
         return Response(self.description, media_type=_JSON)
+
+
+class Seldom:
+    """A value that is dear to compute, made at most for a twentieth of the time.
+
+    Args:
+        make: computes it, while everybody waits.
+        moment: what it is a value of; while that is the same, so is the value.
+    """
+
+    def __init__(self, make: Callable[[], Any], moment: Callable[[], int]) -> None:
+        self._make, self._moment = make, moment
+        self._made: tuple[int, Any] | None = None
+        self._after = 0.0
+
+    def now(self) -> Any:
+        """The value: that of now, or the last one where computing it again would take too much of the time."""
+        moment, started = self._moment(), time.monotonic()
+        if self._made is None or (self._made[0] != moment and started >= self._after):
+            self._made = moment, self._make()
+            ended = time.monotonic()
+            self._after = ended + 20.0 * (ended - started)
+        return self._made[1]
 
 
 def create_app(engine: Engine) -> Starlette:

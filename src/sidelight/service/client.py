@@ -8,9 +8,12 @@
 
 from __future__ import annotations
 
+import json
+import math
+import numbers
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -263,11 +266,15 @@ class Client:
 
         Every call is safe to repeat: decisions carry a key, rewards and answers are the same the second time.
         """
+        content = None
+        if body is not None:
+            content = _json(body)
+            headers = {**headers, "Content-Type": "application/json"}
         for attempt in range(self._retries + 1):
             wait = min(0.1 * 2 ** min(attempt, 16), self._patience)
             last = attempt == self._retries
             try:
-                answer = self._http.request(method, path, json=body, headers=headers)
+                answer = self._http.request(method, path, content=content, headers=headers)
             except httpx.TransportError as error:
                 if last:
                     raise ServiceError(f"the service at {self._http.base_url} does not answer: {error!r}.") from error
@@ -306,6 +313,42 @@ def _context(context: Context) -> Any:
 
 def _given(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def _json(body: Any) -> bytes:
+    """A body as JSON.
+
+    Raises:
+        InputError: a number in it is not finite, or a value has no place in JSON; it names them.
+    """
+    wrong = [f"{where} is {value!r}" for where, value in _unfit(body, "")]
+    if wrong:
+        raise InputError(
+            f"{', '.join(wrong[:10])}{' …' if len(wrong) > 10 else ''}: the service takes finite numbers, text, true "
+            "and false. Fill in what is missing, or do not ask for this decision."
+        )
+    return json.dumps(body, separators=(",", ":"), default=_plain).encode()
+
+
+def _unfit(value: Any, where: str) -> Iterator[tuple[str, Any]]:
+    """What cannot be sent, and where in the body it is."""
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _unfit(inner, f"{where}/{name}")
+    elif isinstance(value, list | tuple):
+        for i, inner in enumerate(value):
+            yield from _unfit(inner, f"{where}/{i}")
+    elif isinstance(value, str | bool | numbers.Integral | type(None)):
+        return
+    elif not isinstance(value, numbers.Real) and not hasattr(value, "item"):
+        yield where, value
+    elif isinstance(value, numbers.Real) and not math.isfinite(value):
+        yield where, float(value)
+
+
+def _plain(value: Any) -> Any:
+    """A NumPy scalar as Python's own; another kind of number as a float."""
+    return value.item() if hasattr(value, "item") else float(value)
 
 
 def _problem(answer: httpx.Response) -> dict[str, Any]:

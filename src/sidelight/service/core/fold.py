@@ -122,6 +122,7 @@ class State:
             case Action():
                 self.counts["actions"] += 1
                 self.counts["overrides"] += event.override
+                self.counts["answers"] += event.answer
                 if event.answer:
                     self._answer(context, Answer(arm=event.arm, probability=event.probability), event.quarantine)
             case Behavior():
@@ -173,6 +174,7 @@ class State:
     def _reward(self, event: Reward, context: Array | None) -> None:
         self.counts["rewards"] += 1
         self.counts["overrides"] += event.override
+        self.counts["answers"] += event.answer
         if event.quarantine is not None:
             self.counts["quarantined"] += 1
             return

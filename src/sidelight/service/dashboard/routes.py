@@ -8,6 +8,7 @@ import hashlib
 import json
 import logging
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from importlib import resources
 from typing import Annotated, Any
@@ -15,6 +16,7 @@ from typing import Annotated, Any
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from sidelight.drawing.colours import FONT, variables
 from sidelight.drawing.series import ramp_variables
@@ -48,6 +50,8 @@ _HEADERS = {
 }
 #: people who may watch at once; the rest of the service must not suffer from them
 _VIEWERS = 32
+#: of these, with one token
+_VIEWERS_PER_TOKEN = 12
 #: seconds that a stream lasts at most, before the browser asks for the next
 _STREAM_SECONDS = 5.0
 #: seconds between two looks at what changed
@@ -82,7 +86,7 @@ class Dashboard:
         self.renderer = Renderer(engine, self.rolling, self.errors)
         # Load what drawing needs now, and not while a decision waits.
         Renderer(engine, self.rolling, self.errors).parts(View.of({}, self.renderer.features))
-        self.viewers = 0
+        self._watching: Counter[str] = Counter()
         self._stopping = asyncio.Event()
         # A stream ends before the limit on a request's time would cut it; the browser opens the next one at once.
         # So a token is checked every few seconds, and a server that stops waits for nobody longer than that.
@@ -194,30 +198,28 @@ class Dashboard:
         if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
             # It could not read the answer, but it could take all the places.
             raise Problem("no-token", "a page of another origin may not watch.")
-        if self.viewers >= _VIEWERS:
+        if self._watching.total() >= _VIEWERS:
             raise Problem("overloaded", f"{_VIEWERS} people watch already; try again later.")
+        if token is not EVERYBODY and self._watching[token.id] >= _VIEWERS_PER_TOKEN:
+            raise Problem("overloaded", f"{_VIEWERS_PER_TOKEN} people watch with this token already; try again later.")
         view = View.of(request.query_params, self.renderer.features)
         headers = _HEADERS | {"X-Accel-Buffering": "no"}
-        return StreamingResponse(self._stream(view, token), headers=headers, media_type="text/event-stream")
+        return _Watched(self._watching, token.id, self._stream(view, token), headers)
 
     async def _stream(self, view: View, token: Token) -> AsyncIterator[str]:
-        self.viewers += 1
-        try:
-            yield "retry: 200\n\n"
-            end = time.monotonic() + self._stream_seconds
-            sent: dict[str, Any] = {}
-            while True:
-                now = self.renderer.parts(view) | {"state": self._state(token)}
-                changed = {name: part for name, part in now.items() if sent.get(name) != part}
-                if changed:
-                    yield f"data: {json.dumps(changed, ensure_ascii=False)}\n\n"
-                    sent = now
-                left = end - time.monotonic()
-                if left <= 0 or self._stopping.is_set():
-                    return
-                await self._pause(min(_PUSH_SECONDS, left))
-        finally:
-            self.viewers -= 1
+        yield "retry: 200\n\n"
+        end = time.monotonic() + self._stream_seconds
+        sent: dict[str, Any] = {}
+        while True:
+            now = self.renderer.parts(view) | {"state": self._state(token)}
+            changed = {name: part for name, part in now.items() if sent.get(name) != part}
+            if changed:
+                yield f"data: {json.dumps(changed, ensure_ascii=False)}\n\n"
+                sent = now
+            left = end - time.monotonic()
+            if left <= 0 or self._stopping.is_set():
+                return
+            await self._pause(min(_PUSH_SECONDS, left))
 
     async def _pause(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
@@ -225,6 +227,22 @@ class Dashboard:
 
     def _state(self, token: Token) -> dict[str, Any]:
         return {**self.engine.state.rails.to_dict(), "may_switch": "admin" in token.scopes}
+
+
+class _Watched(StreamingResponse):
+    """A stream that counts among those of its token from the moment it is granted until it ends."""
+
+    def __init__(self, watching: Counter[str], who: str, content: AsyncIterator[str], headers: dict[str, str]) -> None:
+        super().__init__(content, headers=headers, media_type="text/event-stream")
+        self._watching, self._who = watching, who
+        watching[who] += 1
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._watching[self._who] -= 1
 
 
 def _html(content: str) -> Response:

@@ -53,8 +53,16 @@ def create_token(store: Store, name: str, scopes: Iterable[str]) -> str:
     if unknown or not wanted:
         said = f"{unknown[0]!r} is not a scope" if unknown else "a token needs at least one scope"
         raise InputError(f"{said}: choose from {', '.join(SCOPES)}.")
-    if not name or len(name) > 200:
-        raise InputError("a token needs a name of at most 200 characters, to know later whose it is.")
+    if not name.strip() or len(name) > 200 or not name.isprintable():
+        raise InputError(
+            f"a token needs a name of 1 to 200 characters that can be shown, to know later whose it is; {name[:60]!r} "
+            "is none."
+        )
+    if any(token.name == name and token.revoked is None for token in list_tokens(store)):
+        raise InputError(
+            f"a valid token has the name {name!r} already, and two could not be told apart. Choose another name, or "
+            "revoke that one first."
+        )
     identity, secret = secrets.token_hex(4), secrets.token_urlsafe(32)
     with store.writing() as connection:
         connection.execute(
