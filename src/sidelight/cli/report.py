@@ -18,7 +18,8 @@ from sidelight.drawing.image_files import need_pictures
 from sidelight.errors import InputError
 from sidelight.experiments.registry import WORLDS, default_recorded, learner_factory, make_world
 from sidelight.report.document import write_report
-from sidelight.report.results_part import worth_of
+from sidelight.report.results_part import simpler_sentences, worth_of
+from sidelight.report.simpler import COLD, SIMPLER, simpler_rules
 from sidelight.report.study import Study, of_trial, of_world
 from sidelight.worlds.replay import ReplayWorld
 from sidelight.worlds.trial import ASSUME_RANDOMIZED
@@ -127,6 +128,7 @@ def report(
             "page": str(out),
             "results": str(out.with_suffix(".parquet")),
             "sentence": sentence,
+            "simpler": simpler_sentences(study),
             "head_start": None if start is None else start.sentence,
             "diagnosis": None if study.diagnosis is None else study.diagnosis.sentence,
             "seconds": round(seconds, 1),
@@ -134,6 +136,8 @@ def report(
         typer.echo(json.dumps(described, indent=2, ensure_ascii=False))
         return
     typer.echo(sentence)
+    for told in simpler_sentences(study):
+        typer.echo(told)
     if start is not None:
         typer.echo(start.sentence)
     typer.echo(f"\n{seconds:.0f} s. Open {out} (results: {out.with_suffix('.parquet')})")
@@ -145,20 +149,23 @@ def report(
 def contenders() -> tuple[dict[str, Callable[[Any], Any]], dict[str, str]]:
     """The learners of a report, and what each is.
 
-    Noise is told to the cold learners and the zero-filled one: the deviation of the reward around a linear fit to all
-    features. With it plain OFUL is as strong as it gets; the fused learner is told nothing.
+    The baseline differs from the fused learner by the log alone: it learns prior and noise in the same way. Noise is
+    told to one more cold learner and to the zero-filled one: the deviation of the reward around a linear fit to all
+    features. Two rules that never learn show whether something simpler would do.
     """
     told = {"noise": "true", "radius": "posterior"}
     auto = {"regularization": "auto", "noise": "auto", "radius": "posterior"}
     learners = {
-        "OFUL": learner_factory("OFUL", told),
-        "OFUL, learned prior": learner_factory("OFUL", auto),
+        COLD: learner_factory("OFUL", auto),
+        "OFUL, told the noise": learner_factory("OFUL", told),
         "Zero-filled": learner_factory("ZeroFilledOFUL", told),
+        **simpler_rules(),
         "FusedOFUL": learner_factory("FusedOFUL"),
     }
     meanings = {
-        "OFUL": "starts cold, no log; told the noise",
-        "OFUL, learned prior": "starts cold, learns prior and noise as the fused one does",
+        COLD: "OFUL without the log; learns prior and noise as the fused one does",
+        "OFUL, told the noise": "starts cold, no log; told the noise",
+        **SIMPLER,
         "Zero-filled": "the log, with zeros for what it lacks",
         "FusedOFUL": "the log as evidence; asks the old policy: the one to use",
     }
@@ -226,7 +233,7 @@ def _own_study(
         words += _dropped(trial)
         with _bar(quiet) as progress:
             study = of_trial(
-                trial, learners, baseline="OFUL", best="FusedOFUL", seeds=seeds, log_rows=log_rows, meanings=meanings,
+                trial, learners, baseline=COLD, best="FusedOFUL", seeds=seeds, log_rows=log_rows, meanings=meanings,
                 progress=progress,
             )  # fmt: skip
         return study, words
@@ -243,7 +250,7 @@ def _own_study(
         rounds,
         world.default_recorded,
         log_rows or world.log_size,
-        baseline="OFUL",
+        baseline=COLD,
         best="FusedOFUL",
         seeds=seeds,
         workers=workers,
@@ -291,14 +298,14 @@ def _world_study(
     learners, meanings = contenders()
     learners["Algorithm 1"] = learner_factory("ProjectedOFUL", told)
     meanings["Algorithm 1"] = "the log as a constraint, told the true cross moments"
-    order = ["OFUL", "OFUL, learned prior", "Zero-filled", "Algorithm 1", "FusedOFUL"]
+    order = [COLD, "OFUL, told the noise", "Zero-filled", "Algorithm 1", *SIMPLER, "FusedOFUL"]
     study = of_world(
         partial(_world_of_seed, kind),
         {name: learners[name] for name in order},
         rounds,
         default_recorded(first),
         log_rows,
-        baseline="OFUL",
+        baseline=COLD,
         best="FusedOFUL",
         seeds=seeds,
         workers=workers,

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from sidelight.drawing import interactive
 from sidelight.drawing import markup as html
 from sidelight.files import write_atomically
-from sidelight.report.results_part import parts, worth_of
+from sidelight.report.results_part import headline, parts
 from sidelight.report.study import Study
 from sidelight.version import __version__
 
@@ -90,7 +90,7 @@ def report_html(study: Study, *, title: str = "What the log was worth", words: S
         ),
         interactive.script(specifications) if specifications else "",
     ]
-    return html.page(title, worth_of(study)[0], pieces, f"Sidelight {__version__}. {study.seeds} seeds.")
+    return html.page(title, headline(study), pieces, f"Sidelight {__version__}. {study.seeds} seeds.")
 
 
 _STYLE = """<style>

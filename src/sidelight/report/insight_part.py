@@ -27,7 +27,7 @@ def estimates_part(study: Study) -> Part:
     rows: list[dict[str, Any]] = []
     body: list[list[str]] = []
     covered: list[str] = []
-    for name in study.learners:
+    for name in study.probed:
         for stage, t in stages.items():
             mine = (names == name) & (rounds == t)
             inside = float((np.abs(estimate[mine] - truth[mine]) <= width[mine]).mean())
@@ -60,7 +60,7 @@ def estimates_part(study: Study) -> Part:
         "Estimate",
         diagonal=True,
         controls=(
-            Control("learner", "Learner", tuple(study.learners), study.best),
+            Control("learner", "Learner", tuple(study.probed), study.best),
             Control("stage", "When", tuple(stages), "at the end"),
         ),
     )

@@ -17,7 +17,9 @@ from sidelight.report.log_part import hidden_part, log_part
 from sidelight.report.parts import Part, curves, interval_rows, numbers_of, series_of
 from sidelight.report.study import Study
 
-__all__ = ["parts", "worth_of"]
+__all__ = ["headline", "parts", "simpler_sentences", "worth_of"]
+
+OLD = "the old policy"
 
 BLOCKS = 20
 """Parts of the run over which rewards are averaged."""
@@ -48,7 +50,13 @@ def _regret(study: Study) -> Part:
         rows += interval_rows(name, rounds, [student(values[:, i]) for i in range(len(rounds))])
     for row in rows:
         row["low"] = max(row["low"], 0.0)
-    chart = Chart("lines", rows, series_of(study), "Round", "Cumulative regret")
+    series, names = series_of(study), list(study.learners)
+    if study.old_policy is not None and study.best_possible is not None:
+        lost = study.best_possible - study.old_policy.mean
+        rounds = held[study.baseline][0]
+        rows += interval_rows(OLD, rounds, [Interval(lost * t, float("nan"), float("nan")) for t in rounds])
+        series, names = [*series, Series(OLD, 0, (2, 3))], [*names, OLD]
+    chart = Chart("lines", rows, series, "Round", "Cumulative regret")
     picture, specification = interactive.figure(
         "regret",
         chart,
@@ -57,7 +65,7 @@ def _regret(study: Study) -> Part:
             f"Lower is better: regret is what was lost against the best arm of every round. Bands: {LEVEL:.0%} "
             f"intervals of the mean over {study.seeds} seeds."
         ],
-        numbers=numbers_of("Cumulative regret, mean over seeds", "Round", rows, study.learners),
+        numbers=numbers_of("Cumulative regret, mean over seeds", "Round", rows, names),
     )
     cold = held[study.baseline][1][:, -1]
     body = []
@@ -80,10 +88,10 @@ def _standing(study: Study) -> Part:
         cells += ["–", "–"] if paired is None else [number(paired.mean, True), span(paired, True)]
         body.append([name, *cells])
     if study.old_policy is not None:
-        body.append(["the old policy", number(study.old_policy.mean), span(study.old_policy), "–", "–"])
+        body.append([OLD, number(study.old_policy.mean), span(study.old_policy), "–", "–"])
     header = ["learner", "reward per round", f"{LEVEL:.0%}", f"minus {study.baseline}", f"{LEVEL:.0%}"]
     pieces = [
-        html.table(f"Mean reward in accepted rounds, bootstrap intervals ({LEVEL:.0%})", header, body),
+        html.table(f"Mean reward in {_rounds_of(study)}, bootstrap intervals ({LEVEL:.0%})", header, body),
         html.facts((name, study.meanings[name]) for name in study.learners if name in study.meanings),
         html.paragraph(
             "Regret is left out: a trial knows the reward of the arm that was tried and of no other, so what the best "
@@ -111,14 +119,21 @@ def _reward(study: Study) -> Part | None:
         for name, runs in _rewards(study).items():
             grid = np.array([[run[s:e].mean() for s, e in zip(starts, ends, strict=True)] for run in runs])
             rows += interval_rows(name, ends, [student(grid[:, i]) for i in range(len(ends))])
-        what = "Mean reward of the accepted rounds"
+        what = f"Mean reward of the {_rounds_of(study)}"
     levels = dict(study.levels)
     if study.old_policy is not None:
-        levels["the old policy"] = study.old_policy.mean
+        levels[OLD] = study.old_policy.mean
     if study.knows_truth and study.best_possible is not None:
         levels["best possible"] = study.best_possible
     chart = Chart(
-        "lines", rows, series_of(study), "Round", "Reward per round", levels=levels, from_zero=False, markers=False
+        "lines",
+        rows,
+        series_of(study),
+        _round_title(study),
+        "Reward per round",
+        levels=levels,
+        from_zero=False,
+        markers=False,
     )
     picture, specification = interactive.figure(
         "reward",
@@ -128,6 +143,14 @@ def _reward(study: Study) -> Part | None:
         numbers=numbers_of("Reward per round in the part of the run that ends here", "Round", rows, study.learners),
     )
     return Part("Reward against the old policy", "rewards", [picture], {"reward": specification})
+
+
+def _rounds_of(study: Study) -> str:
+    return "accepted rounds" if study.accepts else "rounds"
+
+
+def _round_title(study: Study) -> str:
+    return "Accepted round" if study.accepts else "Round"
 
 
 def _against_old_policy(study: Study, rows: list[dict[str, Any]]) -> str:
@@ -177,7 +200,7 @@ def worth_of(study: Study) -> tuple[str, HeadStart | None]:
         unit = f"of regret in {int(rounds[-1]):,} rounds"
         sure = -difference.certain
         amount, interval = number(abs(difference.mean)), Interval(-difference.mean, -difference.high, -difference.low)
-        compare = f"{study.best} lost {lost}, {study.baseline} without the log {against}"
+        compare = f"{study.best} lost {lost}, the learner without the log ({study.baseline}) {against}"
     else:
         runs = _rewards(study)
         shortest = _shortest(study)
@@ -192,8 +215,8 @@ def worth_of(study: Study) -> tuple[str, HeadStart | None]:
         sure, amount, interval = difference.certain, number(abs(difference.mean)), difference
         means = {n: study.means[n].mean if n in study.means else float("nan") for n in (study.best, study.baseline)}
         compare = (
-            f"{study.best} earned {number(means[study.best])} per round, {study.baseline} without the log "
-            f"{number(means[study.baseline])}"
+            f"{study.best} earned {number(means[study.best])} per round, the learner without the log "
+            f"({study.baseline}) {number(means[study.baseline])}"
         )
     told = f"{LEVEL:.0%} interval {span(interval, sign=True)}"
     if sure > 0:
@@ -207,15 +230,52 @@ def worth_of(study: Study) -> tuple[str, HeadStart | None]:
     )
 
 
+def simpler_sentences(study: Study) -> list[str]:
+    """Which simpler rules are as good as the learner that is judged, or better; empty where none is.
+
+    A rule counts as good if the interval of its paired difference from the learner does not lie on the worse side.
+    """
+    found = []
+    for name in study.simpler:
+        if study.knows_truth:
+            held = curves(study, "regret")
+            difference = student(held[name][1][:, -1] - held[study.best][1][:, -1])
+            better, what = -difference.certain, f"regret after {int(held[name][0][-1]):,} rounds"
+        elif name in study.beyond:
+            difference, what = study.beyond[name], "reward per round"
+            better = difference.certain
+        else:
+            continue
+        if better < 0:
+            continue
+        verb = "is better than" if better > 0 else "cannot be told from"
+        found.append(
+            f"Something simpler {'does better' if better > 0 else 'may do'}: {name} {verb} {study.best} (difference in "
+            f"{what} {number(difference.mean, True)}, {LEVEL:.0%} interval {span(difference, sign=True)})."
+        )
+    return found
+
+
+def headline(study: Study) -> str:
+    """What the log was worth, and which simpler rule would do as well."""
+    return " ".join([worth_of(study)[0], *simpler_sentences(study)])
+
+
 def _worth(study: Study) -> Part:
     sentence, start = worth_of(study)
     pieces = [html.paragraph(sentence)]
+    if study.simpler:
+        told = simpler_sentences(study)
+        tried = " and ".join(study.simpler)
+        pieces.append(
+            html.notes(told, alarming=True)
+            if told
+            else html.paragraph(f"Nothing simpler does as well: {tried} lose to {study.best} beyond chance.")
+        )
     if start is not None:
         pieces.append(html.paragraph(start.sentence))
     if study.diagnosis is not None:
-        pieces.append(
-            html.paragraph(f"Before any round, from the log alone, the diagnosis guessed: {study.diagnosis.sentence}")
-        )
+        pieces.append(html.paragraph(f"Before any round, the diagnosis said: {study.diagnosis.sentence}"))
     return Part("What the log was worth", "worth", pieces, {})
 
 
@@ -235,7 +295,8 @@ def _arms(study: Study) -> Part:
     rest = len(counts) - len(shown)
     rows: list[dict[str, Any]] = []
     body: list[list[str]] = []
-    labels = [f"{10 * (i + 1)}" for i in range(10)]
+    # the last round of each tenth of the run
+    labels = [f"{((i + 1) * last + 9) // 10:,}" for i in range(10)]
     for name in study.learners:
         for arm in [*shown, *(["others"] if rest > 0 else [])]:
             cells = [name, arm]
@@ -251,7 +312,7 @@ def _arms(study: Study) -> Part:
         "grid",
         rows,
         [Series("share", 4)],
-        "Part of the run, up to (%)",
+        f"{_round_title(study)}, up to",
         "Share of rounds",
         controls=(Control("learner", "Learner", tuple(study.learners), study.best),),
         x_order=tuple(labels),
@@ -266,7 +327,7 @@ def _arms(study: Study) -> Part:
             "the rounds. Arms are in the order of how often all learners together chose them."
         ],
         numbers=html.table(
-            "Share of rounds in each tenth of the run", ["learner", "arm", *(f"to {label} %" for label in labels)], body
+            "Share of rounds in each tenth of the run", ["learner", "arm", *(f"to {label}" for label in labels)], body
         ),
         height=70 + 26 * len(order),
     )

@@ -18,6 +18,7 @@ from sidelight.errors import InputError
 from sidelight.logs.diagnosis.diagnosis import Diagnosis
 from sidelight.logs.summary import LogSummary
 from sidelight.report.probing import probed
+from sidelight.report.simpler import SIMPLER
 from sidelight.simulation import simulate
 from sidelight.worlds.trial import TrialReplayWorld
 from sidelight.worlds.trial_results import ReplayResult
@@ -45,6 +46,8 @@ class Study:
         differences: learner → mean reward per round less the baseline's, where rewards and not regrets are compared.
         means: learner → mean reward per round, likewise.
         levels: further rewards to compare with, as lines: what one arm gives always.
+        simpler: learners of the table that are simpler than the one judged; if one is as good, the report says so.
+        beyond: simpler learner → mean reward per round less that of the one judged, likewise.
     """
 
     table: pa.Table
@@ -59,6 +62,8 @@ class Study:
     differences: Mapping[str, Interval] = field(default_factory=dict)
     means: Mapping[str, Interval] = field(default_factory=dict)
     levels: Mapping[str, float] = field(default_factory=dict)
+    simpler: tuple[str, ...] = ()
+    beyond: Mapping[str, Interval] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in (self.baseline, self.best):
@@ -71,9 +76,20 @@ class Study:
         return list(dict.fromkeys(self.table["learner"].to_pylist()))
 
     @property
+    def probed(self) -> list[str]:
+        """Names of the learners whose estimates were looked into, in the table's order."""
+        seen = set() if self.probes is None else set(self.probes["learner"].to_pylist())
+        return [name for name in self.learners if name in seen]
+
+    @property
     def knows_truth(self) -> bool:
         """Whether the table has a column ``regret``: the world's mean rewards are known."""
         return "regret" in self.table.column_names
+
+    @property
+    def accepts(self) -> bool:
+        """Whether rounds are the accepted rows of a trial: the table then says how many rows were offered."""
+        return "offered" in self.table.column_names
 
     @property
     def seeds(self) -> int:
@@ -115,7 +131,8 @@ def of_world(
     wanted = list(range(seeds)) if isinstance(seeds, int) else [int(s) for s in seeds]
     first = world if hasattr(world, "mean_rewards") else world(wanted[0])
     table = simulate(world, learners, horizon, recorded, log_rows, wanted, workers, progress=progress)
-    probes, summary = probe_world(first, learners, horizon, recorded, log_rows, wanted[0])
+    looked_into = {name: make for name, make in learners.items() if name not in SIMPLER}
+    probes, summary = probe_world(first, looked_into, horizon, recorded, log_rows, wanted[0])
     X = first.contexts(_POLICY_ROWS, np.random.default_rng([20_240, wanted[0]]))
     means = first.mean_rewards(X)
     earned = float((first.behavior_probabilities(X) * means).sum(axis=1).mean())
@@ -129,6 +146,7 @@ def of_world(
         Interval(earned, float("nan"), float("nan")),
         float(means.max(axis=1).mean()),
         facts,
+        simpler=tuple(name for name in learners if name in SIMPLER),
     )
 
 
@@ -180,7 +198,7 @@ def of_trial(
 
     def first_seed(name: str, make: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def factory(run: Any) -> Any:
-            if run.seed != 0:
+            if run.seed != 0 or name in SIMPLER:
                 return make(run)
             seen.setdefault("log", run.summary)
             wrapped, collect = probed({name: make}, run.world, run.horizon, run.seed)
@@ -209,6 +227,8 @@ def of_trial(
         {name: Interval(*result.difference(name, baseline)) for name in result.learners if name != baseline},
         _means(result),
         _best_arm(world),
+        tuple(name for name in result.learners if name in SIMPLER),
+        {name: Interval(*result.difference(name, best)) for name in result.learners if name in SIMPLER},
     )
 
 

@@ -18,7 +18,7 @@ untried.
 A learner does not play at random: what it plays tells less than random rounds would. How much less depends on the
 learner and the world; between 30 % and all of it in simulations. That gives the ends of the range. What the log does
 not say (noise, strength and covariance of hidden features) is told, measured in rows that have the hidden columns, or
-open; where it is open and the ends are far apart, there is no number. ``benchmarks/worth.py`` compares this with
+open; where it is open the ends are far apart, and there is no number. ``benchmarks/worth.py`` compares this with
 simulations.
 """
 
@@ -41,8 +41,6 @@ HORIZON = 1_000
 _INFORMATION = (0.3, 1.0)
 #: The hidden features' share of the residual variance where nobody says how large the noise is: least and most.
 _OPEN_SHARE = (0.1, 0.8)
-#: A range whose ends are further apart than this says nothing.
-_WIDEST = 30.0
 _CONTEXTS = 128
 _LONGEST = 1e6
 
@@ -126,8 +124,7 @@ def worth_in_rounds(
         for information in _INFORMATION:
             rounds = _rounds(model, information, horizon)
             low, high = min(low, rounds), max(high, rounds)
-    known = bool(source != "open" or high < 1 or high <= _WIDEST * max(low, 1.0))
-    return Worth(float(low), float(high), known, horizon, s2, shares, source, words)
+    return Worth(float(low), float(high), source != "open", horizon, s2, shares, source, words)
 
 
 def hidden_share(
