@@ -30,7 +30,6 @@ CONTEXTS = {
     "text": (["a"] * D, ContextError, f"{D} numbers"),
     "nothing": (None, ContextError, "context"),
     "a feature too few": ({k: v for k, v in NAMED.items() if k != "age"}, ContextError, "'age'"),
-    "a feature too many": ({**NAMED, "height": 1.0}, ContextError, "'height'"),
     "a named value missing": ({**NAMED, "dose": None}, ContextError, "'dose'"),
     "a named value not a number": ({**NAMED, "dose": "much"}, ContextError, "'dose'.*'much'"),
     "a named value not finite": ({**NAMED, "dose": np.inf}, ContextError, "'dose'"),

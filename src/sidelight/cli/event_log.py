@@ -83,7 +83,7 @@ def replay(config: ConfigFile = DEFAULT_CONFIG, database: Database = None, as_js
 
 
 def export(
-    out: Annotated[Path, typer.Argument(help="The Parquet file to write.")],
+    out: Annotated[Path, typer.Argument(help="The file to write: .parquet, .csv or .arrow.")],
     config: ConfigFile = DEFAULT_CONFIG,
     database: Database = None,
     after: Annotated[int, typer.Option(help="Only rewards after this event.", min=0)] = 0,
@@ -92,7 +92,7 @@ def export(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write every rewarded decision as Parquet, for `sidelight summarize`; the service may run meanwhile."""
+    """Write every rewarded decision to a file, for `sidelight summarize`; the service may run meanwhile."""
     settings = read_config(config, database)
     with progress_bar("exporting", as_json) as tick:
         done = export_log(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import re
 import time
-import tomllib
 import warnings
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,9 +17,11 @@ from rich.console import Console
 from sidelight.errors import InputError, SchemaError, SidelightError, SidelightWarning
 from sidelight.labels import typed_labels
 from sidelight.logs.schema.features import Category
+from sidelight.logs.schema.formula import read_terms
 from sidelight.logs.schema.schema import Schema
+from sidelight.logs.schema.schema_file import read_schema_file
 from sidelight.logs.sources.opening import open_source
-from sidelight.logs.sources.paths import find_files
+from sidelight.logs.sources.paths import file_columns, find_files
 from sidelight.logs.summarize import summarize_log
 from sidelight.logs.summary import LogSummary
 
@@ -53,7 +55,16 @@ Categories = Annotated[
         rich_help_panel=_COLUMNS,
     ),
 ]
-Intercept = Annotated[bool, typer.Option("--intercept", help="Add a constant feature.", rich_help_panel=_COLUMNS)]
+Intercept = Annotated[
+    bool, typer.Option("--intercept/--no-intercept", help="Add a constant feature.", rich_help_panel=_COLUMNS)
+]
+Derived = Annotated[
+    str | None,
+    typer.Option(
+        help="Features computed from columns, a formula: 'spline(age, 4) + stage:dose + weekday(visit)'.",
+        rich_help_panel=_COLUMNS,
+    ),
+]
 Propensity = Annotated[
     str | None, typer.Option(help="The column with the old policy's probability.", rich_help_panel=_COLUMNS)
 ]
@@ -73,7 +84,8 @@ def summarize(
     reward: Reward = "reward",
     arms: Arms = None,
     categories: Categories = None,
-    intercept: Intercept = False,
+    intercept: Intercept = True,
+    derived: Derived = None,
     propensity: Propensity = None,
     schema_file: SchemaFile = None,
     skip_invalid: Skip = False,
@@ -87,7 +99,7 @@ def summarize(
     not_over_input(out, *log)
     _must_exist(log)
     _schema_said_once(context, schema_file)
-    schema = _schema(schema_file, recorded, hidden, arm, reward, arms, categories, intercept, propensity)
+    schema = _schema(schema_file, recorded, hidden, arm, reward, arms, categories, intercept, propensity, derived)
     started = time.perf_counter()
     summary = _summarized(log, schema, skip_invalid, scheduler, quiet=as_json)
     summary.save(out)
@@ -129,7 +141,8 @@ def diagnose(
     reward: Reward = "reward",
     arms: Arms = None,
     categories: Categories = None,
-    intercept: Intercept = False,
+    intercept: Intercept = True,
+    derived: Derived = None,
     propensity: Propensity = None,
     schema_file: SchemaFile = None,
     skip_invalid: Skip = False,
@@ -149,7 +162,7 @@ def diagnose(
     else:
         _must_exist(log)
         _schema_said_once(context, schema_file)
-        schema = _schema(schema_file, recorded, hidden, arm, reward, arms, categories, intercept, propensity)
+        schema = _schema(schema_file, recorded, hidden, arm, reward, arms, categories, intercept, propensity, derived)
         summary = _summarized(log, schema, skip_invalid, scheduler, quiet=as_json)
         if noise is None:
             complete = complete_rows(log, summary.schema, scheduler, quiet=as_json)
@@ -201,7 +214,7 @@ def _only_for_logs(context: typer.Context, path: str) -> None:
 
 def _schema_said_once(context: typer.Context, file: Path | None) -> None:
     """Refuse --schema beside options about columns; one of the two would be ignored."""
-    of_the_schema = ("recorded", "hidden", "arm", "reward", "arms", "categories", "intercept", "propensity")
+    of_the_schema = ("recorded", "hidden", "arm", "reward", "arms", "categories", "intercept", "propensity", "derived")
     given = [option for name, option in _given(context).items() if name in of_the_schema]
     if file is not None and given:
         one = len(given) == 1
@@ -231,6 +244,7 @@ def _is_summary(path: str) -> bool:
 
 def _summarized(log: list[str], schema: Schema, skip: bool, scheduler: str | None, quiet: bool) -> LogSummary:
     source: Any = log[0] if len(log) == 1 else log
+    check_hidden(log, schema)
     on_invalid = "skip" if skip else "raise"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SidelightWarning)  # the commands say themselves what was skipped
@@ -246,6 +260,31 @@ def _summarized(log: list[str], schema: Schema, skip: bool, scheduler: str | Non
             raise
     say_what_is_text(schema, summary.schema, " ".join(log))
     return summary
+
+
+def check_hidden(log: list[str], schema: Schema) -> None:
+    """Check that a hidden feature is not a column of the log with a typing error.
+
+    Raises:
+        SchemaError: the log has an unused column that reads nearly the same.
+    """
+    available = file_columns(find_files(log)[0])
+    known = {*schema.columns, *(feature.name for feature in schema.features)}
+    unused = [name for name in available if name not in known]
+    for feature in schema.features:
+        if feature.name in schema.recorded or feature.name in available:
+            continue
+        for close in difflib.get_close_matches(feature.name, unused, 1, cutoff=0.8):
+            if not _differ_in_digits(feature.name, close):
+                raise SchemaError(
+                    f"{feature.name!r} is hidden, and the log has a column {close!r} that nothing uses: did you mean "
+                    f"that one? Where both exist, give them names that differ more."
+                )
+
+
+def _differ_in_digits(one: str, other: str) -> bool:
+    """Whether two names are the same but for numbers: ``dose_1`` and ``dose_2`` are no typing error."""
+    return re.sub(r"\d+", "#", one) == re.sub(r"\d+", "#", other)
 
 
 def say_what_is_text(given: Schema, found: Schema, origin: str) -> None:
@@ -287,11 +326,12 @@ def _schema(
     categories: str | None,
     intercept: bool,
     propensity: str | None,
+    derived: str | None = None,
 ) -> Schema:
     """The schema from a file or from the options."""
     if file is not None:
-        return _schema_from_file(file)
-    if recorded is None and not intercept:
+        return read_schema_file(file)
+    if recorded is None and hidden is None and derived is None:
         raise SchemaError(
             "which features did the log record? Name them, --recorded age,weight, and those it lacks, --hidden "
             "severity; or give a file with --schema."
@@ -305,25 +345,16 @@ def _schema(
     if both:
         raise SchemaError(f"{', '.join(both)} cannot be both recorded and hidden.")
     labels = typed_labels(names_of(arms)) if arms else None
-    return Schema([*seen, *unseen], seen, arm, reward, labels, intercept, categories=levels, propensity=propensity)
-
-
-def _schema_from_file(path: Path) -> Schema:
-    try:
-        text = path.read_text(encoding="utf-8")
-        described = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
-    except (OSError, ValueError) as error:
-        raise SchemaError(f"cannot read the schema {path}: {error}.") from error
-    described = described.get("schema", described)
-    known = {"features", "recorded", "arm", "reward", "arms", "intercept", "categories", "propensity"}
-    unknown = sorted(set(described) - known)
-    if unknown or "features" not in described or "recorded" not in described:
-        raise SchemaError(
-            f"the schema {path} needs features and recorded, and may have {', '.join(sorted(known))}"
-            + (f"; it has {', '.join(unknown)}" if unknown else "")
-            + "."
-        )
-    return Schema(**described)
+    listed = list(dict.fromkeys([*seen, *unseen]))
+    if derived is None:
+        return Schema(listed, seen, arm, reward, labels, intercept, categories=levels, propensity=propensity)
+    # a column that only the formula names is recorded, unless it is among the hidden ones
+    formula = read_terms(derived)
+    inputs = {name for term in formula.terms for name in term.inputs} | set(formula.columns)
+    seen += [name for name in inputs if name not in listed]
+    dates = {name for term in formula.terms for name, kind in term.inputs.items() if kind == "date"}
+    own = [name for name in listed if name not in dates]
+    return Schema(own, seen, arm, reward, labels, intercept, categories=levels, propensity=propensity, derived=derived)
 
 
 def names_of(text: str) -> list[str]:

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import typer
 
 from sidelight.cli.logs import AsJson, names_of, not_over_input
@@ -22,6 +21,7 @@ from sidelight.logs.schema.features import Category, Date
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.sources.base import Bundle
 from sidelight.logs.sources.opening import open_source
+from sidelight.logs.sources.writing import TableWriter, kind_written
 
 __all__ = ["decide", "decide_file"]
 
@@ -31,7 +31,9 @@ _ROWS = 16_384
 def decide(
     learner: Annotated[Path, typer.Argument(help="A learner saved with learner.save(path).")],
     contexts: Annotated[str, typer.Argument(help="Contexts: Parquet, CSV or Arrow, with every feature.")],
-    decisions: Annotated[Path, typer.Argument(help="The Parquet file to write, a row for each context.")],
+    decisions: Annotated[
+        Path, typer.Argument(help="The file to write, a row for each context: .parquet, .csv or .arrow.")
+    ],
     keep: Annotated[str | None, typer.Option(help="Columns to copy beside the decisions, comma-separated.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -51,11 +53,12 @@ def decide(
 
 
 def decide_file(learner_path: Path, contexts: str, decisions: Path, keep: list[str], progress: bool) -> int:
-    """Let a saved learner decide for every row of ``contexts`` and write ``decisions`` (Parquet), whole or not at all.
+    """Let a saved learner decide for every row of ``contexts`` and write ``decisions``, whole or not at all.
 
     Returns:
         How many decisions were written.
     """
+    kind = kind_written(decisions)
     learner: Any = load_learner(learner_path)
     schema = getattr(learner, "schema", None) or Schema.for_arrays(learner.n_features, 0)
     names = [feature.name for feature in schema.features]
@@ -68,14 +71,14 @@ def decide_file(learner_path: Path, contexts: str, decisions: Path, keep: list[s
     arm_type = _arm_type(learner.arms)
     temporary = decisions.parent / f".{decisions.name}.{os.getpid()}.{secrets.token_hex(4)}.part"
     rows = 0
-    writer: pq.ParquetWriter | None = None
+    writer: TableWriter | None = None
     try:
         with source.reporting(progress, "deciding for"):
             for bundle in source.bundles(_ROWS):
                 chosen = learner.decide_many(_encoded(bundle, layout, source.text_labels))
                 table = _table(chosen, bundle.batch, keep, arm_type)
-                writer = writer or pq.ParquetWriter(temporary, table.schema)
-                writer.write_table(table)
+                writer = writer or TableWriter(temporary, kind, table.schema)
+                writer.write(table)
                 rows += table.num_rows
         if writer is None:
             raise InputError(f"{source.name} has no rows: there is nothing to decide.")

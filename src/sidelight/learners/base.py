@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +16,8 @@ from sidelight.labels import plain_label
 from sidelight.learners.protocol import Context, Decision
 from sidelight.learners.settings import Settings
 from sidelight.linalg import Array
+from sidelight.logs.schema.features import is_missing
+from sidelight.logs.schema.naming import by_name, rows_by_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -173,6 +175,41 @@ class BaseLearner:
         if self.needs is not None:
             raise NotImplementedError
 
+    def observe_behavior_many(
+        self,
+        X: Any,
+        arms: Sequence[Any] | None = None,
+        *,
+        probabilities: ArrayLike | None = None,
+        probability: float | None = None,
+        log: Any = None,
+    ) -> None:
+        """``observe_behavior`` for every row, in order; nothing if any row is invalid.
+
+        Args:
+            X: full contexts.
+            arms: the old policy's arm in each, ``None`` or NaN where it was not asked; or
+            probabilities: (n, K) its probabilities, a row with NaN where it was not asked.
+            probability: with which contexts were asked about; see :meth:`observe_behavior`.
+            log: the key of the log whose policy answered; default all of them.
+        """
+        contexts = self._contexts(X)
+        if (arms is None) == (probabilities is None):
+            raise InputError("Give the old policy's arms or its probabilities, one of the two.")
+        if arms is not None:
+            answers = [{} if is_missing(arm) else {"arm": arm} for arm in arms]
+            for answer in answers:
+                if answer:
+                    self._arm(answer["arm"])
+        else:
+            rows = np.asarray(probabilities, dtype=np.float64)
+            answers = [{} if np.isnan(row).any() else {"probabilities": row} for row in rows]
+        if len(answers) != len(contexts):
+            raise InputError(f"{len(contexts)} contexts and {len(answers)} answers: give one answer for every context.")
+        for x, answer in zip(contexts, answers, strict=True):
+            if answer:
+                self.observe_behavior(x, probability=probability, log=log, **answer)
+
     def add_arm(self, label: Any) -> None:
         """Offer one more arm from now on, of which the log says nothing."""
         raise InputError(
@@ -208,12 +245,13 @@ class BaseLearner:
             if math.isfinite(x.dot(x)):
                 return x
             raise ContextError(self._not_usable(x))
-        if isinstance(x, Mapping):
+        named = by_name(x)
+        if named is not None:
             if self.schema is None:
                 raise ContextError(
                     "A context by feature names needs a schema: make the learner from a log summary, or with schema=…."
                 )
-            return self.schema.encode(x)
+            return self.schema.encode(named)
         try:
             # a copy where it is read-only: kernels are compiled for arrays that may be written
             out = np.require(x, np.float64, ("C", "A", "W"))
@@ -230,10 +268,12 @@ class BaseLearner:
         return out
 
     def _contexts(self, X: Any) -> Array:
-        named = hasattr(X, "__arrow_c_stream__") or (
-            isinstance(X, Sequence) and len(X) > 0 and isinstance(X[0], Mapping)
-        )
-        if named and self.schema is not None:
+        if hasattr(X, "__arrow_c_stream__") or rows_by_name(X) is not None:
+            if self.schema is None:
+                raise ContextError(
+                    f"A {type(X).__name__} names its columns, and this learner knows no names: make it from a log "
+                    "summary or with schema=…, or give the numbers in order, an array."
+                )
             return self.schema.encode_many(X)
         try:
             out = np.require(X, np.float64, ("C", "A", "W"))

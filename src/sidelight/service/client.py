@@ -8,6 +8,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import decimal
 import json
 import math
 import numbers
@@ -18,8 +20,11 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import httpx
+import numpy as np
 
 from sidelight.errors import InputError, ServiceError
+from sidelight.logs.schema.features import is_missing
+from sidelight.logs.schema.naming import by_name, rows_by_name
 
 __all__ = ["Client", "Decision", "ServiceProblem"]
 
@@ -126,7 +131,7 @@ class Client:
         """A decision for one context.
 
         Args:
-            context: every feature by name, or the encoded numbers.
+            context: every feature by name (a mapping, a pandas ``Series``, a named tuple), or the encoded numbers.
             allowed: the arms that may be taken.
             behavior: the arm that the old policy takes here, where it is known.
             probabilities: the old policy's probabilities, one for each arm, where they are known.
@@ -151,7 +156,7 @@ class Client:
         What is said beside the contexts has one entry for each of them; None where there is nothing to say.
 
         Args:
-            contexts: each as in :meth:`decide`.
+            contexts: each as in :meth:`decide`, or a frame.
             allowed: the arms that may be taken at each.
             behavior: the arm that the old policy takes at each, where it is known.
             probabilities: the old policy's probabilities at each, where they are known.
@@ -161,6 +166,7 @@ class Client:
         Raises:
             InputError: something has not one entry for each context.
         """
+        contexts = rows_by_name(contexts) or contexts
         n = len(contexts)
         beside = zip(
             _each("allowed", allowed, n),
@@ -308,7 +314,25 @@ def _each(name: str, values: Sequence[Any] | None, n: int) -> Sequence[Any]:
 
 
 def _context(context: Context) -> Any:
-    return dict(context) if isinstance(context, Mapping) else [float(value) for value in context]
+    named = by_name(context)
+    if named is None:
+        return [float(value) for value in context]
+    return {str(name): _as_json(value) for name, value in named.items()}
+
+
+def _as_json(value: Any) -> Any:
+    """A value of a context as JSON has it: scalars without their wrapping, dates as text; NaN stays what it is."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    elif hasattr(value, "as_py"):
+        value = value.as_py()
+    if isinstance(value, float):
+        return value
+    if is_missing(value):
+        return None
+    if isinstance(value, dt.date):
+        return value.isoformat()
+    return float(value) if isinstance(value, decimal.Decimal) else value
 
 
 def _given(**fields: Any) -> dict[str, Any]:

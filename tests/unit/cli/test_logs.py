@@ -58,7 +58,7 @@ def test_summarize_then_diagnose(run, log, tmp_path):
     code, printed, _ = run("diagnose", out, "--html", tmp_path / "page.html", "--noise", 0.9)
     assert code == 0
     assert "This log is worth between" in printed
-    assert "2 of 3" in printed
+    assert "3 of 4" in printed  # the constant among them
     assert "This log is worth between" in (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "cannot be told from the log alone" in run("diagnose", out)[1]
 
@@ -71,7 +71,7 @@ def test_json_is_all_that_is_printed(run, log, tmp_path):
     assert described["arms"] == ["x", "y"]
     code, printed, _ = run("diagnose", tmp_path / "s", "--json", "--noise", 1.0)
     described = json.loads(printed)
-    assert described["n_recorded"] == 2
+    assert described["n_recorded"] == 3
     s2 = described["worth"]["residual_variance"]
     assert described["worth"]["hidden_share"] == [pytest.approx(max(0.0, 1 - 1 / s2))] * 2
     assert "online round" in described["sentence"]
@@ -272,3 +272,40 @@ def test_version(run):
     code, printed, _ = run("--version")
     assert code == 0
     assert printed.strip() == f"sidelight {sl.__version__}"
+
+
+def test_a_typing_error_in_a_hidden_feature_is_told(run, table, tmp_path):
+    pq.write_table(table.append_column("loyalty", table["a"]), tmp_path / "log.parquet")
+    code, _, shown = run("summarize", tmp_path / "log.parquet", "--recorded", "a,b", "--hidden", "loyalti")
+    assert code == 1
+    assert "'loyalti' is hidden, and the log has a column 'loyalty'" in shown
+    pq.write_table(table.append_column("dose_1", table["a"]), tmp_path / "log.parquet")
+    out = tmp_path / "s"
+    assert run("summarize", tmp_path / "log.parquet", "--recorded", "a,b", "--hidden", "dose_2", "-o", out)[0] == 0
+    pq.write_table(table.append_column("loyalty", table["a"]), tmp_path / "log.parquet")
+    assert run("summarize", tmp_path / "log.parquet", "--recorded", "a,b", "--hidden", "loyalty", "-o", out)[0] == 0
+
+
+def test_derived_features_and_no_intercept(run, log, tmp_path):
+    arguments = ["--recorded", "a,b", "--hidden", "c", "--derived", "spline(a, 3) + a:c", "--no-intercept"]
+    code, printed, _ = run("summarize", log, *arguments, "-o", tmp_path / "s", "--json")
+    assert code == 0
+    assert json.loads(printed)["recorded"] == ["a", "b", "bend1(a)", "bend2(a)"]
+    schema = sl.LogSummary.load(tmp_path / "s").schema
+    assert [schema.encoded_names[i] for i in schema.hidden_index] == ["c", "a:c"]
+    code, printed, _ = run(
+        "summarize", log, "--recorded", "a", "--derived", "log(b, 9)", "-o", tmp_path / "s", "--json"
+    )
+    assert json.loads(printed)["recorded"] == ["intercept", "a", "log(b, 9.0)"]
+
+
+@pytest.mark.parametrize(("name", "start"), [("d.csv", b'"arm"'), ("d.parquet", b"PAR1"), ("d.arrow", b"ARROW1")])
+def test_decisions_are_written_as_the_name_ends(run, log, tmp_path, name, start):
+    learner = sl.OFUL(2, 2, schema=sl.Schema(["a", "b"], []), arms=["x", "y"])
+    learner.save(tmp_path / "l.learner")
+    code, _, _ = run("decide", tmp_path / "l.learner", log, tmp_path / name)
+    assert code == 0
+    assert (tmp_path / name).read_bytes().startswith(start)
+    code, _, shown = run("decide", tmp_path / "l.learner", log, tmp_path / "d.xlsx")
+    assert code == 1
+    assert "call it .parquet, .csv or .arrow" in shown

@@ -24,7 +24,7 @@ from sidelight.logs.schema.encoding import (
     label_problems,
     number_problems,
 )
-from sidelight.logs.schema.features import Category
+from sidelight.logs.schema.features import DECIMAL_COMMA, Category
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.sources.base import Bundle
 
@@ -148,8 +148,20 @@ def _check_text(bundle: Bundle, problems: list[Problem], schema: Schema) -> None
             continue
         column = bundle.batch.column(problem.column)
         readable = len(column) - column.null_count
-        if problem.rows.sum() >= readable > 0 and problem.column != schema.reward:
+        if problem.rows.sum() >= readable > 0:
             value = column[int(np.argmax(problem.rows))].as_py()
+            if DECIMAL_COMMA.fullmatch(str(value).strip()):
+                raise SchemaError(
+                    f"column {problem.column!r} of {bundle.origin(0)[0]} holds numbers with a decimal comma, such as "
+                    f"{value!r}. Write them with a point, or read the file with pandas.read_csv(..., decimal=',') and "
+                    "give the frame."
+                )
+            if problem.column == schema.reward:
+                raise SchemaError(
+                    f"the reward, column {problem.column!r} of {bundle.origin(0)[0]}, is text such as {value!r}: a "
+                    "reward is a number, the larger the better. Map it to numbers first, such as 1 for success and 0 "
+                    "for failure."
+                )
             raise SchemaError(
                 f"column {problem.column!r} of {bundle.origin(0)[0]} holds text such as {value!r}, not numbers. "
                 f"If it is a category, declare it: categories=[{problem.column!r}]."
@@ -172,6 +184,8 @@ def _invalid_rows(bundle: Bundle, problems: list[Problem], schema: Schema) -> st
         arms = first.column == schema.arm
         known = (schema.arms if arms else levels.get(first.column)) or ()
         message += f"The declared {'arms' if arms else 'levels'} are {show_labels(known, 20)}. "
+    if first.reason == "not a number" and first.column != schema.reward:
+        message += f"If it is a category, declare it: categories=[{first.column!r}]. "
     message += 'Mend the log, or leave such rows out and count them with on_invalid="skip" (--skip-invalid)'
     if any(p.column in schema.recorded and p.reason == "missing or NaN" for p in problems):
         message += "; if a column was only added later, summarize_eras keeps the rows without it"

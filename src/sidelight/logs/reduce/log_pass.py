@@ -73,6 +73,8 @@ def opened_with_kinds(
     opened = open_source(source, columns, (*label_columns(schema), *more), optional)
     features = peek_kinds(opened, schema.features, schema.recorded)
     if schema.unfitted or features != list(schema.features):
+        if opened.rereadable:
+            opened.rewind()
         terms = fitted_terms(source, schema.derived, features, schema.recorded) if schema.unfitted else schema.derived
         schema = schema.with_features(features, terms)
         if opened.rereadable:  # a column that is a category is read as text from now on

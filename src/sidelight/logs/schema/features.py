@@ -71,7 +71,7 @@ class Number:
             except ValueError:
                 raise ContextError(
                     f"feature {self.name!r} is {value!r}, which is not a number."
-                    + (" Numbers have a decimal point here." if _COMMA.fullmatch(value.strip()) else "")
+                    + (" Numbers have a decimal point here." if DECIMAL_COMMA.fullmatch(value.strip()) else "")
                 ) from None
         elif value is None:
             raise ContextError(f"feature {self.name!r} is missing: every feature needs a value to decide.")
@@ -309,8 +309,8 @@ def is_missing(value: Any) -> bool:
 Feature = Number | Category | Date
 
 _EPOCH = dt.datetime(1970, 1, 1)
-# A number as it is written in much of Europe.
-_COMMA = re.compile(r"[-+]?\d+,\d+")
+#: A number as it is written in much of Europe.
+DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
 
 #: Text that stands for a boolean in a file in which everything is text.
 BOOLEANS = {"true": 1.0, "false": 0.0}
@@ -318,17 +318,19 @@ BOOLEANS = {"true": 1.0, "false": 0.0}
 
 def feature_from_dict(description: dict[str, Any]) -> Feature:
     """The inverse of ``to_dict`` of any feature."""
+    if not isinstance(description.get("name"), str) or description.get("kind") not in ("number", "category", "date"):
+        raise SchemaError(f"{description!r} is no feature: it needs a name, and a kind (number, category or date).")
     if description["kind"] == "number":
         return Number(description["name"], description.get("own", True), description.get("assumed", False))
     if description["kind"] == "date":
-        return Date(description["name"], description["zone"])
-    levels = description["levels"]
-    baseline = description["baseline"]
+        return Date(description["name"], description.get("zone"))
+    levels = description.get("levels")
+    baseline = description.get("baseline")
     return Category(
         description["name"],
         None if levels is None else tuple(label_from_json(level) for level in levels),
         None if baseline is None else label_from_json(baseline),
-        description["discovered"],
-        description["chosen_baseline"],
+        description.get("discovered", False),
+        description.get("chosen_baseline", False),
         description.get("own", True),
     )

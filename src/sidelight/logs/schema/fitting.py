@@ -8,7 +8,6 @@ every kind of source gives the same knots.
 from __future__ import annotations
 
 import datetime as dt
-import re
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ import numpy as np
 from sidelight.errors import InputError, SchemaError, SidelightWarning
 from sidelight.labels import Label, show_labels
 from sidelight.logs.schema.columns import date_column, number_column
-from sidelight.logs.schema.features import BOOLEANS, Category, Date, Feature, Number
+from sidelight.logs.schema.features import BOOLEANS, DECIMAL_COMMA, Category, Date, Feature, Number
 from sidelight.logs.schema.terms import Product, Term
 from sidelight.logs.sources.base import Source
 from sidelight.logs.sources.opening import open_source
@@ -36,7 +35,6 @@ _MANY_LEVELS = 20
 _MANY_DAYS = 12
 # Text in the first rows that is looked at to tell what a column is.
 _LOOKED_AT = 2_000
-_COMMA = re.compile(r"[-+]?\d+,\d+")
 
 
 def peek_kinds(opened: Source, features: Sequence[Feature], recorded: Sequence[str]) -> list[Feature]:
@@ -90,7 +88,7 @@ def _is_text(column: pa.Array, name: str, origin: str) -> bool:
     distinct = [text for text in stripped.unique().to_pylist() if text]
     if not distinct or any(_reads_as_number(text) for text in distinct[:_LOOKED_AT]):
         return False
-    if all(_COMMA.fullmatch(text) for text in distinct[:_LOOKED_AT]):
+    if all(DECIMAL_COMMA.fullmatch(text) for text in distinct[:_LOOKED_AT]):
         raise SchemaError(
             f"column {name!r} of {origin} holds numbers with a decimal comma, such as {distinct[0]!r}. Write them with "
             "a point, or read the file with pandas.read_csv(..., decimal=',') and give the frame."

@@ -49,7 +49,11 @@ def _only_row(frame: Any) -> Mapping[str, Any]:
 
 
 def rows_by_name(contexts: Any) -> list[Mapping[str, Any]] | None:
-    """The rows of a sequence of contexts that name their values; ``None`` for anything else, tables included."""
+    """The rows of a frame or of a sequence of contexts that name their values; ``None`` for anything else."""
+    if hasattr(contexts, "__arrow_c_stream__") and hasattr(contexts, "columns"):
+        if hasattr(contexts, "to_dicts"):
+            return list(contexts.to_dicts())
+        return contexts.to_dict("records") if hasattr(contexts, "iloc") else list(contexts.to_pylist())
     if isinstance(contexts, str) or not isinstance(contexts, Sequence) or not contexts or by_name(contexts) is not None:
         return None
     if by_name(contexts[0]) is None:

@@ -337,7 +337,7 @@ class Schema:
         layout = self.whole_layout
         if isinstance(contexts, np.ndarray) and not contexts.dtype.names:
             return self._checked_array(contexts, 2)
-        rows = rows_by_name(contexts)
+        rows = None if hasattr(contexts, "__arrow_c_stream__") else rows_by_name(contexts)
         if rows is not None:
             return np.array([self.encode(row) for row in rows]).reshape(len(rows), layout.width)
         if isinstance(contexts, Sequence) and not isinstance(contexts, str):
@@ -474,6 +474,7 @@ class Schema:
             return self
         opened = open_source(source, [f.name for f in self.recorded_features], optional=self.recorded)
         features = peek_kinds(opened, self.features, self.recorded)
+        opened.rewind()
         return self.with_features(features, fitted_terms(source, self.derived, features, self.recorded))
 
     def _copy(self, **changes: Any) -> Schema:

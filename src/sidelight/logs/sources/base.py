@@ -82,6 +82,7 @@ class Source:
     rereadable: bool = True
     fraction: Callable[[], float] | None = None
     report: Callable[[int, int | None], None] | None = field(default=None, repr=False)
+    _begin: Callable[[], Iterator[Piece]] | None = field(default=None, repr=False)
 
     def bundles(self, rows: int) -> Iterator[Bundle]:
         """The pieces, cut and joined to batches of about ``rows`` rows."""
@@ -122,8 +123,13 @@ class Source:
             self.pieces = again
             return itertools.chain(read, reading)
 
-        self.pieces = resumed
+        self.pieces, self._begin = resumed, again
         return found
+
+    def rewind(self) -> None:
+        """Let go of what :meth:`first_values` began to read: a database may have one open result at a time."""
+        if self._begin is not None:
+            self.pieces, self._begin = self._begin, None
 
     def _report(self, done: int) -> int:
         if self.report is not None:

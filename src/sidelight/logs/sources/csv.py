@@ -13,7 +13,7 @@ from sidelight.logs.sources.base import LogFile, Wanted
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["csv_tables"]
+__all__ = ["csv_columns", "csv_tables"]
 
 _BLOCK = 8 << 20
 _CODECS = {".gz": "gzip", ".gzip": "gzip", ".zst": "zstd", ".zstd": "zstd", ".bz2": "bz2", ".lz4": "lz4"}
@@ -112,6 +112,11 @@ def _decompressed(stream: Any, path: str) -> Any:
     codec = _codec(path)
     opened = pa.PythonFile(stream, mode="r")
     return opened if codec is None else pa.CompressedInputStream(opened, codec)
+
+
+def csv_columns(path: str) -> list[str]:
+    """The names of the columns of a CSV file."""
+    return _header(path)[0]
 
 
 def _header(path: str) -> tuple[list[str], str]:

@@ -13,12 +13,12 @@ from urllib.parse import unquote
 from sidelight.errors import SourceError
 from sidelight.labels import typed_labels
 from sidelight.logs.sources.base import LogFile, Piece, Source, Wanted
-from sidelight.logs.sources.csv import csv_tables
+from sidelight.logs.sources.csv import csv_columns, csv_tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["find_files", "open_files", "open_paths", "row_groups"]
+__all__ = ["file_columns", "find_files", "open_files", "open_paths", "row_groups"]
 
 _KINDS = {
     ".parquet": "parquet",
@@ -108,6 +108,26 @@ def _expand(path: str) -> list[LogFile]:
         f"there is no file or folder {path!r}."
         + (f" Its folder holds {', '.join(near)}." if near else f" The folder {parent!r} does not exist either.")
     )
+
+
+def file_columns(file: LogFile) -> list[str]:
+    """The names of a file's columns, those that its folders name included."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        if file.kind == "parquet":
+            names = list(pq.read_schema(file.path).names)
+        elif file.kind == "arrow":
+            with pa.memory_map(file.path) as stream:
+                opening = pa.ipc.open_file if stream.read(6) == b"ARROW1" else pa.ipc.open_stream
+                stream.seek(0)
+                names = list(opening(stream).schema.names)
+        else:
+            names = csv_columns(file.path)
+    except (pa.ArrowException, OSError) as error:
+        raise SourceError(_unreadable(file, 0, error)) from error
+    return [*names, *(name for name, _ in file.partition if name not in names)]
 
 
 def _folder(path: str) -> list[LogFile]:

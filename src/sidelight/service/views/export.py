@@ -1,4 +1,4 @@
-"""Closing the loop: rewarded decisions as a Parquet file that ``summarize_log`` reads, while the service runs."""
+"""Closing the loop: rewarded decisions as a file that ``summarize_log`` reads, while the service runs."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from sidelight.labels import Label
 from sidelight.logs.schema.features import Category
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.schema.units import in_units
+from sidelight.logs.sources.writing import TableWriter, kind_written
 from sidelight.service.log.events import Decisions, Reward, event_from_row
 from sidelight.service.log.store import Store
 
@@ -56,7 +57,7 @@ def export_log(
     acted: Literal["learner", "old_policy"] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Exported:
-    """Write every rewarded decision to a Parquet file.
+    """Write every rewarded decision to a file: Parquet, CSV or Arrow, as its name ends.
 
     Args:
         store: the event log; it may be written to meanwhile.
@@ -67,15 +68,14 @@ def export_log(
         acted: only arms that this policy chose and that were taken: the learner in ``act`` mode, or the old policy.
         progress: called with (events read, events in all).
     """
-    import pyarrow.parquet as pq
-
     target = Path(path)
+    kind = kind_written(target)
     arrow = _arrow_schema(schema)
     temporary = target.parent / f".{target.name}.{secrets.token_hex(4)}.part"
     rows = unknown = dropped = 0
     end = store.head()
     try:
-        with pq.ParquetWriter(temporary, arrow, compression="zstd") as writer:
+        with TableWriter(temporary, kind, arrow) as writer:
             for batch, read, lost in _batches(store, schema, arrow, after, end, acted):
                 propensities = batch.column(_propensity_name(schema))
                 missing = propensities.null_count
@@ -87,7 +87,7 @@ def export_log(
                 rows += len(batch)
                 dropped += lost
                 if len(batch):
-                    writer.write_table(batch)
+                    writer.write(batch)
                 if progress is not None:
                     progress(read, end)
         os.replace(temporary, target)

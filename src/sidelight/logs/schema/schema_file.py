@@ -1,0 +1,129 @@
+"""Schemas in files of their own, TOML or JSON, that people write and commands read."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from sidelight.errors import SchemaError
+from sidelight.files import write_atomically
+from sidelight.labels import label_from_json
+from sidelight.logs.schema.features import feature_from_dict
+from sidelight.logs.schema.formula import term_from_dict
+from sidelight.logs.schema.schema import Schema
+
+__all__ = ["SCHEMA_FILE_VERSION", "read_schema_file", "schema_from_description", "write_schema_file"]
+
+#: Version 2 has derived features, dates, features as tables, and an intercept unless it says otherwise. A file without
+#: a version is of version 1, in which there is an intercept only where it says so.
+SCHEMA_FILE_VERSION = 2
+
+_KEYS = {
+    "features",
+    "recorded",
+    "hidden",
+    "arm",
+    "reward",
+    "arms",
+    "intercept",
+    "categories",
+    "propensity",
+    "derived",
+    "version",
+}
+
+
+def read_schema_file(path: str | os.PathLike[str]) -> Schema:
+    """The schema in a file, which is JSON if its name ends so, else TOML.
+
+    Raises:
+        SchemaError: it cannot be read, has keys that mean nothing, or describes no schema.
+    """
+    source = Path(path)
+    try:
+        text = source.read_text(encoding="utf-8")
+        described = json.loads(text) if source.suffix == ".json" else tomllib.loads(text)
+    except (OSError, ValueError) as error:
+        raise SchemaError(f"cannot read the schema {path}: {error}.") from error
+    if not isinstance(described, dict):
+        raise SchemaError(f"the schema {path} is not a table of settings but {type(described).__name__}.")
+    return schema_from_description(described.get("schema", described), str(path))
+
+
+def schema_from_description(described: Mapping[str, Any], origin: str) -> Schema:
+    """The schema that a table of settings describes; ``origin`` names it in messages."""
+    unknown = sorted(set(described) - _KEYS - {"arms_discovered"})
+    if unknown or "features" not in described or not {"recorded", "hidden"} & set(described):
+        close = difflib.get_close_matches(unknown[0], sorted(_KEYS), 1) if unknown else []
+        raise SchemaError(
+            f"the schema {origin} needs features, and recorded or hidden, and may have {', '.join(sorted(_KEYS))}"
+            + (f"; it has {', '.join(unknown)}" if unknown else "")
+            + "."
+            + (f" Did you mean {close[0]!r}?" if close else "")
+        )
+    version = described.get("version", 1)
+    if not isinstance(version, int) or not 1 <= version <= SCHEMA_FILE_VERSION:
+        raise SchemaError(
+            f"the schema {origin} is of version {version!r}, and this Sidelight reads up to {SCHEMA_FILE_VERSION}."
+        )
+    features = described["features"]
+    if not isinstance(features, str):
+        features = [feature_from_dict(dict(f)) if isinstance(f, Mapping) else f for f in features]
+    derived = described.get("derived", ())
+    if not isinstance(derived, str):
+        derived = [term_from_dict(dict(term)) if isinstance(term, Mapping) else term for term in derived]
+    arms = described.get("arms")
+    schema = Schema(
+        features,
+        described.get("recorded", ()),
+        described.get("arm", "arm"),
+        described.get("reward", "reward"),
+        None if arms is None else [label_from_json(label) for label in arms],
+        described.get("intercept", version >= 2),
+        categories=described.get("categories"),
+        propensity=described.get("propensity"),
+        derived=derived,
+    )
+    if "hidden" in described:
+        schema = _without_hidden(schema, described, origin)
+    schema.arms_discovered = bool(described.get("arms_discovered", False))
+    return schema
+
+
+def _without_hidden(schema: Schema, described: Mapping[str, Any], origin: str) -> Schema:
+    names = [feature.name for feature in schema.features]
+    hidden = list(described["hidden"])
+    unknown = [name for name in hidden if name not in names]
+    if unknown:
+        close = difflib.get_close_matches(unknown[0], names, 1)
+        raise SchemaError(
+            f"the schema {origin} hides {', '.join(unknown)}, which is not among its features {', '.join(names)}."
+            + (f" Did you mean {close[0]!r}?" if close else "")
+        )
+    if "recorded" in described and set(described["recorded"]) != set(names) - set(hidden):
+        raise SchemaError(f"the schema {origin} says recorded and hidden, and they do not fit together: leave one out.")
+    return schema.with_recorded([name for name in names if name not in hidden])
+
+
+def write_schema_file(schema: Schema, path: str | os.PathLike[str]) -> None:
+    """Write a schema, knots and levels included, that :func:`read_schema_file` reads back equal."""
+    described = {"version": SCHEMA_FILE_VERSION, **_without_none(schema.to_dict())}
+    if Path(path).suffix == ".json":
+        text = json.dumps(described, indent=2, ensure_ascii=False) + "\n"
+    else:
+        text = tomli_w.dumps(described)
+    write_atomically(path, text.encode())
+
+
+def _without_none(value: Any) -> Any:
+    """Without what is not said: TOML has no null."""
+    if isinstance(value, dict):
+        return {key: _without_none(item) for key, item in value.items() if item is not None}
+    return [_without_none(item) for item in value] if isinstance(value, list) else value
