@@ -18,7 +18,6 @@ BRINGS = {
     "service": [
         "starlette",
         "msgspec",
-        "jinja2",
         "uvicorn",
         "httptools",
         "sqlalchemy",

@@ -41,7 +41,7 @@ class Command(NamedTuple):
 EXTRAS = {
     "service": (
         "the decision service",
-        ("starlette", "msgspec", "jinja2", "uvicorn", "httptools", "sqlalchemy", "prometheus_client"),
+        ("starlette", "msgspec", "uvicorn", "httptools", "sqlalchemy", "prometheus_client"),
     ),
 }
 
@@ -53,6 +53,7 @@ COMMANDS: dict[str, Command] = {
     "demo": Command("demo", "See what a confounded log is worth, in a minute.", "Start here"),
     "summarize": Command("logs", "Read a log of any size and keep the evidence per arm.", _LOG),
     "diagnose": Command("logs", "Say what a log is worth and what is wrong with it.", _LOG),
+    "judge": Command("judging", "Say what a policy would be worth, and how sure that is.", _LOG),
     "decide": Command("scoring", "Let a saved learner decide for a file of contexts.", _LOG),
     "simulate": Command("simulate", "Run learners in a simulated world.", _STUDY),
     "figures": Command("figures", "Recompute and draw the figures.", _STUDY),

@@ -8,6 +8,7 @@ import os
 import re
 import time
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -97,9 +98,11 @@ def summarize(
     Example: sidelight summarize 'log/*.parquet' --recorded age,weight --hidden severity -o log.summary
     """
     not_over_input(out, *log)
-    _must_exist(log)
-    _schema_said_once(context, schema_file)
-    schema = _schema(schema_file, recorded, hidden, arm, reward, arms, categories, intercept, propensity, derived)
+    must_exist(log)
+    schema_said_once(context, schema_file)
+    schema = schema_from_options(
+        schema_file, recorded, hidden, arm, reward, arms, categories, intercept, propensity, derived
+    )
     started = time.perf_counter()
     summary = _summarized(log, schema, skip_invalid, scheduler, quiet=as_json)
     summary.save(out)
@@ -156,13 +159,15 @@ def diagnose(
     if html is not None:
         not_over_input(html, *log)
     complete = None
-    if len(log) == 1 and _is_summary(log[0]):
-        _only_for_logs(context, log[0])
+    if len(log) == 1 and is_summary(log[0]):
+        only_for_logs(context, log[0])
         summary = LogSummary.load(log[0])
     else:
-        _must_exist(log)
-        _schema_said_once(context, schema_file)
-        schema = _schema(schema_file, recorded, hidden, arm, reward, arms, categories, intercept, propensity, derived)
+        must_exist(log)
+        schema_said_once(context, schema_file)
+        schema = schema_from_options(
+            schema_file, recorded, hidden, arm, reward, arms, categories, intercept, propensity, derived
+        )
         summary = _summarized(log, schema, skip_invalid, scheduler, quiet=as_json)
         if noise is None:
             complete = complete_rows(log, summary.schema, scheduler, quiet=as_json)
@@ -176,7 +181,7 @@ def diagnose(
     Console(highlight=False, soft_wrap=False).print(diagnosis)
     if html is not None:
         typer.echo(f"\nAs a page: {html}")
-    if len(log) == 1 and _is_summary(log[0]):
+    if len(log) == 1 and is_summary(log[0]):
         typer.echo(
             f"\nNext, a service: sidelight init --summary {log[0]}\nOr in Python: learner = sl.FusedOFUL("
             f"sl.BehaviorQueries(sl.LogSummary.load({log[0]!r})))"
@@ -194,14 +199,14 @@ def not_over_input(out: Path, *inputs: str) -> None:
         )
 
 
-def _must_exist(log: list[str]) -> None:
+def must_exist(log: list[str]) -> None:
     """Raise ``SourceError`` for a path that does not exist, before anything is asked about its columns."""
     find_files(log)
 
 
-def _only_for_logs(context: typer.Context, path: str) -> None:
-    """Refuse options about reading a log when a summary is given; they would be ignored."""
-    meant_for_summaries = ("log", "html", "noise", "as_json")
+def only_for_logs(context: typer.Context, path: str, more: Sequence[str] = ()) -> None:
+    """Refuse options about reading a log when a summary is given; they would be ignored. ``more`` go with summaries."""
+    meant_for_summaries = ("log", "html", "noise", "as_json", *more)
     given = [option for name, option in _given(context).items() if name not in meant_for_summaries]
     if given:
         one = len(given) == 1
@@ -212,7 +217,7 @@ def _only_for_logs(context: typer.Context, path: str) -> None:
         )
 
 
-def _schema_said_once(context: typer.Context, file: Path | None) -> None:
+def schema_said_once(context: typer.Context, file: Path | None) -> None:
     """Refuse --schema beside options about columns; one of the two would be ignored."""
     of_the_schema = ("recorded", "hidden", "arm", "reward", "arms", "categories", "intercept", "propensity", "derived")
     given = [option for name, option in _given(context).items() if name in of_the_schema]
@@ -234,7 +239,7 @@ def _given(context: typer.Context) -> dict[str, str]:
     }
 
 
-def _is_summary(path: str) -> bool:
+def is_summary(path: str) -> bool:
     """Whether a file is a saved summary, by the first bytes of a zip archive."""
     if not os.path.isfile(path):
         return False
@@ -316,7 +321,7 @@ def complete_rows(log: list[str], schema: Schema, scheduler: str | None, quiet: 
     return summary if summary.n_rows >= 10 * summary.n_arms * summary.n_features else None
 
 
-def _schema(
+def schema_from_options(
     file: Path | None,
     recorded: str | None,
     hidden: str | None,

@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -22,6 +21,7 @@ from scipy.special import chdtrc, ndtri
 
 from sidelight.errors import InputError
 from sidelight.hidden.protocol import HiddenEstimator, completed
+from sidelight.judging.complete_rows import CompleteRows
 from sidelight.judging.lines import Line, line_unknown
 from sidelight.judging.policies import Columns, Lacking, Requested, moments_of, suggested, take
 from sidelight.judging.population import Population
@@ -56,17 +56,12 @@ class Answers:
     weights: Array
 
     @classmethod
-    def of(cls, estimator: Any, arms: Sequence[Label]) -> Answers:
+    def of(cls, estimator: HiddenEstimator, arms: Sequence[Label]) -> Answers:
         """What an estimator of the hidden half has kept of its answers.
 
         Raises:
-            InputError: it is no estimator, has no answers, kept only their sums, or speaks of other arms.
+            InputError: it has no answers, kept only their sums, or speaks of other arms.
         """
-        if not isinstance(estimator, HiddenEstimator):
-            raise InputError(
-                f"answers={estimator!r:.80} is no estimator of the hidden half: give BehaviorQueries(summary) or "
-                "BehaviorProbabilities(summary) that has observed answers of the old policy."
-            )
         sums = completed(estimator).sums
         rows = [] if sums is None else sums.rows
         if not rows:
@@ -95,6 +90,13 @@ class Answers:
                     chances[i, a] += chance
         weights = np.array([weight for _, _, weight in rows])
         return cls(summary.schema, np.array([x for x, _, _ in rows]), chances, weights / weights.mean())
+
+    @classmethod
+    def of_rows(cls, rows: CompleteRows) -> Answers:
+        """Rows with every feature and the arm that the old policy would take, each asked about with certainty."""
+        chances = np.zeros((len(rows.codes), len(rows.arms)))
+        chances[np.arange(len(rows.codes)), rows.codes] = 1.0
+        return cls(rows.schema, rows.X, chances, np.ones(len(rows.codes)))
 
     def __len__(self) -> int:
         return len(self.X)

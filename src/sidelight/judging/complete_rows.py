@@ -103,22 +103,26 @@ class CompleteRows:
         return [decision.arm for decision in learner.decide_many(schema.encode_many(table))]
 
 
-def read_complete(source: Any, schema: Schema, arms: Sequence[Label], on_invalid: str) -> CompleteRows:
-    """Read complete rows.
+def read_complete(
+    source: Any, schema: Schema, arms: Sequence[Label], on_invalid: str, rewarded: bool = True
+) -> CompleteRows:
+    """Read rows that have every feature.
 
     Args:
         source: as for ``summarize_log``.
         schema: the user's schema, with the hidden features and, if propensities are known, their column.
         arms: the log's arms.
         on_invalid: ``"raise"`` or ``"skip"``.
+        rewarded: whether the rows have rewards; answers of the old policy have none, and get 0.
 
     Raises:
         SchemaError: a feature, the arm, the reward or the propensity is not there.
         InvalidRowsError: rows that cannot be used, arms that the log does not have among them.
     """
     schema = schema.with_recorded([feature.name for feature in schema.features])
-    extra = () if schema.propensity is None else (schema.propensity,)
-    columns = (*schema.of_recorded().columns, *extra)
+    extra = () if schema.propensity is None or not rewarded else (schema.propensity,)
+    there = [name for name in schema.of_recorded().columns if rewarded or name != schema.reward]
+    columns = (*there, *extra)
     if not open_source(source, columns, label_columns(schema)).rereadable:
         raise InputError("complete rows are read more than once: give a file, a table or a frame.")
     schema = schema.fit(source)
@@ -126,7 +130,9 @@ def read_complete(source: Any, schema: Schema, arms: Sequence[Label], on_invalid
     opened = open_source(source, columns, label_columns(full))
     bundles = list(opened.bundles(batch_rows(full)))
     if not bundles:
-        raise SourceError(f"{opened.name} has no rows: complete rows are needed to judge from them.")
+        raise SourceError(f"{opened.name} has no rows: rows with every feature are needed to judge from them.")
+    if not rewarded:
+        bundles = [_with_zero(bundle, schema.reward) for bundle in bundles]
     with ThreadPoolExecutor(threads_available()) as pool:
         log_pass = LogPass(full, on_invalid, pool, opened.text_labels)
         try:
@@ -143,7 +149,7 @@ def read_complete(source: Any, schema: Schema, arms: Sequence[Label], on_invalid
         for bundle, part in zip(bundles, parts, strict=True)
     )
     propensities = None
-    if schema.propensity is not None:
+    if schema.propensity is not None and rewarded:
         propensities = np.concatenate([_propensities(bundle, schema.propensity) for bundle in kept])
     levels = {feature.name: feature.levels for feature in full.features if isinstance(feature, Category)}
     return CompleteRows(
@@ -158,6 +164,15 @@ def read_complete(source: Any, schema: Schema, arms: Sequence[Label], on_invalid
         opened.text_labels,
         opened.name,
     )
+
+
+def _with_zero(bundle: Bundle, column: str) -> Bundle:
+    import pyarrow as pa
+
+    batch = bundle.batch
+    zeros = pa.array(np.zeros(batch.num_rows))
+    names = [*batch.schema.names, column]
+    return Bundle(pa.RecordBatch.from_arrays([*batch.columns, zeros], names=names), bundle.pieces)
 
 
 def _propensities(bundle: Bundle, column: str) -> Array:

@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from sidelight.errors import InputError, SchemaError
+from sidelight.errors import InputError, SchemaError, SidelightError
+from sidelight.hidden.protocol import HiddenEstimator
 from sidelight.judging.answers import Answers, ToldBy, line_of_answers, other_population
 from sidelight.judging.complete import Doubly, best_fixed, line_of_complete
 from sidelight.judging.complete_rows import CompleteRows, read_complete
@@ -45,7 +46,8 @@ def judge(
         log: rows as for ``summarize_log``; or a :class:`LogSummary` or a mapping of eras to summaries, which tell of
             fixed arms alone. A constant feature is always added.
         schema: which columns are what; a summary has its own.
-        answers: an estimator of the hidden half that has seen answers of the old policy.
+        answers: an estimator of the hidden half that has seen answers of the old policy; or rows with every feature
+            and, as the arm, what the old policy would do there.
         complete: rows with every feature, arm, reward, and propensity if known.
         policies: ``"best"`` (in each context the arm with the largest regression, chosen on one half of the rows and
             valued on the other), an arm, a function of recorded columns that returns arms, several of these, or a
@@ -90,7 +92,8 @@ def judge(
             raise SchemaError(f"the schema must be a Schema, not {type(schema).__name__}.")
         found = of_rows(LogRows(log, schema, by, on_invalid, progress), policies, settings)
     if answers is not None:
-        _add_answers(found, answers)
+        whole = found.eras[0][0] if schema is None else schema
+        _add_answers(found, _answers(answers, whole, found, on_invalid))
     if complete is not None:
         whole = found.eras[0][0] if schema is None else schema
         _add_complete(found, read_complete(complete, whole, found.arms, on_invalid), pilot)
@@ -115,9 +118,20 @@ _ANSWERS_ASSUME = (
 )
 
 
-def _add_answers(found: Found, estimator: Any) -> None:
+def _answers(given: Any, schema: Schema, found: Found, on_invalid: str) -> Answers:
+    if isinstance(given, HiddenEstimator):
+        return Answers.of(given, found.arms)
+    try:
+        return Answers.of_rows(read_complete(given, schema, found.arms, on_invalid, rewarded=False))
+    except SidelightError as error:
+        raise InputError(
+            "answers= takes an estimator that has seen answers of the old policy (BehaviorQueries, "
+            f"BehaviorProbabilities), or rows with every feature and the arm that it would take. As rows: {error}"
+        ) from error
+
+
+def _add_answers(found: Found, answers: Answers) -> None:
     """Stage 2 for every policy that has a short value."""
-    answers = Answers.of(estimator, found.arms)
     schemas, kurtosis = {}, {}
     for (schema, population), residuals in zip(found.eras, found.residuals, strict=True):
         for warning in other_population(answers, schema, population):

@@ -177,7 +177,8 @@ def stated_bias(size: float, shares: tuple[float | None, float | None]) -> float
 def line_unknown(name: str, stage: str, role: str, rows: int, why: str, arm: Any = None) -> Line:
     """A policy about which a stage cannot tell anything."""
     nan = math.nan
-    return Line(name, stage, nan, nan, -math.inf, math.inf, None, nan, nan, rows, f"cannot be told: {why}", role, arm)
+    note = why if "cannot tell" in why else f"cannot be told: {why}"
+    return Line(name, stage, nan, nan, -math.inf, math.inf, None, nan, nan, rows, note, role, arm)
 
 
 @dataclass(frozen=True)

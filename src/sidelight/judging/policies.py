@@ -10,7 +10,7 @@ import numpy as np
 
 from sidelight.errors import InputError, SidelightError, UnknownArmError
 from sidelight.judging.population import Population
-from sidelight.labels import Label, show_labels
+from sidelight.labels import Label, show_labels, typed_readings
 from sidelight.linalg import Array
 from sidelight.logs.schema.columns import date_column, label_codes, number_column
 from sidelight.logs.schema.features import Category, Date
@@ -123,6 +123,10 @@ def _one(policy: Any, arms: Sequence[Label], name: str | None) -> Requested:
         known = policy in arms
     except TypeError:
         known = False
+    if not known and isinstance(policy, str):
+        # as on a command line, where all is text
+        readings = [value for value in typed_readings(policy) if value in arms]
+        policy, known = (readings[0], True) if readings else (policy, False)
     if known:
         return Requested(name or f"always {policy}", "arm", policy)
     if isinstance(policy, str | int | float | bool):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sidelight.drawing.intervals import number
 from sidelight.drawing.notebook import card
+from sidelight.drawing.stages import Picture
+from sidelight.judging.decision_page import decision_page, picture_of
 from sidelight.judging.lines import Findings
 from sidelight.judging.wording import sentence_of
 
@@ -110,6 +114,32 @@ class Verdict(Findings):
             "assumptions": list(self.assumptions),
             "warnings": list(self.warnings),
         }
+
+    def plot(self, kind: str = "stages", policy: str | None = None) -> Picture:
+        """A picture as SVG, drawn without the extra ``figures``.
+
+        Args:
+            kind: ``"stages"``: the interval of the gain stage by stage, what hidden features may do as a band around
+                it; ``"contour"``: which strengths of hidden features would overturn what the log says.
+            policy: the headline if ``None``.
+        """
+        return picture_of(self, kind, policy)
+
+    def to_html(
+        self, path: str | Path | None = None, command: str = "", unit: str | None = None, date: dt.date | None = None
+    ) -> str:
+        """One page for whoever decides; also written to ``path`` if one is given.
+
+        Args:
+            path: where to write it.
+            command: how to make the page again, for its foot.
+            unit: of the reward; its column's name if ``None``.
+            date: today if ``None``.
+        """
+        page = decision_page(self, command, unit, date)
+        if path is not None:
+            Path(path).write_text(page, encoding="utf-8")
+        return page
 
     def _repr_html_(self) -> str:
         header = ("policy", "stage", "value", "gain", f"{self.level:.0%} interval", "robustness", "")

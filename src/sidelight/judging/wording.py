@@ -7,7 +7,7 @@ import math
 from sidelight.drawing.intervals import number
 from sidelight.judging.lines import Findings, Line
 
-__all__ = ["display_name", "sentence_of"]
+__all__ = ["display_name", "lead_of", "sentence_of"]
 
 
 def display_name(policy: str) -> str:
@@ -23,8 +23,8 @@ def sentence_of(verdict: Findings) -> str:
         return " ".join(parts)
     if line.stage == "log" and verdict.reward_share is None and verdict.choice_share is None:
         parts.append(_overturned(verdict, line))
-    unknown = [later for later in verdict.stages_of(verdict.headline) if not later.known]
-    parts += [f"With {_STAGE[later.stage]} it {later.note}." for later in unknown]
+    unknown = [later for later in verdict.stages_of(verdict.headline) if not later.known and later.stage != "log"]
+    parts += [_cannot(later) for later in unknown]
     simpler = verdict.simpler
     if simpler is not None and simpler.policy != verdict.headline and line.gain > 0 and simpler.as_good:
         tells = "the log tells" if simpler.stage == "log" else f"{_STAGE[simpler.stage]} tell"
@@ -37,10 +37,22 @@ def sentence_of(verdict: Findings) -> str:
 _STAGE = {"log": "the log", "answers": "the old policy's answers", "complete": "the complete rows"}
 
 
+def _cannot(line: Line) -> str:
+    if line.note.startswith("cannot be told"):
+        return f"With {_STAGE[line.stage]} it {line.note}."
+    return f"{line.note[0].upper()}{line.note[1:]}."
+
+
+def lead_of(verdict: Findings) -> str:
+    """The first sentence of the verdict: what the headline would be worth, and how sure that is."""
+    return _main(verdict, verdict.line(verdict.headline))
+
+
 def _main(verdict: Findings, line: Line) -> str:
     name = display_name(line.policy)
     if not line.known:
-        return f"What {name[0].lower() + name[1:]} would be worth {line.note}."
+        why = line.note if line.note.startswith("cannot be told") else f"cannot be told: {line.note}"
+        return f"What {name[0].lower() + name[1:]} would be worth {why}."
     interval = f"{verdict.level:.0%} interval {number(line.low, sign=True)} to {number(line.high, sign=True)}"
     if not math.isfinite(line.low):
         interval = "no interval: no limit on choice_share was stated"

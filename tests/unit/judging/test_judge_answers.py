@@ -237,7 +237,7 @@ def test_bad_answers_are_clear_errors():
     summary = sl.summarize_log(log, SCHEMA)
     with pytest.raises(InputError, match="was told of no answer"):
         sl.judge(log, SCHEMA, answers=sl.BehaviorQueries(summary))
-    with pytest.raises(InputError, match="is no estimator"):
+    with pytest.raises(InputError, match="takes an estimator"):
         sl.judge(log, SCHEMA, answers=[1, 2, 3])
     with pytest.raises(InputError, match="keeps only sums"):
         sl.judge(log, SCHEMA, answers=asked(log)[0].copy())
