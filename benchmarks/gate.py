@@ -88,7 +88,7 @@ def run(scenario: Scenario, units: int, seed: int) -> tuple[list[int], int | Non
         if step is not None:
             steps.append(1 if step.after > step.before else -1)
             first = i + 1 if first is None and steps[-1] > 0 else first
-            gate.stepped(step)
+            gate.enter(step.after)
             if gate.rung < 0:
                 break
     return steps, first

@@ -23,7 +23,7 @@ def traffic(gate: Gate, n: int, gain: float, rng: np.random.Generator, drift: fl
         gate.settled(i, 0, drift * (i - start) / n + gain * treated + rng.normal())
         step = gate.proposal()
         if step is not None and gate.automatic(step):
-            gate.stepped(step)
+            gate.enter(step.after)
             steps.append(step)
     return steps
 
@@ -92,7 +92,7 @@ def test_a_subject_enters_once():
     assert not gate.decided(2, 0, True, 0.1, "anna")
     assert gate.decided(3, 0, True, 0.1, "ben")
     before = gate.salt
-    gate.stepped(gate.move(1, "a person decided"))
+    gate.enter(gate.move(1, "a person decided").after)
     assert gate.salt != before
     assert gate.decided(4, 0, True, 0.3, "anna")
 

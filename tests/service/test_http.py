@@ -258,7 +258,11 @@ _NEEDS = {
         ("GET", "/v1/state", None),
         ("GET", "/metrics", None),
     ],
-    "admin": [("POST", "/v1/mode", {"share": 1.0}), ("POST", "/v1/kill", {"killed": False})],
+    "admin": [
+        ("POST", "/v1/mode", {"share": 1.0}),
+        ("POST", "/v1/gate", {"hold": False}),
+        ("POST", "/v1/kill", {"killed": False}),
+    ],
 }
 
 
@@ -388,6 +392,8 @@ def test_hostile_bodies_are_refused_with_a_remedy(client, body, status):
         ("/v1/mode", {"killed": True}),
         ("/v1/mode", {}),
         ("/v1/kill", {"killed": 1}),
+        ("/v1/gate", {"step": "sideways"}),
+        ("/v1/gate", {"hold": 1}),
         ("/v1/rewards", {"rewards": [{"decision": 2, "reward": 1}]}),
         ("/v1/rewards", {"rewards": [{"decision": "02", "reward": 1}]}),
     ],

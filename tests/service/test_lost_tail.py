@@ -341,7 +341,7 @@ def test_a_proposal_that_cannot_be_settled_fails_alone(tmp_path, database, rng, 
         async with engine_of(config) as engine:
             tasks = [asyncio.ensure_future(engine.decide(context(rng), None)) for _ in range(10)]
             with pytest.raises((Problem, type(error)), match="bad"):
-                await engine._submit(Bad(error))
+                await engine.submit(Bad(error))
             assert all(new for _, _, new in await asyncio.gather(*tasks))
             assert engine.ready
 

@@ -252,6 +252,16 @@ class Service:
         number = await self.engine.configure(Configuration(**changes, by=token.name))
         return _json({"event": number, "rails": self.engine.state.rails.to_dict()})
 
+    async def gate(self, request: Request) -> Response:
+        """POST /v1/gate; with a token, or from the dashboard."""
+        token = self.dashboard.allow(request, "admin")
+        step, hold = await self.read(self.bodies.gate, await self.body(request))
+        gate = self.engine.state.gate
+        rung = -1 if gate is None else gate.rung
+        after = {None: None, "up": rung + 1, "down": rung - 1, "off": -1}[step]
+        number, _ = await self.engine.step(after, hold, token.name)
+        return _json({"event": number, "rails": self.engine.state.rails.to_dict()})
+
     async def kill(self, request: Request) -> Response:
         """POST /v1/kill; with a token, or from the dashboard."""
         token = self.dashboard.allow(request, "admin")

@@ -25,6 +25,7 @@ from sidelight.service.fields import read_section, refuse
 from sidelight.service.rails import Rails
 from sidelight.service.sections import (
     LEARNERS,
+    GateConfig,
     LearnerConfig,
     Limits,
     LogsConfig,
@@ -37,6 +38,7 @@ from sidelight.service.sections import (
 __all__ = [
     "SECTIONS",
     "Config",
+    "GateConfig",
     "LearnerConfig",
     "Limits",
     "LogsConfig",
@@ -54,6 +56,7 @@ SECTIONS: dict[str, Any] = {
     "storage": StorageConfig,
     "learner": LearnerConfig,
     "mode": ModeConfig,
+    "gate": GateConfig,
     "limits": Limits,
     "logs": LogsConfig,
     "telemetry": TelemetryConfig,
@@ -73,6 +76,7 @@ class Config:
     storage: StorageConfig = field(default_factory=StorageConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     mode: ModeConfig = field(default_factory=ModeConfig)
+    gate: GateConfig = field(default_factory=GateConfig)
     limits: Limits = field(default_factory=Limits)
     logs: LogsConfig = field(default_factory=LogsConfig)
     telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
@@ -182,6 +186,7 @@ def load_config(path: str | os.PathLike[str]) -> Config:
     learner = made["learner"]
     if learner.old_policy and learner.answers != "queries":
         errors.append("[learner] old_policy is asked for its actions: answers must be 'queries'")
+    errors += made["gate"].problems()
     refuse(path, errors)
     return Config(**made, schema=schema, folder=Path(path).resolve().parent)
 

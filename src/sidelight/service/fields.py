@@ -21,6 +21,7 @@ _WORDS: dict[type, str] = {
     mi.FloatType: "a number",
     mi.BoolType: "true or false",
     mi.DictType: "a table",
+    mi.ListType: "a list of numbers",
     mi.AnyType: "an arm",
 }
 
@@ -154,6 +155,8 @@ def _fits(kind: mi.Type, value: Any) -> bool:
             return type(value) is bool
         case mi.DictType():
             return isinstance(value, dict)
+        case mi.ListType():
+            return isinstance(value, list) and all(type(item) in (int, float) for item in value)
         case _:
             return True
 

@@ -104,7 +104,11 @@ class Rails:
         return cls(body["mode"], body["share"], label_from_json(body["fallback"]), body["killed"])
 
 
-def subject_draw(subject: str) -> float:
-    """A number in [0, 1) that is always the same for one subject, so that a ramp keeps everybody on one side."""
-    digest = hashlib.sha256(b"sidelight ramp\0" + subject.encode("utf-8", "surrogatepass")).digest()
+def subject_draw(subject: str, salt: str = "") -> float:
+    """A number in [0, 1) that is always the same for one subject, so that a ramp keeps everybody on one side.
+
+    Another ``salt`` draws all subjects anew: each rung of the gate has one of its own.
+    """
+    name = f"sidelight ramp\0{salt}\0" if salt else "sidelight ramp\0"
+    digest = hashlib.sha256(name.encode() + subject.encode("utf-8", "surrogatepass")).digest()
     return float(int.from_bytes(digest[:7], "big") >> 3) / float(1 << 53)

@@ -10,10 +10,12 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from sidelight.errors import InputError
 from sidelight.service.rails import MODES
 
 __all__ = [
     "LEARNERS",
+    "GateConfig",
     "LearnerConfig",
     "Limits",
     "LogsConfig",
@@ -99,6 +101,77 @@ class ModeConfig:
         Any, Meta(description="the arm to take where neither the learner nor the old policy says one; needed")
     ] = None
     killed: Annotated[bool, Meta(description="start with the kill switch on")] = False
+
+
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
+
+
+@dataclass(frozen=True)
+class GateConfig:
+    """How the learner earns its share of the traffic; see [the gate](gate.md)."""
+
+    promote: Annotated[
+        str,
+        _one_of(("off", "suggest", "automatic"), "steps up the ladder: none, each confirmed by a person, or by itself"),
+    ] = "off"
+    demote: Annotated[str, _one_of(("off", "suggest", "automatic"), "the same for steps down")] = "automatic"
+    ladder: Annotated[list[float], Meta(description="the learner's shares, growing")] = field(
+        default_factory=lambda: [0.01, 0.05, 0.2, 0.5, 1.0]
+    )
+    smallest_gain: Annotated[
+        float, Meta(ge=0, description="what the learner must be better by, in the reward's unit")
+    ] = 0.0
+    error_rate: Annotated[
+        float, Meta(gt=0, le=0.5, description="the chance of ever taking a step up, or one down, that is wrong")
+    ] = 0.05
+    holdout: Annotated[
+        float, Meta(ge=0.01, le=0.5, description="the share that stays with the old policy at the top")
+    ] = 0.01
+    reward_after: Annotated[
+        str,
+        Meta(
+            description="how long to wait for a reward (`45s`, `30m`, `12h`, `7d`, `2w`); then the default reward "
+            "counts as evidence. Needed where `promote` is on"
+        ),
+    ] = ""
+    default_reward: Annotated[float, Meta(description="what counts where no reward came in time")] = 0.0
+
+    def problems(self) -> list[str]:
+        """What the fields say together that cannot be, for an error message."""
+        found = []
+        if not self.ladder or any(a >= b for a, b in zip(self.ladder, self.ladder[1:], strict=False)):
+            found.append(f"[gate] ladder = {self.ladder} must be shares that grow, such as [0.01, 0.05, 0.2, 1.0]")
+        elif not (self.ladder[0] > 0.0 and self.ladder[-1] <= 1.0):
+            found.append(f"[gate] ladder = {self.ladder} must lie above 0 and at most at 1")
+        if self.promote != "off" and not self.reward_after.strip():
+            found.append(
+                "[gate] reward_after is needed where promote is on: one decision whose reward never comes would hold "
+                "up all evidence behind it"
+            )
+        try:
+            _ = self.wait_seconds
+        except InputError as error:
+            found.append(str(error).removesuffix("."))
+        return found
+
+    @property
+    def wait_seconds(self) -> float | None:
+        """``reward_after`` in seconds; None where rewards are waited for without end.
+
+        Raises:
+            InputError: it is not a time.
+        """
+        text = self.reward_after.strip()
+        if not text:
+            return None
+        number, unit = text[:-1], text[-1]
+        try:
+            seconds = float(number) * _UNITS[unit]
+        except (KeyError, ValueError):
+            seconds = 0.0
+        if not 0.0 < seconds < float("inf"):
+            raise InputError(f"[gate] reward_after = {self.reward_after!r} is not a time such as 45s, 30m, 12h or 7d.")
+        return seconds
 
 
 @dataclass(frozen=True)

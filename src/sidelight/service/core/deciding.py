@@ -70,6 +70,7 @@ class Decider:
             fingerprint: of the request, where it has an idempotency key.
         """
         rails, rng = state.rails, self._rng
+        salt = "" if state.gate is None else state.gate.salt
         n = len(X)
         choices = self._choices(state.learner, X, asks)
         failed = {i for i, choice in enumerate(choices) if choice is None} if None in choices else set()
@@ -106,7 +107,7 @@ class Decider:
                     old_arm=old_arm if acting[i] is None else acting[i],
                     old_propensity=old_propensity,
                     allowed=ask.allowed,
-                    draw=rng.random() if ask.subject is None else subject_draw(ask.subject),
+                    draw=rng.random() if ask.subject is None else subject_draw(ask.subject, salt),
                     failed=i in failed,
                 )
                 arms.append(route.arm)

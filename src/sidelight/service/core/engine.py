@@ -12,12 +12,12 @@ import contextlib
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
 import numpy as np
 
-from sidelight.errors import StoreError
+from sidelight.errors import InputError, StoreError
 from sidelight.labels import Label
 from sidelight.linalg import Array
 from sidelight.logs.schema.schema import Schema
@@ -25,12 +25,15 @@ from sidelight.service.config import Config
 from sidelight.service.core.counting import count_event, count_group, show_state
 from sidelight.service.core.deciding import Ask, Decider
 from sidelight.service.core.fold import FOLD, LEARNER_ERRORS, ContextsDeleted, NotRebuildable, Numbered, State
+from sidelight.service.core.gate import GateSettings
+from sidelight.service.core.gatekeeper import Gatekeeper
 from sidelight.service.core.old_policy import load_old_policy
 from sidelight.service.core.proposals import (
     ActionProposal,
     BehaviorProposal,
     ConfigurationProposal,
     DecisionsProposal,
+    GateProposal,
     Known,
     ReferringProposal,
     RewardProposal,
@@ -45,6 +48,7 @@ from sidelight.service.log.events import (
     DecisionId,
     Decisions,
     Forgotten,
+    GateStep,
     Row,
     event_from_row,
 )
@@ -121,6 +125,9 @@ class Engine:
         self._outdated = False
         self._digest: tuple[int, str] | None = None
         self.listeners: list[Callable[[list[Numbered]], None]] = []
+        gate = config.gate
+        self._gatekeeper = Gatekeeper(self, gate.wait_seconds, gate.default_reward, self._around)
+        self._watching: asyncio.Task[None] | None = None
         self._warm()
         if recovered.damaged or took_over:
             store.put_snapshot(self.state.snapshot(self._around.now()))
@@ -157,6 +164,8 @@ class Engine:
         )
         self.committer.start()
         await self._apply_file()
+        self._watching = asyncio.create_task(self._gatekeeper.watch())
+        self._gatekeeper.consider()
         show_state(self.metrics, self.state)
 
     async def _apply_file(self) -> None:
@@ -164,21 +173,26 @@ class Engine:
 
         So whoever edits the share does not let go of a kill switch that somebody else has thrown.
         """
-        wanted = self.config.rails()
-        now, last = wanted.to_dict(), await self.read(self._last_file_rails) or {}
-        changed = {name: getattr(wanted, name) for name in now if name not in last or last[name] != now[name]}
+        wanted, gate = self.config.rails(), GateSettings.from_dict(asdict(self.config.gate))
+        last = await self.read(self._last_file)
+        now, before = wanted.to_dict(), last.get("rails") or {}
+        changed = {name: getattr(wanted, name) for name in now if name not in before or before[name] != now[name]}
+        # a log that never had a gate needs no event to say that it still has none
+        if gate.to_dict() != last.get("gate", GateSettings().to_dict()):
+            changed["gate"] = gate.to_dict()
         if not changed:
             return
-        event = Configuration(**changed, source="file", file={"rails": now})
-        await self._submit(ConfigurationProposal.of(event))
+        event = Configuration(**changed, source="file", file={"rails": now, "gate": gate.to_dict()})
+        await self.submit(ConfigurationProposal.of(event))
 
-    def _last_file_rails(self) -> dict[str, Any] | None:
-        rails = None
+    def _last_file(self) -> dict[str, Any]:
+        """Rails and gate as the configuration file had them when they were last taken over."""
+        last: dict[str, Any] = {}
         for row in self.store.configurations():
             event = event_from_row(row, 0)
             if isinstance(event, Configuration) and event.file is not None:
-                rails = event.file.get("rails", rails)
-        return rails
+                last |= {name: event.file[name] for name in ("rails", "gate") if name in event.file}
+        return last
 
     async def stop(self, timeout: float | None = None) -> None:
         """Write what was accepted, fold it in, keep a snapshot, end.
@@ -188,6 +202,9 @@ class Engine:
                 acknowledged.
         """
         loop = asyncio.get_running_loop()
+        if self._watching is not None:
+            self._watching.cancel()
+        await self._gatekeeper.stop()
         committer, self.committer = self.committer, None
         self.metrics.ready.set(0)
         ended = True
@@ -237,7 +254,7 @@ class Engine:
         """
         while True:
             event = self.choose(X, asks, fingerprint)
-            outcome = await self._submit(DecisionsProposal(Draft.of(event, key, self.state.number)))
+            outcome = await self.submit(DecisionsProposal(Draft.of(event, key, self.state.number)))
             if not isinstance(outcome, Outdated):
                 break
         if isinstance(outcome, Written):
@@ -255,31 +272,53 @@ class Engine:
 
     async def reward(self, id: DecisionId, reward: float, arm: Label | None, by: str | None) -> tuple[int, bool]:
         """Write a reward; returns the event's number and whether it is new."""
-        return self._noted(await self._submit(RewardProposal(id, await self.decision(id), reward, arm, by)))
+        return self._noted(await self.submit(RewardProposal(id, await self.decision(id), reward, arm, by)))
 
     async def action(self, id: DecisionId, arm: Label | None, by: str | None) -> tuple[int, bool]:
         """Write which arm was taken."""
-        return self._noted(await self._submit(ActionProposal(id, await self.decision(id), arm, by)))
+        return self._noted(await self.submit(ActionProposal(id, await self.decision(id), arm, by)))
 
     async def behavior(self, id: DecisionId, answer: Answer) -> tuple[int, bool]:
         """Write what the old policy would do at a decision's context."""
-        return self._noted(await self._submit(BehaviorProposal(id, await self.decision(id), answer)))
+        return self._noted(await self.submit(BehaviorProposal(id, await self.decision(id), answer)))
 
     async def behavior_at(self, x: Array, answer: Answer, key: str | None, fingerprint: str | None) -> tuple[int, bool]:
         """Write what the old policy would do at a context of its own."""
         event = Behavior(answer, None, x, fingerprint)
-        return self._noted(await self._submit(DecisionsProposal(Draft.of(event, key), x)))
+        return self._noted(await self.submit(DecisionsProposal(Draft.of(event, key), x)))
 
     async def configure(self, event: Configuration) -> int:
         """Change the rails, for every server on this store."""
-        return self._noted(await self._submit(ConfigurationProposal.of(event)))[0]
+        return self._noted(await self.submit(ConfigurationProposal.of(event)))[0]
+
+    async def step(self, after: int | None, held: bool | None, by: str) -> tuple[int, bool]:
+        """A person moves the gate to a rung, holds it or lets it go.
+
+        Args:
+            after: the rung; None stays.
+            held: whether promotions stop; None leaves what was.
+            by: the name of the person's token.
+
+        Raises:
+            Problem: there is no gate, or no such rung.
+        """
+        gate = self.state.gate
+        if gate is None:
+            raise Problem("conflict", "there is no gate: [gate] promote is off in the configuration.")
+        try:
+            moved = gate.move(gate.rung if after is None else after, f"{by} decided so")
+        except InputError as error:
+            raise Problem("conflict", str(error)) from error
+        event = GateStep(moved.before, moved.after, moved.share, moved.reason, moved.evidence, by, held)
+        return self._noted(await self.submit(GateProposal.of(event, gate.tests)))
 
     def _noted(self, outcome: Written | Known | Outdated) -> tuple[int, bool]:
         if isinstance(outcome, Outdated):
             raise TypeError("only decisions can be outdated")
         return (outcome.number, True) if isinstance(outcome, Written) else (outcome.row.number, False)
 
-    async def _submit(self, proposal: ReferringProposal) -> Written | Known | Outdated:
+    async def submit(self, proposal: ReferringProposal) -> Written | Known | Outdated:
+        """What became of a proposal, once it is on disk."""
         if self.committer is None:
             raise Problem("starting", "the service is starting or stopping; try again.")
         if self._stuck is not None:
@@ -329,6 +368,7 @@ class Engine:
             except Exception:
                 # Who only looks on must not stop what follows.
                 logger.exception("a listener failed")
+        self._gatekeeper.consider()
         if self.state.number - self._snapshot_at >= self.config.storage.snapshot_every and self.committer is not None:
             self._snapshot_at = self.state.number
             self.committer.keep(self.state.snapshot(now))

@@ -19,15 +19,18 @@ from sidelight.errors import StoreError
 from sidelight.labels import label_to_json
 from sidelight.learners.saving import learner_bytes, learner_from_bytes
 from sidelight.linalg import Array
+from sidelight.service.core.gate import Gate, GateSettings
 from sidelight.service.log.events import (
     Action,
     Answer,
     Behavior,
     Configuration,
     Decisions,
+    DefaultReward,
     Event,
     FoldChange,
     Forgotten,
+    GateStep,
     NewEpoch,
     Retraction,
     Reward,
@@ -82,6 +85,7 @@ class State:
         forgotten: decisions whose contexts were deleted; what is told about them later teaches nothing.
         failure: what the learner raised at the last event, which then taught it nothing; no part of snapshots.
         chain: the log's chained digest after ``number``; None where it is not known. No part of the digest.
+        gate: the ladder of the learner's share and its evidence; None where there is none.
     """
 
     def __init__(self, learner: Any, rails: Rails, number: int = 0, version: int = 0) -> None:
@@ -95,6 +99,7 @@ class State:
         self.forgotten: set[tuple[int, int]] = set()
         self.failure: Exception | None = None
         self.chain: bytes | None = None
+        self.gate: Gate | None = None
 
     # ---------------------------------------------------------------------------------- the fold
 
@@ -117,6 +122,7 @@ class State:
         match event:
             case Decisions():
                 self._decisions(event)
+                self._enter_evidence(event)
             case Reward():
                 self._reward(event, context)
             case Action():
@@ -135,6 +141,12 @@ class State:
                 self.forgotten.update((number, position) for number, position in event.decisions)
             case Retraction():
                 self.counts["retractions"] += 1
+            case GateStep():
+                self._step(event)
+            case DefaultReward():
+                self.counts["default rewards"] += 1
+                if self.gate is not None:
+                    self.gate.settled(event.decision.number, event.decision.position, event.reward)
             case FoldChange() | NewEpoch():
                 pass
 
@@ -178,6 +190,8 @@ class State:
         if event.quarantine is not None:
             self.counts["quarantined"] += 1
             return
+        if self.gate is not None:
+            self.gate.settled(event.decision.number, event.decision.position, event.reward)
         self.arm_counts["rewarded:" + _name(event.arm)] += 1
         self.reward_sums[_name(event.arm)] += event.reward  # type: ignore[assignment]
         if context is None:
@@ -219,6 +233,37 @@ class State:
             if getattr(event, name) is not None
         }
         self.rails = replace(self.rails, **changes)
+        if event.gate is not None:
+            settings = GateSettings.from_dict(event.gate)
+            tests = 0 if self.gate is None else self.gate.tests
+            self.gate = Gate.at_share(settings, self._shared(), tests) if settings.on else None
+        elif self.gate is not None and ({"mode", "share"} & changes.keys()):
+            self.gate.follow(self._shared())
+
+    # ------------------------------------------------------------------------------------ the gate
+
+    def _shared(self) -> float:
+        """The learner's share of traffic where both routes are drawn; 0 where nothing is drawn."""
+        return self.rails.share if self.rails.mode == "act" else 0.0
+
+    def _enter_evidence(self, event: Decisions) -> None:
+        """Decisions whose route was drawn are units of the evidence."""
+        if self.gate is None or event.mode != "act" or self.rails.killed:
+            return
+        for position, route in enumerate(event.routes):
+            if event.estimates[position] is not None:  # the learner did not fail there
+                subject = None if event.subjects is None else event.subjects[position]
+                self.gate.decided(self.number, position, route == "learner", event.share, subject)
+
+    def _step(self, event: GateStep) -> None:
+        self.counts["gate steps"] += event.before != event.after
+        if self.gate is None:
+            return
+        if event.held is not None:
+            self.gate.hold(event.held)
+        if event.before != event.after:
+            self.gate.enter(event.after)
+            self.rails = replace(self.rails, share=event.share)
 
     # --------------------------------------------------------------------------------- snapshots
 
@@ -232,6 +277,8 @@ class State:
             "reward_sums": self.reward_sums,
             "forgotten": sorted(self.forgotten),
         }
+        if self.gate is not None:
+            state["gate"] = self.gate.to_dict()
         body = json.dumps(state, sort_keys=True)
         return Snapshot(self.number, at, body, learner_bytes(self.learner), FOLD, self.chain)
 
@@ -246,6 +293,7 @@ class State:
         state.arm_counts.update(body["arm_counts"])
         state.reward_sums.update(body["reward_sums"])
         state.forgotten.update((number, position) for number, position in body.get("forgotten", ()))
+        state.gate = None if body.get("gate") is None else Gate.from_dict(body["gate"])
         return state
 
 

@@ -69,13 +69,28 @@ class GateSettings:
         if not 0.0 <= self.smallest_gain < float("inf"):
             raise InputError(f"[gate] smallest_gain = {self.smallest_gain!r} must be a number of at least 0.")
 
+    @property
+    def on(self) -> bool:
+        """Whether there is a gate at all: evidence is kept wherever a step up may at least be suggested."""
+        return self.promote != "off"
+
     def share_of(self, rung: int) -> float:
         """The learner's share on a rung; rung −1 is below the ladder."""
         return 0.0 if rung < 0 else min(self.ladder[rung], 1.0 - self.holdout)
 
+    def rung_of(self, share: float) -> int:
+        """The rung with this share; −1 where there is none."""
+        return next((i for i in range(len(self.ladder)) if self.share_of(i) == share), -1)
+
     def to_dict(self) -> dict[str, Any]:
         """JSON-safe."""
         return {**asdict(self), "ladder": list(self.ladder)}
+
+    @classmethod
+    def from_dict(cls, body: Mapping[str, Any]) -> GateSettings:
+        """The inverse of ``to_dict``; settings that a newer version has are passed over."""
+        known = {field.name for field in fields(cls)}
+        return cls(**{name: value for name, value in body.items() if name in known})
 
 
 @dataclass(frozen=True)
@@ -127,10 +142,20 @@ class Gate:
         self.settings = settings
         self.held = False
         self.tests = tests
-        self._enter(rung)
+        self.enter(rung)
 
-    def _enter(self, rung: int) -> None:
-        """A rung with evidence of its own."""
+    @classmethod
+    def at_share(cls, settings: GateSettings, share: float, tests: int = 0) -> Gate:
+        """A gate on the rung that has this share of traffic; below the ladder where none has."""
+        return cls(settings, settings.rung_of(share), tests)
+
+    def follow(self, share: float) -> None:
+        """Somebody set the learner's share: on with fresh evidence from the rung that has it."""
+        if share != self.share:
+            self.enter(self.settings.rung_of(share))
+
+    def enter(self, rung: int) -> None:
+        """Go on from a rung, with evidence of its own."""
         if not -1 <= rung < len(self.settings.ladder):
             raise InputError(f"there is no rung {rung} on a ladder of {len(self.settings.ladder)}.")
         self.rung = rung
@@ -188,10 +213,6 @@ class Gate:
             assert done.reward is not None
             self.promotion.observe(done.treated, done.share, done.reward)
             self.demotion.observe(done.treated, done.share, done.reward)
-
-    def stepped(self, step: Step) -> None:
-        """A step was taken: a fresh rung."""
-        self._enter(step.after)
 
     def hold(self, held: bool) -> None:
         """A person stopped the ladder, or let it go on."""
@@ -279,8 +300,7 @@ class Gate:
     @classmethod
     def from_dict(cls, body: Mapping[str, Any]) -> Gate:
         """The inverse of ``to_dict``."""
-        known = {field.name for field in fields(GateSettings)}
-        gate = cls(GateSettings(**{k: v for k, v in body["settings"].items() if k in known}), body["rung"])
+        gate = cls(GateSettings.from_dict(body["settings"]), body["rung"])
         gate.tests, gate.held, gate.units = body["tests"], body["held"], body["units"]
         gate.waiting = deque(Unit(*values) for values in body["waiting"])
         gate._places = {(unit.number, unit.position): unit for unit in gate.waiting}

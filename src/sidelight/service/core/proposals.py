@@ -19,6 +19,8 @@ from sidelight.service.log.events import (
     Configuration,
     DecisionId,
     Decisions,
+    DefaultReward,
+    GateStep,
     Reward,
     Row,
     event_from_row,
@@ -31,6 +33,8 @@ __all__ = [
     "BehaviorProposal",
     "ConfigurationProposal",
     "DecisionsProposal",
+    "DefaultRewardProposal",
+    "GateProposal",
     "Known",
     "ReferringProposal",
     "RewardProposal",
@@ -100,6 +104,29 @@ class ConfigurationProposal:
     def settle(self, found: Mapping[str, Row]) -> Outcome:
         """The draft, whatever the log says."""
         return self.draft
+
+
+@dataclass(frozen=True)
+class GateProposal:
+    """Write a step of the gate, unless one was taken from this rung already: two servers may propose the same one."""
+
+    draft: Draft
+    context: Array | None = None
+
+    @classmethod
+    def of(cls, event: GateStep, tests: int) -> GateProposal:
+        """From the event and the number of rungs that were entered before it."""
+        return cls(Draft.of(event, f"gate:{tests}" if event.before != event.after else None))
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """That of the rung that is left."""
+        return () if self.draft.key is None else (self.draft.key,)
+
+    def settle(self, found: Mapping[str, Row]) -> Outcome:
+        """The draft; or the step that was taken from this rung already."""
+        row = found.get(self.draft.key) if self.draft.key is not None else None
+        return self.draft if row is None else Known(row)
 
 
 class _AboutDecision:
@@ -225,6 +252,21 @@ class RewardProposal(_AboutDecision):
             self._asked_with() if answer else 1.0,
         )
         return Draft.of(event, self.reward_key)
+
+
+class DefaultRewardProposal(_AboutDecision):
+    """Write that the wait for a reward is over."""
+
+    def __init__(self, id: DecisionId, decision: Decisions, reward: float) -> None:
+        super().__init__(id, decision)
+        self.reward = reward
+        self.default_key = f"default:{id}"
+        self.keys = (self.reward_key, self.default_key)
+
+    def settle(self, found: Mapping[str, Row]) -> Outcome:
+        """The default reward, unless a reward, or another server, was faster."""
+        row = found.get(self.reward_key) or found.get(self.default_key)
+        return Draft.of(DefaultReward(self.id, self.reward), self.default_key) if row is None else Known(row)
 
 
 class BehaviorProposal(_AboutDecision):

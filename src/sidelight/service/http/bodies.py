@@ -140,6 +140,17 @@ class Bodies:
         """The kill switch: on or off."""
         return self.read("Kill", content, lambda message: bool(message.killed))
 
+    def gate(self, content: bytes) -> tuple[str | None, bool | None]:
+        """What a person does with the gate: a step, and whether promotions are held."""
+
+        def convert(message: Any) -> tuple[str | None, bool | None]:
+            step, hold = (None if v is UNSET else v for v in (message.step, message.hold))
+            if step is None and hold is None:
+                raise Unfit
+            return step, hold
+
+        return self.read("Gate", content, convert)
+
     # ------------------------------------------------------------------------------------- answers
 
     def decided(self, number: int, event: Decisions) -> list[Any]:

@@ -86,6 +86,8 @@ ENDPOINTS = (
     Endpoint("state", "GET", "/v1/state", "state", "The digest of the learner and the rails", None, "State"),
     Endpoint("schema", "GET", "/v1/schema", "schema", "Features and arms", None, "Anything"),
     Endpoint("set_mode", "POST", "/v1/mode", "setMode", "Change who acts", "Mode", "Changed"),
+    Endpoint("gate", "POST", "/v1/gate", "gate", "Move the learner's share on its ladder, or hold it", "Gate",
+             "Changed"),
     Endpoint("kill", "POST", "/v1/kill", "kill", "The kill switch", "Kill", "Changed"),
     Endpoint("live", "GET", "/health/live", "live", "Is the process up", None, "Anything", open=True),
     Endpoint("ready", "GET", "/health/ready", "ready", "Can decisions be written", None, "Anything", open=True),

@@ -175,6 +175,19 @@ class Messages:
             ],
             ObjectWords(one_of=("mode", "share", "fallback"), empty="Say what to change: mode, share or fallback"),
         )
+        step = Annotated[
+            Literal["up", "down", "off"],
+            Meta(
+                description="one rung up, one down, or off the ladder",
+                extra={"noun": "a step", "order": ("up", "down", "off")},
+            ),
+        ]
+        hold = Annotated[bool, Meta(description="true stops promotions, false lets them go on")]
+        self._request(
+            "Gate",
+            [("step", step | UnsetType, UNSET), ("hold", hold | UnsetType, UNSET)],
+            ObjectWords(one_of=("step", "hold"), empty="Say what to do: step or hold"),
+        )
         on = "true stops the learner, false lets it decide again"
         self._request("Kill", [("killed", Annotated[bool, Meta(extra={"remedy": on, "missing": on})])])
 

@@ -13,6 +13,8 @@ behavior        what the old policy would do, for a decision or a context       
 configuration   the learner at the start; mode, share, fallback, kill switch        –
 forgotten       contexts of a person were deleted                                   –
 retraction      a reward or an answer was wrong                                     as if it had never come
+gate            the learner's share of traffic went up or down a rung, or is held   –
+default         no reward came within the wait: the default one counts as evidence  –
 fold            servers with a new version of the fold went on from here            –
 epoch           the log was restored, or had lost its end: ids look different       –
 ==============  ==================================================================  ===========================
@@ -32,15 +34,18 @@ from sidelight.labels import Label, label_from_json, label_to_json
 from sidelight.linalg import Array
 
 __all__ = [
+    "CHANGES_WHO_ACTS",
     "Action",
     "Answer",
     "Behavior",
     "Configuration",
     "DecisionId",
     "Decisions",
+    "DefaultReward",
     "Event",
     "FoldChange",
     "Forgotten",
+    "GateStep",
     "NewEpoch",
     "Retraction",
     "Reward",
@@ -246,6 +251,7 @@ class Configuration:
         source: ``file`` or ``request``: where the settings came from.
         file: the rails as the configuration file gave them, to notice later that the file was changed.
         by: the name of the token that asked for it.
+        gate: the settings of the gate, as ``core.gate.GateSettings``; None leaves what was.
     """
 
     kind: ClassVar[str] = "configuration"
@@ -258,6 +264,42 @@ class Configuration:
     source: str = "request"
     file: dict[str, Any] | None = None
     by: str | None = None
+    gate: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class GateStep:
+    """The learner's share of traffic moves on the ladder, or the ladder is held or let go.
+
+    Attributes:
+        before, after: rungs, −1 below the ladder; equal where nothing but ``held`` changes.
+        share: the learner's share from here on.
+        reason: why, in words.
+        evidence: what the sequences said when the step was proposed.
+        by: the name of the token of the person who took it; None where the gate did.
+        held: whether promotions stop from here on (True) or go on (False); None leaves what was.
+    """
+
+    kind: ClassVar[str] = "gate"
+    before: int
+    after: int
+    share: float
+    reason: str
+    evidence: dict[str, Any]
+    by: str | None = None
+    held: bool | None = None
+
+
+@dataclass(frozen=True)
+class DefaultReward:
+    """The wait for a decision's reward is over: in the gate's evidence the default reward counts.
+
+    The learner is not taught by it, and a reward that comes later still teaches the learner.
+    """
+
+    kind: ClassVar[str] = "default"
+    decision: DecisionId
+    reward: float
 
 
 @dataclass(frozen=True)
@@ -321,12 +363,39 @@ class NewEpoch:
 
 
 Event: TypeAlias = (
-    Decisions | Action | Reward | Behavior | Configuration | Forgotten | Retraction | FoldChange | NewEpoch
+    Decisions
+    | Action
+    | Reward
+    | Behavior
+    | Configuration
+    | Forgotten
+    | Retraction
+    | FoldChange
+    | NewEpoch
+    | GateStep
+    | DefaultReward
 )
 
+#: events that change who acts: decisions that were chosen before them are chosen anew
+CHANGES_WHO_ACTS = (Configuration, GateStep)
+
+_Plain: TypeAlias = (
+    Action | Reward | Configuration | Forgotten | Retraction | FoldChange | NewEpoch | GateStep | DefaultReward
+)
 #: kinds whose rows are their fields as JSON
-_PLAIN: dict[str, type[Action | Reward | Configuration | Forgotten | Retraction | FoldChange | NewEpoch]] = {
-    cls.kind: cls for cls in (Action, Reward, Configuration, Forgotten, Retraction, FoldChange, NewEpoch)
+_PLAIN: dict[str, type[_Plain]] = {
+    cls.kind: cls
+    for cls in (
+        Action,
+        Reward,
+        Configuration,
+        Forgotten,
+        Retraction,
+        FoldChange,
+        NewEpoch,
+        GateStep,
+        DefaultReward,
+    )
 }
 
 

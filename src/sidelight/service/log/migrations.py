@@ -136,7 +136,7 @@ bases = Table(
 )
 
 #: kinds of which there are few, by an index that the others do not make longer
-RARE = "kind NOT IN ('decisions', 'reward', 'action', 'behavior')"
+RARE = "kind NOT IN ('decisions', 'reward', 'action', 'behavior', 'default')"
 
 #: columns that version 4 adds, by table; the steps before it make the tables without them
 _SINCE_4 = {

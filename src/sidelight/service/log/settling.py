@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sidelight.errors import StoreError
-from sidelight.service.log.events import Configuration, Event, NewEpoch, Row, event_content
+from sidelight.service.log.events import CHANGES_WHO_ACTS, Event, NewEpoch, Row, event_content
 from sidelight.service.log.sealing import SALT_BYTES, Head, chain_after, seal_of
 
 __all__ = [
@@ -125,7 +125,7 @@ def settle_group(
             continue
         row, head = _next(head, draft, now, salts[i * SALT_BYTES : (i + 1) * SALT_BYTES])
         rows.append(row)
-        if isinstance(draft.event, Configuration):
+        if isinstance(draft.event, CHANGES_WHO_ACTS):
             configured = row.number
         outcomes.append(Written(row.number, draft, head.epoch, head.chain))
         if draft.key is not None:

@@ -20,7 +20,7 @@ from sidelight.errors import StoreError
 from sidelight.service.log import migrations as tables
 from sidelight.service.log.connections import place_of
 from sidelight.service.log.database import Rejected, Unsynced
-from sidelight.service.log.events import Configuration, NewEpoch, Row
+from sidelight.service.log.events import CHANGES_WHO_ACTS, NewEpoch, Row
 from sidelight.service.log.sealing import SALT_BYTES, Head, chain_after, is_sealed_anew, seal_matches, seal_of
 from sidelight.service.log.settling import (
     Diverged,
@@ -70,6 +70,9 @@ _COLUMNS = tuple(column.name for column in tables.events.columns)
 def _insert_sql(size: int) -> str:
     row = "(" + ", ".join("?" * len(_COLUMNS)) + ")"
     return f"INSERT INTO {tables.events.name} ({', '.join(_COLUMNS)}) VALUES {', '.join([row] * size)}"
+
+
+_WHO_ACTS = {event.kind for event in CHANGES_WHO_ACTS}
 
 
 class Store(Shelf):
@@ -144,7 +147,7 @@ class Store(Shelf):
             now = clock.now()
             moved, head = self._after_a_move(connection, head, now)
             others += moved
-            configured = max((row.number for row in others if row.kind == Configuration.kind), default=configured)
+            configured = max((row.number for row in others if row.kind in _WHO_ACTS), default=configured)
             wanted = [key for proposal in proposals for key in proposal.keys]
             found = self._find(connection, wanted) if wanted else {}
             salts = clock.random_bytes(SALT_BYTES * len(proposals))

@@ -10,7 +10,7 @@ from sidelight.logs.schema.schema import Schema
 from sidelight.logs.schema.units import units_to_json
 from sidelight.service.core.fold import LEARNER_ERRORS, NotRebuildable, State
 from sidelight.service.core.recovery import fold_at, recover
-from sidelight.service.log.events import Configuration, DecisionId, Decisions, event_from_row
+from sidelight.service.log.events import Configuration, DecisionId, Decisions, GateStep, event_from_row
 from sidelight.service.log.store import Store
 from sidelight.service.views.explain import explain, score
 from sidelight.service.views.history import describe_history, read_history
@@ -83,6 +83,21 @@ def _in_force(store: Store, number: int) -> dict[str, Any]:
         if event.learner is not None:
             start = {"initial_learner": event.learner, "schema": event.schema, **(event.file or {})}
             start.pop("rails", None)
+    steps = [(row, event_from_row(row, 0)) for row in store.of_kind(GateStep.kind) if row.number < number]
+    for row, event in steps:
+        assert isinstance(event, GateStep)
+        changes.append(
+            {
+                "event": row.number,
+                "at": row.at,
+                "by": event.by,
+                "source": "gate" if event.by is None else "request",
+                "share": event.share,
+                "reason": event.reason,
+                "evidence": event.evidence,
+            }
+        )
+    changes.sort(key=lambda change: change["event"])
     return {"start": start, "changes": changes}
 
 

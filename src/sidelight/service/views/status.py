@@ -8,9 +8,10 @@ from typing import Any
 from sidelight.labels import label_to_json
 from sidelight.service.core.engine import Engine
 from sidelight.service.core.fold import FOLD, State
+from sidelight.service.core.gate import Gate
 from sidelight.service.views.explain import finite
 
-__all__ = ["describe_engine", "describe_state"]
+__all__ = ["describe_engine", "describe_gate", "describe_state"]
 
 
 def describe_engine(engine: Engine) -> dict[str, Any]:
@@ -22,6 +23,18 @@ def describe_engine(engine: Engine) -> dict[str, Any]:
         **describe_state(engine.state),
         "started_from_snapshot": engine.recovered_from,
         "damaged_snapshots": engine.damaged,
+    }
+
+
+def describe_gate(gate: Gate | None) -> dict[str, Any] | None:
+    """Settings, evidence and the step that it calls for; None where there is no gate."""
+    if gate is None:
+        return None
+    step = gate.proposal()
+    return {
+        "settings": gate.settings.to_dict(),
+        **gate.evidence(),
+        "proposal": None if step is None else {"rung": step.after, "share": step.share, "reason": step.reason},
     }
 
 
@@ -41,6 +54,7 @@ def describe_state(state: State) -> dict[str, Any]:
         "learner": type(learner).__name__,
         "needs": learner.needs,
         "rails": state.rails.to_dict(),
+        "gate": describe_gate(state.gate),
         "counts": dict(state.counts),
         "arms": [
             {

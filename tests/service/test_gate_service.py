@@ -1,0 +1,221 @@
+"""The gate in the service: events, one step for several servers, replays to the bit, people who hold and undo."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import httpx
+import numpy as np
+import pytest
+
+from sidelight.errors import InputError
+from sidelight.service.app import create_app
+from sidelight.service.config import GateConfig, load_config, save_config
+from sidelight.service.core.engine import Engine
+from sidelight.service.core.starting import open_store
+from sidelight.service.log.events import DecisionId, DefaultReward, GateStep, event_from_row
+from sidelight.service.log.surroundings import Surroundings
+from sidelight.service.views.audit import audit
+from sidelight.service.views.status import describe_state
+from tests.service.helpers import bits, engine_of, make_config, replayed, run
+
+GATE = GateConfig(promote="automatic", ladder=[0.5, 1.0], error_rate=0.1, holdout=0.1, reward_after="1h")
+
+
+def gated(folder, **changes):
+    """A service in act mode on the first rung of a ladder."""
+    config = make_config(folder, kind="OFUL", mode="act", share=0.5)
+    config = replace(config, gate=replace(GATE, **changes))
+    save_config(config, folder / "sidelight.toml")
+    return load_config(folder / "sidelight.toml")
+
+
+async def traffic(engine, batches: int, gain: float, rng, size: int = 200, rewarded: bool = True) -> list[DecisionId]:
+    """Batches of decisions; the learner's route earns ``gain`` more, noise 0.3."""
+    ids: list[DecisionId] = []
+    for _ in range(batches):
+        X = np.zeros((size, engine.state.learner.n_features))
+        X[:, 0] = 1.0
+        X[:, 1] = rng.normal(size=size)
+        number, event, _ = await engine.decide(X, None)
+        found = [DecisionId(number, position) for position in range(size)]
+        ids += found
+        if rewarded:
+            rewards = [gain * (route == "learner") + 0.3 * rng.normal() for route in event.routes]
+            await asyncio.gather(
+                *(engine.reward(id, float(r), None, None) for id, r in zip(found, rewards, strict=True))
+            )
+    return ids
+
+
+def steps_of(engine) -> list[GateStep]:
+    rows = engine.store.of_kind(GateStep.kind)
+    return [event_from_row(row, 0) for row in rows]  # type: ignore[misc]
+
+
+async def until(condition) -> None:
+    for _ in range(500):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it did not happen")
+
+
+def test_a_better_learner_is_promoted_once_and_a_replay_agrees_to_the_bit(tmp_path):
+    config = gated(tmp_path)
+
+    async def play():
+        async with engine_of(config) as engine:
+            assert engine.state.gate.rung == 0
+            ids = await traffic(engine, 8, 0.5, np.random.default_rng(1))
+            await until(lambda: engine.state.rails.share == 0.9)
+            (step,) = steps_of(engine)
+            assert (step.before, step.after, step.by) == (0, 1, None)
+            assert step.evidence["low"] > 0
+            assert engine.state.gate.rung == 1
+            late = (await traffic(engine, 1, 0.5, np.random.default_rng(2), size=3))[0]
+            found = audit(engine.store, engine.schema, late)["in_force"]["changes"]
+            assert [c["share"] for c in found if c["source"] == "gate"] == [0.9]
+            assert audit(engine.store, engine.schema, ids[0])["in_force"]["changes"][-1]["source"] == "file"
+            return bits(engine.state), describe_state(engine.state)["gate"]
+
+    digest, described = run(play())
+    assert described["rung"] == 1
+    assert described["proposal"] is None
+    assert replayed(config) == digest
+
+
+def test_two_servers_take_one_step(tmp_path):
+    config = gated(tmp_path)
+
+    async def play():
+        async with engine_of(config) as one, engine_of(config) as other:
+            rng = np.random.default_rng(3)
+            for _ in range(5):
+                await asyncio.gather(traffic(one, 1, 0.5, rng), traffic(other, 1, 0.5, rng))
+            await until(lambda: one.state.rails.share == other.state.rails.share == 0.9)
+            assert len(steps_of(one)) == 1
+            await until(lambda: one.state.number == other.state.number)
+            assert bits(one.state) == bits(other.state)
+
+    run(play())
+
+
+def test_a_worse_learner_falls_back_and_an_open_one_stays(tmp_path):
+    async def play(folder, gain):
+        async with engine_of(gated(folder)) as engine:
+            await traffic(engine, 8, gain, np.random.default_rng(4))
+            await asyncio.sleep(0.1)
+            return engine.state.rails.share, len(steps_of(engine))
+
+    for name, gain, expected in (("worse", -0.5, (0.0, 1)), ("equal", 0.0, (0.5, 0))):
+        (tmp_path / name).mkdir()
+        assert run(play(tmp_path / name, gain)) == expected
+
+
+def test_waits_end_with_the_default_reward_once(tmp_path):
+    """By a fake clock: an hour later the units without a reward count as 0; a late reward teaches the learner alone."""
+    config = gated(tmp_path)
+    now = [1_000_000.0]
+
+    async def play():
+        around = replace(Surroundings(), now=lambda: now[0])
+        store = open_store(config, surroundings=around)
+        engine = Engine(store, config, surroundings=around)
+        await engine.start()
+        try:
+            ids = await traffic(engine, 1, 0.0, np.random.default_rng(0), size=5, rewarded=False)
+            await engine.reward(ids[1], 1.0, None, None)
+            keeper = engine._gatekeeper
+            assert await keeper.end_waits() == 0
+            assert len(engine.state.gate.waiting) == 5
+            now[0] += 3_601.0
+            assert await keeper.end_waits() == 4
+            assert await keeper.end_waits() == 0
+            assert len(engine.state.gate.waiting) == 0
+            before = engine.state.learner.counts.sum()
+            assert (await engine.reward(ids[0], 0.7, None, None))[1]
+            assert engine.state.learner.counts.sum() == before + 1
+            kinds = [r.kind for r in store.rows(range(1, engine.state.number + 1)).values()]
+            assert kinds.count(DefaultReward.kind) == 4
+            return bits(engine.state)
+        finally:
+            await engine.stop()
+            store.close()
+
+    assert run(play()) == replayed(config)
+
+
+def test_people_hold_step_and_undo_over_http(tmp_path):
+    config = gated(tmp_path, promote="suggest", demote="suggest")
+
+    async def play():
+        store = open_store(config)
+        engine = Engine(store, config)
+        app = create_app(engine)
+        async with app.router.lifespan_context(app):
+            transport = httpx.ASGITransport(app=app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+                await traffic(engine, 8, 0.5, np.random.default_rng(1))
+                gate = (await client.get("/v1/status")).json()["gate"]
+                assert gate["says"] == "better"
+                assert gate["proposal"]["share"] == 0.9
+                assert engine.state.rails.share == 0.5
+                answers = [
+                    await client.post("/v1/gate", json=body)
+                    for body in ({"hold": True}, {"step": "up"}, {"step": "up"}, {"step": "down"}, {}, {"step": "in"})
+                ]
+                assert [a.status_code for a in answers] == [200, 200, 409, 200, 422, 422]
+                assert answers[1].json()["rails"]["share"] == 0.9
+                assert answers[3].json()["rails"]["share"] == 0.5
+                assert "no rung 2" in answers[2].json()["detail"]
+                assert engine.state.gate.held
+                assert len(steps_of(engine)) == 3
+                assert all(step.by for step in steps_of(engine))
+                answer = await client.post("/v1/mode", json={"share": 0.33})
+                assert answer.status_code == 200
+                assert engine.state.gate.says() == "no shared traffic"
+        store.close()
+
+    run(play())
+
+
+def test_without_a_gate_there_is_none(tmp_path):
+    config = make_config(tmp_path, kind="OFUL", mode="act", share=0.5)
+
+    async def play():
+        async with engine_of(config) as engine:
+            assert engine.state.gate is None
+            assert describe_state(engine.state)["gate"] is None
+            with pytest.raises(Exception, match="there is no gate"):
+                await engine.step(1, None, "ops")
+
+    run(play())
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('promote = "automatic"', "reward_after is needed"),
+        ('promote = "suggest"\nreward_after = "soon"', "'soon' is not a time"),
+        ("ladder = [0.5, 0.1]", "must be shares that grow"),
+        ("ladder = [0.0, 0.1]", "must lie above 0"),
+        ('ladder = "0.1"', "must be a list of numbers"),
+        ("holdout = 0.0", "holdout = 0.0 must be"),
+        ('promote = "always"', "is not one of"),
+    ],
+)
+def test_bad_gates_in_the_file(tmp_path, text, words):
+    make_config(tmp_path, kind="OFUL")
+    path = tmp_path / "sidelight.toml"
+    body = path.read_text().split("[gate]")
+    rest = body[1].split("\n[", 1)[1] if len(body) > 1 else ""
+    path.write_text(body[0] + f"[gate]\n{text}\n\n[" + rest if rest else body[0] + f"\n[gate]\n{text}\n")
+    with pytest.raises(InputError, match=words):
+        load_config(path)
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("45s", 45.0), ("1.5h", 5_400.0), ("7d", 604_800.0), ("", None)])
+def test_times(text, seconds):
+    assert GateConfig(reward_after=text).wait_seconds == seconds
