@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sidelight.hidden.protocol import CompleteEstimator
 from sidelight.hidden.sums import AnswerSums
 from sidelight.learners.wild import Ranges, warn_of, weight_of
-from sidelight.linalg import Array, apply, product
+from sidelight.linalg import Array, product
 from sidelight.logs.summary import LogSummary
 from sidelight.side.coordinates import SAME, Tally, Units
 from sidelight.side.prior import Hyper, Prior, estimate_prior, reference_variance
@@ -26,15 +26,12 @@ __all__ = [
     "constraint_evidence",
     "feature_blocks",
     "log_variance",
-    "residual_noise",
 ]
 
 #: events grow by this factor from one refresh to the next, so that the cost of all of them is amortised
 GROWTH = 1.3
 #: and by at least this factor where rewards keep surprising
 SURPRISE_GROWTH = 1.02
-#: how many rounds of the log's (or the first rewards') guess the noise estimate starts with
-NOISE_WEIGHT = 20.0
 #: the noise's variance is at least this part of the rewards': rewards without any noise are exact to rounding
 NOISE_FLOOR = 1e-12
 #: how much more a hidden feature is guessed to vary than recorded ones predict, and how many rows a guess counts for
@@ -52,7 +49,7 @@ class Automatic:
     Attributes:
         blocks: positions of the features that share a variance: recorded, hidden, intercept (internal order).
         hyper: the variances found last   reference: the variance of a weight that they were found relative to.
-        variance: ``σ²``.
+        variance: ``σ²`` of all arms together   variances: (K,)  ``σ_a²`` of each arm; empty where all are alike.
         mean: (d,)   precision: (d, d)   the prior ``N(mean, precision⁻¹)`` of every arm.
         events: observations and answers so far   refreshed: the number of them at the last refresh.
         eager: whether a prior is learned, and so the units as soon as they can be told.
@@ -84,6 +81,7 @@ class Automatic:
     excess: Array = field(default_factory=lambda: np.zeros(0))
     alike: Array = field(default_factory=lambda: np.zeros(0))
     wild_rows: int = 0
+    variances: Array = field(default_factory=lambda: np.zeros(0))
 
     @classmethod
     def begin(
@@ -188,6 +186,7 @@ class Automatic:
                 [self.variance, self.events, self.refreshed, self.search_at, self.reference, self.wild_rows]
             ),
             "auto_units": np.stack([u.centres, u.scales, u.rows]),
+            "auto_variances": self.variances,
             "auto_ranges": np.stack([self.excess, self.alike]),
             "auto_rewards": np.array([u.reward_centre, u.reward_variance, u.reward_rows, float(u.reward_known)]),
         }
@@ -205,30 +204,10 @@ class Automatic:
             centres, scales, rows = np.array(arrays["auto_units"], dtype=np.float64)
             centre, variance, reward_rows, known = (float(v) for v in arrays["auto_rewards"])
             self.units = Units(centres, scales, rows, self.constant, centre, variance, reward_rows, bool(known))
+            self.variances = np.array(arrays["auto_variances"], dtype=np.float64)
             self.wild_rows = int(more[2]) if len(more) > 2 else 0
             self.excess, self.alike = np.array(arrays["auto_ranges"], dtype=np.float64)
             self.ranges = Ranges.of(self.units, order, self.alike) if order is not None and len(self.alike) else None
-
-
-def residual_noise(
-    guess: float, squares: Array, moments: Array, grams: Array, weights: Array, covariances: Array, counts: float
-) -> float:
-    """``σ²`` from the online residuals, started with ``NOISE_WEIGHT`` rounds of a guess.
-
-    Args:
-        guess: what the log says (its residual variance less what the hidden features explain).
-        squares: (K,)  ``Σ r²``.
-        moments: (K, d)  ``Σ x r``.
-        grams: (K, d, d)  ``Σ x xᵀ``.
-        weights: (K, d)  ``ŵ``.
-        covariances: (K, d, d)  ``V⁻¹``; they say how many rounds the fit used up.
-        counts: rounds in all.
-    """
-    fit = apply(grams, weights) - 2.0 * moments
-    residual = float(squares.sum() + (weights * fit).sum())
-    used = float((grams * covariances).sum())
-    free = max(counts - used, 0.0)
-    return (NOISE_WEIGHT * guess + max(residual, 0.0)) / (NOISE_WEIGHT + free)
 
 
 def feature_blocks(d: int, recorded: Sequence[int], constant: int | None = None) -> list[NDArray[np.int64]]:

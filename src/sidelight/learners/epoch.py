@@ -206,7 +206,7 @@ class EpochOFUL(ReducedLearner):
         s = self.settings
         kind = RADIUS_KINDS[s.radius]
         union = log(2.0 * self.episodes * self.n_arms / s.delta)
-        noise = self.noise
+        noise = float(self.noises[a])
         if kind == 1:
             # as printed, the error of M̂ inflates the noise (with the arm's own count for t)
             noise += s.context_bound * self._longest_weights() * self.error[a] * math.sqrt(self.counts[a])

@@ -18,9 +18,9 @@ from sidelight.learners.automatic import (
     constraint_evidence,
     feature_blocks,
     log_variance,
-    residual_noise,
 )
 from sidelight.learners.base import BaseLearner
+from sidelight.learners.noise import arm_noises, residual_noise, residuals
 from sidelight.learners.settings import Settings
 from sidelight.linalg import Array, apply, eigenvalues, log, log_det, product
 from sidelight.side.constraint import Reduction
@@ -145,17 +145,17 @@ class RidgeLearner(BaseLearner):
         """``NᵀV₀N`` and ``NᵀV₀(μ − anchor)`` of every arm."""
         r = self.reduction
         precision, means = self._prior()
-        K, m = r.n_arms, r.size
+        K, m, weights = r.n_arms, r.size, self._prior_weights()
         self.prior_precisions = np.empty((K, m, m))
         self.prior_moments = np.empty((K, m))
         self.prior_log_dets = np.empty(K)
         for a in range(K):
             N = r.basis(a)
-            self.prior_precisions[a] = product(product(N.T, precision), N)
+            self.prior_precisions[a] = weights[a] * product(product(N.T, precision), N)
             # a padded dimension has no column in N; a one on the diagonal keeps the matrix invertible
             padded = np.arange(r.dimensions[a], m)
             self.prior_precisions[a, padded, padded] = 1.0
-            self.prior_moments[a] = product(N.T, product(precision, means[a] - r.anchors[a]))
+            self.prior_moments[a] = weights[a] * product(N.T, product(precision, means[a] - r.anchors[a]))
             self.prior_log_dets[a] = float(log_det(self.prior_precisions[a]))
         self._set_bounds(precision)
 
@@ -187,6 +187,22 @@ class RidgeLearner(BaseLearner):
         """``σ``, as given or as learned."""
         return self.settings.sigma if self.automatic is None else math.sqrt(self.automatic.variance)
 
+    @property
+    def noises(self) -> Array:
+        """(K,)  ``σ_a``, of each arm, as given or as learned."""
+        out = np.full(self.n_arms, self.noise)
+        if self.automatic is not None and self.settings.noise == "auto":
+            learned = self.automatic.variances
+            # an arm that was added since has the noise of all
+            out[: len(learned)] = np.sqrt(learned)
+        return out
+
+    def _prior_weights(self) -> Array:
+        """(K,)  ``σ_a²/σ²``, where the prior is one of weights and not of weights in units of the noise; else 1."""
+        if self.settings.regularization != "auto":
+            return np.ones(self.n_arms)
+        return np.square(self.noises) / self.noise**2
+
     # ------------------------------------------------------------------------- automatic settings
 
     def _first_variance(self, settings: Settings) -> float:
@@ -196,9 +212,9 @@ class RidgeLearner(BaseLearner):
         found = log_variance(self._summary)
         return 1.0 if found is None else found
 
-    def _rounds(self) -> float:
-        """How many rounds the sums hold."""
-        return float(self.counts.sum())
+    def _arm_rounds(self) -> Array:
+        """(K,)  How many rounds of each arm the sums hold."""
+        return self.counts.astype(np.float64)
 
     def _noise_guess(self, units: Units) -> float:
         """``σ²`` as the log has it; without a log, or where its rewards are all zero, the rewards' own variance."""
@@ -208,10 +224,11 @@ class RidgeLearner(BaseLearner):
     def _evidence(self) -> tuple[Array, Array]:
         """``J`` (K, d, d) and ``h`` (K, d): what each arm's constraint and rounds say about its weights."""
         assert self.automatic is not None
-        r, variance = self.reduction, self.automatic.variance
+        r, variances = self.reduction, np.square(self.noises)
         K, d, m = r.n_arms, r.n_features, r.size
         J, h = np.zeros((K, d, d)), np.zeros((K, d))
         for a in range(K):
+            variance = variances[a]
             if r.shifted:
                 J[a, d - m :, d - m :] = self.grams[a] / variance
                 h[a, d - m :] = self.moments[a] / variance
@@ -261,16 +278,14 @@ class RidgeLearner(BaseLearner):
             self.spent[:] = 0.0  # widths from before rewards and features had units, or rough ones
         if self.settings.noise == "auto":
             theta = apply(self.covariances, self.prior_moments + self.moments)
-            variance = residual_noise(
-                self._noise_guess(units),
-                self.squares,
-                self.moments,
-                self.grams,
-                theta,
-                self.covariances,
-                self._rounds(),
+            left, used = residuals(self.squares, self.moments, self.grams, theta, self.covariances)
+            rounds = self._arm_rounds()
+            floor = NOISE_FLOOR * units.reward_variance
+            self.automatic.variance = max(
+                residual_noise(self._noise_guess(units), left, used, float(rounds.sum())), floor
             )
-            self.automatic.variance = max(variance, NOISE_FLOOR * units.reward_variance)
+            noises = arm_noises(self.automatic.variance, left, np.maximum(rounds - used, 0.0))
+            self.automatic.variances = np.maximum(noises, floor)
         if self.settings.regularization == "auto":
             self.automatic.learn(*self._evidence(), units)
         self.automatic.refreshed = self.automatic.events
@@ -321,7 +336,7 @@ class RidgeLearner(BaseLearner):
 
     def _with_noises(self, numbers: list[float]) -> Array:
         """(7 + K,)  ``numbers``, then ``σ_a`` of every arm."""
-        return np.concatenate([numbers, np.full(self.n_arms, self.noise)])
+        return np.concatenate([numbers, self.noises])
 
     # --------------------------------------------------------------------------- decide, observe
 

@@ -19,10 +19,10 @@ from sidelight.learners.automatic import (
     constraint_evidence,
     feature_blocks,
     log_variance,
-    residual_noise,
 )
 from sidelight.learners.base import BaseLearner
 from sidelight.learners.hidden_half import behavior_answer, single_estimator
+from sidelight.learners.noise import residual_noise, residuals
 from sidelight.learners.protocol import Context
 from sidelight.learners.ridge import RADIUS_KINDS
 from sidelight.learners.settings import Settings
@@ -165,7 +165,7 @@ class RunningOFUL(BaseLearner):
             # degrees of freedom are used in the m open dimensions alone
             spread = product(U, product(covariances, np.swapaxes(U, 1, 2)))
             guess = log_variance(summary) or units.reward_variance
-            variance = residual_noise(guess, self.squares, self.Y, self.V, weights, spread, n)
+            variance = residual_noise(guess, *residuals(self.squares, self.Y, self.V, weights, spread), n)
             auto.variance = max(variance, NOISE_FLOOR * units.reward_variance)
         if self.settings.regularization == "auto":
             moments = np.cumsum(summary.shares[:, None, None] * summary.second_moments, axis=0)[-1]

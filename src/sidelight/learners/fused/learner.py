@@ -379,16 +379,16 @@ class FusedOFUL(ReducedLearner):
         return self._first_variance(self.settings) if told else units.reward_variance
 
     def _set_prior(self) -> None:
-        """``V₀ = σ²(Ω⁻¹ + Σ_j J_j)`` and ``V₀μ₀ = σ²(Ω⁻¹μ + Σ_j h_j)`` for every arm."""
+        """``V₀ = σ_a²(Ω⁻¹ + Σ_j J_j)`` and ``V₀μ₀ = σ_a²(Ω⁻¹μ + Σ_j h_j)`` for every arm."""
         from sidelight.kernels.spd import log_det_stack
 
         precision, means = self._prior()
-        variance = self.noise**2
+        weights, variances = self._prior_weights()[:, None], np.square(self.noises)[:, None]
         J, h = self._log_sums()
-        J *= variance
-        J += precision
+        J *= variances[:, :, None]
+        J += weights[:, :, None] * precision
         self.prior_precisions = J
-        self.prior_moments = product(means, precision) + variance * h
+        self.prior_moments = weights * product(means, precision) + variances * h
         self.prior_log_dets = np.empty(self.n_arms)
         log_det_stack(self.prior_precisions, self.prior_log_dets)
         self._set_bounds(precision)
@@ -436,8 +436,9 @@ class FusedOFUL(ReducedLearner):
 
     def _evidence(self) -> tuple[Array, Array]:
         J, h = self._log_sums()
-        J += self.grams / self.noise**2
-        h += self.moments / self.noise**2
+        variances = np.square(self.noises)[:, None]
+        J += self.grams / variances[:, :, None]
+        h += self.moments / variances
         return J, h
 
     def _tally(self) -> Tally:
@@ -475,8 +476,8 @@ class FusedOFUL(ReducedLearner):
             log.fresh = log.fresh or (len(hidden) > 0 and not known[hidden].any())
             log.refresh(
                 self._prior()[1] if log.proven else self.weights,
-                self.covariances,
-                variance=self.noise**2,
+                np.square(self.noises)[:, None, None] * self.covariances,
+                variance=1.0,
                 shared=len(self.logs),
                 bias_bound=self.bias_bound,
                 sandwich=self.sandwich,
@@ -499,6 +500,8 @@ class FusedOFUL(ReducedLearner):
         """
         precision, means = self._prior()
         J_prior, h_prior = precision / self.noise**2, product(means, precision) / self.noise**2
+        # rounds of an arm with less noise tell more
+        relative = (self.noise**2 / np.square(self.noises))[:, None]
         for log in self.logs:
             variance = max(self.noise**2, log.noise_variance() if self.settings.noise == "auto" else 0.0)
             J0, h0 = np.broadcast_to(J_prior, self.grams.shape).copy(), h_prior.copy()
@@ -508,7 +511,7 @@ class FusedOFUL(ReducedLearner):
                     other.add_to(J0, h0)
             log.suspicion = log.suspected()
             events = 0 if self.automatic is None else self.automatic.events
-            marginals = log.marginals(J0, h0, self.grams, self.moments, variance)
+            marginals = log.marginals(J0, h0, relative[:, :, None] * self.grams, relative * self.moments, variance)
             # trials that could not have told a lie from the truth make the next one dearer by their number alone
             silent = marginals[-1] - marginals[0] > -TOLD
             plays = 1.0 + self.counts[log.arms]
@@ -525,7 +528,7 @@ class FusedOFUL(ReducedLearner):
             (log likelihood ratio against the log), ``since`` (the number of rounds and answers when doubt began, or
             None), ``whole_log`` (the log is doubted as one), ``suspicion`` (what the answers alone say against it).
         """
-        online = self.grams / self.noise**2
+        online = self.grams / np.square(self.noises)[:, None, None]
         return [entry for log in self.logs for entry in log.trust(self.arms, online)]
 
     # --------------------------------------------------------------------------------- forgetting
@@ -549,8 +552,8 @@ class FusedOFUL(ReducedLearner):
         self.faded_at[index] = self.clock
         self._refresh_arm(index)
 
-    def _rounds(self) -> float:
-        return float(self.counts.sum() if self.forgetting == 1.0 else self.effective.sum())
+    def _arm_rounds(self) -> Array:
+        return self.counts.astype(np.float64) if self.forgetting == 1.0 else self.effective
 
     # -------------------------------------------------------------------------------------- files
 
