@@ -225,7 +225,7 @@ class FusedOFUL(ReducedLearner):
         An arm that the log slanders would otherwise never be tried, and the log never found out.  Such a trial is
         considered where ``(1 + rounds of the arm)^{3/2} · (seeming cost here)`` is at most ``safety/K`` of the widths
         paid so far: an arm's n-th trial seems to cost at most ``safety/(K n^{3/2})`` of the learner's own uncertainty
-        (``safety/(K n)`` while its rounds could not have told a lie of the log from the truth).
+        (``safety/(K n^{3/4})`` while its rounds could not have told a lie of the log from the truth).
         Of a log that was wrong about one arm the others are tried more readily; arms no log speaks about are not.
 
         Args:
@@ -512,10 +512,10 @@ class FusedOFUL(ReducedLearner):
             log.suspicion = log.suspected()
             events = 0 if self.automatic is None else self.automatic.events
             marginals = log.marginals(J0, h0, relative[:, :, None] * self.grams, relative * self.moments, variance)
-            # trials that could not have told a lie from the truth make the next one dearer by their number alone
+            # trials that could not have told a lie from the truth make the next one less dear
             silent = marginals[-1] - marginals[0] > -TOLD
             plays = 1.0 + self.counts[log.arms]
-            self.untested[log.arms] = np.where(silent, np.sqrt(plays), 1.0)
+            self.untested[log.arms] = np.where(silent, np.sqrt(plays) * np.sqrt(np.sqrt(plays)), 1.0)
             if log.judge(verdict(marginals, log.suspicion), events) and self.automatic is not None:
                 self.automatic.search_at = 0
 
