@@ -6,14 +6,15 @@ import contextlib
 import json
 import math
 from collections.abc import Sequence
-from html import escape
 from typing import Any, NamedTuple
+
+from markupsafe import Markup
 
 from sidelight.drawing.intervals import number
 from sidelight.drawing.live import share_bar, spark, strip
 from sidelight.labels import Label, label_to_json
 from sidelight.service.core.fold import LEARNER_ERRORS, State
-from sidelight.service.dashboard.pieces import count, empty, give_or_take, percent, raw, table
+from sidelight.service.dashboard.pieces import count, drawn, give_or_take, percent, piece, table
 from sidelight.service.dashboard.rolling import Rolling
 from sidelight.service.dashboard.traffic import WORDS, window_of
 
@@ -69,7 +70,7 @@ def arm_rows(state: State, rolling: Rolling, span: str, now: float) -> list[ArmR
     return [out[i] for i in order]
 
 
-def arms_table(rows: Sequence[ArmRow], span: str, contexts: int, every: bool = False) -> str:
+def arms_table(rows: Sequence[ArmRow], span: str, contexts: int, every: bool = False) -> Markup:
     """The arms as a table; the first few unless ``every``."""
     shown = rows if every else rows[:SHOWN]
     ends = [
@@ -86,11 +87,11 @@ def arms_table(rows: Sequence[ArmRow], span: str, contexts: int, every: bool = F
         body.append(
             [
                 str(row.arm),
-                raw(f"{count(row.taken)} <small>{percent(row.share)}</small>"),
-                raw(spark(row.over_time, highest=highest)),
-                raw(f"{number(row.mean)} <small>of {count(row.rewards)}</small>"),
+                piece("noted", count(row.taken), percent(row.share)),
+                drawn(spark(row.over_time, highest=highest)),
+                piece("noted", number(row.mean), f"of {count(row.rewards)}"),
                 give_or_take(row.estimate, row.width) if known else "–",
-                raw(strip(row.estimate, row.estimate - row.width, row.estimate + row.width, bounds)) if known else "",
+                drawn(strip(row.estimate, row.estimate - row.width, row.estimate + row.width, bounds)) if known else "",
             ]
         )
     caption = f"Taken in {WORDS[span]}; mean reward of all time; estimate of each arm's mean reward" + (
@@ -99,30 +100,31 @@ def arms_table(rows: Sequence[ArmRow], span: str, contexts: int, every: bool = F
     if ends:
         caption += f", drawn from {number(bounds[0])} to {number(bounds[1])}"
     header = ["Arm", "Taken", "Over time*~", "Mean reward*", "Estimate", "Interval~"]
-    note = ""
+    made = table(caption, header, body, "arms")
     if len(shown) < len(rows):
-        note = f'<p class="note">The {len(shown)} most taken of {len(rows)} arms.</p>'
-    return table(caption, header, body, "arms") + note
+        made += piece("note", f"The {len(shown)} most taken of {len(rows)} arms.")
+    return made
 
 
 # ------------------------------------------------------------------------------------------- logs
 
 
-def trust(state: State, first: Sequence[Label]) -> str:
+def trust(state: State, first: Sequence[Label]) -> Markup:
     """What each log still counts for, arm by arm: the doubted ones first, then ``first``, a few of each log."""
     entries: list[dict[str, Any]] = state.learner.log_trust()
     if not entries:
-        return empty(
-            "This learner does not weigh a log against what it sees: either it has none, or it holds to it exactly."
+        return piece(
+            "empty",
+            "This learner does not weigh a log against what it sees: either it has none, or it holds to it exactly.",
         )
     logs: dict[Any, list[dict[str, Any]]] = {}
     for entry in entries:
         logs.setdefault(entry["log"], []).append(entry)
     place = {arm: i for i, arm in enumerate(first)}
-    return "".join(_one_log(name, arms, place, len(logs)) for name, arms in logs.items())
+    return Markup("").join(_one_log(name, arms, place, len(logs)) for name, arms in logs.items())
 
 
-def _one_log(name: Any, entries: list[dict[str, Any]], place: dict[Label, int], n_logs: int) -> str:
+def _one_log(name: Any, entries: list[dict[str, Any]], place: dict[Label, int], n_logs: int) -> Markup:
     doubted = [entry for entry in entries if entry.get("doubted")]
     shares = [float(entry["share"]) for entry in entries if math.isfinite(entry["share"])]
     title = "The log" if name is None else f"Log {name}"
@@ -138,10 +140,10 @@ def _one_log(name: Any, entries: list[dict[str, Any]], place: dict[Label, int], 
     rows = [
         [
             str(entry["arm"]),
-            raw(share_bar(float(entry["share"]), "alarm" if entry.get("doubted") else "")),
+            drawn(share_bar(float(entry["share"]), "alarm" if entry.get("doubted") else "")),
             percent(float(entry["share"])) if math.isfinite(entry["share"]) else "–",
             count(entry["effective_rows"]) if math.isfinite(entry.get("effective_rows", math.nan)) else "all",
-            raw('<b class="alarm">doubted</b>') if entry.get("doubted") else "trusted",
+            piece("alarm", "doubted") if entry.get("doubted") else "trusted",
         ]
         for entry in order[:SHOWN]
     ]
@@ -149,19 +151,18 @@ def _one_log(name: Any, entries: list[dict[str, Any]], place: dict[Label, int], 
     if len(entries) > SHOWN:
         caption += f"; {SHOWN} of {len(entries)} arms, doubted ones first"
     look = "alarm" if doubted else ""
-    return f'<h3>{escape(title)}</h3><p class="{look}">{escape(words)}</p>' + table(
-        caption, ["Arm", "Rests on the log*~", "Share", "Counts as rows", "Verdict"], rows, "trust"
-    )
+    header = ["Arm", "Rests on the log*~", "Share", "Counts as rows", "Verdict"]
+    return piece("one_log", title, words, look, table(caption, header, rows, "trust"))
 
 
 # ----------------------------------------------------------------------------------------- asking
 
 
-def queries(state: State, rolling: Rolling, now: float) -> str:
+def queries(state: State, rolling: Rolling, now: float) -> Markup:
     """How often the old policy was asked and answered, against the budget."""
     learner = state.learner
     if learner.needs is None:
-        return empty("This learner asks the old policy nothing.")
+        return piece("empty", "This learner asks the old policy nothing.")
     hour = rolling.hour
     asked, answers, decisions = (hour.total(name, now) for name in ("asked", "answers", "decisions"))
     asking = getattr(learner, "asking", None)
@@ -184,5 +185,4 @@ def queries(state: State, rolling: Rolling, now: float) -> str:
         spent = spent_so_far / rounds if rounds else 0.0
         facts.insert(0, ("Budget", f"{percent(budget)} of rewarded decisions, {percent(spent)} spent"))
         bar = share_bar(spent / budget if budget else 0.0)
-    body = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts)
-    return f'<dl class="facts">{body}</dl>{bar}'
+    return piece("facts", facts, drawn(bar))

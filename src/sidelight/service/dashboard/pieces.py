@@ -1,19 +1,56 @@
-"""Small pieces of HTML that the parts of the dashboard are made of; text is escaped here and in ``drawing``."""
+"""Small pieces that the parts of the dashboard are made of: numbers as text, and the macros of ``templates``.
+
+All HTML is in the templates, which escape whatever is not markup already.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
 import math
 from collections.abc import Iterable, Sequence
-from html import escape
+from typing import Any, NamedTuple
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from sidelight.drawing.intervals import number
 
-__all__ = ["count", "empty", "give_or_take", "moment", "percent", "raw", "table", "tile"]
+__all__ = ["Tile", "count", "drawn", "give_or_take", "moment", "percent", "piece", "render", "table"]
+
+_TEMPLATES = Environment(
+    loader=PackageLoader("sidelight.service.dashboard"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_PIECES = _TEMPLATES.get_template("pieces.html").module
 
 
-class raw(str):  # noqa: N801
-    """HTML already: a table leaves it as it is."""
+def render(name: str, **values: Any) -> str:
+    """A whole page from its template."""
+    return _TEMPLATES.get_template(name).render(**values)
+
+
+def piece(name: str, *values: Any) -> Markup:
+    """What a macro of ``pieces.html`` makes of some values."""
+    made: Markup = getattr(_PIECES, name)(*values)
+    return made
+
+
+def drawn(picture: str) -> Markup:
+    """A picture from ``drawing``, which is markup already: its own text is escaped there."""
+    return Markup(picture)
+
+
+class Tile(NamedTuple):
+    """A number that matters, with its name above and a note below."""
+
+    name: str
+    label: str
+    value: str
+    note: str
+    look: str = ""
 
 
 def count(value: float) -> str:
@@ -27,62 +64,31 @@ def percent(share: float) -> str:
     return f"{value:.1f}\u00a0%" if 0.0 < value < 9.95 else f"{value:.0f}\u00a0%"
 
 
-def give_or_take(value: float, half: float) -> raw:
+def give_or_take(value: float, half: float) -> Markup:
     """``value ± half``, both with the digits that ``half`` has reason for."""
     if not (math.isfinite(value) and math.isfinite(half)):
-        return raw(f"{number(value)} <small>± –</small>")
+        return piece("noted", number(value), "± –")
     digits = 1 - math.floor(math.log10(half)) if half > 0.0 else 3
     # three places are enough to compare arms, unless even the uncertainty is smaller than that
     places = max(0, min(6, digits if half < 0.001 else min(digits, 3)))
     text, beside = (f"{v:,.{places}f}".replace("-", "−") for v in (value, half))
-    return raw(f"{text} <small>± {beside}</small>")
+    return piece("noted", text, f"± {beside}")
 
 
-def moment(at: float) -> raw:
+def moment(at: float) -> Markup:
     """A point in time; the page shows it in the reader's own time zone."""
     then = dt.datetime.fromtimestamp(at, dt.UTC)
-    return raw(f'<time datetime="{then:%Y-%m-%dT%H:%M:%SZ}">{then:%d %b %H:%M:%S} UTC</time>')
+    return piece("moment", f"{then:%Y-%m-%dT%H:%M:%SZ}", f"{then:%d %b %H:%M:%S} UTC")
 
 
-def empty(words: str) -> str:
-    """What a part says while it has nothing to show."""
-    return f'<p class="empty">{escape(words)}</p>'
-
-
-def tile(name: str, label: str, value: str, note: str, look: str = "") -> str:
-    """A number that matters, with its name above and a note below."""
-    return (
-        f'<div class="tile {look}"><dt>{escape(label)}</dt><dd class="value" id="tile-{name}">{escape(value)}</dd>'
-        f'<dd class="note">{escape(note)}</dd></div>'
-    )
-
-
-def table(caption: str, header: Sequence[str], rows: Iterable[Sequence[str]], look: str = "") -> str:
-    """A table whose first column names the row; ``raw`` cells stay as they are.
+def table(caption: str, header: Sequence[str], rows: Iterable[Sequence[Any]], look: str = "") -> Markup:
+    """A table whose first column names the row.
 
     A header that ends in ``*`` is left out on narrow screens (nothing in it is said there alone); one that ends in
     ``~`` holds pictures.
     """
-    kinds = [_kind(name) for name in header]
-    head = "".join(
-        f'<th scope="col"{kind}>{escape(name.rstrip("*~"))}</th>' for name, kind in zip(header, kinds, strict=True)
-    )
-    body = "".join(
-        f'<tr><th scope="row">{_cell(first)}</th>'
-        + "".join(f"<td{kind}>{_cell(cell)}</td>" for cell, kind in zip(rest, kinds[1:], strict=True))
-        + "</tr>"
-        for first, *rest in rows
-    )
-    return (
-        f'<table class="{look}"><caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table>"
-    )
+    return piece("table", caption, [(name.rstrip("*~"), _kind(name)) for name in header], list(rows), look)
 
 
 def _kind(name: str) -> str:
-    classes = " ".join(word for mark, word in (("*", "wide"), ("~", "picture")) if mark in name[-2:])
-    return f' class="{classes}"' if classes else ""
-
-
-def _cell(cell: str) -> str:
-    return cell if isinstance(cell, raw) else escape(cell)
+    return " ".join(word for mark, word in (("*", "wide"), ("~", "picture")) if mark in name[-2:])

@@ -66,7 +66,7 @@ class Renderer:
             return learning.arms_table(rows, span, self._contexts()), [row.arm for row in rows[: learning.SHOWN]]
 
         table, first = self._once(("arms", span), _SLOW, arms)
-        return {
+        parts: dict[str, Any] = {
             "banner": watching.banner(state.rails, engine.error),
             "tiles": self._once("tiles", _FAST, lambda: traffic.tiles(rolling, now)),
             "traffic": self._once(("traffic", span), _FAST, lambda: traffic.per_minute(rolling, span, now)),
@@ -94,10 +94,11 @@ class Renderer:
             "about": f"{type(state.learner).__name__}, event {count(state.number)}, "
             f"learner as of event {count(state.version)}",
         }
+        return {name: str(part) for name, part in parts.items()}
 
     def every_arm(self, view: View) -> str:
         """The table of all arms, however many."""
-        return self._once(
+        made = self._once(
             ("every arm", view.span),
             _SLOW,
             lambda: learning.arms_table(
@@ -107,6 +108,7 @@ class Renderer:
                 every=True,
             ),
         )
+        return str(made)
 
     def _contexts(self) -> int:
         found = self.rolling.mean_context()

@@ -21,7 +21,8 @@ from starlette.types import Receive, Scope, Send
 from sidelight.drawing.colours import FONT, variables
 from sidelight.drawing.series import ramp_variables
 from sidelight.service.core.engine import Engine
-from sidelight.service.dashboard import page
+from sidelight.service.dashboard.learning import SHOWN
+from sidelight.service.dashboard.pieces import render
 from sidelight.service.dashboard.rendering import Renderer, View
 from sidelight.service.dashboard.rolling import Rolling
 from sidelight.service.dashboard.sessions import Sessions
@@ -30,6 +31,7 @@ from sidelight.service.http.auth import EVERYBODY, Token, Tokens
 from sidelight.service.http.reading import Reader
 from sidelight.service.http.wire import header, read_body
 from sidelight.service.problems import Problem
+from sidelight.version import __version__
 
 __all__ = ["Dashboard"]
 
@@ -56,6 +58,12 @@ _VIEWERS_PER_TOKEN = 12
 _STREAM_SECONDS = 5.0
 #: seconds between two looks at what changed
 _PUSH_SECONDS = 1.0
+
+_MODES = (
+    ("shadow", "Shadow", "the old policy acts, the learner only says what it would do"),
+    ("assist", "Assist", "the learner proposes, a person confirms"),
+    ("act", "Act", "the learner decides its share of the traffic"),
+)
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -142,12 +150,20 @@ class Dashboard:
         try:
             token = self.allow(request, "read")
         except Problem:
-            return _html(page.sign_in(self._version))
+            return _html(
+                render("sign-in.html", title="Sign in – Sidelight", script="sign-in.js", version=self._version)
+            )
         learner = self.engine.state.learner
-        content = page.dashboard(
-            self._version,
+        content = render(
+            "dashboard.html",
+            title="Sidelight",
+            script="dashboard.js",
+            version=self._version,
+            package_version=__version__,
+            modes=_MODES,
             features=self.renderer.features,
             n_arms=len(learner.arms),
+            shown_arms=SHOWN,
             may_switch="admin" in token.scopes,
             watcher=None if token is EVERYBODY else token.name,
         )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from html import escape
+
+from markupsafe import Markup
 
 from sidelight.drawing.intervals import number
 from sidelight.drawing.live import Line, columns, lines
-from sidelight.service.dashboard.pieces import count, empty, percent, table, tile
+from sidelight.service.dashboard.pieces import Tile, count, drawn, percent, piece, table
 from sidelight.service.dashboard.rolling import Rolling
 from sidelight.service.dashboard.window import ACTORS, Window
 
@@ -40,7 +41,7 @@ def _mean(window: Window, actors: Sequence[str], now: float) -> tuple[float, flo
     return (total / n if n else math.nan), n
 
 
-def tiles(rolling: Rolling, now: float) -> str:
+def tiles(rolling: Rolling, now: float) -> Markup:
     """The numbers at the top."""
     hour = rolling.hour
     decisions, rewards = hour.total("decisions", now), sum(_rewards(hour, now))
@@ -48,21 +49,21 @@ def tiles(rolling: Rolling, now: float) -> str:
     others, n_others = _mean(hour, ACTORS[1:], now)
     overrides, failures = hour.total("overrides", now), hour.total("failures", now)
     made = [
-        tile(
+        Tile(
             "decisions",
             "Decisions per minute",
             number(rolling.rate("decisions", now)),
             f"{count(decisions)} in an hour",
         ),
-        tile(
+        Tile(
             "rewards",
             "Rewards per minute",
             number(sum(rolling.rate(f"rewards:{actor}", now) for actor in ACTORS)),
             f"{count(rewards)} in an hour",
         ),
-        tile("learner", "Mean reward, learner", number(learner), f"of {count(n_learner)} in an hour"),
-        tile("others", "Mean reward, others", number(others), f"of {count(n_others)} in an hour"),
-        tile(
+        Tile("learner", "Mean reward, learner", number(learner), f"of {count(n_learner)} in an hour"),
+        Tile("others", "Mean reward, others", number(others), f"of {count(n_others)} in an hour"),
+        Tile(
             "overrides",
             "Overrides",
             count(overrides),
@@ -70,11 +71,11 @@ def tiles(rolling: Rolling, now: float) -> str:
         ),
     ]
     if failures:
-        made.append(tile("failures", "Learner failed", count(failures), "fallback acted, in an hour", "alarm"))
-    return f'<dl class="tiles">{"".join(made)}</dl>'
+        made.append(Tile("failures", "Learner failed", count(failures), "fallback acted, in an hour", "alarm"))
+    return piece("tiles", made)
 
 
-def per_minute(rolling: Rolling, span: str, now: float) -> str:
+def per_minute(rolling: Rolling, span: str, now: float) -> Markup:
     """Decisions and rewards per minute; the last point is the last minute, as it is now."""
     window = window_of(rolling, span)
     minutes = window.step / 60.0
@@ -85,16 +86,12 @@ def per_minute(rolling: Rolling, span: str, now: float) -> str:
         f"Decisions and rewards per minute over {WORDS[span]}. Now {number(decisions[-1])} decisions and "
         f"{number(rewards[-1])} rewards per minute; at most {number(max(decisions))} decisions per minute."
     )
-    drawn = [Line("Decisions", decisions, "line-decisions", filled=True), Line("Rewards", rewards, "line-rewards")]
-    legend = "".join(
-        f'<li><svg class="swatch" aria-hidden="true"><line class="{line.look} stroke" x1="0" x2="100%" y1="50%" '
-        f'y2="50%"/></svg>{line.name} <b>{number(line.values[-1] or 0.0)}</b></li>'
-        for line in drawn
-    )
-    return f'<ul class="legend">{legend}</ul>' + lines(drawn, _TICKS[span], describes=describes, height=250)
+    both = [Line("Decisions", decisions, "line-decisions", filled=True), Line("Rewards", rewards, "line-rewards")]
+    legend = piece("lines_legend", [(line.look, line.name, number(line.values[-1] or 0.0)) for line in both])
+    return legend + drawn(lines(both, _TICKS[span], describes=describes, height=250))
 
 
-def per_minute_numbers(rolling: Rolling, span: str, now: float) -> str:
+def per_minute_numbers(rolling: Rolling, span: str, now: float) -> Markup:
     """The numbers of that picture, a row for every twelfth of it."""
     window = window_of(rolling, span)
     names = ["decisions", "overrides", "asked", "answers"]
@@ -114,7 +111,7 @@ def per_minute_numbers(rolling: Rolling, span: str, now: float) -> str:
     )
 
 
-def arms_over_time(rolling: Rolling, span: str, kind: str, now: float) -> str:
+def arms_over_time(rolling: Rolling, span: str, kind: str, now: float) -> Markup:
     """Shares of the arms over time: as decided, as recommended, or as taken according to the rewards."""
     window = window_of(rolling, span)
     rows = window.arms(now, kind)
@@ -122,7 +119,7 @@ def arms_over_time(rolling: Rolling, span: str, kind: str, now: float) -> str:
     every = _rewards(window, now) if kind == "rewarded" else window.series("decisions", now)
     everything = sum(every)
     if not everything:
-        return empty(f"No {'rewards' if kind == 'rewarded' else 'decisions'} in {WORDS[span]}.")
+        return piece("empty", f"No {'rewards' if kind == 'rewarded' else 'decisions'} in {WORDS[span]}.")
     names = list(rolling.arms)
     order = sorted((i for i, n in enumerate(totals) if n), key=lambda i: (-totals[i], i))
     shown = order[:_COLOURED]
@@ -140,13 +137,9 @@ def arms_over_time(rolling: Rolling, span: str, kind: str, now: float) -> str:
     untold = round(everything - sum(totals))
     if untold:
         entries.append((_COLOURED + 1, "not told yet", untold))
-    legend = "".join(
-        f'<li><svg class="swatch" aria-hidden="true"><rect class="part-{place}" height="100%" rx="2"/></svg>'
-        f"<span>{escape(name)}</span> <b>{percent(n / everything)}</b></li>"
-        for place, name, n in entries
-    )
+    legend = piece("shares_legend", [(place, name, percent(n / everything)) for place, name, n in entries])
     describes = f"{_KINDS[kind]} over {WORDS[span]}: " + ", ".join(
         f"{name} {percent(n / everything)}" for _, name, n in entries
     )
     picture = columns(shares, _TICKS[span], describes=describes + ".")
-    return f'<ul class="legend">{legend}</ul>{picture}'
+    return legend + drawn(picture)

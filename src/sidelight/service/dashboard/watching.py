@@ -6,13 +6,14 @@ import logging
 import math
 from collections import deque
 from collections.abc import Sequence
-from html import escape
 from typing import NamedTuple
+
+from markupsafe import Markup
 
 from sidelight.drawing.intervals import Interval, number
 from sidelight.drawing.live import strip
 from sidelight.service.dashboard.groups import Group
-from sidelight.service.dashboard.pieces import count, empty, give_or_take, moment, raw, table
+from sidelight.service.dashboard.pieces import count, drawn, give_or_take, moment, piece, table
 from sidelight.service.dashboard.rolling import Rolling
 from sidelight.service.rails import Rails
 
@@ -41,23 +42,18 @@ class ErrorLog(logging.Handler):
         self.lines.append(Said(record.created, record.levelname.lower(), record.getMessage()[:400]))
 
 
-def banner(rails: Rails, error: Exception | None) -> str:
+def banner(rails: Rails, error: Exception | None) -> Markup:
     """What must not be overlooked."""
-    out = []
-    if error is not None:
-        out.append(f"<p><b>Decisions are refused.</b> {escape(str(error))}</p>")
-    if rails.killed:
-        out.append("<p><b>The kill switch is on.</b> The learner decides nothing; it goes on learning.</p>")
-    return f'<div class="banner">{"".join(out)}</div>' if out else ""
+    return piece("banner", None if error is None else str(error), rails.killed)
 
 
-def overrides(rolling: Rolling, now: float) -> str:
+def overrides(rolling: Rolling, now: float) -> Markup:
     """How many, and the last ones."""
     in_hour = rolling.hour.total("overrides", now)
     in_day = rolling.day.total("overrides", now)
-    words = f"<p>{count(in_hour)} in the last hour, {count(in_day)} in 24 hours.</p>"
+    words = piece("paragraph", f"{count(in_hour)} in the last hour, {count(in_day)} in 24 hours.")
     if not rolling.overrides:
-        return words + empty("Nobody has taken another arm than the one decided.")
+        return words + piece("empty", "Nobody has taken another arm than the one decided.")
     rows = [
         [f"decision {item.decision}", str(item.arm), _WHO.get(item.by, item.by), moment(item.at)]
         for item in list(reversed(rolling.overrides))[:5]
@@ -65,16 +61,12 @@ def overrides(rolling: Rolling, now: float) -> str:
     return words + table("The last overrides, the newest first", ["Which", "Took", "Who", "When*"], rows)
 
 
-def changes(rolling: Rolling) -> str:
+def changes(rolling: Rolling) -> Markup:
     """The last changes of who acts."""
-    items = "".join(
-        f"<li><b>{escape(item.words)}</b> by {escape(item.by)}, {moment(item.at)}</li>"
-        for item in list(reversed(rolling.changes))[:3]
-    )
-    return f'<ul class="changes">{items}</ul>'
+    return piece("changes", [(item.words, item.by, moment(item.at)) for item in list(reversed(rolling.changes))[:3]])
 
 
-def errors(said: Sequence[Said], refused: Sequence[tuple[str, int, int]]) -> str:
+def errors(said: Sequence[Said], refused: Sequence[tuple[str, int, int]]) -> Markup:
     """The last warnings and errors, and which requests were refused.
 
     Args:
@@ -86,17 +78,17 @@ def errors(said: Sequence[Said], refused: Sequence[tuple[str, int, int]]) -> str
         rows = [[line.level, line.words, moment(line.at)] for line in reversed(said)]
         out.append(table("Warnings and errors, the newest first", ["Level", "What", "When*"], rows, "errors"))
     else:
-        out.append(empty("No warnings or errors since the start."))
+        out.append(piece("empty", "No warnings or errors since the start."))
     if refused:
         rows = [[route, str(status), count(n)] for route, status, n in refused[:8]]
         out.append(table("Requests that were refused since the start", ["Address", "Status", "Times"], rows))
-    return "".join(out)
+    return Markup("").join(out)
 
 
-def subgroups(feature: str, groups: Sequence[Group]) -> str:
+def subgroups(feature: str, groups: Sequence[Group]) -> Markup:
     """How subgroups fare, and under whom."""
     if not groups:
-        return empty("No rewards yet.")
+        return piece("empty", "No rewards yet.")
     ends = [end for group in groups for end in group.every[:3] if math.isfinite(end)]
     bounds = (min(ends), max(ends))
     rows = []
@@ -105,10 +97,10 @@ def subgroups(feature: str, groups: Sequence[Group]) -> str:
         rows.append(
             [
                 group.name,
-                raw(_mean(group.every)),
-                raw(strip(group.every.mean, low, high, bounds)),
-                raw(_mean(group.learner, group.learner_count)),
-                raw(_mean(group.others, group.others_count)),
+                _mean(group.every),
+                drawn(strip(group.every.mean, low, high, bounds)),
+                _mean(group.learner, group.learner_count),
+                _mean(group.others, group.others_count),
             ]
         )
     total = sum(group.size for group in groups)
@@ -126,6 +118,6 @@ def _mean(interval: Interval, n: int | None = None) -> str:
     if not math.isfinite(interval.mean):
         return "–"
     if n is not None:
-        return f"{number(interval.mean)} <small>of {count(n)}</small>"
+        return piece("noted", number(interval.mean), f"of {count(n)}")
     half = (interval.high - interval.low) / 2.0
     return give_or_take(interval.mean, half) if math.isfinite(half) else number(interval.mean)
