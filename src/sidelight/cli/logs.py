@@ -17,6 +17,7 @@ from rich.console import Console
 
 from sidelight.errors import InputError, SchemaError, SidelightError, SidelightWarning
 from sidelight.labels import typed_labels
+from sidelight.logs.eras import Eras, era_title, summarize_eras
 from sidelight.logs.schema.features import Category
 from sidelight.logs.schema.formula import read_terms
 from sidelight.logs.schema.schema import Schema
@@ -69,6 +70,14 @@ Derived = Annotated[
 Propensity = Annotated[
     str | None, typer.Option(help="The column with the old policy's probability.", rich_help_panel=_COLUMNS)
 ]
+ByEra = Annotated[
+    str | None,
+    typer.Option(
+        "--eras",
+        help="Columns were added over the years: 'missing' makes an era of the rows that lack the same columns, a "
+        "column's name one of each of its values.",
+    ),
+]
 Skip = Annotated[bool, typer.Option("--skip-invalid", help="Leave out rows that cannot be used, and count them.")]
 Scheduler = Annotated[str | None, typer.Option(help="Address of a Dask scheduler: read the log on its cluster.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")]
@@ -89,6 +98,7 @@ def summarize(
     derived: Derived = None,
     propensity: Propensity = None,
     schema_file: SchemaFile = None,
+    eras: ByEra = None,
     skip_invalid: Skip = False,
     scheduler: Scheduler = None,
     as_json: AsJson = False,
@@ -104,6 +114,10 @@ def summarize(
         schema_file, recorded, hidden, arm, reward, arms, categories, intercept, propensity, derived
     )
     started = time.perf_counter()
+    if eras is not None:
+        found = _summarized_eras(log, schema, eras, skip_invalid, scheduler, quiet=as_json)
+        _say_eras(found, found.save(out), time.perf_counter() - started, as_json)
+        return
     summary = _summarized(log, schema, skip_invalid, scheduler, quiet=as_json)
     summary.save(out)
     seconds = time.perf_counter() - started
@@ -148,6 +162,7 @@ def diagnose(
     derived: Derived = None,
     propensity: Propensity = None,
     schema_file: SchemaFile = None,
+    eras: ByEra = None,
     skip_invalid: Skip = False,
     scheduler: Scheduler = None,
     as_json: AsJson = False,
@@ -168,6 +183,9 @@ def diagnose(
         schema = schema_from_options(
             schema_file, recorded, hidden, arm, reward, arms, categories, intercept, propensity, derived
         )
+        if eras is not None:
+            _diagnose_eras(_summarized_eras(log, schema, eras, skip_invalid, scheduler, as_json), noise, html, as_json)
+            return
         summary = _summarized(log, schema, skip_invalid, scheduler, quiet=as_json)
         if noise is None:
             complete = complete_rows(log, summary.schema, scheduler, quiet=as_json)
@@ -265,6 +283,59 @@ def _summarized(log: list[str], schema: Schema, skip: bool, scheduler: str | Non
             raise
     say_what_is_text(schema, summary.schema, " ".join(log))
     return summary
+
+
+def _summarized_eras(log: list[str], schema: Schema, by: str, skip: bool, scheduler: str | None, quiet: bool) -> Eras:
+    if scheduler is not None:
+        raise InputError("--eras reads the log on this machine: leave --scheduler out.")
+    check_hidden(log, schema)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SidelightWarning)
+        eras = summarize_eras(
+            log[0] if len(log) == 1 else log, schema, by, "skip" if skip else "raise", progress=not quiet
+        )
+    say_what_is_text(schema, next(iter(eras.values())).schema, " ".join(log))
+    return eras
+
+
+def _say_eras(eras: Eras, files: dict[str, Path], seconds: float, as_json: bool) -> None:
+    rows = sum(summary.n_rows for summary in eras.values())
+    if as_json:
+        described = [
+            {
+                "name": name,
+                "era": list(key) if isinstance(key, tuple) else key,
+                "file": str(files[name]),
+                "rows": eras[key].n_rows,
+                "skipped": eras[key].skipped,
+                "recorded": list(eras[key].schema.recorded_names),
+            }
+            for key, name in eras.names().items()
+        ]
+        typer.echo(json.dumps({"seconds": round(seconds, 3), "rows": rows, "eras": described}, indent=2, default=str))
+        return
+    typer.echo(f"{rows:,} rows in {seconds:.1f} s, {len(eras)} eras:")
+    for key, name in eras.names().items():
+        summary = eras[key]
+        typer.echo(
+            f"  {name}: {summary.n_rows:,} rows, {summary.n_recorded} of {summary.n_features} columns recorded, in "
+            f"{files[name]}"
+        )
+    options = " ".join(f"--summary {name}={path}" for name, path in files.items())
+    typer.echo(f"A service that starts from all of them: sidelight init {options}")
+
+
+def _diagnose_eras(eras: Eras, noise: float | None, html: Path | None, as_json: bool) -> None:
+    diagnoses = eras.diagnose(noise)
+    names = eras.names()
+    if as_json:
+        typer.echo(json.dumps(diagnoses.to_dict(), indent=2, allow_nan=False, default=str))
+    for key, diagnosis in diagnoses.items():
+        if html is not None:
+            diagnosis.to_html(html.with_name(f"{html.stem}.{names[key]}{html.suffix}"))
+        if not as_json:
+            typer.echo(f"{era_title(key)}\n")
+            Console(highlight=False, soft_wrap=False).print(diagnosis)
 
 
 def check_hidden(log: list[str], schema: Schema) -> None:

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 from sidelight.cli.service_options import (
@@ -33,11 +34,17 @@ from sidelight.service.views.checkup import check_config
 
 def init(
     summary: Annotated[
-        Path | None, typer.Option(help="The log summary to start from; `sidelight summarize` makes one.")
+        list[str] | None,
+        typer.Option(
+            help="The log summary to start from; `sidelight summarize` makes one. Several logs or eras: "
+            "--summary NAME=FILE for each."
+        ),
     ] = None,
     features: Annotated[str | None, typer.Option(help="Without a log: the features, comma-separated numbers.")] = None,
     arms: Annotated[str | None, typer.Option(help="Without a log: the arms, comma-separated.")] = None,
-    intercept: Annotated[bool, typer.Option("--intercept", help="Without a log: add a constant feature.")] = False,
+    intercept: Annotated[
+        bool, typer.Option("--intercept/--no-intercept", help="Without a log: add a constant.")
+    ] = True,
     out: Annotated[Path, typer.Option("--out", "-o", help="The configuration to write.")] = DEFAULT_CONFIG,
     mode: Annotated[str | None, typer.Option(help="Who acts at first: shadow, assist or act.")] = None,
     share: Annotated[float, typer.Option(help="In act: the share of the traffic that the learner decides.")] = 1.0,
@@ -56,22 +63,25 @@ def init(
     """Set up a decision service: write its configuration from a log summary and a few questions (or options)."""
     if out.exists() and not force:
         raise InputError(f"{out} is there already: choose another --out, or --force to replace it.")
-    if summary is not None:
-        loaded = LogSummary.load(summary)
-        schema: Schema = loaded.schema
-        frequent = loaded.arms[int(loaded.counts.argmax())]
+    named = named_summaries(summary or [])
+    if named:
+        loaded = [LogSummary.load(path) for path in named.values()]
+        schema: Schema = loaded[0].schema
+        counts = sum(era.counts for era in loaded if era.arms == loaded[0].arms)
+        frequent = loaded[0].arms[int(np.argmax(counts))]
     else:
         schema, frequent = _plain_schema(features, arms, intercept)
     chosen = frequent if fallback is None else _label(fallback, schema)
     asking = sys.stdin.isatty() and sys.stdout.isatty()
     mode = mode or _ask(asking, f"Who acts at first ({', '.join(MODES)})?", "shadow")
-    if answers is None and summary is not None:
+    if answers is None and named:
         answers = _ask(asking, "What does the old policy tell when asked (queries, probabilities)?", "queries")
     database = database or _ask(asking, "Where are the events kept (a file, or postgresql://...)?", "sidelight.db")
-    relative = "" if summary is None else _relative(summary, out.parent)
+    relative = {name: _relative(path, out.parent) for name, path in named.items()}
     config = initial_config(
         schema,
-        summary_path=relative,
+        summary_path=relative.get("", ""),
+        summaries={name: path for name, path in relative.items() if name},
         kind=learner,
         answers=answers or "queries",
         database=database,
@@ -93,6 +103,28 @@ def init(
         f"Wrote {out}: {config.learner.kind}, {mode} mode, fallback {chosen!r}, events in {config.storage.database}."
     )
     typer.echo(f"Next: sidelight serve --check -c {out}, then sidelight serve -c {out}")
+
+
+def named_summaries(given: list[str]) -> dict[str, Path]:
+    """Name → file of what ``--summary`` was given; a single one without a name is called ``""``.
+
+    Raises:
+        InputError: of several, one has no name or two have the same.
+    """
+    if len(given) == 1 and ("=" not in given[0] or Path(given[0]).exists()):
+        return {"": Path(given[0])}
+    named: dict[str, Path] = {}
+    for item in given:
+        name, sign, path = item.partition("=")
+        if not sign or not name or not path:
+            raise InputError(
+                f"--summary {item}: of several logs each needs a name, --summary {Path(item).stem or 'old'}={item}. "
+                "The learner says by name how far it trusts each."
+            )
+        if name in named:
+            raise InputError(f"--summary {item}: there is another one called {name!r}.")
+        named[name] = Path(path)
+    return named
 
 
 def _plain_schema(features: str | None, arms: str | None, intercept: bool) -> tuple[Schema, Any]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Container
 from concurrent.futures import Executor, ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +14,7 @@ import numpy as np
 from sidelight.errors import InputError, SchemaError, SourceError
 from sidelight.labels import Label, typed_labels
 from sidelight.logs.cards import eras_card
+from sidelight.logs.diagnosis.diagnosis import Diagnosis
 from sidelight.logs.reduce.log_pass import LogPass, check_settings, label_columns, opened_with_kinds, threads_available
 from sidelight.logs.schema.columns import distinct_labels
 from sidelight.logs.schema.schema import Schema
@@ -21,11 +25,13 @@ from sidelight.logs.summary import LogSummary
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Eras", "recorded_by_value", "rows_by_missing", "rows_by_value", "summarize_eras"]
+__all__ = ["Diagnoses", "Eras", "era_title", "recorded_by_value", "rows_by_missing", "rows_by_value", "summarize_eras"]
 
 _ROWS = 65_536
 # More sets of missing columns than this is not eras but values missing here and there.
 _MOST_ERAS = 64
+# What a file's name and a setting's name should not have.
+_SIGNS = re.compile(r"[^\w]+")
 
 
 class Eras(dict[Any, LogSummary]):
@@ -36,12 +42,62 @@ class Eras(dict[Any, LogSummary]):
     summaries have the same arms in the same order.
     """
 
+    def diagnose(self, noise: float | None = None) -> Diagnoses:
+        """What each era is worth, and what is wrong with it.
+
+        Args:
+            noise: the standard deviation ``σ`` of a reward given the full context, if it is known.
+        """
+        return Diagnoses((key, summary.diagnose(noise)) for key, summary in self.items())
+
+    def names(self) -> dict[Any, str]:
+        """A name for each era that can be part of a file's name and of a setting: its value, or what it recorded."""
+        found: dict[Any, str] = {}
+        for number, key in enumerate(self, 1):
+            text = f"era{number}" if isinstance(key, tuple) or key is None else _SIGNS.sub("-", str(key)).strip("-")
+            found[key] = text if text and text not in found.values() else f"era{number}"
+        return found
+
+    def save(self, path: str | os.PathLike[str]) -> dict[str, Path]:
+        """Write one summary file for each era beside ``path``: ``log.summary`` becomes ``log.2021.summary`` and so on.
+
+        Returns:
+            The file of each era by its name.
+        """
+        base = Path(path)
+        files = {}
+        for key, name in self.names().items():
+            files[name] = base.with_name(f"{base.stem}.{name}{base.suffix}")
+            self[key].save(files[name])
+        return files
+
     def __repr__(self) -> str:
         lines = [f"  {key!r}: {summary!r}" for key, summary in self.items()]
         return "Eras({\n" + ",\n".join(lines) + "\n})"
 
     def _repr_html_(self) -> str:
         return eras_card(self)
+
+
+class Diagnoses(dict[Any, Diagnosis]):
+    """One diagnosis per era, the largest era first; prints as a page for each."""
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """Everything as plain values for JSON, an entry for each era."""
+        return [
+            {"era": list(key) if isinstance(key, tuple) else key, **diagnosis.to_dict()}
+            for key, diagnosis in self.items()
+        ]
+
+    def __str__(self) -> str:
+        return "\n".join(f"{era_title(key)}\n\n{diagnosis}" for key, diagnosis in self.items())
+
+
+def era_title(key: Any) -> str:
+    """An era as a heading."""
+    if isinstance(key, tuple):
+        return f"Era: rows that have {', '.join(key) or 'no recorded column'}"
+    return "Era: rows without one" if key is None else f"Era: {key}"
 
 
 def summarize_eras(

@@ -94,8 +94,29 @@ class Config:
             return False
 
     def load_summary(self) -> LogSummary | None:
-        """The log summary, if there is one."""
-        return LogSummary.load(self.folder / self.learner.summary) if self.learner.summary else None
+        """The log summary, the first where there are several; None where there is none."""
+        return next(iter(self.load_summaries().values()), None)
+
+    def summary_files(self) -> dict[str, Path]:
+        """Name → file of the log summaries; one that has no name is called ``""``."""
+        named = {"": self.learner.summary} if self.learner.summary else self.learner.summaries
+        return {name: self.folder / path for name, path in named.items()}
+
+    def load_summaries(self) -> dict[str, LogSummary]:
+        """The log summaries by name.
+
+        Raises:
+            InputError: they describe other features or arms.
+        """
+        found = {name: LogSummary.load(path) for name, path in self.summary_files().items()}
+        first = next(iter(found.values()), None)
+        for name, summary in found.items():
+            if first is not None and summary.schema.with_recorded(first.schema.recorded) != first.schema:
+                raise InputError(
+                    f"[learner] the summary {name!r} has other features or arms than the first one. Eras differ in "
+                    "what was recorded alone: make them with `sidelight summarize --eras`, or from one schema."
+                )
+        return found
 
     def load_schema(self) -> Schema:
         """The schema: the file's, which the summary must share."""
@@ -121,7 +142,8 @@ class Config:
         """The learner at its very start."""
         kind, settings = self.learner.kind, dict(self.learner.settings)
         schema = self.load_schema()
-        summary = self.load_summary()
+        summaries = self.load_summaries()
+        summary = next(iter(summaries.values()), None)
         made_from = LEARNERS[kind]
         try:
             cls = getattr(sidelight, kind)
@@ -138,6 +160,8 @@ class Config:
             estimator = getattr(
                 sidelight, "BehaviorQueries" if self.learner.answers == "queries" else "BehaviorProbabilities"
             )
+            if len(summaries) > 1:
+                return cls({name: estimator(era) for name, era in summaries.items()}, **settings)
             return cls(estimator(summary), **settings)
         except TypeError as error:
             raise InputError(f"[learner.settings] has something that {kind} does not take: {error}.") from error
@@ -186,6 +210,13 @@ def load_config(path: str | os.PathLike[str]) -> Config:
     learner = made["learner"]
     if learner.old_policy and learner.answers != "queries":
         errors.append("[learner] old_policy is asked for its actions: answers must be 'queries'")
+    if learner.summary and learner.summaries:
+        errors.append("[learner] has summary and summaries: put all of them into summaries, each with a name")
+    if len(learner.summaries) > 1 and learner.kind not in ("FusedOFUL", "FusedThompson"):
+        errors.append(
+            f"[learner] kind = {learner.kind!r} starts from one log, and there are {len(learner.summaries)} summaries: "
+            f"{', '.join(learner.summaries)}. FusedOFUL and FusedThompson take several"
+        )
     errors += made["gate"].problems()
     refuse(path, errors)
     return Config(**made, schema=schema, folder=Path(path).resolve().parent)
@@ -257,6 +288,7 @@ def initial_config(
     schema: Schema,
     *,
     summary_path: str = "",
+    summaries: dict[str, str] | None = None,
     kind: str | None = None,
     answers: str = "queries",
     settings: dict[str, Any] | None = None,
@@ -273,7 +305,11 @@ def initial_config(
         service=ServerConfig(host, port),
         storage=StorageConfig(database=database),
         learner=LearnerConfig(
-            kind or ("FusedOFUL" if summary_path else "OFUL"), summary_path, answers, settings=settings or {}
+            kind or ("FusedOFUL" if summary_path or summaries else "OFUL"),
+            summary_path,
+            summaries or {},
+            answers,
+            settings=settings or {},
         ),
         mode=ModeConfig(mode, share, None if label is None else label_to_json(label)),
         schema=schema_to_toml(schema),

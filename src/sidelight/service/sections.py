@@ -70,6 +70,10 @@ class LearnerConfig:
 
     kind: Annotated[str, _one_of(LEARNERS, "the learner; `OFUL` needs no log")] = "FusedOFUL"
     summary: Annotated[str, Meta(description="the log summary's file, from `sidelight summarize`; empty for none")] = ""
+    summaries: Annotated[
+        dict[str, str],
+        Meta(description="several log summaries by name, one for each log or era, instead of `summary`"),
+    ] = field(default_factory=dict)
     answers: Annotated[
         str,
         _one_of(

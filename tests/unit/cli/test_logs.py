@@ -15,6 +15,7 @@ import pytest
 
 import sidelight as sl
 from sidelight.cli import COMMANDS, main
+from sidelight.service.config import load_config
 
 COLUMNS = ["--recorded", "a,b", "--hidden", "h"]
 
@@ -309,3 +310,46 @@ def test_decisions_are_written_as_the_name_ends(run, log, tmp_path, name, start)
     code, _, shown = run("decide", tmp_path / "l.learner", log, tmp_path / "d.xlsx")
     assert code == 1
     assert "call it .parquet, .csv or .arrow" in shown
+
+
+def test_eras_from_the_log_to_the_service(run, table, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    b = [None if i < 80 else v for i, v in enumerate(table["b"].to_pylist())]
+    year = pa.array([2019] * 80 + [2021] * 120)
+    pq.write_table(table.set_column(1, "b", pa.array(b)).append_column("year", year), "log.parquet")
+    code, printed, _ = run("summarize", "log.parquet", *COLUMNS, "--eras", "year", "-o", "log.summary", "--json")
+    described = json.loads(printed)
+    assert code == 0
+    assert [(era["name"], era["rows"]) for era in described["eras"]] == [("2021", 120), ("2019", 80)]
+    assert described["eras"][1]["recorded"] == ["intercept", "a"]
+    code, printed, _ = run("summarize", "log.parquet", *COLUMNS, "--eras", "missing", "-o", "m.summary")
+    assert code == 0
+    assert "sidelight init --summary era1=m.era1.summary --summary era2=m.era2.summary" in printed
+    code, printed, _ = run("diagnose", "log.parquet", *COLUMNS, "--eras", "year", "--noise", 0.9, "--html", "d.html")
+    assert code == 0
+    assert printed.index("Era: 2021") < printed.index("Era: 2019")
+    assert (tmp_path / "d.2019.html").exists()
+    named = ["--summary", "new=log.2021.summary", "--summary", "old=log.2019.summary"]
+    assert run("init", *named, "--database", "events.db")[0] == 0
+    config = load_config(tmp_path / "sidelight.toml")
+    assert config.learner.summaries == {"new": "log.2021.summary", "old": "log.2019.summary"}
+    learner = config.build_learner()
+    assert list(learner.estimators()) == ["new", "old"]
+    code, _, shown = run("init", "--summary", "log.2021.summary", "--summary", "log.2019.summary", "--force")
+    assert code == 1
+    assert "each needs a name, --summary log.2021=log.2021.summary" in shown
+    code, _, shown = run("init", *named, "--learner", "RunningOFUL", "--force")
+    assert code == 1
+    assert "starts from one log, and there are 2 summaries: new, old" in shown
+
+
+def test_eras_print_and_save(table, tmp_path):
+    schema = sl.Schema(["a", "b"], ["a", "b"])
+    b = [None if i < 80 else v for i, v in enumerate(table["b"].to_pylist())]
+    eras = sl.summarize_eras(table.set_column(1, "b", pa.array(b)), schema)
+    diagnoses = eras.diagnose(noise=1.0)
+    assert list(diagnoses) == [("a", "b"), ("a",)]
+    assert str(diagnoses).count("Era: rows that have") == 2
+    assert [entry["rows_used"] for entry in diagnoses.to_dict()] == [120, 80]
+    files = eras.save(tmp_path / "log.summary")
+    assert [sl.LogSummary.load(path).n_rows for path in files.values()] == [120, 80]

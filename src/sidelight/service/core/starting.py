@@ -78,10 +78,14 @@ def prepare(store: Store, config: Config) -> None:
 
 
 def summary_digest(config: Config) -> str | None:
-    """SHA-256 of the log summary's file; None where the configuration names none."""
-    if not config.learner.summary:
+    """SHA-256 of the log summary's file, of all names and files where there are several; None where there is none."""
+    files = config.summary_files()
+    if not files:
         return None
-    return hashlib.sha256((config.folder / config.learner.summary).read_bytes()).hexdigest()
+    digests = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
+    if list(digests) == [""]:
+        return digests[""]
+    return hashlib.sha256("\n".join(f"{name}\t{digest}" for name, digest in digests.items()).encode()).hexdigest()
 
 
 def _check_summary(store: Store, first: Configuration, summary: str | None) -> None:
