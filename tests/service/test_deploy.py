@@ -42,3 +42,16 @@ def test_files_name_commands_and_files_that_exist():
     for line in re.findall(r"^COPY (?!--)(.*)$", container.read_text(), re.MULTILINE):
         for name in line.split()[:-1]:
             assert (DEPLOY.parent / name).exists(), name
+
+
+def test_every_alert_names_a_metric_that_the_service_has():
+    """The rule file is YAML in its simplest form: one expression a line."""
+    from sidelight.service.metrics import Metrics
+
+    metrics = Metrics()
+    metrics.gate_stands(None)
+    known = set(re.findall(r"^# TYPE (\w+) ", metrics.text().decode(), re.MULTILINE))
+    text = (DEPLOY / "alerts.yml").read_text(encoding="utf-8")
+    used = set(re.findall(r"sidelight_\w+", "\n".join(re.findall(r"expr: (.*)", text))))
+    assert len(used) >= 8
+    assert {name.removesuffix("_total") for name in used} <= {name.removesuffix("_total") for name in known}

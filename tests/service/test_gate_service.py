@@ -173,6 +173,9 @@ def test_people_hold_step_and_undo_over_http(tmp_path):
                 assert engine.state.gate.held
                 assert len(steps_of(engine)) == 3
                 assert all(step.by for step in steps_of(engine))
+                text = (await client.get("/metrics")).text
+                assert "sidelight_gate_rung 0.0" in text
+                assert 'sidelight_gate_gain{bound="low"} NaN' in text
                 answer = await client.post("/v1/mode", json={"share": 0.33})
                 assert answer.status_code == 200
                 assert engine.state.gate.says() == "no shared traffic"

@@ -287,6 +287,8 @@ class Service:
     async def metrics(self, request: Request) -> Response:
         """GET /metrics."""
         self.allow(request, "read")
+        gate = self.engine.state.gate
+        self.engine.metrics.gate_stands(None if gate is None else gate.evidence())
         return Response(self.engine.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def openapi(self, request: Request) -> Response:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -38,6 +40,14 @@ class Metrics:
         self.ready = Gauge("sidelight_ready", "1 if decisions can be written", registry=r)
         self.killed = Gauge("sidelight_killed", "1 if the kill switch is on", registry=r)
         self.share = Gauge("sidelight_share", "The share of traffic that the learner decides in act mode", registry=r)
+        self.gate_rung = Gauge(
+            "sidelight_gate_rung", "The rung of the gate; -1 below the ladder or without", registry=r
+        )
+        self.gate_bounds = Gauge(
+            "sidelight_gate_gain", "The learner's gain over the old policy on this rung", ["bound"], registry=r
+        )
+        self.gate_waiting = Gauge("sidelight_gate_waiting", "Units of the gate that wait for a reward", registry=r)
+        self.gate_ratio = Gauge("sidelight_gate_ratio_wrong", "1 if the routes' shares are not as set", registry=r)
         self.store_errors = Counter("sidelight_store_errors", "Failures to write the event log", registry=r)
         self.snapshots = Counter("sidelight_snapshots", "Snapshots taken", registry=r)
         self.damaged_snapshots = Counter("sidelight_damaged_snapshots", "Snapshots found damaged", registry=r)
@@ -76,6 +86,16 @@ class Metrics:
         self.ready.set(1)
         self.killed.set(killed)
         self.share.set(share)
+
+    def gate_stands(self, evidence: Mapping[str, Any] | None) -> None:
+        """What ``Gate.evidence`` says; None where there is no gate. A bound that is not known yet is NaN."""
+        found = {} if evidence is None else evidence
+        self.gate_rung.set(found.get("rung", -1))
+        self.gate_waiting.set(found.get("waiting", 0))
+        self.gate_ratio.set(bool(found.get("ratio_wrong", False)))
+        for bound in ("low", "gain", "high"):
+            value = found.get(bound)
+            self.gate_bounds.labels(bound).set(math.nan if value is None else value)
 
     def refused(self) -> list[tuple[str, int, int]]:
         """Which requests were answered with an error: route, status and how often, the most frequent first."""
