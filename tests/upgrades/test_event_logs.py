@@ -10,10 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sidelight.errors import StoreError
 from sidelight.service.config import Config, load_config
 from sidelight.service.core.recovery import recover
 from sidelight.service.core.starting import open_store
+from sidelight.service.log import migrations as tables
+from sidelight.service.log.connections import database_url
 from sidelight.service.log.events import DecisionId
+from sidelight.service.log.store import Store
+from sidelight.service.operations.copying import copy_store
 from sidelight.service.operations.retention import forget
 from sidelight.service.views.audit import audit
 from sidelight.service.views.export import export_log
@@ -133,3 +138,26 @@ def test_a_person_can_still_be_forgotten(old):
     assert state.number >= done.event
     store.close()
     run(start())
+
+
+def test_it_is_backed_up_and_restored(old, tmp_path, request):
+    """Events that older versions wrote have no seals; they are copied like the others, into either database."""
+    config, expected = old
+
+    async def start() -> None:
+        async with engine_of(config):
+            pass
+
+    run(start())
+    source = open_store(config)
+    for address in (str(tmp_path / "copy.db"), request.getfixturevalue("new_postgres")()):
+        target = Store(database_url(address))
+        assert copy_store(source, target) == source.head() > expected["number"]
+        assert bits(recover(target).state) == bits(recover(source).state)
+        rows = [row for chunk in target.follow(0) for row in chunk]
+        assert rows == [row for chunk in source.follow(0) for row in chunk]
+        # and a server of the old version can write no more, there either
+        with pytest.raises(StoreError, match="newer Sidelight"), target.writing() as connection:
+            connection.execute(tables.events.insert().values(number=10**6, kind="action", at=0.0, payload="{}"))
+        target.close()
+    source.close()

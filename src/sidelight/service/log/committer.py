@@ -367,8 +367,9 @@ class Committer:
                 return list(numbered(self._store, rows, self._n_features)) if rows else []
             except StoreError as error:
                 self._report(error)
-                if self._ending.wait(_PROBE_SECONDS):
+                if self._ending.is_set():
                     raise
+                self._clock.sleep(_PROBE_SECONDS)
 
     def _hand_over(self, group: Group) -> None:
         written = [outcome for outcome in group.outcomes if isinstance(outcome, Written)]

@@ -27,10 +27,12 @@ from sidelight.errors import StoreError
 __all__ = [
     "RARE",
     "VERSION",
+    "allow_unsealed",
     "bases",
     "blobs",
     "database_version",
     "events",
+    "forbid_unsealed",
     "head",
     "metadata",
     "migrate",
@@ -185,18 +187,30 @@ def _seals(connection: Connection) -> None:
         [{"name": "identity", "value": identity.hex()}, {"name": "sealed_after", "value": str(last)}],
     )
     connection.execute(head.update().values(chain=identity))
-    # An older server knows nothing of seals and would go on writing events that nobody can check.
+    forbid_unsealed(connection)
+
+
+def forbid_unsealed(connection: Connection) -> None:
+    """Refuse events without a seal: an older server knows nothing of seals and would go on writing."""
     if connection.dialect.name == "postgresql":
         rule = "CHECK (seal IS NOT NULL AND chain IS NOT NULL) NOT VALID"
         connection.execute(text(f"ALTER TABLE {events.name} ADD CONSTRAINT sidelight_events_sealed {rule}"))
-    else:
-        connection.execute(
-            text(
-                f"CREATE TRIGGER sidelight_events_sealed BEFORE INSERT ON {events.name} "
-                "WHEN NEW.seal IS NULL OR NEW.chain IS NULL "
-                "BEGIN SELECT RAISE(ABORT, 'the database belongs to a newer Sidelight: upgrade this one'); END"
-            )
+        return
+    connection.execute(
+        text(
+            f"CREATE TRIGGER sidelight_events_sealed BEFORE INSERT ON {events.name} "
+            "WHEN NEW.seal IS NULL OR NEW.chain IS NULL "
+            "BEGIN SELECT RAISE(ABORT, 'the database belongs to a newer Sidelight: upgrade this one'); END"
         )
+    )
+
+
+def allow_unsealed(connection: Connection) -> None:
+    """Undo ``forbid_unsealed``, for events from before there were seals that are copied."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text(f"ALTER TABLE {events.name} DROP CONSTRAINT sidelight_events_sealed"))
+    else:
+        connection.execute(text("DROP TRIGGER sidelight_events_sealed"))
 
 
 #: migration i brings a database from version i to version i + 1; a published one is never edited

@@ -168,7 +168,7 @@ class Store(Shelf):
 
         Its last events may have been lost on the way, and their ids would be given again.
         """
-        place = place_of(connection)
+        place = self.place(connection)
         if place == head.place:
             return [], head
         before, head = head.place, head._replace(place=place)
@@ -176,6 +176,10 @@ class Store(Shelf):
             return [], head
         reason = "the log was restored from a copy" if before == COPY else "the database was moved or taken over"
         return self.write_drafts(connection, head, [self._epoch_draft(reason)], now)
+
+    def place(self, connection: Connection) -> str | None:
+        """Where the database is; another one after a failover or in a restored copy."""
+        return place_of(connection)
 
     def _epoch_draft(self, reason: str) -> Draft:
         return Draft.of(NewEpoch(chosen_epoch(self.surroundings.random_bytes(4)), reason))

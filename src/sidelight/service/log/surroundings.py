@@ -28,11 +28,11 @@ class Worker(Protocol):
         """Wait until it is called no more, at most ``timeout`` seconds."""
 
 
-def start_thread(step: Callable[[], bool], name: str) -> Worker:
-    """A thread that calls ``step`` until it returns False or raises."""
+def start_thread(step: Callable[[bool], bool], name: str) -> Worker:
+    """A thread that calls ``step(True)``, which may wait for something to do, until it returns False or raises."""
 
     def run() -> None:
-        while step():
+        while step(True):
             pass
 
     thread = threading.Thread(target=run, name=name, daemon=True)
@@ -63,5 +63,5 @@ class Surroundings:
     sleep: Callable[[float], None] = time.sleep
     random_bytes: Callable[[int], bytes] = os.urandom
     generator: Callable[[], np.random.Generator] = np.random.default_rng
-    start: Callable[[Callable[[], bool], str], Worker] = start_thread
+    start: Callable[[Callable[[bool], bool], str], Worker] = start_thread
     readers: Callable[[], Executor] = _readers

@@ -44,6 +44,7 @@ def copy_store(source: Store, target: Store, progress: Callable[[int, int], None
             if name in _OF_THE_LOG:
                 target.set_property(writing, name, value)
         end = source.end_within(reading)
+        tables.allow_unsealed(writing)
         for table, order in (
             (tables.blobs, tables.blobs.c.digest),
             (tables.tokens, tables.tokens.c.id),
@@ -62,6 +63,7 @@ def copy_store(source: Store, target: Store, progress: Callable[[int, int], None
                 copied += len(rows)
                 if progress is not None and table is tables.events:
                     progress(copied, end.number)
+        tables.forbid_unsealed(writing)
         target.advance(writing, end._replace(place=COPY))
     target.reread()
     return end.number
