@@ -14,6 +14,9 @@ from sidelight.service.app import create_app
 from sidelight.service.config import GateConfig, load_config, save_config
 from sidelight.service.core.engine import Engine
 from sidelight.service.core.starting import open_store
+from sidelight.service.dashboard.climbing import gate_card
+from sidelight.service.dashboard.rolling import Rolling
+from sidelight.service.dashboard.watching import changes
 from sidelight.service.log.events import DecisionId, DefaultReward, GateStep, event_from_row
 from sidelight.service.log.surroundings import Surroundings
 from sidelight.service.views.audit import audit
@@ -222,3 +225,28 @@ def test_bad_gates_in_the_file(tmp_path, text, words):
 @pytest.mark.parametrize(("text", "seconds"), [("45s", 45.0), ("1.5h", 5_400.0), ("7d", 604_800.0), ("", None)])
 def test_times(text, seconds):
     assert GateConfig(reward_after=text).wait_seconds == seconds
+
+
+def test_the_card_on_the_dashboard_says_where_the_ladder_stands(tmp_path):
+    config = gated(tmp_path, promote="suggest", demote="suggest")
+
+    async def play():
+        async with engine_of(config) as engine:
+            early = str(gate_card(engine.state.gate))
+            assert "too early to tell" in early
+            assert "1 (now)" in early
+            await traffic(engine, 8, 0.5, np.random.default_rng(1))
+            card = str(gate_card(engine.state.gate))
+            assert "the learner is better than the old policy" in card
+            assert "it waits for a person" in card
+            await engine.step(1, True, "<b>ops</b>")
+            card = str(gate_card(engine.state.gate))
+            assert "2 (now)" in card
+            assert "a person has stopped promotions" in card
+            rolling = Rolling(engine.state.learner.arms, engine.state.learner.n_features)
+            rolling.fill(engine.store, engine.state.number, engine.state.learner.n_features)
+            assert "rung 2" in str(changes(rolling))
+            assert "&lt;b&gt;ops" in str(changes(rolling))
+        assert "There is no gate" in str(gate_card(None))
+
+    run(play())

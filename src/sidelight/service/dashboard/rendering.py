@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from sidelight.service.core.engine import Engine
-from sidelight.service.dashboard import learning, traffic, watching
+from sidelight.service.dashboard import climbing, learning, traffic, watching
 from sidelight.service.dashboard.groups import groups_by
 from sidelight.service.dashboard.pieces import count
 from sidelight.service.dashboard.rolling import Rolling
@@ -88,6 +88,7 @@ class Renderer:
                 lambda: watching.subgroups(view.feature, groups_by(view.feature, rolling.rewarded, engine.schema)),
             ),
             "changes": watching.changes(rolling),
+            "gate": self._once("gate", _FAST, lambda: climbing.gate_card(state.gate)),
             "errors": self._once(
                 "errors", _FAST, lambda: watching.errors(list(self.errors.lines), engine.metrics.refused())
             ),

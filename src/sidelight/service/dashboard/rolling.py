@@ -28,6 +28,7 @@ from sidelight.service.log.events import (
     DecisionId,
     Decisions,
     Forgotten,
+    GateStep,
     Reward,
     event_from_row,
 )
@@ -142,6 +143,8 @@ class Rolling:
                     self._note(at, answers=True)
                 case Configuration():
                     self._configuration(at, event)
+                case GateStep():
+                    self._gate_step(at, event)
                 case Forgotten():
                     self._forget(event)
 
@@ -251,6 +254,15 @@ class Rolling:
             words.append("kill switch on" if event.killed else "kill switch off")
         if words:
             self.changes.append(Change(at, ", ".join(words), event.by or "the configuration file"))
+
+    def _gate_step(self, at: float, event: GateStep) -> None:
+        words = []
+        if event.before != event.after:
+            words.append(f"ramp {100.0 * event.share:.4g}\u00a0% (rung {event.after + 1})")
+        if event.held is not None:
+            words.append("gate held" if event.held else "gate let go")
+        if words:
+            self.changes.append(Change(at, ", ".join(words), event.by or "the gate"))
 
     # --------------------------------------------------------------------------------------- reading
 

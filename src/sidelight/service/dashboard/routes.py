@@ -165,6 +165,7 @@ class Dashboard:
             n_arms=len(learner.arms),
             shown_arms=SHOWN,
             may_switch="admin" in token.scopes,
+            has_gate=self.engine.state.gate is not None,
             watcher=None if token is EVERYBODY else token.name,
         )
         return _html(content)

@@ -204,6 +204,24 @@
     });
   }
 
+  // --------------------------------------------------------------------------------------- the gate
+
+  const steps = {
+    "gate-up": ["Go one rung up?", "The learner gets the next larger share of its ladder, with fresh evidence. "
+      + "The step is written to the event log with the evidence so far.", "Go up", {step: "up"}, "One rung up."],
+    "gate-down": ["Go one rung down?", "The learner gets the next smaller share, with fresh evidence.", "Go down",
+      {step: "down"}, "One rung down."],
+    "gate-hold": ["Hold promotions?", "No step up is taken until promotions go on; steps down are.", "Hold",
+      {hold: true}, "Promotions are held."],
+    "gate-free": ["Let promotions go on?", "Steps up are taken again where the evidence calls for them.", "Go on",
+      {hold: false}, "Promotions go on."],
+  };
+  for (const [name, [title, words, yes, body, done]] of Object.entries(steps)) {
+    const button = $(name);
+    if (button) button.addEventListener("click",
+      () => confirm(title, words, yes, name === "gate-up", () => send("/v1/gate", body), done));
+  }
+
   // ----------------------------------------------------------------------------------- confirmation
 
   const dialog = $("confirm");
