@@ -9,16 +9,25 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from sidelight.drawing.notebook import card
-from sidelight.errors import InputError, SidelightWarning
+from sidelight.errors import ContextError, InputError, SidelightWarning
 from sidelight.hidden.probabilities import BehaviorProbabilities
 from sidelight.hidden.queries import BehaviorQueries
 from sidelight.learners.cards import decisions_table
 from sidelight.learners.epoch import EpochOFUL
 from sidelight.learners.fused.learner import FusedOFUL
-from sidelight.learners.inputs import as_table, free_name, in_the_form_of, known_features, label_array, null_answer
+from sidelight.learners.inputs import (
+    as_column,
+    as_table,
+    free_name,
+    in_the_form_of,
+    known_features,
+    label_array,
+    not_fitted,
+    null_answer,
+)
 from sidelight.learners.oful import OFUL
 from sidelight.learners.propensities import propensities
 from sidelight.learners.running import RunningOFUL
@@ -122,7 +131,7 @@ class BanditClassifier:
         recorded = [name for name in names if name in table.column_names and table[name].null_count < table.num_rows]
         arm, outcome = free_name("arm", names), free_name("reward", names)
         schema = Schema(features, recorded, arm, outcome, self.arms, self.intercept)
-        arms, rewards = _column(y, table.num_rows, "y"), _column(reward, table.num_rows, "reward")
+        arms, rewards = as_column(y, table.num_rows, "y"), as_column(reward, table.num_rows, "reward")
         log = table.select(recorded).append_column(arm, arms).append_column(outcome, rewards)
         self.summary_: LogSummary | None = summarize_log(log, schema)
         self._begin(self._from_log(self.summary_), self.summary_.schema)
@@ -158,11 +167,11 @@ class BanditClassifier:
                 (n, K) its probabilities.
             classes: without a log: the arms, where ``arms`` was not given.
         """
-        contexts = as_table(X, self.features)
         if not hasattr(self, "learner_"):
-            self._begin_cold(contexts, classes)
-        arms = _column(y, contexts.num_rows, "y").to_pylist()
-        rewards = _column(reward, contexts.num_rows, "reward").to_pylist()
+            self._begin_cold(as_table(X, self.features), classes)
+        contexts = self._full_contexts(X)
+        arms = as_column(y, contexts.num_rows, "y").to_pylist()
+        rewards = as_column(reward, contexts.num_rows, "reward").to_pylist()
         encoded = self.schema_.encode_many(contexts)
         # all of it is checked before any of it is learned
         for arm, value in zip(arms, rewards, strict=True):
@@ -222,7 +231,7 @@ class BanditClassifier:
     def _answers(self, encoded: Array, behavior: Any) -> None:
         n = len(encoded)
         if self.answers == "queries":
-            answers = [("arm", answer) for answer in _column(behavior, n, "behavior").to_pylist()]
+            answers = [("arm", answer) for answer in as_column(behavior, n, "behavior").to_pylist()]
             for _, answer in answers:
                 if not null_answer(answer):
                     self.learner_._arm(answer)
@@ -270,12 +279,22 @@ class BanditClassifier:
     @property
     def _learner(self) -> Any:
         if not hasattr(self, "learner_"):
-            raise InputError("Nothing has been learned yet: fit a log, or partial_fit rounds, before predicting.")
+            raise not_fitted("Nothing has been learned yet: fit a log, or partial_fit rounds, before predicting.")
         return self.learner_
 
     def _encoded(self, X: Any) -> Array:
         self._learner  # noqa: B018 - complains where there is none
-        return self.schema_.encode_many(as_table(X, self.features))
+        return self.schema_.encode_many(self._full_contexts(X))
+
+    def _full_contexts(self, X: Any) -> pa.Table:
+        """Full contexts as a table; an array has a column for every feature."""
+        table = as_table(X, self.feature_names_in_.tolist())
+        if not hasattr(X, "__arrow_c_stream__") and table.num_columns != self.n_features_in_:
+            raise ContextError(
+                f"X has {table.num_columns} features, but BanditClassifier is expecting {self.n_features_in_} features "
+                f"as input: {', '.join(self.feature_names_in_)}."
+            )
+        return table
 
     def _decide(self, X: Any) -> list[Any]:
         decisions: list[Any] = self._learner.decide_many(self._encoded(X))
@@ -307,7 +326,7 @@ class BanditClassifier:
             transformer_tags=None,
             classifier_tags=tags.ClassifierTags(),
             regressor_tags=None,
-            input_tags=tags.InputTags(categorical=True, string=True, allow_nan=True),
+            input_tags=tags.InputTags(categorical=True),  # text and gaps in frames alone
         )
 
     def __repr__(self) -> str:
@@ -329,17 +348,3 @@ class BanditClassifier:
 
 def _parameters() -> dict[str, inspect.Parameter]:
     return {n: p for n, p in inspect.signature(BanditClassifier.__init__).parameters.items() if n != "self"}
-
-
-def _column(values: ArrayLike, n: int, name: str) -> pa.Array:
-    """One value for each context, as an Arrow array."""
-    import pyarrow as pa
-
-    if hasattr(values, "__arrow_c_stream__"):
-        column = pa.chunked_array(values).combine_chunks()
-    else:
-        listed = values.tolist() if isinstance(values, np.ndarray) else list(values)  # type: ignore[arg-type]
-        column = pa.array(listed, from_pandas=True)  # so that NaN among text is a missing value
-    if len(column) != n:
-        raise InputError(f"{name} has {len(column)} values and X {n} rows: give one for each.")
-    return column
