@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import keyword
 import os
 import sys
 from collections.abc import Sequence
@@ -29,8 +30,9 @@ class Command(NamedTuple):
     """Where a command lives and what ``--help`` says about it."""
 
     module: str
-    """the module in this package; its function is called like the command, dashes as underscores. For a command with
-    commands of its own it has a ``typer.Typer`` called ``<command>_app`` instead"""
+    """the module in this package; its function is called like the command, dashes as underscores (``try_`` for ``try``,
+    which Python keeps for itself). For a command with commands of its own it has a ``typer.Typer`` called
+    ``<command>_app`` instead"""
     help: str
     section: str
     extra: str | None = None
@@ -51,6 +53,7 @@ _SERVICE = "Decision service"
 
 COMMANDS: dict[str, Command] = {
     "demo": Command("demo", "See what a confounded log is worth, in a minute.", "Start here"),
+    "try": Command("trying", "Look at a file of past decisions, and say what it proves.", "Start here"),
     "summarize": Command("logs", "Read a log of any size and keep the evidence per arm.", _LOG),
     "diagnose": Command("logs", "Say what a log is worth and what is wrong with it.", _LOG),
     "judge": Command("judging", "Say what a policy would be worth, and how sure that is.", _LOG),
@@ -101,7 +104,7 @@ def build(arguments: Sequence[str]) -> typer.Typer:
             continue
         _need(command.extra)
         module = importlib.import_module(f"{__name__}.{command.module}")
-        attribute = name.replace("-", "_")
+        attribute = name.replace("-", "_") + "_" * keyword.iskeyword(name)
         if hasattr(module, f"{attribute}_app"):
             application.add_typer(getattr(module, f"{attribute}_app"), name=name, help=command.help)
         else:

@@ -118,7 +118,7 @@ def summarize(
         found = _summarized_eras(log, schema, eras, skip_invalid, scheduler, quiet=as_json)
         _say_eras(found, found.save(out), time.perf_counter() - started, as_json)
         return
-    summary = _summarized(log, schema, skip_invalid, scheduler, quiet=as_json)
+    summary = summarized(log, schema, skip_invalid, scheduler, quiet=as_json)
     summary.save(out)
     seconds = time.perf_counter() - started
     size = os.path.getsize(out)
@@ -186,7 +186,7 @@ def diagnose(
         if eras is not None:
             _diagnose_eras(_summarized_eras(log, schema, eras, skip_invalid, scheduler, as_json), noise, html, as_json)
             return
-        summary = _summarized(log, schema, skip_invalid, scheduler, quiet=as_json)
+        summary = summarized(log, schema, skip_invalid, scheduler, quiet=as_json)
         if noise is None:
             complete = complete_rows(log, summary.schema, scheduler, quiet=as_json)
     diagnosis = summary.diagnose(noise, complete)
@@ -265,7 +265,8 @@ def is_summary(path: str) -> bool:
         return stream.read(4) == b"PK\x03\x04"
 
 
-def _summarized(log: list[str], schema: Schema, skip: bool, scheduler: str | None, quiet: bool) -> LogSummary:
+def summarized(log: list[str], schema: Schema, skip: bool, scheduler: str | None, quiet: bool) -> LogSummary:
+    """The summary of a log; errors about columns name the option that mends them."""
     source: Any = log[0] if len(log) == 1 else log
     check_hidden(log, schema)
     on_invalid = "skip" if skip else "raise"
@@ -386,7 +387,7 @@ def complete_rows(log: list[str], schema: Schema, scheduler: str | None, quiet: 
     try:
         open_source(log, hidden)
         names = [feature.name for feature in schema.features]
-        summary = _summarized(log, schema.with_recorded(names), True, scheduler, quiet)
+        summary = summarized(log, schema.with_recorded(names), True, scheduler, quiet)
     except SidelightError:
         return None
     return summary if summary.n_rows >= 10 * summary.n_arms * summary.n_features else None

@@ -355,7 +355,10 @@ def _assumption(source: str, horizon: int) -> str:
         f"the first {horizon:,} of one that starts from it. "
     )
     if source == "none":
-        return words + "It assumes that the old rows come from the world the learner will act in."
+        return words + (
+            "It assumes that the old policy saw nothing that the log lacks, and that the old rows come from the world "
+            "the learner will act in."
+        )
     if source == "open":
         return (
             words

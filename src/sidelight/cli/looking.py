@@ -1,0 +1,344 @@
+"""A first look at a user's file: what kind of values each column holds, from its first rows, read as text.
+
+Nothing is decided here; :mod:`sidelight.cli.proposing` says what each column might be for.
+"""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import glob
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from sidelight.errors import SourceError
+
+__all__ = ["Look", "Profile", "look_at", "write_prepared"]
+
+ROWS = 50_000
+"""Rows that are looked at."""
+MANY = 60
+"""Distinct values that are kept; more are only counted."""
+MOSTLY = 0.98
+"""The share of values that must be numbers (or dates) for a column to be one; the rest cannot be used."""
+MISSING = frozenset(["", "NA", "N/A", "NaN", "nan", "NULL", "null", "None", "#N/A", "-nan", "-NaN", "<NA>"])
+
+Kind = Literal["number", "integer", "boolean", "date", "text", "empty"]
+
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_COMMA = re.compile(r"[+-]?(\d{1,3}(\.\d{3})+|\d+)?,\d+")
+_WHOLE = re.compile(r"[+-]?(\d{1,3}(\.\d{3})+|\d+)")
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
+_MONEY = re.compile(r"^(?:[€$£¥]|EUR|USD|CHF|GBP)\s*|\s*(?:[€$£¥%]|EUR|USD|CHF|GBP)$")
+_BOOLEAN = frozenset(["true", "false"])
+_DATES = ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d-%m-%Y")
+_TIMES = ("", " %H:%M", " %H:%M:%S")
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What the first rows say about one column.
+
+    Attributes:
+        name: of the column.
+        kind: of its values.
+        rows, missing, distinct: counts; ``distinct`` leaves out what is missing.
+        levels: the values, the most frequent first, if there are at most ``MANY``.
+        example: one value, as it is written.
+        repair: what must be done to the column before Sidelight can read it: ``"comma"`` (decimal comma),
+            ``"thousands"``, ``"money"`` (a currency or per cent sign), or a date's format; empty if nothing.
+        sequence: whether the values count up by one.
+        span: days between the first and the last date.
+        timed: whether dates have a time of day.
+    """
+
+    name: str
+    kind: Kind
+    rows: int
+    missing: int
+    distinct: int
+    levels: tuple[str, ...] = ()
+    example: str = ""
+    repair: str = ""
+    sequence: bool = False
+    span: float = 0.0
+    timed: bool = False
+
+    @property
+    def missing_share(self) -> float:
+        """The part of the rows without a value."""
+        return self.missing / self.rows if self.rows else 1.0
+
+
+@dataclass(frozen=True)
+class Look:
+    """A file (or several of one kind), and a profile of each column."""
+
+    files: tuple[str, ...]
+    format: str
+    delimiter: str
+    encoding: str
+    rows: int
+    whole: bool
+    profiles: tuple[Profile, ...]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns, in the file's order."""
+        return tuple(profile.name for profile in self.profiles)
+
+    @property
+    def repairs(self) -> tuple[Profile, ...]:
+        """The columns that Sidelight cannot read as they are written."""
+        return tuple(profile for profile in self.profiles if profile.repair)
+
+
+def look_at(sources: Sequence[str]) -> Look:
+    """Look at the first rows of a CSV, Parquet or Arrow file; of several files, at the first.
+
+    Raises:
+        SourceError: there is no such file, it cannot be read, or it has no rows.
+    """
+    files = [path for source in sources for path in _found(source)]
+    first = files[0]
+    if first.endswith((".parquet", ".pq", ".arrow", ".feather", ".ipc")):
+        table, rows = _head(first)
+        form, delimiter, encoding = ("Parquet" if first.endswith((".parquet", ".pq")) else "Arrow"), "", ""
+    else:
+        encoding = _encoding(first)
+        delimiter = _delimiter(first, encoding)
+        form = "CSV"
+        batches, rows = [], 0
+        for batch in _csv_batches(first, delimiter, encoding):
+            batches.append(batch)
+            rows += batch.num_rows
+            if rows >= ROWS:
+                break
+        table = pa.Table.from_batches(batches).slice(0, ROWS) if batches else pa.table({})
+    if table.num_rows == 0:
+        raise SourceError(f"{first} has no rows: a log needs a header and at least a few rows.")
+    named = [name for name in table.column_names if name.strip()]
+    profiles = tuple(_profile(name, table[name]) for name in named)
+    return Look(tuple(files), form, delimiter, encoding, table.num_rows, rows <= ROWS and len(files) == 1, profiles)
+
+
+def _found(source: str) -> list[str]:
+    if os.path.isdir(source):
+        inside = [entry for entry in sorted(Path(source).rglob("*")) if entry.is_file() and entry.name[0] not in "._"]
+        found = [str(entry) for entry in inside]
+    else:
+        found = [source] if os.path.exists(source) else sorted(glob.glob(source))
+    if not found:
+        raise SourceError(
+            f"there is no file {source}. Check the path; a folder or a pattern such as 'log/*.csv' works too."
+        )
+    return found
+
+
+def _head(path: str) -> tuple[pa.Table, int]:
+    try:
+        data = ds.dataset(path, format="parquet" if path.endswith((".parquet", ".pq")) else "ipc")
+        return data.head(ROWS), data.count_rows()
+    except (pa.ArrowInvalid, OSError) as error:
+        raise SourceError(f"cannot read {path}: {error}") from error
+
+
+def _encoding(path: str) -> str:
+    """The first of UTF-8, Windows-1252 and Latin-1 (which reads any bytes) that reads the whole file."""
+    for encoding in ("utf8", "cp1252"):
+        try:
+            with open(path, encoding=encoding, newline="") as stream:
+                while stream.read(1 << 22):
+                    pass
+        except UnicodeDecodeError:
+            continue
+        except OSError as error:
+            raise SourceError(f"cannot read {path}: {error.strerror or error}.") from error
+        return encoding
+    return "latin1"
+
+
+def _delimiter(path: str, encoding: str) -> str:
+    """The delimiter that cuts the first lines into the most columns, the same number in each."""
+    with open(path, encoding="utf-8-sig" if encoding == "utf8" else encoding, newline="") as stream:
+        start = [line for _, line in zip(range(20), stream, strict=False)]
+    best, most = ",", 0
+    for delimiter in ",;\t|":
+        widths = [len(row) for row in csv.reader(start, delimiter=delimiter) if row]
+        if widths and min(widths) == widths[0] and widths[0] > most:
+            best, most = delimiter, widths[0]
+    return best
+
+
+def _csv_batches(path: str, delimiter: str, encoding: str) -> Iterator[pa.RecordBatch]:
+    """Every column as text, in batches; missing values are null."""
+    with open(path, encoding="utf-8-sig" if encoding == "utf8" else encoding, newline="") as stream:
+        header = next(csv.reader(stream, delimiter=delimiter), [])
+    twice = sorted({name for name in header if name and header.count(name) > 1})
+    if twice:
+        raise SourceError(f"{path} has the column {twice[0]!r} more than once; rename one of them.")
+    try:
+        yield from pacsv.open_csv(
+            path,
+            read_options=pacsv.ReadOptions(encoding=encoding, block_size=8 << 20),
+            parse_options=pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+            convert_options=pacsv.ConvertOptions(
+                column_types={name: pa.string() for name in header},
+                null_values=sorted(MISSING),
+                strings_can_be_null=True,
+            ),
+        )
+    except pa.ArrowInvalid as error:
+        raise SourceError(f"cannot read {path} as a table: {error}") from error
+
+
+# ------------------------------------------------------------------------------------------------ one column
+
+
+def _profile(name: str, column: pa.ChunkedArray) -> Profile:
+    kind = column.type
+    rows = len(column)
+    if pa.types.is_dictionary(kind):
+        column, kind = column.cast(kind.value_type), kind.value_type
+    values = [value for value in column.to_pylist() if value is not None and value == value]
+    missing = rows - len(values)
+    if not values:
+        return Profile(name, "empty", rows, missing, 0)
+    counts = Counter(values)
+    levels = tuple(str(value) for value, _ in counts.most_common()) if len(counts) <= MANY else ()
+    shared: dict[str, Any] = {"levels": levels, "example": str(values[0])}
+    common = (name, rows, missing, len(counts))
+    if pa.types.is_boolean(kind):
+        return _made(common, "boolean", shared)
+    if pa.types.is_integer(kind):
+        return _made(common, "integer", {**shared, "sequence": _is_sequence(values)})
+    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return _made(common, "number", shared)
+    if pa.types.is_temporal(kind):
+        days = [_days(value) for value in values]
+        timed = any(isinstance(value, dt.datetime) and value.time() != dt.time() for value in values)
+        return _made(common, "date", {**shared, "span": max(days) - min(days), "timed": timed})
+    texts = [str(value).strip() for value in values]
+    return _of_texts(common, texts, shared)
+
+
+def _made(common: tuple[str, int, int, int], kind: Kind, more: dict[str, Any]) -> Profile:
+    name, rows, missing, distinct = common
+    return Profile(name, kind, rows, missing, distinct, **more)
+
+
+def _of_texts(common: tuple[str, int, int, int], texts: list[str], shared: dict[str, Any]) -> Profile:
+    """The kind of a column that is written as text, and what must be repaired in it."""
+    enough = MOSTLY * len(texts)
+
+    def share(pattern: re.Pattern[str], values: Sequence[str]) -> int:
+        return sum(pattern.fullmatch(value) is not None for value in values)
+
+    if {text.lower() for text in texts} <= _BOOLEAN:
+        return _made(common, "boolean", shared)
+    if share(_NUMBER, texts) >= enough:
+        whole = all("." not in text and "e" not in text.lower() for text in texts if _NUMBER.fullmatch(text))
+        sequence = whole and _is_sequence([int(text) for text in texts if re.fullmatch(r"[+-]?\d{1,18}", text)])
+        return _made(common, "integer" if whole else "number", {**shared, "sequence": sequence})
+    bare = [_MONEY.sub("", text) for text in texts]
+    money = bare != texts
+    for pattern, repair in ((_NUMBER, "money"), (_THOUSANDS, "thousands"), (_COMMA, "comma")):
+        fitting = share(pattern, bare)
+        plain = sum(_fits_beside(pattern, text) for text in bare)
+        if fitting and plain >= enough and (pattern is not _NUMBER or money):
+            return _made(common, "number", {**shared, "repair": repair})
+    found = _date_format(texts)
+    if found is not None:
+        written, days, timed = found
+        repair = "" if written == "iso" else written
+        return _made(common, "date", {**shared, "span": max(days) - min(days), "timed": timed, "repair": repair})
+    return _made(common, "text", shared)
+
+
+def _fits_beside(pattern: re.Pattern[str], text: str) -> bool:
+    """Whether a value is a number in this way of writing, or one without anything to tell ways apart."""
+    if pattern.fullmatch(text):
+        return True
+    return bool((_WHOLE if pattern is _COMMA else _NUMBER).fullmatch(text))
+
+
+def _is_sequence(values: Sequence[int]) -> bool:
+    return len(values) > 2 and all(later - earlier == 1 for earlier, later in pairwise(values))
+
+
+def _days(value: Any) -> float:
+    if isinstance(value, dt.datetime):
+        return value.replace(tzinfo=None).timestamp() / 86_400
+    return float(value.toordinal()) if isinstance(value, dt.date) else 0.0
+
+
+def _date_format(texts: list[str]) -> tuple[str, list[float], bool] | None:
+    """``iso`` or a format, the days, and whether there are times; None if these are no dates or it is ambiguous."""
+    sample = texts[:: max(1, len(texts) // 2_000)]
+    try:
+        read = [dt.datetime.fromisoformat(text) for text in sample]
+        if all(re.match(r"\d{4}-\d{2}-\d{2}", text) for text in sample):
+            return "iso", [_days(value) for value in read], any(value.time() != dt.time() for value in read)
+    except ValueError:
+        pass
+    fitting = []
+    for day in _DATES:
+        for time in _TIMES:
+            try:
+                read = [dt.datetime.strptime(text, day + time) for text in sample]
+            except ValueError:
+                continue
+            fitting.append((day + time, [_days(value) for value in read], bool(time)))
+    return fitting[0] if len(fitting) == 1 else None
+
+
+# ------------------------------------------------------------------------------------------- a copy that reads
+
+
+def write_prepared(look: Look, path: Path) -> int:
+    """Write the rows as Parquet with every repair made; returns how many rows. Values that fit nowhere become null."""
+    kinds = {profile.name: profile for profile in look.profiles}
+    writer: pq.ParquetWriter | None = None
+    rows = 0
+    try:
+        for file in look.files:
+            for batch in _csv_batches(file, look.delimiter, look.encoding):
+                names = [name for name in batch.schema.names if name in kinds]
+                table = pa.table({name: _repaired(batch.column(name), kinds[name]) for name in names})
+                writer = writer or pq.ParquetWriter(path, table.schema)
+                writer.write_table(table)
+                rows += table.num_rows
+    except (pa.ArrowException, OSError) as error:
+        raise SourceError(f"cannot write {path}: {error}") from error
+    finally:
+        if writer is not None:
+            writer.close()
+    return rows
+
+
+def _repaired(column: pa.Array, profile: Profile) -> pa.Array:
+    text = pc.utf8_trim_whitespace(column.cast(pa.string()))
+    if profile.kind == "date" and profile.repair:
+        return pc.strptime(text, format=profile.repair, unit="s", error_is_null=True)
+    if profile.kind not in ("number", "integer"):
+        return text
+    if profile.repair:
+        text = pc.replace_substring_regex(text, r"^([€$£¥]|EUR|USD|CHF|GBP)\s*|\s*([€$£¥%]|EUR|USD|CHF|GBP)$", "")
+    if profile.repair == "comma":
+        text = pc.replace_substring(pc.replace_substring(text, ".", ""), ",", ".")
+    elif profile.repair == "thousands":
+        text = pc.replace_substring(text, ",", "")
+    good = pc.match_substring_regex(text, r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$")
+    return pc.if_else(good, text, pa.scalar(None, pa.string())).cast(pa.float64())

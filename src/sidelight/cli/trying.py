@@ -1,0 +1,296 @@
+"""``sidelight try``: look at a file, propose what its columns are, and say what the log proves and what it is worth."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import tomli_w
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from sidelight.cli.logs import complete_rows, not_over_input, summarized
+from sidelight.cli.looking import Look, look_at, write_prepared
+from sidelight.cli.proposing import Proposal, Said, merged, propose, unclear
+from sidelight.drawing.intervals import number
+from sidelight.errors import InputError, SchemaError, SidelightError
+from sidelight.judging.judge import judge
+from sidelight.judging.verdict import Verdict
+from sidelight.logs.schema.schema_file import SCHEMA_FILE_VERSION
+
+__all__ = ["gain_lines", "schema_text", "try_"]
+
+HEADER = "# Written by sidelight try."
+_COLUMNS = "What its columns are"
+_WIDTH = 33
+
+
+def try_(
+    log: Annotated[list[str], typer.Argument(help="A CSV, Parquet or Arrow file; a folder or pattern for several.")],
+    arm: Annotated[str | None, typer.Option(help="The column with what was done.", rich_help_panel=_COLUMNS)] = None,
+    reward: Annotated[
+        str | None, typer.Option(help="The column with what came of it.", rich_help_panel=_COLUMNS)
+    ] = None,
+    recorded: Annotated[
+        list[str] | None,
+        typer.Option(help="The features, if you want to name them all; commas or repeated.", rich_help_panel=_COLUMNS),
+    ] = None,
+    hidden: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Features that the old policy saw and the log lacks, or shall be taken to lack; in the file or not.",
+            rich_help_panel=_COLUMNS,
+        ),
+    ] = None,
+    keep: Annotated[
+        list[str] | None, typer.Option(help="Columns to use though they would be left out.", rich_help_panel=_COLUMNS)
+    ] = None,
+    ignore: Annotated[list[str] | None, typer.Option(help="Columns to leave out.", rich_help_panel=_COLUMNS)] = None,
+    categories: Annotated[
+        list[str] | None, typer.Option(help="Number columns whose values are names.", rich_help_panel=_COLUMNS)
+    ] = None,
+    propensity: Annotated[
+        str | None, typer.Option(help="The column with the old policy's probability.", rich_help_panel=_COLUMNS)
+    ] = None,
+    intercept: Annotated[
+        bool, typer.Option("--intercept/--no-intercept", help="Whether to add a constant.", rich_help_panel=_COLUMNS)
+    ] = True,
+    noise: Annotated[float | None, typer.Option(help="Deviation of a reward given everything, if known.")] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The schema to write.")] = Path("schema.toml"),
+    html: Annotated[Path | None, typer.Option(help="Also write the verdict's page here.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a schema that somebody else wrote.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Take the proposal without asking.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON for a program to read; takes the proposal.")
+    ] = False,
+) -> None:
+    """Look at a file of past decisions: what its columns are, what the log proves, what it is worth, what to do next.
+
+    Example: sidelight try my.csv --arm offer --reward revenue --yes
+    """
+    not_over_input(out, *log)
+    if html is not None:
+        not_over_input(html, *log)
+    look = look_at(log)
+    said = Said(
+        arm, reward, propensity, _names(recorded, look), _names(hidden, look), _names(categories, look),
+        _names(keep, look), _names(ignore, look), intercept,
+    )  # fmt: skip
+    console = Console(quiet=as_json, highlight=False, soft_wrap=False)
+    asking = is_terminal() and not yes and not as_json
+    proposal = propose(look, said)
+    console.print(_opening(look))
+    if proposal.missing:
+        if not asking:
+            console.print(_proposal_table(proposal))
+            raise SchemaError(" ".join(unclear(proposal, role, look) for role in proposal.missing))
+        console.print(_proposal_table(proposal))
+        while proposal.missing:
+            role = proposal.missing[0]
+            answer = typer.prompt(unclear(proposal, role, look).split(" Say so")[0])
+            if answer in look.columns:
+                said = merged(said, {role: answer})
+                proposal = propose(look, said)
+            else:
+                console.print(f"There is no column {answer!r}.")
+    console.print(_proposal_table(proposal))
+    if not (yes or as_json or asking):
+        raise InputError("this is no terminal to ask in: look at the proposal above, and add --yes to take it.")
+    _may_write(out, force)
+    source = _prepared(look, out, console)
+    out.write_text(schema_text(proposal, look), encoding="utf-8")
+    console.print(f"Written to {out}. Edit it where it is wrong, and go on with --schema {out}.")
+    if asking and not typer.confirm("Go on with these columns?", default=True):
+        console.print(f"Next: sidelight diagnose {_quoted(source)} --schema {_quoted([str(out)])}")
+        return
+    schema = proposal.schema()
+    summary = summarized(source, schema, True, None, quiet=as_json)
+    complete = complete_rows(source, summary.schema, None, quiet=as_json) if noise is None else None
+    diagnosis = summary.diagnose(noise, complete)
+    verdict, reason = _judged(source, schema)
+    if html is not None and verdict is not None:
+        verdict.to_html(html, f"sidelight try {_quoted(log)}")
+    steps = next_steps(source, out, bool(diagnosis.hidden), bool(summary.skipped))
+    if as_json:
+        told: dict[str, Any] = {
+            "file": list(look.files),
+            "columns": [{"name": c.name, "role": c.role, "why": c.why, "hidden": c.hidden} for c in proposal.columns],
+            "schema": proposal.described(),
+            "schema_file": str(out),
+            "source": source,
+            "diagnosis": diagnosis.to_dict(),
+            "verdict": None if verdict is None else verdict.to_dict(),
+            "verdict_missing": reason,
+            "next": steps,
+        }
+        typer.echo(json.dumps(told, indent=2, ensure_ascii=False, allow_nan=False))
+        return
+    console.print()
+    console.rule("What the log is worth", align="left")
+    console.print(diagnosis)
+    console.print()
+    console.rule("What the log proves", align="left")
+    if verdict is None:
+        console.print(reason)
+    else:
+        console.print(Text(verdict.sentence, style="bold"))
+        console.print()
+        for line in gain_lines(verdict):
+            console.print(Text(line), soft_wrap=True)
+        for warning in verdict.warnings:
+            console.print(Text(f"! {warning}", style="yellow"))
+        if html is not None:
+            console.print(f"As a page: {html}")
+    console.print()
+    console.rule("Next", align="left")
+    for step in steps:
+        console.print(Text(step), soft_wrap=True)
+
+
+def is_terminal() -> bool:
+    """Whether there is somebody to ask."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+# ------------------------------------------------------------------------------------------------ what is shown
+
+
+def _names(given: list[str] | None, look: Look) -> tuple[str, ...]:
+    """Names from an option: an entry that is a column's name is one, any other is split at commas."""
+    out: list[str] = []
+    for entry in given or []:
+        out += [entry] if entry in look.columns else [part.strip() for part in entry.split(",") if part.strip()]
+    return tuple(dict.fromkeys(out))
+
+
+def _opening(look: Look) -> str:
+    how = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}.get(look.delimiter)
+    form = (
+        look.format
+        + (f", {how}-separated" if how else "")
+        + (f", {look.encoding}" if look.encoding not in ("", "utf8") else "")
+    )
+    rows = f"{look.rows:,} rows" if look.whole else f"the first {look.rows:,} rows"
+    many = f" and {len(look.files) - 1} more" if len(look.files) > 1 else ""
+    return f"{look.files[0]}{many} ({form}): {len(look.profiles)} columns, by {rows}.\n"
+
+
+def _proposal_table(proposal: Proposal) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("column")
+    table.add_column("is taken as", no_wrap=True)
+    table.add_column("because", style="dim")
+    for column in proposal.columns:
+        role = column.role + (", hidden" if column.hidden else "")
+        style = "bold" if column.role in ("arm", "reward") else "" if column.used else "dim"
+        table.add_row(Text(column.name), Text(role), Text(column.why), style=style)
+    return table
+
+
+def schema_text(proposal: Proposal, look: Look) -> str:
+    """The schema as TOML, with a comment for every column that says what it was taken for and why."""
+    lines = [f"{HEADER} What each column of {look.files[0]} was taken for, and why:"]
+    width = max(len(column.name) for column in proposal.columns)
+    for column in proposal.columns:
+        role = column.role + (" (hidden)" if column.hidden else "")
+        lines.append(f"#   {column.name:{width}}  {role}: {column.why}".replace("\n", " "))
+    return "\n".join(lines) + "\n\n" + tomli_w.dumps({"version": SCHEMA_FILE_VERSION, **proposal.described()})
+
+
+def gain_lines(verdict: Verdict) -> list[str]:
+    """The gain of every policy over the old one as a picture of text: intervals on one axis, zero marked.
+
+    Intervals are those of sampling alone; the last column says how strong hidden features would have to be to overturn
+    the sign of the gain.
+    """
+    known = [
+        line
+        for line in verdict.lines
+        if line.known and line.role != "old policy" and math.isfinite(line.high - line.low)
+    ]
+    if not known:
+        return []
+    low = min(0.0, *(line.low for line in known))
+    high = max(0.0, *(line.high for line in known))
+    size = (high - low) or 1.0
+
+    def place(value: float) -> int:
+        return round((value - low) / size * (_WIDTH - 1))
+
+    widest = min(24, max(len(line.policy) for line in known))
+    ends = f"{number(low, sign=True):<{_WIDTH - 10}}{number(high, sign=True):>10}"
+    out = [
+        f"Gain over the old policy, {verdict.level:.0%} intervals of sampling alone; │ is no gain.",
+        f"{'':{widest}}  {ends}  {'gain':>9}  overturned if hidden features explain",
+    ]
+    for line in known:
+        cells = [" "] * _WIDTH
+        for at in range(place(line.low), place(line.high) + 1):
+            cells[at] = "─"
+        cells[place(0.0)] = "┼" if cells[place(0.0)] == "─" else "│"
+        cells[place(line.gain)] = "●"
+        name = line.policy if len(line.policy) <= widest else line.policy[: widest - 1] + "…"
+        strength = "–" if line.robustness is None else f"{line.robustness:.1%}"
+        out.append(f"{name:{widest}}  {''.join(cells)}  {number(line.gain, sign=True):>9}  {strength}")
+    return out
+
+
+# -------------------------------------------------------------------------------------------------- what is done
+
+
+def _may_write(out: Path, force: bool) -> None:
+    """A schema that this command wrote may be replaced; one that was written or edited elsewhere only by --force."""
+    if out.exists() and not force and not out.read_text(encoding="utf-8", errors="replace").startswith(HEADER):
+        raise InputError(f"{out} is there already and was not written by this command. Name another --out, or --force.")
+
+
+def _prepared(look: Look, out: Path, console: Console) -> list[str]:
+    """The files to read: those given, or a copy in which numbers and dates are written so that they can be read."""
+    if not look.repairs and look.encoding in ("", "utf8"):
+        return list(look.files)
+    target = out.with_name(f"{Path(look.files[0]).stem}.prepared.parquet")
+    rows = write_prepared(look, target)
+    how = {"comma": "decimal commas", "thousands": "thousands separators", "money": "currency or per cent signs"}
+    reasons = sorted({how.get(profile.repair, f"dates as {profile.repair}") for profile in look.repairs})
+    if look.encoding != "utf8":
+        reasons.append(f"text that is not UTF-8 (read as {look.encoding})")
+    console.print(f"\n{rows:,} rows copied to {target}: the file has {', '.join(reasons)}.")
+    return [str(target)]
+
+
+def _judged(source: list[str], schema: Any) -> tuple[Verdict | None, str | None]:
+    """Stage 1 of the verdict, or why there is none."""
+    try:
+        return judge(source[0] if len(source) == 1 else source, schema, on_invalid="skip"), None
+    except SidelightError as error:
+        return None, f"What the log proves cannot be told: {error}"
+
+
+def next_steps(source: list[str], schema: Path, hidden: bool, skipped: bool) -> list[str]:
+    """What to do after this, as commands; ``skipped`` says that some rows could not be used."""
+    skip = " --skip-invalid" if skipped else ""
+    files, described = _quoted(source), _quoted([str(schema)])
+    steps = []
+    if not hidden:
+        steps.append(
+            "Did the old policy see something that is not in the file? Name it, --hidden severity,income: the learner "
+            "will see it, and what the log says is then corrected for it."
+        )
+    steps.append(
+        f"A page for whoever decides:   sidelight judge {files} --schema {described}{skip} --html verdict.html"
+    )
+    steps += [
+        f"Keep what is worth keeping:   sidelight summarize {files} --schema {described}{skip} -o log.summary",
+        "Let a learner watch:          sidelight init --summary log.summary   (it starts in shadow mode)",
+    ]
+    return steps
+
+
+def _quoted(paths: list[str]) -> str:
+    return " ".join(shlex.quote(path) for path in paths)

@@ -1,0 +1,308 @@
+"""``sidelight try``: what is seen in a file, what is proposed, what is asked, and what comes out of it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import tomllib
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import sidelight as sl
+from sidelight.cli import trying
+from sidelight.cli.looking import look_at, write_prepared
+from sidelight.cli.proposing import Said, propose
+from sidelight.errors import SchemaError, SidelightError, SourceError
+from sidelight.logs.schema.schema_file import read_schema_file
+
+ROWS = 600
+
+
+def shop(path, *, encoding="utf-8", delimiter=";", comma=True, rows=ROWS, dates="%d.%m.%Y"):
+    """A shop's export: ids, mail addresses, dates, decimal commas, a remark, an offer, revenue with a currency sign."""
+    rng = np.random.default_rng(0)
+    start = dt.datetime(2024, 1, 1)
+
+    def written(value):
+        text = f"{value:,.2f}"
+        return text.translate(str.maketrans(",.", ".,")) if comma else text.replace(",", "")
+
+    with open(path, "w", encoding=encoding, newline="") as stream:
+        names = [
+            "order id",
+            "customer",
+            "order date",
+            "age",
+            "basket",
+            "channel",
+            "remark",
+            "offer",
+            "revenue",
+            "country",
+        ]
+        stream.write(delimiter.join(names) + "\n")
+        for i in range(rows):
+            basket, age = rng.gamma(2, 400), int(rng.integers(18, 80))
+            offer = ["none", "10 % off"][int(rng.random() < 1 / (1 + np.exp(-(basket - 800) / 300)))]
+            revenue = 20 + 0.05 * basket + 5 * (offer != "none") * (age < 40) + rng.normal(0, 8)
+            cells = [
+                f"B{1000 + i}", f"k{i // 2}@mail.de", (start + dt.timedelta(days=i)).strftime(dates), str(age),
+                written(basket), ["web", "Straße"][i % 2], "" if i % 3 else f"remark {i}", offer,
+                written(revenue) + " €", "DE",
+            ]  # fmt: skip
+            stream.write(delimiter.join(cells) + "\n")
+    return path
+
+
+@pytest.fixture
+def run():
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.command()(trying.try_)
+
+    def call(*arguments, ask=None):
+        result = CliRunner().invoke(app, [str(argument) for argument in arguments], input=ask)
+        if result.exception is not None and not isinstance(result.exception, SystemExit | SidelightError):
+            raise result.exception
+        return result
+
+    return call
+
+
+def roles(proposal):
+    return {column.name: column.role for column in proposal.columns}
+
+
+# -------------------------------------------------------------------------------------------------- looking
+
+
+def test_what_is_seen_in_a_shops_export(tmp_path):
+    look = look_at([str(shop(tmp_path / "shop.csv", encoding="cp1252"))])
+    assert (look.delimiter, look.encoding, look.rows, look.whole) == (";", "cp1252", ROWS, True)
+    seen = {profile.name: profile for profile in look.profiles}
+    kinds = {name: profile.kind for name, profile in seen.items()}
+    assert kinds == {
+        "order id": "text", "customer": "text", "order date": "date", "age": "integer", "basket": "number",
+        "channel": "text", "remark": "text", "offer": "text", "revenue": "number", "country": "text",
+    }  # fmt: skip
+    assert (seen["basket"].repair, seen["revenue"].repair) == ("comma", "comma")
+    assert (seen["order date"].repair, seen["order date"].span) == ("%d.%m.%Y", ROWS - 1)
+    assert seen["remark"].missing == ROWS - ROWS // 3
+    assert seen["channel"].levels == ("web", "Straße")
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "repair"),
+    [
+        (["1", "2.5", "-3e4", "NA"], "number", ""),
+        (["1", "2", ""], "integer", ""),
+        (["1,5", "2", "1.234,75"], "number", "comma"),
+        (["1,234", "12,345,678.5", "7"], "number", "thousands"),
+        (["$5.10", "$7", "3 %"], "number", "money"),
+        (["12,50 €", "1.000,00 €", "7 €"], "number", "comma"),
+        (["true", "False", "TRUE"], "boolean", ""),
+        (["2024-02-29", "2023-01-01"], "date", ""),
+        (["2024-02-29T12:30:00", "2023-01-01T00:00:00"], "date", ""),
+        (["13/02/2024", "01/02/2024"], "date", "%d/%m/%Y"),
+        (["02/13/2024", "01/02/2024"], "date", "%m/%d/%Y"),
+        (["01/02/2024", "03/04/2024"], "text", ""),  # day and month cannot be told apart
+        (["a", "1", "2"], "text", ""),
+        (["NA", "", "null"], "empty", ""),
+    ],
+)
+def test_kinds_of_values(tmp_path, values, kind, repair):
+    path = tmp_path / "one.csv"
+    path.write_text("v\tw\n" + "".join(f"{value}\t1\n" for value in values), encoding="utf-8")
+    profile = look_at([str(path)]).profiles[0]
+    assert (profile.kind, profile.repair) == (kind, repair)
+
+
+def test_one_bad_cell_does_not_make_a_text_of_a_column(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("v,w\n" + "".join(f"{i}.5,1\n" for i in range(99)) + "unknown,1\n", encoding="utf-8")
+    assert look_at([str(path)]).profiles[0].kind == "number"
+
+
+def test_the_prepared_copy_holds_the_same_values(tmp_path):
+    written = look_at([str(shop(tmp_path / "shop.csv", encoding="cp1252"))])
+    assert write_prepared(written, tmp_path / "copy.parquet") == ROWS
+    plain = shop(tmp_path / "plain.csv", delimiter=",", comma=False, dates="%Y-%m-%d")
+    table, expected = pq.read_table(tmp_path / "copy.parquet"), look_at([str(plain)])
+    assert {profile.name: profile.repair for profile in expected.profiles if profile.repair} == {"revenue": "money"}
+    first = plain.read_text(encoding="utf-8").splitlines()[1].split(",")
+    assert table["basket"][0].as_py() == float(first[4])
+    assert table["revenue"][0].as_py() == float(first[8].removesuffix(" €"))
+    assert table["order date"][0].as_py() == dt.datetime.fromisoformat(first[2])
+    assert table["channel"][1].as_py() == "Straße"
+
+
+def test_parquet_and_bad_files(tmp_path):
+    pq.write_table(pa.table({"when": [dt.date(2024, 1, 1), dt.date(2024, 3, 1)], "n": [1, 2]}), tmp_path / "t.parquet")
+    look = look_at([str(tmp_path / "t.parquet")])
+    assert [profile.kind for profile in look.profiles] == ["date", "integer"]
+    (tmp_path / "empty.csv").write_text("a,b\n", encoding="utf-8")
+    (tmp_path / "twice.csv").write_text("a,a\n1,2\n", encoding="utf-8")
+    for name, message in (("empty.csv", "no rows"), ("twice.csv", "'a' more than once"), ("none.csv", "no file")):
+        with pytest.raises(SourceError, match=message):
+            look_at([str(tmp_path / name)])
+
+
+# ------------------------------------------------------------------------------------------------- proposing
+
+
+def test_what_is_proposed_for_a_shops_export(tmp_path):
+    proposal = propose(look_at([str(shop(tmp_path / "shop.csv"))]), Said())
+    assert roles(proposal) == {
+        "order id": "identifier", "customer": "left out", "order date": "date", "age": "feature", "basket": "feature",
+        "channel": "category", "remark": "left out", "offer": "arm", "revenue": "reward", "country": "left out",
+    }  # fmt: skip
+    assert all(column.why for column in proposal.columns)
+    told = proposal.described()
+    assert told["derived"] == ["weekday(`order date`)", "month(`order date`)"]
+    assert told["intercept"] is True
+    assert told["recorded"] == ["age", "basket", "channel", "order date"]
+
+
+def look_of(tmp_path, columns):
+    path = tmp_path / "made.parquet"
+    pq.write_table(pa.table(columns), path)
+    return look_at([str(path)])
+
+
+def test_several_outcomes_are_not_guessed_and_are_no_features(tmp_path):
+    rng = np.random.default_rng(0)
+    base = {"x": rng.normal(size=50), "segment": ["a", "b"] * 25}
+    look = look_of(tmp_path, {**base, "visit": [0, 1] * 25, "spend": rng.normal(size=50)})
+    proposal = propose(look, Said())
+    assert proposal.missing == ("reward",)
+    assert proposal.rewards == ("visit", "spend")
+    chosen = roles(propose(look, Said(reward="visit")))
+    assert (chosen["visit"], chosen["spend"]) == ("reward", "outcome")
+    assert roles(propose(look, Said(reward="visit", keep=("spend",))))["spend"] == "feature"
+
+
+def test_identifiers_constants_and_probabilities(tmp_path):
+    n = 80
+    rng = np.random.default_rng(1)
+    look = look_of(
+        tmp_path,
+        {
+            "row": np.arange(n), "user_id": rng.integers(0, 10**9, n), "code": [f"{i:x}" for i in range(n)],
+            "zone": rng.integers(1, 5, n), "weight": rng.normal(size=n), "prob": rng.random(n),
+            "arm": ["a", "b"] * (n // 2), "reward": rng.normal(size=n), "note": [None] * (n - 5) + ["late"] * 5,
+        },
+    )  # fmt: skip
+    found = roles(propose(look, Said()))
+    assert [found[name] for name in ("row", "user_id", "code")] == ["identifier"] * 3
+    assert (found["zone"], found["weight"], found["prob"], found["note"]) == (
+        "category", "feature", "left out", "left out",
+    )  # fmt: skip
+    assert roles(propose(look, Said(propensity="prob")))["prob"] == "propensity"
+
+
+def test_what_the_user_says_goes_first(tmp_path):
+    look = look_at([str(shop(tmp_path / "shop.csv"))])
+    proposal = propose(look, Said(recorded=("age",), hidden=("channel", "mood"), arm="offer", intercept=False))
+    told = proposal.described()
+    assert (told["features"], told["recorded"]) == (["age", "channel", "mood"], ["age"])
+    assert told["categories"] == {"channel": ["Straße", "web"]}
+    assert told["intercept"] is False
+    schema = proposal.schema()
+    assert schema.n_features - schema.n_recorded == 3
+    hidden_date = propose(look, Said(hidden=("order date",))).schema()
+    assert [name for name in hidden_date.features if name.name == "order date"]
+    assert "order date" not in hidden_date.recorded
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        (Said(arm="ofer"), "no column 'ofer' for --arm"),
+        (Said(ignore=("nothing",)), "no column 'nothing' for --ignore"),
+        (Said(arm="offer", hidden=("offer",)), "named by --arm and by --hidden"),
+        (Said(hidden=("order id",)), "different texts"),
+    ],
+)
+def test_what_cannot_be_is_said(tmp_path, said, message):
+    with pytest.raises(SchemaError, match=message):
+        propose(look_at([str(shop(tmp_path / "shop.csv"))]), said)
+
+
+# ------------------------------------------------------------------------------------------------ the command
+
+
+def test_from_a_file_to_a_verdict(run, tmp_path):
+    file, schema = shop(tmp_path / "shop.csv", encoding="cp1252"), tmp_path / "schema.toml"
+    done = run(file, "--yes", "-o", schema, "--html", tmp_path / "page.html")
+    assert done.exit_code == 0, done.exception
+    assert "<svg" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    for words in ("is taken as", "What the log is worth", "Gain over the old policy", "●", "Next", "sidelight init"):
+        assert words in done.stdout
+    assert "shop.prepared.parquet" in done.stdout
+    text = schema.read_text(encoding="utf-8")
+    assert text.startswith(trying.HEADER)
+    assert "#   remark      left out: missing in 67% of the rows" in text
+    # the command that is named next reads what was written
+    summary = sl.summarize_log(str(tmp_path / "shop.prepared.parquet"), read_schema_file(schema))
+    assert summary.n_rows == ROWS
+    assert summary.schema.intercept
+    assert set(summary.arms) == {"none", "10 % off"}
+
+
+def test_json_has_everything_and_nothing_else_is_printed(run, tmp_path):
+    file = shop(tmp_path / "shop.csv", delimiter=",", comma=False, dates="%Y-%m-%d")
+    done = run(file, "--json", "-o", tmp_path / "s.toml", "--hidden", "basket", "--no-intercept")
+    told = json.loads(done.stdout)
+    assert told["diagnosis"]["worth"]["source"] == "measured"
+    assert {c["name"] for c in told["columns"] if c["hidden"]} == {"basket"}
+    assert told["verdict"]["lines"]
+    assert told["schema"]["intercept"] is False
+    assert tomllib.loads((tmp_path / "s.toml").read_text(encoding="utf-8")) == {"version": 2, **told["schema"]}
+
+
+def test_without_a_terminal_it_wants_yes_and_names(run, tmp_path):
+    file = shop(tmp_path / "shop.csv")
+    done = run(file, "-o", tmp_path / "s.toml")
+    assert "add --yes" in str(done.exception)
+    assert not (tmp_path / "s.toml").exists()
+    text = file.read_text(encoding="utf-8").replace("offer", "c1").replace("revenue", "c2")
+    (tmp_path / "plain.csv").write_text(text, encoding="utf-8")
+    told = str(run(tmp_path / "plain.csv", "--yes", "-o", tmp_path / "s.toml").exception)
+    assert "which column is the arm (what was done)? It may be" in told
+    assert "--arm NAME" in told
+    assert "--reward NAME" in told
+
+
+def test_in_a_terminal_it_asks(run, tmp_path, monkeypatch):
+    file = shop(tmp_path / "shop.csv")
+    text = file.read_text(encoding="utf-8").replace("offer", "c1").replace("revenue", "c2")
+    file.write_text(text, encoding="utf-8")
+    monkeypatch.setattr(trying, "is_terminal", lambda: True)
+    done = run(file, "-o", tmp_path / "s.toml", ask="nothing\nc1\nc2\nn\n")
+    assert done.exit_code == 0, done.exception
+    assert "There is no column 'nothing'" in done.stdout
+    assert tomllib.loads((tmp_path / "s.toml").read_text(encoding="utf-8"))["arm"] == "c1"
+    assert "Next: sidelight diagnose" in done.stdout
+    assert "What the log proves" not in done.stdout
+
+
+def test_a_schema_of_others_is_not_replaced(run, tmp_path):
+    file, schema = shop(tmp_path / "shop.csv", rows=200), tmp_path / "schema.toml"
+    schema.write_text("features = []\n", encoding="utf-8")
+    assert "was not written by this command" in str(run(file, "--yes", "-o", schema).exception)
+    assert schema.read_text(encoding="utf-8") == "features = []\n"
+    assert run(file, "--yes", "--force", "-o", schema).exit_code == 0
+    assert run(file, "--yes", "-o", schema).exit_code == 0
+
+
+def test_one_arm_only_has_a_reason_instead_of_a_verdict(run, tmp_path):
+    pq.write_table(
+        pa.table({"x": [1.0, 2, 4, 3] * 10, "arm": ["a"] * 40, "reward": [1.0, 3, 2, 5] * 10}), tmp_path / "o.parquet"
+    )
+    told = json.loads(run(tmp_path / "o.parquet", "--json", "--arm", "arm", "-o", tmp_path / "s.toml").stdout)
+    assert told["verdict"] is None
+    assert told["verdict_missing"].startswith("What the log proves cannot be told:")
