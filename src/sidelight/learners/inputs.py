@@ -42,9 +42,10 @@ def as_table(X: Any, features: int | Sequence[str | Feature] | None) -> pa.Table
     if hasattr(X, "toarray"):
         raise ContextError(f"Sparse input ({type(X).__name__}) is not supported: give a dense array, X.toarray().")
     try:
-        if np.iscomplexobj(X):
+        raw = np.asarray(X)
+        if np.iscomplexobj(raw):
             raise ContextError("Complex data not supported: a feature is a real number.")
-        array = np.asarray(X, dtype=np.float64)
+        array = np.asarray(raw, dtype=np.float64)
     except (TypeError, ValueError) as error:
         if isinstance(error, ContextError):
             raise

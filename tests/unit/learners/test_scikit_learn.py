@@ -27,10 +27,17 @@ class WithoutReward(sl.BanditClassifier):
     """scikit-learn calls ``fit(X, y)``; a log has a reward, here the same in every row."""
 
     def fit(self, X, y, reward=None):
-        return super().fit(X, y, np.ones(len(np.asarray(X))) if reward is None else reward)
+        return super().fit(
+            X, y, np.ones(X.shape[0] if hasattr(X, "shape") else len(np.asarray(X))) if reward is None else reward
+        )
 
     def partial_fit(self, X, y, reward=None, **more):
-        return super().partial_fit(X, y, np.ones(len(np.asarray(X))) if reward is None else reward, **more)
+        return super().partial_fit(
+            X,
+            y,
+            np.ones(X.shape[0] if hasattr(X, "shape") else len(np.asarray(X))) if reward is None else reward,
+            **more,
+        )
 
 
 @pytest.mark.filterwarnings("ignore")
