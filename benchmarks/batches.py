@@ -19,6 +19,7 @@ import numpy as np
 
 import sidelight as sl
 from sidelight.learners import reduced
+from sidelight.learners.rounds import play_rounds
 
 #: arms, features, recorded ones
 SHAPES = ((30, 30, 0), (30, 30, 25), (10, 100, 0), (10, 300, 0), (10, 300, 250))
@@ -164,7 +165,7 @@ def batches(make_setting: Callable[[int, int, int, int], Any]) -> None:
         setting = make_setting(*shape, min(SIZES[-1], LARGEST * 300 // n_features))
         learner = sl.FusedOFUL(sl.BehaviorQueries(_log(*shape)[0])) if kind else _learner(*shape)
         rng, X = np.random.default_rng(1), setting.X
-        learner.play(X[:2_000], setting.table[:2_000], None, None, rng)
+        play_rounds(learner, X[:2_000], setting.table[:2_000], None, rng)
         arms = rng.integers(n_arms, size=len(X))
         rewards = setting.table[np.arange(len(X)), arms]
         name = f"K = {n_arms}, d = {n_features}, L = {recorded}{kind}"

@@ -25,6 +25,7 @@ from numba import njit
 import sidelight as sl
 from benchmarks.numpy_linucb import NumpyLinUCB
 from sidelight.kernels.simd import dot
+from sidelight.learners.rounds import play_rounds
 from sidelight.simulation import ONE_THREAD
 
 K = D = 30
@@ -73,7 +74,7 @@ def _by_play(setting: Setting, learner: Any) -> Callable[[int, int], None]:
 
     def block(i: int, j: int) -> None:
         answers = setting.answers[i:j] if learner.needs == "action" else None
-        learner.play(setting.X[i:j], setting.table[i:j], answers, None, rng)
+        play_rounds(learner, setting.X[i:j], setting.table[i:j], answers, rng)
 
     return block
 
@@ -273,7 +274,7 @@ def profile() -> None:
     block(0, 200)
     watch = cProfile.Profile()
     watch.runcall(block, 200, ROUNDS)
-    parts = ("play_rounds", "_relearn", "estimate_prior", "refresh", "_judge", "_estimate_strength")
+    parts = ("_ridge_rounds", "_relearn", "estimate_prior", "refresh", "_judge", "_estimate_strength")
     print(f"\nthe same until {ROUNDS:,} under a profiler, which slows refreshes down; milliseconds, callees included")
     for (path, _, name), (_, _, _, seconds, _) in pstats.Stats(watch).stats.items():  # type: ignore[attr-defined]
         if name in parts and "sidelight" in path and not (name in ("_relearn", "refresh") and "ridge" in path):

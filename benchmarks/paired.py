@@ -15,6 +15,7 @@ from scipy.stats import t as student
 import sidelight as sl
 from benchmarks.regret import completed
 from benchmarks.synthetic import Array, Cell, SyntheticWorld
+from sidelight.learners.rounds import play_rounds
 
 
 @dataclass
@@ -59,11 +60,11 @@ def play(learner: Any, setting: Setting) -> Array:
     cell, n = setting.cell, setting.rounds
     rng = np.random.default_rng([setting.seed, 4])
     plain = cell.delay == 0 and cell.batch == 1 and (cell.answered == 1.0 or learner.needs is None)
-    plain = plain and len(getattr(learner, "logs", ())) < 2 and hasattr(learner, "play")
+    plain = plain and len(getattr(learner, "logs", ())) < 2
     chances = setting.world.behavior_probabilities(X) if learner.needs == "probabilities" else None
     played = None
     if plain:
-        played = learner.play(X, rewards, answers if learner.needs == "action" else None, chances, rng)
+        played = play_rounds(learner, X, rewards, answers if learner.needs == "action" else None, rng)
     if played is None:
         played = np.empty(n, dtype=np.int64)
         waiting = 0

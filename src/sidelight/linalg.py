@@ -106,7 +106,7 @@ def solve_upper(R: Array, y: Array) -> Array:
 
 
 def _factor(A: Array, right: Array | None = None) -> tuple[Array, float, int]:
-    """``[Gᵀ | G⁻¹X]`` of ``A = GGᵀ`` (m, m), ``log det A`` (NaN where there is none) and the column where X begins."""
+    """``[Gᵀ | A⁻¹X]`` of ``A = GGᵀ`` (m, m), ``log det A`` (NaN where there is none) and the column where X begins."""
     m = len(A)
     first = (m + 7) & ~7
     n = 0 if right is None else right.shape[1]
@@ -114,7 +114,7 @@ def _factor(A: Array, right: Array | None = None) -> tuple[Array, float, int]:
     table[:, :m] = A
     if right is not None:
         table[:, first : first + n] = right
-    return table, (spd.factor(table) if m else 0.0), first
+    return table, (spd.factor_table(table, first) if m else 0.0), first
 
 
 def _not_definite() -> np.linalg.LinAlgError:
@@ -161,7 +161,6 @@ def solve(A: ArrayLike, B: ArrayLike) -> Array:
         table, found, first = _factor(lefts[a], rights[a])
         if math.isnan(found):
             raise _not_definite()
-        spd.backward(table, first)
         out[a] = table[:, first : first + out.shape[2]]
     out = out.reshape(*lead, *out.shape[1:])
     return out[..., 0] if vector else out
@@ -260,7 +259,10 @@ def _elementwise(kind: int, x: ArrayLike, y: ArrayLike = 0.0) -> Any:
 
 def log(x: ArrayLike) -> Any:
     """Natural logarithm of a number or of every entry; −∞ at 0, NaN below."""
-    return _elementwise(elementary.LOG, x)
+    values = np.asarray(x, dtype=np.float64)
+    out = np.empty(values.size)
+    elementary.logs(np.ascontiguousarray(values).reshape(-1), out)
+    return out.reshape(values.shape) if values.ndim else float(out[0])
 
 
 def log1p(x: ArrayLike) -> Any:

@@ -9,9 +9,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sidelight.errors import InputError
 from sidelight.learners.protocol import Learner
+from sidelight.learners.rounds import play_rounds
 from sidelight.linalg import Array
 from sidelight.logs.schema.schema import Schema
 from sidelight.worlds.protocol import World
@@ -273,16 +275,18 @@ def _play_chunk(
     probabilities: Array | None,
     index: dict[Any, int],
     rng: np.random.Generator,
-) -> Array:
+) -> NDArray[np.int64]:
     """Round by round: the old policy's answer where the learner wants it, a decision, its reward."""
-    compiled = getattr(learner, "play", None)
-    if compiled is not None:
-        answers = None
-        if learner.needs == "action":
-            answers = np.array([index[a] for a in actions], dtype=np.int64)
-        played = compiled(X, table, answers, probabilities, rng)
-        if played is not None:
-            return np.asarray(played)
+    # positions of the learner's arms among the world's: neither their number nor their order need be the same
+    at = np.array([index[arm] for arm in learner.arms], dtype=np.int64)
+    if learner.needs != "probabilities":
+        own = {arm: i for i, arm in enumerate(learner.arms)}
+        asked = learner.needs == "action"
+        if not asked or all(action in own for action in actions):
+            answers = np.array([own[action] for action in actions], dtype=np.int64) if asked else None
+            found = play_rounds(learner, X, np.ascontiguousarray(table[:, at]), answers, rng)
+            if found is not None:
+                return np.asarray(at[found])
     played = np.empty(len(X), dtype=np.int64)
     for t, x in enumerate(X):
         if learner.needs == "action":

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sidelight.errors import InputError
+from sidelight.kernels import ridge
 from sidelight.linalg import eigenvalues as symmetric_values
 from sidelight.linalg import log, log1p, log_det
 
@@ -29,6 +30,37 @@ Numbers: TypeAlias = float | NDArray[Any]
 
 
 # --------------------------------------------------------------------------------------------------- radii
+
+
+def arm_radii(
+    kind: int,
+    *,
+    counts: Numbers = 0.0,
+    log_dets: Numbers = 0.0,
+    dimensions: Numbers = 0.0,
+    noises: Numbers = 1.0,
+    prior_term: Numbers = 0.0,
+    growth: Numbers = 0.0,
+    union: Numbers = 0.0,
+) -> Floats:
+    """``√β`` for every entry of the broadcast arguments, by the compiled formula that the learners use.
+
+    Args:
+        kind: ``kernels.ridge.DETERMINANT`` (see :func:`determinant_radius`), ``PRINTED`` (see
+            :func:`printed_radius`) or ``POSTERIOR`` (``σ``).
+        counts: ``N_a``.
+        log_dets: ``log det(Ṽ/λ)``.
+        dimensions: ``m``.
+        noises: ``σ_a``.
+        prior_term: ``λS_w²``.
+        growth: ``S_x²/λ``.
+        union: ``log(1/δ_a)``; printed: ``log(K/δ)``.
+    """
+    parts = np.broadcast_arrays(counts, log_dets, dimensions, noises, prior_term, growth, union)
+    table = np.array([np.asarray(part, dtype=np.float64).reshape(-1) for part in parts])
+    out = np.empty(table.shape[1])
+    ridge.radii_of(kind, table, out)
+    return out.reshape(parts[0].shape)
 
 
 def determinant_radius(log_det_ratio: Numbers, noise: Numbers, delta_per_arm: Numbers, prior_term: Numbers) -> Floats:
@@ -51,10 +83,8 @@ def determinant_radius(log_det_ratio: Numbers, noise: Numbers, delta_per_arm: Nu
         delta_per_arm: ``δ_a``, usually ``δ/K``.
         prior_term: ``λS_w²``.
     """
-    log_inverse = -log(_probability(delta_per_arm, "delta_per_arm"))
-    variance = np.square(noise) * (np.asarray(log_det_ratio, dtype=np.float64) + 2.0 * log_inverse)
-    radius: Floats = np.sqrt(variance + np.asarray(prior_term))
-    return radius
+    union = -log(_probability(delta_per_arm, "delta_per_arm"))
+    return arm_radii(ridge.DETERMINANT, log_dets=log_det_ratio, noises=noise, prior_term=prior_term, union=union)
 
 
 def printed_radius(
@@ -74,11 +104,15 @@ def printed_radius(
     ``N_a``, the rounds of the arm, ``counts`` (scalar or ``(K,)``), stands for the global ``t``, which only
     makes it wider.
     """
-    delta = float(_probability(delta, "delta"))
-    growth = 1.0 + np.asarray(counts, dtype=np.float64) * context_bound**2 / regularization
-    spread = np.sqrt(np.asarray(dimension, dtype=np.float64) * log(n_arms * growth / delta))
-    radius: Floats = np.sqrt(regularization) * weight_bound + noise * spread
-    return radius
+    return arm_radii(
+        ridge.PRINTED,
+        counts=counts,
+        dimensions=dimension,
+        noises=noise,
+        prior_term=regularization * weight_bound**2,
+        growth=context_bound**2 / regularization,
+        union=log(n_arms / float(_probability(delta, "delta"))),
+    )
 
 
 def bias_factor(gram: Floats, regularization: float, kernel_basis: Floats, pseudo_inverse: Floats) -> Floats:

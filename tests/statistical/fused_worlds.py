@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 import sidelight as sl
+from sidelight.learners.rounds import play_rounds
 
 
 def small_world(seed: int, **changes: Any) -> Any:
@@ -24,7 +25,7 @@ def play(world: Any, learner: Any, rounds: int, rng: np.random.Generator) -> np.
     table, means = world.potential_rewards(X, rng), world.mean_rewards(X)
     answers = np.asarray(world.behavior_actions(X, rng)).astype(np.int64)
     draws = np.random.default_rng(int(rng.integers(2**32)))
-    played = learner.play(X, table, answers if learner.needs == "action" else None, None, draws)
+    played = play_rounds(learner, X, table, answers if learner.needs == "action" else None, draws)
     if played is None:
         played = np.empty(rounds, dtype=np.int64)
         for t in range(rounds):

@@ -26,7 +26,7 @@ MOST_LATE_IMPORTS = 50
 #: Positional parameters of a function outside the command line.
 MOST_PARAMETERS = 41
 #: Names that more than one module has, beside those in ``SAME_IDEA``.
-MOST_REPEATED_NAMES = 1
+MOST_REPEATED_NAMES = 0
 #: Private names that one module imports from another.
 MOST_PRIVATE_IMPORTS = 18
 
@@ -41,7 +41,8 @@ SAME_IDEA = {
 }
 SAME_IDEA_PAIRS = {
     "running": {"kernels", "learners"},
-    "reduced": {"kernels", "learners"},
+    "ridge": {"kernels", "learners"},
+    "sums": {"kernels", "hidden"},
     "moments": {"kernels", "logs"},
     "answers": {"kernels", "hidden", "judging"},
     "prior": {"kernels", "side"},

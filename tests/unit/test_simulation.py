@@ -373,3 +373,81 @@ def test_an_error_in_a_worker_is_the_same_error(world):
 
     with pytest.raises(InputError, match=r"seed [01] is not to my liking"):
         sl.simulate(world, {"mine": fails}, 10, seeds=2, workers=2)
+
+
+def test_arms_are_labels_whatever_their_number_and_order():
+    """The compiled rounds know positions among the learner's arms, the world those among its own."""
+    world = sl.worlds.ConfoundedWorld(seed=2, n_arms=8, n_features=5, n_hidden=2, noise=0.1)
+    backwards = list(reversed(range(8)))
+    factories = {
+        "three": lambda run: sl.OFUL(3, 5, arms=[5, 6, 7], noise=0.1),
+        "in order": lambda run: sl.FusedOFUL(sl.KnownCrossMoments(run.summary, run.true_cross_moments)),
+        "backwards": lambda run: sl.FusedOFUL(
+            sl.KnownCrossMoments(run.summary, run.true_cross_moments), arms=backwards
+        ),
+        "asked": lambda run: sl.FusedOFUL(sl.BehaviorQueries(run.summary), arms=backwards),
+    }
+    table = sl.simulate(world, factories, 400, recorded=3, log_rows=4_000, seeds=2, workers=1, every=1).to_pydict()
+    arms = {name: [a for n, a in zip(table["learner"], table["arm"], strict=True) if n == name] for name in factories}
+    assert set(arms["three"]) == {5, 6, 7}
+    same = sum(a == b for a, b in zip(arms["in order"], arms["backwards"], strict=True))
+    assert same > 0.8 * len(arms["in order"])
+    # the rewards and regrets are those of the arms that are named
+    means = {}
+    for name, seed, t, arm, regret in zip(
+        *(table[c] for c in ("learner", "seed", "round", "arm", "regret")), strict=True
+    ):
+        means.setdefault((name, seed), []).append((t, arm, regret))
+    for (name, seed), rows in means.items():
+        streams = np.random.SeedSequence(seed).spawn(3)[1].spawn(4)
+        X = world.contexts(400, np.random.default_rng(streams[0]))
+        expected = world.mean_rewards(X)
+        gaps = np.diff([0.0, *(regret for _, _, regret in rows)])
+        np.testing.assert_allclose(
+            gaps, [expected[t - 1].max() - expected[t - 1, arm] for t, arm, _ in rows], atol=1e-9, err_msg=name
+        )
+
+
+@pytest.mark.parametrize("hook", ["_scores", "scores"])
+def test_a_subclass_decides_by_the_scores_it_overrides(hook):
+    """In single decisions, in batches and in simulated rounds; the compiled ones know nothing of it."""
+    world = sl.worlds.ConfoundedWorld(seed=0, n_arms=4, n_features=5, n_hidden=2)
+
+    def pessimist(parent):
+        def lower(self, x):
+            estimates, widths = getattr(parent, hook)(self, x)
+            return estimates, -widths
+
+        return type("Pessimist", (parent,), {hook: lower})
+
+    def fused(run, cls):
+        return cls(sl.BehaviorQueries(run.summary), safety=0.0)
+
+    made = []
+    for parent, make in ((sl.OFUL, lambda run, cls: cls(4, 5)), (sl.FusedOFUL, fused)):
+        cls = pessimist(parent)
+        assert parent.compiled_scores
+        assert not cls.compiled_scores
+
+        def factory(run, make=make, cls=cls):
+            made.append(make(run, cls))
+            return made[-1]
+
+        table = sl.simulate(world, {"p": factory}, 60, recorded=3, log_rows=500, seeds=1, workers=1, every=1)
+        learner = made[-1]
+        X = world.contexts(20, np.random.default_rng(5))
+        expected = [int(np.argmax(np.add(*learner.scores(x)))) for x in X]
+        assert [learner.decide(x).arm for x in X] == expected
+        assert [decision.arm for decision in learner.decide_many(X)] == expected
+        assert [learner.decide(x, allowed=range(4)).arm for x in X] == expected
+        if parent is sl.OFUL:  # without optimism the first arm that pays is played for ever
+            assert len(set(table["arm"].to_pylist())) < 4
+
+
+def test_the_fused_learner_learns_once_when_it_is_made():
+    world = sl.worlds.ConfoundedWorld(seed=0)
+    log = sl.summarize_log(world.sample_log(1_000, 6, np.random.default_rng(1)), world.schema(6))
+    for settings in ({}, {"radius": "theory", "regularization": 1.0, "noise": 0.5}):
+        learner = sl.FusedOFUL(sl.BehaviorQueries(log), **settings)
+        assert learner.refreshes == 1
+        assert learner._refresh_delta() == sl.theory.refresh_confidence(0.05, 10, 5, 1)

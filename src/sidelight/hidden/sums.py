@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sidelight.errors import ContextError, InputError
+from sidelight.kernels.sums import Answers, add_answer, add_probabilities
 from sidelight.linalg import Array
 from sidelight.logs.summary import LogSummary
 
@@ -62,6 +63,11 @@ class AnswerSums:
         self.rows: list[tuple[Array, int | Array, float]] = []
 
     @property
+    def arrays(self) -> Answers:
+        """The sums as kernels take them; whoever adds there counts the answers too."""
+        return Answers(self.order, self.S, self.S_squared, self.sums, self.counts)
+
+    @property
     def S11(self) -> Array:
         """``Σ ω x_o x_oᵀ``: (K, L, L)."""
         return self.S[:, : self.L, : self.L]
@@ -95,21 +101,15 @@ class AnswerSums:
 
     def add_action(self, x: Array, index: int, probability: float) -> None:
         """One answer "I would take arm ``index``", asked for with ``probability``."""
-        from sidelight.kernels.sums import add_answer
-
         weight = 1.0 / probability
-        add_answer(x, self.order, weight, self.S[index], self.S_squared[index], self.sums[index])
-        self.counts[index] += weight
+        add_answer(self.arrays, x, index, weight)
         self._count(weight)
         self._keep(x, index, weight)
 
     def add_probabilities(self, x: Array, probabilities: Array, probability: float) -> None:
         """One answer "I would take arm ``a`` with probability ``p_a``"."""
-        from sidelight.kernels.sums import add_probabilities
-
         weight = 1.0 / probability
-        add_probabilities(x, self.order, probabilities, weight, self.S, self.S_squared, self.sums)
-        self.counts += weight * probabilities
+        add_probabilities(self.arrays, x, probabilities, weight)
         y = weight * x[self.order[: self.L]]
         self.whole += np.outer(y, y)
         self._count(weight)

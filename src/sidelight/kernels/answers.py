@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from sidelight.kernels.compiled import helper, kernel
 from sidelight.kernels.elementary import log
-from sidelight.kernels.rows import subtract_four, subtract_rows
+from sidelight.kernels.rows import subtract_four, subtract_row
 from sidelight.kernels.simd import add_scaled, dot
 from sidelight.kernels.spd import backward, factor, inverse_from, invert_factor, padded, subtract_product
 
@@ -19,7 +19,7 @@ from sidelight.kernels.spd import backward, factor, inverse_from, invert_factor,
 SINGULAR = 1e-12
 
 
-@njit(cache=True)
+@kernel
 def regress(S, pull, toward, B, solved):  # type: ignore[no-untyped-def]
     """``B_a = W_a⁻¹(S12(a) + toward)`` and ``solved[a]`` true; neither where ``W_a`` is as good as singular.
 
@@ -52,7 +52,7 @@ def regress(S, pull, toward, B, solved):  # type: ignore[no-untyped-def]
                 B[a, i, j] = table[i, first + j] * scale[i]
 
 
-@njit(cache=True)
+@helper
 def unexplained(S, B, left):  # type: ignore[no-untyped-def]
     """``S12 − S11B`` into ``left``.  S: (d, d)   B, left: (L, padded(m)), zero beyond the first ``m`` columns"""
     d = S.shape[0]
@@ -62,12 +62,12 @@ def unexplained(S, B, left):  # type: ignore[no-untyped-def]
         for j in range(d - L):
             left[i, j] = S[i, L + j]
     for i in range(0, L - 3, 4):
-        subtract_four(left, i, S, i * d, d, 1, 0, L, B, 0, 0, width)
+        subtract_four(left, i, (S, i * d, d, 1, 0, L), B, (0, 0, width))
     for i in range(L & ~3, L):
-        subtract_rows(left, i, S, i * d, 1, 0, L, B, 0, 0, width)
+        subtract_row(left, i, (S, i * d, 1, 0, L), B, (0, 0, width))
 
 
-@njit(cache=True)
+@kernel
 def gaps(S, B, scale, gap):  # type: ignore[no-untyped-def]
     """``gap_a = (S12(a) − S11(a)B) scale``.  B: (L, m), the same for all arms   scale: (m, m)   gap: (K, L, m)"""
     K, L, m = gap.shape
@@ -83,7 +83,7 @@ def gaps(S, B, scale, gap):  # type: ignore[no-untyped-def]
                     gap[a, i, j] += left[i, k] * scale[k, j]
 
 
-@njit(cache=True)
+@helper
 def residual_squares(S, B, left, own):  # type: ignore[no-untyped-def]
     """``own = Σ ω(x_h − Bᵀx_o)(x_h − Bᵀx_o)ᵀ = S22 − S12ᵀB − Bᵀ(S12 − S11B)``.
 
@@ -98,15 +98,15 @@ def residual_squares(S, B, left, own):  # type: ignore[no-untyped-def]
         own[i] = 0.0
         for j in range(m):
             own[i, j] = S[L + i, L + j]
-        subtract_rows(own, i, S, L + i, d, 0, L, B, 0, 0, width)
-        subtract_rows(own, i, B, i, width, 0, L, left, 0, 0, width)
+        subtract_row(own, i, (S, L + i, d, 0, L), B, (0, 0, width))
+        subtract_row(own, i, (B, i, width, 0, L), left, (0, 0, width))
     for i in range(m):
         for j in range(i):
             own[i, j] = 0.5 * (own[i, j] + own[j, i])
             own[j, i] = own[i, j]
 
 
-@njit(cache=True)
+@kernel
 def add_up(S, S_squared, units, total, noise, own, squared):  # type: ignore[no-untyped-def]
     """``ΣS_a`` into ``total`` and ``ΣS²(a)`` into ``noise``; their traces, of every arm and last of all together.
 
@@ -131,7 +131,7 @@ def add_up(S, S_squared, units, total, noise, own, squared):  # type: ignore[no-
         squared[K] += noise[i, i] * units[i]
 
 
-@njit(cache=True)
+@kernel
 def pooled_regression(total, inverse, B, residual):  # type: ignore[no-untyped-def]
     """``B = T⁻¹S12`` and its residual squares.
 
@@ -149,7 +149,7 @@ def pooled_regression(total, inverse, B, residual):  # type: ignore[no-untyped-d
     residual[:, :] = own[:, :m]
 
 
-@njit(cache=True)
+@kernel
 def residual_moments(S, counts, B, pull, used, pooled, weight, Sigma):  # type: ignore[no-untyped-def]
     """``Σ_e`` of every arm: its residual squares and ``weight`` times ``pooled``, over the number of both.
 
@@ -181,9 +181,9 @@ def residual_moments(S, counts, B, pull, used, pooled, weight, Sigma):  # type: 
             inverse_from(W, T)
             product[:, :] = 0.0
             for i in range(0, L - 3, 4):
-                subtract_four(product, i, used, i * L, L, 1, 0, L, S11, 0, 0, width)
+                subtract_four(product, i, (used, i * L, L, 1, 0, L), S11, (0, 0, width))
             for i in range(L & ~3, L):
-                subtract_rows(product, i, used, i * L, 1, 0, L, S11, 0, 0, width)
+                subtract_row(product, i, (used, i * L, 1, 0, L), S11, (0, 0, width))
             free = counts[a]
             for i in range(L):
                 free += product[i, i] * T[i, i]
@@ -195,7 +195,7 @@ def residual_moments(S, counts, B, pull, used, pooled, weight, Sigma):  # type: 
                 Sigma[a, i, j] = (own[i, j] + weight * pooled[i, j]) / number
 
 
-@njit(cache=True)
+@kernel
 def answers_precision(S, S_squared, pull, shared, A):  # type: ignore[no-untyped-def]
     """``A_a = W_a(S²(a) + shared)⁻¹W_a``, NaN where there is none; returns whether all are.
 
@@ -224,7 +224,7 @@ def answers_precision(S, S_squared, pull, shared, A):  # type: ignore[no-untyped
     return whole
 
 
-@njit(cache=True)
+@kernel
 def pooling_likelihoods(S, D, gap, mean, strength, levels, values):  # type: ignore[no-untyped-def]
     """``½Σ_a[tr gap_aᵀ(S_a + κD_ρ)⁻¹gap_a − m log det(S_a + κD_ρ)]`` for all ``ρ``, into ``values``; NaN where none is.
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
+
+from sidelight.kernels.compiled import helper, kernel
 
 __all__ = ["householder", "multiply", "orthogonalize_rows", "symmetric_eigen"]
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def multiply(A, B, out):  # type: ignore[no-untyped-def]
     """``out[n] = A[n] B[n]``; a stack of one matrix serves all ``n``.
 
@@ -36,7 +37,7 @@ def multiply(A, B, out):  # type: ignore[no-untyped-def]
                     target[j] += factor * source[j]
 
 
-@njit(cache=True, error_model="numpy")
+@helper
 def _tridiagonal(V, d, e):  # type: ignore[no-untyped-def]
     """Householder reduction of the symmetric ``V`` to diagonal ``d`` and subdiagonal ``e[1:]``; ``V`` becomes ``Q``.
 
@@ -112,7 +113,7 @@ def _tridiagonal(V, d, e):  # type: ignore[no-untyped-def]
     e[0] = 0.0
 
 
-@njit(cache=True, error_model="numpy")
+@helper
 def _hypotenuse(a, b):  # type: ignore[no-untyped-def]
     """``√(a² + b²)`` without overflow."""
     a, b = abs(a), abs(b)
@@ -123,7 +124,7 @@ def _hypotenuse(a, b):  # type: ignore[no-untyped-def]
     return large * math.sqrt(1.0 + ratio * ratio)
 
 
-@njit(cache=True, error_model="numpy")
+@helper
 def _implicit_ql(W, d, e):  # type: ignore[no-untyped-def]
     """Eigenvalues into ``d``, ascending, and eigenvectors as the *rows* of ``W``, of a tridiagonal matrix.
 
@@ -191,7 +192,7 @@ def _implicit_ql(W, d, e):  # type: ignore[no-untyped-def]
                 W[i, j], W[k, j] = W[k, j], W[i, j]
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def symmetric_eigen(A, values, vectors):  # type: ignore[no-untyped-def]
     """``A[a] = vectors[a] diag(values[a]) vectors[a]ᵀ``, values ascending; the lower triangle of ``A`` is not read.
 
@@ -215,7 +216,7 @@ def symmetric_eigen(A, values, vectors):  # type: ignore[no-untyped-def]
                 vectors[a, i, j] = W[j, i]
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def householder(A, Q, R):  # type: ignore[no-untyped-def]
     """``A[a] = Q[a] R[a]`` by Householder reflections, the signs as they fall (those of LAPACK).
 
@@ -264,7 +265,7 @@ def householder(A, Q, R):  # type: ignore[no-untyped-def]
                 Q[a, i, j] = target[i]
 
 
-@njit(cache=True, error_model="numpy")
+@helper
 def _reflect(v, head, k, target):  # type: ignore[no-untyped-def]
     """``target −= v (v·target)/head`` over the entries from ``k`` on."""
     total = 0.0
@@ -275,7 +276,7 @@ def _reflect(v, head, k, target):  # type: ignore[no-untyped-def]
         target[i] -= total * v[i]
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def orthogonalize_rows(W, J):  # type: ignore[no-untyped-def]
     """Rotate rows of ``W`` until all are orthogonal; ``J`` takes part, so that ``JᵀW`` stays what it was.
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 
-from numba import njit
+from sidelight.kernels.compiled import helper, kernel
 
-__all__ = ["CHI_SQUARE_TAIL", "EXP", "LOG", "LOG1P", "LOG_GAMMA", "POWER", "elementwise", "exp", "log", "log1p"]
+__all__ = ["CHI_SQUARE_TAIL", "EXP", "LOG1P", "LOG_GAMMA", "POWER", "elementwise", "exp", "log", "log1p", "logs"]
 
 # ln 2 in parts: the first has 32 bits, so that its product with an exponent is exact
 _LN2_HIGH = 0.693147180369123816490
@@ -21,10 +21,10 @@ _LN2_REST = 1.1612227229362532e-26
 _SPLIT = 134217729.0  # 2²⁷ + 1
 _HALF_LOG_2PI = 0.91893853320467274178
 
-LOG, LOG1P, EXP, POWER, LOG_GAMMA, CHI_SQUARE_TAIL = range(6)
+LOG1P, EXP, POWER, LOG_GAMMA, CHI_SQUARE_TAIL = range(5)
 
 
-@njit(cache=True, error_model="numpy")
+@helper
 def two_product(a, b):  # type: ignore[no-untyped-def]
     """``a·b`` as a rounded product and its rounding error (Dekker), without a fused instruction."""
     p = a * b
@@ -37,7 +37,7 @@ def two_product(a, b):  # type: ignore[no-untyped-def]
     return p, ((a_high * b_high - p) + a_high * b_low + a_low * b_high) + a_low * b_low
 
 
-@njit(cache=True, error_model="numpy")
+@helper
 def log_parts(x):  # type: ignore[no-untyped-def]
     """``log x`` of a finite positive number as a sum of two, together good to about 2⁻⁶⁴ relative.
 
@@ -79,7 +79,7 @@ def log_parts(x):  # type: ignore[no-untyped-def]
     return total, low - (total - c)
 
 
-@njit(cache=True, error_model="numpy")
+@helper
 def log(x):  # type: ignore[no-untyped-def]
     """Natural logarithm; −∞ at 0, NaN below."""
     if not 0.0 < x < math.inf:
@@ -87,7 +87,7 @@ def log(x):  # type: ignore[no-untyped-def]
     return log_parts(x)[0]
 
 
-@njit(cache=True, error_model="numpy")
+@helper
 def log1p(x):  # type: ignore[no-untyped-def]
     """``log(1 + x)``, accurate also where ``x`` is tiny."""
     if not -1.0 < x < math.inf:
@@ -99,7 +99,7 @@ def log1p(x):  # type: ignore[no-untyped-def]
     return high + (low + off / u)
 
 
-@njit(cache=True, error_model="numpy")
+@helper
 def exp_parts(x, more):  # type: ignore[no-untyped-def]
     """``exp(x + more)`` for a finite ``x`` and a ``more`` that is far smaller.
 
@@ -127,13 +127,13 @@ def exp_parts(x, more):  # type: ignore[no-untyped-def]
     return math.ldexp(y, half) * math.ldexp(1.0, int(k) - half)
 
 
-@njit(cache=True, error_model="numpy")
+@helper
 def exp(x):  # type: ignore[no-untyped-def]
     """``e`` to the power ``x``."""
     return exp_parts(x, 0.0) if math.isfinite(x) else (0.0 if x < 0.0 else x)
 
 
-@njit(cache=True, error_model="numpy")
+@helper
 def power(x, y):  # type: ignore[no-untyped-def]
     """``x`` to the power ``y`` for ``x ≥ 0``; NaN for a negative ``x``."""
     if y == 0.0 or x == 1.0:
@@ -149,7 +149,7 @@ def power(x, y):  # type: ignore[no-untyped-def]
     return exp_parts(p, p_low + y * low)
 
 
-@njit(cache=True, error_model="numpy")
+@helper
 def log_gamma(x):  # type: ignore[no-untyped-def]
     """``log Γ(x)`` for ``x > 0``: Stirling's series from 16 on, reached by ``Γ(x + 1) = xΓ(x)``."""
     if not 0.0 < x < math.inf:
@@ -176,7 +176,7 @@ def log_gamma(x):  # type: ignore[no-untyped-def]
     return (x - 0.5) * log(x) - x + _HALF_LOG_2PI + series - down
 
 
-@njit(cache=True, error_model="numpy")
+@helper
 def chi_square_tail(x, freedom):  # type: ignore[no-untyped-def]
     """``P(χ² > x)`` with ``freedom`` degrees: the upper incomplete gamma ratio ``Q(freedom/2, x/2)``.
 
@@ -215,13 +215,18 @@ def chi_square_tail(x, freedom):  # type: ignore[no-untyped-def]
     return front * h
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
+def logs(x, out):  # type: ignore[no-untyped-def]
+    """``out[i] = log(x[i])``.  x, out: (n,)"""
+    for i in range(x.shape[0]):
+        out[i] = log(x[i])
+
+
+@kernel
 def elementwise(kind, x, y, out):  # type: ignore[no-untyped-def]
     """``out[i] = f(x[i])``, or ``f(x[i], y[i])``, with the function that ``kind`` names.  x, y, out: (n,)"""
     for i in range(x.shape[0]):
-        if kind == LOG:
-            out[i] = log(x[i])
-        elif kind == LOG1P:
+        if kind == LOG1P:
             out[i] = log1p(x[i])
         elif kind == EXP:
             out[i] = exp(x[i])

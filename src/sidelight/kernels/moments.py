@@ -11,8 +11,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import carray, njit, types  # type: ignore[attr-defined]
+from numba import carray, types  # type: ignore[attr-defined]
 from numba.extending import intrinsic
+
+from sidelight.kernels.compiled import helper, kernel
 
 __all__ = ["fold_gram", "group_rows", "preconditioned_grams"]
 
@@ -34,7 +36,7 @@ def _pointer(typing_context: Any, address: Any) -> Any:
 _as_pointer: Any = _pointer
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def group_rows(codes: np.ndarray, n_arms: int, span: int) -> tuple[np.ndarray, np.ndarray]:
     """Where each row goes when every stretch of ``span`` rows is sorted by arm, order kept within an arm.
 
@@ -69,7 +71,7 @@ def group_rows(codes: np.ndarray, n_arms: int, span: int) -> tuple[np.ndarray, n
     return positions, starts
 
 
-@njit(nogil=True, cache=True)
+@helper
 def _divide_rows(P: np.ndarray, tile: np.ndarray) -> None:
     """``tile`` (q, T), one column of ``A`` per row, becomes ``A P⁻¹``: column by column, by substitution."""
     q, T = P.shape[0], tile.shape[1]
@@ -98,7 +100,7 @@ def _divide_rows(P: np.ndarray, tile: np.ndarray) -> None:
             target[t] *= reciprocal
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def preconditioned_grams(
     addresses: np.ndarray,
     n_rows: int,
@@ -152,7 +154,7 @@ def preconditioned_grams(
     return grams
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def fold_gram(R: np.ndarray, P: np.ndarray, gram: np.ndarray) -> np.ndarray:
     """The triangular factor of ``RᵀR + Pᵀ gram P``, with nonnegative diagonal.
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from sidelight.kernels.compiled import kernel
 from sidelight.kernels.simd import add_scaled, dot
-from sidelight.kernels.spd import factor, inverse_from, invert, invert_factor, padded
+from sidelight.kernels.spd import factor, inverse_from, invert_factor, invert_into, padded
 
 
-@njit(cache=True)
+@kernel
 def shrink_arms(J, h, omega, S, t):  # type: ignore[no-untyped-def]
     """``Σ_a S_a`` into ``S`` and ``Σ_a t_a`` into ``t``; returns ``Σ_a[−½log det W_a + ½(Dh_a)ᵀW_a⁻¹(Dh_a)]``.
 
@@ -56,7 +56,7 @@ def shrink_arms(J, h, omega, S, t):  # type: ignore[no-untyped-def]
     return value
 
 
-@njit(cache=True)
+@kernel
 def common_mean(S, t, kappa2, mean, C):  # type: ignore[no-untyped-def]
     """``μ̂`` into ``mean`` (d,) and ``P⁻¹`` into ``C`` (d, d); returns ``½tᵀP⁻¹t − ½log det(κ²P)``.
 
@@ -70,7 +70,7 @@ def common_mean(S, t, kappa2, mean, C):  # type: ignore[no-untyped-def]
         for j in range(d):
             scaled[i, j] = root[i] * S[i, j] * root[j]
         scaled[i, i] += 1.0
-    value = -0.5 * invert(scaled, C)
+    value = -0.5 * invert_into(scaled, C)
     for i in range(d):
         total = 0.0
         for j in range(d):

@@ -8,13 +8,14 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.core import cgutils
 
+from sidelight.kernels.compiled import helper
 from sidelight.kernels.simd import _FOUR, _accumulate, _is_stack, _load, _splat, _store, _zero, intrinsic
 
-__all__ = ["scale_row", "subtract_four", "subtract_rows"]
+__all__ = ["scale_row", "subtract_four", "subtract_row"]
 
 
 def _subtract(context, builder, signature, arguments, rows, down, widest):
-    """``subtract_rows`` for so many rows at once: each number of ``X`` is read once for all of them."""
+    """``subtract_row`` for so many rows at once: each number of ``X`` is read once for all of them."""
     Y, i, C, at, step, start, stop, X, shift, first, last = arguments
     word = i.type
     number = lambda k: ir.Constant(word, k)  # noqa: E731
@@ -69,56 +70,71 @@ def _subtract(context, builder, signature, arguments, rows, down, widest):
     return context.get_dummy_value()
 
 
-def _fit(matrices, numbers):
-    return all(_is_stack(kind, 2) for kind in matrices) and all(kind == types.intp for kind in numbers)
+def _fits(Y, i, coefficients, X, columns, n):
+    """Whether the arguments are two matrices, a matrix with ``n`` numbers, and three numbers."""
+    numbers = (i, *coefficients.types[1:], *columns.types)
+    matrices = (Y, coefficients.types[0], X)
+    return len(numbers) == n + 4 and all(_is_stack(k, 2) for k in matrices) and all(k == types.intp for k in numbers)
+
+
+def _unpacked(builder, arguments):
+    Y, i, coefficients, X, columns = arguments
+    return Y, i, cgutils.unpack_tuple(builder, coefficients), X, cgutils.unpack_tuple(builder, columns)
 
 
 @intrinsic
-def subtract_rows(typing_context, Y, i, C, at, step, start, stop, X, shift, first, last):
+def _one_row(typing_context, Y, i, coefficients, X, columns):
+    if not _fits(Y, i, coefficients, X, columns, 4):
+        return None
+
+    def code(context, builder, signature, arguments):
+        Y_, i_, (C_, at, step, start, stop), X_, shown = _unpacked(builder, arguments)
+        kinds = (Y, coefficients.types[0], X)
+        return _subtract(context, builder, kinds, (Y_, i_, C_, at, step, start, stop, X_, *shown), 1, i_, 8)
+
+    return types.none(Y, i, coefficients, X, columns), code
+
+
+@intrinsic
+def _four_rows(typing_context, Y, i, coefficients, X, columns):
+    if not _fits(Y, i, coefficients, X, columns, 5):
+        return None
+
+    def code(context, builder, signature, arguments):
+        Y_, i_, (C_, at, down, step, start, stop), X_, shown = _unpacked(builder, arguments)
+        kinds = (Y, coefficients.types[0], X)
+        return _subtract(context, builder, kinds, (Y_, i_, C_, at, step, start, stop, X_, *shown), 4, down, 2)
+
+    return types.none(Y, i, coefficients, X, columns), code
+
+
+# functions of their own, so that their long code is written once per kernel and not wherever they are called
+
+
+@helper
+def subtract_row(Y, i, coefficients, X, columns):
     """``Y[i, first:last] −= Σ_k c_k X[k, shift + first:shift + last]`` over ``start ≤ k < stop``.
 
     In that order; where few columns are left, every other ``k`` is added up apart.
 
-    Y, C, X: matrices, which may be the same   at, step: ``c_k`` is number ``at + k·step`` of ``C``, row after row
-    last − first: a multiple of eight
+    Y, X: matrices, which may be the same
+    coefficients: ``(C, at, step, start, stop)``; ``c_k`` is number ``at + k·step`` of the matrix ``C``, row after row
+    columns: ``(shift, first, last)``, ``last − first`` a multiple of eight
     """
-    if not _fit((Y, C, X), (i, at, step, start, stop, shift, first, last)):
-        return None
-
-    def code(context, builder, signature, arguments):
-        return _subtract(context, builder, (Y, C, X), arguments, 1, arguments[1], 8)
-
-    return types.none(Y, i, C, at, step, start, stop, X, shift, first, last), code
+    _one_row(Y, i, coefficients, X, columns)
 
 
-@intrinsic
-def subtract_four(typing_context, Y, i, C, at, down, step, start, stop, X, shift, first, last):
-    """``subtract_rows`` for rows ``i`` to ``i + 3``: the ``c_k`` of each next one begin ``down`` numbers further on."""
-    if not _fit((Y, C, X), (i, at, down, step, start, stop, shift, first, last)):
-        return None
+@helper
+def subtract_four(Y, i, coefficients, X, columns):
+    """``subtract_row`` for rows ``i`` to ``i + 3``: the ``c_k`` of each next one begin ``down`` numbers further on.
 
-    def code(context, builder, signature, arguments):
-        *before, down = arguments[:5]
-        return _subtract(context, builder, (Y, C, X), (*before, *arguments[5:]), 4, down, 2)
-
-    return types.none(Y, i, C, at, down, step, start, stop, X, shift, first, last), code
+    coefficients: ``(C, at, down, step, start, stop)``
+    """
+    _four_rows(Y, i, coefficients, X, columns)
 
 
-@intrinsic
-def scale_row(typing_context, Y, i, factor, first, last):
-    """``Y[i, first:last] *= factor``.  Y: a matrix   last − first: a multiple of eight"""
-    if not (_is_stack(Y, 2) and factor == types.float64 and i == first == last == types.intp):
-        return None
-
-    def code(context, builder, signature, arguments):
-        array = context.make_array(signature.args[0])(context, builder, arguments[0])
-        width = cgutils.unpack_tuple(builder, array.shape)[1]
-        _, i, factor, first, last = arguments
-        row = builder.gep(array.data, [builder.mul(i, width)])
-        factors = _splat(builder, factor)
-        with cgutils.for_range_slice(builder, first, last, ir.Constant(i.type, 8), i.type) as (j, _):
-            for at in (j, builder.add(j, ir.Constant(i.type, 4))):
-                _store(builder, builder.fmul(factors, _load(builder, row, at)), row, at)
-        return context.get_dummy_value()
-
-    return types.none(Y, i, factor, first, last), code
+@helper
+def scale_row(Y, i, factor, first, last):
+    """``Y[i, first:last] *= factor``."""
+    for j in range(first, last):
+        Y[i, j] *= factor

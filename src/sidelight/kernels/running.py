@@ -11,17 +11,44 @@ was asked about or played.  ``t`` changes every round for all arms.
 from __future__ import annotations
 
 import math
+from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from sidelight.kernels.compiled import helper, kernel
 from sidelight.kernels.elementary import log
-from sidelight.kernels.reduced import DETERMINANT, radius_of
+from sidelight.kernels.ridge import DETERMINANT, radius_of
 from sidelight.kernels.simd import add_scaled, dot, dot_row, subtract_products
-from sidelight.kernels.sums import add_answer
+from sidelight.kernels.sums import add_one_answer
 
 
-@njit(cache=True)
+class Running(NamedTuple):
+    """The state of the every-round variant, in internal order; ``n`` arms, ``L`` recorded and ``m`` hidden features.
+
+    Attributes:
+        order: (d,)   shares: (n,) ``P(a)``   anchors: (n, d) ``[b; 0]``   inverses: (n, L, L) ``R11(a)⁻¹``.
+        numbers: (7,) kind of radius, σ, ``λS_w²``, ``S_x²/λ``, ``log K/δ``, ``α``, ``λ``.
+        V: (n, d, d) with the prior inside   Y, R: (n, d) ``Σ x r`` and ``Y − V anchor``   squares, counts: (n,).
+        K: (n, m, L)   P: (n, 3, m, m), q: (n, 2, m) the coefficients   P0: (n, 3, m, m) those of the prior's matrix.
+    """
+
+    order: Any
+    shares: Any
+    anchors: Any
+    inverses: Any
+    numbers: Any
+    V: Any
+    Y: Any
+    R: Any
+    squares: Any
+    counts: Any
+    K: Any
+    P: Any
+    q: Any
+    P0: Any
+
+
+@kernel
 def coefficients(V, R, K, P, q):  # type: ignore[no-untyped-def]
     """``P`` (3, m, m) and ``q`` (2, m) of one arm from ``V`` (d, d) symmetric, ``R`` (d,), ``K`` (m, L)."""
     m, L = K.shape
@@ -39,7 +66,7 @@ def coefficients(V, R, K, P, q):  # type: ignore[no-untyped-def]
             P[2, i, j] = dot(K[i], column)
 
 
-@njit(cache=True)
+@helper
 def asked(y, V, R, inverse, K, P, q):  # type: ignore[no-untyped-def]
     """The arm was named at ``y`` (internal order): ``K += u x_hᵀ`` with ``u = R11⁻¹x_o``."""
     m, L = K.shape
@@ -67,7 +94,7 @@ def asked(y, V, R, inverse, K, P, q):  # type: ignore[no-untyped-def]
         add_scaled(K[j], y[L + j], u)
 
 
-@njit(cache=True)
+@helper
 def observed(y, r, anchor, V, R, K, P, q):  # type: ignore[no-untyped-def]
     """The arm was played at ``y``: ``V += yyᵀ``, ``R += y(r − y·anchor)``."""
     m, L = K.shape
@@ -88,7 +115,7 @@ def observed(y, r, anchor, V, R, K, P, q):  # type: ignore[no-untyped-def]
             P[2, i, j] += k[i] * k[j]
 
 
-@njit(cache=True)
+@helper
 def factor(P, a, c, G):  # type: ignore[no-untyped-def]
     """``G``: the Cholesky factor of ``P₀ − cP₁ + c²P₂`` of arm ``a``, one over its diagonal in place of the diagonal.
 
@@ -121,30 +148,31 @@ def factor(P, a, c, G):  # type: ignore[no-untyped-def]
     return log_det + log(product)
 
 
-@njit(cache=True)
-def choose_running(y, t, shares, anchors, K, P, q, P0, counts, numbers):  # type: ignore[no-untyped-def]
-    """The arm of highest index, or −1 where a matrix is too ill-conditioned to be trusted.
+@helper
+def choose_running(s, y, t):  # type: ignore[no-untyped-def]
+    """The arm of highest index after ``t`` answers, or −1 where a matrix is too ill-conditioned to be trusted.
 
-    P0: (K, 3, m, m) the coefficients of the prior's matrix, for the determinant radius alone.
+    s: ``Running``   y: (d,) in internal order
     """
-    n_arms, m, L = K.shape
+    n_arms, m, L = s.K.shape
     G = np.empty((m, m))
     z = np.empty(m)
     v = np.empty(m)
     best = -1
     best_index = -np.inf
+    kind = int(s.numbers[0])
     for a in range(n_arms):
-        c = 1.0 / (t * shares[a])
-        log_det = factor(P, a, c, G)
+        c = 1.0 / (t * s.shares[a])
+        log_det = factor(s.P, a, c, G)
         if math.isnan(log_det):
             return -1
-        subtract_products(z, y, -1, K, a)
-        estimate = dot_row(anchors, a, y)
+        subtract_products(z, y, -1, s.K, a)
+        estimate = dot_row(s.anchors, a, y)
         width2 = 0.0
         # forward substitution for z and for the right-hand side at once: θ·z = (G⁻¹z)·(G⁻¹q)
         for i in range(m):
             zi = y[L + i] + c * z[i]
-            vi = q[a, 0, i] - c * q[a, 1, i]
+            vi = s.q[a, 0, i] - c * s.q[a, 1, i]
             for k in range(i):
                 zi -= G[i, k] * z[k]
                 vi -= G[i, k] * v[k]
@@ -152,10 +180,10 @@ def choose_running(y, t, shares, anchors, K, P, q, P0, counts, numbers):  # type
             v[i] = vi * G[i, i]
             width2 += z[i] * z[i]
             estimate += z[i] * v[i]
-        if numbers[0] == DETERMINANT:
-            log_det -= factor(P0, a, c, G)
-        radius = numbers[5] * radius_of(
-            int(numbers[0]), counts[a], max(log_det, 0.0), m, numbers[1], numbers[2], numbers[3], numbers[4]
+        if kind == DETERMINANT:
+            log_det -= factor(s.P0, a, c, G)
+        radius = s.numbers[5] * radius_of(
+            kind, s.counts[a], max(log_det, 0.0), m, s.numbers[1], s.numbers[2], s.numbers[3], s.numbers[4]
         )
         index = estimate + radius * math.sqrt(width2)
         if index > best_index:
@@ -163,70 +191,44 @@ def choose_running(y, t, shares, anchors, K, P, q, P0, counts, numbers):  # type
     return best
 
 
-@njit(cache=True)
-def play_running(  # type: ignore[no-untyped-def]
-    X,
-    table,
-    answers,
-    t,
-    phase,
-    room,
-    played,
-    order,
-    shares,
-    anchors,
-    inverses,
-    numbers,
-    n_answers,
-    S,
-    S_squared,
-    sums,
-    answer_counts,
-    V,
-    Y,
-    R,
-    squares,
-    counts,
-    K,
-    P,
-    q,
-    P0,
-):
-    """Rounds until ``room`` events are taken in; round, phase, events and answers as in ``play_rounds``.
+@kernel
+def play_running(s, rounds, answers, cursor):  # type: ignore[no-untyped-def]
+    """Rounds until ``room`` events are taken in; returns round, phase, events and answers as ``ridge.play`` does.
 
     Comes back with the same round in phase 1 and no progress where the decision must be made the careful way.
+
+    s: ``Running``   rounds: ``ridge.Rounds``   answers: ``sums.Answers``   cursor: ``(t, phase, room, answers so far)``
     """
-    n = X.shape[0]
-    d = order.shape[0]
+    t, phase, room, n_answers = cursor
+    d = s.order.shape[0]
     y = np.empty(d)
     events = 0
     taken = 0
-    while t < n:
+    while t < rounds.X.shape[0]:
         for i in range(d):
-            y[i] = X[t, order[i]]
+            y[i] = rounds.X[t, s.order[i]]
         if phase == 0:
             phase = 1
-            a = answers[t]
-            add_answer(X[t], order, 1.0, S[a], S_squared[a], sums[a])
-            answer_counts[a] += 1.0
-            asked(y, V[a], R[a], inverses[a], K[a], P[a], q[a])
-            if numbers[0] == DETERMINANT:
+            a = rounds.answers[t]
+            add_one_answer(answers, rounds.X[t], a, 1.0)
+            asked(y, s.V[a], s.R[a], s.inverses[a], s.K[a], s.P[a], s.q[a])
+            if s.numbers[0] == DETERMINANT:
                 # the prior's coefficients follow K: kept as those of a matrix that no round changes
-                asked_prior(y, inverses[a], K[a], P0[a], numbers)
+                asked_prior(s.K[a], s.P0[a], s.numbers[6])
             events += 1
             taken += 1
             if events >= room:
                 return t, 1, events, taken
-        a = choose_running(y, float(n_answers + taken), shares, anchors, K, P, q, P0, counts, numbers)
+        a = choose_running(s, y, float(n_answers + taken))
         if a < 0:
             return t, 1, events, taken
-        played[t] = a
-        r = table[t, a]
-        observed(y, r, anchors[a], V[a], R[a], K[a], P[a], q[a])
+        rounds.played[t] = a
+        r = rounds.rewards[t, a]
+        observed(y, r, s.anchors[a], s.V[a], s.R[a], s.K[a], s.P[a], s.q[a])
         for i in range(d):
-            Y[a, i] += y[i] * r
-        squares[a] += r * r
-        counts[a] += 1
+            s.Y[a, i] += y[i] * r
+        s.squares[a] += r * r
+        s.counts[a] += 1
         events += 1
         t += 1
         phase = 0
@@ -235,11 +237,10 @@ def play_running(  # type: ignore[no-untyped-def]
     return t, 0, events, taken
 
 
-@njit(cache=True)
-def asked_prior(y, inverse, K, P0, numbers):  # type: ignore[no-untyped-def]
+@helper
+def asked_prior(K, P0, lam):  # type: ignore[no-untyped-def]
     """``P0[2] = λKᵀK`` after ``K += u x_hᵀ`` (``K`` is the new one; ``V₀ = λI``, so the mixed term stays zero)."""
     m = K.shape[0]
-    lam = numbers[6]
     for i in range(m):
         for j in range(m):
             P0[2, i, j] = lam * dot(K[i], K[j])

@@ -15,15 +15,14 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic as _intrinsic
 
+from sidelight.kernels.compiled import helper
+
 __all__ = [
     "absolute_sum_at",
-    "add_at",
-    "add_rows_at",
     "add_scaled",
     "dot",
     "dot_at",
     "dot_row",
-    "fetch_row",
     "quadratic_form",
     "subtract_products",
 ]
@@ -128,25 +127,6 @@ def _dot(builder, left, right, n):
     _walk(builder, n, eight, four, one)
     both = builder.fadd(builder.load(sums[0]), builder.load(sums[1]))
     return builder.fadd(_total(builder, both), builder.load(rest))
-
-
-def _add_scaled(builder, target, scale, source, n):
-    scales = _splat(builder, scale)
-
-    def four(i):
-        product = builder.fmul(scales, _load(builder, source, i))
-        _store(builder, builder.fadd(_load(builder, target, i), product), target, i)
-
-    def eight(i):
-        four(i)
-        four(builder.add(i, ir.Constant(i.type, 4)))
-
-    def one(i):
-        where = builder.gep(target, [i])
-        product = builder.fmul(scale, builder.load(builder.gep(source, [i])))
-        builder.store(builder.fadd(builder.load(where), product), where)
-
-    _walk(builder, n, eight, four, one)
 
 
 def _four_dots(builder, matrix, n, right):
@@ -287,75 +267,6 @@ def dot_at(typing_context, x, i, y, j, n):
 
 
 @intrinsic
-def add_at(typing_context, y, i, factor, x, j, n):
-    """``y[i + k] += factor · x[j + k]`` for ``k < n``, positions counted through all axes."""
-    if not (_is_block(x) and _is_block(y)):
-        return None
-
-    def code(context, builder, signature, arguments):
-        target = builder.gep(_parts(context, builder, signature.args[0], arguments[0])[0], [arguments[1]])
-        source = builder.gep(_parts(context, builder, signature.args[3], arguments[3])[0], [arguments[4]])
-        _add_scaled(builder, target, arguments[2], source, arguments[5])
-        return context.get_dummy_value()
-
-    return types.none(y, types.intp, types.float64, x, types.intp, types.intp), code
-
-
-@intrinsic
-def add_rows_at(typing_context, y, i, factor, c, x, j, m, n):
-    """``y[i + k] += factor · c[l] · x[j + l n + k]`` for ``k < n`` and ``l < m`` in order: as ``add_at`` row by row."""
-    if not (_is_block(x) and _is_block(y) and _is_vector(c)):
-        return None
-
-    def code(context, builder, signature, arguments):
-        _, i, factor, _, _, j, m, n = arguments
-        target, factors, rows = (_parts(context, builder, signature.args[k], arguments[k])[0] for k in (0, 3, 4))
-        target, rows = builder.gep(target, [i]), builder.gep(rows, [j])
-        word = n.type
-
-        def block(k, kind, count):
-            """``count`` numbers, or vectors, from ``k`` on."""
-            wide = kind is _FOUR
-
-            def read(data, place):
-                return _load(builder, data, place) if wide else builder.load(builder.gep(data, [place]))
-
-            places = [builder.add(k, ir.Constant(word, 4 * v)) for v in range(count)]
-            sums = [_zero(builder, kind) for _ in places]
-            for place, where in zip(places, sums, strict=True):
-                builder.store(read(target, place), where)
-            with cgutils.for_range_slice(builder, ir.Constant(word, 0), m, ir.Constant(word, 1), word) as (row, _):
-                scale = builder.fmul(factor, builder.load(builder.gep(factors, [row])))
-                scale = _splat(builder, scale) if wide else scale
-                source = builder.gep(rows, [builder.mul(row, n)])
-                for place, where in zip(places, sums, strict=True):
-                    _accumulate(builder, where, builder.fmul(scale, read(source, place)))
-            for place, where in zip(places, sums, strict=True):
-                pointer = builder.bitcast(builder.gep(target, [place]), kind.as_pointer())
-                builder.store(builder.load(where), pointer, align=8)
-
-        _walk(builder, n, lambda k: block(k, _FOUR, 2), lambda k: block(k, _FOUR, 1), lambda k: block(k, _DOUBLE, 1))
-        return context.get_dummy_value()
-
-    return types.none(y, types.intp, types.float64, c, x, types.intp, types.intp, types.intp), code
-
-
-@intrinsic
-def add_scaled(typing_context, y, factor, x):
-    """``y += factor · x`` over the length of ``x``; ``y`` may be longer."""
-    if not (_is_vector(x) and _is_vector(y) and factor == types.float64):
-        return None
-
-    def code(context, builder, signature, arguments):
-        target, _ = _parts(context, builder, signature.args[0], arguments[0])
-        source, n = _parts(context, builder, signature.args[2], arguments[2])
-        _add_scaled(builder, target, arguments[1], source, n)
-        return context.get_dummy_value()
-
-    return types.none(y, factor, x), code
-
-
-@intrinsic
 def quadratic_form(typing_context, C, a, z):
     """``zᵀC[a]z`` of symmetric matrices, read by half: four rows at a time, from their diagonal block rightwards.
 
@@ -406,21 +317,8 @@ def quadratic_form(typing_context, C, a, z):
     return types.float64(C, a, z), code
 
 
-@intrinsic
-def fetch_row(typing_context, M, t):
-    """Ask for row ``t`` of ``M`` (n, K) ahead of time: which of its numbers will be read is known only late."""
-    if not (_is_stack(M, 2)):
-        return None
-
-    def code(context, builder, signature, arguments):
-        row, (n,) = _one_of(context, builder, signature.args[0], arguments[0], arguments[1])
-        byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
-        prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch")
-        word = n.type
-        # a cache line holds eight
-        with cgutils.for_range_slice(builder, ir.Constant(word, 0), n, ir.Constant(word, 8), word) as (i, _):
-            builder.call(prefetch, [builder.bitcast(builder.gep(row, [i]), byte), flag(0), flag(3), flag(1)])
-        return context.get_dummy_value()
-
-    return types.none(M, types.intp), code
+@helper
+def add_scaled(y, factor, x):
+    """``y += factor · x`` over the length of ``x``; ``y`` may be longer.  A plain loop, since no entry is a sum."""
+    for i in range(x.shape[0]):
+        y[i] += factor * x[i]

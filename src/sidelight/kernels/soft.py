@@ -8,14 +8,14 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
-from sidelight.kernels.rows import subtract_rows
+from sidelight.kernels.compiled import kernel
+from sidelight.kernels.rows import subtract_row
 from sidelight.kernels.simd import add_scaled
 from sidelight.kernels.spd import backward, factor, padded, subtract_product
 
 
-@njit(cache=True)
+@kernel
 def lift(A, G):  # type: ignore[no-untyped-def]
     """Directions nobody answered about get a precision in ``A`` that is as good as none, so that its factor exists.
 
@@ -42,7 +42,7 @@ def lift(A, G):  # type: ignore[no-untyped-def]
             A[a, i, i] += floor * squares[i]
 
 
-@njit(cache=True)
+@kernel
 def soft_evidence(G, g, A, B, tau2, s2, J, h):  # type: ignore[no-untyped-def]
     """``J = MᵀΛM`` and ``h = MᵀΛb`` of every arm; returns the first arm that has none, or −1.
 
@@ -83,7 +83,7 @@ def soft_evidence(G, g, A, B, tau2, s2, J, h):  # type: ignore[no-untyped-def]
         across[:, :] = 0.0
         corner[:, :] = 0.0
         for i in range(L):
-            subtract_rows(across, i, out, i * n, 1, 0, L, loadings, 0, 0, padded(m))
+            subtract_row(across, i, (out, i * n, 1, 0, L), loadings, (0, 0, padded(m)))
             h[a, i] = -out[i, L]
             for j in range(L):
                 J[a, i, j] = -out[i, j]
@@ -91,7 +91,7 @@ def soft_evidence(G, g, A, B, tau2, s2, J, h):  # type: ignore[no-untyped-def]
                 J[a, i, L + j] = across[i, j]
                 J[a, L + j, i] = across[i, j]
         for i in range(m):
-            subtract_rows(corner, i, loadings, i, padded(m), 0, L, across, 0, 0, padded(m))
+            subtract_row(corner, i, (loadings, i, padded(m), 0, L), across, (0, 0, padded(m)))
             h[a, L + i] = 0.0
             for k in range(L):
                 h[a, L + i] += B[a, k, i] * h[a, k]
@@ -101,7 +101,7 @@ def soft_evidence(G, g, A, B, tau2, s2, J, h):  # type: ignore[no-untyped-def]
     return -1
 
 
-@njit(cache=True)
+@kernel
 def expected_squares(Sigma, weights, covariances, variance, arms, hidden, found):  # type: ignore[no-untyped-def]
     """``E[wᵀΣw] = ŵᵀΣŵ + σ² tr ΣC`` of the weights of some arms and features.
 
@@ -118,7 +118,7 @@ def expected_squares(Sigma, weights, covariances, variance, arms, hidden, found)
                 found[k] += Sigma[k, i, j] * (weights[a, p] * weights[a, q] + variance * covariances[a, p, q])
 
 
-@njit(cache=True)
+@kernel
 def marginals(P0, h0, grams, moments, variance, R, y, B, A, tau2, s2, values):  # type: ignore[no-untyped-def]
     """``log p(online rewards)`` of every arm where the log counts with variance ``s²``, for several ``s²`` at once.
 

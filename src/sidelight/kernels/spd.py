@@ -9,28 +9,28 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from sidelight.kernels.compiled import helper, kernel
 from sidelight.kernels.elementary import log
-from sidelight.kernels.rows import scale_row, subtract_four, subtract_rows
+from sidelight.kernels.rows import scale_row, subtract_four, subtract_row
 
 #: from what length on rows are eliminated four at a time
 WIDE = 96
 
 
-@njit(cache=True)
+@helper
 def padded(n):  # type: ignore[no-untyped-def]
     """The least multiple of eight that is at least ``n``."""
     return (n + 7) & ~7
 
 
-@njit(cache=True)
+@helper
 def in_fours(m, width):  # type: ignore[no-untyped-def]
     """How many of ``m`` rows go four at a time: that spares reads, and pays where rows are long."""
     return m & ~3 if width >= WIDE else 0
 
 
-@njit(cache=True)
+@helper
 def factor(A):  # type: ignore[no-untyped-def]
     """Cholesky's ``A = GGᵀ``: ``[A | X]`` becomes ``[Gᵀ | G⁻¹X]``; returns ``log det A``, NaN where there is none.
 
@@ -43,8 +43,8 @@ def factor(A):  # type: ignore[no-untyped-def]
     for j in range(m):
         begin = j & ~3 if j < fours else 0
         if j < fours and j == begin:
-            subtract_four(A, j, A, j, 1, width, 0, j, A, 0, j & ~7, width)
-        subtract_rows(A, j, A, j, width, begin, j, A, 0, j & ~7, width)
+            subtract_four(A, j, (A, j, 1, width, 0, j), A, (0, j & ~7, width))
+        subtract_row(A, j, (A, j, width, begin, j), A, (0, j & ~7, width))
         pivot = A[j, j]
         if not pivot > 0.0:
             return math.nan
@@ -57,7 +57,7 @@ def factor(A):  # type: ignore[no-untyped-def]
     return log_det + log(product)
 
 
-@njit(cache=True)
+@helper
 def backward(A, first):  # type: ignore[no-untyped-def]
     """``[Gᵀ | X]`` becomes ``[Gᵀ | G⁻ᵀX]``.  A: (m, width)   first: the column at which ``X`` begins"""
     m, width = A.shape
@@ -65,12 +65,12 @@ def backward(A, first):  # type: ignore[no-untyped-def]
     for i in range(m - 1, -1, -1):
         end = (i & ~3) + 4 if i < fours else m
         if i < fours and i == end - 1:
-            subtract_four(A, i - 3, A, (i - 3) * width, width, 1, end, m, A, 0, first, width)
-        subtract_rows(A, i, A, i * width, 1, i + 1, end, A, 0, first, width)
+            subtract_four(A, i - 3, (A, (i - 3) * width, width, 1, end, m), A, (0, first, width))
+        subtract_row(A, i, (A, i * width, 1, i + 1, end), A, (0, first, width))
         scale_row(A, i, 1.0 / A[i, i], first, width)
 
 
-@njit(cache=True)
+@helper
 def subtract_product(out, C, at, A, first):  # type: ignore[no-untyped-def]
     """``out −= CᵀX`` on and above the diagonal.
 
@@ -79,12 +79,12 @@ def subtract_product(out, C, at, A, first):  # type: ignore[no-untyped-def]
     m, width = C.shape
     n, last = out.shape
     for i in range(0, n - 3, 4):
-        subtract_four(out, i, C, at + i, 1, width, 0, m, A, first, i & ~7, last)
+        subtract_four(out, i, (C, at + i, 1, width, 0, m), A, (first, i & ~7, last))
     for i in range(n & ~3, n):
-        subtract_rows(out, i, C, at + i, width, 0, m, A, first, i & ~7, last)
+        subtract_row(out, i, (C, at + i, width, 0, m), A, (first, i & ~7, last))
 
 
-@njit(cache=True)
+@helper
 def invert_factor(A, T):  # type: ignore[no-untyped-def]
     """``T = G⁻¹``, lower triangular.  A: (m, width) holds ``Gᵀ``   T: (m, padded(m))"""
     m, width = A.shape
@@ -93,14 +93,14 @@ def invert_factor(A, T):  # type: ignore[no-untyped-def]
     for i in range(m):
         begin = i & ~3 if i < fours else 0
         if i < fours and i == begin:
-            subtract_four(T, i, A, i, 1, width, 0, i, T, 0, 0, padded(i))
-        subtract_rows(T, i, A, i, width, begin, i, T, 0, 0, padded(i))
+            subtract_four(T, i, (A, i, 1, width, 0, i), T, (0, 0, padded(i)))
+        subtract_row(T, i, (A, i, width, begin, i), T, (0, 0, padded(i)))
         scale = 1.0 / A[i, i]
         scale_row(T, i, scale, 0, padded(i))
         T[i, i] = scale
 
 
-@njit(cache=True)
+@helper
 def inverse_from(A, T):  # type: ignore[no-untyped-def]
     """On and below its diagonal ``T = G⁻¹`` becomes ``A⁻¹ = G⁻ᵀG⁻¹``.  A: (m, …) holds ``Gᵀ``   T: (m, padded(m))"""
     m, width = A.shape
@@ -109,13 +109,13 @@ def inverse_from(A, T):  # type: ignore[no-untyped-def]
         # a row is needed up to its diagonal alone, and those below it are known that far
         end = (i & ~3) + 4 if i < fours else m
         if i < fours and i == end - 1:
-            subtract_four(T, i - 3, A, (i - 3) * width, width, 1, end, m, T, 0, 0, padded(i + 1))
-        subtract_rows(T, i, A, i * width, 1, i + 1, end, T, 0, 0, padded(i + 1))
+            subtract_four(T, i - 3, (A, (i - 3) * width, width, 1, end, m), T, (0, 0, padded(i + 1)))
+        subtract_row(T, i, (A, i * width, 1, i + 1, end), T, (0, 0, padded(i + 1)))
         scale_row(T, i, 1.0 / A[i, i], 0, padded(i + 1))
 
 
-@njit(cache=True)
-def invert(A, inverse):  # type: ignore[no-untyped-def]
+@helper
+def invert_into(A, inverse):  # type: ignore[no-untyped-def]
     """``inverse = A⁻¹`` by Cholesky; returns ``log det A``, or NaN where A is not positive definite."""
     m = A.shape[0]
     W = np.zeros((m, padded(m)))
@@ -135,7 +135,22 @@ def invert(A, inverse):  # type: ignore[no-untyped-def]
     return log_det
 
 
-@njit(cache=True)
+@kernel
+def invert(A, inverse):  # type: ignore[no-untyped-def]
+    """``inverse = A⁻¹`` by Cholesky; returns ``log det A``, or NaN where A is not positive definite.  Both: (m, m)"""
+    return invert_into(A, inverse)
+
+
+@kernel
+def factor_table(table, first):  # type: ignore[no-untyped-def]
+    """``[A | X]`` becomes ``[Gᵀ | A⁻¹X]``, ``X`` from column ``first`` on; returns ``log det A``, NaN where none is."""
+    log_det = factor(table)
+    if not math.isnan(log_det):
+        backward(table, first)
+    return log_det
+
+
+@kernel
 def log_det_stack(A, log_dets):  # type: ignore[no-untyped-def]
     """``log det A_a``, NaN where a matrix is not positive definite.  A: (K, m, m)   log_dets: (K,)"""
     K, m, _ = A.shape

@@ -2,36 +2,58 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
-from numba import njit
+
+from sidelight.kernels.compiled import helper, kernel
+
+__all__ = ["Answers", "add_answer", "add_one_answer", "add_probabilities"]
 
 
-@njit(cache=True)
-def add_answer(x, order, weight, S, S_squared, sums):  # type: ignore[no-untyped-def]
-    """``S += w x xᵀ``, ``S² += w² x_o x_oᵀ``, ``sums += w x`` for one arm, x taken in internal order.
+class Answers(NamedTuple):
+    """Where answers go: order (d,), S (K, d, d), S_squared (K, L, L), sums (K, d) and counts (K,)."""
 
-    x: (d,)   order: (d,)   S: (d, d)   S_squared: (L, L)   sums: (d,)
+    order: Any
+    S: Any
+    S_squared: Any
+    sums: Any
+    counts: Any
+
+
+@helper
+def add_one_answer(answers, x, a, weight):  # type: ignore[no-untyped-def]
+    """``S += w x xᵀ``, ``S² += w² x_o x_oᵀ``, ``Σ += w x`` and ``n += w`` of arm ``a``, ``x`` taken in internal order.
+
+    answers: ``Answers``   x: (d,)
     """
-    d = order.shape[0]
-    L = S_squared.shape[0]
+    order, S, S_squared, sums, counts = answers
+    d, L = order.shape[0], S_squared.shape[1]
     y = np.empty(d)
     for i in range(d):
         y[i] = x[order[i]]
     squared = weight * weight
     for i in range(d):
-        wi = weight * y[i]
-        sums[i] += wi
+        scaled = weight * y[i]
+        sums[a, i] += scaled
         for j in range(d):
-            S[i, j] += wi * y[j]
+            S[a, i, j] += scaled * y[j]
     for i in range(L):
-        wi = squared * y[i]
+        scaled = squared * y[i]
         for j in range(L):
-            S_squared[i, j] += wi * y[j]
+            S_squared[a, i, j] += scaled * y[j]
+    counts[a] += weight
 
 
-@njit(cache=True)
-def add_probabilities(x, order, probabilities, weight, S, S_squared, sums):  # type: ignore[no-untyped-def]
+@kernel
+def add_answer(answers, x, a, weight):  # type: ignore[no-untyped-def]
+    """One answer "I would take arm ``a``" with weight ``w``: see ``add_one_answer``."""
+    add_one_answer(answers, x, a, weight)
+
+
+@kernel
+def add_probabilities(answers, x, probabilities, weight):  # type: ignore[no-untyped-def]
     """``add_answer`` for every arm at once, arm ``a`` with weight ``w · p_a``."""
     for a in range(probabilities.shape[0]):
         if probabilities[a] > 0.0:
-            add_answer(x, order, weight * probabilities[a], S[a], S_squared[a], sums[a])
+            add_one_answer(answers, x, a, weight * probabilities[a])

@@ -29,6 +29,8 @@ __all__ = ["BaseLearner"]
 _FLOAT = np.dtype(np.float64)
 #: a named tuple without the detour through keyword arguments
 _tuple = tuple.__new__
+#: what decides; compiled shortcuts know nothing of a subclass's own
+_PYTHON = {"scores", "_scores", "decide", "_choose", "observe", "_observe", "observe_behavior", "wants_query"}
 
 
 class BaseLearner:
@@ -43,6 +45,14 @@ class BaseLearner:
     """
 
     needs: Needs = None
+    #: Whether compiled code may decide in place of ``scores``: declared by the class that supplies it, and off again in
+    #: a subclass that overrides any of ``_PYTHON``.
+    compiled_scores: bool = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "compiled_scores" not in vars(cls) and _PYTHON & vars(cls).keys():
+            cls.compiled_scores = False
 
     def __init__(
         self,
@@ -74,7 +84,7 @@ class BaseLearner:
 
     def _choose(self, x: Array) -> tuple[int, float, float]:
         """Position, estimate and width of the arm of highest index; ties go to the first."""
-        estimates, widths = self._scores(x)
+        estimates, widths = self.scores(x)
         a = int((estimates + widths).argmax())
         return a, float(estimates[a]), float(widths[a])
 
@@ -113,7 +123,7 @@ class BaseLearner:
         if allowed is None:
             a, estimate, width = self._choose(context)
             return _tuple(Decision, (self.arms[a], estimate, width, 1.0))
-        estimates, widths = self._scores(context)
+        estimates, widths = self.scores(context)
         a = int(np.where(self._mask(allowed), estimates + widths, -np.inf).argmax())
         return Decision(self.arms[a], float(estimates[a]), float(widths[a]), 1.0)
 

@@ -28,7 +28,7 @@ from sidelight.linalg import (
     structured_pseudo_inverse,
 )
 from sidelight.side.constraint import Reduction, SideInformation, unreduced
-from sidelight.theory import episode_count
+from sidelight.theory import arm_radii, episode_count
 
 if TYPE_CHECKING:
     from sidelight.logs.schema.schema import Schema
@@ -131,6 +131,7 @@ class EpochOFUL(ReducedLearner):
             rng,
             log=summary,
         )
+        self._learn_from_log()
 
     # ------------------------------------------------------------------------------------ episodes
 
@@ -195,14 +196,13 @@ class EpochOFUL(ReducedLearner):
 
     # --------------------------------------------------------------------------------------- radius
 
-    def _refresh_arm(self, a: int) -> None:
-        super()._refresh_arm(a)
-        self.radii[a] = self.settings.alpha * self._radius(a)
+    def refresh(self) -> None:
+        """Recompute every cache from the sums, and every radius from them."""
+        super().refresh()
+        self.radii = [self.settings.alpha * self._radius(a) for a in range(self.n_arms)]
 
     def _radius(self, a: int) -> float:
         """``√β_a`` with the union over episodes and the error of ``M̂``."""
-        from sidelight.kernels.reduced import radius_of
-
         s = self.settings
         kind = RADIUS_KINDS[s.radius]
         union = log(2.0 * self.episodes * self.n_arms / s.delta)
@@ -211,15 +211,15 @@ class EpochOFUL(ReducedLearner):
             # as printed, the error of M̂ inflates the noise (with the arm's own count for t)
             noise += s.context_bound * self._longest_weights() * self.error[a] * math.sqrt(self.counts[a])
         base = float(
-            radius_of(
+            arm_radii(
                 kind,
-                self.counts[a],
-                self.log_dets[a],
-                self.reduction.dimensions[a],
-                noise,
-                self._prior_term,
-                self._growth,
-                union,
+                counts=self.counts[a],
+                log_dets=self.log_dets[a],
+                dimensions=self.reduction.dimensions[a],
+                noises=noise,
+                prior_term=self._prior_term,
+                growth=self._growth,
+                union=union,
             )
         )
         if kind == 0 and self.error[a] > 0:
@@ -245,15 +245,9 @@ class EpochOFUL(ReducedLearner):
             return estimates, widths
         return estimates, widths + s.alpha * s.context_bound * self._longest_weights() * self.error
 
-    def _choose(self, x: Array) -> tuple[int, float, float]:
-        return BaseLearner._choose(self, x)
-
     def add_arm(self, label: Any) -> None:
         """Refused: before the first answer there is no constraint yet, and later there is."""
         BaseLearner.add_arm(self, label)
-
-    def play(self, *round_by_round: Any) -> None:
-        """Episodes start between rounds, so there is no path through many of them at once."""
 
     def observe_behavior(
         self,

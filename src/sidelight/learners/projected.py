@@ -86,3 +86,5 @@ class ProjectedOFUL(ReducedLearner):
             rng,
             log=side_information.summary,
         )
+        if side_information.summary is not None:
+            self._learn_from_log()

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sidelight.errors import InputError
+from sidelight.kernels import ridge as kernels
+from sidelight.kernels.state import state_of, vectors_for
 from sidelight.learners.automatic import (
     NOISE_FLOOR,
     Automatic,
@@ -22,7 +24,7 @@ from sidelight.learners.automatic import (
 from sidelight.learners.base import BaseLearner
 from sidelight.learners.noise import arm_noises, residual_noise, residuals
 from sidelight.learners.settings import Settings
-from sidelight.linalg import Array, apply, eigenvalues, log, log_det, product
+from sidelight.linalg import Array, apply, eigenvalues, log, product
 from sidelight.side.constraint import Reduction
 from sidelight.side.coordinates import Tally, Units
 
@@ -32,7 +34,11 @@ if TYPE_CHECKING:
 
 __all__ = ["FOREVER", "RADIUS_KINDS", "RidgeLearner", "arm_spreads"]
 
-RADIUS_KINDS = {"determinant": 0, "printed": 1, "posterior": 2}
+RADIUS_KINDS = {
+    "determinant": kernels.DETERMINANT,
+    "printed": kernels.PRINTED,
+    "posterior": kernels.POSTERIOR,
+}
 FOREVER = np.iinfo(np.int64).max
 #: events up to which the units of contexts are so rough that widths in them are not added up
 FEW_EVENTS = 16
@@ -53,6 +59,19 @@ _STATE = (
 )
 
 
+class Part:
+    """An array of the learner's state by its name; assigning writes into the state's own memory."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, learner: Any, owner: type | None = None) -> Any:
+        return self if learner is None else getattr(learner._held[2], self.name)
+
+    def __set__(self, learner: Any, value: Any) -> None:
+        getattr(learner._held[2], self.name)[...] = value
+
+
 class RidgeLearner(BaseLearner):
     """State: per arm the sums ``Σ z zᵀ`` and ``Σ z(r − x·anchor)``, and the caches derived from them.
 
@@ -65,6 +84,24 @@ class RidgeLearner(BaseLearner):
         automatic: what ``"auto"`` settings know now; None where all are given.
     """
 
+    # kernels.state.State says what each of them is
+    counts = Part()
+    updates = Part()
+    grams = Part()
+    moments = Part()
+    squares = Part()
+    context_sums = Part()
+    spent = Part()
+    covariances = Part()
+    weights = Part()
+    log_dets = Part()
+    radii = Part()
+    bounds = Part()
+    prior_precisions = Part()
+    prior_moments = Part()
+    prior_log_dets = Part()
+
+    compiled_scores = True
     radius_names: tuple[str, ...] = tuple(RADIUS_KINDS)
     #: whether there is something to refresh on a schedule even where all settings are given
     refreshes_logs = False
@@ -78,20 +115,19 @@ class RidgeLearner(BaseLearner):
         rng: np.random.Generator | None = None,
         log: LogSummary | None = None,
     ) -> None:
+        if len(arms) != reduction.n_arms:
+            raise InputError(f"{len(arms)} arm labels for {reduction.n_arms} arms.")
+        self._held = self._hold(reduction)
         super().__init__(arms, reduction.n_features, settings, schema, rng)
         self._summary = log
         #: (d,)  in which features' units the columns of a reduction that is not ``shifted`` are orthonormal
         self._basis_scales = np.ones(self.n_features)
-        if len(self.arms) != reduction.n_arms:
-            raise InputError(f"{len(self.arms)} arm labels for {reduction.n_arms} arms.")
         if settings.radius not in self.radius_names:
             raise InputError(
                 f"radius={settings.radius!r} belongs to the fused learners; {type(self).__name__} takes "
                 f"{', '.join(RADIUS_KINDS)}."
             )
         self.automatic: Automatic | None = None
-        self.context_sums = np.zeros(2 * self.n_features + 2)
-        self.spent = np.zeros(1)
         self.n_contexts = 0
         if self.refreshes_logs or "auto" in (settings.regularization, settings.noise):
             d = self.n_features
@@ -104,51 +140,41 @@ class RidgeLearner(BaseLearner):
             )
             self.automatic.eager = settings.regularization == "auto"
         self._install(reduction)
-        if self.automatic is not None and log is not None:
+
+    def _learn_from_log(self) -> None:
+        """Take the automatic settings from the log, before the first round."""
+        if self.automatic is not None:
             self._relearn()
 
     # ------------------------------------------------------------------------------------ state
 
+    @staticmethod
+    def _hold(reduction: Reduction) -> tuple[Array, NDArray[np.int64], Any]:
+        """The floats and integers of a state in the coordinates of ``reduction``, and the names of their parts."""
+        K, R, m = reduction.loadings.shape
+        arena, sizes = vectors_for(K, reduction.n_features, m, R, reduction.shifted)
+        state = state_of(arena, sizes)
+        state.order[:], state.dimensions[:] = reduction.order, reduction.dimensions
+        # (K, m, R) as the kernels read them, the other way round than in a reduction
+        state.loadings[:] = np.swapaxes(reduction.loadings, 1, 2)
+        state.centre[:], state.spreads[:] = arm_spreads(state.loadings, reduction.shifted)
+        state.anchors[:] = reduction.anchors
+        return arena, sizes, state
+
     def _install(self, reduction: Reduction) -> None:
-        """Start from nothing observed in the coordinates of ``reduction``."""
-        K, d, m = reduction.n_arms, reduction.n_features, reduction.size
-        # (K, m, R) as the kernels read them; the reduction's own are a view of the same memory
-        self._loadings = np.array(np.swapaxes(reduction.loadings, 1, 2), dtype=np.float64, order="C")
-        self.reduction = replace(reduction, loadings=np.swapaxes(self._loadings, 1, 2))
-        self._centre, self._spreads = arm_spreads(self._loadings, reduction.shifted)
-        self.grams = np.zeros((K, m, m))
-        self.moments = np.zeros((K, m))
-        self.covariances = np.zeros((K, m, m))
-        self.weights = np.zeros((K, d))
-        self.log_dets = np.zeros(K)
-        self.radii = np.zeros(K)
-        self.bounds = np.zeros(K)
-        self._pack()
-        self._cached: tuple[Any, ...] | None = None
-        self.updates = np.zeros(K, dtype=np.int64)
-        #: Σ (r − x·anchor)² per arm, for the noise
-        self.squares = np.zeros(K)
-        self.counts = np.zeros(K, dtype=np.int64)
+        """Start from nothing observed in the coordinates of ``reduction``; what all arms share is kept."""
+        sums, spent = self.context_sums, self.spent
+        self._held = self._hold(reduction)
+        self.context_sums, self.spent = sums, spent
+        self.reduction = reduction
         self._set_prior()
         self.refresh()
-
-    def _pack(self) -> None:
-        """All arms side by side for a first look, where few dimensions are left; else nothing."""
-        from sidelight.kernels.lanes import WIDEST, pack
-
-        _, m, R = self._loadings.shape
-        small = R > 0 and 0 < m <= WIDEST
-        rough = pack(self._loadings, self.weights, self.covariances, self.radii, self.bounds) if small else np.zeros(0)
-        self._packed = rough.astype(np.float32, copy=False)
 
     def _set_prior(self) -> None:
         """``NᵀV₀N`` and ``NᵀV₀(μ − anchor)`` of every arm."""
         r = self.reduction
         precision, means = self._prior()
         K, m, weights = r.n_arms, r.size, self._prior_weights()
-        self.prior_precisions = np.empty((K, m, m))
-        self.prior_moments = np.empty((K, m))
-        self.prior_log_dets = np.empty(K)
         for a in range(K):
             N = r.basis(a)
             self.prior_precisions[a] = weights[a] * product(product(N.T, precision), N)
@@ -156,7 +182,7 @@ class RidgeLearner(BaseLearner):
             padded = np.arange(r.dimensions[a], m)
             self.prior_precisions[a, padded, padded] = 1.0
             self.prior_moments[a] = weights[a] * product(N.T, product(precision, means[a] - r.anchors[a]))
-            self.prior_log_dets[a] = float(log_det(self.prior_precisions[a]))
+        self.prior_log_dets = np.nan  # the next refresh computes them
         self._set_bounds(precision)
 
     def _set_bounds(self, precision: Array) -> None:
@@ -165,10 +191,13 @@ class RidgeLearner(BaseLearner):
         self._prior_term = self._growth = 0.0
         if s.radius == "posterior":
             return  # which needs neither
-        if self.automatic is not None and not (known := self.automatic.units.known).all():
-            # weights of features that never varied are zero, not unbounded
-            precision = precision[np.ix_(known, known)] if known.any() else np.eye(1)
-        values = eigenvalues(precision)
+        known = None if self.automatic is None else self.automatic.units.known
+        if known is not None and not known.any():
+            values = np.ones(1)  # weights of features that never varied are zero, not unbounded
+        elif s.regularization != "auto":  # λI
+            values = np.array([s.regularization], dtype=np.float64)
+        else:
+            values = eigenvalues(precision if known is None else precision[np.ix_(known, known)])
         self._prior_term = float(values[-1]) * s.kernel_weight_bound**2
         self._growth = s.kernel_context_bound**2 / float(values[0])
 
@@ -214,7 +243,7 @@ class RidgeLearner(BaseLearner):
 
     def _arm_rounds(self) -> Array:
         """(K,)  How many rounds of each arm the sums hold."""
-        return self.counts.astype(np.float64)
+        return np.asarray(self.counts.astype(np.float64))
 
     def _noise_guess(self, units: Units) -> float:
         """``σ²`` as the log has it; without a log, or where its rewards are all zero, the rewards' own variance."""
@@ -291,41 +320,31 @@ class RidgeLearner(BaseLearner):
         self.automatic.refreshed = self.automatic.events
         self._set_prior()
         self.refresh()
-        self._cached = None
 
     def refresh(self) -> None:
-        """Recompute every cache from the sums."""
-        for a in range(self.n_arms):
-            self._refresh_arm(a)
+        """Recompute every cache from the sums: in a copy, which takes the place of the state in one assignment."""
+        arena, sizes, _ = self._held
+        arena, sizes = arena.copy(), sizes.copy()
+        state = state_of(arena, sizes)
+        self._put_settings(state)
+        kernels.refresh(arena, sizes, 0, self.n_arms)
+        self._publish(arena, sizes)
+
+    def _publish(self, arena: Array, sizes: NDArray[np.int64]) -> None:
+        """Let the two vectors be the learner's state from now on."""
+        self._held = (arena, sizes, state_of(arena, sizes))
 
     def _refresh_arm(self, a: int) -> None:
-        from sidelight.kernels.reduced import refresh
+        """Recompute one arm's caches from its sums, in place."""
+        arena, sizes, state = self._held
+        self._put_settings(state)
+        kernels.refresh(arena, sizes, a, a + 1)
 
-        refresh(a, *self._refreshing())
-
-    def _refreshing(self) -> tuple[Any, ...]:
-        """The state in the order that ``refresh`` takes it."""
-        r = self.reduction
-        return (
-            self._loadings,
-            r.shifted,
-            r.anchors,
-            self.prior_precisions,
-            self.prior_moments,
-            self.prior_log_dets,
-            r.dimensions,
-            self._numbers(),
-            self.grams,
-            self.moments,
-            self.counts,
-            self.updates,
-            self.covariances,
-            self.weights,
-            self.log_dets,
-            self.radii,
-            self.bounds,
-            self._packed,
-        )
+    def _put_settings(self, state: Any) -> None:
+        """Write what the kernels read of the settings."""
+        state.numbers[:] = self._numbers()
+        state.doubts[0] = self._doubt
+        state.reluctance[:] = self._reluctance()
 
     def _numbers(self) -> Array:
         """What the kernels need: kind of radius, noise, ``λS_w²``, ``S_x²/λ``, ``K/δ``, ``α``, what is a surprise."""
@@ -341,65 +360,31 @@ class RidgeLearner(BaseLearner):
     # --------------------------------------------------------------------------- decide, observe
 
     def _scores(self, x: Array) -> tuple[Array, Array]:
-        from sidelight.kernels.reduced import score_arms
-
-        r = self.reduction
-        estimates, widths = np.empty(self.n_arms), np.empty(self.n_arms)
-        score_arms(
-            x,
-            r.order,
-            self._loadings,
-            r.shifted,
-            self.weights,
-            self.covariances,
-            self.radii,
-            estimates,
-            widths,
-        )
-        return estimates, widths
+        arena, sizes, _ = self._held
+        out = np.empty((2, self.n_arms))
+        kernels.score(arena, sizes, x, out)
+        return out[0], out[1]
 
     def _choose(self, x: Array) -> tuple[int, float, float]:
-        choose, _, table, _ = self._cached or self._bind()
-        a, estimate, width, _ = choose(x, table, 0.0)
+        if not self.compiled_scores:
+            return super()._choose(x)
+        arena, sizes, _ = self._held
+        a, estimate, width, _ = kernels.choose(arena, sizes, x, 0.0)
         return a, estimate, width
 
     def _choose_or_doubt(self, x: Array, limit: float) -> tuple[int, float, float, int]:
-        choose, _, table, _ = self._cached or self._bind()
-        return choose(x, table, limit)  # type: ignore[no-any-return]
-
-    def _bind(self) -> tuple[Any, ...]:
-        """The kernels of ``decide`` and ``observe``, where their arrays lie, and the arrays, which must not go away."""
-        from sidelight.kernels.bound import choose_bound, observe_bound, table_of
-
-        r = self.reduction
-        K, m, R = self._loadings.shape
-        floats = (
-            self._loadings,
-            self._centre,
-            self._spreads,
-            self.weights,
-            self.covariances,
-            self.radii,
-            self.bounds,
-            self._packed,
-            self._reluctance(),
-            r.anchors,
-            self._numbers(),
-            self.grams,
-            self.moments,
-            self.squares,
-            self.context_sums,
-            self._spending(),
-            self.log_dets,
-        )
-        integers = (r.order, self.counts, r.dimensions, self.updates)
-        table = table_of(floats, integers, (K, r.n_features, m, R, r.shifted))
-        self._cached = (choose_bound, observe_bound, table, (floats, integers))
-        return self._cached
+        arena, sizes, _ = self._held
+        return kernels.choose(arena, sizes, x, limit)  # type: ignore[no-any-return]
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy notes its own arrays' addresses."""
-        return {**self.__dict__, "_cached": None}
+        """Without the names of the state's parts, which share its memory."""
+        arena, sizes, _ = self._held
+        return {**self.__dict__, "_held": (arena.copy(), sizes.copy())}
+
+    def __setstate__(self, values: dict[str, Any]) -> None:
+        arena, sizes = values["_held"]
+        self.__dict__.update(values)
+        self._publish(arena, sizes)
 
     def _observe(self, x: Array, index: int, reward: float) -> None:
         fresh = False
@@ -418,10 +403,10 @@ class RidgeLearner(BaseLearner):
 
     def _take(self, x: Array, index: int, reward: float) -> None:
         """Learn from one row, as it is."""
-        _, observe, table, _ = self._cached or self._bind()
-        due, surprised = observe(index, x, reward, table)
+        arena, sizes, _ = self._held
+        due, surprised = kernels.observe(arena, sizes, x, index, reward)
         if due:
-            RidgeLearner._refresh_arm(self, index)
+            self._refresh_arm(index)
         self.n_contexts += 1
         if self.automatic is not None and (self.automatic.due() or (surprised and self.automatic.calm() <= 0)):
             self._relearn()
@@ -434,10 +419,6 @@ class RidgeLearner(BaseLearner):
     def _doubt(self) -> float:
         """The share of ``spent`` that the trials of one arm may seem to cost: none where no log is to be doubted."""
         return 0.0
-
-    def _spending(self) -> Array:
-        """(1,) where the widths at which arms are observed are added up; without doubts they are of no use."""
-        return self.spent if self._doubt > 0.0 else np.zeros(1)
 
     @property
     def _surprise(self) -> float:
@@ -469,14 +450,12 @@ class RidgeLearner(BaseLearner):
         if "context_sums" not in arrays:
             arrays = {**arrays, "context_sums": self._sums_of_older_file(arrays)}
         for name in _STATE:
-            current = getattr(self, name)
-            setattr(self, name, np.array(arrays[name], dtype=current.dtype).reshape(current.shape))
-        self._pack()
-        self._cached = None
+            setattr(self, name, np.reshape(arrays[name], getattr(self, name).shape))
         self.n_contexts = int(arrays["n_contexts"])
         if self.automatic is not None:
             self.automatic.restore(arrays, self.reduction.order)
             self._set_prior()
+        self._put_settings(self._held[2])
 
     def _sums_of_older_file(self, arrays: dict[str, Any]) -> Array:
         """``context_sums`` of a file that kept ``Σx²`` alone; the other sums only if there is a constant."""

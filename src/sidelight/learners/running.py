@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from sidelight.errors import InputError
 from sidelight.hidden.protocol import HiddenEstimator
+from sidelight.kernels.ridge import score_parts
+from sidelight.kernels.running import Running, coefficients
 from sidelight.learners.automatic import (
     NOISE_FLOOR,
     Automatic,
@@ -42,10 +44,9 @@ from sidelight.side.coordinates import Tally
 if TYPE_CHECKING:
     from sidelight.logs.schema.schema import Schema
 
-__all__ = ["RunningOFUL"]
+from sidelight.theory import arm_radii
 
-#: rounds inside the kernel before its coefficients are computed afresh from the sums
-REFRESH_EVERY = 4096
+__all__ = ["RunningOFUL"]
 
 
 class RunningOFUL(BaseLearner):
@@ -72,6 +73,8 @@ class RunningOFUL(BaseLearner):
         >>> learner
         RunningOFUL(10 arms, 10 features, 1 observations, regularization=1.0, radius='determinant')
     """
+
+    compiled_scores = True
 
     def __init__(
         self,
@@ -226,8 +229,6 @@ class RunningOFUL(BaseLearner):
 
         What a reader derived while the writer wrote carries the older version, and nobody uses it afterwards.
         """
-        from sidelight.kernels.reduced import radius_of
-
         version, known = self._version, self._derived
         if known is not None and known[0] == version:
             return known[1]
@@ -248,158 +249,79 @@ class RunningOFUL(BaseLearner):
         theta = apply(covariances, apply(Ut, residual))
         weights = self.anchors + apply(U, theta)
         grown = log_det(A) - log_det(symmetrize(product(product(Ut, precision), U)))
-        bounds = eigenvalues(precision)
-        radii = np.array(
-            [
-                radius_of(
-                    RADIUS_KINDS[s.radius],
-                    self.counts[a],
-                    max(grown[a], 0.0),
-                    m,
-                    sigma,
-                    bounds[-1] * s.kernel_weight_bound**2,
-                    s.kernel_context_bound**2 / bounds[0],
-                    log(K / s.delta),
-                )
-                for a in range(K)
-            ]
+        prior_term, growth, _ = self._bounds(precision)
+        radii = arm_radii(
+            RADIUS_KINDS[s.radius],
+            counts=self.counts,
+            log_dets=np.maximum(grown, 0.0),
+            dimensions=m,
+            noises=sigma,
+            prior_term=prior_term,
+            growth=growth,
+            union=log(K / s.delta),
         )
         derived = (B, U, weights, np.ascontiguousarray(covariances), s.alpha * radii)
         self._derived = (version, derived)
         return derived
 
     def _scores(self, x: Array) -> tuple[Array, Array]:
-        from sidelight.kernels.reduced import score_arms
-
         _, U, weights, covariances, radii = self._derive()
-        estimates, widths = np.empty(self.n_arms), np.empty(self.n_arms)
-        loadings = -np.ascontiguousarray(np.swapaxes(U, 1, 2))
-        score_arms(x, self.order, loadings, False, weights, covariances, radii, estimates, widths)
-        return estimates, widths
+        out = np.empty((2, self.n_arms))
+        score_parts(x[self.order], -np.ascontiguousarray(np.swapaxes(U, 1, 2)), weights, covariances, radii, out)
+        return out[0], out[1]
 
-    def play(
-        self,
-        X: Array,
-        table: Array,
-        answers: NDArray[np.int64] | None,
-        probabilities: Array | None,
-        rng: np.random.Generator,
-    ) -> NDArray[np.int64] | None:
-        """Many rounds inside the kernel, for the paper's estimator; None for the others, which go round by round.
-
-        The first rounds, in which ``B̂`` is so large that only an orthonormal basis keeps its digits, and any round
-        whose matrix is too ill-conditioned, are decided by ``decide``.
-        """
-        hidden, summary = self.hidden, self.hidden.summary
-        if (
-            answers is None
-            or hidden.sums is None
-            or not (hidden.takes_actions_by_sums and hidden.estimates_by_weighting)
-            or min(summary.n_recorded, summary.n_features - summary.n_recorded) == 0
-            or hidden.sums.total_weight != hidden.sums.n_answers
-        ):
-            return None
-        from sidelight.kernels.running import play_running
-
-        n = len(X)
-        played = np.empty(n, dtype=np.int64)
-        sums = hidden.sums
-        t, phase = 0, 0
-        while t < n:
-            unknown = self.automatic is not None and not self.automatic.units.known.all()
-            if sums.n_answers < 4 * self.n_arms or unknown:
-                t, phase = self._careful_round(X, table, answers, played, t, phase)
-                continue
-            V, R, K, P, q, P0, numbers = self._coefficients()
-            room = REFRESH_EVERY if self.automatic is None else min(REFRESH_EVERY, self.automatic.room())
-            stop = min(n, t + room)
-            if self.automatic is not None and self.automatic.ranges is not None:
-                stop = t + self.automatic.ranges.first_unusual(X[t:stop], table[t:stop])
-                if stop == t:
-                    t, phase = self._careful_round(X, table, answers, played, t, phase)
-                    continue
-            t, phase, events, taken = play_running(
-                X[:stop],
-                table[:stop],
-                answers,
-                t,
-                phase,
-                room,
-                played,
-                self.order,
-                np.asarray(summary.shares),
-                self.anchors,
-                self._inverses,
-                numbers,
-                sums.n_answers,
-                sums.S,
-                sums.S_squared,
-                sums.sums,
-                sums.counts,
-                V,
-                self.Y,
-                R,
-                self.squares,
-                self.counts,
-                K,
-                P,
-                q,
-                P0,
-            )
-            self.V = V - self._prior()[0]
-            hidden.took(taken)
-            self._version += 1
-            if self.automatic is not None:
-                self.automatic.events += events
-                if self.automatic.room() <= 0:
-                    self._relearn()
-            if events < room and t < stop:
-                t, phase = self._careful_round(X, table, answers, played, t, phase)
-        return played
-
-    def _careful_round(
-        self, X: Array, table: Array, answers: NDArray[np.int64], played: NDArray[np.int64], t: int, phase: int
-    ) -> tuple[int, int]:
-        """The rest of one round, by the same methods that a user calls."""
-        if phase == 0:
-            self.observe_behavior(X[t], self.arms[answers[t]])
-        a, _, _ = self._choose(X[t])
-        played[t] = a
-        self._observe(X[t], a, float(table[t, a]))
-        return t + 1, 0
-
-    def _coefficients(self) -> tuple[Array, ...]:
-        """What the kernel keeps by rank one, computed afresh from the sums."""
-        from sidelight.kernels.running import coefficients
-
+    def _running(self) -> Running:
+        """What the kernel of many rounds keeps by rank one, computed afresh from the sums."""
         s, summary = self.settings, self.hidden.summary
         sums = self.hidden.sums
         assert sums is not None
         precision, means, sigma = self._prior()
-        K_arms, L, m = sums.S12.shape
+        n, L, m = sums.S12.shape
         if self._inverses is None:
             self._inverses = inverse(summary.second_moments)
         V = self.V + precision
         R = self.Y + product(means, precision) - apply(V, self.anchors)
         K = np.ascontiguousarray(np.swapaxes(product(self._inverses, sums.S12), 1, 2))
-        P, P0 = np.empty((K_arms, 3, m, m)), np.zeros((K_arms, 3, m, m))
-        q, unused = np.empty((K_arms, 2, m)), np.zeros((2, m))
-        for a in range(K_arms):
+        P, P0 = np.empty((n, 3, m, m)), np.zeros((n, 3, m, m))
+        q, unused = np.empty((n, 2, m)), np.zeros((2, m))
+        for a in range(n):
             coefficients(V[a], R[a], K[a], P[a], q[a])
             coefficients(precision, np.zeros(L + m), K[a], P0[a], unused)
-        bounds = eigenvalues(precision)
-        numbers = np.array(
-            [
-                RADIUS_KINDS[s.radius],
-                sigma,
-                bounds[-1] * s.kernel_weight_bound**2,
-                s.kernel_context_bound**2 / bounds[0],
-                log(K_arms / s.delta),
-                s.alpha,
-                bounds[0],
-            ]
+        prior_term, growth, least = self._bounds(precision)
+        kind = RADIUS_KINDS[s.radius]
+        numbers = np.array([kind, sigma, prior_term, growth, log(n / s.delta), s.alpha, least])
+        shares = np.asarray(summary.shares)
+        return Running(
+            self.order,
+            shares,
+            self.anchors,
+            self._inverses,
+            numbers,
+            V,
+            self.Y,
+            R,
+            self.squares,
+            self.counts,
+            K,
+            P,
+            q,
+            P0,
         )
-        return V, R, K, P, q, P0, numbers
+
+    def _took(self, state: Running, events: int, taken: int) -> None:
+        """Take over what the kernel did to ``state``."""
+        self.V = state.V - self._prior()[0]
+        self.hidden.took(taken)
+        self._version += 1
+        if self.automatic is not None:
+            self.automatic.events += events
+            if self.automatic.room() <= 0:
+                self._relearn()
+
+    def _bounds(self, precision: Array) -> tuple[float, float, float]:
+        """``λS_w²``, ``S_x²/λ`` (for a prior of several variances, the safe side of each) and the least ``λ``."""
+        s, values = self.settings, eigenvalues(precision)
+        return values[-1] * s.kernel_weight_bound**2, s.kernel_context_bound**2 / values[0], values[0]
 
     def weights_of(self, arm: Any) -> Array:
         """``ŵ`` of one arm, in the context's order.  (d,)"""

@@ -61,9 +61,6 @@ class FusedThompson(FusedOFUL):
             self.arms[a], float(means[a]), float(deviations[a]), self._propensity(a, means, deviations, mask)
         )
 
-    def play(self, *round_by_round: Any) -> None:
-        """Every decision draws, so rounds go one by one."""
-
     @staticmethod
     def _propensity(a: int, means: Array, deviations: Array, mask: NDArray[np.bool_]) -> float:
         """``∫ φ(z) Π_{b≠a} Φ((m_a + s_a z − m_b)/s_b) dz``."""

@@ -75,11 +75,11 @@ class ZeroFilledOFUL(ReducedLearner):
             rng,
             log=summary,
         )
+        self._learn_from_log()  # the log's units, in which its sums are then read
         L = summary.n_recorded
         self.grams[:, :L, :L] = summary.grams
         self.moments[:, :L] = summary.cross
         self.counts[:] = summary.counts
         self.squares[:] = summary.reward_squares
         self.refresh()
-        if self.automatic is not None:
-            self._relearn()
+        self._learn_from_log()

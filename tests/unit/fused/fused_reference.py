@@ -107,7 +107,7 @@ class ReferenceFused:
     weight_bound: float | None = None
     context_bound: float = 1.0
     rounds: list[tuple[np.ndarray, int, float]] = field(default_factory=list)
-    refreshes: int = 1
+    refreshes: int = 0
 
     def __post_init__(self) -> None:
         self.logs = [(raw, copy.deepcopy(estimator)) for raw, estimator in self.logs]

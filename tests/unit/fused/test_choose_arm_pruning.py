@@ -6,39 +6,37 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numba import njit
 
-from sidelight.kernels.lanes import pack
-from sidelight.kernels.reduced import choose_among, room_to_choose, score_arms, take, width_bound
+from sidelight.kernels.ridge import choose, score
+from sidelight.kernels.state import state_of, vectors_for
 from sidelight.learners.ridge import arm_spreads
 
-NOT_PACKED = np.zeros(0, dtype=np.float32)
+
+def width_bound(covariance):
+    """As the kernels bound ``√λ_max(A⁻¹)``."""
+    return np.sqrt(min(np.trace(covariance), np.abs(covariance).sum(axis=1).max())) if len(covariance) else 0.0
 
 
-@njit
-def choose_arm(x, order, loadings, shifted, centre, spreads, w, C, radii, bounds, packed, counts, reluctance, limit):
-    y, z, estimates, highest, x_rough, rough = room_to_choose(w, C, packed)
-    take(x, order, y)
-    return choose_among(
-        loadings,
-        shifted,
-        centre,
-        spreads,
-        w,
-        C,
-        radii,
-        bounds,
-        packed,
-        counts,
-        reluctance,
-        limit,
-        y,
-        z,
-        estimates,
-        highest,
-        x_rough,
-        rough,
-    )
+def held(geometry, spreads, weights, covariances, radii, bounds, counts):
+    """The two vectors of a state that has these parts."""
+    order, loadings, shifted = geometry
+    K, m, R = loadings.shape
+    arena, sizes = vectors_for(K, len(order), m, R, shifted)
+    state = state_of(arena, sizes)
+    state.centre[:], state.spreads[:] = spreads
+    parts = (order, loadings, weights, covariances, radii, bounds, counts)
+    for name, value in zip(
+        ("order", "loadings", "weights", "covariances", "radii", "bounds", "counts"), parts, strict=True
+    ):
+        getattr(state, name)[:] = value
+    state.reluctance[:] = 1.0
+    return arena, sizes, state
+
+
+def scores_of(arena, sizes, x):
+    out = np.empty((2, sizes[0]))
+    score(arena, sizes, x, out)
+    return out
 
 
 sizes = st.tuples(st.sampled_from([1, 2, 3, 4, 5, 8, 33]), st.integers(1, 6), st.integers(0, 4))
@@ -89,18 +87,16 @@ def random_state(seed: int, K: int, m: int, R: int, kind: str, width: float, lev
     width=st.sampled_from([0.0, 1e-12, 1e-3, 1.0, 1e3, 1e9]),
     levels=st.sampled_from([0, 1, 2]),
     limit=st.sampled_from([0.0, 1e-3, 1.0, 1e12]),
-    side_by_side=st.booleans(),
 )
-def test_it_chooses_as_if_all_arms_were_scored(seed, size, kind, width, levels, limit, side_by_side):
+def test_it_chooses_as_if_all_arms_were_scored(seed, size, kind, width, levels, limit):
     K, m, R = size
     rng, geometry, spreads, weights, covariances, radii, bounds, counts = random_state(
         seed, K, m, R, kind, width, levels
     )
     order, loadings, _ = geometry
     d = len(order)
-    packed = pack(loadings, weights, covariances, radii, bounds) if side_by_side else NOT_PACKED
-    reluctance = rng.choice([0.1, 1.0, np.inf], size=K)
-    estimates, widths = np.empty(K), np.empty(K)
+    arena, sizes, state = held(geometry, spreads, weights, covariances, radii, bounds, counts)
+    reluctance = state.reluctance[:] = rng.choice([0.1, 1.0, np.inf], size=K)
     contexts = [rng.normal(size=d), np.zeros(d), np.eye(d)[0], 1e6 * rng.normal(size=d), np.round(rng.normal(size=d))]
     if kind == "shifted":  # one arm's z cancels to rounding alone
         cancelled = np.empty(d)
@@ -108,10 +104,8 @@ def test_it_chooses_as_if_all_arms_were_scored(seed, size, kind, width, levels, 
         cancelled[order[R:]] = loadings[0] @ cancelled[order[:R]]
         contexts.append(cancelled)
     for x in contexts:
-        score_arms(x, *geometry, weights, covariances, radii, estimates, widths)
-        a, estimate, w, doubted = choose_arm(
-            x, *geometry, *spreads, weights, covariances, radii, bounds, packed, counts, reluctance, limit
-        )
+        estimates, widths = scores_of(arena, sizes, x)
+        a, estimate, w, doubted = choose(arena, sizes, x, limit)
         index = estimates + widths
         assert a == int(index.argmax())
         assert (estimate, w) == (estimates[a], widths[a])
@@ -130,22 +124,19 @@ def test_it_chooses_as_if_all_arms_were_scored(seed, size, kind, width, levels, 
     scales=st.tuples(*[st.sampled_from([1e-160, 1e-42, 1e-20, 1e-3, 1.0, 1e3, 1e20, 1e37, 1e45])] * 3),
     apart=st.sampled_from([0.0, 1e-15, 1e-12, 1e-8, 1e-6]),
 )
-def test_a_rough_look_misses_nobody(seed, size, kind, scales, apart):
-    """Arms closer together than single precision can tell, and numbers that it cannot hold."""
+def test_arms_that_rounding_alone_tells_apart(seed, size, kind, scales, apart):
+    """Arms next to equal, and numbers at both ends of the range."""
     K, m, R = size
-    rng, geometry, spreads, weights, covariances, radii, _, counts = random_state(seed, K, m, R, kind, 1.0, 0)
+    rng, geometry, _, weights, covariances, radii, _, counts = random_state(seed, K, m, R, kind, 1.0, 0)
     for array in (weights, covariances, geometry[1], radii):
         array[:] = array[0]
     weights *= scales[0] * (1.0 + apart * rng.normal(size=(K, 1)))
     covariances *= min(scales[1], 1e100) * (1.0 + apart * np.abs(rng.normal(size=(K, 1, 1))))
     bounds = np.array([width_bound(covariances[a]) for a in range(K)])
-    packed = pack(geometry[1], weights, covariances, radii, bounds)
-    estimates, widths = np.empty(K), np.empty(K)
+    arena, sizes, _ = held(geometry, arm_spreads(*geometry[1:]), weights, covariances, radii, bounds, counts)
     for x in scales[2] * rng.normal(size=(4, len(geometry[0]))):
-        score_arms(x, *geometry, weights, covariances, radii, estimates, widths)
-        chosen = choose_arm(
-            x, *geometry, *spreads, weights, covariances, radii, bounds, packed, counts, np.ones(K), 0.0
-        )
+        estimates, widths = scores_of(arena, sizes, x)
+        chosen = choose(arena, sizes, x, 0.0)
         a = int((estimates + widths).argmax())
         assert chosen == (a, estimates[a], widths[a], -1)
 
@@ -182,21 +173,8 @@ def test_a_bound_met_exactly_is_not_pruned():
     for weights, expected in (([[0.0], [1.0], [0.0]], 0), ([[0.0], [1.5], [0.5]], 1), ([[0.0], [0.5], [0.0]], 0)):
         w = np.array(weights)
         bounds = np.array([2.0, 1.0, 2.0])
-        chosen = choose_arm(
-            np.array([1.0]),
-            order,
-            loadings,
-            True,
-            *spreads,
-            w,
-            covariances,
-            np.ones(3),
-            bounds,
-            NOT_PACKED,
-            counts,
-            np.ones(3),
-            0.0,
-        )
+        arena, sizes, _ = held((order, loadings, True), spreads, w, covariances, np.ones(3), bounds, counts)
+        chosen = choose(arena, sizes, np.array([1.0]), 0.0)
         assert chosen[0] == expected
 
 

@@ -1,4 +1,4 @@
-"""``play`` in the kernel is deciding and observing one by one, to the last bit."""
+"""Compiled rounds are deciding and observing one by one, to the last bit."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import sidelight as sl
+from sidelight.learners.rounds import play_rounds
 
 K, D, L = 5, 6, 3
 ROUNDS = 700
@@ -76,7 +77,7 @@ def test_the_same_to_the_last_bit(name, summary, world):
     given = answers if quick.needs == "action" else None
     # in pieces of uneven length, so that it stops between an answer and its round's end too
     pieces = [
-        quick.play(X[i:j], table[i:j], None if given is None else given[i:j], None, rngs[0])
+        play_rounds(quick, X[i:j], table[i:j], None if given is None else given[i:j], rngs[0])
         for i, j in ((0, 1), (1, 40), (40, 333), (333, ROUNDS))
     ]
     assert all(piece is not None for piece in pieces)
@@ -93,7 +94,7 @@ def test_the_same_across_the_kernels_own_refreshes(rng):
     """After 1,024 rank-one updates an arm's caches are recomputed from its sums."""
     X, table = rng.normal(size=(2_500, 3)), rng.normal(size=(2_500, 2))
     quick, slow = (sl.OFUL(2, 3, **NUMBERS, radius="posterior") for _ in range(2))
-    played = quick.play(X, table, None, None, rng)
+    played = play_rounds(quick, X, table, None, rng)
     np.testing.assert_array_equal(played, one_by_one(slow, X, table, played, rng))
     assert quick.counts.max() > 1_024 > quick.updates.max()
     assert quick.covariances.tobytes() == slow.covariances.tobytes()
@@ -104,8 +105,8 @@ def test_doubt_makes_it_try_arms_in_the_kernel_too(summary, world):
     X, table, answers = rounds_of(world, 8)
     doubting = MAKERS["FusedOFUL, much doubt"](summary, world)
     trusting = sl.FusedOFUL(sl.BehaviorQueries(summary), alpha=1.7, safety=0.0)
-    one = doubting.play(X, table, answers, None, np.random.default_rng(1))
-    other = trusting.play(X, table, answers, None, np.random.default_rng(1))
+    one = play_rounds(doubting, X, table, answers, np.random.default_rng(1))
+    other = play_rounds(trusting, X, table, answers, np.random.default_rng(1))
     assert (one != other).sum() > 10
 
 
@@ -114,7 +115,7 @@ def test_the_every_round_variant_chooses_the_same_arms(summary, world):
     X, table, answers = rounds_of(world, 9)
     for settings in (NUMBERS, {**NUMBERS, "radius": "posterior"}, {**AUTO, "radius": "posterior"}):
         quick, slow = (sl.RunningOFUL(sl.BehaviorQueries(summary, estimator="ipw"), **settings) for _ in range(2))
-        played = quick.play(X, table, answers, None, np.random.default_rng(0))
+        played = play_rounds(quick, X, table, answers, np.random.default_rng(0))
         np.testing.assert_array_equal(played, one_by_one(slow, X, table, answers, np.random.default_rng(0)))
         for x in X[:5]:
             for ours, theirs in zip(quick.scores(x), slow.scores(x), strict=True):
@@ -123,21 +124,20 @@ def test_the_every_round_variant_chooses_the_same_arms(summary, world):
 
 def test_paths_that_the_kernel_does_not_have_are_declined_before_anything_changes(summary, world):
     X, table, answers = rounds_of(world, 8)
-    p = world.behavior_probabilities(X)
     other = sl.FusedOFUL([sl.BehaviorQueries(summary), sl.BehaviorQueries(summary)])
     cases = [
-        (sl.FusedOFUL(sl.BehaviorQueries(summary), query_budget=20), answers, None),
-        (sl.FusedOFUL(sl.BehaviorQueries(summary), forgetting=0.99), answers, None),
-        (sl.FusedOFUL(sl.BehaviorQueries(summary), radius="theory", regularization=1.0, noise=0.3), answers, None),
-        (sl.FusedOFUL(sl.BehaviorQueries(summary), arms=[4, 3, 2, 1, 0]), answers, None),
-        (sl.FusedOFUL(sl.BehaviorProbabilities(summary)), None, p),
-        (sl.FusedThompson(sl.BehaviorQueries(summary)), answers, None),
-        (other, answers, None),
+        (sl.FusedOFUL(sl.BehaviorQueries(summary), query_budget=20), answers),
+        (sl.FusedOFUL(sl.BehaviorQueries(summary), forgetting=0.99), answers),
+        (sl.FusedOFUL(sl.BehaviorQueries(summary), radius="theory", regularization=1.0, noise=0.3), answers),
+        (sl.FusedOFUL(sl.BehaviorQueries(summary), arms=[4, 3, 2, 1, 0]), answers),
+        (sl.FusedOFUL(sl.BehaviorProbabilities(summary)), None),
+        (sl.FusedThompson(sl.BehaviorQueries(summary)), answers),
+        (other, answers),
     ]
-    for learner, given, probabilities in cases:
+    for learner, given in cases:
         rng = np.random.default_rng(1)
         before = {key: np.array(value) for key, value in learner.state().items()}
-        assert learner.play(X, table, given, probabilities, rng) is None
+        assert play_rounds(learner, X, table, given, rng) is None
         assert rng.random() == np.random.default_rng(1).random()
         for key, value in learner.state().items():
             np.testing.assert_array_equal(value, before[key])

@@ -7,6 +7,7 @@ import pytest
 
 import sidelight as sl
 from sidelight.learners.automatic import Automatic
+from sidelight.learners.rounds import play_rounds
 from sidelight.side import prior as prior_module
 from sidelight.side.coordinates import Units
 
@@ -80,7 +81,7 @@ def test_a_new_verdict_makes_it_search_again(rng, searches, changed):
     world = sl.worlds.ConfoundedWorld(seed=1)
     learner = sl.FusedOFUL(sl.BehaviorQueries(sl.summarize_log(world.sample_log(2_000, 6, rng), world.schema(6))))
     X = world.contexts(100, rng)
-    learner.play(X, world.potential_rewards(X, rng), world.behavior_actions(X, rng).astype(np.int64), None, rng)
+    play_rounds(learner, X, world.potential_rewards(X, rng), world.behavior_actions(X, rng).astype(np.int64), rng)
     learner.automatic.search_at = 10**9
     learner.logs[0].judge = lambda verdict, events: changed
     before = len(searches)
@@ -106,7 +107,7 @@ def test_a_verdict_says_whether_it_is_a_new_one(rng):
 
     log.judge = noted
     X = world.contexts(2_000, rng)
-    learner.play(X, world.potential_rewards(X, rng), world.behavior_actions(X, rng).astype(np.int64), None, rng)
+    play_rounds(learner, X, world.potential_rewards(X, rng), world.behavior_actions(X, rng).astype(np.int64), rng)
     assert {True, False} <= set(said)
 
 

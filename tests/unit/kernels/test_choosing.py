@@ -1,4 +1,4 @@
-"""Batches of decisions by products of matrices: what they leave out could not have won, to the last bit."""
+"""Batches of decisions are those of single ones, to the last bit, at every age and for numbers of every size."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ import numpy as np
 import pytest
 
 import sidelight as sl
-from sidelight.kernels.choosing import ROWS, quadratic_lanes, set_tile
-from sidelight.kernels.reduced import width_bound
-from sidelight.learners.reduced import FEW_ROWS
 
 
 def learner_of(kind, K, d, rng, **settings):
@@ -23,28 +20,29 @@ def learner_of(kind, K, d, rng, **settings):
 
 
 def check(learner, X):
-    """The batch is decided by the kernel under test, and as one by one."""
-    assert learner._batch_kernel(len(X)).py_func.__name__ == "choose_together"
+    """As one by one, and as the scores of all arms say."""
+    for decision, x in zip(learner.decide_many(X)[::20], X[::20], strict=True):
+        estimates, widths = learner.scores(x)
+        assert decision.arm == int((estimates + widths).argmax())
     assert learner.decide_many(X) == [learner.decide(x) for x in X]
 
 
 def bounded(learner):
     """Make ``bounds`` true of covariances that a test has changed."""
-    learner.bounds[:] = [width_bound(C) for C in learner.covariances]
-    learner._cached = None
+    learner.bounds = [np.sqrt(min(np.trace(C), np.abs(C).sum(axis=1).max())) for C in learner.covariances]
 
 
 @pytest.mark.parametrize("kind", ["OFUL", "[I, B]", "any M"])
 @pytest.mark.parametrize(("K", "d"), [(4, 20), (5, 21), (13, 23), (33, 30)])
 @pytest.mark.parametrize("rounds", [0, 40, 2_000])
 def test_as_one_by_one_at_every_age(kind, K, d, rounds, rng):
-    """From no rounds at all, where all arms tie, to many; shapes that fill neither panels nor tiles."""
+    """From no rounds at all, where all arms tie, to many."""
     learner = learner_of(kind, K, d, rng, noise=0.2, regularization=0.3)
     for x in rng.normal(size=(rounds, d)):
         arm = learner.decide(x).arm
         learner.observe(x, arm, float(x[arm % d] + 0.2 * rng.normal()))
-    check(learner, rng.normal(size=(2 * ROWS + 3, d)))
-    check(learner, np.vstack([np.zeros((1, d)), rng.normal(size=(FEW_ROWS - 1, d))]))
+    check(learner, rng.normal(size=(259, d)))
+    check(learner, np.vstack([np.zeros((1, d)), rng.normal(size=(15, d))]))
 
 
 @pytest.mark.parametrize("kind", ["OFUL", "[I, B]"])
@@ -97,23 +95,4 @@ def test_numbers_near_the_end_of_the_range(scale, rng):
         learner.observe(x, int(rng.integers(K)), float(rng.normal()))
     check(learner, scale * rng.normal(size=(100, d)))
     learner.weights *= 1e170  # their squares overflow: no bound is left, and nothing is left out
-    learner._cached = None
     check(learner, min(scale, 1e100) * rng.normal(size=(100, d)))
-
-
-@pytest.mark.parametrize("m", [4, 5, 7, 8, 31])
-def test_the_inner_steps_are_what_they_say(m, rng):
-    C, Z = rng.normal(size=(2, m, m)), rng.normal(size=(m, 8))
-    C += np.swapaxes(C, 1, 2)
-    from numba import njit
-
-    @njit
-    def both(C, Z, forms, products):
-        m = Z.shape[0]
-        quadratic_lanes(forms, C, m * m, m, Z, 0)
-        set_tile(products, 0, C, m * m, 1, m, Z, 0, m)
-
-    forms, products = np.full(8, np.nan), np.full((4, 8), np.nan)
-    both(C, Z, forms, products)
-    np.testing.assert_allclose(forms, np.einsum("ij,ik,kj->j", Z, C[1], Z), rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose(products, (C[1] @ Z)[:4], rtol=1e-12, atol=1e-12)

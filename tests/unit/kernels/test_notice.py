@@ -6,8 +6,11 @@ import os
 import subprocess
 import sys
 
-CODE = "import numpy as np; from sidelight.kernels.sums import add_answer; f = {call}; f(); f()"
-CALL = "lambda: add_answer(np.ones(2), np.arange(2), 1.0, np.zeros((2, 2)), np.zeros((1, 1)), np.zeros(2))"
+CODE = "import numpy as np; from sidelight.kernels.sums import Answers, add_answer; f = {call}; f(); f()"
+CALL = (
+    "lambda: add_answer(Answers(np.arange(2), np.zeros((1, 2, 2)), np.zeros((1, 1, 1)), np.zeros((1, 2)), np.zeros(1)),"
+    " np.ones(2), 0, 1.0)"
+)
 
 
 def told(folder, call: str = CALL) -> str:

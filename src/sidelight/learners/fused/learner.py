@@ -13,13 +13,14 @@ from numpy.typing import ArrayLike, NDArray
 from sidelight.errors import InputError, UnknownArmError
 from sidelight.hidden.protocol import completed
 from sidelight.learners.automatic import add_answers, add_log, add_regression
+from sidelight.learners.base import BaseLearner
 from sidelight.learners.fused.asking import QueryBudget
 from sidelight.learners.fused.log import FusedLog, by_key
 from sidelight.learners.protocol import Context, Decision
 from sidelight.learners.reduced import ReducedLearner
 from sidelight.learners.ridge import RADIUS_KINDS
 from sidelight.learners.settings import Settings
-from sidelight.linalg import Array, apply, power, product
+from sidelight.linalg import Array, apply, log_det, power, product
 from sidelight.linalg import log as natural_log
 from sidelight.side.constraint import Reduction, unreduced
 from sidelight.side.coordinates import Tally, Units
@@ -77,6 +78,7 @@ class FusedOFUL(ReducedLearner):
     """
 
     radius_names = ("posterior", "theory", "determinant", "printed")
+    compiled_scores = True
     refreshes_logs = True
 
     def __init__(
@@ -170,9 +172,8 @@ class FusedOFUL(ReducedLearner):
         if forgetting < 1 and self.automatic is not None:
             # arms that are not played fade at refreshes alone: at least four of them in the time that is remembered
             self.automatic.longest = max(16, math.ceil(0.25 / (1.0 - forgetting)))
-        self._relearn()
-        if regularization == "auto":
-            self._relearn()  # once more, now that τ² can come from a prior
+        # τ² comes from the weights, which come from τ²; learned, the prior comes between the two
+        self._relearn(passes=3 if regularization == "auto" else 2)
 
     # ------------------------------------------------------------------------------------ learning
 
@@ -235,7 +236,7 @@ class FusedOFUL(ReducedLearner):
                 same answer.
         """
         context = self._context(x)
-        if allowed is None and self.settings.radius != "theory":
+        if allowed is None and self.compiled_scores and self.settings.radius != "theory":
             a, estimate, width, doubted = self._choose_or_doubt(context, self._doubt * float(self.spent[0]))
         else:
             a, estimate, width, doubted = self._choose_among(
@@ -247,7 +248,7 @@ class FusedOFUL(ReducedLearner):
             return Decision(self.arms[a], estimate, width, 1.0)
         if (self._draw_from(context) if rng is None else draw) >= 0.5:
             return Decision(self.arms[a], estimate, width, 0.5)
-        estimates, widths = self._scores(context)
+        estimates, widths = self.scores(context)
         return Decision(self.arms[doubted], float(estimates[doubted]), float(widths[doubted]), 0.5)
 
     @property
@@ -265,16 +266,16 @@ class FusedOFUL(ReducedLearner):
         return self.safety / self.n_arms
 
     def _decide_rows(self, X: Array, rng: np.random.Generator | None) -> list[Decision]:
-        if type(self).decide is not FusedOFUL.decide or self.settings.radius == "theory":
-            return super()._decide_rows(X, rng)
-        chosen, estimates, widths, doubted = self._choose_rows(X, self._doubt * float(self.spent[0]))
+        if not self.compiled_scores or self.settings.radius == "theory":
+            return BaseLearner._decide_rows(self, X, rng)
+        (chosen, doubted), scores = self._choose_rows(X, self._doubt * float(self.spent[0]))
         propensities = np.where(doubted >= 0, 0.5, 1.0)
         draws = rng.random(len(X)) if rng is not None and self._doubt > 0.0 else None
         for t in np.flatnonzero(doubted >= 0):
             if (self._draw_from(X[t]) if draws is None else draws[t]) < 0.5:
                 a = chosen[t] = doubted[t]
-                estimates[t], widths[t] = (values[a] for values in self._scores(X[t]))
-        return self._decisions(chosen, estimates, widths, propensities.tolist())
+                scores[:, t] = [values[a] for values in self._scores(X[t])]
+        return self._decisions(chosen, scores, propensities.tolist())
 
     def _reluctance(self) -> Array:
         """How readily each arm is tried: as the log it rests on has deserved; never where it rests on none."""
@@ -286,7 +287,7 @@ class FusedOFUL(ReducedLearner):
 
     def _choose_among(self, x: Array, mask: NDArray[np.bool_]) -> tuple[int, float, float, int]:
         """``choose_among`` restricted to some arms."""
-        estimates, widths = self._scores(x)
+        estimates, widths = self.scores(x)
         index = np.where(mask, estimates + widths, -np.inf)
         a = int(index.argmax())
         reluctance = self._reluctance()
@@ -306,8 +307,8 @@ class FusedOFUL(ReducedLearner):
         digest = hashlib.blake2b(np.frexp(x)[0].tobytes() + self.counts.sum().tobytes(), digest_size=8).digest()
         return int.from_bytes(digest, "little") / 2.0**64
 
-    def _draws(self, n: int, rng: np.random.Generator) -> tuple[Array, float]:
-        return (rng.random(n), self._doubt) if self._doubt > 0.0 else super()._draws(n, rng)
+    def _draws(self, n: int, rng: np.random.Generator) -> Array:
+        return rng.random(n) if self._doubt > 0.0 else super()._draws(n, rng)
 
     def query_probability(self, x: Context) -> float:
         """The probability with which ``wants_query`` says yes at ``x``; pass it on with the answer."""
@@ -331,16 +332,18 @@ class FusedOFUL(ReducedLearner):
         probability = self._query_probability(context)
         return probability > 0.0 and self._draw_from(context[::-1]) < probability
 
-    def _answer_sums(self, answers: NDArray[np.int64] | None) -> tuple[Any, ...] | None:
-        if answers is None:
-            return super()._answer_sums(None) if self.forgetting == 1.0 and self.settings.radius != "theory" else None
+    def _answer_sums(self, asked: bool) -> Any | None:
+        plain = self.forgetting == 1.0 and self.settings.radius != "theory"
+        if not asked:
+            return super()._answer_sums(False) if plain else None
         log = self.logs[0]
-        plain = self.asking.unlimited and self.forgetting == 1.0 and self.settings.radius != "theory"
-        same = plain and len(self.logs) == 1 and np.array_equal(log.arms, np.arange(self.n_arms))
+        same = (
+            plain and self.asking.unlimited and len(self.logs) == 1 and np.array_equal(log.arms, np.arange(self.n_arms))
+        )
         sums = log.hidden.sums
         if not same or sums is None or not log.hidden.takes_actions_by_sums:
             return None
-        return sums.order, sums.S, sums.S_squared, sums.sums, sums.counts
+        return sums.arrays
 
     def _room(self) -> tuple[int, int]:
         room, answer_room = super()._room()
@@ -380,8 +383,6 @@ class FusedOFUL(ReducedLearner):
 
     def _set_prior(self) -> None:
         """``V₀ = σ_a²(Ω⁻¹ + Σ_j J_j)`` and ``V₀μ₀ = σ_a²(Ω⁻¹μ + Σ_j h_j)`` for every arm."""
-        from sidelight.kernels.spd import log_det_stack
-
         precision, means = self._prior()
         weights, variances = self._prior_weights()[:, None], np.square(self.noises)[:, None]
         J, h = self._log_sums()
@@ -389,8 +390,7 @@ class FusedOFUL(ReducedLearner):
         J += weights[:, :, None] * precision
         self.prior_precisions = J
         self.prior_moments = weights * product(means, precision) + variances * h
-        self.prior_log_dets = np.empty(self.n_arms)
-        log_det_stack(self.prior_precisions, self.prior_log_dets)
+        self.prior_log_dets = log_det(J)
         self._set_bounds(precision)
 
     def _numbers(self) -> Array:
@@ -455,18 +455,18 @@ class FusedOFUL(ReducedLearner):
                 add_answers(tally, log.hidden.sums, log.order)
         return tally
 
-    def refresh(self) -> None:
-        """Recompute every cache from the sums, all arms in one call."""
-        from sidelight.kernels.refreshing import refresh_arms
-
-        refresh_arms(*self._refreshing())
-
-    def _relearn(self) -> None:
+    def _relearn(self, passes: int = 1) -> None:
         """Learn ``τ²``, the logs' evidence, noise and prior anew from everything seen, and put them to use."""
         self.refreshes += 1
         if self.forgetting < 1.0:
             for a in range(self.n_arms):
                 self._fade(a)
+        for _ in range(passes):
+            self._learn_from_logs()
+            super()._relearn()
+
+    def _learn_from_logs(self) -> None:
+        """Learn ``τ²`` and the logs' evidence anew, and judge the logs."""
         known = np.ones(self.n_features, dtype=bool)
         if self.automatic is not None and self.settings.regularization == "auto":
             known = Units.of(self._tally(), self.automatic.constant).known
@@ -488,7 +488,6 @@ class FusedOFUL(ReducedLearner):
                 log.learn_gain()
         if self.safety and self.counts.sum() >= FIRST_JUDGED:
             self._judge()
-        super()._relearn()
 
     # -------------------------------------------------------------------------------------- trust
 
@@ -594,7 +593,7 @@ class FusedOFUL(ReducedLearner):
         self.faded_at = np.array(arrays["faded_at"], dtype=np.int64)
         self.untested = np.array(arrays.get("untested", np.ones(self.n_arms)), dtype=np.float64)
         self._prior_term, self._growth = (float(v) for v in arrays["fused_bounds"])
-        self._cached = None
+        self._put_settings(self._held[2])
 
     def __repr__(self) -> str:
         s, n = self.settings, len(self.logs)

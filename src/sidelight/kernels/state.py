@@ -1,0 +1,177 @@
+"""The state of a ridge learner: one vector of floats, one of integers, and the names of their parts.
+
+Python hands both vectors to a kernel (two arrays cost half a microsecond, thirty cost five), and ``state_of`` names
+their parts, in compiled code and in Python alike: the layout is written once, here.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sidelight.arrays import Array
+from sidelight.kernels.compiled import inlined
+
+__all__ = ["State", "state_of", "vectors_for"]
+
+#: integers before the parts: K, d, m, R, shifted
+HEAD = 5
+#: floats before the noise of every arm: kind of radius, noise, λS_w², S_x²/λ, log K/δ, α, what counts as a surprise
+NUMBERS = 7
+
+
+class State(NamedTuple):
+    """The parts, with ``K`` arms, ``d`` features, ``m`` reduced dimensions and ``R`` features that loadings act on.
+
+    Everything is in internal order: recorded features first.
+    """
+
+    #: the last ``m`` features enter ``z`` as they are
+    shifted: Any
+    #: which radius (``DETERMINANT``, ``PRINTED``, ``POSTERIOR``), and its ``λS_w²``, ``S_x²/λ``, ``log K/δ`` and ``α``
+    kind: Any
+    prior_term: Any
+    growth: Any
+    union: Any
+    alpha: Any
+    #: how many standard deviations off a reward must be to count as a surprise
+    surprise: Any
+    #: the share of ``spent`` that the trials of one arm may seem to cost; 0 for learners that doubt no log
+    doubt: Any
+
+    #: (d,)  internal position → position in the context
+    order: Any
+    #: (K,)  ``m_a = d − rank M_a``   counts: (K,)  observations   updates: (K,)  since the caches were recomputed
+    dimensions: Any
+    counts: Any
+    updates: Any
+
+    #: (7 + K,)  the scalars above as Python sets them, then ``noises``, ``σ_a`` of every arm
+    numbers: Any
+    noises: Any
+    #: (K, m, R)  ``z = x_h − loadings x[:R]``   (1, m, R)  their mean   (K,)  at least ``‖loadings_a − centre‖``
+    loadings: Any
+    centre: Any
+    spreads: Any
+    #: (K, d)  ``w = anchor + Nθ``
+    anchors: Any
+    #: (K, m, m)  ``NᵀV₀N``   (K, m)  ``NᵀV₀(μ − anchor)``   (K,)  ``log det NᵀV₀N``, NaN until a refresh computes it
+    prior_precisions: Any
+    prior_moments: Any
+    prior_log_dets: Any
+    #: (K,)  what the seeming cost of a trial of each arm is multiplied by
+    reluctance: Any
+
+    #: the sums: (K, m, m) ``Σzzᵀ``, (K, m) ``Σz(r − x·anchor)``, (K,) ``Σ(r − x·anchor)²``,
+    #: (2d + 2,) ``Σx²``, ``Σx``, ``Σr``, ``Σr²`` over all arms
+    grams: Any
+    moments: Any
+    squares: Any
+    context_sums: Any
+    #: (1,)  the sum of widths at which arms were observed: the scale of the learner's own regret
+    spent: Any
+    #: (1,)  see ``doubt``
+    doubts: Any
+
+    #: the caches: (K, m, m) ``A⁻¹``, (K, d) ``ŵ``, (K,) ``log det A/det A₀``, (K,) ``α√β``, (K,) ``≥ √λ_max(A⁻¹)``
+    covariances: Any
+    weights: Any
+    log_dets: Any
+    radii: Any
+    bounds: Any
+
+
+def vectors_for(K: int, d: int, m: int, R: int, shifted: bool) -> tuple[Array, NDArray[np.int64]]:
+    """The two vectors of a learner that has seen nothing, all zero but for the sizes."""
+    floats = NUMBERS + K + (K + 1) * m * R + 7 * K + 2 * K * d + 3 * K * m * m + 2 * K * m + 2 * d + 2 + 2
+    sizes = np.zeros(HEAD + d + 3 * K, dtype=np.int64)
+    sizes[:HEAD] = K, d, m, R, shifted
+    return np.zeros(floats), sizes
+
+
+@inlined
+def state_of(arena, sizes):  # type: ignore[no-untyped-def]
+    """The named parts of the two vectors, which they share memory with."""
+    K, d, m, R = sizes[0], sizes[1], sizes[2], sizes[3]
+    i = HEAD + d
+    order, dimensions = sizes[HEAD:i], sizes[i : i + K]
+    counts, updates = sizes[i + K : i + 2 * K], sizes[i + 2 * K : i + 3 * K]
+    a = 0
+    b = NUMBERS + K
+    numbers = arena[a:b]
+    noises = arena[NUMBERS:b]
+    a, b = b, b + K * m * R
+    loadings = arena[a:b].reshape((K, m, R))
+    a, b = b, b + m * R
+    centre = arena[a:b].reshape((1, m, R))
+    a, b = b, b + K
+    spreads = arena[a:b]
+    a, b = b, b + K * d
+    anchors = arena[a:b].reshape((K, d))
+    a, b = b, b + K * m * m
+    prior_precisions = arena[a:b].reshape((K, m, m))
+    a, b = b, b + K * m
+    prior_moments = arena[a:b].reshape((K, m))
+    a, b = b, b + K
+    prior_log_dets = arena[a:b]
+    a, b = b, b + K
+    reluctance = arena[a:b]
+    a, b = b, b + K * m * m
+    grams = arena[a:b].reshape((K, m, m))
+    a, b = b, b + K * m
+    moments = arena[a:b].reshape((K, m))
+    a, b = b, b + K
+    squares = arena[a:b]
+    a, b = b, b + 2 * d + 2
+    context_sums = arena[a:b]
+    a, b = b, b + 1
+    spent = arena[a:b]
+    a, b = b, b + 1
+    doubts = arena[a:b]
+    a, b = b, b + K * m * m
+    covariances = arena[a:b].reshape((K, m, m))
+    a, b = b, b + K * d
+    weights = arena[a:b].reshape((K, d))
+    a, b = b, b + K
+    log_dets = arena[a:b]
+    a, b = b, b + K
+    radii = arena[a:b]
+    a, b = b, b + K
+    bounds = arena[a:b]
+    return State(
+        sizes[4] != 0,
+        int(numbers[0]),
+        numbers[2],
+        numbers[3],
+        numbers[4],
+        numbers[5],
+        numbers[6],
+        doubts[0],
+        order,
+        dimensions,
+        counts,
+        updates,
+        numbers,
+        noises,
+        loadings,
+        centre,
+        spreads,
+        anchors,
+        prior_precisions,
+        prior_moments,
+        prior_log_dets,
+        reluctance,
+        grams,
+        moments,
+        squares,
+        context_sums,
+        spent,
+        doubts,
+        covariances,
+        weights,
+        log_dets,
+        radii,
+        bounds,
+    )
