@@ -35,7 +35,7 @@ MOSTLY = 0.98
 """The share of values that must be numbers (or dates) for a column to be one; the rest cannot be used."""
 MISSING = frozenset(["", "NA", "N/A", "NaN", "nan", "NULL", "null", "None", "#N/A", "-nan", "-NaN", "<NA>"])
 
-Kind = Literal["number", "integer", "boolean", "date", "text", "empty"]
+Kind = Literal["number", "integer", "boolean", "date", "text", "empty", "other"]
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _COMMA = re.compile(r"[+-]?(\d{1,3}(\.\d{3})+|\d+)?,\d+")
@@ -171,15 +171,18 @@ def _encoding(path: str) -> str:
 
 
 def _delimiter(path: str, encoding: str) -> str:
-    """The delimiter that cuts the first lines into the most columns, the same number in each."""
+    """The delimiter that cuts most of the first rows into as many columns as the header, the most columns first."""
     with open(path, encoding="utf-8-sig" if encoding == "utf8" else encoding, newline="") as stream:
-        start = [line for _, line in zip(range(20), stream, strict=False)]
-    best, most = ",", 0
+        start = [line for _, line in zip(range(200), stream, strict=False)]
+    found: dict[str, tuple[float, int]] = {}
     for delimiter in ",;\t|":
         widths = [len(row) for row in csv.reader(start, delimiter=delimiter) if row]
-        if widths and min(widths) == widths[0] and widths[0] > most:
-            best, most = delimiter, widths[0]
-    return best
+        # the last row may be cut in the middle of a quoted text
+        inner = widths[1:-1] or widths[1:] or widths
+        agreeing = sum(width == widths[0] for width in inner) / len(inner) if inner else 0.0
+        found[delimiter] = (agreeing >= 0.8, widths[0]) if widths and widths[0] > 1 else (False, 0)
+    best = max(found, key=lambda delimiter: found[delimiter])
+    return best if found[best][1] else ","
 
 
 def _csv_batches(path: str, delimiter: str, encoding: str) -> Iterator[pa.RecordBatch]:
@@ -212,6 +215,8 @@ def _profile(name: str, column: pa.ChunkedArray) -> Profile:
     rows = len(column)
     if pa.types.is_dictionary(kind):
         column, kind = column.cast(kind.value_type), kind.value_type
+    if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_time(kind):
+        return Profile(name, "other", rows, column.null_count, 0, example=str(kind))
     values = [value for value in column.to_pylist() if value is not None and value == value]
     missing = rows - len(values)
     if not values:

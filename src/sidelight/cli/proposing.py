@@ -177,6 +177,10 @@ def _check(look: Look, said: Said) -> None:
     for option, name in named:
         if name not in look.columns:
             raise SchemaError(f"there is no column {name!r} for {option}; there are {', '.join(look.columns)}.")
+    for profile in look.profiles:
+        wrong = _no_reward(profile)
+        if profile.name == said.reward and wrong:
+            raise SchemaError(f"column {profile.name!r} cannot be the reward: {wrong}.")
     roles: dict[str, str] = {}
     for option, names in (
         ("--arm", _one(said.arm)), ("--reward", _one(said.reward)), ("--propensity", _one(said.propensity)),
@@ -223,6 +227,15 @@ def _may_be_reward(profile: Profile) -> bool:
     return full and profile.kind in ("number", "integer", "boolean") and profile.distinct >= 2
 
 
+def _no_reward(profile: Profile) -> str:
+    """Why a column cannot be the reward; empty if it can."""
+    if profile.kind in ("number", "integer", "boolean"):
+        return "" if profile.distinct > 1 else f"it is always {profile.example}, so nothing can be told apart by it"
+    if profile.kind == "text":
+        return f"it holds texts such as {profile.example!r}, and a reward is a number (1 and 0 for yes and no)"
+    return f"it is {'empty' if profile.kind == 'empty' else 'no number'}"
+
+
 def _column(profile: Profile, said: Said, arm: str | None, reward: str | None) -> Column:
     name = profile.name
     hidden = name in said.hidden
@@ -266,6 +279,8 @@ def _guess(profile: Profile, said: Said) -> tuple[str, str]:
     present = profile.rows - profile.missing
     if profile.kind == "empty":
         return "left out", "empty"
+    if profile.kind == "other":
+        return "left out", f"neither number, text nor date ({profile.example})"
     if profile.distinct == 1:
         return "left out", f"always {profile.example}"
     if profile.missing_share > MOST_MISSING:
@@ -318,6 +333,11 @@ def unclear(proposal: Proposal, role: str, look: Look) -> str:
     fits = _may_be_arm if role == "arm" else _may_be_reward
     taken = {proposal.named("arm"), proposal.named("reward")}
     possible = named or tuple(p.name for p in look.profiles if fits(p) and p.name not in taken)
+    if role == "reward" and not named:
+        for profile in look.profiles:
+            wrong = _no_reward(profile)
+            if wrong and (_REWARD | _REWARD_TOO) & set(_words(profile.name)):
+                return f"column {profile.name!r} cannot be the reward: {wrong}. Mend it, or say --reward NAME."
     meaning = "what was done" if role == "arm" else "what came of it, a number where more is better"
     if not possible:
         needed = f"2 to {MANY_LEVELS} different values" if role == "arm" else "numbers that differ"

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import sidelight as sl
 from sidelight.cli import trying
 from sidelight.cli.looking import look_at, write_prepared
-from sidelight.cli.proposing import Said, propose
+from sidelight.cli.proposing import Said, propose, unclear
 from sidelight.errors import SchemaError, SidelightError, SourceError
 from sidelight.logs.schema.schema_file import read_schema_file
 
@@ -149,6 +149,34 @@ def test_parquet_and_bad_files(tmp_path):
     for name, message in (("empty.csv", "no rows"), ("twice.csv", "'a' more than once"), ("none.csv", "no file")):
         with pytest.raises(SourceError, match=message):
             look_at([str(tmp_path / name)])
+
+
+def test_odd_files(tmp_path):
+    """Quoted texts over several lines, a byte-order mark, a comma in a name, values that are no single values."""
+    quoted = tmp_path / "quoted.csv"
+    lines = "".join(f'"go {i % 2}","line one\nline ""two"", {i}",{i % 5}\n' for i in range(300))
+    quoted.write_text('action,"remark, long",reward\n' + lines, encoding="utf-8-sig")
+    look = look_at([str(quoted)])
+    assert (look.columns, look.rows) == (("action", "remark, long", "reward"), 300)
+    table = pa.table({"tags": [["a"], ["b"]], "raw": [b"x", b"y"], "at": [dt.time(1), dt.time(2)], "x": [1.0, 2.0]})
+    pq.write_table(table, tmp_path / "nested.parquet")
+    look = look_at([str(tmp_path / "nested.parquet")])
+    assert [profile.kind for profile in look.profiles] == ["other", "other", "other", "number"]
+    assert roles(propose(look, Said()))["tags"] == "left out"
+    (tmp_path / "ragged.csv").write_text("arm,x,reward\n1,2,3\n1,2\n", encoding="utf-8")
+    with pytest.raises(SourceError, match="Expected 3 columns, got 2"):
+        look_at([str(tmp_path / "ragged.csv")])
+
+
+@pytest.mark.parametrize(
+    ("rewards", "message"),
+    [(["yes", "no"], "holds texts such as 'yes', and a reward is a number"), ([1, 1], "always 1")],
+)
+def test_a_reward_that_is_none_is_named(tmp_path, rewards, message):
+    look = look_of(tmp_path, {"x": np.arange(40.0), "arm": ["a", "b"] * 20, "reward": rewards * 20})
+    assert message in unclear(propose(look, Said()), "reward", look)
+    with pytest.raises(SchemaError, match=message):
+        propose(look, Said(reward="reward"))
 
 
 # ------------------------------------------------------------------------------------------------- proposing
