@@ -18,7 +18,7 @@ from sidelight.service.core.fold import LEARNER_ERRORS, State
 from sidelight.service.core.old_policy import OldPolicy
 from sidelight.service.log.events import Answer, Decisions
 from sidelight.service.metrics import Metrics
-from sidelight.service.rails import subject_draw
+from sidelight.service.rails import Rails, subject_draw
 
 __all__ = ["Ask", "Decider"]
 
@@ -72,6 +72,10 @@ class Decider:
         rails, rng = state.rails, self._rng
         salt = "" if state.gate is None else state.gate.salt
         n = len(X)
+        if n == 1 and asks is None and self._old is None and _learner_acts(rails):
+            one = self._choose_one(state, X, fingerprint)
+            if one is not None:
+                return one
         choices = self._choices(state.learner, X, asks)
         failed = {i for i, choice in enumerate(choices) if choice is None} if None in choices else set()
         for i in failed:
@@ -83,9 +87,7 @@ class Decider:
         widths: list[float | None]
         chances: list[float]
         recommended, estimates, widths, chances = map(list, zip(*choices, strict=True))
-        routed = (
-            rails.mode != "shadow" and not rails.killed and not failed and (rails.mode == "assist" or rails.share >= 1)
-        )
+        routed = not failed and _learner_acts(rails)
         acting: list[Label | None] = [None] * n
         if self._old is not None:
             asks, acting = self._with_old_policy(self._old, X, asks, acts=not routed)
@@ -132,6 +134,35 @@ class Decider:
             allowed=None if plain or all(a.allowed is None for a in asks or ()) else [a.allowed for a in asks or ()],
             answers=None if plain or all(a.answer is None for a in asks or ()) else [a.answer for a in asks or ()],
             subjects=None if plain or all(a.subject is None for a in asks or ()) else [a.subject for a in asks or ()],
+            fingerprint=fingerprint,
+        )
+
+    def _choose_one(self, state: State, X: Array, fingerprint: str | None) -> Decisions | None:
+        """What ``choose`` makes of one context where only the learner has a say, in half the time.
+
+        Returns:
+            None where the learner cannot decide: then ``choose`` says so and lets the fallback act.
+        """
+        try:
+            arm, estimate, width, chance = state.learner.decide(X[0], None, self._rng)
+        except LEARNER_ERRORS:
+            return None
+        if not math.isfinite(estimate + width):
+            return None
+        asked, query_probabilities = self._queries(state.learner, X, None)
+        return Decisions(
+            X,
+            [arm],
+            [arm],
+            [estimate],
+            [width],
+            [chance],
+            ["learner"],
+            asked,
+            query_probabilities,
+            state.version,
+            state.rails.mode,
+            state.rails.share,
             fingerprint=fingerprint,
         )
 
@@ -203,6 +234,11 @@ class Decider:
             # who already said what the old policy does is not asked again
             asked = [wanted and ask.answer is None for wanted, ask in zip(asked, asks, strict=True)]
         return asked, chances
+
+
+def _learner_acts(rails: Rails) -> bool:
+    """Whether every decision is the learner's own, as long as it can decide."""
+    return rails.mode != "shadow" and not rails.killed and (rails.mode == "assist" or rails.share >= 1)
 
 
 def _old_policy(learner: Any, answer: Answer | None) -> tuple[Label | None, float | None]:
