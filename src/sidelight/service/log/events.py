@@ -171,9 +171,9 @@ class Decisions:
     def __len__(self) -> int:
         return len(self.recommended)
 
-    @functools.cached_property
+    @property
     def number_texts(self) -> tuple[list[str], list[str]]:
-        """Estimates and widths as JSON: the store and the answer both need them, and writing floats takes time."""
+        """Estimates and widths as JSON."""
         return (
             ["null" if value is None else repr(value) for value in self.estimates],
             ["null" if value is None else repr(value) for value in self.widths],
