@@ -7,7 +7,7 @@ READY  := $(VENV)/.ready
 WORKERS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench docs wheels evidence clean
+.PHONY: help demo test check format bench docs wheels evidence clean simulate crash
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -39,6 +39,12 @@ check: $(READY) ## format, lint, strict types, import layers, public surface
 format: $(READY) ## rewrite the sources in the project's format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+simulate: $(READY) ## several servers, clients and a rough world on a seeded scheduler (SEEDS=2000)
+	$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),2000) --workers $$(nproc 2>/dev/null || echo 1)
+
+crash: $(READY) ## every state that a power cut may leave of the event log, every sync failing
+	$(BIN)/python -m tests.crash
 
 bench: $(READY) ## timings, as ratios measured in one run (ONLY=name for one)
 	$(BIN)/python -m benchmarks $(ONLY)

@@ -79,7 +79,8 @@ class DecisionsProposal:
         # The key may be that of any request of this token: contexts are of no interest here, nor is their shape.
         recorded = event_from_row(replace(row, contexts=None), 0) if row.kind == self.draft.event.kind else None
         asked = getattr(self.draft.event, "fingerprint", None)
-        if isinstance(recorded, Decisions | Behavior) and recorded.fingerprint == asked:
+        # It is gone where somebody was forgotten; the key alone then tells that this is a retry.
+        if isinstance(recorded, Decisions | Behavior) and recorded.fingerprint in (None, asked):
             return Known(row)
         return Problem(
             "key-reused",

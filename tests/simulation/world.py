@@ -1,0 +1,616 @@
+"""A simulated service: several servers on one log, clients that retry, a network and a database that misbehave.
+
+Everything happens on one virtual loop and follows from one integer. What happens is a plan, a list of steps, so that a
+failing run can be made smaller by leaving steps out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import sqlalchemy as sa
+
+from sidelight.errors import StoreError
+from sidelight.service.config import Config
+from sidelight.service.core import engine as engines
+from sidelight.service.core import fold as folds
+from sidelight.service.core import recovery, starting
+from sidelight.service.core.deciding import Ask
+from sidelight.service.core.engine import Engine
+from sidelight.service.log import connections
+from sidelight.service.log import database as databases
+from sidelight.service.log import migrations as tables
+from sidelight.service.log.connections import database_url
+from sidelight.service.log.events import Answer, Configuration, DecisionId
+from sidelight.service.log.store import Store
+from sidelight.service.operations.copying import copy_store
+from sidelight.service.operations.retention import forget
+from sidelight.service.problems import Problem
+from tests.service.helpers import make_config
+from tests.simulation.virtual import Turns, VirtualLoop, surroundings
+
+FOLD = folds.FOLD
+#: kind of step → how often it is drawn, in a run where things go wrong
+CHAOS = {
+    "decide": 14, "reward": 14, "answer": 3, "answer_at": 2, "action": 2, "again": 3, "misuse": 2, "kill": 2,
+    "share": 2, "crash": 2, "start": 3, "freeze": 1, "forget": 1, "backup": 1, "restore": 1, "lose": 1, "upgrade": 1,
+    "stop": 1,
+}  # fmt: skip
+#: and in one where nothing does, and no good caller may ever see an error
+CALM = {
+    "decide": 14,
+    "reward": 14,
+    "answer": 4,
+    "answer_at": 3,
+    "action": 2,
+    "again": 4,
+    "misuse": 6,
+    "kill": 1,
+    "share": 1,
+}
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something that happens at a moment; ``draw`` in [0, 1) chooses with whom and what."""
+
+    at: float
+    kind: str
+    draw: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run: the seed that orders everything, how rough it is, and what happens."""
+
+    seed: int
+    calm: bool
+    servers: int
+    lost_messages: float
+    failing_writes: float
+    steps: tuple[Step, ...]
+
+
+@dataclass
+class Ack:
+    """What a server has acknowledged.
+
+    Attributes:
+        what: ``decision``, ``reward``, ``answer``, ``action`` or ``configuration``.
+        number: the event's.
+        id: the decision's.
+        history: how many times the log had gone back by then.
+        value: what was asked for: a decision's marker and key, a reward's value.
+        fold: the version by which the server folds that decided; None where that was another server's retry.
+    """
+
+    what: str
+    number: int
+    id: DecisionId | None
+    history: int
+    value: Any
+    fold: int | None = None
+
+
+@dataclass
+class Decided:
+    """A decision as its caller knows it: ``marker`` is a number in its context that no other has."""
+
+    id: DecisionId
+    marker: float
+    key: str
+    rewarded: float | None = None
+
+
+class SimStore(Store):
+    """A store whose writes fail before or after their commit, at the world's will."""
+
+    world: World
+
+    def close(self) -> None:
+        """The connections are the world's: making new ones for every server takes most of the time."""
+
+    def append(self, *arguments: Any, **named: Any) -> Any:
+        fate = self.world.rng.random()
+        if fate < self.world.failing_writes / 2:
+            raise StoreError("simulated: failed before the commit")
+        done = super().append(*arguments, **named)
+        if fate > 1 - self.world.failing_writes / 2:
+            raise StoreError("simulated: committed, and the answer was lost")
+        return done
+
+    def news(self, *arguments: Any) -> Any:
+        if self.world.rng.random() < self.world.failing_writes / 4:
+            raise StoreError("simulated: cannot read")
+        return super().news(*arguments)
+
+    def place(self, connection: Any) -> str:
+        return self.world.place
+
+
+@dataclass
+class Server:
+    """One server: its store, its engine once it runs, its worker."""
+
+    store: SimStore
+    engine: Engine
+    turns: list[Turns]
+    tasks: dict[asyncio.Task[Any], None] = field(default_factory=dict)  # in the order in which they began
+
+
+class LostMessage(Exception):
+    """The network lost a request or its answer."""
+
+
+@cache
+def template() -> tuple[Path, Config]:
+    """A folder with a configuration and an empty, migrated database, and what it says."""
+    base = Path("/dev/shm") if Path("/dev/shm").is_dir() else None
+    folder = Path(tempfile.mkdtemp(prefix="sidelight-simulation-", dir=base))
+    config = make_config(folder, kind="OFUL", mode="act", snapshot_every=9)
+    Store(database_url(str(folder / "empty.db"))).close()
+    return folder, config
+
+
+def draw_plan(seed: int) -> Plan:
+    """The plan of a seed."""
+    rng = np.random.default_rng([seed, 1])
+    calm = bool(rng.random() < 0.25)
+    weights = CALM if calm else CHAOS
+    kinds, chances = list(weights), np.array(list(weights.values()), dtype=float)
+    n = int(rng.integers(15, 60))
+    span = float(rng.choice([0.3, 1.0, 2.0]))
+    at = np.sort(rng.uniform(0, span, n))
+    drawn = rng.choice(len(kinds), n, p=chances / chances.sum())
+    steps = tuple(Step(float(t), kinds[k], float(rng.random())) for t, k in zip(at, drawn, strict=True))
+    rough = 0.0 if calm else float(rng.choice([0.0, 0.05, 0.3]))
+    failing = 0.0 if calm else float(rng.choice([0.0, 0.1, 0.4]))
+    return Plan(seed, calm, int(rng.integers(1, 4)), rough, failing, steps)
+
+
+@contextlib.contextmanager
+def shared_connections() -> Iterator[None]:
+    """Every store on a file has the same connections, and nobody compiles anything."""
+    made: dict[str, tuple[sa.Engine, sa.Engine]] = {}
+
+    def connect(url: sa.URL) -> tuple[sa.Engine, sa.Engine]:
+        name = url.render_as_string()
+        if name not in made:
+            made[name] = connections.connect(url)
+            sa.event.listen(made[name][1], "connect", _not_durable)
+        return made[name]
+
+    warm, Engine._warm = Engine._warm, lambda self: None
+    databases.connect = connect
+    try:
+        yield
+    finally:
+        Engine._warm, databases.connect = warm, connections.connect
+        for pair in made.values():
+            for engine in pair:
+                engine.dispose()
+
+
+@contextlib.contextmanager
+def fold_version() -> Iterator[Any]:
+    """A function that changes the version of the fold, and what it computes; undone at the end."""
+    default = recovery.recover.__kwdefaults__
+
+    reward = folds.State._reward
+
+    def change(version: int) -> None:
+        for module in (folds, recovery, starting, engines):
+            module.FOLD = version
+
+        def other(self: Any, event: Any, context: Any) -> None:
+            reward(self, replace(event, reward=event.reward * (1 + (version - FOLD) / 8)), context)
+
+        folds.State._reward = reward if version == FOLD else other
+        recovery.recover.__kwdefaults__ = {**default, "fold": version}
+
+    try:
+        yield change
+    finally:
+        change(FOLD)
+        recovery.recover.__kwdefaults__ = default
+
+
+class World:
+    """One run."""
+
+    def __init__(self, plan: Plan, folder: Path, config: Config) -> None:
+        self.plan, self.folder, self.config = plan, folder, config
+        self.rng = np.random.default_rng([plan.seed, 2])
+        self.loop = VirtualLoop(np.random.default_rng([plan.seed, 3]))
+        self.failing_writes = 0.0
+        self.lost_messages = 0.0
+        self.place = "here"
+        self.path = folder / "log-0.db"
+        shutil.copy(template()[0] / "empty.db", self.path)
+        self.servers: list[Server | None] = [None] * plan.servers
+        self.acks: list[Ack] = []
+        self.decided: list[Decided] = []
+        self.intended: dict[float, Decided] = {}
+        self.losses: list[int] = []
+        self.backups: list[tuple[Path, int, int]] = []
+        self.complaints: list[str] = []
+        self.forgotten: set[str] = set()
+        self.version = FOLD
+        self._marks = iter(range(1, 1_000_000))
+
+    # ------------------------------------------------------------------------------------- servers
+
+    def open(self) -> SimStore:
+        """A handle on the log as another process has it."""
+        SimStore.world = self
+        return SimStore(database_url(str(self.path)), surroundings=surroundings(self.loop, []))
+
+    async def start(self, i: int) -> None:
+        """Start server ``i`` if it does not run."""
+        if self.servers[i] is not None:
+            return
+        turns: list[Turns] = []
+        store = self.open()
+        try:
+            engine = Engine(store, self.config, surroundings=surroundings(self.loop, turns))
+            self.servers[i] = server = Server(store, engine, turns)
+            await engine.start()
+        except (StoreError, Problem):
+            if self.servers[i] is None:
+                store.close()
+            return
+        except asyncio.CancelledError:
+            self.crash(i)
+            raise
+        assert server.engine is engine
+
+    def crash(self, i: int) -> None:
+        """As kill −9 does."""
+        server, self.servers[i] = self.servers[i], None
+        if server is None:
+            return
+        for turns in server.turns:
+            turns.kill()
+        for task in list(server.tasks):
+            task.cancel()
+        server.store.close()
+
+    async def stop(self, i: int) -> None:
+        """As an operator does: what was accepted is written."""
+        server, self.servers[i] = self.servers[i], None
+        if server is not None:
+            with contextlib.suppress(StoreError):
+                await server.engine.stop()
+            server.store.close()
+
+    # ------------------------------------------------------------------------------------- callers
+
+    def _at_some_server(self, draw: float) -> Server | None:
+        up = [server for server in self.servers if server is not None and server.engine.committer is not None]
+        return up[int(draw * len(up))] if up else None
+
+    async def call(self, what: Any, tries: int = 12) -> Any:
+        """Have a server do something, and another if that fails; None where nobody could, or the caller gave up."""
+        for _ in range(tries):
+            await asyncio.sleep(float(self.rng.exponential(0.01)))
+            server = self._at_some_server(float(self.rng.random()))
+            if server is None:
+                continue
+            try:
+                return await self._send(server, what)
+            except (LostMessage, asyncio.CancelledError, TimeoutError):
+                continue
+            except Problem as problem:
+                if self.plan.calm or problem.kind not in ("storage", "starting"):
+                    raise
+        return None
+
+    async def _send(self, server: Server, what: Any) -> Any:
+        if self.rng.random() < self.lost_messages:
+            raise LostMessage
+        again = self.rng.random() < self.lost_messages
+        task = self.loop.create_task(what(server.engine))
+        server.tasks[task] = None
+        task.add_done_callback(lambda done: server.tasks.pop(done, None))
+        if again:
+            double = self.loop.create_task(self._later(what, server.engine))
+            server.tasks[double] = None
+            double.add_done_callback(_look_away)
+        task.add_done_callback(_look_away)
+        result = await asyncio.wait_for(asyncio.shield(task), 2.0)
+        if self.rng.random() < self.lost_messages:
+            raise LostMessage
+        return result
+
+    async def _later(self, what: Any, engine: Engine) -> None:
+        await asyncio.sleep(float(self.rng.exponential(0.05)))
+        await what(engine)
+
+    async def good(self, name: str, what: Any) -> Any:
+        """A call that must not fail but for reasons of its own."""
+        try:
+            return await self.call(what)
+        except Problem as problem:
+            return problem
+        except Exception as error:
+            self.complaints.append(f"{name}: {error!r}")
+            return None
+
+    # --------------------------------------------------------------------------------------- steps
+
+    async def step(self, step: Step) -> None:
+        """Do one step of the plan."""
+        await asyncio.sleep(max(0.0, step.at - self.loop.now))
+        await getattr(self, "do_" + step.kind)(step.draw)
+
+    def _context(self) -> tuple[np.ndarray, float]:
+        marker = float(next(self._marks))
+        x = np.array([1.0, marker / 1000, self.rng.normal(), 0.0, 0.0, self.rng.normal(), self.rng.normal()])
+        return x, marker
+
+    async def do_decide(self, draw: float) -> None:
+        n = 1 if draw < 0.7 else 3
+        made = [self._context() for _ in range(n)]
+        X = np.array([x for x, _ in made])
+        subject = f"s{int(draw * 1000) % 3}" if draw > 0.4 else None
+        asks = None if subject is None else [Ask(subject=subject)] * n
+        key = f"once:k{made[0][1]}"
+        history: list[int] = []
+
+        async def decide(engine: Engine) -> Any:
+            fold = engine.committer._fold if engine.committer is not None else None
+            number, event, new = await engine.decide(X, asks, key, key)
+            history.append(len(self.losses))
+            return number, event, fold if new else None
+
+        found = await self.good("decide", decide)
+        if isinstance(found, Problem):
+            # where the log has lost the decision, whoever misuses keys may have been faster than the retry
+            if found.kind != "key-reused" or not self.losses:
+                self.complaints.append(f"decide: {found.kind}: {found.detail}")
+        elif found is not None:
+            number, event, fold = found
+            for i, (_, marker) in enumerate(made):
+                id = DecisionId(number, i, event.epoch)
+                self.acks.append(Ack("decision", number, id, history[-1], (marker, key, event.arms[i]), fold))
+                self.decided.append(Decided(id, marker, key))
+
+    def _some(self, draw: float) -> Decided | None:
+        return self.decided[int(draw * len(self.decided))] if self.decided else None
+
+    async def _refer(self, what: str, made: Decided, call: Any, value: Any) -> None:
+        history: list[int] = []
+
+        async def send(engine: Engine) -> Any:
+            found = await call(engine)
+            history.append(len(self.losses))
+            return found
+
+        found = await self.good(what, send)
+        if isinstance(found, Problem):
+            if found.kind == "unknown-decision" and self.losses:
+                return
+            if found.kind == "conflict" and (what != "reward" or made.rewarded is not None):
+                return
+            self.complaints.append(f"{what} of {made.id}: {found.kind}: {found.detail}")
+        elif found is not None:
+            self.acks.append(Ack(what, found[0], made.id, history[-1], value))
+
+    async def do_reward(self, draw: float) -> None:
+        made = self._some(draw)
+        if made is None:
+            return
+        if made.rewarded is None:
+            made.rewarded = 0.5 + next(self._marks) / 1_000_000
+            self.intended[made.rewarded] = made
+        value = made.rewarded
+        await self._refer("reward", made, lambda e: e.reward(made.id, value, "low", None), value)
+
+    async def do_again(self, draw: float) -> None:
+        """A reward that was given before, given once more."""
+        rewarded = [made for made in self.decided if made.rewarded is not None]
+        if rewarded:
+            made = rewarded[int(draw * len(rewarded))]
+            await self._refer("reward", made, lambda e: e.reward(made.id, made.rewarded, "low", None), made.rewarded)
+
+    async def do_answer(self, draw: float) -> None:
+        made = self._some(draw)
+        if made is not None:
+            await self._refer("answer", made, lambda e: e.behavior(made.id, Answer("mid")), None)
+
+    async def do_action(self, draw: float) -> None:
+        made = self._some(draw)
+        if made is not None:
+            await self._refer("action", made, lambda e: e.action(made.id, "low", "person"), None)
+
+    async def do_answer_at(self, draw: float) -> None:
+        x, marker = self._context()
+        key = f"once:k{marker}"
+        found = await self.good("answer_at", lambda e: e.behavior_at(x, Answer("high"), key, key))
+        if isinstance(found, Problem):
+            self.complaints.append(f"answer_at: {found.kind}: {found.detail}")
+
+    async def do_misuse(self, draw: float) -> None:
+        """A caller that uses keys of other requests, and asks for what makes a proposal fail."""
+        made = self._some(draw)
+        x, marker = self._context()
+        key = "first" if made is None else made.key
+        if draw < 0.4:
+            call = lambda e: e.behavior_at(x, Answer("high"), key, "other")  # noqa: E731
+        elif draw < 0.7:
+            call = lambda e: e.decide(x[None], None, key, "other")  # noqa: E731
+        else:
+            call = lambda e: e.decide(x[None], [Ask(subject="\ud800")], f"once:bad{marker}", "x")  # noqa: E731
+        try:
+            found = await self.call(call, tries=2)
+        except Problem as problem:
+            if problem.kind not in ("key-reused", "storage"):
+                self.complaints.append(f"misuse: {problem.kind}")
+        except Exception as error:
+            if not isinstance(error, UnicodeError):
+                self.complaints.append(f"misuse: {error!r}")
+        else:
+            if found is not None and draw >= 0.4 and self._lives(made):
+                self.complaints.append("misuse: a key that stands for another request was taken")
+
+    def _lives(self, made: Decided | None) -> bool:
+        return made is not None and not self.losses
+
+    async def _configure(self, event: Configuration) -> None:
+        found = await self.good("configure", lambda e: e.configure(event))
+        if isinstance(found, Problem):
+            self.complaints.append(f"configure: {found.kind}: {found.detail}")
+
+    async def do_kill(self, draw: float) -> None:
+        await self._configure(Configuration(killed=draw < 0.6, by="somebody"))
+
+    async def do_share(self, draw: float) -> None:
+        await self._configure(Configuration(share=float(draw < 0.6), by="somebody"))
+
+    async def do_crash(self, draw: float) -> None:
+        self.crash(int(draw * len(self.servers)))
+
+    async def do_stop(self, draw: float) -> None:
+        await self.stop(int(draw * len(self.servers)))
+
+    async def do_start(self, draw: float) -> None:
+        await self.start(int(draw * len(self.servers)))
+
+    async def do_freeze(self, draw: float) -> None:
+        server = self.servers[int(draw * len(self.servers))]
+        if server is not None:
+            for turns in server.turns:
+                turns.paused = True
+            await asyncio.sleep(0.5)
+            for turns in server.turns:
+                turns.paused = False
+
+    async def do_forget(self, draw: float) -> None:
+        store = self.open()
+        subject = f"s{int(draw * 3)}"
+        with contextlib.suppress(StoreError):
+            if forget(store, subject, erase=False).decisions:
+                self.forgotten.add(subject)
+        store.close()
+
+    async def do_backup(self, draw: float) -> None:
+        source, path = self.open(), self.folder / f"backup-{len(self.backups)}.db"
+        target = SimStore(database_url(str(path)))
+        last = copy_store(source, target)
+        source.close(), target.close()
+        self.backups.append((path, last, len(self.losses)))
+
+    async def do_restore(self, draw: float) -> None:
+        """Everything is lost but a back-up: it is copied to a new place, and the servers start there."""
+        if not self.backups:
+            return
+        for i in range(len(self.servers)):
+            self.crash(i)
+        path, last, _ = self.backups[int(draw * len(self.backups))]
+        self.losses.append(last)
+        self.path = self.folder / f"log-{len(self.losses)}.db"
+        source, target = SimStore(database_url(str(path))), SimStore(database_url(str(self.path)))
+        copy_store(source, target)
+        source.close(), target.close()
+        for i in range(len(self.servers)):
+            await self.start(i)
+
+    async def do_lose(self, draw: float) -> None:
+        """A standby that lagged takes over: the last events are gone, while servers run."""
+        store = self.open()
+        with store.writing() as connection:
+            head = store.lock(connection)
+            base = connection.execute(sa.select(sa.func.max(tables.bases.c.number))).scalar_one() or 0
+            last = max(head.number - int(draw * 12), base, 1)
+            if last < head.number:
+                chain = store.chain_within(connection, head, last)
+                for table in (tables.events, tables.snapshots, tables.subjects):
+                    connection.execute(table.delete().where(table.c.number > last))
+                e = tables.events
+                epoch = connection.execute(sa.select(e.c.epoch).where(e.c.number == last)).scalar_one()
+                store.advance(connection, head._replace(number=last, chain=chain, epoch=epoch))
+                self.losses.append(last)
+                self.place = f"there {len(self.losses)}"
+        store.close()
+
+    async def do_upgrade(self, draw: float) -> None:
+        """One server starts with a fold that computes other numbers."""
+        self.version += 1
+        self.change_fold(self.version)
+        i = int(draw * len(self.servers))
+        self.crash(i)
+        await self.start(i)
+
+    # ----------------------------------------------------------------------------------- the run
+
+    async def live(self) -> None:
+        """The plan, then peace: whoever does not run or cannot decide is started again, and must decide."""
+        for i in range(len(self.servers)):
+            await self.start(i)
+        self.failing_writes, self.lost_messages = self.plan.failing_writes, self.plan.lost_messages
+        await asyncio.gather(*(self.step(step) for step in self.plan.steps))
+        await asyncio.sleep(0.3)
+        self.failing_writes = self.lost_messages = 0.0
+        await asyncio.sleep(1.2)
+        for i, server in enumerate(self.servers):
+            if server is None or not server.engine.ready:
+                self.crash(i)
+                await self.start(i)
+        for i, server in enumerate(self.servers):
+            if server is None or not server.engine.ready:
+                error = None if server is None else server.engine.why_not_ready()
+                self.complaints.append(f"server {i} does not come back: {error}")
+                continue
+            x, marker = self._context()
+            number, event, _ = await server.engine.decide(x[None], None, f"once:k{marker}", "last")
+            id = DecisionId(number, 0, event.epoch)
+            value = (marker, f"once:k{marker}", event.arms[0])
+            self.acks.append(Ack("decision", number, id, len(self.losses), value))
+        await asyncio.sleep(0.5)
+
+    def run(self) -> None:
+        """All of it."""
+        asyncio.set_event_loop(self.loop)
+        with fold_version() as self.change_fold:
+            try:
+                self.loop.run_until_complete(self.live())
+            finally:
+                self.loop.run_until_complete(self._leave())
+
+    async def _leave(self) -> None:
+        pending = [task for task in asyncio.all_tasks(self.loop) if task is not asyncio.current_task()]
+        for task in pending:
+            task.cancel()
+        await asyncio.gather(*pending, return_exceptions=True)
+
+    def close(self) -> None:
+        """Give everything back."""
+        asyncio.set_event_loop(None)
+        self.loop.close()
+
+
+def _look_away(task: asyncio.Task[Any]) -> None:
+    """Whoever asked does not wait any more."""
+    if not task.cancelled():
+        task.exception()
+
+
+def _not_durable(connection: Any, _record: Any) -> None:
+    # Power cuts are another test's matter.
+    connection.execute("PRAGMA synchronous = OFF")
+
+
+def quiet() -> None:
+    """No lines about what goes wrong on purpose."""
+    logging.getLogger("sidelight").setLevel(logging.CRITICAL)
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
