@@ -17,7 +17,7 @@ from sidelight.judging.valuing import Estimate
 from sidelight.judging.yardsticks import Benchmark, benchmarks_of
 from sidelight.labels import Label, label_to_json, show_labels
 
-__all__ = ["STAGES", "Findings", "Line", "Overlap", "Simpler", "line_of_log", "line_unknown", "stated_bias"]
+__all__ = ["STAGES", "Findings", "Line", "Overlap", "Simpler", "line_of_log", "line_unknown", "stated_strength"]
 
 #: the stages that speak of a policy before it runs, in the order of what they need
 STAGES = ("log", "answers", "complete")
@@ -146,8 +146,9 @@ def line_of_log(
     if estimate.problem is not None:
         return line_unknown(name, "log", role, estimate.rows, estimate.problem, arm)
     half = estimate.half(level)
-    hidden = stated_bias(estimate.size, shares)
-    gain, low, high = estimate.gain, estimate.gain - half - hidden, estimate.gain + half + hidden
+    strength = stated_strength(shares)
+    hidden = strength * estimate.size if strength else 0.0
+    gain, (low, high) = estimate.gain, estimate.bounds(level, strength)
     robustness = robustness_value(max(0.0, abs(gain) - half), estimate.size)
     return Line(
         name,
@@ -166,12 +167,12 @@ def line_of_log(
     )
 
 
-def stated_bias(size: float, shares: tuple[float | None, float | None]) -> float:
-    """What stated shares allow: nothing if none is stated; without a limit on the choice there is no bound."""
+def stated_strength(shares: tuple[float | None, float | None]) -> float:
+    """``C_Y C_D`` of stated shares: 0 if none is stated; without a limit on the choice there is no bound."""
     reward, choice = shares
     if reward is None and choice is None:
         return 0.0
-    return bias_bound(size, 1.0 if reward is None else reward, 1.0 if choice is None else choice)
+    return bias_bound(1.0, 1.0 if reward is None else reward, 1.0 if choice is None else choice)
 
 
 def line_unknown(name: str, stage: str, role: str, rows: int, why: str, arm: Any = None) -> Line:

@@ -12,7 +12,7 @@ from sidelight.judging.lines import Line, Overlap, Simpler, line_of_log, line_un
 from sidelight.judging.log_rows import LogRows, Valued
 from sidelight.judging.policies import BEST, OLD, Requested, requested
 from sidelight.judging.population import Population
-from sidelight.judging.valuing import Estimate, Residuals, combined, of_fixed
+from sidelight.judging.valuing import Estimate, Residuals, Sample, combined, of_fixed
 from sidelight.judging.verdict import Verdict
 from sidelight.labels import Label
 from sidelight.logs.schema.schema import Schema
@@ -121,8 +121,11 @@ def _old_line(populations: Sequence[Population]) -> Line:
     return Line(OLD, "log", value, 0.0, 0.0, 0.0, None, 0.0, 0.0, rows, role="old policy")
 
 
-def _arm_estimates(residuals: Sequence[Residuals], arms: Sequence[Label]) -> dict[Label, Estimate]:
-    return {arm: combined([of_fixed(r.population, a, r) for r in residuals]) for a, arm in enumerate(arms)}
+def _arm_estimates(
+    residuals: Sequence[Residuals], arms: Sequence[Label], samples: Sequence[Sample | None]
+) -> dict[Label, Estimate]:
+    parts = list(zip(residuals, samples, strict=True))
+    return {arm: combined([of_fixed(r.population, a, r, s) for r, s in parts]) for a, arm in enumerate(arms)}
 
 
 def _best_arm(estimates: Mapping[Label, Estimate]) -> Label | None:
@@ -159,7 +162,7 @@ def of_summaries(log: Any, policies: Any, settings: Settings) -> Found:
         else Residuals.of_meat(population, summary.meat)
         for population, summary in zip(populations, summaries, strict=True)
     ]
-    by_arm = _arm_estimates(residuals, arms)
+    by_arm = _arm_estimates(residuals, arms, [None] * len(residuals))
     lines = [_old_line(populations), *_arm_lines(by_arm, settings)]
     asked = requested(policies, arms)
     rows = sum(population.n_rows for population in populations)
@@ -201,12 +204,13 @@ def of_rows(rows: LogRows, policies: Any, settings: Settings) -> Found:
     reward = rows.eras[0].summary.schema.reward
     arms = _check(populations, reward)
     asked = requested(policies, arms)
-    best = _best_arm(_arm_estimates([Residuals.constant(p) for p in populations], arms))
+    constant = [Residuals.constant(p) for p in populations]
+    best = _best_arm(_arm_estimates(constant, arms, [None] * len(constant)))
     reference = None if best is None else arms.index(best)
     suggests = next((policy for policy in asked if policy.kind == "best"), Requested(BEST, "best"))
     judged = [policy for policy in asked if policy.kind == "function"] + [suggests, Requested(_WORD, "word")]
     valued = rows.second_pass(judged, reference)
-    by_arm = _arm_estimates(valued.residuals, arms)
+    by_arm = _arm_estimates(valued.residuals, arms, valued.samples)
     estimates = {always(arm): estimate for arm, estimate in by_arm.items()}
     lines = [_old_line(populations), *_arm_lines(by_arm, settings)]
     n = sum(population.n_rows for population in populations)

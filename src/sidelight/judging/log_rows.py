@@ -16,7 +16,7 @@ import numpy as np
 from sidelight.errors import InputError, SchemaError, SourceError
 from sidelight.judging.policies import Lacking, Requested, columns_of_batch, suggested, take
 from sidelight.judging.population import Population
-from sidelight.judging.valuing import Estimate, Residuals, Tally, combined, leverage_corrected, of_tally
+from sidelight.judging.valuing import Estimate, Residuals, Sample, Tally, combined, leverage_corrected, of_tally
 from sidelight.labels import Label
 from sidelight.linalg import Array
 from sidelight.logs.eras import recorded_by_value, rows_by_missing, rows_by_value
@@ -53,12 +53,21 @@ class Era:
     halves: tuple[Population, Population]
 
 
+#: Rows of an era that are kept to see how bounds vary.
+_SAMPLE = 20_000
+
+
 def halves(first: int, n: int) -> np.ndarray:
-    """(n,) booleans: which of the rows numbered ``first`` and on belong to the second half, by splitmix64."""
+    """(n,) booleans: which of the rows numbered ``first`` and on belong to the second half."""
+    return (row_hashes(first, n) & np.uint64(1)).astype(bool)
+
+
+def row_hashes(first: int, n: int) -> np.ndarray:
+    """(n,) 64 random bits for each of the rows numbered ``first`` and on, by splitmix64."""
     z = (np.arange(first, first + n, dtype=np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return ((z ^ (z >> np.uint64(31))) & np.uint64(1)).astype(bool)
+    return np.asarray(z ^ (z >> np.uint64(31)))
 
 
 class LogRows:
@@ -189,13 +198,13 @@ class LogRows:
         with opened.reporting(self._progress, "valuing"):
             for bundle in opened.bundles(batch_rows(self._schema)):
                 n = bundle.batch.num_rows
-                second = halves(first, n)
+                hashes = row_hashes(first, n)
                 first += n
                 for key, rows in self._groups(bundle):
                     if key in eras:
                         eras[key].add(
                             bundle if rows is None else bundle.filtered(rows),
-                            second if rows is None else second[rows],
+                            hashes if rows is None else hashes[rows],
                             opened.text_labels,
                         )
         for tally in eras.values():
@@ -211,9 +220,12 @@ class EraTally:
     ) -> None:
         self.era = era
         self.whole = Residuals(era.whole)
+        self.sample = Sample()
+        self._most = np.uint64(min(1.0, _SAMPLE / max(era.whole.n_rows, 1)) * (2.0**64 - 2.0**12))
         self.policies, self.reference = policies, reference
         suggests = any(policy.kind == "best" for policy in policies)
         self.halves = tuple(Residuals(half) for half in era.halves) if suggests else ()
+        self.half_samples = tuple(Sample() for _ in self.halves)
         references = (None,) if reference is None else (None, reference)
         #: policy → for each reference, the tallies of its populations
         self.tallies = {
@@ -228,29 +240,33 @@ class EraTally:
         self._lacking = features - set(self._names)
         self._rows = np.zeros(len(era.whole.arms), dtype=np.int64)
 
-    def add(self, bundle: Bundle, second: np.ndarray, text_labels: bool) -> None:
-        """Take in a bundle of this era's rows; ``second`` says which belong to the second half."""
+    def add(self, bundle: Bundle, hashes: np.ndarray, text_labels: bool) -> None:
+        """Take in a bundle of this era's rows; ``hashes`` say which half each belongs to, and which are kept."""
         schema = self.era.summary.schema
         X, codes, rewards, usable = encoded_rows(bundle, schema, self._positions, text_labels)
         if len(X) == 0:
             return
         self._rows += np.bincount(codes, minlength=len(self._rows))
+        hashes = hashes[usable]
+        second, kept = (hashes & np.uint64(1)).astype(bool), hashes <= self._most
         choices = self._choices(bundle, usable, text_labels)
         for policy in self.policies:
             if policy.kind == "word":
                 choices[policy.name], _ = suggested(self.era.whole, self.era.whole, X)
-        self._collect(self.whole, X, codes, rewards, [(self._at(name, 0), taken) for name, taken in choices.items()])
+        found = [(self._at(name, 0), taken) for name, taken in choices.items()]
+        self._collect(self.whole, self.sample, kept, (X, codes, rewards), found)
         if not self.halves:
             return
         names = [policy.name for policy in self.policies if policy.kind == "best"]
-        for half, rows in enumerate((~second[usable], second[usable])):
+        for half, rows in enumerate((~second, second)):
             own, other = self.era.halves[half], self.era.halves[1 - half]
             taken, known = suggested(other, own, X[rows])
             found = [(self._at(name, half), taken) for name in names]
             if not known.all():
                 for tally in (tally for tallies, _ in found for tally in tallies):
                     tally.problem = "in some contexts no arm has rows that tell what it would pay"
-            self._collect(self.halves[half], X[rows], codes[rows], rewards[rows], found)
+            part = (X[rows], codes[rows], rewards[rows])
+            self._collect(self.halves[half], self.half_samples[half], kept[rows], part, found)
 
     def _choices(self, bundle: Bundle, usable: np.ndarray, text_labels: bool) -> dict[str, np.ndarray]:
         """What each function takes in the usable rows; one that asks for what the era lacks is given up."""
@@ -277,14 +293,20 @@ class EraTally:
     @staticmethod
     def _collect(
         residuals: Residuals,
-        X: Array,
-        codes: np.ndarray,
-        rewards: Array,
+        sample: Sample,
+        kept: np.ndarray,
+        rows_: tuple[Array, np.ndarray, Array],
         choices: Sequence[tuple[list[Tally], np.ndarray]],
     ) -> None:
+        """Add rows ``(X, codes, rewards)`` to the sums, those that are ``kept`` to the sample too."""
+        X, codes, rewards = rows_
         population = residuals.population
         X = population.select(X)
         moved = [(tally, tally.differences(X, rewards, taken)) for tallies, taken in choices for tally in tallies]
+        for tallies, taken in choices:
+            for tally in tallies:
+                tally.taken.append(taken[kept])
+        left = np.zeros(len(X))
         for a in np.unique(codes).tolist():
             fit = population.fits[a]
             if not fit.enough:
@@ -292,9 +314,14 @@ class EraTally:
             rows = codes == a
             z = fit.whitened(X[rows])
             e = leverage_corrected(fit, z, rewards[rows] - X[rows] @ fit.b)
+            left[rows] = e
             residuals.add(a, z, e)
             for tally, t in moved:
                 tally.add(a, z, e, t[rows])
+        sample.X.append(X[kept])
+        sample.codes.append(codes[kept])
+        sample.rewards.append(rewards[kept])
+        sample.residuals.append(left[kept])
 
     def check(self, name: str) -> None:
         """Both passes saw the same rows, or an error."""
@@ -317,11 +344,18 @@ class Valued:
         """Squared residuals of the whole of each era."""
         return [tally.whole for tally in self.eras]
 
+    @property
+    def samples(self) -> list[Sample]:
+        """Some rows of the whole of each era."""
+        return [tally.sample for tally in self.eras]
+
     def estimate(self, name: str, against_reference: bool = False) -> Estimate:
         """The gain of a policy over the old policy, or over the reference."""
         parts = []
         for era in self.eras:
             for i, tally in enumerate(era.tallies[name][int(against_reference)]):
-                whole = tally.population is era.era.whole
-                parts.append(of_tally(tally, era.whole if whole else era.halves[i]))
+                if tally.population is era.era.whole:
+                    parts.append(of_tally(tally, era.whole, era.sample))
+                else:
+                    parts.append(of_tally(tally, era.halves[i], era.half_samples[i]))
         return combined(parts)

@@ -29,6 +29,7 @@ from sidelight.linalg import exp, log
 
 __all__ = [
     "FIRST_LOOK",
+    "LARGEST_SHARE",
     "LEAST_PER_ROUTE",
     "AsymptoticSequence",
     "BernsteinSequence",
@@ -43,6 +44,8 @@ __all__ = [
 FIRST_LOOK = 1_000
 #: nor before this many units on each route.
 LEAST_PER_ROUTE = 50
+#: nor while a single unit makes up more than this part of ``V_t``: the sum is then not yet close to normal.
+LARGEST_SHARE = 0.1
 
 # Units that only set the scale of an asymptotic sequence whose variance nobody stated; the sequence starts after them.
 _SCALE_UNITS = 100
@@ -141,6 +144,7 @@ class AsymptoticSequence(_State):
     scale_count: int = 0
     scale_mean: float = 0.0
     scale_squares: float = 0.0
+    largest: float = 0.0
 
     def __post_init__(self) -> None:
         _checked_alpha(self.alpha)
@@ -158,7 +162,13 @@ class AsymptoticSequence(_State):
         difference = score - self.mean
         self.count += 1
         self.variation += difference * difference
+        self.largest = max(self.largest, difference * difference)
         self.mean += difference / self.count
+
+    @property
+    def settled(self) -> bool:
+        """Whether no single unit makes up more than a tenth of ``V_t``; rare or heavy-tailed rewards take longer."""
+        return self.largest <= LARGEST_SHARE * self.variation
 
     def _set_scale(self, score: float) -> None:
         self.scale_count += 1
@@ -231,6 +241,11 @@ class BernsteinSequence(_State):
         self.count += 1
         self.variation += (score - guess) * (score - guess)
         self.mean += (score - self.mean) / self.count
+
+    @property
+    def settled(self) -> bool:
+        """Its bounds hold from the first unit on."""
+        return True
 
     def lower(self) -> float:
         """The average gain so far is at least this, with probability ``1 − α`` at all times together."""
@@ -379,8 +394,9 @@ class Comparison(_State):
 
     @property
     def ready(self) -> bool:
-        """Whether it may speak: enough units in the sequence, enough on each route."""
-        return self.sequence.count >= self.first_look and min(self.counts) >= self.least_per_route
+        """Whether it may speak: enough units in the sequence, enough on each route, none that outweighs the others."""
+        enough = self.sequence.count >= self.first_look and min(self.counts) >= self.least_per_route
+        return enough and self.sequence.settled
 
     def says(self, margin: float = 0.0) -> Literal["better", "worse", "open", "too early"]:
         """Whether the new route's average gain is above ``margin``, below it, undecided, or not yet to be judged."""

@@ -18,7 +18,7 @@ from sidelight.judging.population import ArmFit, Population, Weighting
 from sidelight.judging.sensitivity import quantile
 from sidelight.linalg import Array
 
-__all__ = ["Estimate", "Residuals", "Tally", "combined", "of_fixed", "of_tally"]
+__all__ = ["Estimate", "Residuals", "Sample", "Tally", "combined", "of_fixed", "of_tally"]
 
 # A row that alone determines its arm's regression has leverage 1: its residual says nothing.
 _MOST_LEVERAGE = 0.99
@@ -35,6 +35,7 @@ class Estimate:
         size: ``√(E ε² · E α_s²)``, summed over populations by their share of rows.
         alpha_squares: ``E α_s²``.
         freedom: degrees of freedom of the scarcest arm that the policy takes.
+        size_variance: of ``size`` over samples   size_covariance: of ``size`` and ``gain``.
         parts: the populations and how the policy weighs their rows.
         problem: why it cannot be told, or ``None``.
     """
@@ -48,6 +49,8 @@ class Estimate:
     freedom: float
     parts: tuple[tuple[Population, Weighting], ...]
     problem: str | None = None
+    size_variance: float = 0.0
+    size_covariance: float = 0.0
 
     @property
     def error(self) -> float:
@@ -57,6 +60,19 @@ class Estimate:
     def half(self, level: float) -> float:
         """Half the width of the sampling interval."""
         return quantile(level, self.freedom) * self.error
+
+    def bounds(self, level: float, strength: float) -> tuple[float, float]:
+        """The interval of the gain where hidden features may move it by ``strength·size``, ``strength = C_Y C_D``.
+
+        Both ends are estimates, the bias included, so each has an error of its own.
+        """
+        if not math.isfinite(strength):
+            return -math.inf, math.inf
+        t, square = quantile(level, self.freedom), strength * strength * self.size_variance
+        low = max(self.variance + square - 2.0 * strength * self.size_covariance, 0.0)
+        high = max(self.variance + square + 2.0 * strength * self.size_covariance, 0.0)
+        bias = strength * self.size
+        return self.gain - bias - t * math.sqrt(low), self.gain + bias + t * math.sqrt(high)
 
 
 @dataclass
@@ -106,6 +122,46 @@ class Residuals:
         return np.asarray(np.where(known, n * fourths / np.where(known, squares, 1.0) ** 2, 3.0))
 
 
+@dataclass
+class Sample:
+    """Some rows of a population, kept to see how the size of the bias varies: enough for a variance, never more.
+
+    Attributes:
+        X: parts (n, L)   codes: (n,) logged arms   rewards: (n,)   residuals: (n,) divided by one minus leverage.
+    """
+
+    X: list[Array] = field(default_factory=list)
+    codes: list[np.ndarray] = field(default_factory=list)
+    rewards: list[Array] = field(default_factory=list)
+    residuals: list[Array] = field(default_factory=list)
+
+    def size_moments(self, population: Population, weighting: Weighting, taken: np.ndarray) -> tuple[float, float]:
+        """Variance of ``√(E ε² · E α_s²)`` over samples, and its covariance with the gain; (0, 0) without rows.
+
+        The influence of ``E α_s²`` is ``2α_s(x, π(x)) − α_s² − E α_s²``, that of ``E ε²`` is ``ε² − E ε²``.
+        """
+        if not self.X or sum(map(len, self.X)) < 2:
+            return 0.0, 0.0
+        X, codes, rewards = np.concatenate(self.X), np.concatenate(self.codes), np.concatenate(self.rewards)
+        residuals, n = np.concatenate(self.residuals), population.n_rows
+        alpha, wanted, value = np.zeros(len(X)), np.zeros(len(X)), np.zeros(len(X))
+        for a, (fit, q) in enumerate(zip(population.fits, weighting.q, strict=True)):
+            if q is None:
+                continue
+            weights = n * (fit.whitened(X) @ q)
+            alpha += np.where(codes == a, weights, 0.0)
+            wanted += np.where(taken == a, weights, 0.0)
+            value += np.where(taken == a, X @ fit.b, 0.0)
+        gain = value - rewards + alpha * residuals
+        squares, nu = population.epsilon_squares, weighting.alpha_squares
+        if squares <= 0.0:
+            return 0.0, 0.0
+        size = math.sqrt(squares * nu)
+        influence = 0.5 * size * (residuals**2 / squares + (2.0 * wanted - alpha**2) / nu)
+        moments = np.cov(np.stack([gain, influence]))
+        return float(moments[1, 1]) / n, float(moments[0, 1]) / n
+
+
 class Tally:
     """Sums over the rows of a population for one policy.
 
@@ -120,6 +176,7 @@ class Tally:
         self.rows, self.total, self.squares = 0, 0.0, 0.0
         self.cross = [np.zeros(len(fit.columns)) for fit in population.fits]
         self.problem: str | None = None
+        self.taken: list[np.ndarray] = []
 
     def differences(self, X: Array, rewards: Array, taken: np.ndarray) -> Array:
         """``t`` (n,) of these rows, and their sums; ``taken`` (n,) is what the policy takes there."""
@@ -144,7 +201,7 @@ def leverage_corrected(fit: ArmFit, z: Array, residuals: Array) -> Array:
     return np.asarray(residuals / (1.0 - leverage))
 
 
-def of_fixed(population: Population, arm: int, residuals: Residuals) -> Estimate:
+def of_fixed(population: Population, arm: int, residuals: Residuals, sample: Sample | None = None) -> Estimate:
     """Always taking the arm at this position, against the old policy."""
     weighting = population.fixed(arm)
     if weighting.problem is not None:
@@ -155,10 +212,16 @@ def of_fixed(population: Population, arm: int, residuals: Residuals) -> Estimate
     cross = -meat @ fit.R[:, 0]
     gain = weighting.value - population.value
     spread = population.fixed_squares(arm) / n + 2.0 * float(q @ cross) + n * float(q @ meat @ q) - gain * gain
-    return _estimate(population, weighting, gain, spread)
+    if sample is None:
+        # as for normal residuals; weights vary by about their second moment, three times that where they are skewed
+        squares = population.epsilon_squares * weighting.alpha_squares
+        moments = (squares * (0.5 + 0.75 * weighting.alpha_squares) / n, 0.0)
+    else:
+        moments = sample.size_moments(population, weighting, np.full(sum(map(len, sample.X)), arm))
+    return _estimate(population, weighting, gain, spread, moments)
 
 
-def of_tally(tally: Tally, residuals: Residuals) -> Estimate:
+def of_tally(tally: Tally, residuals: Residuals, sample: Sample) -> Estimate:
     """A policy of recorded columns, against the old policy or a fixed arm."""
     population, n = tally.population, tally.population.n_rows
     weighting = population.weigh(tally.ell / max(n, 1))
@@ -178,15 +241,30 @@ def of_tally(tally: Tally, residuals: Residuals) -> Estimate:
     for q, cross, meat in zip(parts, tally.cross, residuals.meats, strict=True):
         if q is not None:
             spread += 2.0 * float(q @ cross) + n * float(q @ meat @ q)
-    return _estimate(population, weighting, gain, spread)
+    taken = np.concatenate(tally.taken) if tally.taken else np.zeros(0, dtype=np.int64)
+    moments = sample.size_moments(population, weighting, taken) if len(taken) else (0.0, 0.0)
+    return _estimate(population, weighting, gain, spread, moments)
 
 
-def _estimate(population: Population, weighting: Weighting, gain: float, spread: float) -> Estimate:
+def _estimate(
+    population: Population, weighting: Weighting, gain: float, spread: float, moments: tuple[float, float]
+) -> Estimate:
     freedom = min(fit.freedom for fit, q in zip(population.fits, weighting.q, strict=True) if q is not None)
     n, squares = population.n_rows, weighting.alpha_squares
     size = math.sqrt(population.epsilon_squares * squares)
     parts = ((population, weighting),)
-    return Estimate(n, weighting.value, gain, max(spread, 0.0) / n, size, squares, freedom, parts)
+    return Estimate(
+        n,
+        weighting.value,
+        gain,
+        max(spread, 0.0) / n,
+        size,
+        squares,
+        freedom,
+        parts,
+        size_variance=moments[0],
+        size_covariance=moments[1],
+    )
 
 
 def _unknown(population: Population, weighting: Weighting) -> Estimate:
@@ -206,7 +284,21 @@ def combined(estimates: Sequence[Estimate]) -> Estimate:
     def mean(name: str) -> float:
         return float(w @ np.array([getattr(estimate, name) for estimate in estimates]))
 
-    variance = float(w**2 @ np.array([estimate.variance for estimate in estimates]))
+    def variance(name: str) -> float:
+        return float(w**2 @ np.array([getattr(estimate, name) for estimate in estimates]))
+
     freedom = min(estimate.freedom for estimate in estimates)
     size, squares = mean("size"), mean("alpha_squares")
-    return Estimate(rows, mean("value"), mean("gain"), variance, size, squares, freedom, parts, problem)
+    return Estimate(
+        rows,
+        mean("value"),
+        mean("gain"),
+        variance("variance"),
+        size,
+        squares,
+        freedom,
+        parts,
+        problem,
+        variance("size_variance"),
+        variance("size_covariance"),
+    )

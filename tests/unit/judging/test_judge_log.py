@@ -118,15 +118,44 @@ def test_stated_shares_widen_the_interval_by_the_bound():
     stated = sl.judge(log, SCHEMA, reward_share=0.4, choice_share=0.2).line("always a")
     bias = math.sqrt(0.4 * 0.25) * plain.size
     assert stated.hidden == pytest.approx(bias)
-    assert plain.low - stated.low == pytest.approx(bias)
-    # at the robustness value the interval just touches zero
+    # the bound is an estimate too, so the interval grows by a little more or less than the bias
+    half = plain.high - plain.gain
+    assert (stated.high - stated.low) / 2 - bias == pytest.approx(half, rel=0.15)
+    # at the robustness value the bias is what the sampling interval keeps from zero
     r = plain.robustness
     touching = sl.judge(log, SCHEMA, reward_share=r, choice_share=r).line("always a")
-    assert min(abs(touching.low), abs(touching.high)) == pytest.approx(0.0, abs=1e-9)
+    assert touching.hidden == pytest.approx(abs(plain.gain) - half, rel=1e-9)
     only_reward = sl.judge(log, SCHEMA, reward_share=0.1)
     assert only_reward.line("always a").low == -math.inf
     assert "no limit on choice_share" in only_reward.sentence
     assert sl.judge(log, SCHEMA, choice_share=0.2).line("always a").hidden == pytest.approx(0.5 * plain.size)
+
+
+def test_the_error_of_the_bound_is_its_influence_function():
+    log = log_of(13)
+    estimate = sl.judge(log, SCHEMA).estimates["always b"]
+    X, b_rows = design(log), log["arm"] == "b"
+    n, mean = len(X), X.mean(axis=0)
+    G = X[b_rows].T @ X[b_rows] / n
+    c = np.linalg.solve(G, mean)
+    b = {a: np.linalg.lstsq(X[log["arm"] == a], log["reward"][log["arm"] == a], rcond=None)[0] for a in "abc"}
+    e = np.zeros(n)
+    for a in "abc":
+        rows = log["arm"] == a
+        lev = np.einsum("ni,ij,nj->n", X[rows], np.linalg.inv(X[rows].T @ X[rows]), X[rows])
+        e[rows] = (log["reward"][rows] - X[rows] @ b[a]) / (1 - lev)
+    alpha, wanted = np.where(b_rows, X @ c, 0.0), X @ c
+    nu, squares = mean @ c, estimate.size**2 / (mean @ c)
+    size = 0.5 * estimate.size * (e**2 / squares + (2 * wanted - alpha**2) / nu)
+    gain = X @ b["b"] - log["reward"] + alpha * e
+    assert estimate.size_variance == pytest.approx(size.var(ddof=1) / n, rel=1e-6)
+    assert estimate.size_covariance == pytest.approx(np.cov(gain, size)[0, 1] / n, rel=1e-6)
+    low, high = estimate.bounds(0.95, 0.7)
+    t = student.ppf(0.975, estimate.freedom)
+    assert low == pytest.approx(
+        estimate.gain - 0.7 * estimate.size - t * math.sqrt((gain - 0.7 * size).var(ddof=1) / n), rel=5e-3, abs=1e-3
+    )
+    assert high > estimate.gain + 0.7 * estimate.size
 
 
 def test_a_yardstick_is_the_regression_without_the_feature():
@@ -160,7 +189,8 @@ def test_a_yardstick_is_the_regression_without_the_feature():
     line = sl.judge(log, SCHEMA, reward_share=min(1, k * b.reward_share), choice_share=min(1, k * b.choice_share)).line(
         "always b"
     )
-    assert min(abs(line.low), abs(line.high)) == pytest.approx(0, abs=1e-6)
+    plain = verdict.line("always b")
+    assert line.hidden == pytest.approx(abs(plain.gain) - (plain.high - plain.gain), rel=1e-6)
     assert verdict.benchmarks.column_names[:3] == ["feature", "reward_share", "choice_share"]
 
 

@@ -140,7 +140,20 @@ def test_a_comparison_does_not_speak_too_early():
         assert comparison.says() == "too early" or (i >= 1_000 and min(comparison.counts) >= 50)
         treated = bool(rng.random() < 0.045)
         comparison.observe(treated, 0.045, 5.0 * treated + rng.normal())
-    assert comparison.ready == (min(comparison.counts) >= 50)
+    assert comparison.ready == (min(comparison.counts) >= 50 and comparison.sequence.settled)
+
+
+def test_a_comparison_waits_while_one_unit_outweighs_the_others():
+    rng = np.random.default_rng(8)
+    comparison = Comparison(AsymptoticSequence(variance=1.0))
+    for i in range(2_000):
+        comparison.observe(i % 2 == 0, 0.5, float(rng.normal()) + (80.0 if i == 700 else 0.0))
+    assert comparison.sequence.count == 2_000
+    assert not comparison.ready
+    for i in range(80_000):
+        comparison.observe(i % 2 == 0, 0.5, float(rng.normal()))
+    assert comparison.ready
+    assert comparison.sequence.largest == pytest.approx(160.0**2, rel=0.1)
 
 
 def test_says_better_worse_open():

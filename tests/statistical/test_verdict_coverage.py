@@ -1,0 +1,74 @@
+"""Coverage of the verdict, small: a few cells of ``benchmarks/verdict.py`` with few logs.
+
+An interval that misses in 7 % of logs (the most that is claimed) fails a cell of 40 logs with probability 0.001.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from benchmarks.verdict import (
+    Cell,
+    CompleteCell,
+    SequenceCell,
+    ever_wrong,
+    judged,
+    measure_complete,
+    measure_sequence,
+    scores_of,
+)
+from tests.statistical.binomial import most
+
+from sidelight.judging.sequences import Comparison
+
+LOGS = 40
+MISSES = most(LOGS, 0.07, 0.001)
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        Cell("normal", 1.0, rows=2_000, answers=200),
+        Cell("normal", "worst", rows=4_000, answers=300),
+        Cell("binary", "worst", rows=4_000, answers=300),
+        Cell("skewed", "worst", rows=4_000, answers=300),
+    ],
+    ids=lambda cell: f"{cell.features}-{cell.hidden}",
+)
+def test_log_and_answers_hold_the_truth(cell, seed):
+    found = [judged(cell, 1_000 * seed + i) for i in range(LOGS)]
+    for stage in ("log", "answers"):
+        assert sum(1 - one[stage] for one in found if one[stage] == one[stage]) <= MISSES, stage
+    assert np.mean([one["wrong sign"] for one in found]) <= 0.05
+    # what anyone would compute without thinking of hidden features is nearly always wrong here
+    assert np.mean([one["naive"] for one in found]) < 0.5
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_complete_rows_hold_the_truth(known):
+    row = measure_complete(CompleteCell("normal", True, known), LOGS)
+    assert LOGS * (1 - row["stage 3"]) <= MISSES
+    assert row["told"] == 1.0
+    if not known:
+        assert row["of known"] <= 1.3
+
+
+def test_looking_all_the_time_errs_rarely():
+    runs = 100
+    row = measure_sequence(SequenceCell("skewed", 0.1, units=5_000), runs)
+    assert runs * row["false verdicts"] <= most(runs, 0.05, 0.001)
+
+
+@pytest.mark.parametrize("gain", [0.0, 0.4])
+def test_the_vectors_of_the_benchmark_are_the_comparison(gain):
+    rng = np.random.default_rng(3)
+    n, share = 3_000, 0.3
+    treated = rng.random(n) < share
+    reward = rng.normal(size=n) + gain * treated
+    comparison, spoke, scores = Comparison(), False, []
+    for unit, value in zip(treated.tolist(), reward.tolist(), strict=True):
+        scores.append(comparison.score(unit, share, value))
+        comparison.observe(unit, share, value)
+        spoke |= comparison.says() in ("better", "worse")
+    np.testing.assert_allclose(scores_of(treated, share, reward), scores, rtol=1e-9, atol=1e-9)
+    assert ever_wrong(np.array(scores), treated) == spoke
