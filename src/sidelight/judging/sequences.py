@@ -350,9 +350,10 @@ class Comparison(_State):
     A unit is what is randomised: a subject enters once.  Units come in the order of their decisions.
 
     Examples:
-        >>> comparison = Comparison(AsymptoticSequence(alpha=0.025))
+        >>> import numpy as np
+        >>> rng, comparison = np.random.default_rng(0), Comparison(AsymptoticSequence(alpha=0.025))
         >>> for i in range(3_000):
-        ...     comparison.observe(i % 2 == 0, 0.5, 1.0 if i % 2 == 0 else 0.0 + (i % 10) / 100)
+        ...     comparison.observe(i % 2 == 0, 0.5, (0.5 if i % 2 == 0 else 0.0) + rng.normal())
         >>> comparison.ready, comparison.says()
         (True, 'better')
     """
