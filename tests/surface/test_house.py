@@ -22,7 +22,7 @@ SOURCES = ROOT / "src"
 #: Groups of modules that import each other, function-level and type-checking imports included.
 MOST_KNOTS = 1
 #: Statements inside functions that import a module of our own.
-MOST_LATE_IMPORTS = 50
+MOST_LATE_IMPORTS = 41
 #: Positional parameters of a function outside the command line.
 MOST_PARAMETERS = 41
 #: Names that more than one module has, beside those in ``SAME_IDEA``.

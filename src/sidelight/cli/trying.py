@@ -113,9 +113,9 @@ def try_(
     summary = summarized(source, schema, True, None, quiet=as_json)
     complete = complete_rows(source, summary.schema, None, quiet=as_json) if noise is None else None
     diagnosis = summary.diagnose(noise, complete)
-    verdict, reason = _judged(source, schema)
+    verdict, reason = _judged(source, schema, has_hidden=complete is not None)
     if html is not None and verdict is not None:
-        verdict.to_html(html, f"sidelight try {_quoted(log)}")
+        verdict.to_html(html, f"sidelight {_quoted(sys.argv[1:])}")
     steps = next_steps(source, out, bool(diagnosis.hidden), bool(summary.skipped))
     if as_json:
         told: dict[str, Any] = {
@@ -223,21 +223,22 @@ def gain_lines(verdict: Verdict) -> list[str]:
     def place(value: float) -> int:
         return round((value - low) / size * (_WIDTH - 1))
 
-    widest = min(24, max(len(line.policy) for line in known))
+    names = [line.policy if line.stage == "log" else f"{line.policy}, {line.stage} rows" for line in known]
+    widest = min(36, max(map(len, names)))
     ends = f"{number(low, sign=True):<{_WIDTH - 10}}{number(high, sign=True):>10}"
     out = [
         f"Gain over the old policy, {verdict.level:.0%} intervals of sampling alone; │ is no gain.",
         f"{'':{widest}}  {ends}  {'gain':>9}  overturned if hidden features explain",
     ]
-    for line in known:
+    for line, name in zip(known, names, strict=True):
         cells = [" "] * _WIDTH
         for at in range(place(line.low), place(line.high) + 1):
             cells[at] = "─"
         cells[place(0.0)] = "┼" if cells[place(0.0)] == "─" else "│"
         cells[place(line.gain)] = "●"
-        name = line.policy if len(line.policy) <= widest else line.policy[: widest - 1] + "…"
+        shown = name if len(name) <= widest else name[: widest - 1] + "…"
         strength = "–" if line.robustness is None else f"{line.robustness:.1%}"
-        out.append(f"{name:{widest}}  {''.join(cells)}  {number(line.gain, sign=True):>9}  {strength}")
+        out.append(f"{shown:{widest}}  {''.join(cells)}  {number(line.gain, sign=True):>9}  {strength}")
     return out
 
 
@@ -264,10 +265,11 @@ def _prepared(look: Look, out: Path, console: Console) -> list[str]:
     return [str(target)]
 
 
-def _judged(source: list[str], schema: Any) -> tuple[Verdict | None, str | None]:
-    """Stage 1 of the verdict, or why there is none."""
+def _judged(source: list[str], schema: Any, has_hidden: bool) -> tuple[Verdict | None, str | None]:
+    """The verdict from the log alone, or why there is none; where the file has the hidden columns, from them too."""
+    log: Any = source[0] if len(source) == 1 else source
     try:
-        return judge(source[0] if len(source) == 1 else source, schema, on_invalid="skip"), None
+        return judge(log, schema, complete=log if has_hidden else None, on_invalid="skip"), None
     except SidelightError as error:
         return None, f"What the log proves cannot be told: {error}"
 

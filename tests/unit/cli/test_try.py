@@ -287,7 +287,7 @@ def test_json_has_everything_and_nothing_else_is_printed(run, tmp_path):
     told = json.loads(done.stdout)
     assert told["diagnosis"]["worth"]["source"] == "measured"
     assert {c["name"] for c in told["columns"] if c["hidden"]} == {"basket"}
-    assert told["verdict"]["lines"]
+    assert {line["stage"] for line in told["verdict"]["lines"]} == {"log", "complete"}
     assert told["schema"]["intercept"] is False
     assert tomllib.loads((tmp_path / "s.toml").read_text(encoding="utf-8")) == {"version": 2, **told["schema"]}
 
