@@ -31,6 +31,7 @@ from sidelight.service.log.events import DecisionId
 from sidelight.service.log.store import Store
 from sidelight.service.operations.copying import copy_store
 from sidelight.service.operations.retention import forget as forget_subject
+from sidelight.service.operations.retracting import retract_reward
 from sidelight.service.views.audit import audit as audit_of
 from sidelight.service.views.export import export_log
 
@@ -223,6 +224,25 @@ def audit(
         raise InputError(f"{decision!r} is not a decision's id: it looks like 1042, 1042.17 or 1042.17@5e0f3a1c.")
     store = read_store(settings)
     typer.echo(json.dumps(audit_of(store, settings.load_schema(), id), indent=2, ensure_ascii=False))
+
+
+def retract(
+    decision: Annotated[str, typer.Argument(help="The decision's id.")],
+    reason: Annotated[str, typer.Option(help="Why the reward was wrong; kept in the log.")],
+    by: Annotated[str | None, typer.Option(help="Who says so; kept in the log.")] = None,
+    config: ConfigFile = DEFAULT_CONFIG,
+    database: Database = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take the reward of one decision back: the learner becomes as if it had never come; servers may run meanwhile."""
+    id = DecisionId.parse(decision)
+    if id is None:
+        raise InputError(f"{decision!r} is not a decision's id: it looks like 1042, 1042.17 or 1042.17@5e0f3a1c.")
+    number, new = retract_reward(read_store(read_config(config, database)), id, by, reason)
+    if as_json:
+        typer.echo(json.dumps({"decision": decision, "event": number, "repeated": not new}))
+    else:
+        typer.echo(f"The reward of {decision} is retracted by event {number}." if new else "It was retracted before.")
 
 
 def forget(

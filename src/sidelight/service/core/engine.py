@@ -36,10 +36,12 @@ from sidelight.service.core.proposals import (
     GateProposal,
     Known,
     ReferringProposal,
+    RetractionProposal,
     RewardProposal,
 )
 from sidelight.service.core.recovery import recover
 from sidelight.service.core.starting import check_log, prepare, take_over
+from sidelight.service.log.bases import base_number
 from sidelight.service.log.committer import Committer, Failed, Group, Pace, Spans, Standing, refuse
 from sidelight.service.log.events import (
     Answer,
@@ -49,6 +51,7 @@ from sidelight.service.log.events import (
     Decisions,
     Forgotten,
     GateStep,
+    Retraction,
     Row,
     event_from_row,
 )
@@ -287,6 +290,16 @@ class Engine:
         event = Behavior(answer, None, x, fingerprint)
         return self._noted(await self.submit(DecisionsProposal(Draft.of(event, key), x)))
 
+    async def retract(self, id: DecisionId, by: str | None, reason: str | None) -> tuple[int, bool]:
+        """Take a decision's reward back; returns the event's number and whether it is new.
+
+        Raises:
+            Problem: there is no such reward, or a base holds what the learner made of it.
+        """
+        await self.decision(id)
+        base = await self.read(base_number, self.store)
+        return self._noted(await self.submit(RetractionProposal(id, base, by, reason)))
+
     async def configure(self, event: Configuration) -> int:
         """Change the rails, for every server on this store."""
         return self._noted(await self.submit(ConfigurationProposal.of(event)))[0]
@@ -399,6 +412,9 @@ class Engine:
                 self._reload()
             else:
                 self._note_failure(item.number)
+            if isinstance(item.event, Retraction):
+                # From before the event that was wrong, without it: the learner has no way of unlearning.
+                self.state = recover(self.store, upto=item.number).state
             if isinstance(item.event, Forgotten):
                 self._forget_recent()
 

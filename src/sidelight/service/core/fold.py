@@ -42,6 +42,7 @@ from sidelight.service.rails import Rails
 __all__ = [
     "FOLD",
     "LEARNER_ERRORS",
+    "RETRACTED",
     "ContextsDeleted",
     "NotRebuildable",
     "Numbered",
@@ -52,6 +53,8 @@ __all__ = [
 
 #: 1: Sidelight 0.1.0
 FOLD = 2
+#: why a retracted event teaches nothing
+RETRACTED = "retracted"
 
 #: what a learner may raise on input that was checked: a matrix that lost its digits, or whatever a bug of a learner
 #: gives. One event that it cannot learn from must not keep the service from starting ever again.
@@ -187,11 +190,12 @@ class State:
         self.counts["rewards"] += 1
         self.counts["overrides"] += event.override
         self.counts["answers"] += event.answer
+        if self.gate is not None and event.quarantine in (None, RETRACTED):
+            # what the gate has seen stays: corrections reach the learner, not the evidence
+            self.gate.settled(event.decision.number, event.decision.position, event.reward)
         if event.quarantine is not None:
             self.counts["quarantined"] += 1
             return
-        if self.gate is not None:
-            self.gate.settled(event.decision.number, event.decision.position, event.reward)
         self.arm_counts["rewarded:" + _name(event.arm)] += 1
         self.reward_sums[_name(event.arm)] += event.reward  # type: ignore[assignment]
         if context is None:

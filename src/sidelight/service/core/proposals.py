@@ -21,6 +21,7 @@ from sidelight.service.log.events import (
     Decisions,
     DefaultReward,
     GateStep,
+    Retraction,
     Reward,
     Row,
     event_from_row,
@@ -37,6 +38,7 @@ __all__ = [
     "GateProposal",
     "Known",
     "ReferringProposal",
+    "RetractionProposal",
     "RewardProposal",
 ]
 
@@ -298,6 +300,40 @@ class BehaviorProposal(_AboutDecision):
                     return Known(found[key])
                 return _conflict("answer", f"arm {event.arm!r}", _say(self.answer))
         return Draft.of(Behavior(self.answer, self.id), self.behavior_key)
+
+
+class RetractionProposal:
+    """Take a reward back.
+
+    Args:
+        id: the decision.
+        base: the event of the newest base; what the learner made of events up to there cannot be undone.
+        by: who asks for it.
+        reason: in that person's words.
+    """
+
+    context: Array | None = None
+
+    def __init__(self, id: DecisionId, base: int | None, by: str | None, reason: str | None) -> None:
+        self.id, self.base, self.by, self.reason = id, base, by, reason
+        self.reward_key, self.key = f"reward:{id}", f"retraction:{id}"
+        self.keys: tuple[str, ...] = (self.reward_key, self.key)
+
+    def settle(self, found: Mapping[str, Row]) -> Outcome:
+        """The retraction; the same again is known."""
+        if self.key in found:
+            return Known(found[self.key])
+        row = found.get(self.reward_key)
+        if row is None:
+            return Problem("conflict", f"decision {self.id} has no reward that could be taken back.")
+        if self.base is not None and row.number <= self.base:
+            return Problem(
+                "conflict",
+                f"the reward of decision {self.id} is event {row.number}, and replays start from a base after event "
+                f"{self.base} (somebody was forgotten, or Sidelight was upgraded): what the learner made of it is in "
+                "the base's sums and cannot be taken out any more.",
+            )
+        return Draft.of(Retraction(row.number, self.by, self.reason), self.key)
 
 
 def _same(one: Answer, other: Answer) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from sidelight.errors import FileFormatError, SidelightError, StoreError
 from sidelight.learners.saving import learner_from_bytes
-from sidelight.service.core.fold import FOLD, ContextsDeleted, OlderFold, State, numbered
+from sidelight.service.core.fold import FOLD, RETRACTED, ContextsDeleted, OlderFold, State, numbered
 from sidelight.service.log.bases import Base, newest_base
 from sidelight.service.log.events import (
     Action,
@@ -78,7 +78,7 @@ class Retracted:
             return item
         event = item.event
         if isinstance(event, Reward | Action | Behavior):
-            return item._replace(event=replace(event, quarantine="retracted"))
+            return item._replace(event=replace(event, quarantine=RETRACTED))
         return item
 
 

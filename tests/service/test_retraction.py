@@ -1,0 +1,113 @@
+"""A wrong reward is taken back: the learner becomes as if it had never come, on every server and in every replay."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from sidelight.learners.saving import learner_bytes
+from sidelight.service.core.recovery import recover
+from sidelight.service.core.starting import open_store
+from sidelight.service.log.events import DecisionId
+from sidelight.service.operations.retention import forget
+from sidelight.service.problems import Problem
+from tests.service.helpers import bits, command, engine_of, make_config, make_schema, random_context, run
+
+encode = make_schema().encode
+
+
+async def rewarded(engine, rng, rewards) -> list[DecisionId]:
+    from sidelight.service.core.deciding import Ask
+
+    ids = []
+    for reward in rewards:
+        number, event, _ = await engine.decide(encode(random_context(rng))[None], [Ask(subject="anna")])
+        ids.append(DecisionId(number, 0, event.epoch))
+        if reward is not None:
+            await engine.reward(ids[-1], reward, event.arms[0] or "low", None)
+    return ids
+
+
+def by_hand(config, store, without: set[int]) -> bytes:
+    """A learner that was given every reward but some, in the order of the log."""
+    from sidelight.service.core.fold import numbered
+
+    learner = config.build_learner()
+    for rows in store.follow(0):
+        for item in numbered(store, rows, learner.n_features):
+            if item.event.kind == "reward" and item.number not in without:
+                learner.observe(item.context, item.event.arm, item.event.reward)
+    return learner_bytes(learner)
+
+
+def test_the_learner_is_as_if_the_reward_had_never_come(tmp_path, database, rng):
+    config = make_config(tmp_path, kind="OFUL", mode="act", database=database, snapshot_every=5)
+
+    async def live() -> list[DecisionId]:
+        async with engine_of(config) as engine, engine_of(config) as other:
+            ids = await rewarded(engine, rng, [1.0, 0.5, 1e6, 0.25, None])
+            number, new = await engine.retract(ids[2], "doctor", "a slip of the keyboard")
+            assert new
+            assert await engine.retract(ids[2], "doctor", "again") == (number, False)
+            ids += await rewarded(engine, rng, [2.0, 0.125])
+            wrong = next(row for row in engine.store.read(0, number) if row.key == f"reward:{ids[2]}")
+            expected = by_hand(config, engine.store, {wrong.number})
+            assert learner_bytes(engine.state.learner) == expected
+            for _ in range(200):
+                if other.state.number == engine.state.number:
+                    break
+                await asyncio.sleep(0.02)
+            assert bits(other.state) == bits(engine.state)
+            assert engine.state.counts["retractions"] == 1
+            # what has no reward has nothing to take back
+            with pytest.raises(Problem, match="no reward"):
+                await engine.retract(ids[4], None, None)
+            # what the log says stays: a second reward is still a contradiction
+            with pytest.raises(Problem) as caught:
+                await engine.reward(ids[2], 3.0, None, None)
+            assert caught.value.kind == "conflict"
+            # an earlier state still has it
+            before = recover(engine.store, upto=number - 1).state
+            assert learner_bytes(before.learner) != learner_bytes(recover(engine.store, upto=number).state.learner)
+            assert bits(recover(engine.store, upto=number - 1, use_snapshots=False).state) == bits(before)
+            return ids
+
+    run(live())
+    store = open_store(config)
+    assert bits(recover(store).state) == bits(recover(store, use_snapshots=False).state)
+    store.close()
+
+
+def test_a_base_that_holds_it_is_a_clear_no(tmp_path, rng):
+    config = make_config(tmp_path, kind="OFUL", mode="act")
+
+    async def live() -> None:
+        async with engine_of(config) as engine:
+            ids = await rewarded(engine, rng, [1.0, 1e6])
+            forget(engine.store, "anna", erase=False)
+            with pytest.raises(Problem, match=r"base after event.*cannot be taken out"):
+                await engine.retract(ids[1], None, None)
+
+    run(live())
+
+
+def test_the_command(tmp_path, rng):
+    config = make_config(tmp_path, kind="OFUL", mode="act")
+
+    async def live() -> list[DecisionId]:
+        async with engine_of(config) as engine:
+            return await rewarded(engine, rng, [1.0, 1e6])
+
+    ids = run(live())
+    done = command("retract", str(ids[1]), "--reason", "a slip", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["repeated"] is False
+    assert json.loads(command("replay", "--json", cwd=tmp_path).stdout)["equal"] is True
+    assert "before" in command("retract", str(ids[1]), "--reason", "a slip", cwd=tmp_path).stdout
+    assert "no decision" in command("retract", "999", "--reason", "x", cwd=tmp_path).stderr
+    assert "not a decision" in command("retract", "x", "--reason", "x", cwd=tmp_path).stderr
+    store = open_store(config)
+    assert recover(store).state.learner.counts.sum() == 1
+    store.close()
