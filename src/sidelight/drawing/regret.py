@@ -5,9 +5,8 @@ Everything is computed from the table that ``simulate`` returns, so a picture re
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -16,13 +15,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from sidelight.drawing import markup as html
 from sidelight.drawing.colours import FONT, GREY, INK, LINE, PAPER
-from sidelight.drawing.image_files import javascript, render
+from sidelight.drawing.image_files import render
 from sidelight.drawing.series import learner_series
 from sidelight.errors import InputError, MissingExtraError
 
-__all__ = ["Standing", "regret_bands", "regret_page", "regret_spec", "render", "standings"]
+__all__ = ["Standing", "regret_bands", "regret_spec", "render", "standings"]
 
 LEVEL = 0.95
 """The level of every interval in this file."""
@@ -100,13 +98,6 @@ def regret_bands(table: pa.Table) -> list[dict[str, Any]]:
                 }
             )
     return rows
-
-
-def rounds_to_reach(table: pa.Table, learner: str, level: float) -> int | None:
-    """The first recorded round at which the learner's mean regret exceeds ``level``; None if it never does."""
-    rounds, regrets = _curves(table)[learner]
-    above = np.flatnonzero(regrets.mean(axis=0) > level)
-    return int(rounds[above[0]]) if len(above) else None
 
 
 def _curves(table: pa.Table) -> dict[str, tuple[NDArray[np.int64], NDArray[np.float64]]]:
@@ -273,57 +264,6 @@ def _end_labels(bands: list[dict[str, Any]], names: list[str], height: int) -> l
         }
         for name, position in zip(ends, positions, strict=True)
     ]
-
-
-def regret_page(
-    specs: Mapping[str, Mapping[str, Any]], rows: Sequence[Standing], *, title: str, words: Sequence[str], baseline: str
-) -> str:
-    """One HTML page that needs no network: the words, the interactive picture, and its numbers as a table.
-
-    Args:
-        specs: the picture by theme, ``"light"`` and ``"dark"``; the reader's setting chooses.
-        rows: from ``standings``.
-        title: of the page.
-        words: paragraphs above the picture; the first is the one that matters.
-        baseline: the learner that differences are taken against.
-    """
-    numbers = html.table(
-        f"Regret at the end: mean over {rows[0].seeds} seeds, {LEVEL:.0%} intervals, and the difference to {baseline} "
-        "on the same seeds",
-        ["Learner", "Regret", f"{LEVEL:.0%}", "Difference", f"{LEVEL:.0%}"],
-        [
-            (
-                s.learner,
-                f"{s.mean:,.1f}",
-                _range(s.low, s.high),
-                "–" if s.learner == baseline else f"{s.difference:+,.1f}",
-                "–" if s.learner == baseline else _range(s.difference_low, s.difference_high, sign=True),
-            )
-            for s in rows
-        ],
-    )
-    # "</" would end the script element that carries the numbers
-    data = json.dumps({theme: dict(spec) for theme, spec in specs.items()}, separators=(",", ":")).replace("</", "<\\/")
-    picture = f"""<style>#picture, #picture svg {{ max-width: 100%; height: auto; }}</style>
-<div id="picture" role="img" aria-label="Cumulative regret of each learner over rounds; numbers below"></div>
-<script>{javascript()}</script>
-<script id="specs" type="application/json">{data}</script>
-<script>
-const specs = JSON.parse(document.getElementById("specs").textContent);
-const dark = matchMedia("(prefers-color-scheme: dark)");
-const draw = () => vegaEmbed("#picture", specs[dark.matches ? "dark" : "light"], {{actions: false, renderer: "svg"}});
-dark.addEventListener("change", draw);
-draw();
-</script>
-"""
-    lead, *rest = words
-    return html.page(title, lead, [picture, *map(html.paragraph, rest), numbers])
-
-
-def _range(low: float, high: float, sign: bool = False) -> str:
-    if math.isnan(low):
-        return "–"
-    return f"{low:+,.1f} to {high:+,.1f}" if sign else f"{low:,.1f} to {high:,.1f}"
 
 
 def _escape(name: str) -> str:

@@ -50,6 +50,12 @@ def test_demo_draws_prints_and_says_what_the_log_was_worth(app: typer.Typer, tmp
     assert (tmp_path / "regret.png").read_bytes().startswith(b"\x89PNG")
     assert all(name in (tmp_path / "regret.svg").read_text() for name in NAMES)
     assert "vegaEmbed" in (tmp_path / "index.html").read_text()
+    assert [path.name for path in tmp_path.glob("*.html")] == ["index.html"]
+    # one head start, and words that need no paper
+    page = re.sub(r"<script.*?</script>", "", (tmp_path / "index.html").read_text(), flags=re.DOTALL)
+    for text in (result.output, page):
+        assert "R12" not in text
+        assert "M w = b" not in text
 
 
 def test_demo_as_json_is_what_simulate_gives(app: typer.Typer, tmp_path: Path) -> None:
@@ -71,22 +77,21 @@ def test_bad_options_are_usage_errors(app: typer.Typer) -> None:
 
 def test_sentence_of_a_log_that_helps() -> None:
     table = table_of([100.0, 110.0, 105.0, 95.0], [40.0, 45.0, 42.0, 38.0])
-    sentence = worth(table, standings(table, BASELINE), "mine")
-    assert re.match(r"The log was worth 61 of regret \(95 % interval \d+ to \d+\)", sentence)
+    sentence = worth(standings(table, BASELINE), "mine", 100)
+    assert re.match(r"The log was worth 61 of reward \(95 % interval \d+ to \d+\)", sentence)
     low, high = map(int, re.search(r"interval (\d+) to (\d+)", sentence).groups())  # type: ignore[union-attr]
     assert low < 61 < high
-    # mine ends at 41.25, which the other, at 102.5 after 100 rounds, passes between rounds 25 and 50
-    assert "by round 50" in sentence
+    assert "in 100 rounds mine lost 41 against always taking the best arm, and starting without the log 102" in sentence
 
 
 def test_sentence_of_a_log_that_harms() -> None:
     table = table_of([40.0, 45.0, 42.0, 38.0], [100.0, 110.0, 105.0, 95.0])
-    assert worth(table, standings(table, BASELINE), "mine").startswith("The log did harm: mine lost 61 more")
+    assert worth(standings(table, BASELINE), "mine", 100).startswith("The log did harm: mine lost 61 more")
 
 
 def test_sentence_when_the_seeds_cannot_tell() -> None:
     table = table_of([40.0, 45.0, 42.0, 38.0], [20.0, 80.0, 30.0, 50.0])
-    assert worth(table, standings(table, BASELINE), "mine").startswith("What the log was worth cannot be told from 4")
+    assert worth(standings(table, BASELINE), "mine", 100).startswith("What the log was worth cannot be told from 4")
 
 
 def test_opening_contrasts_the_two_readings() -> None:

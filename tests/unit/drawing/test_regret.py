@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +13,8 @@ from scipy import stats
 from sidelight.drawing.regret import (
     Standing,
     regret_bands,
-    regret_page,
     regret_spec,
     render,
-    rounds_to_reach,
     standings,
 )
 from sidelight.errors import InputError
@@ -75,13 +72,6 @@ def test_one_seed_has_no_interval_and_still_draws(regrets: dict[str, np.ndarray]
     assert all(band["low"] == band["mean"] == band["high"] for band in regret_bands(table))
 
 
-def test_rounds_to_reach(regrets: dict[str, np.ndarray]) -> None:
-    table = table_of(regrets)
-    middle = regrets["cold"].mean(axis=0)[1]
-    assert rounds_to_reach(table, "cold", middle - 0.1) == 20
-    assert rounds_to_reach(table, "cold", 1e9) is None
-
-
 def test_what_cannot_be_compared_is_said(regrets: dict[str, np.ndarray]) -> None:
     with pytest.raises(InputError, match="'nobody' is not a learner"):
         standings(table_of(regrets), "nobody")
@@ -120,28 +110,6 @@ def test_pictures_render(tmp_path: Path, regrets: dict[str, np.ndarray], theme: 
         assert text in svg
     with pytest.raises(InputError, match=r"\.png or \.svg"):
         render(spec, tmp_path / "picture.bmp")
-
-
-def test_page_holds_its_numbers_and_needs_no_network(regrets: dict[str, np.ndarray]) -> None:
-    table = table_of({"cold": regrets["cold"], "</script><b>": regrets["warm"]})
-    specs = {theme: regret_spec(table, title="t", theme=theme) for theme in ("light", "dark")}
-    rows = standings(table, "cold")
-    page = regret_page(specs, rows, title="Page & title", words=["First.", "Second <2>."], baseline="cold")
-    assert "Page &amp; title" in page
-    assert "Second &lt;2&gt;." in page
-    assert f"<td>{rows[1].mean:,.1f}</td>" in page
-    assert "&lt;/script&gt;&lt;b&gt;" in page
-    data = re.search(r'<script id="specs" type="application/json">(.*?)</script>', page, re.DOTALL)
-    assert data is not None
-    assert set(json.loads(data[1])) == {"light", "dark"}
-    assert not re.search(r"<(script|img|iframe)[^>]+src=|<link\b|@import|url\(", page.replace(page_script(page), ""))
-
-
-def page_script(page: str) -> str:
-    """The bundled library, which names addresses in its messages but asks for none."""
-    found = re.search(r"<script>(.*?)</script>", page, re.DOTALL)
-    assert found is not None
-    return found[1]
 
 
 def test_standing_is_a_record() -> None:
