@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from array import array
-from collections import OrderedDict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -100,6 +100,17 @@ class Rewarded:
         return self._contexts[kept], self._rewards[kept], self._actors[kept]
 
 
+class _Tally:
+    """Decisions of one moment, counted."""
+
+    def __init__(self, at: float) -> None:
+        self.at = at
+        self.decisions = self.asked = self.answers = self.failures = 0
+        self.routes: defaultdict[str, int] = defaultdict(int)
+        self.taken: defaultdict[int, int] = defaultdict(int)
+        self.recommended: defaultdict[int, int] = defaultdict(int)
+
+
 class Rolling:
     """The recent past of one service.
 
@@ -129,10 +140,15 @@ class Rolling:
 
     def take(self, news: Iterable[Numbered]) -> None:
         """Count what was folded in."""
+        # What one transaction brought has one time, so it is counted together.
+        tally: _Tally | None = None
         for number, at, event, context, _ in news:
             match event:
                 case Decisions():
-                    self._decisions(number, at, event)
+                    if tally is None or tally.at != at:
+                        self._enter(tally)
+                        tally = _Tally(at)
+                    self._decisions(number, event, tally)
                 case Reward():
                     self._reward(at, event, context)
                 case Action():
@@ -147,6 +163,7 @@ class Rolling:
                     self._gate_step(at, event)
                 case Forgotten():
                     self._forget(event)
+        self._enter(tally)
 
     def _forget(self, event: Forgotten) -> None:
         # a reward that was under way when its decision was forgotten still brings the context along
@@ -164,40 +181,47 @@ class Rolling:
                 window.grow(len(self.arms))
         return found
 
-    def _decisions(self, number: int, at: float, event: Decisions) -> None:
-        n = len(event)
+    def _decisions(self, number: int, event: Decisions, tally: _Tally) -> None:
         routes = event.routes
+        tally.decisions += len(routes)
+        tally.asked += sum(event.asked)
         # in shadow the arm to take is not known here, unless the request said it
-        taken = [self._index(arm) for arm in event.arms if arm is not None]
-        recommended = [self._index(arm) for arm in event.recommended]
-        asked = sum(event.asked)
-        failures = 0
+        for arm in event.arms:
+            if arm is not None:
+                tally.taken[self._index(arm)] += 1
+        for arm in event.recommended:
+            tally.recommended[self._index(arm)] += 1
+        for route in routes:
+            tally.routes[route] += 1
         if None in event.estimates:
             # where a context was deleted, so was what it came to
-            failures = sum(e is None and x[0] == x[0] for e, x in zip(event.estimates, event.contexts, strict=True))
-        answers = 0 if event.answers is None else sum(answer is not None for answer in event.answers)
-        for window in self._windows:
-            slot = window.slot(at)
-            if slot is None:
-                continue
-            window.add(slot, "decisions", n)
-            window.add(slot, "asked", asked)
-            window.add(slot, "answers", answers)
-            window.add(slot, "failures", failures)
-            if n == 1:
-                window.add(slot, "decided:" + routes[0])
-            else:
-                for route in set(routes):
-                    window.add(slot, "decided:" + route, routes.count(route))
-            for arm in taken:
-                window.add_arm(slot, "taken", arm)
-            for arm in recommended:
-                window.add_arm(slot, "recommended", arm)
+            for estimate, x in zip(event.estimates, event.contexts, strict=True):
+                tally.failures += estimate is None and bool(x[0] == x[0])
+        if event.answers is not None:
+            tally.answers += sum(answer is not None for answer in event.answers)
         self._remember(number, routes)
-        for x in event.contexts[-_CONTEXTS:]:
+        for x in event.contexts if len(routes) == 1 else event.contexts[-_CONTEXTS:]:
             if x[0] == x[0]:
                 self._contexts[self._seen % _CONTEXTS] = x
                 self._seen += 1
+
+    def _enter(self, tally: _Tally | None) -> None:
+        if tally is None:
+            return
+        for window in self._windows:
+            slot = window.slot(tally.at)
+            if slot is None:
+                continue
+            window.add(slot, "decisions", tally.decisions)
+            window.add(slot, "asked", tally.asked)
+            window.add(slot, "answers", tally.answers)
+            window.add(slot, "failures", tally.failures)
+            for route, n in tally.routes.items():
+                window.add(slot, "decided:" + route, n)
+            for arm, n in tally.taken.items():
+                window.add_arm(slot, "taken", arm, n)
+            for arm, n in tally.recommended.items():
+                window.add_arm(slot, "recommended", arm, n)
 
     def _remember(self, number: int, routes: list[str]) -> None:
         place = number % _ROUTES

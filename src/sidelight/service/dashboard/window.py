@@ -76,9 +76,9 @@ class Window:
         """Count."""
         self._totals[slot][_PLACE[name]] += amount
 
-    def add_arm(self, slot: int, kind: str, arm: int) -> None:
+    def add_arm(self, slot: int, kind: str, arm: int, times: int = 1) -> None:
         """Count an arm, as one of ``ARMS``."""
-        self._arms[kind][slot][arm] += 1
+        self._arms[kind][slot][arm] += times
 
     # --------------------------------------------------------------------------------------- reading
 
