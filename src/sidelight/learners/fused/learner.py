@@ -483,6 +483,7 @@ class FusedOFUL(ReducedLearner):
                 sandwich=self.sandwich,
                 weight_bound=self.settings.weight_bound,
                 context_bound=self.settings.context_bound,
+                plays=self._arm_rounds(),
             )
             if not self.asking.unlimited:
                 log.learn_gain()

@@ -87,6 +87,7 @@ class FusedLog:
         sandwich: bool,
         weight_bound: float,
         context_bound: float,
+        plays: Array,
     ) -> None:
         """Take ``τ²`` from what the learner knows of the hidden weights, and the evidence from it.
 
@@ -103,6 +104,7 @@ class FusedLog:
             sandwich: use the summary's ``meat``.
             weight_bound: ``S_w``.
             context_bound: ``S_x``.
+            plays: (K,)  rounds of every arm.
         """
         hidden = self.order[self.L :]
         cap = np.full_like(self.s2, np.inf) if self._on_top else self.s2
@@ -118,6 +120,8 @@ class FusedLog:
             self.tau2 = hidden_variance(
                 self.hidden.residual_moments(), weights, covariances, variance, self.arms, hidden, cap
             )
+            if not self._on_top and len(hidden):
+                self.tau2 = np.maximum(self.tau2, self._least_tau2(plays[self.arms], len(hidden)))
         self.fresh = False
         self._shared, self._bias_bound = float(shared), bias_bound
         if self.geometry is None:
@@ -125,6 +129,19 @@ class FusedLog:
         else:
             self.geometry.renew()
         self.evidence = self.geometry.evidence(self._shared * self.tau2, self._variances())
+
+    def _least_tau2(self, plays: Array, m: int) -> Array:
+        """(K_j,)  What ``s²`` itself says about ``τ²``, as far as few rounds have told about an arm's hidden weights.
+
+        An arm whose ``s²`` is above the least of all arms has more noise or more hidden effects, and nobody knows which
+        before it was played.  To take it for noise would make the log sure of what it cannot know, and the shrunk hidden
+        weights that follow would confirm it.
+        """
+        told = self.counts >= 10.0 * (self.L + 1)
+        if np.count_nonzero(told) < 2:
+            return np.zeros(len(self.s2))
+        above = np.maximum(self.s2 - float(self.s2[told].min()), 0.0)
+        return np.where(told, above * (2.0 * m / (2.0 * m + plays)), 0.0)
 
     def _variances(self) -> Array:
         """(K_j,)  ``s²`` at the level of every arm."""
