@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -289,6 +289,10 @@ class RidgeLearner(BaseLearner):
         shares, moments = self._summary.shares[:, None, None], self._summary.second_moments
         return np.asarray(np.cumsum(shares * moments, axis=0)[-1])
 
+    def _spread_of_logs(self, units: Units) -> Callable[[float], float] | None:
+        """Log likelihood of the hidden weights' variance from the logs' residual variances: none for this learner."""
+        return None
+
     def _tally(self) -> Tally:
         """What log and rounds have seen of every feature and of the rewards."""
         d, sums = self.n_features, self.context_sums
@@ -316,7 +320,7 @@ class RidgeLearner(BaseLearner):
             noises = arm_noises(self.automatic.variance, left, np.maximum(rounds - used, 0.0))
             self.automatic.variances = np.maximum(noises, floor)
         if self.settings.regularization == "auto":
-            self.automatic.learn(*self._evidence(), units)
+            self.automatic.learn(*self._evidence(), units, self._spread_of_logs(units))
         self.automatic.refreshed = self.automatic.events
         self._set_prior()
         self.refresh()

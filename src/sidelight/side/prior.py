@@ -108,6 +108,7 @@ def estimate_prior(
     previous: Hyper | None = None,
     search: bool = True,
     wide: bool = False,
+    hidden: Callable[[float], float] | None = None,
 ) -> Prior:
     """The prior of highest marginal likelihood on a grid of factors of two, searched from the previous one.
 
@@ -119,6 +120,7 @@ def estimate_prior(
         previous: where a later search starts.
         search: without it the variances stay as they were.
         wide: look everywhere, not only around the previous ones.
+        hidden: log likelihood of the second block's variance from elsewhere (``side.spread``).
     """
     from sidelight.kernels.spd import invert
 
@@ -133,9 +135,12 @@ def estimate_prior(
             shrunk[hyper.variances] = shrink(J, h, _expand(hyper, blocks, d))
         value, mean, C = log_marginal(shrunk[hyper.variances], np.full(d, hyper.mean_variance))
         first, *others = (log(variance / reference) for variance in hyper.variances)
-        tie = sum(((other - first) / TIE) ** 2 for other in others)
+        # with long tails: once the data separate blocks, they are not held together by force
+        tie = sum(2.0 * log(1.0 + 0.5 * ((other - first) / TIE) ** 2) for other in others)
         # a weak pull of the variance and of the mean's toward the rewards' own scale
         pull = (first / 4.0) ** 2 + (log(hyper.mean_variance / reference) / 4.0) ** 2
+        if hidden is not None:
+            value += hidden(hyper.variances[1])
         return value - 0.5 * (tie + pull), mean, C
 
     cache: dict[Hyper, tuple[float, Array, Array]] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -20,10 +20,11 @@ from sidelight.learners.protocol import Context, Decision
 from sidelight.learners.reduced import ReducedLearner
 from sidelight.learners.ridge import RADIUS_KINDS
 from sidelight.learners.settings import Settings
-from sidelight.linalg import Array, apply, log_det, power, product
+from sidelight.linalg import Array, apply, eigenvalues, log_det, power, product
 from sidelight.linalg import log as natural_log
 from sidelight.side.constraint import Reduction, unreduced
 from sidelight.side.coordinates import Tally, Units
+from sidelight.side.spread import SpreadLikelihood
 from sidelight.side.trust import EFFECTIVE_ROWS, verdict
 from sidelight.theory import log_error_radius, refresh_confidence
 
@@ -374,12 +375,16 @@ class FusedOFUL(ReducedLearner):
         return max(float(np.mean([np.mean(log.s2) for log in self.logs])), 1e-300)
 
     def _noise_guess(self, units: Units) -> float:
-        """What the logs left unexplained: an upper bound of ``σ²``, since part of it is the hidden features' doing.
+        """What the logs left unexplained of the arm of which they left least: all of it bounds ``σ²`` from above.
 
-        Taking the prior's guess of that part away would make the first rounds overconfident.
+        The mean over arms would take the hidden features' doing for noise, and weights that are shrunk for its sake
+        would leave residuals that confirm it.
         """
         told = any(float(log.hidden.summary.reward_squares.sum()) > 0.0 for log in self.logs)
-        return self._first_variance(self.settings) if told else units.reward_variance
+        if not told:
+            return units.reward_variance
+        least = [float(log.s2[log.well_told()].min()) for log in self.logs if np.count_nonzero(log.well_told()) > 1]
+        return min([self._first_variance(self.settings), *least])
 
     def _set_prior(self) -> None:
         """``V₀ = σ_a²(Ω⁻¹ + Σ_j J_j)`` and ``V₀μ₀ = σ_a²(Ω⁻¹μ + Σ_j h_j)`` for every arm."""
@@ -440,6 +445,29 @@ class FusedOFUL(ReducedLearner):
         J += self.grams / variances[:, :, None]
         h += self.moments / variances
         return J, h
+
+    def _spread_of_logs(self, units: Units) -> Callable[[float], float] | None:
+        """The sum over logs that have arms to compare, and hidden features whose units are known."""
+        found = []
+        for log in self.logs:
+            hidden = log.order[log.L :]
+            known = units.known[hidden]
+            freedom = np.asarray(log.hidden.summary.degrees_of_freedom, dtype=np.float64)
+            told = log.well_told()
+            unanswered = log.hidden.sums is not None and log.hidden.sums.n_answers < len(hidden)
+            if not known.any() or np.count_nonzero(told) < 2 or unanswered:
+                continue
+            scales = units.scales[hidden][known]
+            moments = log.hidden.residual_moments()[:, known][:, :, known] / scales[:, None] / scales
+            if log.hidden.error_from_log:
+                # Σ of such an estimator is what recorded features explain; the rest is what the log left out
+                spreads = np.maximum(1.0 - np.einsum("aii->ai", moments), 0.1)
+            else:
+                spreads = np.maximum(eigenvalues(moments), 0.0)
+            found.append(SpreadLikelihood(log.s2[told] / units.reward_variance, freedom[told], spreads[told]))
+        if not found:
+            return None
+        return lambda omega: sum(part(omega / units.reward_variance) for part in found)
 
     def _tally(self) -> Tally:
         """What logs, answers and rounds have seen of every feature, and logs and rounds of the rewards."""

@@ -130,14 +130,18 @@ class FusedLog:
             self.geometry.renew()
         self.evidence = self.geometry.evidence(self._shared * self.tau2, self._variances())
 
+    def well_told(self) -> NDArray[np.bool_]:
+        """(K_j,)  Whether an arm has so many rows that its ``s²`` can be compared with others'."""
+        return np.asarray(self.counts >= 10.0 * (self.L + 1))
+
     def _least_tau2(self, plays: Array, m: int) -> Array:
         """(K_j,)  What ``s²`` itself says about ``τ²``, as far as few rounds have told about an arm's hidden weights.
 
         An arm whose ``s²`` is above the least of all arms has more noise or more hidden effects, and nobody knows which
-        before it was played.  To take it for noise would make the log sure of what it cannot know, and the shrunk hidden
-        weights that follow would confirm it.
+        before it was played.  To take it for noise would make the log sure of what it cannot know, and the shrunk
+        hidden weights that follow would confirm it.
         """
-        told = self.counts >= 10.0 * (self.L + 1)
+        told = self.well_told()
         if np.count_nonzero(told) < 2:
             return np.zeros(len(self.s2))
         above = np.maximum(self.s2 - float(self.s2[told].min()), 0.0)

@@ -1,0 +1,76 @@
+"""What the spread of a log's residual variances over arms says about the hidden features' weights.
+
+A log leaves ``s²_a = σ_a² + τ_a²`` of each arm's rewards unexplained, ``τ_a² = w_{h,a}ᵀΣ_e(a)w_{h,a}``.  Where hidden
+weights differ between arms (``w_h ~ N(0, ω I)`` in scaled features) so does ``s²_a``; noise that differs by arm does
+the same, and must not be taken for it: ``log σ_a² ~ N(log σ², v)``.  ``τ_a²/ω`` is nearly a gamma variable with the
+mean ``Σλ`` and the variance ``2Σλ²`` of ``wᵀΣ_ew``, ``λ`` the eigenvalues of the scaled ``Σ_e``.  With nodes ``q`` of
+it and ``n`` of the noise
+
+    p(s² | ω) = Σ_{σ², v} π(σ², v) Π_a Σ_{q, n} N(log s²_a; log(σ²e^{√v n} + ωq), 2/ν_a + ERROR²).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sidelight.linalg import Array, exp, log, log_gamma, product
+
+__all__ = ["SpreadLikelihood"]
+
+#: what a residual variance is off by beyond its sampling error, and between nodes
+ERROR = 0.15
+#: ``log q`` relative to its mean
+NODES = np.arange(-9.0, 2.6, 0.3)
+#: arms that are compared at most
+MOST_ARMS = 32
+#: variances of the log noise over arms that compete, and the logarithm of each one's weight
+NOISE_SPREADS = (0.0, 0.06, 0.25, 1.0, 4.0)
+NOISE_WEIGHTS = (0.0, -3.0, -6.0, -9.0, -12.0)
+#: points of the grid of the log noise, from a thousandth of the least residual variance to a little above the largest
+NOISE_POINTS = 40
+
+
+class SpreadLikelihood:
+    """``log p(s² | ω)`` of one log, up to a constant.
+
+    Args:
+        s2: (K,)  residual variances, in any unit.
+        freedom: (K,)  ``ν``, degrees of freedom behind each.
+        spreads: (K, m)  ``λ``, eigenvalues of ``Σ_e`` in the features' own units.
+    """
+
+    def __init__(self, s2: Array, freedom: Array, spreads: Array) -> None:
+        taken = np.linspace(0, len(s2) - 1, min(len(s2), MOST_ARMS)).astype(np.int64)
+        s2, freedom, spreads = s2[taken], freedom[taken], spreads[taken]
+        means = np.maximum(spreads.sum(axis=1), 1e-12)
+        shapes = np.square(means) / np.maximum(2.0 * np.square(spreads).sum(axis=1), 1e-24)
+        self._effects = means[:, None] * exp(NODES)
+        # density of log q at its nodes: shape·u − shape·e^u + shape·log shape − log Γ(shape), q in units of its mean
+        density = shapes[:, None] * (NODES - exp(NODES)) + (shapes * log(shapes) - log_gamma(shapes))[:, None]
+        self._chances = exp(density)
+        self._chances = self._chances / self._chances.sum(axis=1)[:, None]
+        self._log_s2 = log(s2)
+        self._errors = 2.0 / np.maximum(freedom, 1.0) + ERROR**2
+        self._grid = np.linspace(float(log(1e-3 * s2.min())), float(log(1.1 * s2.max())), NOISE_POINTS)
+        gaps = np.square(self._grid[:, None] - self._grid)
+        #: (spreads · points, points)  the noise of arms around each σ² of the grid, for every spread, and their weights
+        kernels = [np.eye(NOISE_POINTS)] + [exp(-0.5 * gaps / spread) for spread in NOISE_SPREADS[1:]]
+        self._around = np.concatenate([kernel / kernel.sum(axis=1)[:, None] for kernel in kernels])
+        self._weights = np.repeat(NOISE_WEIGHTS, NOISE_POINTS)
+        self._found: dict[float, float] = {}
+
+    def __call__(self, omega: float) -> float:
+        """At one variance ``ω`` of the hidden weights."""
+        if omega not in self._found:
+            self._found[omega] = self._value(omega)
+        return self._found[omega]
+
+    def _value(self, omega: float) -> float:
+        # (K, points)  how well each arm fits each noise, its hidden effects integrated out
+        expected = log(exp(self._grid)[None, :, None] + omega * self._effects[:, None, :])
+        gaps = np.square(self._log_s2[:, None, None] - expected) / self._errors[:, None, None]
+        fits = (exp(-0.5 * gaps) * self._chances[:, None, :]).sum(axis=2)
+        each = product(self._around, fits.T)
+        values = log(np.maximum(each, 1e-300)).sum(axis=1) + self._weights
+        most = float(values.max())
+        return most + float(log(float(exp(values - most).sum())))

@@ -1,0 +1,49 @@
+"""The spread of residual variances over arms: a likelihood of the hidden weights' variance."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sidelight.side.spread import SpreadLikelihood
+
+OMEGAS = 4.0 ** np.arange(-8, 4)
+
+
+def variances(rng, K, m, omega, noise, noise_spread=0.0, freedom=2_000):
+    """``s²`` (K,) as a log of so many rows would have it."""
+    weights = np.sqrt(omega) * rng.normal(size=(K, m))
+    noises = noise * np.exp(np.sqrt(noise_spread) * rng.normal(size=K))
+    return (noises + np.square(weights).sum(axis=1)) * rng.chisquare(freedom, size=K) / freedom
+
+
+@pytest.mark.parametrize("omega", [0.25, 4.0])
+def test_many_arms_tell_the_variance(rng, omega):
+    """24 arms, four hidden features: 96 weights, a relative error of 0.14; a factor of four is the next step."""
+    s2 = variances(rng, 24, 4, omega, 0.3)
+    likelihood = SpreadLikelihood(s2, np.full(24, 2_000.0), np.ones((24, 4)))
+    values = [likelihood(o) for o in OMEGAS]
+    assert abs(np.log(OMEGAS[int(np.argmax(values))] / omega)) <= np.log(4.0) + 1e-9
+    # noise that happens to differ just so explains the spread as well, but is thought less likely beforehand
+    assert max(values) - values[0] > 1.5
+
+
+def test_residual_variances_that_are_alike_speak_against_hidden_effects(rng):
+    s2 = variances(rng, 24, 4, 0.0, 1.0)
+    likelihood = SpreadLikelihood(s2, np.full(24, 2_000.0), np.ones((24, 4)))
+    assert likelihood(1e-4) - likelihood(4.0) > 10.0
+
+
+def test_noise_that_differs_by_arm_is_not_taken_for_hidden_effects(rng):
+    """Noise spread over four orders of magnitude to both sides, as squares of normal weights never are."""
+    s2 = np.geomspace(0.001, 10.0, 24)
+    likelihood = SpreadLikelihood(s2, np.full(24, 2_000.0), np.ones((24, 4)))
+    # nothing is said for large hidden effects over none at all
+    assert max(likelihood(o) for o in OMEGAS) - likelihood(1e-5) < 5.0
+
+
+def test_units_do_not_matter(rng):
+    s2, spreads = variances(rng, 10, 3, 1.0, 0.3), rng.uniform(0.5, 2.0, size=(10, 3))
+    one = SpreadLikelihood(s2, np.full(10, 500.0), spreads)
+    other = SpreadLikelihood(7.0 * s2, np.full(10, 500.0), spreads)
+    assert other(7.0 * 0.4) - other(7.0 * 0.1) == pytest.approx(one(0.4) - one(0.1), rel=1e-9)
