@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from sidelight.hidden.protocol import CompleteEstimator
 from sidelight.hidden.sums import AnswerSums
-from sidelight.learners.wild import Ranges, warn_of, weight_of
+from sidelight.learners.wild import LIMITS, Ranges, warn_of, weight_of
 from sidelight.linalg import Array, product
 from sidelight.logs.summary import LogSummary
 from sidelight.side.coordinates import SAME, Tally, Units
@@ -97,14 +97,14 @@ class Automatic:
         d = len(order)
         if not len(self.alike):
             self.excess, self.alike = np.zeros(d + 1), np.zeros(d + 1)
+        self.units = Units.of(tally, self.constant)
         tally.squares += self.excess[order]
         tally.rewards[2] += self.excess[d]
-        self.units = Units.of(tally, self.constant)
         unknown = order[~self.units.known]
         self.alike[unknown] = tally.rows[~self.units.known]
         if not self.units.reward_known:
             self.alike[d] = tally.rewards[0]
-        self.ranges = Ranges.of(self.units, order, self.alike)
+        self.ranges = Ranges.of(Units.of(tally, self.constant), order, self.alike)
         return self.units
 
     def admit(self, x: Array, reward: float, name: Callable[[int], str]) -> tuple[Array, float, bool]:
@@ -121,7 +121,7 @@ class Automatic:
         warn_of(values, name, self.wild_rows, stacklevel=4)
         for value in values:
             at = len(x) if value.position is None else value.position
-            self.excess[at] += (value.limit * self.ranges.scales[at]) ** 2
+            self.excess[at] += (LIMITS[0] * self.ranges.scales[at]) ** 2
         weight = weight_of(values)
         return weight * x, weight * reward, new
 
@@ -179,6 +179,11 @@ class Automatic:
         self.mean, self.precision = prior.mean, prior.precision
         return prior
 
+    def _bounds(self) -> list[Array]:
+        """The arrays of the ranges; empty where there are none yet."""
+        r = self.ranges
+        return [np.zeros(0)] * 5 if r is None else [r.low, r.high, r.centres, r.scales, r.limits]
+
     def state(self) -> dict[str, Any]:
         """Arrays to be saved."""
         hyper = [] if self.hyper is None else [*self.hyper.variances, self.hyper.mean_variance]
@@ -192,11 +197,11 @@ class Automatic:
             ),
             "auto_units": np.stack([u.centres, u.scales, u.rows]),
             "auto_variances": self.variances,
-            "auto_ranges": np.stack([self.excess, self.alike]),
+            "auto_ranges": np.stack([self.excess, self.alike, *self._bounds()]),
             "auto_rewards": np.array([u.reward_centre, u.reward_variance, u.reward_rows, float(u.reward_known)]),
         }
 
-    def restore(self, arrays: dict[str, Any], order: NDArray[np.int64] | None = None) -> None:
+    def restore(self, arrays: dict[str, Any]) -> None:
         """The inverse of ``state``; a file from before units were kept searches for its variances anew."""
         hyper = [float(v) for v in arrays["auto_hyper"]]
         self.mean = np.array(arrays["auto_mean"])
@@ -211,8 +216,8 @@ class Automatic:
             self.units = Units(centres, scales, rows, self.constant, centre, variance, reward_rows, bool(known))
             self.variances = np.array(arrays["auto_variances"], dtype=np.float64)
             self.wild_rows = int(more[2]) if len(more) > 2 else 0
-            self.excess, self.alike = np.array(arrays["auto_ranges"], dtype=np.float64)
-            self.ranges = Ranges.of(self.units, order, self.alike) if order is not None and len(self.alike) else None
+            self.excess, self.alike, *bounds = np.array(arrays["auto_ranges"], dtype=np.float64)
+            self.ranges = Ranges(*bounds) if len(self.alike) else None
 
 
 def feature_blocks(d: int, recorded: Sequence[int], constant: int | None = None) -> list[NDArray[np.int64]]:

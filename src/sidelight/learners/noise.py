@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from sidelight.linalg import Array, apply, exp, log
+from sidelight.linalg import Array, apply, exp, log, product, solve
 
-__all__ = ["arm_noises", "residual_noise", "residuals"]
+__all__ = ["arm_noises", "own_residuals", "residual_noise", "residuals"]
 
 #: how many rounds of the log's (or the first rewards') guess the noise estimate starts with
 NOISE_WEIGHT = 20.0
 #: variances of ``log σ_a²`` over arms that compete, and the log of each one's prior weight
 SPREADS = np.array([0.01, 0.04, 0.16, 0.64, 2.56])
 SPREAD_WEIGHTS = np.array([0.0, -0.5, -1.0, -1.5, -2.0])
+#: what is added to a Gram matrix, relative to its diagonal, so that features which repeat each other do not matter
+RIDGE = 1e-9
 #: Newton steps to each arm's most probable noise, from which on it stands still
 STEPS = 12
 
@@ -35,6 +37,27 @@ def residuals(squares: Array, moments: Array, grams: Array, weights: Array, cova
     fit = apply(grams, weights) - 2.0 * moments
     left = squares + (weights * fit).sum(axis=1)
     return np.maximum(left, 0.0), (grams * covariances).sum(axis=(1, 2))
+
+
+def own_residuals(squares: Array, moments: Array, grams: Array, rounds: Array, left: Array, used: Array) -> None:
+    """Replace ``left`` and ``used`` by those of an arm's own least squares where these leave less per free round.
+
+    Residuals of weights that a prior shrinks hold what was shrunk away, so that noise which is taken from them and a
+    narrow prior confirm each other; an arm's own regression does not know the prior.  It takes twice as many rounds as
+    dimensions.
+    """
+    m = moments.shape[1]
+    for a in np.flatnonzero(rounds >= 2.0 * m + 2.0):
+        diagonal = np.diagonal(grams[a])
+        seen = diagonal > 0.0
+        if not seen.any():
+            continue
+        G = grams[a][np.ix_(seen, seen)]
+        G = G + np.diag(RIDGE * np.diagonal(G))
+        rest = max(float(squares[a]) - float(product(moments[a][seen], solve(G, moments[a][seen]))), 0.0)
+        taken = float(np.count_nonzero(seen))
+        if rest * (rounds[a] - used[a]) < left[a] * (rounds[a] - taken):
+            left[a], used[a] = rest, taken
 
 
 def residual_noise(guess: float, left: Array, used: Array, rounds: float) -> float:

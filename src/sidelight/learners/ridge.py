@@ -22,7 +22,7 @@ from sidelight.learners.automatic import (
     log_variance,
 )
 from sidelight.learners.base import BaseLearner
-from sidelight.learners.noise import arm_noises, residual_noise, residuals
+from sidelight.learners.noise import arm_noises, own_residuals, residual_noise, residuals
 from sidelight.learners.settings import Settings
 from sidelight.linalg import Array, apply, eigenvalues, log, product
 from sidelight.side.constraint import Reduction
@@ -42,6 +42,8 @@ RADIUS_KINDS = {
 FOREVER = np.iinfo(np.int64).max
 #: events up to which the units of contexts are so rough that widths in them are not added up
 FEW_EVENTS = 16
+#: an arm's noise has at least this part of the variance of all arms' together
+ARM_FLOOR = 1e-3
 #: what observing changes
 _STATE = (
     "grams",
@@ -226,6 +228,13 @@ class RidgeLearner(BaseLearner):
             out[: len(learned)] = np.sqrt(learned)
         return out
 
+    def _cautious_variances(self) -> Array:
+        """(K,)  ``σ_a²``, at least that of all arms together, for what arms say about the prior that they share.
+
+        An arm with next to no noise knows its own weights exactly; how much those of others differ it does not know.
+        """
+        return np.maximum(np.square(self.noises), self.noise**2)
+
     def _prior_weights(self) -> Array:
         """(K,)  ``σ_a²/σ²``, where the prior is one of weights and not of weights in units of the noise; else 1."""
         if self.settings.regularization != "auto":
@@ -253,7 +262,7 @@ class RidgeLearner(BaseLearner):
     def _evidence(self) -> tuple[Array, Array]:
         """``J`` (K, d, d) and ``h`` (K, d): what each arm's constraint and rounds say about its weights."""
         assert self.automatic is not None
-        r, variances = self.reduction, np.square(self.noises)
+        r, variances = self.reduction, self._cautious_variances()
         K, d, m = r.n_arms, r.n_features, r.size
         J, h = np.zeros((K, d, d)), np.zeros((K, d))
         for a in range(K):
@@ -313,12 +322,14 @@ class RidgeLearner(BaseLearner):
             theta = apply(self.covariances, self.prior_moments + self.moments)
             left, used = residuals(self.squares, self.moments, self.grams, theta, self.covariances)
             rounds = self._arm_rounds()
+            own_residuals(self.squares, self.moments, self.grams, rounds, left, used)
             floor = NOISE_FLOOR * units.reward_variance
+            # an arm whose rewards are all alike says less about the other arms' weights than its residuals claim
             self.automatic.variance = max(
                 residual_noise(self._noise_guess(units), left, used, float(rounds.sum())), floor
             )
             noises = arm_noises(self.automatic.variance, left, np.maximum(rounds - used, 0.0))
-            self.automatic.variances = np.maximum(noises, floor)
+            self.automatic.variances = np.maximum(noises, max(floor, ARM_FLOOR * self.automatic.variance))
         if self.settings.regularization == "auto":
             self.automatic.learn(*self._evidence(), units, self._spread_of_logs(units))
         self.automatic.refreshed = self.automatic.events
@@ -457,7 +468,7 @@ class RidgeLearner(BaseLearner):
             setattr(self, name, np.reshape(arrays[name], getattr(self, name).shape))
         self.n_contexts = int(arrays["n_contexts"])
         if self.automatic is not None:
-            self.automatic.restore(arrays, self.reduction.order)
+            self.automatic.restore(arrays)
             self._set_prior()
         self._put_settings(self._held[2])
 

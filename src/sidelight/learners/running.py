@@ -345,5 +345,5 @@ class RunningOFUL(BaseLearner):
         self.squares = np.array(arrays["squares"], dtype=np.float64)
         self.counts = np.array(arrays["counts"], dtype=np.int64)
         if self.automatic is not None:
-            self.automatic.restore(arrays, self.order)
+            self.automatic.restore(arrays)
         self._version += 1

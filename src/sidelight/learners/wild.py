@@ -11,7 +11,7 @@ wild row in with a weight,
     (T/deviations)²,   of the worst of its values, times both context and reward,
 
 so that a row just beyond the limit counts almost in full and a slip of a million next to nothing.  The range itself
-learns ``T`` deviations from such a value, so that it follows a unit that really changed.
+learns 20 deviations from such a value, so that it follows a unit that really changed.
 """
 
 from __future__ import annotations

@@ -227,7 +227,7 @@ class FusedOFUL(ReducedLearner):
         An arm that the log slanders would otherwise never be tried, and the log never found out.  Such a trial is
         considered where ``(1 + rounds of the arm)^{3/2} · (seeming cost here)`` is at most ``safety/K`` of the widths
         paid so far: an arm's n-th trial seems to cost at most ``safety/(K n^{3/2})`` of the learner's own uncertainty
-        (``safety/(K n^{3/4})`` while its rounds could not have told a lie of the log from the truth).
+        (``safety/(K n^{1/2})`` while its rounds could not have told a lie of the log from the truth).
         Of a log that was wrong about one arm the others are tried more readily; arms no log speaks about are not.
 
         Args:
@@ -441,7 +441,7 @@ class FusedOFUL(ReducedLearner):
 
     def _evidence(self) -> tuple[Array, Array]:
         J, h = self._log_sums()
-        variances = np.square(self.noises)[:, None]
+        variances = self._cautious_variances()[:, None]
         J += self.grams / variances[:, :, None]
         h += self.moments / variances
         return J, h
@@ -511,7 +511,7 @@ class FusedOFUL(ReducedLearner):
                 sandwich=self.sandwich,
                 weight_bound=self.settings.weight_bound,
                 context_bound=self.settings.context_bound,
-                plays=self._arm_rounds(),
+                plays=self._arm_rounds() if self.settings.regularization == "auto" else None,
             )
             if not self.asking.unlimited:
                 log.learn_gain()
@@ -543,7 +543,7 @@ class FusedOFUL(ReducedLearner):
             # trials that could not have told a lie from the truth make the next one less dear
             silent = marginals[-1] - marginals[0] > -TOLD
             plays = 1.0 + self.counts[log.arms]
-            self.untested[log.arms] = np.where(silent, np.sqrt(plays) * np.sqrt(np.sqrt(plays)), 1.0)
+            self.untested[log.arms] = np.where(silent, plays, 1.0)
             if log.judge(verdict(marginals, log.suspicion), events) and self.automatic is not None:
                 self.automatic.search_at = 0
 

@@ -87,7 +87,7 @@ class FusedLog:
         sandwich: bool,
         weight_bound: float,
         context_bound: float,
-        plays: Array,
+        plays: Array | None = None,
     ) -> None:
         """Take ``τ²`` from what the learner knows of the hidden weights, and the evidence from it.
 
@@ -104,7 +104,7 @@ class FusedLog:
             sandwich: use the summary's ``meat``.
             weight_bound: ``S_w``.
             context_bound: ``S_x``.
-            plays: (K,)  rounds of every arm.
+            plays: (K,)  rounds of every arm, where the prior is learned.
         """
         hidden = self.order[self.L :]
         cap = np.full_like(self.s2, np.inf) if self._on_top else self.s2
@@ -120,7 +120,7 @@ class FusedLog:
             self.tau2 = hidden_variance(
                 self.hidden.residual_moments(), weights, covariances, variance, self.arms, hidden, cap
             )
-            if not self._on_top and len(hidden):
+            if plays is not None and not self._on_top and len(hidden):
                 self.tau2 = np.maximum(self.tau2, self._least_tau2(plays[self.arms], len(hidden)))
         self.fresh = False
         self._shared, self._bias_bound = float(shared), bias_bound
