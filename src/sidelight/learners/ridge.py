@@ -322,7 +322,13 @@ class RidgeLearner(BaseLearner):
             theta = apply(self.covariances, self.prior_moments + self.moments)
             left, used = residuals(self.squares, self.moments, self.grams, theta, self.covariances)
             rounds = self._arm_rounds()
-            own_residuals(self.squares, self.moments, self.grams, rounds, left, used)
+            if self.reduction.loadings.shape[1] == 0:
+                # in the features' own units, where a level far from zero costs no digits
+                grams, moments = units.evidence(self.grams, self.moments)
+                squares, k, centre = self.squares, units.constant, units.reward_centre
+                if k is not None:
+                    squares = squares - centre * (2.0 * self.moments[:, k] - centre * self.grams[:, k, k])
+                own_residuals(squares, moments, grams, rounds, left, used)
             floor = NOISE_FLOOR * units.reward_variance
             # an arm whose rewards are all alike says less about the other arms' weights than its residuals claim
             self.automatic.variance = max(
