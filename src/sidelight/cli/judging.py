@@ -38,6 +38,7 @@ from sidelight.errors import SidelightWarning
 from sidelight.judging.judge import judge as judged
 from sidelight.judging.policies import BEST
 from sidelight.judging.verdict import Verdict
+from sidelight.judging.wording import percent
 from sidelight.logs.summary import LogSummary
 
 __all__ = ["judge"]
@@ -155,7 +156,7 @@ def terminal_page(verdict: Verdict) -> RenderableType:
     """The verdict as something Rich prints."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for i, name in enumerate(
-        ("policy", "stage", "value", "gain", f"{verdict.level:.0%} interval", "overturned at", "")
+        ("policy", "stage", "value", "gain", f"{percent(verdict.level)} interval", "overturned at", "")
     ):
         table.add_column(name, justify="left" if i in (0, 1, 6) else "right")
     for line in verdict.lines:

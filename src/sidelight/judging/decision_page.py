@@ -14,7 +14,7 @@ from sidelight.drawing.stages import Bar, Picture, contour_picture, stages_pictu
 from sidelight.errors import InputError
 from sidelight.judging.lines import Findings, Line
 from sidelight.judging.sensitivity import bias_bound
-from sidelight.judging.wording import display_name, lead_of
+from sidelight.judging.wording import display_name, lead_of, percent
 from sidelight.version import __version__
 
 __all__ = ["bars_of", "decision_page", "picture_of"]
@@ -113,13 +113,13 @@ def decision_page(verdict: Findings, command: str = "", unit: str | None = None,
         unit=unit,
         picture=Markup(stages_picture(bars, unit, title).svg),
         narrow=Markup(stages_picture(bars, unit, title, 350).svg),
-        caption=f"Dot: the estimate. Narrow bar: {verdict.level:.0%} interval from the number of rows. Wide band: what "
-        "hidden features may do beyond that.",
+        caption=f"Dot: the estimate. Narrow bar: {percent(verdict.level)} interval from the number of rows. Wide band: "
+        "what hidden features may do beyond that.",
         warnings=verdict.warnings,
         assumptions=verdict.assumptions,
         overturn=_overturn(verdict, line),
         simpler=_simpler(verdict),
-        header=("policy", "stage", "value", "gain", f"{verdict.level:.0%} interval", ""),
+        header=("policy", "stage", "value", "gain", f"{percent(verdict.level)} interval", ""),
         rows=[_row(one) for one in lines],
         more=f"{more:,} more lines are not shown." if more else "",
         source=verdict.source,

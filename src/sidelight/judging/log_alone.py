@@ -107,6 +107,12 @@ def _check(populations: Sequence[Population], reward: str) -> tuple[Label, ...]:
             f"the log has one arm only ({used[0]!r}): there is nothing that it could be compared with. A verdict needs "
             "rows of at least two arms."
         )
+    largest = max(float(abs(p.factors[:, :, -1]).max()) for p in populations)
+    if largest > 1e150 or 0.0 < largest < 1e-140:
+        raise InvalidRowsError(
+            f"the rewards in {reward!r} are of the size {largest:.0e}: their squares do not fit a number. Give them in "
+            "another unit."
+        )
     if all(p.reward_variance == 0.0 for p in populations) and len({p.value for p in populations}) == 1:
         raise InvalidRowsError(
             f"the reward column {reward!r} is {populations[0].value:g} in every row: no policy can be told from "

@@ -25,6 +25,7 @@ from sidelight.logs.reduce.log_pass import (
     batch_rows,
     check_settings,
     label_columns,
+    opened_with_kinds,
     threads_available,
 )
 from sidelight.logs.reduce.second_pass import encoded_rows
@@ -85,13 +86,15 @@ class LogRows:
         self._features = frozenset(feature.name for feature in schema.features)
         schema = schema.of_recorded()
         check_settings(schema, on_invalid)
-        schema = schema.fit(source)
         self._source, self._schema, self._by = source, schema, by
         self._on_invalid, self._progress = on_invalid, progress
         self._recorded = tuple(feature.name for feature in schema.recorded_features)
         if by is not None and by != "missing" and by in schema.columns:
             raise SchemaError(f"the era column {by!r} is already used as a feature, arm or reward.")
         self._recorded_in: dict[Any, tuple[str, ...]] = {}
+        self._open()  # refuses what cannot be read twice before anything is read
+        more = (by,) if by is not None and by != "missing" else ()
+        _, self._schema = opened_with_kinds(source, schema, more, self._recorded if by is not None else ())
         self.name = ""
         self.eras = self._first_pass()
 

@@ -222,11 +222,13 @@ class Population:
 
     @cached_property
     def reward_variance(self) -> float:
-        """The variance of rewards over all rows; 0 if they are equal up to rounding."""
-        within = np.square(self.factors[:, 1:, -1]).sum() / max(self.n_rows, 1)
-        means = self.reward_sums / np.maximum(self.counts, 1)
-        variance = float(within + self.shares @ (means - self.value) ** 2)
-        return variance if variance > 1e-24 * self.reward_squares else 0.0
+        """The variance of rewards over all rows; 0 if they are equal up to rounding, or too small for their squares."""
+        unit = float(np.abs(self.factors[:, :, -1]).max()) or 1.0  # squares of very small or large rewards do not fit
+        within = np.square(self.factors[:, 1:, -1] / unit).sum() / max(self.n_rows, 1)
+        means = self.reward_sums / unit / np.maximum(self.counts, 1)
+        variance = float(within + self.shares @ (means - self.value / unit) ** 2)
+        squares = float(np.square(self.factors[:, :, -1] / unit).sum() / max(self.n_rows, 1))
+        return variance * unit * unit if variance > 1e-24 * squares else 0.0
 
     def fixed(self, arm: int) -> Weighting:
         """The policy that always takes the arm at this position."""

@@ -12,7 +12,7 @@ from sidelight.drawing.notebook import card
 from sidelight.drawing.stages import Picture
 from sidelight.judging.decision_page import decision_page, picture_of
 from sidelight.judging.lines import Findings
-from sidelight.judging.wording import sentence_of
+from sidelight.judging.wording import percent, sentence_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -142,7 +142,7 @@ class Verdict(Findings):
         return page
 
     def _repr_html_(self) -> str:
-        header = ("policy", "stage", "value", "gain", f"{self.level:.0%} interval", "robustness", "")
+        header = ("policy", "stage", "value", "gain", f"{percent(self.level)} interval", "robustness", "")
         rows = [
             (
                 line.policy,

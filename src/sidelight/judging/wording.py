@@ -7,12 +7,17 @@ import math
 from sidelight.drawing.intervals import number
 from sidelight.judging.lines import Findings, Line
 
-__all__ = ["display_name", "lead_of", "sentence_of"]
+__all__ = ["display_name", "lead_of", "percent", "sentence_of"]
 
 
 def display_name(policy: str) -> str:
     """A policy's name as the subject of a sentence."""
     return "The policy that the log suggests" if policy == "best" else f"Policy {policy!r}"
+
+
+def percent(level: float) -> str:
+    """A level as text: 95%, 99.9%."""
+    return f"{100 * level:g}%"
 
 
 def sentence_of(verdict: Findings) -> str:
@@ -53,9 +58,9 @@ def _main(verdict: Findings, line: Line) -> str:
     if not line.known:
         why = line.note if line.note.startswith("cannot be told") else f"cannot be told: {line.note}"
         return f"What {name[0].lower() + name[1:]} would be worth {why}."
-    interval = f"{verdict.level:.0%} interval {number(line.low, sign=True)} to {number(line.high, sign=True)}"
+    interval = f"{percent(verdict.level)} interval {number(line.low, sign=True)} to {number(line.high, sign=True)}"
     if not math.isfinite(line.low):
-        interval = "no interval: no limit on choice_share was stated"
+        interval = "no interval: no limit on choice_share below 1 was stated"
     gain = f"{number(abs(line.gain))} in {verdict.reward!r} for each decision"
     condition = _condition(verdict, line)
     if line.sign == 0:

@@ -371,6 +371,8 @@ def one_shot(log):
         (lambda log: sl.judge({k: v for k, v in log.items() if k != "reward"}, SCHEMA), SchemaError, "'reward'"),
         (lambda log: sl.judge({**log, "arm": np.full(N, "a")}, SCHEMA), InputError, "one arm only"),
         (lambda log: sl.judge({**log, "reward": np.full(N, 2.5)}, SCHEMA), InvalidRowsError, "2.5 in every row"),
+        (lambda log: sl.judge({**log, "reward": 1e200 * log["reward"]}, SCHEMA), InvalidRowsError, "another unit"),
+        (lambda log: sl.judge({**log, "reward": 1e-200 * log["reward"]}, SCHEMA), InvalidRowsError, "another unit"),
         (lambda log: sl.judge(log, SCHEMA, policies="d"), UnknownArmError, "neither 'best' nor one of the arms"),
         (lambda log: sl.judge(log, SCHEMA, policies=lambda c: "d"), UnknownArmError, "returned 'd'"),
         (lambda log: sl.judge(log, SCHEMA, policies=lambda c: ["a"]), InputError, "one for each is needed"),
@@ -407,6 +409,15 @@ def test_rows_that_cannot_be_used_are_skipped_in_both_passes():
     assert verdict.line("function").value == pytest.approx(other.line("function").value)
 
 
+def test_arrays_are_a_log_too():
+    log = log_of(14)
+    X = np.column_stack([log["age"], log["dose"]])
+    arrays = sl.judge((X, log["arm"], log["reward"]), sl.Schema.for_arrays(2, 2))
+    named = sl.judge(log, sl.Schema(["age", "dose"], ["age", "dose"]))
+    assert arrays.line("best").value == pytest.approx(named.line("best").value, rel=1e-9)
+    assert "99.9% interval" in sl.judge(log, SCHEMA, level=0.999).sentence
+
+
 def test_a_log_that_changes_between_the_passes_is_noticed():
     class Changing(dict):
         reads = 0
@@ -414,7 +425,7 @@ def test_a_log_that_changes_between_the_passes_is_noticed():
         def __getitem__(self, name):
             if name == "arm":
                 Changing.reads += 1
-                if Changing.reads > 1:
+                if Changing.reads > 3:  # opened, looked at, read once
                     return np.where(np.arange(N) < 10, "b", super().__getitem__(name))
             return super().__getitem__(name)
 
