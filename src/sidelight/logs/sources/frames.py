@@ -227,6 +227,8 @@ def _mapping_batch(arrays: Mapping[str, Any], wanted: Wanted, origin: str) -> pa
             )
         if hasattr(values, "__array__") and np.ndim(values) != 1:
             raise SchemaError(f"column {name!r} of {origin} has shape {np.shape(values)}: a column has one dimension.")
+        if getattr(getattr(values, "dtype", None), "kind", "") == "M" and np.datetime_data(values.dtype)[0] in "WhmMY":
+            values = values.astype("datetime64[us]")  # Arrow knows days, and seconds and less
         try:
             table[name] = pa.array(values, from_pandas=True)
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
