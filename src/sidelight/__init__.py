@@ -28,6 +28,7 @@ _HOMES = {
     "Diagnosis": "sidelight.logs.diagnosis.diagnosis",
     "summarize_log": "sidelight.logs.summarize",
     "summarize_eras": "sidelight.logs.eras",
+    "propose_terms": "sidelight.logs.diagnosis.curvature",
     "SideInformation": "sidelight.side.constraint",
     "KnownCrossMoments": "sidelight.hidden.known",
     "BehaviorQueries": "sidelight.hidden.queries",
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
     from sidelight.learners.saving import load_learner
     from sidelight.learners.thompson import FusedThompson
     from sidelight.learners.zero_filled import ZeroFilledOFUL
+    from sidelight.logs.diagnosis.curvature import propose_terms
     from sidelight.logs.diagnosis.diagnosis import Diagnosis
     from sidelight.logs.eras import summarize_eras
     from sidelight.logs.schema.features import Category, Date, Number

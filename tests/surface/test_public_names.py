@@ -33,6 +33,7 @@ PUBLIC = {
     "Diagnosis",
     "summarize_log",
     "summarize_eras",
+    "propose_terms",
     # side information
     "SideInformation",
     "KnownCrossMoments",

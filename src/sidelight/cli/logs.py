@@ -9,6 +9,7 @@ import re
 import time
 import warnings
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +18,7 @@ from rich.console import Console
 
 from sidelight.errors import InputError, SchemaError, SidelightError, SidelightWarning
 from sidelight.labels import typed_labels
+from sidelight.logs.diagnosis.curvature import Proposal, propose_terms
 from sidelight.logs.eras import Eras, era_title, summarize_eras
 from sidelight.logs.schema.features import Category
 from sidelight.logs.schema.formula import read_terms
@@ -165,6 +167,10 @@ def diagnose(
     eras: ByEra = None,
     skip_invalid: Skip = False,
     scheduler: Scheduler = None,
+    curved: Annotated[
+        bool,
+        typer.Option("--curved/--no-curved", help="Also look for effects that bend or act together."),
+    ] = True,
     as_json: AsJson = False,
 ) -> None:
     """Say what a log is worth, and what is wrong with it.
@@ -174,6 +180,7 @@ def diagnose(
     if html is not None:
         not_over_input(html, *log)
     complete = None
+    proposals: list[Proposal] = []
     if len(log) == 1 and is_summary(log[0]):
         only_for_logs(context, log[0])
         summary = LogSummary.load(log[0])
@@ -189,14 +196,23 @@ def diagnose(
         summary = summarized(log, schema, skip_invalid, scheduler, quiet=as_json)
         if noise is None:
             complete = complete_rows(log, summary.schema, scheduler, quiet=as_json)
+        if curved and scheduler is None:
+            source: Any = log[0] if len(log) == 1 else log
+            proposals = propose_terms(source, summary.schema, "skip" if skip_invalid else "raise")
     diagnosis = summary.diagnose(noise, complete)
     if html is not None:
         diagnosis.to_html(html)
     if as_json:
-        typer.echo(json.dumps(diagnosis.to_dict(), indent=2, allow_nan=False))
+        described = diagnosis.to_dict() | {"proposals": [asdict(proposal) for proposal in proposals]}
+        typer.echo(json.dumps(described, indent=2, allow_nan=False))
         return
 
     Console(highlight=False, soft_wrap=False).print(diagnosis)
+    if proposals:
+        typer.echo("\nEffects that the schema does not have, and how much of what it leaves unexplained each explains:")
+        for proposal in proposals:
+            typer.echo(f"  {proposal.term:<24} {proposal.explains:.1%}")
+        typer.echo(f"To take them: --derived '{' + '.join(proposal.term for proposal in proposals)}'")
     if html is not None:
         typer.echo(f"\nAs a page: {html}")
     if len(log) == 1 and is_summary(log[0]):

@@ -25,7 +25,7 @@ from sidelight.logs.sources.opening import open_source
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["check_levels", "fitted_terms", "peek_kinds", "settled_features"]
+__all__ = ["check_levels", "fitted_terms", "peek_kinds", "sample_columns", "settled_features"]
 
 _SAMPLE = 65_536
 _ROWS = 131_072
@@ -161,7 +161,7 @@ def fitted_terms(
                 )
             wanted.append(name)
     wanted = list(dict.fromkeys(wanted))
-    samples = _samples(source, wanted, kinds) if wanted else {}
+    samples = sample_columns(source, wanted, kinds) if wanted else {}
     out = []
     for term in terms:
         while term.wants in samples:
@@ -170,7 +170,7 @@ def fitted_terms(
     return tuple(out)
 
 
-def _samples(source: Any, names: Sequence[str], kinds: Mapping[str, Feature]) -> dict[str, np.ndarray]:
+def sample_columns(source: Any, names: Sequence[str], kinds: Mapping[str, Feature]) -> dict[str, np.ndarray]:
     """Finite values of each column in increasing order, of a part of the rows spread evenly over the source."""
     dates = [name for name in names if isinstance(kinds[name], Date)]
     opened = open_source(source, names, labels=dates, optional=names)

@@ -1,0 +1,182 @@
+"""Effects that bend and features that act together: what a log says about terms that a schema lacks.
+
+One pass keeps, per arm, the triangular factor of the recorded columns together with every candidate: a spline of each
+number, and the product of each pair. What a candidate explains is then a regression of a few columns on what the schema
+has leaves, from the factors alone. Candidates are taken one at a time, the one that explains most first, and the
+others are tested again beside it, so that two that say the same are not both proposed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.stats import f as f_distribution
+
+from sidelight.errors import SchemaError, SidelightWarning
+from sidelight.logs.schema.features import Category, Number
+from sidelight.logs.schema.fitting import sample_columns
+from sidelight.logs.schema.schema import Schema
+from sidelight.logs.schema.terms import Product, Spline, Term
+from sidelight.logs.summarize import summarize_log
+
+__all__ = ["Proposal", "candidate_terms", "curved_schema", "propose_terms"]
+
+# Columns of a spline that is tried: the number and two bends.
+_BENDS = 3
+# More features than this, and only splines are tried: pairs grow with the square.
+_MOST_FOR_PAIRS = 16
+# Of a term that is proposed: how likely chance explains as much, over all candidates; and how much it must explain.
+_LEVEL = 0.01
+_LEAST = 0.002
+_MOST = 12
+# Rows for each column before an arm is looked at.
+_ROWS_PER_COLUMN = 5
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A derived feature that a log asks for.
+
+    Attributes:
+        term: the feature as a formula writes it, ``spline(age, 3)`` or ``age:weight``.
+        explains: the share of what the schema leaves unexplained that it would explain, beyond chance.
+        p_value: the probability that chance explains as much, all candidates considered.
+        columns: how many encoded columns it adds.
+    """
+
+    term: str
+    explains: float
+    p_value: float
+    columns: int
+
+
+def candidate_terms(schema: Schema, source: Any) -> Schema:
+    """The schema with a spline of each recorded number and the product of each pair of recorded features, fitted."""
+    fitted = schema.fit(source)
+    known = {term.label for term in fitted.derived}
+    bent = {name for term in fitted.derived if isinstance(term, Spline) for name in term.inputs}
+    numbers = [f.name for f in fitted.recorded_features if isinstance(f, Number) and f.own]
+    usable = numbers + [f.name for f in fitted.recorded_features if isinstance(f, Category) and f.own]
+    tried: list[Term] = []
+    straight = [name for name in numbers if name not in bent]
+    samples = sample_columns(source, straight, {f.name: f for f in fitted.features}) if straight else {}
+    for name in straight:
+        try:
+            tried.append(Spline(name, _BENDS).fitted(samples[name]))
+        except SchemaError:  # a flag or a count of few values has nothing to bend
+            continue
+    if len(usable) <= _MOST_FOR_PAIRS:
+        pairs = (Product(a, b) for a, b in itertools.combinations(usable, 2))
+        tried += [pair for pair in pairs if pair.label not in known]
+    return fitted.with_derived([*tried])
+
+
+def propose_terms(source: Any, schema: Schema, on_invalid: str = "raise") -> list[Proposal]:
+    """Derived features of recorded columns that explain more of the rewards than chance would.
+
+    Args:
+        source: the log, as for :func:`sidelight.summarize_log`; it is read several times.
+        schema: the schema; what it has already is not proposed.
+        on_invalid: as for :func:`sidelight.summarize_log`.
+
+    Returns:
+        The proposals, in the order in which they are worth adding; none where straight effects will do.
+
+    Examples:
+        >>> import numpy as np, sidelight as sl
+        >>> rng = np.random.default_rng(0)
+        >>> a, b, arm = rng.normal(size=2_000), rng.normal(size=2_000), rng.integers(0, 2, 2_000)
+        >>> log = {"a": a, "b": b, "arm": arm, "reward": a**2 + b + rng.normal(size=2_000)}
+        >>> [p.term for p in sl.propose_terms(log, sl.Schema(["a", "b"], ["a", "b"], intercept=True))]
+        ['spline(a, 3)']
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SidelightWarning)
+        wide_schema = candidate_terms(schema, source)
+        summary = summarize_log(source, wide_schema, on_invalid)
+    wide = summary.schema
+    base = [name for name in wide.recorded_names if name not in _names_of(wide, wide.derived[len(schema.derived) :])]
+    tried = wide.derived[len(schema.derived) :]
+    columns = {term.label: _positions(wide, _names_of(wide, [term])) for term in tried}
+    arms = np.flatnonzero(summary.counts >= _ROWS_PER_COLUMN * (len(base) + _BENDS + 2))
+    if not len(arms) or not columns:
+        return []
+    left = [_Left(summary.factors[arm], _positions(wide, base)) for arm in arms]
+    rows = int(summary.counts[arms].sum())
+    total = sum(arm.unexplained for arm in left)
+    used = len(arms) * len(base)
+    found: list[Proposal] = []
+    while columns and len(found) < _MOST and total > 0:
+        gains = {label: sum(arm.gain(at) for arm in left) for label, at in columns.items()}
+        best = max(gains, key=lambda label: gains[label] / len(columns[label]))
+        k = len(arms) * len(columns[best])
+        unexplained = sum(arm.unexplained for arm in left)
+        freedom = rows - used - k
+        rest = unexplained - gains[best]
+        if freedom <= 0 or rest <= 0:
+            break
+        statistic = (gains[best] / k) / (rest / freedom)
+        p_value = min(1.0, float(f_distribution.sf(statistic, k, freedom)) * len(gains))
+        explains = (gains[best] - k * rest / freedom) / total
+        if p_value > _LEVEL or explains < _LEAST:
+            break
+        found.append(Proposal(best, float(explains), p_value, len(columns[best])))
+        for arm in left:
+            arm.take(columns[best])
+        used += k
+        del columns[best]
+    return found
+
+
+def curved_schema(source: Any, schema: Schema, on_invalid: str = "raise") -> Schema:
+    """The schema with every term that :func:`propose_terms` proposes."""
+    return schema.with_derived([proposal.term for proposal in propose_terms(source, schema, on_invalid)])
+
+
+def _names_of(schema: Schema, terms: Sequence[Term]) -> set[str]:
+    return {name for term in terms for name in schema.term_names(term)}
+
+
+def _positions(schema: Schema, names: Sequence[str] | set[str]) -> list[int]:
+    return [i for i, name in enumerate(schema.recorded_names) if name in names]
+
+
+class _Left:
+    """One arm: what is left of every column and of the reward once some columns have explained what they can.
+
+    ``factor`` (q+1, q+1) stands for the rows: regressions on it are those on the rows.
+    """
+
+    def __init__(self, factor: np.ndarray, base: list[int]) -> None:
+        scales = np.sqrt((factor**2).sum(axis=0))
+        self._columns = factor / np.where(scales > 0, scales, 1.0)
+        self._scale = float(scales[-1])
+        self.take(base)
+
+    @property
+    def unexplained(self) -> float:
+        """The sum of squares of the reward that is left."""
+        return float((self._columns[:, -1] ** 2).sum()) * self._scale**2
+
+    def take(self, columns: list[int]) -> None:
+        """Let these columns explain what they can of all others."""
+        basis = _basis(self._columns[:, columns])
+        self._columns = self._columns - basis @ (basis.T @ self._columns)
+
+    def gain(self, columns: list[int]) -> float:
+        """How much of the reward's sum of squares these columns would explain."""
+        basis = _basis(self._columns[:, columns])
+        return float(((basis.T @ self._columns[:, -1]) ** 2).sum()) * self._scale**2
+
+
+def _basis(columns: np.ndarray) -> np.ndarray:
+    """An orthonormal basis of the span of columns whose norms are at most 1; what is next to nothing spans nothing."""
+    values, vectors = np.linalg.eigh(columns.T @ columns)
+    kept = values > 1e-10
+    basis: np.ndarray = columns @ (vectors[:, kept] / np.sqrt(values[kept]))
+    return basis
