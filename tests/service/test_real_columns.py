@@ -1,0 +1,106 @@
+"""A service whose schema has dates, derived features, gaps and two eras: the same decision as in Python."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import namedtuple
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pandas as pd
+import pytest
+
+import sidelight as sl
+from sidelight.service.client import Client
+from sidelight.service.config import initial_config, load_config, save_config
+from sidelight.service.core.starting import open_store
+from sidelight.service.http.auth import SCOPES, create_token
+from tests.service.helpers import post, serving
+
+FORMULA = (
+    "age + spline(weight, 4) + missing(weight) + stage*age + log(dose, 1) + weekday(visit) + days_since(visit)"
+    " + hour(visit, 'Europe/Berlin') + pain"
+)
+RECORDED = ["age", "weight", "stage", "dose", "visit"]
+
+
+def log(n=900):
+    rng = np.random.default_rng(2)
+    weight = np.where(rng.random(n) < 0.2, np.nan, rng.normal(70, 9, n))
+    weight[: n // 3] = np.nan
+    return {
+        "age": rng.normal(50, 9, n),
+        "weight": weight,
+        "stage": rng.choice(["I", "II", "III"], n),
+        "dose": rng.uniform(0, 3, n),
+        "visit": np.datetime64("2023-01-02T08:00") + rng.integers(0, 500_000, n).astype("timedelta64[m]"),
+        "era": np.where(np.arange(n) < n // 3, "old", "new"),
+        "arm": rng.choice(["low", "high"], n),
+        "reward": rng.normal(size=n),
+    }
+
+
+CONTEXT = {"age": 61.0, "weight": 78.5, "stage": "II", "dose": 1.5, "visit": "2024-07-01T09:30:00+02:00", "pain": 2.0}
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory):
+    folder: Path = tmp_path_factory.mktemp("columns")
+    schema = sl.Schema(FORMULA, RECORDED, arms=["low", "high"], categories=["stage"], intercept=True)
+    eras = sl.summarize_eras(log(), schema, by="era")
+    names = {str(key): f"{key}.summary" for key in eras}
+    for key, summary in eras.items():
+        summary.save(folder / f"{key}.summary")
+    first = next(iter(eras.values()))
+    save_config(initial_config(first.schema, summaries=names, mode="act", port=0), folder / "sidelight.toml")
+    config = load_config(folder / "sidelight.toml")
+    store = open_store(config)
+    token = create_token(store, "all", SCOPES)
+    with serving(folder) as server:
+        yield server, token, config
+    store.close()
+
+
+def test_a_service_decides_as_python_does(service):
+    server, token, config = service
+    learner = config.build_learner()
+    assert list(learner.estimators()) == ["new", "old"]
+    schema = config.load_schema()
+    expected = learner.decide(CONTEXT)
+    gap = learner.decide({**CONTEXT, "weight": None})
+    moment = dt.datetime.fromisoformat(CONTEXT["visit"])
+    with Client(server.url, token=token) as client:
+        for context in (
+            CONTEXT,
+            {**CONTEXT, "visit": moment},
+            pd.Series({**CONTEXT, "visit": pd.Timestamp(moment)}),
+            namedtuple("Row", CONTEXT)(**CONTEXT),
+            schema.encode(CONTEXT).tolist(),
+        ):
+            decided = client.decide(context)
+            assert decided.recommended == expected.arm
+            assert (decided.estimate, decided.width) == pytest.approx((expected.estimate, expected.width), rel=1e-12)
+        for context in ({**CONTEXT, "weight": None}, {k: v for k, v in CONTEXT.items() if k != "weight"}):
+            assert client.decide(context).estimate == pytest.approx(gap.estimate, rel=1e-12)
+        both = client.decide_many(pd.DataFrame([CONTEXT, CONTEXT]))
+        assert [decision.recommended for decision in both] == [expected.arm] * 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "pointer", "says"),
+    [
+        ({"visit": "yesterday"}, "/context/visit", "is no date"),
+        ({"visit": 17}, "/context/visit", "17"),
+        ({"dose": -1.0}, "/context", "log(dose, 1.0) is not defined for 'dose' = -1.0"),
+        ({"stage": "IV"}, "/context/stage", "'IV' is not one of the levels"),
+        ({"customer": "c1"}, "/context/customer", "is not a feature of this service"),
+    ],
+)
+def test_what_is_wrong_is_said(service, changes, pointer, says):
+    server, token, _ = service
+    with httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {token}"}) as client:
+        answer = post(client, "/v1/decisions", {"context": {**CONTEXT, **changes}})
+        assert answer.status_code == 422
+        errors = answer.json()["errors"]
+        assert any(error["pointer"].startswith(pointer) and says in error["detail"] for error in errors), errors
