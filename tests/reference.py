@@ -303,3 +303,33 @@ def epoch_scores(
         if kind != "posterior":
             widths[a] += alpha * S_x * S_all * error[a]
     return estimates, widths
+
+
+def parallel_sum(A, G, tau2, s2):
+    """``Λ = A(τ²G + s²A)⁺G = (s²G⁻¹ + τ²A⁻¹)⁻¹``, without inverting ``A`` or ``G``.
+
+    This is the precision of ``b − M̂w`` when the log's Gram matrix is ``G`` with noise ``s²`` and the
+    queries' Gram matrix is ``A`` with noise ``τ²``.  Either may be singular: a direction that one of
+    them has not seen gets precision zero.
+
+    Args:
+        A: (…, L, L)  positive semi-definite.
+        G: (…, L, L)  positive semi-definite.
+        tau2: ``τ²``, the variance of what the recorded features do not predict of the hidden ones' effect.
+        s2: ``s²``, the residual variance of the log.
+    """
+    A, G = np.asarray(A, dtype=np.float64), np.asarray(G, dtype=np.float64)
+    if A.shape[-1] == 0:
+        return np.zeros_like(G)
+    # units differ between columns: scaling to unit diagonal makes the cut-off below mean the same for all
+    scale = np.sqrt(np.maximum(np.diagonal(tau2 * G + s2 * A, axis1=-2, axis2=-1), 0.0))
+    scale = np.where(scale > 0, scale, 1.0)
+    outer = scale[..., :, None] * scale[..., None, :]
+    total = (tau2 * G + s2 * A) / outer
+    values, vectors = np.linalg.eigh((total + np.swapaxes(total, -1, -2)) / 2)
+    cut = values.shape[-1] * np.finfo(np.float64).eps * np.maximum(values[..., -1:], 0.0)
+    inverse = np.where(values > cut, 1.0 / np.where(values > cut, values, 1.0), 0.0)
+    left = (A / scale[..., None, :]) @ vectors
+    right = (G / scale[..., None, :]) @ vectors
+    out = (left * inverse[..., None, :]) @ np.swapaxes(right, -1, -2)
+    return (out + np.swapaxes(out, -1, -2)) / 2

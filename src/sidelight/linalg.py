@@ -34,7 +34,6 @@ __all__ = [
     "log_gamma",
     "orthogonal",
     "orthonormal_kernel_of_structured",
-    "parallel_sum",
     "power",
     "product",
     "pseudo_inverse",
@@ -51,9 +50,15 @@ __all__ = [
 # ------------------------------------------------------------------------------- the same bits everywhere
 
 
+def _own(A: ArrayLike) -> Array:
+    """``A`` as a contiguous array that may be written, copied if need be: kernels are compiled for no other."""
+    array = np.ascontiguousarray(A, dtype=np.float64)
+    return array if array.flags.writeable else array.copy()
+
+
 def _stack(A: ArrayLike) -> tuple[Array, tuple[int, ...]]:
     """``A`` (…, i, j) as a contiguous stack (n, i, j), and the leading shape."""
-    array = np.ascontiguousarray(A, dtype=np.float64)
+    array = _own(A)
     lead = array.shape[:-2]
     return array.reshape(math.prod(lead), *array.shape[-2:]), lead
 
@@ -77,7 +82,7 @@ def product(A: ArrayLike, B: ArrayLike) -> Array:
         # one matrix serves a whole stack without being copied
         shared = math.prod(factor.shape[:-2]) == 1
         full = factor if shared else np.broadcast_to(factor, (*lead, *factor.shape[-2:]))
-        stacks.append(np.ascontiguousarray(full).reshape(-1 if full.size else math.prod(lead), *factor.shape[-2:]))
+        stacks.append(_own(full).reshape(-1 if full.size else math.prod(lead), *factor.shape[-2:]))
     out = np.empty((math.prod(lead), left.shape[-2], right.shape[-1]))
     if out.size:
         if left.shape[-1]:
@@ -253,7 +258,7 @@ def _elementwise(kind: int, x: ArrayLike, y: ArrayLike = 0.0) -> Any:
     """A function of ``kernels.elementary`` over broadcast arrays; a float where all arguments are numbers."""
     left, right = np.broadcast_arrays(np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64))
     out = np.empty(left.size)
-    elementary.elementwise(kind, np.ascontiguousarray(left).reshape(-1), np.ascontiguousarray(right).reshape(-1), out)
+    elementary.elementwise(kind, _own(left).reshape(-1), _own(right).reshape(-1), out)
     return out.reshape(left.shape) if left.ndim else float(out[0])
 
 
@@ -261,7 +266,7 @@ def log(x: ArrayLike) -> Any:
     """Natural logarithm of a number or of every entry; −∞ at 0, NaN below."""
     values = np.asarray(x, dtype=np.float64)
     out = np.empty(values.size)
-    elementary.logs(np.ascontiguousarray(values).reshape(-1), out)
+    elementary.logs(_own(values).reshape(-1), out)
     return out.reshape(values.shape) if values.ndim else float(out[0])
 
 
@@ -353,31 +358,3 @@ def kernel_of(M: Array, b: Array, rtol: float | None = None) -> tuple[int, Array
     anchor = product(right[:rank].T, product(left[:, :rank].T, b) / sigma[:rank])
     contradiction = float(np.sqrt(np.square(product(M, anchor) - b).sum()))
     return rank, np.ascontiguousarray(orthogonal(right[:rank].T, complete=True)[:, rank:]), anchor, contradiction
-
-
-def parallel_sum(A: Array, G: Array, tau2: float, s2: float) -> Array:
-    """``Λ = A(τ²G + s²A)⁺G = (s²G⁻¹ + τ²A⁻¹)⁻¹``, without inverting ``A`` or ``G``.
-
-    This is the precision of ``b − M̂w`` when the log's Gram matrix is ``G`` with noise ``s²`` and the
-    queries' Gram matrix is ``A`` with noise ``τ²``.  Either may be singular: a direction that one of
-    them has not seen gets precision zero.
-
-    Args:
-        A: (…, L, L)  positive semi-definite.
-        G: (…, L, L)  positive semi-definite.
-        tau2: ``τ²``, the variance of what the recorded features do not predict of the hidden ones' effect.
-        s2: ``s²``, the residual variance of the log.
-    """
-    A, G = np.asarray(A, dtype=np.float64), np.asarray(G, dtype=np.float64)
-    if A.shape[-1] == 0:
-        return np.zeros_like(G)
-    # units differ between columns: scaling to unit diagonal makes the cut-off below mean the same for all
-    scale = np.sqrt(np.maximum(np.diagonal(tau2 * G + s2 * A, axis1=-2, axis2=-1), 0.0))
-    scale = np.where(scale > 0, scale, 1.0)
-    outer = scale[..., :, None] * scale[..., None, :]
-    values, vectors = np.linalg.eigh(symmetrize((tau2 * G + s2 * A) / outer))
-    cut = values.shape[-1] * np.finfo(np.float64).eps * np.maximum(values[..., -1:], 0.0)
-    inverse = np.where(values > cut, 1.0 / np.where(values > cut, values, 1.0), 0.0)
-    left = (A / scale[..., None, :]) @ vectors
-    right = (G / scale[..., None, :]) @ vectors
-    return symmetrize((left * inverse[..., None, :]) @ np.swapaxes(right, -1, -2))

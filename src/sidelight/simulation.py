@@ -16,6 +16,7 @@ from sidelight.learners.protocol import Learner
 from sidelight.learners.rounds import play_rounds
 from sidelight.linalg import Array
 from sidelight.logs.schema.schema import Schema
+from sidelight.logs.summarize import summarize_log
 from sidelight.worlds.protocol import World
 
 if TYPE_CHECKING:
@@ -61,8 +62,6 @@ class Run:
     @cached_property
     def summary(self) -> LogSummary:
         """The log that the old policy left, summarized; drawn when first asked for, the same for all learners."""
-        from sidelight.logs.summarize import summarize_log
-
         log = self.world.sample_log(self.log_rows, self.recorded, np.random.default_rng(self._log_stream))
         return summarize_log(log, self.schema)
 

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from sidelight.errors import InputError
 from sidelight.kernels import ridge
+from sidelight.linalg import apply, log, log1p, log_det, product
 from sidelight.linalg import eigenvalues as symmetric_values
-from sidelight.linalg import log, log1p, log_det
 
 Floats: TypeAlias = NDArray[np.float64]
 Numbers: TypeAlias = float | NDArray[Any]
@@ -115,56 +115,67 @@ def printed_radius(
     )
 
 
-def bias_factor(gram: Floats, regularization: float, kernel_basis: Floats, pseudo_inverse: Floats) -> Floats:
+def projected_estimate(V: Floats, Y: Floats, anchors: Floats, basis: Floats, covariances: Floats) -> Floats:
+    """``ŵ = anchor + N(NᵀVN)⁻¹Nᵀ(Y − V anchor)``: Algorithm 1's estimate, lines 5 and 6, without a pseudo-inverse.
+
+    ``kernels.ridge.refresh`` computes the same from sums that are kept in the coordinates of ``N``.
+
+    Args:
+        V: ``λI + Σ x xᵀ`` ``(K, d, d)``.
+        Y: ``λμ + Σ x r`` ``(K, d)``.
+        anchors: a solution of ``M w = b`` ``(K, d)``.
+        basis: ``N`` ``(K, d, m)``, any basis of the kernel of ``M``.
+        covariances: ``(NᵀVN)⁻¹`` ``(K, m, m)``.
+    """
+    residual = Y - apply(V, anchors)
+    theta = apply(covariances, apply(np.swapaxes(basis, -1, -2), residual))
+    estimate: Floats = anchors + apply(basis, theta)
+    return estimate
+
+
+def bias_factor(visits: Floats, covariance: Floats) -> Floats:
     """``f = σ_max(Ṽ^{-1/2} Ûᵀ (V − λI) M̂†)``: how far an error of the constraint moves the estimate.
 
     If ``M̂w`` is wrong by ``Δb``, the projected estimate moves by at most ``f‖Δb‖`` in the norm of ``Ṽ``.
-    Computed as ``√λ_max(CᵀS⁻¹C)``, ``C = NᵀGM̂†``, ``S = Nᵀ(G + λI)N``, which is the same for every basis
-    ``N`` of the kernel.
+    Computed as ``√λ_max(CᵀS⁻¹C)``, which is the same for every basis ``N`` of the kernel.
 
     Differs from the print: the paper bounds it by ``S_x√t√(m log(1 + tS_x²/λ))``
     (:func:`printed_visitation_bound`); ``S_x√N_a`` suffices (:func:`visitation_bound`), and the number
     itself is far smaller for contexts without a common direction.
 
     Args:
-        gram: ``G = V − λI = Σ x xᵀ``, ``(..., d, d)``.
-        regularization: ``λ``.
-        kernel_basis: ``N`` ``(..., d, m)``, any basis of the kernel of ``M̂``, orthonormal or not.
-        pseudo_inverse: ``M̂†`` ``(..., d, L)``.
+        visits: ``C = Nᵀ(Σ x xᵀ)M̂†`` ``(..., m, L)``.
+        covariance: ``S⁻¹``, ``S = Nᵀ(λI + Σ x xᵀ)N`` ``(..., m, m)``.
     """
-    gram = np.asarray(gram, dtype=np.float64)
-    projected = np.swapaxes(kernel_basis, -1, -2)  # Nᵀ
-    if kernel_basis.shape[-1] == 0 or pseudo_inverse.shape[-1] == 0:
-        return np.zeros(gram.shape[:-2])
-    S = projected @ (gram @ kernel_basis) + regularization * (projected @ kernel_basis)
-    C = projected @ (gram @ pseudo_inverse)
-    squared = np.swapaxes(C, -1, -2) @ np.linalg.solve(S, C)
-    squared = 0.5 * (squared + np.swapaxes(squared, -1, -2))
+    visits = np.asarray(visits, dtype=np.float64)
+    if visits.shape[-1] == 0 or visits.shape[-2] == 0:
+        return np.zeros(visits.shape[:-2])
+    squared = product(product(np.swapaxes(visits, -1, -2), covariance), visits)
     factor: Floats = np.sqrt(np.maximum(symmetric_values(squared)[..., -1], 0.0))
     return factor
 
 
-def epoch_radius(
-    log_det_ratio: Numbers,
-    noise: Numbers,
-    delta_per_arm: Numbers,
-    prior_term: Numbers,
-    factor: Numbers,
-    weight_bound: Numbers,
-    matrix_error: Numbers,
-) -> Floats:
-    """Algorithm 2's ``√β_n``: :func:`determinant_radius` plus ``f·S_w·ΔM_n``.
+def epoch_radius(radius: Numbers, factor: Numbers, weight_bound: Numbers, matrix_error: Numbers) -> Floats:
+    """Algorithm 2's ``√β_n``: :func:`determinant_radius` plus ``S_w·ΔM_n·f``.
 
     Covers ``Ûᵀw`` (not ``x·w``: :func:`anchor_error` is the rest) when ``‖M − M̂‖ ≤ ΔM_n``, within an
-    episode whose ``M̂`` is fixed. ``delta_per_arm`` is ``δ/(2K·episodes)``: half of ``δ`` pays for ``ΔM_n``.
+    episode whose ``M̂`` is fixed. The radius is taken at ``δ/(2K·episodes)``: half of ``δ`` pays for ``ΔM_n``.
 
     Differs from the print: the bias is ``f S_w ΔM_n`` with the computed factor ``f`` of :func:`bias_factor`
     (scalar or ``(K,)``) instead of ``S_x S_w ΔM_n √t √(m log(·))``; at 10⁴ rounds the factor is 1 to 76
     instead of 759.
     """
-    bias = np.multiply(factor, np.multiply(weight_bound, matrix_error))
-    radius: Floats = determinant_radius(log_det_ratio, noise, delta_per_arm, prior_term) + bias
-    return radius
+    total: Floats = radius + np.multiply(np.multiply(weight_bound, matrix_error), factor)
+    return total
+
+
+def inflated_noise(
+    noise: Numbers, counts: Numbers, context_bound: Numbers, weight_bound: Numbers, matrix_error: Numbers
+) -> Floats:
+    """``σ + S_x S_w ΔM_n √t``: by what the printed ``√β_n`` replaces ``σ``; ``counts`` (``N_a``) stands for ``t``."""
+    error = np.multiply(np.multiply(context_bound, weight_bound), matrix_error)
+    total: Floats = noise + error * np.sqrt(np.asarray(counts, dtype=np.float64))
+    return total
 
 
 def printed_epoch_radius(
@@ -176,25 +187,23 @@ def printed_epoch_radius(
     weight_bound: float,
     delta: float,
     n_arms: int,
+    *,
     matrix_error: Numbers,
 ) -> Floats:
     """``√λ S_w + (σ + S_x S_w ΔM_n √t) √(m log(K(1 + tS_x²/λ)/δ'))``, as printed; ``δ'`` is ``delta``."""
-    rounds = np.asarray(rounds, dtype=np.float64)
-    inflated = noise + context_bound * weight_bound * np.multiply(matrix_error, np.sqrt(rounds))
+    inflated = inflated_noise(noise, rounds, context_bound, weight_bound, matrix_error)
     plain = printed_radius(rounds, dimension, 1.0, regularization, context_bound, 0.0, delta, n_arms)
     radius: Floats = np.sqrt(regularization) * weight_bound + inflated * plain
     return radius
 
 
-def anchor_error(contexts: Floats, pseudo_inverse: Floats, weight_bound: Numbers, matrix_error: Numbers) -> Floats:
-    """``‖M̂†ᵀx‖ S_w ΔM ≥ |x·M̂†Δb|``: what Algorithm 2's index lacks to be an upper bound of ``x·w``.
+def anchor_error(context_bound: Numbers, weight_bound: Numbers, matrix_error: Numbers) -> Floats:
+    """``S_x S_w ΔM ≥ ‖M̂†ᵀx‖ S_w ΔM ≥ |x·M̂†Δb|``: what Algorithm 2's index lacks to be an upper bound of ``x·w``.
 
-    The paper's index omits it, which leaves the choice unchanged only where it is the same for all arms.
-    ``contexts`` ``(..., d)``, ``pseudo_inverse`` ``(..., d, L)``; result ``(...)``. At most ``S_x S_w ΔM``
-    for ``M̂ = [I, B̂]``, where the paper's proof has twice that.
+    The paper's index omits it, which leaves the choice unchanged only where it is the same for all arms; its proof has
+    twice this, since it does not use ``‖M̂†‖ ≤ 1`` of ``M̂ = [I, B̂]``.
     """
-    along = np.einsum("...d,...dl->...l", contexts, pseudo_inverse)
-    error: Floats = np.sqrt((along**2).sum(axis=-1)) * np.multiply(weight_bound, matrix_error)
+    error: Floats = np.multiply(np.multiply(context_bound, weight_bound), matrix_error)
     return error
 
 
@@ -535,6 +544,7 @@ def epoch_regret_bound(
     regularization: float = 1.0,
     context_bound: float = 1.0,
     weight_bound: float = 1.0,
+    *,
     delta: float = 0.05,
     closed_form: bool = False,
 ) -> float:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.reference import parallel_sum
 
-from sidelight.linalg import parallel_sum
+from sidelight.kernels.soft import lift, soft_evidence
 
 seeds = st.integers(0, 2**32 - 1)
 variances = st.floats(-4.0, 4.0).map(lambda e: 10.0**e)
@@ -70,3 +71,16 @@ def test_limits_are_the_log_alone_and_the_answers_alone(L, seed):
     np.testing.assert_allclose(parallel_sum(A, G, 0.0, 1.7), G / 1.7, rtol=1e-8, atol=1e-8 * np.abs(G).max())
     np.testing.assert_allclose(parallel_sum(1e14 * A, G, 1.0, 1.7), G / 1.7, atol=1e-6 * np.abs(G).max())
     np.testing.assert_allclose(parallel_sum(A, 1e14 * G, 1.3, 1.0), A / 1.3, atol=1e-6 * np.abs(A).max())
+
+
+@few
+@given(st.integers(1, 8), variances, variances, seeds)
+def test_the_kernel_computes_it(L, tau2, s2, seed):
+    """What the fused learners run, against the literal formula."""
+    rng = np.random.default_rng(seed)
+    A, G = np.stack([definite(rng, L) for _ in range(2)]), np.stack([definite(rng, L) for _ in range(2)])
+    expected = parallel_sum(A, G, tau2, s2)
+    J, h = np.empty((2, L, L)), np.empty((2, L))
+    lift(A, G)
+    assert soft_evidence(G, np.zeros((2, L)), A, np.zeros((2, L, 0)), np.full(2, tau2), np.full(2, s2), J, h) < 0
+    np.testing.assert_allclose(J, expected, rtol=0, atol=1e-8 * np.abs(expected).max())

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests import reference
 
-from sidelight.linalg import kernel_of, kernel_of_structured, parallel_sum, structured_pseudo_inverse, symmetrize
+from sidelight.linalg import kernel_of, kernel_of_structured, structured_pseudo_inverse, symmetrize
 
 
 @pytest.mark.parametrize(("L", "m"), [(0, 3), (3, 0), (1, 4), (5, 2)])
@@ -52,7 +52,3 @@ def test_kernel_of_contradictory_rows_says_how_far_they_are_from_agreeing():
 
 def test_symmetrize():
     np.testing.assert_array_equal(symmetrize(np.array([[1.0, 4.0], [2.0, 3.0]])), [[1.0, 3.0], [3.0, 3.0]])
-
-
-def test_parallel_sum_of_nothing_is_nothing():
-    assert parallel_sum(np.zeros((2, 0, 0)), np.zeros((2, 0, 0)), 1.0, 1.0).shape == (2, 0, 0)

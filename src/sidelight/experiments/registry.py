@@ -13,13 +13,8 @@ from sidelight.experiments.first_plays import FirstPlays
 from sidelight.hidden.known import KnownCrossMoments
 from sidelight.hidden.probabilities import BehaviorProbabilities
 from sidelight.hidden.queries import BehaviorQueries
-from sidelight.learners.epoch import EpochOFUL
-from sidelight.learners.fused.learner import FusedOFUL
-from sidelight.learners.oful import OFUL
-from sidelight.learners.projected import ProjectedOFUL
 from sidelight.learners.protocol import Learner
-from sidelight.learners.running import RunningOFUL
-from sidelight.learners.zero_filled import ZeroFilledOFUL
+from sidelight.learners.registry import learner_class
 from sidelight.side.constraint import SideInformation
 from sidelight.simulation import Run
 from sidelight.worlds.confounded import ConfoundedWorld
@@ -112,15 +107,7 @@ def learner_factory(kind: str, values: Mapping[str, Any] | None = None) -> Calla
         values: its keyword arguments. ``hidden`` is a key of ``HIDDEN``; ``noise="true"`` is the world's noise;
             ``first_plays=True`` has it play every arm once, in order, before it decides for itself.
     """
-    classes: dict[str, Any] = {
-        "OFUL": OFUL,
-        "ZeroFilledOFUL": ZeroFilledOFUL,
-        "ProjectedOFUL": ProjectedOFUL,
-        "EpochOFUL": EpochOFUL,
-        "RunningOFUL": RunningOFUL,
-        "FusedOFUL": FusedOFUL,
-    }
-    if kind not in classes:
+    if kind not in LEARNERS:
         raise InputError(f"there is no learner {kind!r}; choose one of {', '.join(LEARNERS)}.")
     given = dict(values or {})
     way = given.pop("hidden", None)
@@ -132,7 +119,8 @@ def learner_factory(kind: str, values: Mapping[str, Any] | None = None) -> Calla
         way = "queries" if kind == "FusedOFUL" else "ipw"
     if way is not None and way not in HIDDEN:
         raise InputError(f"hidden={way!r} is not one of {', '.join(HIDDEN)}.")
-    known = set(inspect.signature(classes[kind]).parameters)
+    cls = learner_class(kind)
+    known = set(inspect.signature(cls).parameters)
     unknown = sorted(set(given) - known)
     if unknown:
         raise InputError(f"{kind} has no setting {unknown[0]!r}; it has {', '.join(sorted(known))}.")
@@ -143,15 +131,15 @@ def learner_factory(kind: str, values: Mapping[str, Any] | None = None) -> Calla
             settings["noise"] = run.world.noise
         learner: Learner
         if kind == "OFUL":
-            learner = OFUL(run.world.n_arms, run.world.n_features, arms=run.world.arms, schema=run.schema, **settings)
+            learner = cls(run.world.n_arms, run.world.n_features, arms=run.world.arms, schema=run.schema, **settings)
         elif kind == "ZeroFilledOFUL":
-            learner = ZeroFilledOFUL(run.summary, **settings)
+            learner = cls(run.summary, **settings)
         elif kind == "ProjectedOFUL":
-            learner = ProjectedOFUL(SideInformation.from_log(run.summary, run.true_cross_moments), **settings)
+            learner = cls(SideInformation.from_log(run.summary, run.true_cross_moments), **settings)
         elif kind == "EpochOFUL":
-            learner = EpochOFUL(_estimator(way, run), run.horizon, **settings)
+            learner = cls(_estimator(way, run), run.horizon, **settings)
         else:
-            learner = classes[kind](_estimator(way, run), **settings)
+            learner = cls(_estimator(way, run), **settings)
         # simulate calls nothing but what FirstPlays has
         return cast(Learner, FirstPlays(learner)) if first_plays else learner
 

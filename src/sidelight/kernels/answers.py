@@ -11,8 +11,7 @@ import numpy as np
 
 from sidelight.kernels.compiled import helper, kernel
 from sidelight.kernels.elementary import log
-from sidelight.kernels.rows import subtract_four, subtract_row
-from sidelight.kernels.simd import add_scaled, dot
+from sidelight.kernels.simd import add_scaled, dot, subtract_four, subtract_row
 from sidelight.kernels.spd import backward, factor, inverse_from, invert_factor, padded, subtract_product
 
 #: a pivot, relative to the diagonal, below which rounding decides what a solution is

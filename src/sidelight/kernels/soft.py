@@ -10,8 +10,7 @@ import math
 import numpy as np
 
 from sidelight.kernels.compiled import kernel
-from sidelight.kernels.rows import subtract_row
-from sidelight.kernels.simd import add_scaled
+from sidelight.kernels.simd import add_scaled, subtract_row
 from sidelight.kernels.spd import backward, factor, padded, subtract_product
 
 
@@ -119,17 +118,20 @@ def expected_squares(Sigma, weights, covariances, variance, arms, hidden, found)
 
 
 @kernel
-def marginals(P0, h0, grams, moments, variance, R, y, B, A, tau2, s2, values):  # type: ignore[no-untyped-def]
+def marginals(P0, h0, rounds, log, tau2, s2, values):  # type: ignore[no-untyped-def]
     """``log p(online rewards)`` of every arm where the log counts with variance ``s²``, for several ``s²`` at once.
 
     The log is one more observation ``y = RMw + ε``, ``Cov ε = s²I + τ²RA⁻¹Rᵀ``, and by Bayes' rule
     ``p(rounds | y) = p(rounds) p(y | rounds)/p(y)``.  For ``w`` of precision ``P`` and mean ``P⁻¹h``, ``y`` is normal
     with mean ``RMP⁻¹h`` and covariance ``N = s²I + R(τ²A⁻¹ + MP⁻¹Mᵀ)Rᵀ``, of which only ``s²I`` differs.
 
-    P0, h0: (K, d, d), (K, d)  before rounds and log   grams, moments: of the rounds, over the variance of their noise
-    R: (K, L, L) upper triangular   y: (K, L)   B: (K, L, m)  ``M = [I, B]``   A: (K, L, L), or (0, …) for ``τ² = 0``
+    P0, h0: (K, d, d), (K, d)  before rounds and log
+    rounds: grams (K, d, d), moments (K, d) and the variance of their noise
+    log: R (K, L, L) upper triangular, y (K, L), B (K, L, m) of ``M = [I, B]``, A (K, L, L), or (0, …) for ``τ² = 0``
     tau2: (K,)   s2, values: (n, K)
     """
+    grams, moments, variance = rounds
+    R, y, B, A = log
     K, d = h0.shape
     L = y.shape[1]
     n = padded(L + 1)

@@ -13,6 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from sidelight.errors import ContextError, InputError, UnknownArmError
 from sidelight.hidden.protocol import Needs
 from sidelight.labels import plain_label
+from sidelight.learners.cards import learner_card, score_table
+from sidelight.learners.containers import save_learner
 from sidelight.learners.protocol import Context, Decision
 from sidelight.learners.settings import Settings
 from sidelight.linalg import Array
@@ -133,8 +135,6 @@ class BaseLearner:
 
     def score_table(self, x: Context) -> pa.Table:
         """``scores`` with labels: one row for each arm, ``arm, estimate, width, index, observations``."""
-        from sidelight.learners.cards import score_table
-
         return score_table(self, x)
 
     def wants_query(self, x: Context) -> bool:
@@ -235,8 +235,6 @@ class BaseLearner:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to one file; ``sidelight.load_learner`` gives the same decisions again."""
-        from sidelight.learners.saving import save_learner
-
         save_learner(self, path)
 
     def options(self) -> dict[str, Any]:
@@ -344,8 +342,6 @@ class BaseLearner:
         return mask
 
     def _repr_html_(self) -> str:
-        from sidelight.learners.cards import learner_card
-
         return learner_card(self)
 
     def __repr__(self) -> str:

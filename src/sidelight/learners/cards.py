@@ -10,13 +10,12 @@ from sidelight.logs.cards import label_column
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from sidelight.learners.base import BaseLearner
     from sidelight.learners.protocol import Context
 
 __all__ = ["decisions_table", "learner_card", "score_table"]
 
 
-def score_table(learner: BaseLearner, x: Context) -> pa.Table:
+def score_table(learner: Any, x: Context) -> pa.Table:
     """One row for each arm at ``x``: ``arm, estimate, width, index, observations``."""
     import pyarrow as pa
 
@@ -42,7 +41,7 @@ def decisions_table(decisions: Any) -> pa.Table:
     return pa.table(columns)
 
 
-def learner_card(learner: BaseLearner) -> str:
+def learner_card(learner: Any) -> str:
     """The learner as HTML: its settings, the observations of each arm, and what its logs still count for."""
     s = learner.settings
     pairs = [(name, str(getattr(s, name))) for name in ("regularization", "noise", "alpha", "radius")]

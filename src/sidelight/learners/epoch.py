@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,7 +19,6 @@ from sidelight.learners.ridge import RADIUS_KINDS
 from sidelight.learners.settings import Settings
 from sidelight.linalg import (
     Array,
-    eigenvalues,
     log,
     orthonormal_kernel_of_structured,
     product,
@@ -28,7 +26,7 @@ from sidelight.linalg import (
     structured_pseudo_inverse,
 )
 from sidelight.side.constraint import Reduction, SideInformation, unreduced
-from sidelight.theory import arm_radii, episode_count
+from sidelight.theory import anchor_error, arm_radii, bias_factor, episode_count, epoch_radius, inflated_noise
 
 if TYPE_CHECKING:
     from sidelight.logs.schema.schema import Schema
@@ -209,7 +207,9 @@ class EpochOFUL(ReducedLearner):
         noise = float(self.noises[a])
         if kind == 1:
             # as printed, the error of M̂ inflates the noise (with the arm's own count for t)
-            noise += s.context_bound * self._longest_weights() * self.error[a] * math.sqrt(self.counts[a])
+            noise = float(
+                inflated_noise(noise, self.counts[a], s.context_bound, self._longest_weights(), self.error[a])
+            )
         base = float(
             arm_radii(
                 kind,
@@ -223,7 +223,8 @@ class EpochOFUL(ReducedLearner):
             )
         )
         if kind == 0 and self.error[a] > 0:
-            base += self._longest_weights() * self.error[a] * self._visit_factor(a)
+            factor = bias_factor(self._visits[a], self.covariances[a]) if self._visits[a].any() else 0.0
+            base = float(epoch_radius(base, factor, self._longest_weights(), self.error[a]))
         return base
 
     def _longest_weights(self) -> float:
@@ -231,19 +232,12 @@ class EpochOFUL(ReducedLearner):
         means = self._prior()[1]
         return self.settings.weight_bound + float(np.max(np.linalg.norm(means, axis=1)))
 
-    def _visit_factor(self, a: int) -> float:
-        """``σ_max(Ṽ^{−1/2}Ûᵀ(V − λI)M̂†)``, at most ``S_x√N_a`` (cumulative visitation, computed)."""
-        Q = self._visits[a]
-        if Q.size == 0 or not Q.any():
-            return 0.0
-        return math.sqrt(max(float(eigenvalues(product(product(Q.T, self.covariances[a]), Q))[-1]), 0.0))
-
     def _scores(self, x: Array) -> tuple[Array, Array]:
         estimates, widths = super()._scores(x)
         s = self.settings
         if s.radius == "posterior":  # claims nothing, so it pays for no error either
             return estimates, widths
-        return estimates, widths + s.alpha * s.context_bound * self._longest_weights() * self.error
+        return estimates, widths + s.alpha * anchor_error(s.context_bound, self._longest_weights(), self.error)
 
     def add_arm(self, label: Any) -> None:
         """Refused: before the first answer there is no constraint yet, and later there is."""

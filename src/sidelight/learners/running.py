@@ -44,7 +44,7 @@ from sidelight.side.coordinates import Tally
 if TYPE_CHECKING:
     from sidelight.logs.schema.schema import Schema
 
-from sidelight.theory import arm_radii
+from sidelight.theory import arm_radii, projected_estimate
 
 __all__ = ["RunningOFUL"]
 
@@ -245,9 +245,7 @@ class RunningOFUL(BaseLearner):
         Ut = np.swapaxes(U, 1, 2)
         A = symmetrize(product(product(Ut, V), U))
         covariances = inverse(A)
-        residual = Y - apply(V, self.anchors)
-        theta = apply(covariances, apply(Ut, residual))
-        weights = self.anchors + apply(U, theta)
+        weights = projected_estimate(V, Y, self.anchors, U, covariances)
         grown = log_det(A) - log_det(symmetrize(product(product(Ut, precision), U)))
         prior_term, growth, _ = self._bounds(precision)
         radii = arm_radii(

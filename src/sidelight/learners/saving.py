@@ -3,39 +3,23 @@
 from __future__ import annotations
 
 import os
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 
-from sidelight.errors import FileFormatError, InputError
-from sidelight.files import container_bytes, read_container, read_container_bytes, write_atomically
-from sidelight.hidden.registry import estimator_from_state, estimator_state
-from sidelight.labels import label_from_json, label_to_json
+from sidelight.errors import FileFormatError
+from sidelight.files import read_container, read_container_bytes
+from sidelight.hidden.registry import estimator_from_state
+from sidelight.labels import label_from_json
+from sidelight.learners.containers import KIND, VERSION, learner_bytes, save_learner
 from sidelight.learners.reduced import ReducedLearner
+from sidelight.learners.registry import HOMES, learner_class
 from sidelight.learners.settings import Settings
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.summary import LogSummary
 from sidelight.side.constraint import Reduction
 
 __all__ = ["learner_bytes", "learner_from_bytes", "load_learner", "save_learner"]
-
-KIND, VERSION = "learner", 1
-#: the classes a file may name, and their homes; nothing else is ever imported on a file's word
-_HOMES = {
-    "OFUL": "sidelight.learners.oful",
-    "ProjectedOFUL": "sidelight.learners.projected",
-    "ZeroFilledOFUL": "sidelight.learners.zero_filled",
-    "EpochOFUL": "sidelight.learners.epoch",
-    "RunningOFUL": "sidelight.learners.running",
-    "FusedOFUL": "sidelight.learners.fused.learner",
-    "FusedThompson": "sidelight.learners.thompson",
-}
-
-
-def save_learner(learner: Any, path: str | os.PathLike[str]) -> None:
-    """Write ``learner`` to ``path``, atomically."""
-    write_atomically(path, learner_bytes(learner))
 
 
 def load_learner(path: str | os.PathLike[str]) -> Any:
@@ -57,40 +41,6 @@ def load_learner(path: str | os.PathLike[str]) -> Any:
     return _rebuild(meta, arrays, str(path))
 
 
-def learner_bytes(learner: Any) -> bytes:
-    """What ``save_learner`` writes."""
-    name = type(learner).__name__
-    if name not in _HOMES:
-        raise InputError(
-            f"{name} cannot be saved: a file may only name Sidelight's own learners "
-            f"({', '.join(_HOMES)}). Save the events and replay them."
-        )
-    arrays = {f"state/{key}": np.asarray(value) for key, value in learner.state().items()}
-    meta: dict[str, Any] = {
-        "class": name,
-        "settings": learner.settings.to_dict(),
-        "arms": [label_to_json(arm) for arm in learner.arms],
-        "schema": None if learner.schema is None else learner.schema.to_dict(),
-        "n_features": learner.n_features,
-        "rng": None if learner.rng is None else _rng_to_json(learner.rng),
-        "options": learner.options(),
-    }
-    hidden = learner.estimators()
-    meta["hidden"] = []
-    for i, (key, estimator) in enumerate(hidden.items()):
-        description, state = estimator_state(estimator)
-        meta["hidden"].append([None if key is None else label_to_json(key), description])
-        arrays.update({f"hidden/{i}/{field}": value for field, value in state.items()})
-    reduction = getattr(learner, "reduction", None)
-    if reduction is not None and not hidden:
-        meta["shifted"] = reduction.shifted
-        for field in ("order", "loadings", "anchors", "dimensions"):
-            arrays[f"reduction/{field}"] = getattr(reduction, field)
-        if learner._summary is not None:
-            arrays["summary"] = np.frombuffer(learner._summary.to_bytes(), dtype=np.uint8)
-    return container_bytes(KIND, VERSION, meta, arrays)
-
-
 def learner_from_bytes(content: bytes) -> Any:
     """The inverse of ``learner_bytes``."""
     meta, arrays = read_container_bytes(content, KIND, VERSION)
@@ -109,9 +59,9 @@ def _rebuild(meta: dict[str, Any], arrays: dict[str, Any], origin: str) -> Any:
 
 def _rebuilt(meta: dict[str, Any], arrays: dict[str, Any], origin: str) -> Any:
     name = meta.get("class")
-    if name not in _HOMES:
+    if name not in HOMES:
         raise FileFormatError(f"{origin} holds a {name!r}, which this version of Sidelight does not know.")
-    cls = getattr(import_module(_HOMES[name]), name)
+    cls = learner_class(name)
     common: dict[str, Any] = {
         "arms": [label_from_json(arm) for arm in meta["arms"]],
         "schema": None if meta["schema"] is None else Schema.from_dict(meta["schema"]),
@@ -148,20 +98,6 @@ def _rebuilt(meta: dict[str, Any], arrays: dict[str, Any], origin: str) -> Any:
 
 def _under(arrays: dict[str, Any], prefix: str) -> dict[str, Any]:
     return {key.removeprefix(prefix): value for key, value in arrays.items() if key.startswith(prefix)}
-
-
-def _rng_to_json(rng: np.random.Generator) -> dict[str, Any]:
-    state = rng.bit_generator.state
-    if state["bit_generator"] != "PCG64":
-        raise InputError(
-            f"A learner with a {state['bit_generator']} generator cannot be saved; use numpy.random.default_rng."
-        )
-    return {
-        "state": str(state["state"]["state"]),
-        "inc": str(state["state"]["inc"]),
-        "has_uint32": state["has_uint32"],
-        "uinteger": state["uinteger"],
-    }
 
 
 def _rng_from_json(state: dict[str, Any]) -> np.random.Generator:

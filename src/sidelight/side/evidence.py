@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sidelight.hidden.protocol import HiddenEstimator
+from sidelight.kernels.soft import expected_squares, lift, marginals, soft_evidence
 from sidelight.linalg import Array, apply, product, symmetric_eigen, symmetrize, triangle
 
 __all__ = ["LogEvidence", "LogGeometry", "hidden_variance"]
@@ -68,8 +69,6 @@ def hidden_variance(
         hidden: (m,)  the positions of the features it lacks.
         cap: (K_j,)  ``s²``.
     """
-    from sidelight.kernels.soft import expected_squares
-
     found = np.empty(len(arms))
     expected_squares(residual_moments, weights, covariances, variance, arms, hidden, found)
     return np.asarray(np.clip(found, 0.0, cap))
@@ -98,8 +97,6 @@ class LogGeometry:
 
     def renew(self) -> None:
         """Take the answers as they are now."""
-        from sidelight.kernels.soft import lift
-
         self.B, A = np.ascontiguousarray(self.hidden.regression()), self.hidden.precision()
         self.A = np.zeros((0, *self.G.shape[1:]))
         if A is None or not self.G.size:
@@ -109,8 +106,6 @@ class LogGeometry:
 
     def evidence(self, tau2: Array, s2: Array) -> LogEvidence:
         """``J`` and ``h`` for given ``τ²`` (K,) and ``s²`` (K,); an infinite ``s²`` means that the log says nothing."""
-        from sidelight.kernels.soft import soft_evidence
-
         K, L, m = self.B.shape
         J, h = np.empty((K, L + m, L + m)), np.empty((K, L + m))
         if soft_evidence(self.G, self.g, self.A, self.B, tau2, s2, J, h) >= 0:
@@ -131,10 +126,9 @@ class LogGeometry:
             tau2: (K,)  ``τ²``.
             s2: (n, K)  ``s²``; infinite where the log says nothing.
         """
-        from sidelight.kernels.soft import marginals
-
         values = np.empty(s2.shape)
-        marginals(J0, h0, grams, moments, variance, self.R, self.y, self.B, self.A, tau2, s2, values)
+        log = (self.R, self.y, self.B, self.A)
+        marginals(J0, h0, (grams, moments, variance), log, tau2, s2, values)
         return values
 
 

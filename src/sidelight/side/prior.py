@@ -19,6 +19,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from sidelight.kernels.prior import common_mean, shrink_arms
+from sidelight.kernels.spd import invert
 from sidelight.linalg import Array, log
 from sidelight.side.coordinates import Units
 
@@ -85,8 +87,6 @@ class Shrunk:
 
 def shrink(J: Array, h: Array, omega: Array) -> Shrunk:
     """Integrate the deviations out.  J: (K, d, d)   h: (K, d)   omega: (d,) diagonal of ``Ω``"""
-    from sidelight.kernels.prior import shrink_arms
-
     d = len(omega)
     S, t = np.empty((d, d)), np.empty(d)
     return Shrunk(shrink_arms(J, h, omega, S, t), S, t)
@@ -94,8 +94,6 @@ def shrink(J: Array, h: Array, omega: Array) -> Shrunk:
 
 def log_marginal(shrunk: Shrunk, kappa2: Array) -> tuple[float, Array, Array]:
     """``log p``, ``μ̂`` and ``Cov(μ̂) = P⁻¹``.  kappa2: (d,) prior variances of the common mean"""
-    from sidelight.kernels.prior import common_mean
-
     mean, C = np.empty_like(shrunk.t), np.empty_like(shrunk.S)
     return shrunk.value + common_mean(shrunk.S, shrunk.t, kappa2, mean, C), mean, C
 
@@ -122,8 +120,6 @@ def estimate_prior(
         wide: look everywhere, not only around the previous ones.
         hidden: log likelihood of the second block's variance from elsewhere (``side.spread``).
     """
-    from sidelight.kernels.spd import invert
-
     d = h.shape[1]
     reference = reference_variance(units, d)
     J, h = units.evidence(J, h)
