@@ -111,3 +111,28 @@ def test_the_command(tmp_path, rng):
     store = open_store(config)
     assert recover(store).state.learner.counts.sum() == 1
     store.close()
+
+
+def test_the_self_check_compares_a_replay_with_what_decides(tmp_path, database, rng):
+    config = make_config(tmp_path, kind="OFUL", mode="act", database=database, snapshot_every=5)
+
+    async def live() -> None:
+        async with engine_of(config) as engine:
+            ids = await rewarded(engine, rng, [1.0, 0.5, 1e6])
+            assert await engine.check_itself() is True
+            await rewarded(engine, rng, [0.25, 2.0])
+            assert await engine.check_itself() is True
+            await engine.retract(ids[2], None, "a slip")
+            assert await engine.check_itself() is True
+            forget(engine.store, "anna", erase=False)
+            await rewarded(engine, rng, [0.125])
+            assert await engine.check_itself() is True
+            text = engine.metrics.text().decode()
+            assert f"sidelight_self_check_event_number {float(engine.state.number)}" in text
+            assert "sidelight_self_check_failures_total 0.0" in text
+            # a learner that is not the fold of the log any more
+            engine.state.learner.observe(encode(random_context(rng)), "low", 9.0)
+            assert await engine.check_itself() is False
+            assert b"sidelight_self_check_failures_total 1.0" in engine.metrics.text()
+
+    run(live())

@@ -50,6 +50,14 @@ class Metrics:
         self.gate_ratio = Gauge("sidelight_gate_ratio_wrong", "1 if the routes' shares are not as set", registry=r)
         self.store_errors = Counter("sidelight_store_errors", "Failures to write the event log", registry=r)
         self.snapshots = Counter("sidelight_snapshots", "Snapshots taken", registry=r)
+        self.self_checked = Gauge(
+            "sidelight_self_check_event_number", "The last event at which a replay gave the same state", registry=r
+        )
+        self.self_check_failures = Counter(
+            "sidelight_self_check_failures",
+            "Times that a replay gave another state",
+            registry=r,
+        )
         self.damaged_snapshots = Counter("sidelight_damaged_snapshots", "Snapshots found damaged", registry=r)
         self._routes: dict[str, Any] = {}
         self._answered: dict[tuple[str, int], Any] = {}

@@ -40,6 +40,7 @@ from sidelight.service.core.proposals import (
     RewardProposal,
 )
 from sidelight.service.core.recovery import recover
+from sidelight.service.core.selfcheck import SelfCheck
 from sidelight.service.core.starting import check_log, prepare, take_over
 from sidelight.service.log.bases import base_number
 from sidelight.service.log.committer import Committer, Failed, Group, Pace, Spans, Standing, refuse
@@ -68,6 +69,8 @@ T = TypeVar("T")
 
 #: a request that has waited so long for its transaction, in seconds, makes the server not ready
 _LONGEST_WAIT = 5.0
+#: seconds between two self-checks
+_SELF_CHECK_SECONDS = 600.0
 #: bytes of decisions that are kept in memory for the rewards that follow; older ones are read from the store
 _RECENT_BYTES = 8_000_000
 #: what Python needs for one of them beside its content
@@ -127,6 +130,8 @@ class Engine:
         self.on_decision: Callable[[int, Decisions], None] | None = None
         self._outdated = False
         self._digest: tuple[int, str] | None = None
+        self._self_check = SelfCheck(store)
+        self._checking: asyncio.Task[None] | None = None
         self.listeners: list[Callable[[list[Numbered]], None]] = []
         gate = config.gate
         self._gatekeeper = Gatekeeper(self, gate.wait_seconds, gate.default_reward, self._around)
@@ -168,8 +173,36 @@ class Engine:
         self.committer.start()
         await self._apply_file()
         self._watching = asyncio.create_task(self._gatekeeper.watch())
+        self._checking = asyncio.create_task(self._check_again_and_again())
         self._gatekeeper.consider()
         show_state(self.metrics, self.state)
+
+    async def _check_again_and_again(self) -> None:
+        while True:
+            await asyncio.sleep(_SELF_CHECK_SECONDS)
+            with contextlib.suppress(Problem):
+                await self.check_itself()
+
+    async def check_itself(self) -> bool | None:
+        """Whether a replay from the newest base gives the state that decides, bit for bit; None where none is possible.
+
+        Raises:
+            Problem: the log cannot be read.
+        """
+        number, expected = self.state.number, self.state.snapshot(0.0).digest
+        found = await self.read(self._self_check.digest_at, number)
+        if found is None:
+            return None
+        if found == expected:
+            self.metrics.self_checked.set(number)
+            return True
+        self.metrics.self_check_failures.inc()
+        logger.error(
+            "a replay of events up to %d gives another learner than the one that decides: start the server again, and "
+            "report this",
+            number,
+        )
+        return False
 
     async def _apply_file(self) -> None:
         """What was changed in the file since it was last read wins; the rest stands as requests left it.
@@ -205,8 +238,9 @@ class Engine:
                 acknowledged.
         """
         loop = asyncio.get_running_loop()
-        if self._watching is not None:
-            self._watching.cancel()
+        for task in (self._watching, self._checking):
+            if task is not None:
+                task.cancel()
         await self._gatekeeper.stop()
         committer, self.committer = self.committer, None
         self.metrics.ready.set(0)
