@@ -2,8 +2,8 @@
 
 Compared in turns, so that a noisy machine disturbs all alike: an endpoint in the same server that only echoes its
 body (through the same limits and the same token check), single decisions, and batches of 500. Then memory over
-200,000 decisions. Wanted: decisions at ≥ 1/2 of the echo's rate, batches at ≥ 30 × the single rate, the 99th
-percentile within 10 × the median, memory flat.
+200,000 decisions. Wanted, by processor time: decisions at ≥ 0.6 of the echo's rate, batches at ≥ 30 × the single rate;
+the 99th percentile within 10 × the median, memory flat.
 
 ``--disk 5000``: instead, what 5,000 decisions one by one, as many in batches, and their rewards take on SQLite's disk,
 and how long folding them anew takes.
@@ -252,12 +252,12 @@ def report(run: Any, port: int, token: str, pid: int, options: Any) -> None:
     median = {kind: statistics.median(values) for kind, values in rates.items()}
     single, batch = median["single"], median["batch"] * BATCH
     print(f"echo              {median['echo']:10.0f} requests/s")
-    print(f"single decisions  {single:10.0f} decisions/s   {single / median['echo']:.2f} of the echo (wanted ≥ 0.5)")
-    print(f"batches of {BATCH}    {batch:10.0f} decisions/s   {batch / single:.1f} × single (wanted ≥ 30)")
+    print(f"single decisions  {single:10.0f} decisions/s   {single / median['echo']:.2f} of the echo")
+    print(f"batches of {BATCH}    {batch:10.0f} decisions/s   {batch / single:.1f} × single")
     echo, one, many = (statistics.median(costs[kind]) * 1e6 for kind in ("echo", "single", "batch"))
     print(
-        f"processor time    echo {echo:.0f} µs, decision {one:.0f} µs ({echo / one:.2f}), "
-        f"in a batch {many / BATCH:.1f} µs ({one * BATCH / many:.1f} ×)"
+        f"processor time    echo {echo:.0f} µs, decision {one:.0f} µs ({echo / one:.2f}, wanted ≥ 0.6), "
+        f"in a batch {many / BATCH:.1f} µs ({one * BATCH / many:.1f} ×, wanted ≥ 30)"
     )
     for kind, taken in times.items():
         p50, p99 = np.percentile(taken, [50, 99]) * 1e3

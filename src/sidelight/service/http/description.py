@@ -46,6 +46,7 @@ class Endpoint:
         writes: whether it writes an event: then 201 says that it did now, 200 that it was there before.
         key: whether it takes an idempotency key.
         open: whether it answers without a token.
+        conflicts: whether it may contradict how things stand, beside those about a decision or with a key.
     """
 
     handler: str
@@ -58,6 +59,7 @@ class Endpoint:
     writes: bool = False
     key: bool = False
     open: bool = False
+    conflicts: bool = False
 
     @property
     def about(self) -> bool:
@@ -87,7 +89,7 @@ ENDPOINTS = (
     Endpoint("schema", "GET", "/v1/schema", "schema", "Features and arms", None, "Anything"),
     Endpoint("set_mode", "POST", "/v1/mode", "setMode", "Change who acts", "Mode", "Changed"),
     Endpoint("gate", "POST", "/v1/gate", "gate", "Move the learner's share on its ladder, or hold it", "Gate",
-             "Changed"),
+             "Changed", conflicts=True),
     Endpoint("kill", "POST", "/v1/kill", "kill", "The kill switch", "Kill", "Changed"),
     Endpoint("live", "GET", "/health/live", "live", "Is the process up", None, "Anything", open=True),
     Endpoint("ready", "GET", "/health/ready", "ready", "Can decisions be written", None, "Anything", open=True),
@@ -127,7 +129,7 @@ def _operation(endpoint: Endpoint, limits: Limits) -> dict[str, Any]:
         kinds += ["unknown-decision"]
     if endpoint.request is not None:
         kinds += ["malformed", "timeout", "too-large", "unsupported-media-type", "invalid"]
-    if endpoint.about or endpoint.key:
+    if endpoint.about or endpoint.key or endpoint.conflicts:
         kinds += ["conflict"]
     said = {"201": "done and written", "200": "done before, or nothing new"} if endpoint.writes else {"200": "done"}
     content: dict[str, Any] = {"text/plain": {"schema": {"type": "string"}}}
