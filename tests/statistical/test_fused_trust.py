@@ -143,7 +143,7 @@ def test_the_test_does_not_take_luck_for_less_noise(seed, monkeypatch):
     summary = log_of(world, 50_000, 4, rng)
     for settings, expected in (({}, world.noise**2), ({"noise": 0.01}, 0.01**2)):
         learner = sl.FusedOFUL(sl.BehaviorQueries(summary), **settings)
-        play(world, learner, 400, rng)
+        play(world, learner, 1_600, rng)
         if not settings:
             learner.automatic.variance = 0.01**2
         used, log = [], learner.logs[0]

@@ -11,7 +11,6 @@ from sidelight.errors import InputError
 from sidelight.hidden.answers import AnswerEstimator
 from sidelight.hidden.protocol import Needs
 from sidelight.hidden.sums import chance
-from sidelight.linalg import Array
 
 if TYPE_CHECKING:
     from sidelight.logs.summary import LogSummary
@@ -66,6 +65,5 @@ class BehaviorProbabilities(AnswerEstimator):
         self.sums.add_probabilities(self.sums.context(x), p, chance(probability))
         self._answered()
 
-    def _shared_noise(self) -> Array:
-        """Arms share contexts, whose weights add up to ``1/q`` over them: ``Σ x_ox_oᵀ/q²``."""
-        return self.sums.whole
+    #: arms share contexts, whose weights add up to 1/q over them
+    _shared_answers = True

@@ -44,6 +44,8 @@ class AnswerSums:
         total_weight: ``Σ 1/q``; equal to ``n_answers`` where every context was asked.
         S: (K, d, d)   S_squared: (K, L, L)   sums: (K, d)   counts: (K,)  ``Σ ω``.
         whole: (L, L)  ``Σ x_o x_oᵀ/q²`` of contexts that were answered by probabilities, which all arms share.
+        excess: (K, L + 1)  ``Σ (ω² − ω)(x_o, 1)``: what ``Σω²(x_o, 1)`` has beyond ``sums`` and ``counts``.
+        whole_excess: (L + 1,)  ``Σ (1/q² − 1/q)(x_o, 1)`` of contexts that were answered by probabilities.
         rows: the first 10,000 answers as ``(x, arm position or probabilities, 1/q)``, from which a verdict takes
             fourth moments. Files, copies and answers that kernels add to the sums leave them out.
     """
@@ -60,6 +62,8 @@ class AnswerSums:
         self.sums = np.zeros((K, d))
         self.counts = np.zeros(K)
         self.whole = np.zeros((L, L))
+        self.excess = np.zeros((K, L + 1))
+        self.whole_excess = np.zeros(L + 1)
         self.rows: list[tuple[Array, int | Array, float]] = []
 
     @property
@@ -103,6 +107,8 @@ class AnswerSums:
         """One answer "I would take arm ``index``", asked for with ``probability``."""
         weight = 1.0 / probability
         add_answer(self.arrays, x, index, weight)
+        if weight != 1.0:
+            self.excess[index] += weight * (weight - 1.0) * self._with_one(x)
         self._count(weight)
         self._keep(x, index, weight)
 
@@ -110,10 +116,27 @@ class AnswerSums:
         """One answer "I would take arm ``a`` with probability ``p_a``"."""
         weight = 1.0 / probability
         add_probabilities(self.arrays, x, probabilities, weight)
-        y = weight * x[self.order[: self.L]]
+        y = self._with_one(x)
+        weights = weight * probabilities
+        self.excess += (weights * (weights - 1.0))[:, None] * y
+        self.whole_excess += weight * (weight - 1.0) * y
+        y = weight * y[: self.L]
         self.whole += np.outer(y, y)
         self._count(weight)
         self._keep(x, probabilities.copy(), weight)
+
+    def _with_one(self, x: Array) -> Array:
+        """``(x_o, 1)``: (L + 1,)."""
+        return np.append(x[self.order[: self.L]], 1.0)
+
+    def squares_with_one(self) -> Array:
+        """``Σ ω²(x_o, 1)(x_o, 1)ᵀ``: (K, L + 1, L + 1)."""
+        return _bordered(self.S_squared, np.column_stack([self.sums[:, : self.L], self.counts]) + self.excess)
+
+    def whole_with_one(self) -> Array:
+        """``Σ (x_o, 1)(x_o, 1)ᵀ/q²`` of contexts that were answered by probabilities: (L + 1, L + 1)."""
+        border = np.append(np.sum(self.sums[:, : self.L], axis=0), np.sum(self.counts))
+        return np.asarray(_bordered(self.whole[None], (border + self.whole_excess)[None])[0])
 
     def _keep(self, x: Array, answer: int | Array, weight: float) -> None:
         if len(self.rows) < _KEPT_ROWS:
@@ -131,6 +154,8 @@ class AnswerSums:
             "sums": self.sums,
             "counts": self.counts,
             "whole": self.whole,
+            "excess": self.excess,
+            "whole_excess": self.whole_excess,
             "totals": np.array([self.n_answers, self.total_weight]),
         }
 
@@ -144,3 +169,27 @@ class AnswerSums:
             self.whole = np.array(arrays["whole"], dtype=np.float64)
         else:  # a file from before it was kept: as if every context had been asked with the same chance
             self.whole = self.total_weight / max(self.n_answers, 1) * self.S11.sum(axis=0)
+        first = np.column_stack([self.sums[:, : self.L], self.counts])
+        if "excess" in arrays:
+            self.excess = np.array(arrays["excess"], dtype=np.float64)
+            self.whole_excess = np.array(arrays["whole_excess"], dtype=np.float64)
+        else:  # likewise, as if all weights of an arm had been alike
+            self.excess = (_typical_weight(self.S_squared, self.S11) - 1.0)[:, None] * first
+            of_all = _typical_weight(self.whole[None], np.sum(self.S11, axis=0)[None])[0]
+            self.whole_excess = (of_all - 1.0) * np.sum(first, axis=0)
+
+
+def _bordered(inner: Array, border: Array) -> Array:
+    """(n, L + 1, L + 1)  symmetric: ``inner`` (n, L, L) with ``border`` (n, L + 1) as last row and column."""
+    n, L, _ = inner.shape
+    out = np.empty((n, L + 1, L + 1))
+    out[:, :L, :L] = inner
+    out[:, L, :] = border
+    out[:, :, L] = border
+    return out
+
+
+def _typical_weight(squared: Array, plain: Array) -> Array:
+    """``Σω²‖x_o‖²/Σω‖x_o‖²``; 1 where there are no answers."""
+    own, squares = np.einsum("aii->a", plain), np.einsum("aii->a", squared)
+    return np.where(own > 0, squares / np.where(own > 0, own, 1.0), 1.0)

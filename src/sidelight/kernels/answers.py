@@ -1,6 +1,7 @@
 """Compiled algebra of the estimators from answers: see ``hidden.answers`` for the formulas and their letters.
 
-``S``: (K, d, d) are the arms' sums, recorded features first; ``pull``: (L, L) is ``κD``, and ``W_a = S11(a) + κD``.
+``S``: (K, d, d) are the arms' sums, the regressors first, of which there are ``L``: the recorded features, or the
+coordinates of ``hidden.frame``.  ``pull``: (L, L) is the prior's precision, and ``W_a = S11(a) + pull``.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import numpy as np
 from sidelight.kernels.compiled import helper, kernel
 from sidelight.kernels.elementary import log
 from sidelight.kernels.simd import add_scaled, dot, subtract_four, subtract_row
-from sidelight.kernels.spd import backward, factor, inverse_from, invert_factor, padded, subtract_product
+from sidelight.kernels.spd import backward, factor, inverse_from, invert_factor, invert_into, padded
 
 #: a pivot, relative to the diagonal, below which rounding decides what a solution is
 SINGULAR = 1e-12
@@ -195,31 +196,44 @@ def residual_moments(S, counts, B, pull, used, pooled, weight, Sigma):  # type: 
 
 
 @kernel
-def answers_precision(S, S_squared, pull, shared, A):  # type: ignore[no-untyped-def]
-    """``A_a = W_a(S²(a) + shared)⁻¹W_a``, NaN where there is none; returns whether all are.
+def answers_precision(S, S_squared, pull, shared, E, more, A):  # type: ignore[no-untyped-def]
+    """``A_a⁻¹ = E_aW_a⁻¹(S²(a) + shared)W_a⁻¹E_aᵀ + more_a``, inverted; NaN where there is none; whether all are.
 
-    S_squared, A: (K, L, L)   shared: (L, L)
+    S: (K, n or more, …)   S_squared: (K, n, n)   pull, shared: (n, n)   E: (K, L, n)   more: (K, L, L), or (0, …) for
+    none   A: (K, L, L)
     """
-    K, L, _ = A.shape
-    first = padded(L)
-    table = np.zeros((L, 2 * first))
-    out = np.empty((L, first))
+    K, L, n = E.shape
+    first = padded(n)
+    width = padded(L)
+    table = np.zeros((n, first + width))
+    product = np.zeros((n, width))
+    covariance = np.empty((L, L))
     whole = True
     for a in range(K):
-        for i in range(L):
+        for i in range(n):
+            for j in range(n):
+                table[i, j] = S[a, i, j] + pull[i, j]
             for j in range(L):
-                table[i, j] = S_squared[a, i, j] + shared[i, j]
-                table[i, first + j] = S[a, i, j] + pull[i, j]
+                table[i, first + j] = E[a, j, i]
         if math.isnan(factor(table)):
             A[a] = math.nan
             whole = False
             continue
-        out[:, :] = 0.0
-        subtract_product(out, table, first, table, first)
+        backward(table, first)
+        for i in range(n):
+            product[i] = 0.0
+            for k in range(n):
+                add_scaled(product[i], S_squared[a, i, k] + shared[i, k], table[k, first:])
         for i in range(L):
-            for j in range(i, L):
-                A[a, i, j] = -out[i, j]
-                A[a, j, i] = -out[i, j]
+            for j in range(i + 1):
+                total = more[a, i, j] if more.shape[0] > 0 else 0.0
+                for k in range(n):
+                    total += table[k, first + i] * product[k, j]
+                covariance[i, j] = total
+                covariance[j, i] = total
+        if math.isnan(invert_into(covariance, A[a])):
+            A[a] = math.nan
+            whole = False
     return whole
 
 

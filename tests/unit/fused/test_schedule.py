@@ -117,15 +117,15 @@ def test_pooling_that_stood_still_waits_until_answers_have_doubled(rng):
     hidden = sl.BehaviorQueries(log)
     X = world.contexts(600, rng)
     at, still = [], []
-    estimate = hidden._estimate_strength
+    estimate = hidden._estimate_strengths
 
     def noted():
         at.append(hidden.n_answers)
         result = estimate()
-        still.append(result == (hidden._strength, hidden._level))
+        still.append(result == hidden._strengths)
         return result
 
-    hidden._estimate_strength = noted
+    hidden._estimate_strengths = noted
     for x, a in zip(X, world.behavior_actions(X, rng), strict=True):
         hidden.observe(x, int(a))
     assert True in still[:-1]

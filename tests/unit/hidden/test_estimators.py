@@ -12,7 +12,8 @@ from tests.unit.learners.histories import Problem, draw_problem
 
 import sidelight as sl
 from sidelight.errors import ContextError, InputError, SidelightError, UnknownArmError
-from sidelight.hidden.answers import LEVEL_GRID, POOLING_GRID
+from sidelight.hidden.frame import Frame
+from sidelight.hidden.pooling import LEVEL_GRID, OWN_GRID, SLOPE_GRID
 from sidelight.hidden.registry import estimator_from_state, estimator_state
 
 
@@ -251,40 +252,173 @@ def test_what_the_estimators_refuse(problem, rng):
     assert not queries.sums.S.any()
 
 
+@pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("alike", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize("n", [12, 90, 700])
-def test_automatic_pooling_finds_what_pools_least_of_what_is_likely(rng, n, alike):
-    """Climbing from the last strength finds what looking at every strength and level finds."""
+def test_automatic_pooling_finds_what_is_most_likely(rng, n, alike, intercept):
+    """Climbing from the last strengths finds what looking at all of them finds, by densities written out in full."""
     K, L, m = 4, 3, 2
+
+    def recorded(count):
+        x_o = rng.normal(size=(count, L)) + 0.5
+        if intercept:
+            x_o[:, 0] = 1.0
+        return x_o
+
     schema = sl.Schema([f"x{i}" for i in range(L + m)], recorded=[f"x{i}" for i in range(L)])
-    X0, a0 = rng.normal(size=(600, L)) + 0.5, rng.integers(K, size=600)
+    X0, a0 = recorded(600), rng.integers(K, size=600)
     queries = sl.BehaviorQueries(sl.summarize_log((X0, a0, rng.normal(size=600)), schema))
     B = rng.normal(size=(L, m)) + alike * rng.normal(size=(K, L, m))
-    for _ in range(n):
-        a, x_o = int(rng.integers(K)), rng.normal(size=L) + 0.5
-        queries.observe(np.concatenate([x_o, x_o @ B[a] + rng.normal(size=m) + alike * a]), a)
-    found = queries._estimate_strength()
+    X_o, arms = recorded(n), rng.integers(K, size=n)
+    H = np.einsum("ti,tij->tj", X_o, B[arms]) + rng.normal(size=(n, m)) + alike * arms[:, None]
+    for x_o, h, a in zip(X_o, H, arms, strict=True):
+        queries.observe(np.concatenate([x_o, h]), int(a))
+    found = queries._estimate_strengths()
 
-    S11, S12, S22 = queries.sums.S11, queries.sums.S12, queries.sums.S22
-    pooled = np.linalg.solve(S11.sum(0) + queries.metric, S12.sum(0))
-    residual = S22.sum(0) - pooled.T @ S12.sum(0) - S12.sum(0).T @ pooled + pooled.T @ S11.sum(0) @ pooled
-    spread = (residual + queries._hidden_scale * np.eye(m)) / (n - L + 1)
-    spread += 1e-12 * queries._hidden_scale * np.eye(m)
+    # coordinates: centred by the log, a constant last
+    keep = slice(1, None) if intercept else slice(None)
+    centre = X0[:, keep].mean(axis=0)
+    Z0 = np.column_stack([X0[:, keep] - centre, np.ones(600)])
+    Z, Y = np.column_stack([X_o[:, keep] - centre, np.ones(n)]), H - H.mean(axis=0)
+    D, p = Z0.T @ Z0 / 600, Z.shape[1] - 1
 
-    def likelihood(strength: float, level: float) -> float:
+    def weakly(value, middle, deviation=1.5):
+        return -0.5 * (math.log(value / middle) / deviation) ** 2
+
+    C = D[:p, :p]
+    rest = 1.0 / (np.diag(C) * np.diag(np.linalg.inv(C)))
+    guess = (p - 1) * rest.sum() / (1.0 - rest).sum() / 4.0
+    owns = []
+    for own in OWN_GRID:
+        prior = np.diag([0.0] * p + [1e-6])
+        prior[:p, :p] = own * C
+        T = Z.T @ Z + prior
+        left = 1.0 - np.einsum("im,im->m", Z.T @ Y, np.linalg.solve(T, Z.T @ Y)) / np.square(Y).sum(axis=0)
+        fit = -0.5 * (n + 1) * np.log(left + 1.0 / n).sum()
+        fit += 0.5 * m * (p * math.log(own) - np.linalg.slogdet(T)[1])
+        owns.append(fit + weakly(own, guess))
+    own = OWN_GRID[np.flatnonzero(np.array(owns) >= max(owns) - 2.0)[0]]
+    assert found.own == own
+
+    prior = np.diag([0.0] * p + [1e-6])
+    prior[:p, :p] = own * C
+    T = Z.T @ Z + prior
+    theta = np.linalg.solve(T, Z.T @ Y)
+    residual = (Y - Z @ theta).T @ (Y - Z @ theta) + np.diag(np.square(Y).sum(axis=0) / n)
+    residual /= n - np.trace(np.linalg.solve(T, Z.T @ Z)) + 1.0
+
+    # what regressions of the arms' own leave, pulled with one answer
+    weak, squares, used = np.linalg.inv(np.linalg.inv(D) + np.diag([0.0] * p + [1.0])), 0.0, 0.0
+    for a in range(K):
+        S = Z[arms == a].T @ Z[arms == a]
+        off = Y[arms == a] - Z[arms == a] @ (
+            theta + np.linalg.solve(S + weak, Z[arms == a].T @ (Y - Z @ theta)[arms == a])
+        )
+        squares, used = squares + off.T @ off, used + np.trace(np.linalg.solve(S + weak, S))
+    residual = (squares + (p + 1) * residual) / (n - used + p + 1)
+
+    def likelihood(slopes, levels):
         """Of what each arm's answers say beyond the pool, by the density of a matrix of normal variables."""
-        pull = strength * (queries.metric - (1 - level) * np.outer(queries._mean, queries._mean))
-        total = 0.0
+        covariance = np.linalg.inv(slopes * D)
+        covariance[p, p] += levels
+        Q, total = np.linalg.inv(covariance), 0.0
         for a in range(K):
-            gap = S12[a] - S11[a] @ pooled
-            total += 0.5 * np.trace(np.linalg.solve(S11[a] + pull, gap) @ np.linalg.solve(spread, gap.T))
-            total -= 0.5 * m * (np.linalg.slogdet(S11[a] + pull)[1] - np.linalg.slogdet(pull)[1])
-        return float(total)
+            S, gap = Z[arms == a].T @ Z[arms == a], Z[arms == a].T @ (Y - Z @ theta)[arms == a]
+            total += 0.5 * np.trace(np.linalg.solve(S + Q, gap) @ np.linalg.solve(residual, gap.T))
+            total -= 0.5 * m * (np.linalg.slogdet(S + Q)[1] - np.linalg.slogdet(Q)[1])
+        return float(total) + weakly(slopes, 16.0 * p, 2.0) + weakly(levels, 0.5)
 
-    values = np.array([[likelihood(k, level) for level in LEVEL_GRID] for k in POOLING_GRID])
-    near = values >= values.max() - 2.0
-    level = int(np.flatnonzero(near.any(axis=0))[-1])
-    assert found == (POOLING_GRID[near[:, level].argmax()], LEVEL_GRID[level])
+    values = np.array([[likelihood(k, v) for v in LEVEL_GRID] for k in SLOPE_GRID])
+    i, j = np.unravel_index(values.argmax(), values.shape)
+    assert found[1:] == pytest.approx((SLOPE_GRID[i], 1.5 * LEVEL_GRID[j]), rel=1e-12)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_slopes_and_levels_make_the_regression(rng, intercept):
+    """``B_a = F_a + u_ac_aᵀ``: what levels apart from slopes are for, in a log and answers without end.
+
+    Every arm has slopes and a level of its own; the answers are the log's own rows, many of them, so that pooling does
+    next to nothing.
+    """
+    K, L, m, n = 3, 4, 2, 30_000
+    X = rng.normal(size=(n, L + m)) + np.array([0.5, -1.0, 2.0, 0.1, 3.0, -2.0])
+    if intercept:
+        X[:, 1] = 1.0
+    arms = rng.integers(K, size=n)
+    X[:, L:] += (
+        np.einsum("ti,tij->tj", X[:, :L], rng.normal(size=(K, L, m))[arms]) + 2.0 * rng.normal(size=(K, m))[arms]
+    )
+    X[:, :L] += 0.3 * (arms[:, None] - 1.0) * (not intercept)
+    schema = sl.Schema.for_arrays(L + m, recorded=L, n_arms=K)
+    queries = sl.BehaviorQueries(sl.LogSummary.from_arrays(X[:, :L], arms, rng.normal(size=n), schema))
+    for x, a in zip(X, arms, strict=True):
+        queries.sums.add_action(x, int(a), 1.0)
+    queries._answered()
+    own = np.array([np.linalg.lstsq(X[arms == a, :L], X[arms == a, L:], rcond=None)[0] for a in range(K)])
+    np.testing.assert_allclose(queries.regression(), own, atol=0.01)
+
+
+@pytest.mark.parametrize("kind", [sl.BehaviorQueries, sl.BehaviorProbabilities])
+def test_powers_of_two_change_no_bit(rng, problem, kind):
+    """Units of single features, recorded and hidden: everything that learners take is the same but for the units."""
+    p = problem
+    X, arms, chances, q = answers_of(rng, p, 60)
+    rows, old = rng.normal(size=(300, p.L)) + 0.4, rng.integers(p.K, size=300)
+    rewards, schema = rng.normal(size=300), sl.Schema.for_arrays(p.d, recorded=p.L, n_arms=p.K)
+    found = []
+    for units in (np.ones(p.d), 2.0 ** rng.integers(-90, 90, size=p.d)):
+        hidden = kind(sl.LogSummary.from_arrays(rows * units[: p.L], old, rewards, schema))
+        for x, a, c, w in zip(X, arms, chances, q, strict=True):
+            hidden.observe(x * units, int(a) if kind is sl.BehaviorQueries else c, probability=w)
+        o, h = units[: p.L], units[p.L :]
+        found.append(
+            (
+                hidden.regression() * o[:, None] / h,
+                hidden.precision() / np.outer(o, o),
+                hidden.residual_moments() / np.outer(h, h),
+                np.array(hidden._strengths),
+            )
+        )
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(other, one)
+
+
+def test_shifts_change_nothing_where_there_is_an_intercept(rng):
+    """Features measured from another zero: predictions of the hidden features and their precision are the same."""
+    K, L, m, n = 3, 4, 2, 80
+    X, arms = rng.normal(size=(n, L + m)), rng.integers(K, size=n)
+    X[:, 0] = 1.0
+    rows, old = rng.normal(size=(400, L)), rng.integers(K, size=400)
+    rows[:, 0] = 1.0
+    schema = sl.Schema.for_arrays(L + m, recorded=L, n_arms=K)
+    found = []
+    for shift in (np.zeros(L + m), np.array([0.0, 40.0, -7.0, 300.0, 250.0, -36.0])):
+        hidden = sl.BehaviorQueries(sl.LogSummary.from_arrays(rows + shift[:L], old, np.ones(400), schema))
+        for x, a in zip(X, arms, strict=True):
+            hidden.observe(x + shift, int(a))
+        move = np.eye(L)
+        move[0] = shift[:L]
+        move[0, 0] = 1.0
+        # coefficients of the shifted features, as coefficients of the features before
+        back = np.einsum("ij,ajk->aik", move, hidden.regression())
+        back[:, 0] -= shift[L:]
+        inverse = np.linalg.inv(hidden.precision())
+        found.append((back, move @ inverse @ move.T, hidden.residual_moments()))
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-6, atol=1e-7)
+
+
+def test_hidden_features_that_never_varied_say_nothing_about_their_spread(rng):
+    """One answer, or a flag that was never set: no variance is claimed from rounding."""
+    schema = sl.Schema.for_arrays(4, recorded=2, n_arms=2)
+    rows = np.column_stack([np.ones(80), rng.normal(size=80)])
+    log = sl.LogSummary.from_arrays(rows, np.arange(80) % 2, rng.normal(size=80), schema)
+    hidden = sl.BehaviorQueries(log)
+    for t in range(30):
+        hidden.observe([1.0, rng.normal(), 0.1, 1000.0 + rng.normal()], t % 2)
+        assert not hidden._told().hidden_scale[0]
+        assert np.isfinite(hidden.residual_moments()).all()
+    assert hidden._told().hidden_scale[1] > 0
 
 
 def test_features_that_repeat_each_other(rng):
@@ -428,7 +562,8 @@ def test_residual_moments_without_rounding(rng, pooling, columns):
     hidden = sl.BehaviorQueries(sl.LogSummary.from_arrays(X[:, :L], arms, rng.normal(size=n), schema), pooling=pooling)
     for x, a in zip(X, arms, strict=True):
         hidden.observe(x, int(a))
-    rows, D = exact(X), exact(hidden.metric)
+    scale = Frame.plain(hidden.summary).scale
+    rows, D = exact(X), exact(Frame.plain(hidden.summary).D / scale[:, None] / scale)
     S = [rows[arms == a].T @ rows[arms == a] for a in range(K)]
     pull, total = Fraction(pooling) * D, sum(S)
     inverse = exact_inverse(total[:L, :L] + D)
@@ -437,8 +572,9 @@ def test_residual_moments_without_rounding(rng, pooling, columns):
         M = np.concatenate([-B, exact(np.eye(m))])
         return M.T @ S @ M
 
-    scale = Fraction(hidden._hidden_scale)
-    residual = (left(total, inverse @ total[:L, L:]) + scale * exact(np.eye(m))) / (n - L + 1)
+    own = np.diag(np.diag(total[L:, L:]) / n)
+    used = np.trace(inverse @ total[:L, :L])
+    residual = (left(total, inverse @ total[:L, L:]) + own) / (n - used + 1)
     weight = 2 * m + 2
     for a in range(K):
         # a limit in which dependent columns count once
@@ -463,9 +599,10 @@ def test_columns_that_repeat_each_other_in_very_many_answers(rng, times):
     few = hidden.regression()
     arrays = {name: times * value for name, value in hidden.sums.state().items()}
     hidden.sums.restore(arrays)
-    strength, level = hidden._estimate_strength()
-    assert strength in POOLING_GRID
-    assert level in LEVEL_GRID
+    own, slopes, levels = hidden._estimate_strengths()
+    assert own in OWN_GRID
+    assert slopes in SLOPE_GRID
+    assert np.isclose(levels / 1.5, LEVEL_GRID).any()
     assert np.abs(hidden.regression() - few).max() < 0.2
     for found in (hidden.precision(), hidden.residual_moments()):
         assert np.isfinite(found).all()

@@ -54,7 +54,8 @@ class FusedLog:
         self.s2[~(np.isfinite(self.s2) & (self.s2 > 0))] = second
         # what a log explains without any rest is exact to rounding, not beyond
         self.s2 = np.maximum(self.s2, 1e-12 * second)
-        self.tau2 = 0.5 * self.s2
+        # where nothing is hidden there is nothing for it to explain
+        self.tau2 = (0.5 if len(self.order) > self.L else 0.0) * self.s2
         #: a known R12 errs by the log's own rows (see there): its τ² is no part of s² but comes on top of it
         self._on_top = hidden.error_from_log
         self.evidence: LogEvidence | None = None

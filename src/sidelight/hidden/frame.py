@@ -1,0 +1,192 @@
+"""Coordinates in which hidden features are regressed on recorded ones: scaled, centred, with a constant.
+
+A regression of ``x_h`` on ``(x_o, 1)`` under arm ``a``, with slopes ``F_a`` and level ``c_a``, says what the regression
+on ``x_o`` alone is:
+
+    B_a = R11(a)⁻¹E[x_ox_hᵀ | a] = F_a + u_ac_aᵀ,     u_a = R11(a)⁻¹E[x_o | a],
+
+and the log knows ``u_a``.  Between arms mostly the levels differ, because a policy that prefers an arm where a hidden
+feature is large shifts that feature's mean among the arm's contexts.  So levels are modelled apart from slopes.  Where
+a recorded feature is constant (an intercept) ``(x_o, 1)`` says no more than ``x_o``, and ``u_a`` is its unit vector.
+
+Scales are powers of two and centres are the log's means: multiplying features by powers of two changes no bit of what
+is computed in these coordinates, and shifting them, where there is a constant, nothing but rounding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sidelight.kernels.spd import invert
+from sidelight.linalg import Array
+from sidelight.logs.summary import LogSummary
+
+__all__ = ["Frame", "power_of_two"]
+
+#: a feature whose variance in the log is this small a part of its second moment counts as constant
+CONSTANT = 1e-12
+#: part of every feature's own second moment that is added to the metric, so that repeated features have one
+RIDGE = 1e-9
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The coordinates ``z = scale∘y − shift·y_c`` of one log, ``y = (x_o, 1)`` or, if ``x_o`` has a constant, ``x_o``.
+
+    Attributes:
+        scale: (n,)  powers of two, and for the constant one over its value   shift: (n,)  centres, in scaled units.
+        constant: ``c``, the position of the constant in ``y``; None if there is none: then levels are not modelled.
+        D: (n, n)  ``E[zzᵀ]`` over the log and a ridge; NaN on the diagonal where the log saw no variation.
+        mean: (n,)  ``E[z]``: 1 for the constant, 0 elsewhere (without a constant the log's means).
+        ones: (K, L)  ``u_a``, with ``u_a·x_o`` the best guess of 1 from ``x_o``.
+        missing: (K,)  ``E(1 − u_a·x_o)²``, 0 if ``x_o`` has a constant.
+        ones_error: (K, L, L)  ``Cov(û_a) = E(1 − u_a·x_o)²G_a⁻¹``, or None where ``u_a`` is exact.
+    """
+
+    scale: Array
+    shift: Array
+    constant: int | None
+    D: Array
+    mean: Array
+    ones: Array
+    missing: Array
+    ones_error: Array | None
+
+    @property
+    def size(self) -> int:
+        """``n``: the number of coordinates."""
+        return len(self.scale)
+
+    @classmethod
+    def plain(cls, summary: LogSummary, old_ridge: bool = False) -> Frame:
+        """The recorded features as they are, up to units: for a strength of pooling that was given.
+
+        Args:
+            summary: the log.
+            old_ridge: with the ridge of version 0.1, the same for all features, for files that it wrote.
+        """
+        D, mean = _pooled(summary)
+        scale = 1.0 / power_of_two(np.sqrt(np.diagonal(D)))
+        if old_ridge:
+            np.einsum("ii->i", D)[...] += RIDGE * float(np.sum(np.diagonal(D))) / max(len(D), 1)
+            D *= scale[:, None] * scale
+        else:
+            D = _ridged(D, scale)
+        nothing = np.zeros((summary.n_arms, len(mean)))
+        return cls(scale, np.zeros_like(mean), None, D, mean * scale, nothing, np.zeros(len(nothing)), None)
+
+    @classmethod
+    def leveled(cls, summary: LogSummary) -> Frame:
+        """Centred, with a constant, so that levels are apart from slopes."""
+        D, mean = _pooled(summary)
+        squares = np.diagonal(D)
+        spread = squares - mean * mean
+        still = (spread <= CONSTANT * squares) & (squares > 0)
+        spread = np.where(spread <= CONSTANT * squares, 0.0, spread)
+        found = np.flatnonzero(still)
+        L = len(mean)
+        if len(found):
+            c, ones_error = int(found[0]), None
+            ones = np.zeros((summary.n_arms, L))
+            ones[:, c] = 1.0 / mean[c]
+            missing = np.zeros(summary.n_arms)
+        else:
+            c = L
+            D = np.block([[D, mean[:, None]], [mean[None, :], np.ones((1, 1))]])
+            mean, spread = np.append(mean, 1.0), np.append(spread, 0.0)
+            ones, ones_error = _ones(summary)
+            missing = np.clip(1.0 - np.sum(ones * np.asarray(summary.means), axis=1), 0.0, 1.0)
+            # u_a is the regression of 1 on x_o, which leaves this much
+            ones_error *= missing[:, None, None]
+        scale = 1.0 / power_of_two(np.sqrt(spread))
+        scale[c] = 1.0 / mean[c]
+        shift = scale * mean
+        shift[c] = 0.0
+        centred = D - np.outer(mean, mean)
+        centred[c], centred[:, c] = 0.0, 0.0
+        np.fill_diagonal(centred, spread)
+        centred[c, c] = mean[c] * mean[c]
+        return cls(scale, shift, c, _ridged(centred, scale), np.eye(len(scale))[c], ones, missing, ones_error)
+
+    def moved(self, S: Array, means: Array) -> Array:
+        """Sums of products in these coordinates.
+
+        Args:
+            S: (K, N, N)  ``Σ ω v vᵀ`` with ``v`` the features ``y`` and whatever follows, already scaled.
+            means: (N − n,)  what to subtract from the features that follow, in scaled units.
+        """
+        if self.constant is None:
+            return S
+        c = self.constant
+        shift = np.concatenate([self.shift, means])
+        S = S - shift[:, None] * S[:, c : c + 1, :]
+        return np.asarray(S - S[:, :, c : c + 1] * shift)
+
+    def levels(self, theta: Array, means: Array) -> Array:
+        """(K, m)  the level ``c_a`` of hidden features where all recorded ones are 0.  theta: (K, n, m)"""
+        if self.constant is None:
+            return np.zeros((len(theta), theta.shape[2]))
+        return np.asarray(theta[:, self.constant] - np.sum(self.shift[:, None] * theta, axis=1) + means)
+
+    def coefficients(self, theta: Array, means: Array) -> Array:
+        """``B_a = F_a + u_ac_aᵀ`` (K, L, m) of coefficients in these coordinates.  theta: (K, n, m)"""
+        L = self.ones.shape[1]
+        slopes = self.scale[:, None] * theta
+        if self.constant is None:
+            return np.asarray(slopes)
+        if self.constant < L:
+            slopes[:, self.constant] = 0.0
+        return np.asarray(slopes[:, :L] + self.ones[:, :, None] * self.levels(theta, means)[:, None, :])
+
+    def projection(self) -> Array:
+        """``E``: (K, L, n), with ``B_a = E_aθ_a`` up to the hidden features' means."""
+        K, L = self.ones.shape
+        E = np.zeros((K, L, self.size))
+        for j in range(L):
+            if j != self.constant:
+                E[:, j, j] = self.scale[j]
+        if self.constant is not None:
+            level = np.eye(self.size)[self.constant] - self.shift
+            E += self.ones[:, :, None] * level
+        return E
+
+
+def power_of_two(values: Array) -> Array:
+    """The powers of two next below; 1 where a value is 0."""
+    exponents = np.frexp(np.where(values > 0, values, 1.0))[1]
+    return np.asarray(np.ldexp(1.0, exponents - 1))
+
+
+def _pooled(summary: LogSummary) -> tuple[Array, Array]:
+    """Second moments (L, L) and means (L,) of the recorded features over the whole log."""
+    shares = np.asarray(summary.shares)[:, None]
+    D = np.sum(shares[:, :, None] * np.asarray(summary.second_moments), axis=0)
+    return D, np.sum(shares * np.asarray(summary.means), axis=0)
+
+
+def _ridged(D: Array, scale: Array) -> Array:
+    """``D`` in units of the scales, with the ridge; NaN on the diagonal where nothing varies."""
+    D = D * scale[:, None] * scale
+    own = np.diagonal(D).copy()
+    np.fill_diagonal(D, np.where(own > 0, own * (1.0 + RIDGE), np.nan))
+    return D
+
+
+def _ones(summary: LogSummary) -> tuple[Array, Array]:
+    """``u_a = R11(a)⁻¹E[x_o | a]`` (K, L) and ``G_a⁻¹`` (K, L, L), a ridge apart; 0 for an arm without rows."""
+    G, sums = np.array(summary.grams), np.asarray(summary.means) * np.asarray(summary.counts)[:, None]
+    K, L = sums.shape
+    total = np.sum(G, axis=0)
+    ones, inverses = np.zeros((K, L)), np.zeros((K, L, L))
+    inverse = np.empty((L, L))
+    for a in range(K):
+        if not G[a].any():
+            continue
+        own = np.diagonal(G[a]) + CONSTANT * np.diagonal(total)
+        np.fill_diagonal(G[a], np.where(own > 0, own * (1.0 + RIDGE), 1.0))
+        if not np.isnan(invert(G[a], inverse)):
+            inverses[a] = inverse
+            ones[a] = np.sum(inverse * sums[a], axis=1)
+    return ones, inverses

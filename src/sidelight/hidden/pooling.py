@@ -1,0 +1,390 @@
+"""How much the arms' regressions of hidden on recorded features have in common, and the regressions that follow.
+
+In the coordinates ``z`` of ``hidden.frame`` (``n`` of them, the constant among them), with ``θ_a`` the coefficients of
+arm ``a`` and ``Σ`` the second moments of what they leave:
+
+    θ_pool ~ N(0, Σ ⊗ (κ₀D)⁻¹),  its level flat,      θ_a ~ N(θ_pool, Σ ⊗ Q⁻¹),   Q⁻¹ = (κD)⁻¹ + v·(level)(level)ᵀ.
+
+``κ₀`` says how little the hidden features go with the recorded ones, ``κ`` how alike the arms' slopes are (both in
+answers), and ``v`` how far their levels are apart.  They are found by marginal likelihood with weak priors.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sidelight.hidden.frame import Frame, power_of_two
+from sidelight.hidden.sums import AnswerSums
+from sidelight.kernels.answers import SINGULAR, add_up, gaps, pooled_regression, pooling_likelihoods
+from sidelight.kernels.answers import regress as regress_arms
+from sidelight.kernels.spd import invert
+from sidelight.linalg import Array, cholesky, log, product, pseudo_inverse, symmetric_eigen, symmetrize
+from sidelight.linalg import inverse as inverse_of
+
+__all__ = [
+    "LEVEL_GRID",
+    "OWN_GRID",
+    "SLOPE_GRID",
+    "Fit",
+    "Pool",
+    "Strengths",
+    "Told",
+    "find_strengths",
+    "leaning_of",
+    "own_guess",
+]
+
+#: ``κ``: from "arms have nothing in common" to "all arms are alike"
+SLOPE_GRID = 2.0 ** np.arange(-2, 21)
+#: ``v``, in units of the hidden features' residual variance
+LEVEL_GRID = 4.0 ** np.arange(-6, 4)
+#: ``κ₀``
+OWN_GRID = 2.0 ** np.arange(-4, 21)
+#: standard deviations of the priors of ``log κ₀`` and ``log v``, and of ``log κ``
+WEAK, WEAKER = 1.5, 2.0
+#: the prior's centre of ``v``, and of ``κ`` for each recorded feature
+LEVEL_CENTRE, SLOPE_CENTRE = 0.5, 16.0
+#: of the ``κ₀`` that are this many units of log posterior below the best the least is taken: too much pull is an error
+#: that nothing accounts for, too little costs some answers
+SLACK = 2.0
+#: relative to a feature's own sum of squares, what rounding may have done to its differences from other features
+ROUNDING = 1e-11
+#: precision of the pooled level, in answers: as good as none
+FLAT = 1e-6
+
+
+class Strengths(NamedTuple):
+    """``κ₀``, ``κ`` and ``v``."""
+
+    own: float
+    slopes: float
+    levels: float
+
+
+@dataclass(frozen=True)
+class Told:
+    """Sums of answers in the coordinates of a frame, with weights scaled so that they count for what they tell.
+
+    Scaled by ``Σω‖z‖²/Σω²‖z‖²``, so that ``Σω² ≈ Σω`` as for answers of weight one, for which nothing changes.  Weights
+    ``π_b(a|x)`` add up to fewer answers than they are worth: ``(Σω)²/Σω²``.  Hidden features are scaled by powers of
+    two and, where the frame has a constant, centred.
+
+    Attributes:
+        frame: the coordinates   D: (n, n)  their second moments.
+        S: (K, n + m, n + m)   squared: (K, n, n)   counts: (K,)  of every arm.
+        total: (n + m, n + m)   noise: (n, n)   answers: of all arms together.
+        unit: (m,)  the hidden features' scales   means: (m,)  their centres, in these units.
+    """
+
+    frame: Frame
+    D: Array
+    S: Array
+    squared: Array
+    counts: Array
+    total: Array
+    noise: Array
+    answers: float
+    unit: Array
+    means: Array
+
+    @classmethod
+    def of(cls, sums: AnswerSums, frame: Frame, shared: bool) -> Told:
+        """What ``sums`` tell; ``shared`` if every answer is about all arms at once."""
+        L, n = sums.L, frame.size
+        K, m = len(sums.S), sums.S.shape[1] - L
+        if n > L:
+            S = np.empty((K, n + m, n + m))
+            inner = np.r_[0:L, n : n + m]
+            S[:, inner[:, None], inner] = sums.S
+            S[:, L, inner], S[:, inner, L], S[:, L, L] = sums.sums, sums.sums, sums.counts
+            squared = sums.squares_with_one()
+            whole = sums.whole_with_one() if shared else None
+        else:
+            S, squared, whole = sums.S, sums.S_squared, sums.whole if shared else None
+        squares = np.sum(np.einsum("aii->ai", sums.S22), axis=0)
+        unit, means = np.ones(m), np.zeros(m)
+        count = float(np.sum(sums.counts))
+        if count > 0:
+            unit = power_of_two(np.sqrt(squares / count))
+            if frame.constant is not None:
+                means = np.sum(sums.sums[:, L:], axis=0) / unit / count
+        scale = np.concatenate([frame.scale, 1.0 / unit])
+        S = frame.moved(S * scale[:, None] * scale, means)
+        nothing = np.zeros(0)
+        squared = frame.moved(squared * frame.scale[:, None] * frame.scale, nothing)
+        seen = np.sum(np.einsum("aii->ai", S[:, :n, :n]), axis=0)
+        D, own = frame.D.copy(), np.diagonal(frame.D)
+        # a feature that did not vary in the log has the answers' scale
+        filled = np.where(seen > 0, seen / max(count, 1e-300), 1.0)
+        np.fill_diagonal(D, np.where(np.isnan(own), filled, own))
+        total, noise, sizes, squares = np.empty((n + m, n + m)), np.empty((n, n)), np.empty(K + 1), np.empty(K + 1)
+        units = 1.0 / np.diagonal(D)
+        add_up(np.ascontiguousarray(S), np.ascontiguousarray(squared), units, total, noise, sizes, squares)
+        if whole is not None:
+            noise = frame.moved((whole * frame.scale[:, None] * frame.scale)[None], nothing)[0]
+            squares[K] = float(np.sum(np.diagonal(noise) * units))
+        # 1 for unweighted answers; also 1 if the total weight underflows
+        counted = squares > 1e-280
+        worth = np.where(counted, sizes / np.where(counted, squares, 1.0), 1.0)
+        g, f = float(worth[K]), worth[:K]
+        counts = sums.counts
+        if (f != 1.0).any():
+            f3 = f[:, None, None]
+            S, squared, counts = f3 * S, f3 * (f3 * squared), f * counts
+        S, squared = np.ascontiguousarray(S), np.ascontiguousarray(squared)
+        return cls(frame, D, S, squared, counts, g * total, g * (g * noise), g * count, unit, means)
+
+    @property
+    def hidden_scale(self) -> Array:
+        """(m,)  mean squares of the hidden features, centred where the frame is; 0 where none is known to vary."""
+        squares = np.diagonal(self.total)[self.frame.size :]
+        # what centring leaves of a feature that did not vary is rounding
+        squares = np.where(squares > 1e-12 * (squares + self.answers * np.square(self.means)), squares, 0.0)
+        return np.maximum(squares, 0.0) / max(self.answers, 1e-300) if self.answers > 0 else np.zeros(len(squares))
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The regression over all arms.
+
+    Attributes:
+        pull: (n, n)  ``κ₀D``, its level next to nothing.
+        inverse: (n, n)  ``T⁻¹``, ``T`` the Gram matrix over all arms and ``pull``.
+        theta: (n, m)  ``θ_pool``.
+        residual: (m, m)  second moments of what it leaves, started with one answer of the hidden features' own.
+    """
+
+    pull: Array
+    inverse: Array
+    theta: Array
+    residual: Array
+
+    @classmethod
+    def of(cls, told: Told, own: float) -> Pool:
+        """With strength ``κ₀``."""
+        n, m = told.frame.size, told.total.shape[0] - told.frame.size
+        pull = own_pull(told, own)
+        inverse, theta, residual = np.empty((n, n)), np.empty((n, m)), np.empty((m, m))
+        gram = told.total[:n, :n] + pull
+        # of features that repeat each other rounding must not decide which one counts
+        if told.frame.constant is not None:
+            np.einsum("ii->i", gram)[...] *= 1.0 + ROUNDING
+        if math.isnan(invert(gram, inverse)):
+            # features that repeat each other, in so many answers that rounding outweighs the pull
+            inverse[...] = pseudo_inverse(gram)
+        pooled_regression(told.total, inverse, theta, residual)
+        scale = told.hidden_scale
+        np.einsum("ii->i", residual)[...] += np.where(scale > 0, scale, 1.0)
+        used = n - float(np.sum(inverse * pull))
+        residual /= max(told.answers - used, 0.0) + 1.0
+        return cls(pull, inverse, theta, residual)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The regression of every arm, pulled toward the pooled one.
+
+    Attributes:
+        pull: (n, n)  ``Q``   share: (n, n)  ``T⁻¹Q``, ``T`` the Gram matrix of the pooled regression.
+        theta: (K, n, m)  ``θ̂_a``   B: (K, L, m)  ``B̂``, in the features' own units.
+    """
+
+    pull: Array
+    share: Array
+    theta: Array
+    B: Array
+
+
+def own_pull(told: Told, own: float) -> Array:
+    """``κ₀D``, with a level that is as good as free."""
+    pull, c = own * told.D, told.frame.constant
+    if c is not None:
+        pull[c, c] = FLAT
+    return pull
+
+
+def slope_pull(told: Told, slopes: float, levels: float) -> Array:
+    """``Q``: (n, n)."""
+    pull, c = slopes * told.D, told.frame.constant
+    if c is not None:
+        pull[c, c] = slopes * told.D[c, c] / (1.0 + slopes * told.D[c, c] * levels)
+    return pull
+
+
+def own_guess(frame: Frame) -> float:
+    """Where to look for ``κ₀`` first, ``κ_log/4``: hidden features go with recorded ones as these with each other.
+
+    ``κ_log = (p − 1)Σ(1 − R²_j)/ΣR²_j``, ``R²_j`` of recorded feature ``j`` on the ``p − 1`` others.
+    """
+    known = ~np.isnan(np.diagonal(frame.D))
+    if frame.constant is not None:
+        known[frame.constant] = False
+    C = np.ascontiguousarray(frame.D[np.ix_(known, known)])
+    p = len(C)
+    inverse = np.empty_like(C)
+    if p < 2 or math.isnan(invert(C, inverse)):
+        return SLOPE_CENTRE * max(p, 1)
+    left = np.clip(1.0 / (np.diagonal(C) * np.diagonal(inverse)), 0.0, 1.0)
+    ratio = (p - 1) * float(np.sum(left)) / max(float(np.sum(1.0 - left)), 1e-12)
+    return float(np.clip(ratio / 4.0, OWN_GRID[0], OWN_GRID[-1]))
+
+
+def _weakly(values: Any, centre: float, deviation: float = WEAK) -> Any:
+    return -0.5 * np.square(log(np.asarray(values) / centre) / deviation)
+
+
+def find_strengths(told: Told, start: Strengths, guess: float) -> Strengths:
+    """``κ₀``, ``κ`` and ``v`` as the answers tell them, the last as it is along the arms' hidden weights.
+
+    Args:
+        told: the answers.
+        start: as last found; the search for ``κ`` and ``v`` begins there.
+        guess: the prior's centre of ``κ₀``.
+    """
+    if told.answers <= 0 or 0 in told.D.shape or told.S.shape[1] == told.frame.size:
+        return start
+    own = _find_own(told, guess)
+    slopes, levels = _find_between(told, Pool.of(told, own), start)
+    return Strengths(own, slopes, levels)
+
+
+def own_likelihoods(told: Told, guess: float) -> Array:
+    """Log posterior of every ``κ₀`` of the grid, up to a constant; hidden features one by one, their scales unknown."""
+    n, p = told.frame.size, told.frame.size - (told.frame.constant is not None)
+    T, Y = told.total[:n, :n], told.total[:n, n:]
+    squares = np.diagonal(told.total)[n:]
+    varies = squares > 0
+    inverse, values = np.empty((n, n)), np.full(len(OWN_GRID), -math.inf)
+    for i, own in enumerate(OWN_GRID):
+        log_det = invert(T + own_pull(told, own), inverse)
+        if math.isnan(log_det):
+            continue
+        explained = np.sum(Y * np.sum(inverse[:, :, None] * Y[None], axis=1), axis=0)[varies] / squares[varies]
+        # one pseudo-answer of each hidden feature's own size
+        left = np.maximum(1.0 - explained, 0.0) + 1.0 / told.answers
+        fit = -0.5 * (told.answers + 1.0) * float(np.sum(log(left)))
+        values[i] = fit - 0.5 * int(np.count_nonzero(varies)) * (log_det - p * log(own))
+    return np.asarray(values + _weakly(OWN_GRID, guess))
+
+
+def _find_own(told: Told, guess: float) -> float:
+    values = own_likelihoods(told, guess)
+    return float(OWN_GRID[int(np.argmax(values >= values.max() - SLACK))])
+
+
+def within_arms(told: Told, pool: Pool) -> Array:
+    """``Σ``: (m, m)  what regressions of the arms' own leave, hardly pooled; started with ``n`` residuals of the pool.
+
+    The residuals of the pool alone hold what the arms differ by, and would make them look alike.
+    """
+    n, m = pool.theta.shape
+    pull = slope_pull(told, 1.0, 1.0)
+    theta = regress(told.S, pull, product(pull, pool.theta), fallback=pool.theta)
+    leave = np.concatenate([-theta, np.broadcast_to(np.eye(m), (len(theta), m, m))], axis=1)
+    squares = np.sum(product(np.swapaxes(leave, 1, 2), product(told.S, leave)), axis=0)
+    W = told.S[:, :n, :n] + pull
+    np.einsum("aii->ai", W)[...] *= 1.0 + ROUNDING
+    used = float(np.sum(inverse_of(W) * told.S[:, :n, :n]))
+    free = max(float(np.sum(told.counts)) - used, 0.0)
+    return symmetrize((squares + n * pool.residual) / (free + n))
+
+
+def between_likelihoods(told: Told, pool: Pool, spread: Array, slopes: float) -> Array:
+    """Log posterior of ``κ`` with every ``v`` of the grid, up to a constant; −∞ where rounding leaves none.
+
+    ``spread`` is ``Σ``, see ``within_arms``.
+
+    With ``U_a = (S12(a) − S11(a)θ_pool)Σ^{−1/2}`` it is ``½Σ_a[tr U_aᵀ(S_a + Q)⁻¹U_a − m log det(S_a + Q)/det Q]``.
+    """
+    n, m = pool.theta.shape
+    gap = np.empty((len(told.S), n, m))
+    gaps(told.S, pool.theta, _whitening(spread), gap)
+    c = told.frame.constant
+    grid = LEVEL_GRID if c is not None else LEVEL_GRID[:1]
+    own = 1.0 if c is None else float(told.D[c, c])
+    levels = 1.0 / (1.0 + slopes * own * grid) if c is not None else np.ones(1)
+    values = np.empty(len(levels))
+    pooling_likelihoods(told.S, told.D, gap, told.frame.mean * math.sqrt(own), slopes, levels, values)
+    values += 0.5 * len(gap) * m * (n * log(slopes) + log(levels))
+    values += _weakly(slopes, SLOPE_CENTRE * max(n - (c is not None), 1), WEAKER) + _weakly(grid, LEVEL_CENTRE)
+    return np.where(np.isnan(values), -math.inf, values)
+
+
+def _whitening(spread: Array) -> Array:
+    """``Σ^{−1/2}``: (m, m)  ``G⁻ᵀ`` where ``Σ = GGᵀ``."""
+    spread = spread + np.diag(1e-12 * np.diagonal(spread))
+    return product(inverse_of(spread), cholesky(spread))
+
+
+def _find_between(told: Told, pool: Pool, start: Strengths) -> tuple[float, float]:
+    found: dict[int, Array] = {}
+    spread = within_arms(told, pool)
+
+    def at(i: int) -> Array:
+        if i not in found:
+            inside = 0 <= i < len(SLOPE_GRID)
+            found[i] = (
+                between_likelihoods(told, pool, spread, float(SLOPE_GRID[i])) if inside else np.array([-math.inf])
+            )
+        return found[i]
+
+    i = int(np.argmin(np.abs(log(SLOPE_GRID / start.slopes))))
+    while True:
+        best = max((i, i + 1, i - 1), key=lambda k: float(at(k).max()))
+        if best == i:
+            break
+        i = best
+    if not math.isfinite(float(at(i).max())):
+        # features that repeat each other, in so many answers that rounding leaves no likelihood
+        return start.slopes, start.levels
+    leaning = leaning_of(pool.theta.shape[1])
+    return float(SLOPE_GRID[i]), float(LEVEL_GRID[int(at(i).argmax())]) * leaning
+
+
+def leaning_of(m: int) -> float:
+    """By how much levels differ more along ``w_h`` than on average over ``m`` directions.
+
+    A policy that chooses by what it expects shifts the hidden features of an arm's contexts along ``w_h``, the one
+    direction that matters here.  If it shifts them along nothing else, arms differ there by ``m`` times the average
+    variance; half of that is counted.
+    """
+    return 0.5 * (1.0 + m)
+
+
+def fit_arms(told: Told, pool: Pool, pull: Array) -> Fit:
+    """Every arm's regression with the pull ``Q`` toward the pooled one."""
+    theta = regress(told.S, pull, product(pull, pool.theta), fallback=pool.theta)
+    B = told.frame.coefficients(theta, told.means) * told.unit
+    # Cov(θ_pool) = T⁻¹NT⁻¹ may be huge where the pull is next to nothing; T⁻¹Q is neither
+    return Fit(pull, product(pool.inverse, pull), theta, B)
+
+
+def regress(S: Array, pull: Array, toward: Array, fallback: Array) -> Array:
+    """``(S11(a) + pull)⁻¹(S12(a) + toward)`` per arm; an arm without anything on the left takes ``fallback``.
+
+    Args:
+        S: (K, n or more, n + m)  ``[S11 | S12]`` on top.
+        pull: (n, n)  the same for all arms.
+        toward: (n, m)  the same for all arms.
+        fallback: (n, m)  for an arm about which nothing is known.
+    """
+    n, m = toward.shape
+    B, solved = np.empty((len(S), n, m)), np.zeros(len(S), dtype=np.bool_)
+    if n:
+        regress_arms(S, pull, toward, B, solved)
+    for a in np.flatnonzero(~solved):
+        left, right = S[a, :n, :n] + pull, S[a, :n, n:] + toward
+        if not left.any():
+            B[a] = fallback
+            continue
+        scale = np.sqrt(np.maximum(np.diagonal(left), 0.0))
+        scale = np.where(scale > 0, scale, 1.0)
+        values, vectors = symmetric_eigen(symmetrize(left / np.outer(scale, scale)))
+        keep = values > SINGULAR * values[-1]
+        inverse = np.where(keep, 1.0 / np.where(keep, values, 1.0), 0.0)
+        B[a] = product(vectors * inverse, product(vectors.T, right / scale[:, None])) / scale[:, None]
+    return B
