@@ -145,7 +145,9 @@ class FusedLog:
         told = self.well_told()
         if np.count_nonzero(told) < 2:
             return np.zeros(len(self.s2))
-        above = np.maximum(self.s2 - float(self.s2[told].min()), 0.0)
+        # three sampling errors of s² are chance
+        chance = 3.0 * np.sqrt(2.0 / np.maximum(self.counts - self.L, 1.0)) * self.s2
+        above = np.maximum(self.s2 - float(self.s2[told].min()) - chance, 0.0)
         return np.where(told, above * (2.0 * m / (2.0 * m + plays)), 0.0)
 
     def _variances(self) -> Array:
