@@ -44,6 +44,7 @@ _HOMES = {
     "RunningOFUL": "sidelight.learners.running",
     "FusedOFUL": "sidelight.learners.fused.learner",
     "FusedThompson": "sidelight.learners.thompson",
+    "Floor": "sidelight.learners.floor",
     "BanditClassifier": "sidelight.learners.classifier",
     "load_learner": "sidelight.learners.saving",
     "judge": "sidelight.judging.judge",
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
     from sidelight.judging.verdict import Verdict
     from sidelight.learners.classifier import BanditClassifier
     from sidelight.learners.epoch import EpochOFUL
+    from sidelight.learners.floor import Floor
     from sidelight.learners.fused.learner import FusedOFUL
     from sidelight.learners.oful import OFUL
     from sidelight.learners.projected import ProjectedOFUL

@@ -287,13 +287,19 @@ def _play_chunk(
             if found is not None:
                 return np.asarray(at[found])
     played = np.empty(len(X), dtype=np.int64)
+    # a learner under a floor is told what the old policy would do before it decides
+    floored = getattr(learner, "floor", None) is not None
     for t, x in enumerate(X):
         if learner.needs == "action":
             if learner.wants_query(x):
                 learner.observe_behavior(x, actions[t])
         elif learner.needs == "probabilities" and probabilities is not None and learner.wants_query(x):
             learner.observe_behavior(x, probabilities=probabilities[t])
-        decision = learner.decide(x, rng=rng)
+        if floored:
+            decision = learner.decide(x, rng=rng, default=actions[t])  # type: ignore[call-arg]
+            learner.record_decision(x, decision.arm, actions[t])  # type: ignore[attr-defined]
+        else:
+            decision = learner.decide(x, rng=rng)
         a = index[decision.arm]
         played[t] = a
         learner.observe(x, decision.arm, table[t, a])

@@ -48,6 +48,7 @@ PUBLIC = {
     "ZeroFilledOFUL",
     "ProjectedOFUL",
     "EpochOFUL",
+    "Floor",
     "RunningOFUL",
     "FusedOFUL",
     "FusedThompson",

@@ -15,6 +15,7 @@ times the old policy's.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,10 +23,11 @@ import numpy as np
 
 from sidelight.arrays import Array
 from sidelight.errors import InputError
+from sidelight.learners.settings import Settings
 from sidelight.linalg import apply, inverse, log1p, log_det, product
 from sidelight.theory import determinant_radius
 
-__all__ = ["Floor", "FloorLedger"]
+__all__ = ["Floor", "FloorLedger", "floor_of"]
 
 #: rounds of an arm after which its inverse is computed from its sums again, so that rounding does not add up
 _REFRESH = 512
@@ -46,6 +48,11 @@ class Floor:
         weight_bound: S_w ≥ ``‖w_a‖`` of every arm.
         regularization: λ of the floor's own regressions.
         delta: probability with which the promise may fail.
+
+    Examples:
+        >>> import sidelight as sl
+        >>> sl.Floor(0.05, noise=0.5, weight_bound=2.0)
+        Floor(share=0.05, allowance=0.0, noise=0.5, weight_bound=2.0, regularization=1.0, delta=0.05)
     """
 
     share: float = 0.0
@@ -71,6 +78,24 @@ class Floor:
                 raise InputError(f"floor: {name}={value!r} must be a positive number.")
         if not 0.0 < self.delta < 1.0:
             raise InputError(f"floor: delta={self.delta!r} must lie in (0, 1).")
+
+
+def floor_of(floor: float | Floor | Mapping[str, float] | None, settings: Settings) -> Floor | None:
+    """What a learner's argument ``floor`` says: a share with the learner's own noise and bounds, or a ``Floor``.
+
+    Raises:
+        InputError: a share, and the noise is learned: then nothing could be promised.
+    """
+    if floor is None or isinstance(floor, Floor):
+        return floor
+    if isinstance(floor, Mapping):
+        return Floor(**floor)
+    if settings.noise == "auto":
+        raise InputError(
+            f"floor={floor!r} is a promise, which needs a bound on the noise that is known beforehand: give "
+            f"noise=… and weight_bound=… as numbers, or floor=sl.Floor({floor!r}, noise=…, weight_bound=…)."
+        )
+    return Floor(float(floor), noise=settings.sigma, weight_bound=settings.weight_bound, delta=settings.delta)
 
 
 class FloorLedger:

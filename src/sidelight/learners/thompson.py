@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sidelight.errors import InputError
 from sidelight.learners.fused.learner import FusedOFUL
 from sidelight.learners.protocol import Context, Decision
 from sidelight.linalg import Array
@@ -41,7 +42,11 @@ class FusedThompson(FusedOFUL):
     """
 
     def decide(
-        self, x: Context, allowed: Iterable[Any] | None = None, rng: np.random.Generator | None = None
+        self,
+        x: Context,
+        allowed: Iterable[Any] | None = None,
+        rng: np.random.Generator | None = None,
+        default: Any = None,
     ) -> Decision:
         """The arm of highest draw.
 
@@ -50,7 +55,10 @@ class FusedThompson(FusedOFUL):
             allowed: labels of the arms that may be taken here.
             rng: draws; without it the draw depends on the context and the rounds so far, so a repeated question has the
                 same answer.
+            default: not used; a floor is kept by ``FusedOFUL``.
         """
+        if self.ledger is not None:
+            raise InputError("FusedThompson keeps no floor: use FusedOFUL(…, floor=…).")
         context = self._context(x)
         means, deviations = self._scores(context)
         mask = np.ones(self.n_arms, dtype=bool) if allowed is None else self._mask(allowed)

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+import sidelight as sl
 from sidelight.errors import InputError
 from sidelight.learners.floor import Floor, FloorLedger
 
@@ -151,3 +152,101 @@ def test_a_new_arm_widens_every_arm_s_radius():
 def test_bad_floors(values, words):
     with pytest.raises(InputError, match=words.replace(".", r"\.")):
         Floor(**values)
+
+
+# ------------------------------------------------------------------------------------ in the learner
+
+
+def setting(seed: int = 0, rows: int = 5_000):
+    world = sl.worlds.ConfoundedWorld(seed=seed)
+    log = world.sample_log(rows, 6, np.random.default_rng(1))
+    return world, sl.summarize_log(log, world.schema(6))
+
+
+def play(learner, world, rounds: int, seed: int = 5) -> list:
+    rng = np.random.default_rng(seed)
+    out = []
+    for x in world.contexts(rounds, rng):
+        old = world.behavior_actions(x[None], rng)[0]
+        learner.observe_behavior(x, old)
+        decision = learner.decide(x, rng=rng, default=old)
+        learner.record_decision(x, decision.arm, old)
+        learner.observe(x, decision.arm, float(world.rewards(x[None], decision.arm, rng)[0]))
+        out.append((decision, old))
+    return out
+
+
+def test_the_learner_takes_the_old_policy_s_arm_until_it_may_do_otherwise():
+    world, summary = setting()
+    learner = sl.FusedOFUL(sl.BehaviorQueries(summary), floor=Floor(allowance=0.3, noise=0.3, weight_bound=2.0))
+    decisions = play(learner, world, 1_500)
+    assert all(decision.arm == old for decision, old in decisions[:5])
+    own = [decision.arm != old for decision, old in decisions]
+    assert sum(own[-300:]) > 0
+    assert learner.ledger.total >= 0.0 or sum(own) == 0
+
+
+def test_the_learner_s_decisions_stay_above_the_literal_bound():
+    """Recomputed with dense solves after 300 rounds."""
+    world, summary = setting()
+    floor = Floor(allowance=0.3, noise=0.3, weight_bound=2.0)
+    learner = sl.FusedOFUL(sl.BehaviorQueries(summary), floor=floor)
+    rng, history, observed = np.random.default_rng(5), [], []
+    for x in world.contexts(300, rng):
+        old = world.behavior_actions(x[None], rng)[0]
+        learner.observe_behavior(x, old)
+        arm = learner.decide(x, rng=rng, default=old).arm
+        learner.record_decision(x, arm, old)
+        reward = float(world.rewards(x[None], arm, rng)[0])
+        learner.observe(x, arm, reward)
+        history.append((x, arm, old))
+        observed.append((x, arm, reward))
+    literal = literal_total(floor, history, observed, world.n_arms, world.n_features)
+    assert learner.ledger.total == pytest.approx(literal, rel=1e-9)
+
+
+def test_a_floored_learner_is_saved_whole(tmp_path):
+    world, summary = setting()
+    learner = sl.FusedOFUL(sl.BehaviorQueries(summary), floor=Floor(allowance=0.3, noise=0.3, weight_bound=2.0))
+    play(learner, world, 200)
+    learner.save(tmp_path / "floored.learner")
+    again = sl.load_learner(tmp_path / "floored.learner")
+    assert again.floor == learner.floor
+    assert play(again, world, 200, 6) == play(learner, world, 200, 6)
+
+
+def test_simulate_tells_a_floored_learner_what_the_old_policy_does():
+    world = sl.worlds.ConfoundedWorld(seed=0)
+
+    def floored(run):
+        return sl.FusedOFUL(sl.BehaviorQueries(run.summary), floor=Floor(allowance=1e-9, noise=0.3, weight_bound=2.0))
+
+    def old(run):
+        return sl.FusedOFUL(sl.BehaviorQueries(run.summary))
+
+    table = sl.simulate(world, {"floored": floored, "free": old}, 60, 6, 2_000, seeds=1, workers=1, every=1)
+    # with an allowance of nothing no other arm than the old policy's is ever permitted so early
+    rng = np.random.default_rng(np.random.SeedSequence(0).spawn(3)[1].spawn(4)[0])
+    X = world.contexts(60, rng)
+    answers = world.behavior_actions(X, np.random.default_rng(np.random.SeedSequence(0).spawn(3)[1].spawn(4)[2]))
+    names = np.array(table["learner"].to_pylist())
+    arms = np.array(table["arm"].to_pylist())
+    assert arms[names == "floored"].tolist() == list(answers)
+    assert arms[names == "free"].tolist() != list(answers)
+
+
+def test_what_a_floored_learner_refuses():
+    world, summary = setting()
+    x = world.contexts(1, np.random.default_rng(0))[0]
+    with pytest.raises(InputError, match="known beforehand"):
+        sl.FusedOFUL(sl.BehaviorQueries(summary), floor=0.05)
+    learner = sl.FusedOFUL(sl.BehaviorQueries(summary), floor=0.05, noise=0.3, weight_bound=2.0)
+    assert learner.floor == Floor(0.05, noise=0.3, weight_bound=2.0)
+    with pytest.raises(InputError, match="needs the old policy's arm"):
+        learner.decide(x)
+    with pytest.raises(InputError, match="not among the allowed"):
+        learner.decide(x, allowed=[1, 2], default=0)
+    with pytest.raises(InputError, match="one by one"):
+        learner.decide_many([x])
+    with pytest.raises(InputError, match="keeps no floor"):
+        sl.FusedThompson(sl.BehaviorQueries(summary), floor=Floor(0.1)).decide(x, default=0)

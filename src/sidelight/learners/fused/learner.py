@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -14,6 +15,7 @@ from sidelight.errors import InputError, UnknownArmError
 from sidelight.hidden.protocol import completed
 from sidelight.learners.automatic import add_answers, add_log, add_regression
 from sidelight.learners.base import BaseLearner
+from sidelight.learners.floor import Floor, FloorLedger, floor_of
 from sidelight.learners.fused.asking import QueryBudget
 from sidelight.learners.fused.log import FusedLog, by_key
 from sidelight.learners.protocol import Context, Decision
@@ -62,6 +64,8 @@ class FusedOFUL(ReducedLearner):
         forgetting: what a round still counts for after one more (1 for a world that stands still); logs fade alike.
         bias_bound: how far the log's predicted rewards may be off on average (root mean square, in reward units): the
             log then never counts for more than ``s²/bias_bound²`` rows of an arm.
+        floor: how much less than the old policy it may earn: a share of the old policy's reward, or a ``Floor``.  Then
+            ``decide`` takes the old policy's arm as ``default``, and ``record_decision`` is called for every decision.
         schema, arms: default those of the first log; further arms may be named that no log knows.
         rng: draws for decisions that are randomised, where ``decide`` is given none.
 
@@ -99,6 +103,7 @@ class FusedOFUL(ReducedLearner):
         safety: float = 0.1,
         query_budget: float | None = None,
         forgetting: float = 1.0,
+        floor: float | Floor | Mapping[str, float] | None = None,
         schema: Schema | None = None,
         arms: Sequence[Any] | None = None,
         rng: np.random.Generator | None = None,
@@ -131,6 +136,7 @@ class FusedOFUL(ReducedLearner):
             )
         self.sandwich, self.bias_bound, self.safety = bool(sandwich), float(bias_bound), float(safety)
         self.forgetting = float(forgetting)
+        self.floor = floor_of(floor, settings)
         self.asking = QueryBudget(query_budget)
         self.refreshes = 0
         self.clock = 0
@@ -173,6 +179,7 @@ class FusedOFUL(ReducedLearner):
         if forgetting < 1 and self.automatic is not None:
             # arms that are not played fade at refreshes alone: at least four of them in the time that is remembered
             self.automatic.longest = max(16, math.ceil(0.25 / (1.0 - forgetting)))
+        self.ledger = None if self.floor is None else FloorLedger(self.floor, len(labels), d)
         # τ² comes from the weights, which come from τ²; learned, the prior comes between the two
         self._relearn(passes=3 if regularization == "auto" else 2)
 
@@ -220,7 +227,11 @@ class FusedOFUL(ReducedLearner):
             self._relearn()
 
     def decide(
-        self, x: Context, allowed: Iterable[Any] | None = None, rng: np.random.Generator | None = None
+        self,
+        x: Context,
+        allowed: Iterable[Any] | None = None,
+        rng: np.random.Generator | None = None,
+        default: Any = None,
     ) -> Decision:
         """The arm of highest index; now and then, where it seems to cost little, an arm that few rounds have tested.
 
@@ -235,8 +246,12 @@ class FusedOFUL(ReducedLearner):
             allowed: labels of the arms that may be taken here.
             rng: tosses the coin of such a round; without it the context itself does, so a repeated question has the
                 same answer.
+            default: the old policy's arm here, which is taken where the floor permits no other; needed under a floor.
         """
         context = self._context(x)
+        if allowed is not None:
+            allowed = list(allowed)
+        old = None if self.ledger is None else self._default(default, allowed)
         if allowed is None and self.compiled_scores and self.settings.radius != "theory":
             a, estimate, width, doubted = self._choose_or_doubt(context, self._doubt * float(self.spent[0]))
         else:
@@ -245,12 +260,45 @@ class FusedOFUL(ReducedLearner):
             )
         if self._doubt > 0.0 and rng is not None:
             draw = float(rng.random())  # one per decision, so that a run depends on nothing but its seed
+        trial = doubted >= 0 and (self._draw_from(context) if rng is None else draw) < 0.5
+        if old is not None:
+            return self._under_floor(context, [a] if doubted < 0 else [a, doubted], trial, old)
         if doubted < 0:
             return Decision(self.arms[a], estimate, width, 1.0)
-        if (self._draw_from(context) if rng is None else draw) >= 0.5:
+        if not trial:
             return Decision(self.arms[a], estimate, width, 0.5)
         estimates, widths = self.scores(context)
         return Decision(self.arms[doubted], float(estimates[doubted]), float(widths[doubted]), 0.5)
+
+    # ------------------------------------------------------------------------------------- the floor
+
+    def _default(self, default: Any, allowed: list[Any] | None) -> int:
+        if default is None:
+            raise InputError("Under a floor decide needs the old policy's arm at this context: decide(x, default=arm).")
+        if allowed is not None and default not in allowed:
+            raise InputError(
+                f"The old policy's arm {default!r} is not among the allowed arms, so the floor could not fall back to "
+                "it: allow it here, or decide without this learner."
+            )
+        return self._arm(default)
+
+    def _under_floor(self, x: Array, candidates: list[int], trial: bool, old: int) -> Decision:
+        """The candidate that the coin chose, or the old policy's arm where the floor does not permit it."""
+        assert self.ledger is not None
+        taken = [a if self.ledger.permits(x, a, old) else old for a in candidates]
+        chosen = taken[1] if trial else taken[0]
+        estimates, widths = self.scores(x)
+        propensity = taken.count(chosen) / len(taken)
+        return Decision(self.arms[chosen], float(estimates[chosen]), float(widths[chosen]), propensity)
+
+    def record_decision(self, x: Context, arm: Any, default: Any) -> None:
+        """Under a floor: ``arm`` was taken at ``x``, where the old policy would have taken ``default``.
+
+        Decisions whose rewards are still under way must count, so a decision is recorded when it is taken, apart from
+        its reward.  Without a floor this does nothing.
+        """
+        if self.ledger is not None:
+            self.ledger.record(self._context(x), self._arm(arm), self._arm(default))
 
     @property
     def _guarded(self) -> bool:
@@ -267,6 +315,11 @@ class FusedOFUL(ReducedLearner):
         return self.safety / self.n_arms
 
     def _decide_rows(self, X: Array, rng: np.random.Generator | None) -> list[Decision]:
+        if self.ledger is not None:
+            raise InputError(
+                "Under a floor every decision depends on those before it and needs the old policy's arm: decide one by "
+                "one, decide(x, default=arm), and record each with record_decision."
+            )
         if not self.compiled_scores or self.settings.radius == "theory":
             return BaseLearner._decide_rows(self, X, rng)
         (chosen, doubted), scores = self._choose_rows(X, self._doubt * float(self.spent[0]))
@@ -334,7 +387,7 @@ class FusedOFUL(ReducedLearner):
         return probability > 0.0 and self._draw_from(context[::-1]) < probability
 
     def _answer_sums(self, asked: bool) -> Any | None:
-        plain = self.forgetting == 1.0 and self.settings.radius != "theory"
+        plain = self.forgetting == 1.0 and self.settings.radius != "theory" and self.ledger is None
         if not asked:
             return super()._answer_sums(False) if plain else None
         log = self.logs[0]
@@ -568,9 +621,17 @@ class FusedOFUL(ReducedLearner):
             self._fade(index)
             self.effective[index] += 1.0
         super()._observe(x, index, reward)
+        if self.ledger is not None:
+            self.ledger.observe(x, index, reward)
+
+    def add_arm(self, label: Any) -> None:
+        """Offer one more arm from now on; it starts from the prior that all arms share."""
+        super().add_arm(label)
+        if self.ledger is not None:
+            self.ledger.add_arm()
 
     def _observes_plainly(self) -> bool:
-        return self.forgetting == 1.0 and type(self)._observe is FusedOFUL._observe
+        return self.ledger is None and self.forgetting == 1.0 and type(self)._observe is FusedOFUL._observe
 
     def _fade(self, index: int) -> None:
         """Discount one arm's sums by the rounds since it was last brought up to date."""
@@ -593,6 +654,7 @@ class FusedOFUL(ReducedLearner):
             "safety": self.safety,
             "query_budget": self.asking.budget,
             "forgetting": self.forgetting,
+            **({} if self.floor is None else {"floor": asdict(self.floor)}),
         }
 
     def estimators(self) -> dict[Any, Any]:
@@ -608,7 +670,7 @@ class FusedOFUL(ReducedLearner):
         out["fused_bounds"] = np.array([self._prior_term, self._growth])
         for i, log in enumerate(self.logs):
             out.update({f"log{i}_{name}": value for name, value in log.state().items()})
-        return out
+        return out if self.ledger is None else out | self.ledger.state()
 
     def restore(self, arrays: dict[str, Any]) -> None:
         """The inverse of ``state``."""
@@ -623,6 +685,8 @@ class FusedOFUL(ReducedLearner):
         self.untested = np.array(arrays.get("untested", np.ones(self.n_arms)), dtype=np.float64)
         self._prior_term, self._growth = (float(v) for v in arrays["fused_bounds"])
         self._put_settings(self._held[2])
+        if self.ledger is not None:
+            self.ledger.restore(arrays)
 
     def __repr__(self) -> str:
         s, n = self.settings, len(self.logs)
