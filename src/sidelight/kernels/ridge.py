@@ -16,7 +16,7 @@ import numpy as np
 
 from sidelight.kernels.compiled import helper, inlined, kernel
 from sidelight.kernels.elementary import log, log1p
-from sidelight.kernels.simd import absolute_sum_at, dot, dot_at, dot_row, quadratic_form, subtract_products
+from sidelight.kernels.simd import absolute_sum_at, add_at, dot, dot_at, dot_row, quadratic_form, subtract_products
 from sidelight.kernels.spd import invert_into
 from sidelight.kernels.state import state_of
 from sidelight.kernels.sums import Answers, add_one_answer
@@ -239,10 +239,10 @@ def add_round(s, a, y, r, z):  # type: ignore[no-untyped-def]
     residual = r - dot_row(s.anchors, a, y)
     s.squares[a] += residual * residual
     reduce_context(y, s.loadings, a, s.shifted, z)
-    for i in range(z.shape[0]):
-        s.moments[a, i] += residual * z[i]
-        for j in range(z.shape[0]):
-            s.grams[a, i, j] += z[i] * z[j]
+    m = z.shape[0]
+    add_at(s.moments, a * m, residual, z, 0, m)
+    for i in range(m):
+        add_at(s.grams, (a * m + i) * m, z[i], z, 0, m)
     s.counts[a] += 1
 
 
@@ -270,17 +270,14 @@ def take_in(s, a, y, r, z, u):  # type: ignore[no-untyped-def]
     trace = 0.0
     rows = 0.0
     for i in range(m):
-        for j in range(m):
-            s.covariances[a, i, j] -= u[i] * u[j]
+        add_at(s.covariances, (a * m + i) * m, -u[i], u, 0, m)
         trace += s.covariances[a, i, i]
         rows = max(rows, absolute_sum_at(s.covariances, (a * m + i) * m, m))
     if s.shifted:
         for i in range(m):
             s.weights[a, d - m + i] += step * u[i]
     for i in range(m):
-        factor = step * u[i]
-        for j in range(R):
-            s.weights[a, j] -= factor * s.loadings[a, i, j]
+        add_at(s.weights, a * d, -(step * u[i]), s.loadings, (a * m + i) * R, R)
     if s.doubt > 0.0:
         s.spent[0] += s.radii[a] * math.sqrt(q)
     s.updates[a] += 1

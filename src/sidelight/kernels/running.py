@@ -18,7 +18,7 @@ import numpy as np
 from sidelight.kernels.compiled import helper, kernel
 from sidelight.kernels.elementary import log
 from sidelight.kernels.ridge import DETERMINANT, radius_of
-from sidelight.kernels.simd import add_scaled, dot, dot_row, subtract_products
+from sidelight.kernels.simd import add_at, dot, dot_row, subtract_products
 from sidelight.kernels.sums import add_one_answer
 
 
@@ -91,7 +91,7 @@ def asked(y, V, R, inverse, K, P, q):  # type: ignore[no-untyped-def]
             P[1, i, j] += xi * left[j] + left[i] * xj
             P[2, i, j] += xi * right[j] + right[i] * xj + xi * xj * square
     for j in range(m):
-        add_scaled(K[j], y[L + j], u)
+        add_at(K, j * L, y[L + j], u, 0, L)
 
 
 @helper
@@ -102,9 +102,10 @@ def observed(y, r, anchor, V, R, K, P, q):  # type: ignore[no-untyped-def]
     for j in range(m):
         k[j] = dot_row(K, j, y)
     residual = r - dot(y, anchor)
-    add_scaled(R, residual, y)
-    for i in range(y.shape[0]):
-        add_scaled(V[i], y[i], y)
+    d = y.shape[0]
+    add_at(R, 0, residual, y, 0, d)
+    for i in range(d):
+        add_at(V, i * d, y[i], y, 0, d)
     for i in range(m):
         xi = y[L + i]
         q[0, i] += xi * residual

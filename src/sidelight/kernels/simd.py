@@ -19,6 +19,7 @@ from sidelight.kernels.compiled import helper
 
 __all__ = [
     "absolute_sum_at",
+    "add_at",
     "add_scaled",
     "dot",
     "dot_at",
@@ -318,6 +319,40 @@ def quadratic_form(typing_context, C, a, z):
         return builder.fadd(total, builder.load(rest))
 
     return types.float64(C, a, z), code
+
+
+def _add_scaled(builder, target, scale, source, n):
+    scales = _splat(builder, scale)
+
+    def four(i):
+        product = builder.fmul(scales, _load(builder, source, i))
+        _store(builder, builder.fadd(_load(builder, target, i), product), target, i)
+
+    def eight(i):
+        four(i)
+        four(builder.add(i, ir.Constant(i.type, 4)))
+
+    def one(i):
+        where = builder.gep(target, [i])
+        product = builder.fmul(scale, builder.load(builder.gep(source, [i])))
+        builder.store(builder.fadd(builder.load(where), product), where)
+
+    _walk(builder, n, eight, four, one)
+
+
+@intrinsic
+def add_at(typing_context, y, i, factor, x, j, n):
+    """``y[i + k] += factor · x[j + k]`` for ``k < n``, positions counted through all axes."""
+    if not (_is_block(x) and _is_block(y)):
+        return None
+
+    def code(context, builder, signature, arguments):
+        target = builder.gep(_parts(context, builder, signature.args[0], arguments[0])[0], [arguments[1]])
+        source = builder.gep(_parts(context, builder, signature.args[3], arguments[3])[0], [arguments[4]])
+        _add_scaled(builder, target, arguments[2], source, arguments[5])
+        return context.get_dummy_value()
+
+    return types.none(y, types.intp, types.float64, x, types.intp, types.intp), code
 
 
 @helper
