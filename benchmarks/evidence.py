@@ -101,7 +101,9 @@ def render(claims: Mapping[str, Claim], measured: Mapping[str, Any]) -> str:
         "",
         "Every figure here was written by `make evidence`, never by hand. Each claim names the command that measures "
         "it again and the hash of `src/` it was measured at (`python -m benchmarks.evidence --hash` gives the present "
-        "one). Intervals are 95 %: Student's for means over seeds, Clopper and Pearson's for frequencies.",
+        "one). Intervals are 95 %: Student's for means over seeds, Clopper and Pearson's for frequencies. Regret is "
+        "what a learner loses over all rounds against always taking the arm with the largest mean reward; R12 is how "
+        "the hidden features go with the recorded ones for each arm, which the log lacks.",
         "",
     ]
     for name, claim in claims.items():

@@ -66,7 +66,9 @@ Written by `python -m benchmarks.regret --write`, never by hand; `src/` at `{sou
 log, contexts, noise and answers, which all methods share. `FusedOFUL` has default arguments. The method it is compared
 with is the best of its settings in hindsight. A bar is met when the upper end of the 95 % interval of the ratio is
 below it; *unclear* means that the seeds run so far do not decide. "Safety off" is `FusedOFUL(…, safety=0)`. "Algorithm
-1" is told the true `R12`, which "fused" has to ask for; "every round" asks too.
+1" is told the true `R12`, which "fused" has to ask for; "every round" asks too. *Regret* is what a method loses
+over all rounds against always taking the arm with the largest mean reward. *R12* is how the hidden features go with the
+recorded ones among the rows of an arm (`E[x_o x_hᵀ | a]`): the part that the log lacks.
 
 No method gains from every honest log and never loses to a false one: `safety` buys trials and tests against lies at the
 price shown in the rows *honest*, and where a row says **no**, the default does not buy enough.

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from sidelight.drawing.image_files import need_pictures
+from sidelight.drawing.intervals import rounded
 from sidelight.drawing.regret import Standing, regret_spec, render, standings
 from sidelight.hidden.queries import BehaviorQueries
 from sidelight.learners.epoch import EpochOFUL
@@ -184,9 +185,10 @@ def worth(rows: list[Standing], best: str, rounds: int) -> str:
             f"The log did harm: {best} lost {mine.difference:,.0f} more than a start without it ({interval}) "
             f"in {rounds:,} rounds."
         )
+    found, low, high = (rounded(v, 0, sign=True) for v in (mine.difference, mine.difference_low, mine.difference_high))
     return (
         f"What the log was worth cannot be told from {mine.seeds} seeds: {best}'s regret minus that without the log is "
-        f"{mine.difference:+,.0f} (95 % interval {mine.difference_low:+,.0f} to {mine.difference_high:+,.0f})."
+        f"{found} (95 % interval {low} to {high})."
     )
 
 
@@ -202,7 +204,7 @@ def standings_table(rows: list[Standing], players: list[Contender]) -> Table:
     for row in rows:
         paired = "–"
         if row.learner != BASELINE:
-            paired = f"{row.difference:+,.0f} ± {row.difference_high - row.difference:,.0f}"
+            paired = f"{rounded(row.difference, 0, sign=True)} ± {row.difference_high - row.difference:,.0f}"
         style = "bold" if row.learner == players[-1].name else None
         table.add_row(
             row.learner, f"{row.mean:,.0f} ± {row.high - row.mean:,.0f}", paired, meaning[row.learner], style=style

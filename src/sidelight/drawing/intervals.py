@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-__all__ = ["LEVEL", "Interval", "number", "span", "student"]
+__all__ = ["LEVEL", "Interval", "number", "rounded", "span", "student"]
 
 LEVEL = 0.95
 """The level of every interval that is drawn or printed."""
@@ -45,8 +45,15 @@ def number(value: float, sign: bool = False) -> str:
         return "–"
     size = abs(value)
     digits = 0 if size >= 100 or size == 0 else min(6, max(0, 2 - math.floor(math.log10(size))))
-    text = f"{value:{'+' if sign else ''},.{digits}f}"
-    return text.replace("-", "−")
+    return rounded(value, digits, sign)
+
+
+def rounded(value: float, places: int, sign: bool = False) -> str:
+    """A number with this many decimal places, thousands set apart; what rounds to zero has no sign."""
+    text = f"{abs(value):,.{places}f}"
+    if not any(digit in "123456789" for digit in text):
+        return text
+    return ("−" if value < 0 else "+" if sign else "") + text
 
 
 def span(interval: Interval, sign: bool = False) -> str:

@@ -45,12 +45,20 @@ class HeadStart:
             found = "no rounds at all"
         else:
             found = f"about {self.rounds:,.0f} rounds"
-        low, high = (f"more than {self.limit:,}" if math.isinf(v) else f"{v:,.0f}" for v in (self.low, self.high))
         return (
-            f"As a head start the log was worth {found} ({LEVEL:.0%} interval {low} to {high}): so long must the "
+            f"As a head start the log was worth {found} ({self._interval}): so long must the "
             f"learner without it practise before it does as well in the next {self.window:,} rounds as the learner "
             f"with the log did in its first {self.window:,}."
         )
+
+    @property
+    def _interval(self) -> str:
+        """The interval in words; an end that these runs cannot tell has no number."""
+        if math.isinf(self.low):
+            return f"the whole {LEVEL:.0%} interval lies above that"
+        if math.isinf(self.high):
+            return f"{LEVEL:.0%} interval from {self.low:,.0f} to more than {self.limit:,}"
+        return f"{LEVEL:.0%} interval {self.low:,.0f} to {self.high:,.0f}"
 
 
 def head_start(rounds: NDArray[np.int64], cold: NDArray[np.float64], warm: NDArray[np.float64]) -> HeadStart:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sidelight.drawing import markup as html
 from sidelight.logs.diagnosis.diagnosis import Diagnosis
-from sidelight.logs.diagnosis.diagnosis_page import hidden_words, queries_words
+from sidelight.logs.diagnosis.diagnosis_page import difference_words, hidden_words, queries_words
 from sidelight.report.parts import Part
 
 __all__ = ["hidden_part", "log_part"]
@@ -22,8 +22,7 @@ def log_part(diagnosis: Diagnosis) -> Part:
         ("unexplained", f"residual variance {diagnosis.residual_variance:.4g} of the reward, given what was recorded"),
     ]
     if diagnosis.difference is not None:
-        share = diagnosis.difference.beyond_chance
-        facts.append(("arms differ", f"{share:.0%} of the differences between the arms' regressions are beyond chance"))
+        facts.append(("arms differ", difference_words(diagnosis)))
     largest = max((report.rows for report in diagnosis.arms), default=1) or 1
     rows = [
         (

@@ -261,7 +261,9 @@ def _trial_facts(world: TrialReplayWorld, result: ReplayResult, log: LogSummary)
             "rounds",
             f"{accepted:,} of {offered:,} rows offered were accepted: those where the learner's arm was the one tried"
             + (
-                f", evened out to the {world.acceptance:.0%} of the arm tried least"
+                f". Some arms were tried more often than others: their rows were left out at random, so that "
+                f"whichever arm a learner takes, {world.acceptance:.0%} of the rows offered count, as for "
+                "the arm tried least"
                 if world.assignment.max() > 1.05 * world.acceptance
                 else ""
             ),

@@ -13,7 +13,7 @@ import pytest
 import sidelight as sl
 from sidelight.errors import InputError
 from sidelight.report.document import report_html, write_report
-from sidelight.report.head_start import head_start
+from sidelight.report.head_start import HeadStart, head_start
 from sidelight.report.probing import checkpoints, probed
 from sidelight.report.results_part import parts, worth_of
 from sidelight.report.study import Study, of_trial, of_world
@@ -42,7 +42,12 @@ def test_head_start_of_a_learner_that_is_ahead() -> None:
     assert head_start(rounds, curves, curves).rounds == 0
     never = head_start(rounds, curves, np.stack([0.01 * ahead] * 5))
     assert math.isinf(never.rounds)
+    assert math.isinf(never.low)
     assert "more than 150 rounds" in never.sentence
+    assert "the whole 95% interval lies above that" in never.sentence
+    assert never.sentence.count("more than") == 1
+    assert "95% interval 20 to 40" in HeadStart(30.0, 20.0, 40.0, 50, 150).sentence
+    assert "95% interval from 20 to more than 150" in HeadStart(30.0, 20.0, math.inf, 50, 150).sentence
 
 
 def test_head_start_of_few_runs_has_no_interval() -> None:

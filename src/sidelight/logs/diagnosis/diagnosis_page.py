@@ -13,7 +13,7 @@ from sidelight.version import __version__
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-__all__ = ["hidden_words", "html_page", "notebook_card", "queries_words", "terminal_page"]
+__all__ = ["difference_words", "hidden_words", "html_page", "notebook_card", "queries_words", "terminal_page"]
 
 _TITLE = "What this log is worth"
 _SHOWN_IN_TERMINAL = 12
@@ -35,7 +35,7 @@ def _facts(diagnosis: Findings) -> list[tuple[str, str]]:
         ),
         ("residual variance", f"{diagnosis.residual_variance:.4g}, over all arms"),
         ("collinear columns", _collinear(diagnosis)),
-        ("arms differ", _difference(diagnosis)),
+        ("arms differ", difference_words(diagnosis)),
         ("hidden features", hidden_words(diagnosis)),
         ("queries needed", queries_words(diagnosis)),
     ]
@@ -56,15 +56,18 @@ def _collinear(diagnosis: Findings) -> str:
     return "none (judged after scaling the columns, so units do not matter)"
 
 
-def _difference(diagnosis: Findings) -> str:
+def difference_words(diagnosis: Findings) -> str:
+    """Whether the arms' regressions differ by more than chance, how much more, and what that can mean."""
     difference = diagnosis.difference
     if difference is None:
         return "cannot be told: fewer than two arms have unique coefficients"
     if difference.p_value > 0.01:
         return "the arms' regressions do not differ by more than chance: no sign of selection"
+    chance = 1.0 - difference.beyond_chance
+    told = "less than 1%" if chance < 0.01 else f"about {chance:.0%}"
     return (
-        f"{difference.beyond_chance:.0%} of the differences between the arms' regressions are beyond chance: arms have "
-        "different effects, or were chosen by something that is not in the log"
+        f"the arms' regressions differ, and chance explains {told} of how much: either arms have different effects, or "
+        "who got which arm depended on something that is not in the log"
     )
 
 

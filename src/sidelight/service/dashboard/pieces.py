@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from sidelight.drawing.intervals import number
+from sidelight.drawing.intervals import number, rounded
 
 __all__ = ["Tile", "count", "drawn", "give_or_take", "moment", "percent", "piece", "render", "table"]
 
@@ -71,8 +71,7 @@ def give_or_take(value: float, half: float) -> Markup:
     digits = 1 - math.floor(math.log10(half)) if half > 0.0 else 3
     # three places are enough to compare arms, unless even the uncertainty is smaller than that
     places = max(0, min(6, digits if half < 0.001 else min(digits, 3)))
-    text, beside = (f"{v:,.{places}f}".replace("-", "−") for v in (value, half))
-    return piece("noted", text, f"± {beside}")
+    return piece("noted", rounded(value, places), f"± {rounded(half, places)}")
 
 
 def moment(at: float) -> Markup:
