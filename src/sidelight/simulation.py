@@ -24,10 +24,17 @@ if TYPE_CHECKING:
 
     from sidelight.logs.summary import LogSummary
 
-__all__ = ["ONE_THREAD", "Run", "simulate"]
+__all__ = ["WORKER_ENVIRONMENT", "Run", "simulate"]
 
 #: one BLAS thread a process, since the seeds already use every core
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+#: no restarts by memory: a worker keeps large logs on purpose, while loky takes 300 MB more than at its start
+#: for a memory leak, restarts it and warns the user
+WORKER_ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "LOKY_MAX_MEMORY_LEAK_SIZE": "1e18",
+}
 
 # Contexts, rewards and answers are drawn for this many rounds at a time, so memory does not grow with the horizon.
 CHUNK = 4096
@@ -152,7 +159,7 @@ def _run_in_processes(jobs: Sequence[tuple[Any, ...]], count: int, report: _Prog
 
     from loky import get_reusable_executor
 
-    executor = get_reusable_executor(max_workers=count, timeout=60, env=ONE_THREAD)
+    executor = get_reusable_executor(max_workers=count, timeout=60, env=WORKER_ENVIRONMENT)
     futures = [executor.submit(_run_seed, *job) for job in jobs]
     try:
         for future in as_completed(futures):

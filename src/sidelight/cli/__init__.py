@@ -60,10 +60,12 @@ COMMANDS: dict[str, Command] = {
     "decide": Command("scoring", "Let a saved learner decide for a file of contexts.", _LOG),
     "simulate": Command("simulate", "Run learners in a simulated world.", _STUDY),
     "figures": Command("figures", "Recompute and draw the figures.", _STUDY),
-    "report": Command("report", "Write one HTML page about a log and its learners.", _STUDY),
+    "report": Command("report", "Replay a trial, a table or a world with learners, as one HTML page.", _STUDY),
     "init": Command("service", "Set up a decision service in a folder.", _SERVICE, "service"),
     "serve": Command("service", "Run the decision service.", _SERVICE, "service"),
-    "replay": Command("event_log", "Fold the event log again and compare.", _SERVICE, "service"),
+    "replay": Command(
+        "event_log", "Check the service: fold its events again (for trials see report).", _SERVICE, "service"
+    ),
     "tokens": Command("service", "Manage access tokens.", _SERVICE, "service"),
     "export": Command("event_log", "Write rewarded decisions as Parquet.", _SERVICE, "service"),
     "backup": Command("event_log", "Copy the event log while the service runs.", _SERVICE, "service"),
@@ -137,7 +139,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; exits with 0, 1 (your data or settings) or 2 (usage)."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        build(given)(given, prog_name="sidelight")
+        # commands find what was typed in their context's obj
+        build(given)(given, prog_name="sidelight", obj=given)
     except SidelightError as error:
         print(f"sidelight: {error}", file=sys.stderr)
         sys.exit(1)

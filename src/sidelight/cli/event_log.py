@@ -39,7 +39,10 @@ from sidelight.service.views.export import export_log
 
 
 def replay(config: ConfigFile = DEFAULT_CONFIG, database: Database = None, as_json: AsJson = False) -> None:
-    """Fold the event log again from its first event, and compare with what a start from snapshots gives."""
+    """Check a service: fold its event log again from the first event, and compare with a start from snapshots.
+
+    To replay a randomized trial with learners: sidelight report --trial trial.csv
+    """
     store = read_store(read_config(config, database))
     end = store.head()
     started = time.perf_counter()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+import shlex
 import time
 from collections.abc import Callable
 from functools import partial
@@ -32,6 +34,7 @@ Names = list[str] | None
 
 
 def report(
+    context: typer.Context,
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("report.html"),
     trial: Annotated[
         str | None,
@@ -60,6 +63,10 @@ def report(
         typer.Option(
             help="Features that the old policy saw and its log will lack; commas or repeated.", rich_help_panel=_DATA
         ),
+    ] = None,
+    recorded: Annotated[
+        list[str] | None,
+        typer.Option(help="Instead of --hidden: the features that its log will have.", rich_help_panel=_DATA),
     ] = None,
     features: Annotated[
         list[str] | None,
@@ -101,9 +108,12 @@ def report(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was found as JSON.")] = False,
 ) -> None:
-    """Write one HTML page about a log and what learners make of it; it opens without a network.
+    """Replay a trial (--trial), a table of right answers (--answers) or a simulated world (--world) with several
+    learners, and write one HTML page about what the log was worth to them; it opens without a network.
 
     Example: sidelight report --trial trial.csv --arm segment --reward visit --hidden history,newbie --ignore spend
+
+    To check the events of a running service instead: sidelight replay
     """
     need_pictures()
     given = [name for name, value in (("--trial", trial), ("--answers", answers), ("--world", world)) if value]
@@ -111,16 +121,25 @@ def report(
         raise InputError(f"{' and '.join(given)} are different kinds of report; give one of them.")
     started = time.perf_counter()
     words: list[str]
+    notes: list[str] = []
     if trial or answers:
-        made = _own_table(trial, answers, arm, reward, cuts, hidden, features, ignore, categories)
+        named = {
+            "features": features,
+            "hidden": hidden,
+            "recorded": recorded,
+            "ignore": ignore,
+            "categories": categories,
+        }
+        made = _own_table(trial, answers, arm, reward, cuts, named)
         made["assume_randomized"] = assume_randomized
         study, words = _own_study(
             made, policy=policy, sharpness=sharpness, rounds=rounds, log_rows=log_rows, seeds=seeds, workers=workers,
             quiet=as_json,
         )  # fmt: skip
+        notes = made["notes"]
     else:
         study, words = _world_study(world or "confounded", rounds, log_rows or 20_000, seeds, workers, as_json)
-    write_report(study, out, words=words)
+    write_report(study, out, words=words, origin=_origin(context, trial or answers))
     seconds = time.perf_counter() - started
     sentence, start = worth_of(study)
     if as_json:
@@ -131,10 +150,13 @@ def report(
             "simpler": simpler_sentences(study),
             "head_start": None if start is None else start.sentence,
             "diagnosis": None if study.diagnosis is None else study.diagnosis.sentence,
+            "notes": notes,
             "seconds": round(seconds, 1),
         }
         typer.echo(json.dumps(described, indent=2, ensure_ascii=False))
         return
+    for note in notes:
+        typer.echo(note)
     typer.echo(sentence)
     for told in simpler_sentences(study):
         typer.echo(told)
@@ -181,17 +203,14 @@ def _own_table(
     arm: str,
     reward: str,
     cuts: str | None,
-    hidden: Names,
-    features: Names,
-    ignore: Names,
-    categories: Names,
+    named: dict[str, Names],
 ) -> dict[str, Any]:
     """Read the table and describe it: table, schema, kind (trial or answers), arm, cuts, notes."""
     source = trial or answers
     assert source is not None
     table = read_table(source)
     outcome = [arm, *([reward] if trial else [])]
-    chosen = columns_of(table, outcome, features, hidden, ignore, categories)
+    chosen = columns_of(table, outcome, **named)
     table = with_names(table, chosen.categories)
     schema = schema_of(table, chosen, arm, reward, numeric_arm=cuts is not None)
     return {"table": table, "schema": schema, "trial": bool(trial), "arm": arm, "cuts": cuts, "notes": chosen.notes}
@@ -215,7 +234,6 @@ def _own_study(
     words = [
         f"From a complete table: an old policy that decides by {', '.join(hidden)} wrote a log on one part of the rows "
         "which lacks them; learners that see everything then decided on the other part.",
-        *made["notes"],
     ]
     if made["trial"]:
         try:
@@ -230,16 +248,17 @@ def _own_study(
                     "--ignore."
                 ) from error
             raise
-        words += _dropped(trial)
+        made["notes"] += _dropped(trial)
         with _bar(quiet) as progress:
             study = of_trial(
                 trial, learners, baseline=COLD, best="FusedOFUL", seeds=seeds, log_rows=log_rows, meanings=meanings,
                 progress=progress,
             )  # fmt: skip
-        return study, words
+        return study, [*words, *made["notes"]]
     cuts = [float(cut) for cut in made["cuts"].split(",")] if made["cuts"] else None
     world = ReplayWorld.from_answers(made["table"], schema, made["arm"], cuts=cuts, **settings)
-    words += _dropped(world)
+    made["notes"] += _dropped(world)
+    words += made["notes"]
     words.append(
         "Rewards are 1 for the right arm and 0 for any other. Regret is measured against the right arm of every row, "
         "which no rule that is linear in the features reaches; what counts is the difference between learners."
@@ -266,7 +285,15 @@ def _dropped(world: Any) -> list[str]:
     if not lost:
         return []
     told = ", ".join(f"{count:,} for {name}" for name, count in sorted(lost.items(), key=lambda pair: -pair[1]))
-    return [f"Rows left out because a value was missing: {told}."]
+    return [f"{sum(lost.values()):,} rows left out because a value was missing: {told}."]
+
+
+def _origin(context: typer.Context, source: str | None) -> str:
+    """When, from which file and by which command the page was made."""
+    now = dt.datetime.now(dt.UTC)
+    given = context.obj if isinstance(context.obj, list) else ["report"]
+    file = "" if source is None else f" from {Path(source).name}"
+    return f"Written {now:%Y-%m-%d %H:%M} UTC{file} by: {shlex.join(['sidelight', *given])}"
 
 
 class _bar:  # noqa: N801  # used like a function

@@ -76,6 +76,7 @@ def columns_of(
     hidden: Sequence[str] | None,
     ignore: Sequence[str] | None,
     categories: Sequence[str] | None = None,
+    recorded: Sequence[str] | None = None,
 ) -> Columns:
     """Which columns of a table are features, hidden ones and categories; what was left out is in ``notes``.
 
@@ -83,9 +84,10 @@ def columns_of(
         table: the table.
         outcome: the columns with arm and reward.
         features: all features, if the user names them.
-        hidden: those that the log will lack.
+        hidden: those that the log will lack; without them every feature that is not ``recorded``.
         ignore: columns that are no features.
         categories: number columns whose values are names; a missing value is one of them.
+        recorded: those that the log will have; without them every feature that is not ``hidden``.
     """
     names = table.column_names
     for name in outcome:
@@ -95,12 +97,33 @@ def columns_of(
             )
     unseen = split_names(hidden, names)
     ignored = split_names(ignore, names)
+    wanted = split_names(features, names)
+    seen = split_names(recorded, names)
+    rest = [name for name in wanted or names if name not in outcome and name not in ignored]
+    both = [name for name in seen if name in unseen]
+    if both:
+        raise SchemaError(f"{both[0]!r} cannot be both recorded and hidden: leave it out of --recorded or of --hidden.")
+    if seen and not unseen:
+        unseen = [name for name in rest if name not in seen and table[name].null_count < table.num_rows]
+        if not wanted:
+            # a text with very many values is no feature that anybody meant to hide
+            unseen = [
+                name for name in unseen if not _is_text(table[name].type) or len(table[name].unique()) <= MANY_LEVELS
+            ]
+        if not unseen:
+            raise SchemaError("--recorded names every feature, so the log would lack none: leave out those it lacks.")
+    elif seen and not wanted:
+        wanted = [name for name in rest if name in seen or name in unseen]
+    elif seen and set(wanted) - {*seen, *unseen}:
+        open_ = ", ".join(name for name in wanted if name not in seen and name not in unseen)
+        raise SchemaError(f"does the log have {open_}? Name each of --features in --recorded or in --hidden.")
     if not unseen:
-        rest = [name for name in names if name not in outcome and name not in ignored]
         raise SchemaError(
             "which features should the log lack? Name them, --hidden age,severity, among " + ", ".join(rest) + "."
         )
-    wanted = split_names(features, names)
+    clash = [name for name in seen if name in outcome or name in ignored]
+    if clash:
+        raise SchemaError(f"{clash[0]!r} cannot be recorded as a feature: it is the arm, the reward or ignored.")
     notes: list[str] = []
     if wanted:
         chosen = [*wanted, *(name for name in unseen if name not in wanted)]

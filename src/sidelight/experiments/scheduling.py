@@ -14,7 +14,7 @@ from sidelight.errors import InputError, MissingExtraError
 from sidelight.experiments.figure_settings import Figure, LogSetting, MomentSetting, RunSetting, digest
 from sidelight.experiments.jobs import cross_moments, draw_log, run_setting
 from sidelight.experiments.results import Results
-from sidelight.simulation import ONE_THREAD
+from sidelight.simulation import WORKER_ENVIRONMENT
 
 __all__ = ["missing_runs", "run_figures"]
 
@@ -158,7 +158,7 @@ class _Processes:
         pass
 
     def results(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Any]]:
-        executor = get_reusable_executor(max_workers=self._count, timeout=60, env=ONE_THREAD)
+        executor = get_reusable_executor(max_workers=self._count, timeout=60, env=WORKER_ENVIRONMENT)
         waiting: dict[Future[Any], int] = {executor.submit(f, *a): i for i, (f, a) in enumerate(tasks)}
         try:
             for future in as_completed(waiting):

@@ -331,7 +331,7 @@ class BanditClassifier:
 
     def __repr__(self) -> str:
         changed = [
-            f"{name}={getattr(self, name)!r:.80}"
+            f"{name}={getattr(self, name)!r}"
             for name, parameter in _parameters().items()
             if getattr(self, name) is not parameter.default and getattr(self, name) != parameter.default
         ]

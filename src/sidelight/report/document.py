@@ -32,6 +32,7 @@ def write_report(
     baseline: str = "OFUL",
     best: str = "FusedOFUL",
     keep_results: bool = True,
+    origin: str = "",
     **study: Any,
 ) -> Path:
     """Write the report of a study, and beside it the results it was drawn from.
@@ -44,6 +45,7 @@ def write_report(
         baseline: the learner without the log, for a table.
         best: the learner whose use of the log is judged, for a table.
         keep_results: whether to write the results too.
+        origin: one line at the foot of the page: when, from what and how it was made.
         **study: further fields of ``Study``, for a table: ``diagnosis``, ``meanings``, ``probes``, …
 
     Returns:
@@ -69,11 +71,13 @@ def write_report(
         _write_table(held.table, target.with_suffix(".parquet"), held)
         if held.probes is not None:
             _write_table(held.probes, target.with_suffix(".probes.parquet"), held)
-    write_atomically(target, report_html(held, title=title, words=words).encode("utf-8"))
+    write_atomically(target, report_html(held, title=title, words=words, origin=origin).encode("utf-8"))
     return target
 
 
-def report_html(study: Study, *, title: str = "What the log was worth", words: Sequence[str] = ()) -> str:
+def report_html(
+    study: Study, *, title: str = "What the log was worth", words: Sequence[str] = (), origin: str = ""
+) -> str:
     """The report as one HTML document."""
     made = parts(study)
     specifications = {name: spec for part in made for name, spec in part.specifications.items()}
@@ -90,7 +94,8 @@ def report_html(study: Study, *, title: str = "What the log was worth", words: S
         ),
         interactive.script(specifications) if specifications else "",
     ]
-    return html.page(title, headline(study), pieces, f"Sidelight {__version__}. {study.seeds} seeds.")
+    footer = f"Sidelight {__version__}. {study.seeds} seeds." + (f" {origin}" if origin else "")
+    return html.page(title, headline(study), pieces, footer)
 
 
 _STYLE = """<style>

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import loky.process_executor
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -28,6 +29,7 @@ from sidelight.experiments.jobs import draw_log, run_setting
 from sidelight.experiments.registry import make_world
 from sidelight.experiments.results import Results
 from sidelight.experiments.scheduling import missing_runs, run_figures
+from sidelight.simulation import WORKER_ENVIRONMENT
 
 WORLD = WorldSetting("confounded", options(n_arms=3, n_features=5, n_hidden=2), seed=4)
 COLD = RunSetting(WORLD, LearnerSetting("OFUL", options(noise="true", radius="posterior")), 60)
@@ -159,3 +161,13 @@ def test_queries_before_the_start() -> None:
 
     assert regret(300) != regret(0)
     assert regret(300) == regret(300)
+
+
+def most_memory_of_a_worker() -> float:
+    return float(vars(loky.process_executor)["_MAX_MEMORY_LEAK_SIZE"])
+
+
+def test_a_worker_that_keeps_large_logs_is_not_taken_for_a_leak() -> None:
+    """loky restarts a worker, with a warning, that has grown by this many bytes."""
+    executor = loky.get_reusable_executor(max_workers=1, timeout=60, env=WORKER_ENVIRONMENT)
+    assert executor.submit(most_memory_of_a_worker).result() > 1e15

@@ -49,6 +49,13 @@ def test_it_is_the_learner_that_one_would_make_by_hand():
     assert np.array_equal(bandit.decision_function(new)[0], sum(learner.scores(new[0])))
 
 
+def test_the_repr_shows_every_parameter_in_full():
+    names = [f"measurement {i} of the patient" for i in range(20)]
+    settings = {"safety": 0.5, "query_budget": 1_000, "noise": 0.25, "regularization": 10.0, "radius": "posterior"}
+    shown = repr(sl.BanditClassifier("OFUL", features=names, settings=settings))
+    assert shown == f"BanditClassifier(learner='OFUL', features={names!r}, settings={settings!r})"
+
+
 def test_oful_takes_a_complete_log_for_rounds_and_no_other():
     recorded, arms, rewards = log_arrays()
     bandit = sl.BanditClassifier("OFUL", intercept=False, settings={"alpha": 1.3, "regularization": 10.0, "noise": 1.0})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -57,9 +58,12 @@ def test_a_trial_from_its_csv(tmp_path: Path, app: typer.Typer, rng: np.random.G
         "--ignore",
         "cost",
     ]
-    run = CliRunner().invoke(app, [*arguments, "--seeds", "2", "-o", str(out), "--json"], catch_exceptions=False)
+    arguments += ["--seeds", "2", "-o", str(out), "--json"]
+    run = CliRunner().invoke(app, arguments, catch_exceptions=False, obj=["report", *arguments])
     told = json.loads(run.stdout)
     text = out.read_text()
+    assert re.search(r"Written 20\d\d-\d\d-\d\d \d\d:\d\d UTC from trial\.csv by: sidelight report --trial ", text)
+    assert "name was left out: 2,400 different texts are no category." in told["notes"]
     assert told["sentence"].split(":")[0] in text
     assert "name was left out: 2,400 different texts are no category" in text
     assert "severity" in text
@@ -83,9 +87,10 @@ def test_a_table_of_right_answers(tmp_path: Path, app: typer.Typer, rng: np.rand
     smoker = pa.array([None if i % 7 == 0 else int(i % 2) for i in range(n)])
     dose = 35 + 8 * weight - 10 * (gene == "AA") + 2 * rng.normal(size=n)
     source = tmp_path / "doses.csv"
-    csv.write_csv(pa.table({"weight": weight, "gene": gene, "smoker": smoker, "dose": dose}), source)
+    weighed = pa.array([None if i < 5 else weight[i] for i in range(n)])
+    csv.write_csv(pa.table({"weight": weighed, "gene": gene, "smoker": smoker, "dose": dose}), source)
     out = tmp_path / "page.html"
-    arguments = ["--answers", str(source), "--arm", "dose", "--cuts", "30,40", "--hidden", "gene"]
+    arguments = ["--answers", str(source), "--arm", "dose", "--cuts", "30,40", "--recorded", "weight,smoker"]
     arguments += [
         "--categories",
         "smoker",
@@ -97,10 +102,12 @@ def test_a_table_of_right_answers(tmp_path: Path, app: typer.Typer, rng: np.rand
         "1",
         "-o",
         str(out),
-        "--json",
     ]
-    CliRunner().invoke(app, arguments, catch_exceptions=False)
+    run = CliRunner().invoke(app, arguments, catch_exceptions=False)
     text = out.read_text()
+    for told in (run.stdout, text):
+        assert "5 rows left out because a value was missing: 5 for weight." in told
+    assert "decides by gene wrote a log" in text
     assert "Cumulative regret" in text
     assert "30 to 40" in text
     assert "smoker=" in text
@@ -128,6 +135,27 @@ def test_columns_are_explained() -> None:
     schema = schema_of(table, found, "arm", "reward", numeric_arm=False)
     assert schema.recorded == ("a, b",)
     assert with_names(table, ["b"])["b"].to_pylist() == ["1", "2"]
+
+
+def test_recorded_and_hidden_are_two_ways_to_say_it() -> None:
+    texts = [f"patient {i}" for i in range(300)]
+    numbers = {name: [float(i) for i in range(300)] for name in "abcd"}
+    table = pa.table({**numbers, "name": texts, "arm": ["x", "y"] * 150, "reward": [0.0, 1.0] * 150})
+    outcome = ["arm", "reward"]
+    found = columns_of(table, outcome, None, None, ["d"], recorded=["a", "c"])
+    assert (found.features, found.hidden) == (["a", "b", "c"], ["b"])
+    found = columns_of(table, outcome, None, ["d"], None, recorded=["a,c"])
+    assert (found.features, found.hidden) == (["a", "c", "d"], ["d"])
+    found = columns_of(table, outcome, ["a", "b", "d"], None, None, recorded=["d"])
+    assert (found.features, found.hidden) == (["a", "b", "d"], ["a", "b"])
+    with pytest.raises(SchemaError, match="'a' cannot be both recorded and hidden"):
+        columns_of(table, outcome, None, ["a"], None, recorded=["a", "b"])
+    with pytest.raises(SchemaError, match="--recorded names every feature"):
+        columns_of(table, outcome, None, None, None, recorded=["a,b,c,d"])
+    with pytest.raises(SchemaError, match="does the log have b"):
+        columns_of(table, outcome, ["a", "b", "c"], ["c"], None, recorded=["a"])
+    with pytest.raises(SchemaError, match="'arm' cannot be recorded"):
+        columns_of(table, outcome, None, None, None, recorded=["a", "arm"])
 
 
 def test_tables_that_cannot_be_read(tmp_path: Path) -> None:
