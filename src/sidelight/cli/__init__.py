@@ -86,7 +86,6 @@ def build(arguments: Sequence[str]) -> typer.Typer:
     application = typer.Typer(
         name="sidelight",
         epilog="sidelight COMMAND --help says more about each. To see what this is about: sidelight demo",
-        add_completion=False,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
@@ -100,9 +99,10 @@ def build(arguments: Sequence[str]) -> typer.Typer:
     ) -> None:
         pass
 
-    wanted = next((argument for argument in arguments if not argument.startswith("-")), None)
+    typed = _typed_so_far()
+    wanted = next((argument for argument in typed or arguments if not argument.startswith("-")), None)
     for name, command in COMMANDS.items():
-        if name != wanted:
+        if name != wanted or (typed and _missing(command.extra)):
             application.command(name, help=command.help, rich_help_panel=command.section)(_nothing)
             continue
         _need(command.extra)
@@ -115,13 +115,26 @@ def build(arguments: Sequence[str]) -> typer.Typer:
     return application
 
 
+def _typed_so_far() -> list[str]:
+    """While a shell asks for completions: the words after ``sidelight`` on its line; it passes them by environment."""
+    if "_SIDELIGHT_COMPLETE" not in os.environ:
+        return []
+    # bash and PowerShell pass the first, zsh and fish the second
+    line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
+    return line.split()[1:]
+
+
+def _missing(extra: str | None) -> list[str]:
+    """Packages of an extra that are not installed."""
+    packages = () if extra is None else EXTRAS[extra][1]
+    return [name for name in packages if importlib.util.find_spec(name) is None]
+
+
 def _need(extra: str | None) -> None:
     """Say how to install an extra before its absence shows as a failed import."""
-    if extra is None:
-        return
-    what, packages = EXTRAS[extra]
-    missing = [name for name in packages if importlib.util.find_spec(name) is None]
-    if missing:
+    missing = _missing(extra)
+    if extra is not None and missing:
+        what = EXTRAS[extra][0]
         raise MissingExtraError(f"{what} needs {', '.join(missing)}: install it with pip install 'sidelight[{extra}]'.")
 
 

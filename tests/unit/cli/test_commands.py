@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import os
 import subprocess
 import sys
 
@@ -44,3 +45,50 @@ def test_a_missing_extra_says_what_to_install(command, monkeypatch, capsys):
     told = capsys.readouterr().err
     assert package in told
     assert "pip install 'sidelight[service]'" in told
+
+
+def completions(line: str, tmp_path) -> list[str]:
+    """What bash is offered when the cursor stands at the end of this line."""
+    told = {"_SIDELIGHT_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
+    code = "from sidelight.cli import main; main([])"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True, text=True, timeout=120, check=True, env={**os.environ, "HOME": str(tmp_path), **told},
+    )  # fmt: skip
+    return done.stdout.split()
+
+
+def test_the_shell_completes_commands_and_the_options_of_each(tmp_path):
+    assert completions("sidelight rep", tmp_path) == ["report", "replay"]
+    assert {"--hidden", "--help"} == set(completions("sidelight report --h", tmp_path))
+    assert completions("sidelight tokens rev", tmp_path) == ["revoke"]
+
+
+def test_completion_without_the_extra_completes_what_is_there(tmp_path, monkeypatch, capsys):
+    package = EXTRAS["service"][1][0]
+    found = importlib.util.find_spec
+    monkeypatch.setattr(cli.importlib.util, "find_spec", lambda name: None if name == package else found(name))
+    monkeypatch.setenv("_SIDELIGHT_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "sidelight serve --che")
+    monkeypatch.setenv("COMP_CWORD", "2")
+    with pytest.raises(SystemExit) as stop:
+        main([])
+    assert stop.value.code == 0
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("shell", "file"),
+    [
+        ("bash", ".bash_completions/sidelight.sh"),
+        ("zsh", ".zfunc/_sidelight"),
+        ("fish", ".config/fish/completions/sidelight.fish"),
+    ],
+)
+def test_completion_is_installed_in_the_home_folder(shell, file, tmp_path):
+    environment = {**os.environ, "HOME": str(tmp_path), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    code = "import sys; from sidelight.cli import main; main(sys.argv[1:])"
+    command = [sys.executable, "-c", code, "--install-completion", shell]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True, env=environment)
+    assert "completion installed" in done.stdout
+    assert "_SIDELIGHT_COMPLETE" in (tmp_path / file).read_text(encoding="utf-8")
