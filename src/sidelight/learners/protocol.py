@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sidelight.arrays import Array
+from sidelight.drawing.notebook import card
 from sidelight.hidden.protocol import Needs
 
 __all__ = ["Context", "Decision", "Learner"]
@@ -31,6 +32,16 @@ class Decision(NamedTuple):
     estimate: float
     width: float
     propensity: float
+
+    def _repr_html_(self) -> str:
+        return card(
+            f"Take {self.arm}.",
+            [
+                ("estimated reward", f"{self.estimate:.4g}"),
+                ("width", f"{self.width:.4g} above the estimate, for what is not known yet"),
+                ("propensity", f"{self.propensity:.3g}"),
+            ],
+        )
 
 
 @runtime_checkable

@@ -20,6 +20,7 @@ from sidelight.logs.summary import LogSummary
 from sidelight.report.probing import probed
 from sidelight.report.simpler import SIMPLER
 from sidelight.simulation import simulate
+from sidelight.worlds.randomization import SUSPICIOUS
 from sidelight.worlds.trial import TrialReplayWorld
 from sidelight.worlds.trial_results import ReplayResult
 
@@ -254,7 +255,7 @@ def _trial_facts(world: TrialReplayWorld, result: ReplayResult, log: LogSummary)
             "randomized?",
             f"nothing speaks against it (p = {check.p_value:.2g}; the feature that differs most between arms is "
             f"{check.worst_feature}, p = {check.worst_p_value:.2g})"
-            if check.p_value >= 1e-4
+            if check.p_value >= SUSPICIOUS
             else f"doubtful (p = {check.p_value:.2g}, most on {check.worst_feature})",
         ),
         (

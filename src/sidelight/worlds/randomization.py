@@ -8,10 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtrc
 
+from sidelight.drawing.intervals import number
+from sidelight.drawing.notebook import card
 from sidelight.errors import InputError
 from sidelight.worlds.protocol import Floats
 
-__all__ = ["RandomizationCheck", "randomization_check"]
+__all__ = ["SUSPICIOUS", "RandomizationCheck", "randomization_check"]
+
+SUSPICIOUS = 1e-4
+"""A trial whose randomization check has a smaller p-value is refused: chance alone does that once in 10,000 trials."""
 
 
 class RandomizationCheck(NamedTuple):
@@ -24,6 +29,21 @@ class RandomizationCheck(NamedTuple):
     worst_feature: str
     """The encoded feature that differs most between arms, with its own p-value (not corrected for the choice)."""
     worst_p_value: float
+
+    def _repr_html_(self) -> str:
+        doubtful = self.p_value < SUSPICIOUS
+        return card(
+            "The arm that was tried depends on the context: this is no randomized trial."
+            if doubtful
+            else "Nothing speaks against a randomized trial: the arm that was tried does not depend on the context.",
+            [
+                (
+                    "p-value",
+                    f"{self.p_value:.2g} (chi-squared {number(self.statistic)}, {self.degrees:,} degrees of freedom)",
+                ),
+                ("differs most between arms", f"{self.worst_feature}, p = {self.worst_p_value:.2g} taken alone"),
+            ],
+        )
 
 
 def randomization_check(X: Floats, arms: NDArray[np.intp], names: tuple[str, ...]) -> RandomizationCheck:

@@ -22,14 +22,10 @@ from sidelight.logs.summarize import summarize_log
 from sidelight.logs.summary import LogSummary
 from sidelight.worlds.log_batches import log_batch
 from sidelight.worlds.protocol import Floats, Recorded
-from sidelight.worlds.randomization import randomization_check
+from sidelight.worlds.randomization import SUSPICIOUS, randomization_check
 from sidelight.worlds.split import SplitTable
 from sidelight.worlds.table_rows import Rows, read_rows
 from sidelight.worlds.trial_results import ReplayedRun, ReplayResult, bootstrap_interval
-
-SUSPICIOUS = 1e-4
-"""A trial whose randomization check has a smaller p-value is refused: chance alone does that once in 10,000 trials."""
-
 
 ASSUME_RANDOMIZED = "assume_randomized=True"
 """How to say in Python that a trial was randomized all the same; the command line has an option of its own."""

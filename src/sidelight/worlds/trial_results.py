@@ -8,6 +8,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from sidelight.drawing.intervals import number
+from sidelight.drawing.notebook import card
 from sidelight.errors import InputError
 from sidelight.worlds.protocol import Floats
 
@@ -48,6 +50,21 @@ class ReplayResult:
     def __repr__(self) -> str:
         rounds, seeds = sum(len(part.rows) for part in self._runs), len({part.seed for part in self._runs})
         return f"ReplayResult({', '.join(self.learners)}; {seeds} seeds, {rounds:,} rounds; see summary())"
+
+    def _repr_html_(self) -> str:
+        rows = []
+        for name in self.learners:
+            parts = [part for part in self._runs if part.learner == name]
+            means = [float(part.rewards.mean()) for part in parts if len(part.rewards)] or [float("nan")]
+            counts = f"{sum(len(part.rows) for part in parts):,}", f"{sum(part.total for part in parts):,}"
+            rows.append((name, *counts, *(number(v) for v in (float(np.mean(means)), min(means), max(means)))))
+        return card(
+            f"A replayed trial: {len(self.learners)} learners, {len({part.seed for part in self._runs})} seeds.",
+            [("intervals", "summary() has them for each learner, difference(learner, baseline) for two, paired")],
+            "Mean reward of the accepted rounds",
+            ("learner", "rounds accepted", "rows offered", "mean reward", "lowest of a seed", "highest of a seed"),
+            rows,
+        )
 
     def rounds(self) -> pa.Table:
         """One row for each accepted round: ``learner, seed, round, offered, row, arm, reward``.

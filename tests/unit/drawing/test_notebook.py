@@ -9,6 +9,9 @@ import pytest
 
 import sidelight as sl
 from sidelight.drawing.notebook import LONGEST, card
+from sidelight.learners.protocol import Decision
+from sidelight.worlds.randomization import RandomizationCheck, randomization_check
+from sidelight.worlds.trial_results import ReplayedRun, ReplayResult
 
 NASTY = "<script>alert(1)</script>"
 
@@ -22,7 +25,11 @@ def things() -> dict[str, object]:
     learner = sl.FusedOFUL({NASTY: sl.BehaviorQueries(summary)})
     eras = sl.summarize_eras(world.sample_eras_log(3_000, rng), world.eras_schema)
     bandit = sl.BanditClassifier().fit(rng.normal(size=(9, 1)), [NASTY, "b", "c"] * 3, rng.normal(size=9))
+    runs = [ReplayedRun(NASTY, seed, np.arange(3), np.zeros(3, int), np.ones(3), np.arange(3), 9) for seed in (0, 1)]
     return {
+        "decision": sl.OFUL(2, 3, arms=[NASTY, "b"]).decide([1.0, 0.0, 2.0], allowed=[NASTY]),
+        "check": randomization_check(rng.normal(size=(60, 1)), rng.integers(2, size=60), (NASTY,)),
+        "replay": ReplayResult((NASTY, "b"), np.arange(3), runs),
         "schema": schema,
         "summary": summary,
         "diagnosis": summary.diagnose(),
@@ -49,6 +56,28 @@ def test_cards_are_escaped_and_keep_to_themselves(name):
     selectors = [s.strip() for rule in re.findall(r"([^{}]+)\{", style) for s in rule.split(",")]
     assert selectors
     assert all(selector.startswith(".sidelight-card") for selector in selectors)
+
+
+def test_cards_show_the_numbers():
+    shown = Decision("high", 1.25, 0.5, 0.75)._repr_html_()
+    for part in ("Take high.", "1.25", "0.5 above the estimate", "0.75"):
+        assert part in shown
+    assert Decision("high", 1.25, 0.5, 0.75) == ("high", 1.25, 0.5, 0.75)
+    runs = [
+        ReplayedRun("fused", seed, np.arange(4), np.zeros(4, int), np.full(4, mean), np.arange(4), 10)
+        for seed, mean in ((0, 2.0), (1, 4.0))
+    ]
+    empty = ReplayedRun("cold", 0, *(np.empty(0, int) for _ in range(2)), np.empty(0), np.empty(0, int), 10)
+    shown = ReplayResult(("a",), np.arange(4), [*runs, empty])._repr_html_()
+    cells = re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", shown)
+    assert cells[6:12] == ["fused", "8", "20", "3.00", "2.00", "4.00"]
+    assert cells[12:] == ["cold", "0", "10", "–", "–", "–"]
+    fine, bad = (RandomizationCheck(12.5, 7, p, "age", 0.03)._repr_html_() for p in (0.2, 1e-6))
+    assert "Nothing speaks against a randomized trial" in fine
+    assert "this is no randomized trial" in bad
+    for shown, p in ((fine, "0.2"), (bad, "1e-06")):
+        assert f"{p} (chi-squared 12.5, 7 degrees of freedom)" in shown
+        assert "age, p = 0.03 taken alone" in shown
 
 
 def test_a_long_table_is_cut_and_says_so():
