@@ -144,6 +144,14 @@ def _subtitle(figure: Figure, findings: Findings, width: int = 104) -> list[str]
     return lines
 
 
+#: on every page of figures: the words that the paper takes for known
+TERMS = (
+    "Regret is what a learner loses over all rounds against always taking the arm with the largest mean reward. L is "
+    "the number of features that the log recorded. R12 says how the hidden features go with the recorded ones for each "
+    "arm: the log lacks it, so it is either known to the learner or estimated from the old policy's answers."
+)
+
+
 def draw(figure: Figure, table: pa.Table, findings: Findings, folder: Path, seeds: int) -> list[Path]:
     """Write ``<figure>.png``, ``.svg`` and ``.html``; returns the files."""
     chart = chart_of(figure, table, findings)
@@ -153,7 +161,7 @@ def draw(figure: Figure, table: pa.Table, findings: Findings, folder: Path, seed
     page = html.page(
         figure.title,
         findings.words[0],
-        [interactive.STYLE, part, interactive.script({figure.name: drawing})],
+        [interactive.STYLE, html.paragraph(TERMS), part, interactive.script({figure.name: drawing})],
         _small_print(),
     )
     path = folder / f"{figure.name}.html"
@@ -163,7 +171,8 @@ def draw(figure: Figure, table: pa.Table, findings: Findings, folder: Path, seed
 
 def gallery(parts: Sequence[tuple[Figure, pa.Table, Findings, int]], folder: Path) -> Path:
     """Write ``index.html``: every figure with its words, its picture and its numbers."""
-    pieces = [interactive.STYLE, _contents([figure for figure, *_ in parts], [findings for _, _, findings, _ in parts])]
+    contents = _contents([figure for figure, *_ in parts], [findings for _, _, findings, _ in parts])
+    pieces = [interactive.STYLE, html.paragraph(TERMS), contents]
     specifications = {}
     for figure, table, findings, seeds in parts:
         part, specifications[figure.name] = _part(figure, chart_of(figure, table, findings), findings, seeds)

@@ -23,8 +23,8 @@ def single_estimator(hidden: Any, learner: str) -> CompleteEstimator:
         )
     if not isinstance(hidden, HiddenEstimator):
         raise InputError(
-            f"{learner} takes an estimator of the hidden half (BehaviorQueries, BehaviorProbabilities, CompanionLog, "
-            f"KnownCrossMoments, or your own), got {type(hidden).__name__}."
+            f"{learner} takes an estimator of how hidden features go with recorded ones (BehaviorQueries, "
+            f"BehaviorProbabilities, CompanionLog, KnownCrossMoments, or your own), got {type(hidden).__name__}."
         )
     return completed(hidden.copy())
 

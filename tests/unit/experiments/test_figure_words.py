@@ -138,6 +138,9 @@ def test_pictures_are_drawn_from_results_alone(tmp_path: Path) -> None:
         assert "<table" in text
         parts.append((figure, table, findings, 4))
     index = gallery(parts, tmp_path).read_text()
+    for shown in (index, page.read_text()):
+        assert "Regret is what a learner loses" in shown
+        assert "R12 says how the hidden features go" in shown
     assert all(f'id="{name}"' in index for name in ("a-paper_text", "log-size", "lies"))
     assert "Here it holds" in index
 

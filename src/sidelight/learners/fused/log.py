@@ -328,8 +328,8 @@ def by_key(hidden: Any, learner: str) -> dict[Any, CompleteEstimator]:
         if not isinstance(estimator, HiddenEstimator):
             where = "" if key is None else f" for the log {key!r}"
             raise InputError(
-                f"{learner} takes an estimator of the hidden half{where} (BehaviorQueries, BehaviorProbabilities, "
-                f"CompanionLog, KnownCrossMoments, or your own), got {type(estimator).__name__}. A LogSummary goes "
-                "inside one: BehaviorQueries(summary)."
+                f"{learner} takes an estimator of how hidden features go with recorded ones{where} (BehaviorQueries, "
+                f"BehaviorProbabilities, CompanionLog, KnownCrossMoments, or your own), got "
+                f"{type(estimator).__name__}. A LogSummary goes inside one: BehaviorQueries(summary)."
             )
     return {key: completed(estimator) for key, estimator in estimators.items()}

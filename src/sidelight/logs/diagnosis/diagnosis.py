@@ -42,8 +42,9 @@ class Diagnosis(Findings):
         to_drop: a smallest set of columns to leave out so that every arm with enough rows is determined.
         residual_variance: ``s²`` over all arms.
         difference: how strongly the arms' regressions differ, ``None`` where fewer than two can be compared.
-        queries: after how many answers of the old policy its half is known as well as the log's, least and most; equal
-            where the hidden features' share of the residual variance is told or measured.
+        queries: after how many answers of the old policy more add little, because the log itself is then the larger
+            source of error: least and most; equal where the hidden features' share of the residual variance is told
+            or measured.
         worth: between how many and how many online rounds this log is worth, and what that assumes.
         effective_rows: (K,) rows that the logged propensities leave of each arm, ``(Σ1/p)²/Σ1/p²``, or ``None``.
         warnings: sentences about what is wrong.
