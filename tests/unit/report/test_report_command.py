@@ -70,6 +70,25 @@ def test_a_trial_from_its_csv(tmp_path: Path, app: typer.Typer, rng: np.random.G
     assert out.with_suffix(".parquet").exists()
 
 
+def test_a_trial_with_a_rare_arm_says_what_is_left_out(
+    tmp_path: Path, app: typer.Typer, rng: np.random.Generator
+) -> None:
+    source = write_trial(tmp_path / "trial.csv", rng, outcome=False)
+    table = csv.read_csv(source)
+    tried = table["treatment"].to_numpy()
+    kept = np.flatnonzero(
+        (tried == 1) | (rng.random(len(tried)) < 1 / 3)
+    )  # the arm 0 is tried about a quarter of the time
+    csv.write_csv(table.take(kept), source)
+    share = float((tried[kept] == 0).mean())
+    out = tmp_path / "page.html"
+    arguments = ["--trial", str(source), "--arm", "treatment", "--reward", "y", "--hidden", "severity"]
+    CliRunner().invoke(app, [*arguments, "--seeds", "2", "-o", str(out)], catch_exceptions=False)
+    told = re.search(r"whichever arm a learner takes, (\d+)% of the rows offered count", out.read_text())
+    assert told is not None
+    assert int(told[1]) == pytest.approx(100 * share, abs=1)
+
+
 def test_an_outcome_among_the_features_is_found(tmp_path: Path, app: typer.Typer, rng: np.random.Generator) -> None:
     source = write_trial(tmp_path / "trial.csv", rng)
     arguments = ["--trial", str(source), "--arm", "treatment", "--reward", "y", "--hidden", "severity"]
