@@ -45,14 +45,17 @@ def decide_until_refused(client: httpx.Client, batch: int) -> tuple[list[str], h
     raise AssertionError("the disk never filled up")
 
 
-def check_refusal(client: httpx.Client, answer: httpx.Response, words: str) -> None:
+def check_refusal(client: httpx.Client, folder: Path, answer: httpx.Response, words: str) -> None:
+    """The request is told why, and so is who may read; anybody else learns that it is storage, and not where."""
     assert answer.status_code == 503, answer.text
     assert answer.json()["type"].endswith(":storage")
     assert words in answer.json()["detail"]
     assert int(answer.headers["retry-after"]) >= 1
     ready = client.get("/health/ready")
     assert ready.status_code == 503
-    assert words in ready.json()["detail"]
+    assert ready.json()["type"].endswith(":storage")
+    assert "/v1/status says why" in ready.json()["detail"]
+    assert str(folder) not in ready.text
     assert client.get("/health/live").status_code == 200
     status = client.get("/v1/status").json()
     assert status["ready"] is False
@@ -77,7 +80,7 @@ def test_a_full_disk(small_disk: Path):
         # where a batch has no room a single decision may have some
         more, answer = decide_until_refused(client, 1)
         told += more
-        check_refusal(client, answer, "disk is full")
+        check_refusal(client, small_disk, answer, "disk is full")
         assert post(client, f"/v1/decisions/{told[-1]}/reward", {"reward": 1}).status_code == 503
         # room again: it recovers by itself and goes on
         subprocess.run(["mount", "-o", "remount,size=8m", str(small_disk)], check=True)
@@ -117,7 +120,7 @@ def test_a_limit_on_the_size_of_files(tmp_path: Path):
 
     with serving(tmp_path, before=limit) as server, httpx.Client(base_url=server.url, timeout=20) as client:
         told, answer = decide_until_refused(client, 200)
-        check_refusal(client, answer, "the disk")
+        check_refusal(client, tmp_path, answer, "the disk")
     check_nothing_lost(tmp_path, told)
 
 
