@@ -144,11 +144,17 @@ def fused(rng, **settings):
 
 @pytest.mark.parametrize("drawn", [True, False])
 def test_fused_batches_doubt_and_draw_as_one_by_one(rng, drawn):
-    learner = fused(rng, safety=1.0)
+    # rewards of pure noise never test the log, so that its arms are tried readily: with more safety everywhere
+    learner = fused(rng, safety=0.3)
+    assert (learner.untested > 1.0).any()
     X = rng.normal(size=(400, D))
-    one, many = (np.random.default_rng(7) if drawn else None for _ in range(2))
+    one, many, among = (np.random.default_rng(7) if drawn else None for _ in range(3))
     decisions = learner.decide_many(X, rng=many)
     assert decisions == [learner.decide(x, rng=one) for x in X]
+    # the arithmetic of a choice among some arms is written apart
+    for x, decision in zip(X, decisions, strict=True):
+        again = learner.decide(x, allowed=learner.arms, rng=among)
+        assert (again.arm, again.propensity) == (decision.arm, decision.propensity)
     propensities = {decision.propensity for decision in decisions}
     assert propensities == {0.5, 1.0}, "some rounds are in doubt, or this test shows nothing"
 
