@@ -26,7 +26,7 @@ import sidelight as sl
 from benchmarks.numpy_linucb import NumpyLinUCB
 from sidelight.kernels.simd import dot
 from sidelight.learners.rounds import play_rounds
-from sidelight.simulation import ONE_THREAD
+from sidelight.simulation import WORKER_ENVIRONMENT
 
 K = D = 30
 RECORDED = 25
@@ -303,7 +303,7 @@ def main() -> None:
     options = parser.parse_args(sys.argv[1:])
     # NumPy's library reads its number of threads when it is loaded
     if os.environ.get("OPENBLAS_NUM_THREADS") != "1":
-        os.environ.update(ONE_THREAD)
+        os.environ.update(WORKER_ENVIRONMENT)
         subprocess.run([sys.executable, "-m", "benchmarks.online", *sys.argv[1:]], check=True)
         return
     if options.profile:

@@ -459,9 +459,9 @@ def measure(group: str, cells: list[Cell], min_seeds: int, max_seeds: int, secon
     """Add seeds to every cell until its ratios are known, the budget of seeds is used or time is up."""
     from loky import get_reusable_executor
 
-    from sidelight.simulation import ONE_THREAD
+    from sidelight.simulation import WORKER_ENVIRONMENT
 
-    executor = get_reusable_executor(max_workers=2, env=ONE_THREAD)
+    executor = get_reusable_executor(max_workers=2, env=WORKER_ENVIRONMENT)
     deadline = time.monotonic() + seconds
     for upto in range(2, max_seeds + 1, 2):
         jobs = []
@@ -574,9 +574,9 @@ def over_seeds(run: Callable[[int], Any], seeds: int) -> None:
     """``run`` for every seed, over processes."""
     from loky import get_reusable_executor
 
-    from sidelight.simulation import ONE_THREAD
+    from sidelight.simulation import WORKER_ENVIRONMENT
 
-    executor = get_reusable_executor(max_workers=2, env=ONE_THREAD)
+    executor = get_reusable_executor(max_workers=2, env=WORKER_ENVIRONMENT)
     for i, _ in enumerate(executor.map(run, range(seeds))):
         print(f"\r{i + 1} of {seeds} seeds", end="", file=sys.stderr, flush=True)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks.evidence import machine, write_json
 from benchmarks.peers.environments import HERE, NotInstalled, Peer, peers_known, python_of
-from sidelight.simulation import ONE_THREAD
+from sidelight.simulation import WORKER_ENVIRONMENT
 
 LOOP_SECONDS = 120
 
@@ -55,7 +55,7 @@ def timed(peer: Peer) -> dict[str, Any]:
     command = [str(python), str(HERE / "loop.py"), peer.name]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=LOOP_SECONDS, env={**os.environ, **ONE_THREAD}
+            command, capture_output=True, text=True, timeout=LOOP_SECONDS, env={**os.environ, **WORKER_ENVIRONMENT}
         )
     except subprocess.TimeoutExpired:
         return {"failed": f"took more than {LOOP_SECONDS} seconds"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 
 import numpy as np
@@ -120,3 +121,25 @@ def test_a_ratio_is_paired(seed):
     found = ratio(2.0 * theirs, theirs)
     assert found.value == pytest.approx(2.0)
     assert found.half < 1e-9
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "batches",
+        "claims",
+        "evidence",
+        "gate",
+        "log",
+        "online",
+        "regret",
+        "released",
+        "scale",
+        "service",
+        "worth",
+        "zoo",
+    ],
+)
+def test_every_benchmark_can_be_imported(name):
+    """Names that they take from ``src`` change; none is run here."""
+    assert importlib.import_module(f"benchmarks.{name}").__doc__
