@@ -257,7 +257,7 @@ def profile() -> None:
     block = _by_play(setting, learner)
     block(0, 200)  # loads what was compiled
     before = learner.refreshes
-    taken = [_timed(learner, "_relearn"), _timed(learner.logs[0].hidden, "_estimate_strength")]
+    taken = [_timed(learner, "_relearn"), _timed(learner.logs[0].hidden, "_estimate_strengths")]
     spent, begin = 0.0, 200
     print("\nfused, from round 200 on; milliseconds of everything else, and of refreshes")
     for until in (ROUNDS, 2 * ROUNDS, LONG):
@@ -274,7 +274,7 @@ def profile() -> None:
     block(0, 200)
     watch = cProfile.Profile()
     watch.runcall(block, 200, ROUNDS)
-    parts = ("_ridge_rounds", "_relearn", "estimate_prior", "refresh", "_judge", "_estimate_strength")
+    parts = ("_ridge_rounds", "_relearn", "estimate_prior", "refresh", "_judge", "_estimate_strengths")
     print(f"\nthe same until {ROUNDS:,} under a profiler, which slows refreshes down; milliseconds, callees included")
     for (path, _, name), (_, _, _, seconds, _) in pstats.Stats(watch).stats.items():  # type: ignore[attr-defined]
         if name in parts and "sidelight" in path and not (name in ("_relearn", "refresh") and "ridge" in path):
