@@ -23,7 +23,7 @@ from sidelight.kernels.spd import invert
 from sidelight.linalg import Array
 from sidelight.logs.summary import LogSummary
 
-__all__ = ["Frame", "power_of_two"]
+__all__ = ["CONSTANT", "Frame", "power_of_two"]
 
 #: a feature whose variance in the log is this small a part of its second moment counts as constant
 CONSTANT = 1e-12
@@ -83,9 +83,8 @@ class Frame:
         D, mean = _pooled(summary)
         squares = np.diagonal(D)
         spread = squares - mean * mean
-        still = (spread <= CONSTANT * squares) & (squares > 0)
         spread = np.where(spread <= CONSTANT * squares, 0.0, spread)
-        found = np.flatnonzero(still)
+        found = np.flatnonzero((spread == 0.0) & (squares > 0))
         L = len(mean)
         if len(found):
             c, ones_error = int(found[0]), None
@@ -100,12 +99,14 @@ class Frame:
             missing = np.clip(1.0 - np.sum(ones * np.asarray(summary.means), axis=1), 0.0, 1.0)
             # u_a is the regression of 1 on x_o, which leaves this much
             ones_error *= missing[:, None, None]
-        scale = 1.0 / power_of_two(np.sqrt(spread))
+        # of a feature that did not vary nothing but its size is known
+        scale = 1.0 / power_of_two(np.where(spread > 0, np.sqrt(spread), np.abs(mean)))
         scale[c] = 1.0 / mean[c]
         shift = scale * mean
         shift[c] = 0.0
         centred = D - np.outer(mean, mean)
-        centred[c], centred[:, c] = 0.0, 0.0
+        still = spread == 0.0  # and the constant
+        centred[still], centred[:, still] = 0.0, 0.0
         np.fill_diagonal(centred, spread)
         centred[c, c] = mean[c] * mean[c]
         return cls(scale, shift, c, _ridged(centred, scale), np.eye(len(scale))[c], ones, missing, ones_error)

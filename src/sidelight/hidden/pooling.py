@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sidelight.hidden.frame import Frame, power_of_two
+from sidelight.hidden.frame import CONSTANT, Frame, power_of_two
 from sidelight.hidden.sums import AnswerSums
 from sidelight.kernels.answers import SINGULAR, add_up, gaps, pooled_regression, pooling_likelihoods
 from sidelight.kernels.answers import regress as regress_arms
@@ -113,11 +113,18 @@ class Told:
             if frame.constant is not None:
                 means = np.sum(sums.sums[:, L:], axis=0) / unit / count
         scale = np.concatenate([frame.scale, 1.0 / unit])
-        S = frame.moved(S * scale[:, None] * scale, means)
+        S = S * scale[:, None] * scale
+        before = np.sum(np.einsum("aii->ai", S[:, :n, :n]), axis=0)
+        S = frame.moved(S, means)
         nothing = np.zeros(0)
         squared = frame.moved(squared * frame.scale[:, None] * frame.scale, nothing)
         seen = np.sum(np.einsum("aii->ai", S[:, :n, :n]), axis=0)
         D, own = frame.D.copy(), np.diagonal(frame.D)
+        # what centring leaves of a feature that varied neither in the log nor in the answers is rounding
+        still = np.flatnonzero(np.isnan(own) & (seen <= CONSTANT * before))
+        for sums_of in (S, squared):
+            sums_of[:, still], sums_of[:, :, still] = 0.0, 0.0
+        seen[still] = 0.0
         # a feature that did not vary in the log has the answers' scale
         filled = np.where(seen > 0, seen / max(count, 1e-300), 1.0)
         np.fill_diagonal(D, np.where(np.isnan(own), filled, own))
@@ -126,6 +133,7 @@ class Told:
         add_up(np.ascontiguousarray(S), np.ascontiguousarray(squared), units, total, noise, sizes, squares)
         if whole is not None:
             noise = frame.moved((whole * frame.scale[:, None] * frame.scale)[None], nothing)[0]
+            noise[still], noise[:, still] = 0.0, 0.0
             squares[K] = float(np.sum(np.diagonal(noise) * units))
         # 1 for unweighted answers; also 1 if the total weight underflows
         counted = squares > 1e-280
@@ -288,7 +296,12 @@ def within_arms(told: Told, pool: Pool) -> Array:
     squares = np.sum(product(np.swapaxes(leave, 1, 2), product(told.S, leave)), axis=0)
     W = told.S[:, :n, :n] + pull
     np.einsum("aii->ai", W)[...] *= 1.0 + ROUNDING
-    used = float(np.sum(inverse_of(W) * told.S[:, :n, :n]))
+    try:
+        inverses = inverse_of(W)
+    except np.linalg.LinAlgError:
+        # features that repeat each other, in so many answers that rounding outweighs the pull
+        inverses = pseudo_inverse(W)
+    used = float(np.sum(inverses * told.S[:, :n, :n]))
     free = max(float(np.sum(told.counts)) - used, 0.0)
     return symmetrize((squares + n * pool.residual) / (free + n))
 

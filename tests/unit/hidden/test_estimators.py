@@ -421,6 +421,47 @@ def test_hidden_features_that_never_varied_say_nothing_about_their_spread(rng):
     assert hidden._told().hidden_scale[1] > 0
 
 
+@pytest.mark.parametrize("value", [math.sqrt(0.5), -1e6 / 3.0, 1e-7 / 3.0, 0.0])
+@pytest.mark.parametrize("kind", [sl.BehaviorQueries, sl.BehaviorProbabilities])
+def test_a_second_constant_says_nothing_new(rng, kind, value):
+    """A feature that varies neither in the log nor in the answers, beside an intercept: centring leaves rounding of it.
+
+    With it everything is as without it; its own coefficients are zero, and what is not known of them is in its unit.
+    """
+    K, L, n = 3, 3, 500
+    X, arms, rewards = rng.normal(size=(n, L)) + 0.3, rng.integers(K, size=n), rng.normal(size=n)
+    X[:, 0] = 1.0
+    wide = np.column_stack([X, np.full(n, value)])
+    without, with_it = (
+        kind(sl.LogSummary.from_arrays(rows, arms, rewards, sl.Schema.for_arrays(c + 2, recorded=c, n_arms=K)))
+        for rows, c in ((X, L), (wide, L + 1))
+    )
+    for _ in range(60):
+        x = np.concatenate([[1.0], rng.normal(size=L - 1) + 0.3, rng.normal(size=2)])
+        said = int(rng.integers(K)) if kind is sl.BehaviorQueries else rng.dirichlet(np.ones(K))
+        chance = float(rng.uniform(0.3, 1.0))
+        without.observe(x, said, chance)
+        with_it.observe(np.insert(x, L, value), said, chance)
+    # the prior of how alike slopes are counts features; the rest must not know the difference
+    assert 0.25 <= with_it.pooling_strength() / without.pooling_strength() <= 4.0
+    with_it._strengths = without._strengths
+    B = with_it.regression()
+    np.testing.assert_allclose(B[:, :L], without.regression(), rtol=1e-9, atol=1e-11)
+    assert (B[:, L] == 0.0).all()
+    np.testing.assert_allclose(with_it.residual_moments(), without.residual_moments(), rtol=1e-9)
+    # contexts have that value, so that what counts is the intercept's coefficient and ``value`` times the other one
+    together = np.eye(L, L + 1)
+    together[0, L] = value
+    for A, own in zip(with_it.precision(), without.precision(), strict=True):
+        unit = np.sqrt(np.diagonal(A))
+        covariance = np.linalg.inv(A / np.outer(unit, unit)) / np.outer(unit, unit)
+        np.testing.assert_allclose(together @ covariance @ together.T, np.linalg.inv(own), rtol=1e-8, atol=1e-12)
+        # the pulls of the pool and of the arm, in the feature's own unit, a power of two
+        expected = 1.0 / without._strengths.own + 1.0 / without._strengths.slopes
+        power = 2.0 ** math.floor(math.log2(abs(value))) if value else 1.0
+        assert covariance[L, L] * power**2 == pytest.approx(expected, rel=1e-9)
+
+
 def test_features_that_repeat_each_other(rng):
     """One recorded feature is the sum of two others, and arms are alike: a learner pools strongly, and goes on.
 
@@ -607,6 +648,26 @@ def test_columns_that_repeat_each_other_in_very_many_answers(rng, times):
     for found in (hidden.precision(), hidden.residual_moments()):
         assert np.isfinite(found).all()
         assert (np.linalg.eigvalsh(found)[:, -1] > 0).all()
+
+
+@pytest.mark.parametrize("times", [1e4, 1e12])
+def test_a_feature_that_hardly_varies_under_one_arm_of_many_answers(rng, times):
+    """Constant in the log and under the other arm, where rounding outweighs its pull: the search goes on."""
+    n = 400
+    X, arms = rng.normal(size=(n, 5)), np.arange(n) % 2
+    X[:, 0] = 1.0
+    X[:, 2] = 0.7
+    schema = sl.Schema.for_arrays(5, recorded=3, n_arms=2)
+    hidden = sl.BehaviorQueries(sl.LogSummary.from_arrays(X[:, :3], arms, rng.normal(size=n), schema))
+    X[:, 2] += 2e-6 * rng.normal(size=n) * (arms == 0)
+    for x, a in zip(X, arms, strict=True):
+        hidden.observe(x, int(a))
+    hidden.sums.restore({name: times * value for name, value in hidden.sums.state().items()})
+    own, slopes, _ = hidden._estimate_strengths()
+    assert own in OWN_GRID
+    assert slopes in SLOPE_GRID
+    for found in (hidden.regression(), hidden.precision(), hidden.residual_moments()):
+        assert np.isfinite(found).all()
 
 
 def test_the_rows_behind_the_sums_are_kept():
