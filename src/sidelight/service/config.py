@@ -140,9 +140,11 @@ class Config:
 
     def build_learner(self) -> Any:
         """The learner at its very start."""
+        return self.make_learner(self.load_schema(), self.load_summaries())
+
+    def make_learner(self, schema: Schema, summaries: dict[str, LogSummary]) -> Any:
+        """A learner of the configured kind, with its settings, from these summaries by name."""
         kind, settings = self.learner.kind, dict(self.learner.settings)
-        schema = self.load_schema()
-        summaries = self.load_summaries()
         summary = next(iter(summaries.values()), None)
         made_from = LEARNERS[kind]
         try:

@@ -40,6 +40,7 @@ from sidelight.service.core.proposals import (
     RewardProposal,
 )
 from sidelight.service.core.recovery import recover
+from sidelight.service.core.rehearsing import rehearse
 from sidelight.service.core.selfcheck import SelfCheck
 from sidelight.service.core.starting import check_log, prepare, take_over
 from sidelight.service.log.bases import base_number
@@ -142,7 +143,8 @@ class Engine:
             self._snapshot_at = self.state.number
 
     def _warm(self) -> None:
-        """Compile what deciding and learning need, on a copy, so that the first request does not wait for it."""
+        """Compile what deciding and learning need, on a copy, so that no request waits for it."""
+        rehearse(self.config)
         copy = State.from_snapshot(self.state.snapshot(0.0))
         learner, K = copy.learner, len(copy.learner.arms)
         x = np.zeros(learner.n_features)

@@ -1,0 +1,68 @@
+"""A rehearsal: a small learner of the configured kind lives through some rounds, so that what it needs is compiled.
+
+A learner calls some of its kernels at its first refresh or its first judgment of a log only, which may be thousands of
+events away. Compiled forms do not depend on sizes, so a learner of four arms stands in for one of any size.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import Any
+
+import numpy as np
+
+from sidelight.logs.schema.schema import Schema
+from sidelight.logs.summary import LogSummary
+from sidelight.service.config import Config
+from sidelight.service.core.fold import LEARNER_ERRORS
+
+__all__ = ["rehearse"]
+
+#: enough for every kind of refresh and for the first judgment of a log
+_ROUNDS = 130
+_LOG_ROWS = 60
+#: enough arms and rows for the road that batches take
+_ARMS = ("a", "b", "c", "d")
+_BATCH = 64
+
+#: what was rehearsed in this process
+_rehearsed: set[str] = set()
+
+
+def rehearse(config: Config) -> None:
+    """Compile what learners as ``config`` has them will need; once in a process for each kind of them."""
+    schema = config.load_schema()
+    names = list(config.summary_files())
+    hidden = schema.n_recorded < schema.n_features
+    learner = config.learner
+    key = json.dumps([learner.kind, learner.answers, learner.settings, names, schema.intercept, hidden], default=repr)
+    if key in _rehearsed:
+        return
+    _rehearsed.add(key)
+    # Settings may be made for the real sizes: then as much is compiled as comes before they fail.
+    with contextlib.suppress(*LEARNER_ERRORS):
+        rng = np.random.default_rng(0)
+        small = Schema(
+            ["u", "v", "w"], recorded=["u", "v"] if hidden else ["u", "v", "w"], arms=_ARMS, intercept=schema.intercept
+        )
+        _live(config.make_learner(small, {name: _log(small, rng) for name in names}), rng)
+
+
+def _log(schema: Schema, rng: np.random.Generator) -> LogSummary:
+    X = rng.normal(size=(_LOG_ROWS, schema.n_recorded))
+    arms = [_ARMS[i % len(_ARMS)] for i in range(_LOG_ROWS)]
+    return LogSummary.from_arrays(X, arms, rng.normal(size=_LOG_ROWS), schema)
+
+
+def _live(learner: Any, rng: np.random.Generator) -> None:
+    """Rounds with answers of the old policy and rewards, for every arm in turn."""
+    for i in range(_ROUNDS):
+        x, arm = rng.normal(size=learner.n_features), _ARMS[i % len(_ARMS)]
+        if learner.needs == "action":
+            learner.observe_behavior(x, arm)
+        elif learner.needs == "probabilities":
+            learner.observe_behavior(x, probabilities=np.full(len(_ARMS), 1.0 / len(_ARMS)))
+        learner.decide(x)
+        learner.observe(x, arm, float(rng.normal()))
+    learner.decide_many(rng.normal(size=(_BATCH, learner.n_features)))
