@@ -303,6 +303,25 @@ def test_contexts_by_name_and_by_position_are_the_same(entry, make, player):
     assert bits(learner, X[0]) == bits(named, X[0])
 
 
+def test_names_that_are_no_features_are_left_aside(make, player):
+    """A row of a table holds more than the features: whatever it is, nothing changes by a bit."""
+    one, other = make(), make()
+    for learner in (one, other):
+        player.play(learner, 30)
+    x, reward = contexts(1)[0], 0.3
+    named = dict(zip(FEATURES, x.tolist(), strict=True))
+    more = {"patient": "Ann", "height": np.nan, **named, "ward": None}
+    assert bits(one, more) == bits(other, named)
+    assert one.decide(more, rng=np.random.default_rng(1)) == other.decide(named, rng=np.random.default_rng(1))
+    for learner, context in ((one, more), (other, named)):
+        learner.observe(context, ARMS[1], reward)
+        if learner.needs == "action":
+            learner.observe_behavior(context, ARMS[0])
+        elif learner.needs == "probabilities":
+            learner.observe_behavior(context, probabilities=[0.2, 0.3, 0.5])
+    assert bits(one, x) == bits(other, x)
+
+
 def test_threads_may_decide_at_once(make, player):
     learner = make()
     player.play(learner, 80)
