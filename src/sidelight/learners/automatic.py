@@ -125,6 +125,14 @@ class Automatic:
         weight = weight_of(values)
         return weight * x, weight * reward, new
 
+    def usual(self, x: Array, reward: float) -> bool:
+        """Whether a row has no wild and no new value.  x: (d,)"""
+        return self.ranges is None or self.ranges.usual(x, reward)
+
+    def weight_of(self, x: Array, reward: float) -> float:
+        """What :meth:`admit` would multiply a row by.  x: (d,)"""
+        return 1.0 if self.ranges is None or self.ranges.usual(x, reward) else weight_of(self.ranges.wild(x, reward))
+
     def answerable(self, x: Array, name: Callable[[int], str]) -> tuple[bool, bool]:
         """Whether an answer at ``x`` is taken in, and whether it tells a unit.
 

@@ -15,6 +15,7 @@ from sidelight.hidden.protocol import Needs
 from sidelight.labels import plain_label
 from sidelight.learners.cards import learner_card, score_table
 from sidelight.learners.containers import save_learner
+from sidelight.learners.correcting import Receipt
 from sidelight.learners.protocol import Context, Decision
 from sidelight.learners.settings import Settings
 from sidelight.linalg import Array
@@ -93,6 +94,12 @@ class BaseLearner:
     def _observe(self, x: Array, index: int, reward: float) -> None:
         raise NotImplementedError
 
+    def _correct(self, x: Array, index: int, old: float, new: float | None, receipt: Receipt | None) -> None:
+        """Exchange the reward of a round that was observed; None takes the round out."""
+        raise InputError(
+            f"{type(self).__name__} cannot correct a reward: a learner with an algebra of its own says how in _correct."
+        )
+
     def _decide_rows(self, X: Array, rng: np.random.Generator | None) -> list[Decision]:
         return [self.decide(x, rng=rng) for x in X]
 
@@ -148,6 +155,60 @@ class BaseLearner:
         index = self._arm(arm)
         value = reward if type(reward) is float and math.isfinite(reward * reward) else self._reward(reward)
         self._observe(self._context(x), index, value)
+
+    def receipt(self, x: Context, reward: float) -> Receipt | None:
+        """What :meth:`correct` must be told about a round that is observed now; ask before observing it.
+
+        None where it needs nothing: the round counts in full and for ever, as most do.  It is a pair of numbers
+        otherwise: the weight of a wild value, and the clock of a learner in which older rounds fade or are dropped.
+        """
+        return None
+
+    def correct(
+        self,
+        x: Context,
+        arm: Any,
+        before: float,
+        reward: float,
+        *,
+        taken: Any = None,
+        receipt: Receipt | None = None,
+    ) -> None:
+        """The reward ``before``, observed for ``arm`` at ``x``, turned out to be ``reward``.
+
+        For a reward that was assumed (no click within a week) and still came: the sums are then, up to rounding, those
+        of a learner that was told ``reward`` at first; prior and noise, where they are learned, follow at the next
+        refresh, for whose schedule a correction counts as an event.  A reward that is a wild value, or the first that
+        differs from all others, is taken in as a new round in the place of the old one.
+
+        Args:
+            x: the context, as it was observed.
+            arm: the arm that was observed.
+            before: the reward that was observed.
+            reward: the right one.
+            taken: the arm that was really taken, if it was another one: then its round moves there.
+            receipt: what :meth:`receipt` said when the round was observed.
+
+        Examples:
+            >>> import sidelight as sl
+            >>> learner = sl.OFUL(2, 2, noise=0.5)
+            >>> learner.observe([1.0, 0.0], 0, 0.0)     # no reward came in time
+            >>> learner.correct([1.0, 0.0], 0, 0.0, 1.0)  # it came after all
+            >>> float(learner.weights_of(0)[0])
+            0.5
+        """
+        index, context = self._arm(arm), self._context(x)
+        old, new = self._reward(before), self._reward(reward)
+        other = index if taken is None else self._arm(taken)
+        if other == index and self._corrects_in_place(context, new):
+            self._correct(context, index, old, new, receipt)
+        else:
+            self._correct(context, index, old, None, receipt)
+            self._observe(context, other, new)
+
+    def _corrects_in_place(self, x: Array, reward: float) -> bool:
+        """Whether the right reward is an ordinary one, so that its round may stay what it was but for the reward."""
+        return True
 
     def observe_many(self, X: Any, arms: Sequence[Any], rewards: ArrayLike) -> None:
         """``observe`` for every row, in order, in large batches up to rounding; nothing if any row is invalid."""

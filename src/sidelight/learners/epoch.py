@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from sidelight.errors import InputError
 from sidelight.hidden.protocol import HiddenEstimator
 from sidelight.learners.base import BaseLearner
+from sidelight.learners.correcting import Receipt, Sums
 from sidelight.learners.hidden_half import behavior_answer, single_estimator
 from sidelight.learners.protocol import Context
 from sidelight.learners.reduced import ReducedLearner
@@ -191,6 +192,36 @@ class EpochOFUL(ReducedLearner):
         if self.rounds >= self.next_start and self.rounds < self.horizon:
             self.next_start = 2 * self.rounds
             self._start_episode()
+
+    # ----------------------------------------------------------------------------------- correcting
+
+    def receipt(self, x: Context, reward: float) -> Receipt | None:
+        """The weight of a round, and its number, since data may be dropped when an episode begins."""
+        found = super().receipt(x, reward)
+        if self.keep_data:
+            return found
+        return Receipt(1.0 if found is None else found.weight, self.rounds + 1)
+
+    def _correct(self, x: Array, index: int, old: float, new: float | None, receipt: Receipt | None) -> None:
+        if not self.keep_data and receipt is None:
+            raise InputError(
+                "EpochOFUL drops its rounds when an episode begins, so correct needs to know when the round was: ask "
+                "receipt = learner.receipt(x, reward) before observing it, and pass it on."
+            )
+        weight = 1.0 if receipt is None else receipt.weight
+        y = weight * x[self._order]
+        if not self.keep_data and receipt is not None and receipt.clock <= self.next_start // 2:
+            # of an episode before this one: the arms' sums have dropped it
+            self._correct_shared(y, weight * old, None if new is None else weight * new)
+            return
+        if self.keep_data:
+            kept = Sums(self._V, self._Y, self._kept_squares, self._played)
+            kept.change(index, y, weight * old, None if new is None else weight * new)
+        if new is None:
+            z = product(self.reduction.basis(index).T, y)
+            self._visits[index] -= np.outer(z, product(y, self._inverse[index]))
+        super()._correct(x, index, old, new, receipt)
+        self.radii[index] = self.settings.alpha * self._radius(index)
 
     # --------------------------------------------------------------------------------------- radius
 

@@ -23,6 +23,7 @@ import numpy as np
 
 from sidelight.arrays import Array
 from sidelight.errors import InputError
+from sidelight.learners.correcting import Sums
 from sidelight.learners.settings import Settings
 from sidelight.linalg import apply, inverse, log1p, log_det, product
 from sidelight.theory import determinant_radius
@@ -162,6 +163,12 @@ class FloorLedger:
             growth = float(product(x, u))
             self._inverses[arm] -= product(u[:, None], u[None, :]) / (1.0 + growth)
             self._log_dets[arm] += float(log1p(growth))
+        self._bounds[arm] = self._lower(arm, self.differences[arm])
+
+    def correct(self, x: Array, arm: int, old: float, new: float | None) -> None:
+        """The reward of a round was another one; None: the round was another arm's."""
+        Sums(self.grams, self.moments, np.zeros(self.n_arms), self.counts).change(arm, x, old, new)
+        self._refresh(arm)
         self._bounds[arm] = self._lower(arm, self.differences[arm])
 
     def add_arm(self) -> None:

@@ -22,7 +22,9 @@ from sidelight.learners.automatic import (
     log_variance,
 )
 from sidelight.learners.base import BaseLearner
+from sidelight.learners.correcting import Receipt, Sums
 from sidelight.learners.noise import arm_noises, own_residuals, residual_noise, residuals
+from sidelight.learners.protocol import Context
 from sidelight.learners.settings import Settings
 from sidelight.linalg import Array, apply, eigenvalues, log, product
 from sidelight.side.constraint import Reduction
@@ -431,6 +433,47 @@ class RidgeLearner(BaseLearner):
         self.n_contexts += 1
         if self.automatic is not None and (self.automatic.due() or (surprised and self.automatic.calm() <= 0)):
             self._relearn()
+
+    def receipt(self, x: Context, reward: float) -> Receipt | None:
+        """The weight of a round with a wild value; None where the round counts in full."""
+        if not self._guarded or self.automatic is None:
+            return None
+        weight = self.automatic.weight_of(self._context(x), self._reward(reward))
+        return None if weight == 1.0 else Receipt(weight)
+
+    def _corrects_in_place(self, x: Array, reward: float) -> bool:
+        return not self._guarded or self.automatic is None or self.automatic.usual(x, reward)
+
+    def _correct(self, x: Array, index: int, old: float, new: float | None, receipt: Receipt | None) -> None:
+        weight, share = self._standing(index, receipt)
+        y = weight * x[self.reduction.order]
+        level = float(product(y, self.reduction.anchors[index]))
+        z = np.zeros(self.reduction.size)
+        N = self.reduction.basis(index)
+        z[: N.shape[1]] = product(N.T, y)
+        held = Sums(self.grams, self.moments, self.squares, self.counts)
+        held.change(index, z, weight * old - level, None if new is None else weight * new - level, share)
+        self._correct_shared(y, weight * old, None if new is None else weight * new)
+        self._refresh_arm(index)
+        if new is not None and self.automatic is not None and self.automatic.due():
+            self._relearn()
+
+    def _correct_shared(self, y: Array, old: float, new: float | None) -> None:
+        """Exchange a round's reward, or take the round out, in the sums that all arms share."""
+        d, sums = self.n_features, self.context_sums
+        sums[2 * d] -= old
+        sums[2 * d + 1] -= old * old
+        if new is None:
+            sums[:d] -= y * y
+            sums[d : 2 * d] -= y
+            self.n_contexts -= 1
+        else:
+            sums[2 * d] += new
+            sums[2 * d + 1] += new * new
+
+    def _standing(self, index: int, receipt: Receipt | None) -> tuple[float, float]:
+        """The weight with which a round of an arm was taken in, and what part of it still counts."""
+        return (1.0 if receipt is None else receipt.weight), 1.0
 
     def _reluctance(self) -> Array:
         """(K,) what the seeming cost of a trial of each arm is multiplied by."""

@@ -23,6 +23,7 @@ from sidelight.learners.automatic import (
     log_variance,
 )
 from sidelight.learners.base import BaseLearner
+from sidelight.learners.correcting import Receipt, Sums
 from sidelight.learners.hidden_half import behavior_answer, single_estimator
 from sidelight.learners.noise import residual_noise, residuals
 from sidelight.learners.protocol import Context
@@ -149,6 +150,24 @@ class RunningOFUL(BaseLearner):
         self._tick()
         if fresh:
             self._relearn()
+
+    def receipt(self, x: Context, reward: float) -> Receipt | None:
+        """The weight of a round with a wild value; None where the round counts in full."""
+        if self.automatic is None:
+            return None
+        weight = self.automatic.weight_of(self._context(x), self._reward(reward))
+        return None if weight == 1.0 else Receipt(weight)
+
+    def _corrects_in_place(self, x: Array, reward: float) -> bool:
+        return self.automatic is None or self.automatic.usual(x, reward)
+
+    def _correct(self, x: Array, index: int, old: float, new: float | None, receipt: Receipt | None) -> None:
+        weight = 1.0 if receipt is None else receipt.weight
+        held = Sums(self.V, self.Y, self.squares, self.counts)
+        held.change(index, weight * x[self.order], weight * old, None if new is None else weight * new)
+        self._version += 1
+        if new is not None:
+            self._tick()
 
     # ------------------------------------------------------------------------- automatic settings
 

@@ -15,6 +15,7 @@ from sidelight.errors import InputError, UnknownArmError
 from sidelight.hidden.protocol import completed
 from sidelight.learners.automatic import add_answers, add_log, add_regression
 from sidelight.learners.base import BaseLearner
+from sidelight.learners.correcting import Receipt
 from sidelight.learners.floor import Floor, FloorLedger, floor_of
 from sidelight.learners.fused.asking import QueryBudget
 from sidelight.learners.fused.log import FusedLog, by_key
@@ -623,6 +624,32 @@ class FusedOFUL(ReducedLearner):
         super()._observe(x, index, reward)
         if self.ledger is not None:
             self.ledger.observe(x, index, reward)
+
+    def receipt(self, x: Context, reward: float) -> Receipt | None:
+        """The weight of a round with a wild value, and the clock where rounds are forgotten; None where neither is."""
+        found = super().receipt(x, reward)
+        if self.forgetting == 1.0:
+            return found
+        return Receipt(1.0 if found is None else found.weight, self.clock + 1)
+
+    def _correct(self, x: Array, index: int, old: float, new: float | None, receipt: Receipt | None) -> None:
+        if self.forgetting < 1.0:
+            if receipt is None:
+                raise InputError(
+                    f"forgetting={self.forgetting!r}: rounds fade, so correct needs to know when this one was: ask "
+                    "receipt = learner.receipt(x, reward) before observing it, and pass it on."
+                )
+            self._fade(index)
+        super()._correct(x, index, old, new, receipt)
+        if new is None:
+            self.effective[index] = max(self.effective[index] - self._standing(index, receipt)[1], 0.0)
+        if self.ledger is not None:
+            self.ledger.correct(x, index, old, new)
+
+    def _standing(self, index: int, receipt: Receipt | None) -> tuple[float, float]:
+        if self.forgetting == 1.0 or receipt is None:
+            return super()._standing(index, receipt)
+        return receipt.weight, float(power(self.forgetting, float(self.clock - receipt.clock)))
 
     def add_arm(self, label: Any) -> None:
         """Offer one more arm from now on; it starts from the prior that all arms share."""

@@ -1,0 +1,69 @@
+"""A reward that was learned turns out to have been another one: the algebra on the sums of one arm.
+
+A round stands in the sums of its arm as ``z zᵀ``, ``z e`` and ``e²`` with ``e = r − x·anchor``, so a reward that
+changes by ``Δ`` changes them by ``0``, ``z Δ`` and ``(e + Δ)² − e²``; a round that was another arm's is taken out of
+all three.  What is derived from the sums is then computed anew, so that a learner which was corrected has the sums of one
+that was told the right reward at first, up to rounding, and the caches that belong to them, to the bit.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sidelight.errors import InputError
+from sidelight.linalg import Array, product
+
+__all__ = ["Receipt", "Sums"]
+
+
+class Receipt(NamedTuple):
+    """What a round counted for when it was observed, for learners that need it to correct its reward later.
+
+    Attributes:
+        weight: what its context and reward were multiplied by; below 1 if a value was wild.
+        clock: the learner's count of rounds, this one included, where older rounds fade or are dropped.
+    """
+
+    weight: float = 1.0
+    clock: int = 0
+
+
+class Sums(NamedTuple):
+    """The sums of every arm, which are changed in place.
+
+    Attributes:
+        grams: (K, m, m)  ``Σ z zᵀ``   moments: (K, m)  ``Σ z e``   squares: (K,)  ``Σ e²``   counts: (K,)  rounds.
+    """
+
+    grams: Array
+    moments: Array
+    squares: Array
+    counts: NDArray[np.int64]
+
+    def change(self, a: int, z: Array, old: float, new: float | None, share: float = 1.0) -> None:
+        """Exchange the reward of one round of arm ``a``, or take the round out.
+
+        Args:
+            a: the arm's position.
+            z: (m,)  the round's reduced context, as it was taken in.
+            old: ``e``, the reward's distance from the anchor as it was taken in.
+            new: the same for the right reward; None takes the round out.
+            share: what the round still counts for: 1 unless older rounds fade.
+
+        Raises:
+            InputError: no round of this arm was observed.
+        """
+        if self.counts[a] < 1:
+            raise InputError("There is no round of this arm to correct: correct follows an observe of the same arm.")
+        if new is not None:
+            self.moments[a] += share * (new - old) * z
+            self.squares[a] += share * (new * new - old * old)
+            return
+        self.grams[a] -= share * product(z[:, None], z[None, :])
+        self.moments[a] -= share * old * z
+        # what rounding leaves of a sum of squares that should be zero must not be negative
+        self.squares[a] = max(float(self.squares[a]) - share * old * old, 0.0)
+        self.counts[a] -= 1
