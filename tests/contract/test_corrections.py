@@ -102,8 +102,9 @@ def test_what_cannot_be_corrected_is_refused_and_changes_nothing(entry, make):
         np.testing.assert_array_equal(value, before[name])
 
 
-def test_where_sums_are_exact_a_corrected_learner_is_the_same_to_the_bit(rng=np.random.default_rng(4)):
+def test_where_sums_are_exact_a_corrected_learner_is_the_same_to_the_bit():
     """Small whole numbers add up without rounding, so sums and, after a refresh, all that follows are identical."""
+    rng = np.random.default_rng(4)
     learner, told = sl.OFUL(3, 4, noise=0.7), sl.OFUL(3, 4, noise=0.7)
     for t in range(60):
         x, arm, reward = rng.integers(-3, 4, 4).astype(float), int(rng.integers(3)), float(rng.integers(-5, 6))
@@ -117,7 +118,8 @@ def test_where_sums_are_exact_a_corrected_learner_is_the_same_to_the_bit(rng=np.
         np.testing.assert_array_equal(getattr(learner, name), getattr(told, name))
 
 
-def test_what_is_corrected_has_caches_that_belong_to_its_sums(rng=np.random.default_rng(5)):
+def test_what_is_corrected_has_caches_that_belong_to_its_sums():
+    rng = np.random.default_rng(5)
     learner = sl.OFUL(2, 3, noise=0.7)
     for _ in range(30):
         x = rng.normal(size=3)
@@ -128,7 +130,8 @@ def test_what_is_corrected_has_caches_that_belong_to_its_sums(rng=np.random.defa
     np.testing.assert_array_equal(learner.weights, weights)
 
 
-def test_a_row_with_a_wild_value_is_corrected_with_the_weight_it_had(rng=np.random.default_rng(6)):
+def test_a_row_with_a_wild_value_is_corrected_with_the_weight_it_had():
+    rng = np.random.default_rng(6)
     learner, told = (sl.OFUL(2, 2, regularization="auto", noise="auto", radius="posterior") for _ in range(2))
     for _ in range(200):
         x, reward = rng.normal(size=2), float(rng.normal())
@@ -147,7 +150,8 @@ def test_a_row_with_a_wild_value_is_corrected_with_the_weight_it_had(rng=np.rand
     assert learner.n_contexts == told.n_contexts
 
 
-def test_a_reward_that_is_itself_wild_counts_for_next_to_nothing(rng=np.random.default_rng(7)):
+def test_a_reward_that_is_itself_wild_counts_for_next_to_nothing():
+    rng = np.random.default_rng(7)
     learner = sl.OFUL(2, 2, regularization="auto", noise="auto", radius="posterior")
     for _ in range(200):
         learner.observe(rng.normal(size=2), 0, float(rng.normal()))

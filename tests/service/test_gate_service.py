@@ -3,32 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import re
 from dataclasses import replace
 
 import httpx
 import numpy as np
 import pytest
 
+import sidelight as sl
 from sidelight.errors import InputError
 from sidelight.service.app import create_app
 from sidelight.service.config import GateConfig, load_config, save_config
 from sidelight.service.core.engine import Engine
 from sidelight.service.core.starting import open_store
-from sidelight.service.dashboard.climbing import gate_card
+from sidelight.service.dashboard.climbing import gate_card, waits_card
 from sidelight.service.dashboard.rolling import Rolling
 from sidelight.service.dashboard.watching import changes
 from sidelight.service.log.events import DecisionId, DefaultReward, GateStep, event_from_row
 from sidelight.service.log.surroundings import Surroundings
 from sidelight.service.views.audit import audit
 from sidelight.service.views.status import describe_state
-from tests.service.helpers import bits, engine_of, make_config, replayed, run
+from tests.service.helpers import ARMS, bits, engine_of, make_config, replayed, run
 
 GATE = GateConfig(promote="automatic", ladder=[0.5, 1.0], error_rate=0.1, holdout=0.1, reward_after="1h")
 
 
-def gated(folder, **changes):
+def gated(folder, kind="OFUL", **changes):
     """A service in act mode on the first rung of a ladder."""
-    config = make_config(folder, kind="OFUL", mode="act", share=0.5)
+    config = make_config(folder, kind="OFUL" if kind == "OFUL" else "RunningOFUL", mode="act", share=0.5)
+    settings = {"horizon": 500} if kind == "EpochOFUL" else {}
+    config = replace(config, learner=replace(config.learner, kind=kind, settings=settings))
     config = replace(config, gate=replace(GATE, **changes))
     save_config(config, folder / "sidelight.toml")
     return load_config(folder / "sidelight.toml")
@@ -117,37 +122,148 @@ def test_a_worse_learner_falls_back_and_an_open_one_stays(tmp_path):
         assert run(play(tmp_path / name, gain)) == expected
 
 
+@contextlib.asynccontextmanager
+async def at_a_fake_time(config, now: list[float]):
+    """An engine whose clock is ``now[0]``."""
+    around = replace(Surroundings(), now=lambda: now[0])
+    store = open_store(config, surroundings=around)
+    engine = Engine(store, config, surroundings=around)
+    await engine.start()
+    try:
+        yield engine
+    finally:
+        await engine.stop()
+        store.close()
+
+
 def test_waits_end_with_the_default_reward_once(tmp_path):
-    """By a fake clock: an hour later the units without a reward count as 0; a late reward teaches the learner alone."""
+    """By a fake clock: an hour later decisions without a reward count as 0, for the evidence and for the learner."""
     config = gated(tmp_path)
     now = [1_000_000.0]
 
     async def play():
-        around = replace(Surroundings(), now=lambda: now[0])
-        store = open_store(config, surroundings=around)
-        engine = Engine(store, config, surroundings=around)
-        await engine.start()
-        try:
+        async with at_a_fake_time(config, now) as engine:
             ids = await traffic(engine, 1, 0.0, np.random.default_rng(0), size=5, rewarded=False)
             await engine.reward(ids[1], 1.0, None, None)
             keeper = engine._gatekeeper
             assert await keeper.end_waits() == 0
             assert len(engine.state.gate.waiting) == 5
+            assert engine.state.learner.counts.sum() == 1
             now[0] += 3_601.0
             assert await keeper.end_waits() == 4
             assert await keeper.end_waits() == 0
             assert len(engine.state.gate.waiting) == 0
-            before = engine.state.learner.counts.sum()
-            assert (await engine.reward(ids[0], 0.7, None, None))[1]
-            assert engine.state.learner.counts.sum() == before + 1
-            kinds = [r.kind for r in store.rows(range(1, engine.state.number + 1)).values()]
+            assert engine.state.learner.counts.sum() == 5
+            kinds = [r.kind for r in engine.store.rows(range(1, engine.state.number + 1)).values()]
             assert kinds.count(DefaultReward.kind) == 4
+            described = describe_state(engine.state)
+            assert described["counts"]["default rewards"] == 4
+            assert sum(arm["rewards"] for arm in described["arms"]) == 5
             return bits(engine.state)
-        finally:
-            await engine.stop()
-            store.close()
 
     assert run(play()) == replayed(config)
+
+
+@pytest.mark.parametrize("kind", ["OFUL", "FusedOFUL", "EpochOFUL"])
+def test_a_late_reward_takes_the_place_of_the_default_in_the_learner(tmp_path, kind):
+    """Also where it is for another arm, told with the reward or with an action before it."""
+    config = gated(tmp_path, kind=kind)
+    now = [1_000_000.0]
+
+    async def play():
+        async with at_a_fake_time(config, now) as engine:
+            ids = await traffic(engine, 2, 0.0, np.random.default_rng(0), size=20, rewarded=False)
+            now[0] += 3_601.0
+            assert await engine._gatekeeper.end_waits() == 40
+            arms = [
+                (await engine.decision(id)).arms[id.position]
+                for id in ids  # what each default was taught for
+            ]
+            other = {"low": "mid", "mid": "high", "high": "low"}
+            told = sl.OFUL(3, engine.state.learner.n_features, arms=ARMS)
+            now[0] += 86_400.0
+            for i, (id, arm) in enumerate(zip(ids, arms, strict=True)):
+                taken = other[arm] if i % 4 in (1, 2) else arm
+                if i % 4 == 2:
+                    await engine.action(id, taken, "person")
+                if i % 4 < 3:
+                    await engine.reward(id, float(i), taken if i % 4 == 1 else None, None)
+                told.observe((await engine.decision(id)).contexts[id.position], taken, float(i) if i % 4 < 3 else 0.0)
+            learner = engine.state.learner
+            if kind != "EpochOFUL":  # which drops rounds of earlier episodes
+                np.testing.assert_array_equal(learner.counts, told.counts)
+                np.testing.assert_allclose(learner.state()["moments"], reordered(learner, told.moments), atol=1e-9)
+            counts = engine.state.counts
+            assert (counts["late rewards"], counts["default rewards"], counts["failures"]) == (30, 40, 0)
+            rows = engine.store.find([f"reward:{ids[4]}"])
+            event = event_from_row(rows[f"reward:{ids[4]}"], 0)
+            assert (event.replaces, event.replaces_arm, event.waited_until) == (0.0, arms[4], 1_003_601.0)
+            rolling = Rolling(learner.arms, learner.n_features)
+            rolling.fill(engine.store, engine.state.number, learner.n_features, now[0])
+            card = str(waits_card(engine.state.defaults, rolling, now[0]))
+            assert "waited for 1 hour, then 0 counts" in card
+            cells = re.findall(r'<th scope="row">([^<]+)</th><td>([^<]+)</td>', card)
+            assert ("an hour up to a day after the wait", "30") in cells
+            assert ("no reward in time", "40") in cells
+            text = engine.metrics.text().decode()
+            assert 'sidelight_late_reward_seconds_bucket{le="3600.0"} 0.0' in text
+            assert 'sidelight_late_reward_seconds_bucket{le="86400.0"} 30.0' in text
+            assert "sidelight_default_rewards_total 40.0" in text
+            (first,) = [a for a in describe_state(engine.state)["arms"] if a["arm"] == "low"]
+            assert first["rewards"] == told.counts[0]
+            return bits(engine.state)
+
+    assert run(play()) == replayed(config)
+
+
+def reordered(learner, moments):
+    """Sums of contexts in the internal order of a learner."""
+    return moments[:, learner.reduction.order]
+
+
+def test_two_servers_write_one_default_each_and_old_decisions_are_left_alone(tmp_path):
+    """Decisions from before anybody waited for rewards stay without one."""
+    plain = make_config(tmp_path, kind="OFUL", mode="act")
+    now = [1_000_000.0]
+
+    async def before():
+        async with at_a_fake_time(plain, now) as engine:
+            await traffic(engine, 1, 0.0, np.random.default_rng(0), size=4, rewarded=False)
+
+    async def play(config):
+        async with at_a_fake_time(config, now) as one, at_a_fake_time(config, now) as other:
+            await traffic(one, 1, 0.0, np.random.default_rng(0), size=300, rewarded=False)
+            now[0] += 3_601.0
+            await until(lambda: one.state.number == other.state.number)
+            ended = await asyncio.gather(*(e._gatekeeper.end_waits() for e in (one, other)))
+            await until(lambda: one.state.number == other.state.number)
+            ended += await asyncio.gather(*(e._gatekeeper.end_waits() for e in (one, other)))
+            assert sum(ended) == 300
+            await until(lambda: one.state.number == other.state.number)
+            assert one.state.counts["default rewards"] == 300
+            assert bits(one.state) == bits(other.state)
+            return bits(one.state)
+
+    run(before())
+    now[0] += 100_000.0
+    config = gated(tmp_path)
+    assert run(play(config)) == replayed(config)
+
+
+def test_after_a_restart_waits_go_on_where_they_were(tmp_path):
+    config = gated(tmp_path)
+    now = [1_000_000.0]
+
+    async def play(first: bool):
+        async with at_a_fake_time(config, now) as engine:
+            if first:
+                await traffic(engine, 1, 0.0, np.random.default_rng(0), size=400, rewarded=False)
+                now[0] += 3_601.0
+            return await engine._gatekeeper.end_waits()
+
+    assert run(play(True)) == 256
+    assert run(play(False)) == 144
+    assert run(play(False)) == 0
 
 
 def test_people_hold_step_and_undo_over_http(tmp_path):

@@ -194,7 +194,7 @@ class BaseLearner:
             >>> learner = sl.OFUL(2, 2, noise=0.5)
             >>> learner.observe([1.0, 0.0], 0, 0.0)     # no reward came in time
             >>> learner.correct([1.0, 0.0], 0, 0.0, 1.0)  # it came after all
-            >>> float(learner.weights_of(0)[0])
+            >>> round(float(learner.weights_of(0)[0]), 6)
             0.5
         """
         index, context = self._arm(arm), self._context(x)

@@ -2,8 +2,8 @@
 
 A round stands in the sums of its arm as ``z zᵀ``, ``z e`` and ``e²`` with ``e = r − x·anchor``, so a reward that
 changes by ``Δ`` changes them by ``0``, ``z Δ`` and ``(e + Δ)² − e²``; a round that was another arm's is taken out of
-all three.  What is derived from the sums is then computed anew, so that a learner which was corrected has the sums of one
-that was told the right reward at first, up to rounding, and the caches that belong to them, to the bit.
+all three.  What is derived from the sums is then computed anew, so that a learner which was corrected has the sums of
+one that was told the right reward at first, up to rounding, and the caches that belong to them, to the bit.
 """
 
 from __future__ import annotations

@@ -25,6 +25,13 @@ class Metrics:
         self.shed = Counter("sidelight_shed", "Requests refused because there were too many", registry=r)
         self.decisions = Counter("sidelight_decisions", "Decisions", ["route"], registry=r)
         self.rewards = Counter("sidelight_rewards", "Rewards", registry=r)
+        self.default_rewards = Counter("sidelight_default_rewards", "Waits that ended without a reward", registry=r)
+        self.late_rewards = Histogram(
+            "sidelight_late_reward_seconds",
+            "Seconds after the end of the wait at which a reward still came",
+            buckets=(3_600.0, 86_400.0, 604_800.0, 2_592_000.0),
+            registry=r,
+        )
         self.answers = Counter("sidelight_answers", "Answers of the old policy", registry=r)
         self.overrides = Counter("sidelight_overrides", "Arms taken other than the one to take", registry=r)
         self.learner_failures = Counter(

@@ -135,7 +135,7 @@ class GateConfig:
         str,
         Meta(
             description="how long to wait for a reward (`45s`, `30m`, `12h`, `7d`, `2w`); then the default reward "
-            "counts as evidence. Needed where `promote` is on"
+            "counts, for the evidence and for the learner, until one comes. Needed where `promote` is on"
         ),
     ] = ""
     default_reward: Annotated[float, Meta(description="what counts where no reward came in time")] = 0.0

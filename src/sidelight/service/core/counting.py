@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from sidelight.service.core.fold import State
 from sidelight.service.log.committer import Group
-from sidelight.service.log.events import Action, Behavior, Decisions, Event, Reward
+from sidelight.service.log.events import Action, Behavior, Decisions, DefaultReward, Event, Reward
 from sidelight.service.metrics import Metrics
 
 __all__ = ["count_event", "count_group", "show_state"]
 
 
-def count_event(metrics: Metrics, event: Event) -> None:
-    """An event was folded in."""
+def count_event(metrics: Metrics, event: Event, at: float) -> None:
+    """An event that was written at ``at`` was folded in."""
     match event:
         case Decisions():
             metrics.decided(event.routes)
@@ -19,6 +19,8 @@ def count_event(metrics: Metrics, event: Event) -> None:
                 metrics.answers.inc(sum(answer is not None for answer in event.answers))
         case Reward():
             metrics.rewards.inc()
+            if event.waited_until is not None:
+                metrics.late_rewards.observe(max(at - event.waited_until, 0.0))
             metrics.answers.inc(event.answer)
             metrics.overrides.inc(event.override)
         case Action():
@@ -26,6 +28,8 @@ def count_event(metrics: Metrics, event: Event) -> None:
             metrics.overrides.inc(event.override)
         case Behavior():
             metrics.answers.inc()
+        case DefaultReward():
+            metrics.default_rewards.inc()
 
 
 def count_group(metrics: Metrics, group: Group, state: State) -> None:

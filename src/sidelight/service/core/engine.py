@@ -134,8 +134,7 @@ class Engine:
         self._self_check = SelfCheck(store)
         self._checking: asyncio.Task[None] | None = None
         self.listeners: list[Callable[[list[Numbered]], None]] = []
-        gate = config.gate
-        self._gatekeeper = Gatekeeper(self, gate.wait_seconds, gate.default_reward, self._around)
+        self._gatekeeper = Gatekeeper(self, self._around)
         self._watching: asyncio.Task[None] | None = None
         self._warm()
         if recovered.damaged or took_over:
@@ -218,18 +217,22 @@ class Engine:
         # a log that never had a gate needs no event to say that it still has none
         if gate.to_dict() != last.get("gate", GateSettings().to_dict()):
             changed["gate"] = gate.to_dict()
+        waits = {"seconds": self.config.gate.wait_seconds, "reward": self.config.gate.default_reward}
+        if waits != last.get("waits", {"seconds": None, "reward": 0.0}):
+            changed["waits"] = waits
         if not changed:
             return
-        event = Configuration(**changed, source="file", file={"rails": now, "gate": gate.to_dict()})
+        file = {"rails": now, "gate": gate.to_dict(), "waits": waits}
+        event = Configuration(**changed, source="file", file=file)
         await self.submit(ConfigurationProposal.of(event))
 
     def _last_file(self) -> dict[str, Any]:
-        """Rails and gate as the configuration file had them when they were last taken over."""
+        """Rails, gate and waits as the configuration file had them when they were last taken over."""
         last: dict[str, Any] = {}
         for row in self.store.configurations():
             event = event_from_row(row, 0)
             if isinstance(event, Configuration) and event.file is not None:
-                last |= {name: event.file[name] for name in ("rails", "gate") if name in event.file}
+                last |= {name: event.file[name] for name in ("rails", "gate", "waits") if name in event.file}
         return last
 
     async def stop(self, timeout: float | None = None) -> None:
@@ -439,7 +442,7 @@ class Engine:
         if self._outdated:
             self._reload()
         for item in news:
-            count_event(self.metrics, item.event)
+            count_event(self.metrics, item.event, item.at)
             if item.number <= self.state.number or self._outdated:
                 continue
             try:

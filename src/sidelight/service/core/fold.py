@@ -19,6 +19,7 @@ from sidelight.errors import StoreError
 from sidelight.labels import label_to_json
 from sidelight.learners.saving import learner_bytes, learner_from_bytes
 from sidelight.linalg import Array
+from sidelight.service.core.defaults import NOT_TAUGHT, Defaults
 from sidelight.service.core.gate import Gate, GateSettings
 from sidelight.service.log.events import (
     Action,
@@ -89,6 +90,7 @@ class State:
         failure: what the learner raised at the last event, which then taught it nothing; no part of snapshots.
         chain: the log's chained digest after ``number``; None where it is not known. No part of the digest.
         gate: the ladder of the learner's share and its evidence; None where there is none.
+        defaults: how long rewards are waited for, what counts afterwards, and what a late one must correct.
     """
 
     def __init__(self, learner: Any, rails: Rails, number: int = 0, version: int = 0) -> None:
@@ -103,6 +105,7 @@ class State:
         self.failure: Exception | None = None
         self.chain: bytes | None = None
         self.gate: Gate | None = None
+        self.defaults = Defaults()
 
     # ---------------------------------------------------------------------------------- the fold
 
@@ -129,6 +132,7 @@ class State:
             case Reward():
                 self._reward(event, context)
             case Action():
+                self._moved(event, context)
                 self.counts["actions"] += 1
                 self.counts["overrides"] += event.override
                 self.counts["answers"] += event.answer
@@ -142,14 +146,14 @@ class State:
             case Forgotten():
                 self.counts["forgotten"] += len(event.decisions)
                 self.forgotten.update((number, position) for number, position in event.decisions)
+                for number, position in event.decisions:
+                    self.defaults.receipts.pop((number, position), None)
             case Retraction():
                 self.counts["retractions"] += 1
             case GateStep():
                 self._step(event)
             case DefaultReward():
-                self.counts["default rewards"] += 1
-                if self.gate is not None:
-                    self.gate.settled(event.decision.number, event.decision.position, event.reward)
+                self._default(event, context)
             case FoldChange() | NewEpoch():
                 pass
 
@@ -196,14 +200,48 @@ class State:
         if event.quarantine is not None:
             self.counts["quarantined"] += 1
             return
-        self.arm_counts["rewarded:" + _name(event.arm)] += 1
-        self.reward_sums[_name(event.arm)] += event.reward  # type: ignore[assignment]
+        self._add_reward(event.arm, event.reward)
+        if event.replaces is not None:
+            self.counts["late rewards"] += 1
+            self._add_reward(event.replaces_arm, event.replaces, -1)
         if context is None:
             self.counts["without context"] += 1
             return
-        self._learn(self.learner.observe, context, event.arm, event.reward)
+        if event.replaces is None:
+            self._learn(self.learner.observe, context, event.arm, event.reward)
+        else:
+            self._learn(self.defaults.correct, self.learner, context, event, event.reward)
+            self.defaults.receipts.pop(event.decision[:2], None)
         if event.answer:
             self._answer(context, Answer(arm=event.arm, probability=event.probability))
+
+    def _add_reward(self, arm: Any, reward: float, sign: int = 1) -> None:
+        """Count a reward of an arm, or take one back."""
+        self.arm_counts["rewarded:" + _name(arm)] += sign
+        self.reward_sums[_name(arm)] += sign * reward  # type: ignore[assignment]
+
+    def _default(self, event: DefaultReward, context: Array | None) -> None:
+        """The wait for a reward is over."""
+        self.counts["default rewards"] += 1
+        self.defaults.waited = max(self.defaults.waited, event.decision.number)
+        if self.gate is not None:
+            self.gate.settled(event.decision.number, event.decision.position, event.reward)
+        if event.arm is None:
+            return
+        self._add_reward(event.arm, event.reward)
+        if context is not None:
+            self._learn(self.defaults.teach, self.learner, context, event)
+            if self.failure is not None:
+                self.defaults.receipts[event.decision[:2]] = NOT_TAUGHT
+
+    def _moved(self, event: Action, context: Array | None) -> None:
+        """Another arm was taken than the one that the default reward was taught for."""
+        if event.replaces is None:
+            return
+        self._add_reward(event.arm, event.replaces)
+        self._add_reward(event.replaces_arm, event.replaces, -1)
+        if context is not None:
+            self._learn(self.defaults.correct, self.learner, context, event, event.replaces)
 
     def _answer(self, context: Array | None, answer: Answer, quarantine: str | None = None) -> None:
         if quarantine is not None:
@@ -241,7 +279,9 @@ class State:
             settings = GateSettings.from_dict(event.gate)
             tests = 0 if self.gate is None else self.gate.tests
             self.gate = Gate.at_share(settings, self._shared(), tests) if settings.on else None
-        elif self.gate is not None and ({"mode", "share"} & changes.keys()):
+        if event.waits is not None:
+            self.defaults.configure(event.waits, self.number)
+        if event.gate is None and self.gate is not None and ({"mode", "share"} & changes.keys()):
             self.gate.follow(self._shared())
 
     # ------------------------------------------------------------------------------------ the gate
@@ -283,6 +323,8 @@ class State:
         }
         if self.gate is not None:
             state["gate"] = self.gate.to_dict()
+        if self.defaults != Defaults():
+            state["defaults"] = self.defaults.to_dict()
         body = json.dumps(state, sort_keys=True)
         return Snapshot(self.number, at, body, learner_bytes(self.learner), FOLD, self.chain)
 
@@ -298,6 +340,7 @@ class State:
         state.reward_sums.update(body["reward_sums"])
         state.forgotten.update((number, position) for number, position in body.get("forgotten", ()))
         state.gate = None if body.get("gate") is None else Gate.from_dict(body["gate"])
+        state.defaults = Defaults.from_dict(body.get("defaults") or {})
         return state
 
 

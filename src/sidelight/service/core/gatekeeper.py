@@ -6,14 +6,15 @@ Whatever follows is an event with a key of its own, so that of several servers e
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from sidelight.service.core.fold import State
 from sidelight.service.core.proposals import DefaultRewardProposal, GateProposal, ReferringProposal
-from sidelight.service.log.events import DecisionId, Decisions, GateStep
-from sidelight.service.log.store import Store
+from sidelight.service.log.events import DecisionId, Decisions, GateStep, event_from_row
+from sidelight.service.log.store import Store, Written
 from sidelight.service.log.surroundings import Surroundings
 from sidelight.service.problems import Problem
 
@@ -23,6 +24,8 @@ logger = logging.getLogger("sidelight.service")
 
 #: waits that are ended in one go
 _MOST_AT_ONCE = 256
+#: events that are read at once to find them
+_CHUNK = 500
 #: seconds between two looks at the waits, at most and at least
 _LOOK_SECONDS = (60.0, 0.25)
 
@@ -36,9 +39,6 @@ class Server(Protocol):
     async def submit(self, proposal: ReferringProposal) -> Any:
         """Have a proposal written."""
 
-    async def decision(self, id: DecisionId) -> Decisions:
-        """The event that holds a decision."""
-
     async def read(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """What a function returns that reads the store."""
 
@@ -48,15 +48,15 @@ class Gatekeeper:
 
     Args:
         server: the engine.
-        wait: seconds after which a decision without a reward counts with the default one; None never.
-        default_reward: that reward.
         surroundings: the clock.
     """
 
-    def __init__(self, server: Server, wait: float | None, default_reward: float, surroundings: Surroundings) -> None:
-        self._server, self._wait, self._default = server, wait, default_reward
+    def __init__(self, server: Server, surroundings: Surroundings) -> None:
+        self._server = server
         self._clock = surroundings
         self._proposed = -1
+        #: up to this event every decision has a reward or a default
+        self._looked = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     def consider(self) -> None:
@@ -89,35 +89,62 @@ class Gatekeeper:
 
     async def watch(self) -> None:
         """End waits, for ever."""
-        if self._wait is None:
-            return
         most, least = _LOOK_SECONDS
         while True:
-            await asyncio.sleep(min(max(self._wait / 20.0, least), most))
+            seconds = self._server.state.defaults.seconds
+            await asyncio.sleep(most if seconds is None else min(max(seconds / 20.0, least), most))
             try:
-                await self.end_waits()
+                while await self.end_waits() == _MOST_AT_ONCE:
+                    pass
             except Problem as problem:
                 logger.warning("waits for rewards cannot be ended: %s", problem)
 
     async def end_waits(self) -> int:
-        """Write default rewards for the oldest units whose wait is over; returns how many."""
-        gate = self._server.state.gate
-        if gate is None or self._wait is None:
+        """Write default rewards for the oldest decisions whose wait is over; returns how many, at most 256."""
+        defaults = self._server.state.defaults
+        if defaults.seconds is None:
             return 0
-        waiting = [unit for unit in list(gate.waiting)[: 4 * _MOST_AT_ONCE] if unit.reward is None][:_MOST_AT_ONCE]
-        rows = await self._server.read(self._server.store.rows, {unit.number for unit in waiting})
-        now, ended = self._clock.now(), 0
-        for unit in waiting:
-            row = rows.get(unit.number)
-            if row is None or now - row.at < self._wait:
-                continue
-            id = DecisionId(unit.number, unit.position, row.epoch)
-            decision = await self._server.decision(id)
-            await self._server.submit(DefaultRewardProposal(id, decision, self._default))
-            ended += 1
-        return ended
+        # the last event that has a default may have decisions that have none yet
+        start = max(self._looked, defaults.waited - 1)
+        store, until = self._server.store, self._clock.now() - defaults.seconds
+        due, looked = await self._server.read(_due, store, start, until, self._server.state.learner.n_features)
+        outcomes = await asyncio.gather(
+            *(
+                self._server.submit(DefaultRewardProposal(id, decision, defaults.reward))
+                for id, decision in due[:_MOST_AT_ONCE]
+            )
+        )
+        if len(due) <= _MOST_AT_ONCE:
+            self._looked = looked
+        return sum(isinstance(outcome, Written) for outcome in outcomes)
 
     async def stop(self) -> None:
         """Wait for steps that are being written."""
         for task in list(self._tasks):
             await asyncio.gather(task, return_exceptions=True)
+
+
+def _due(store: Store, start: int, until: float, n_features: int) -> tuple[list[tuple[DecisionId, Decisions]], int]:
+    """Decisions after event ``start`` and not after the time ``until`` that have neither a reward nor a default.
+
+    Returns:
+        More than ``_MOST_AT_ONCE`` of them where there are more, and the last event that was looked at.
+    """
+    found: list[tuple[DecisionId, Decisions]] = []
+    looked = start
+    for rows in store.follow(start, chunk=_CHUNK):
+        ripe = list(itertools.takewhile(lambda row: row.at <= until, rows))
+        events = [(row, event_from_row(row, n_features)) for row in ripe if row.kind == Decisions.kind]
+        ids = [
+            (DecisionId(row.number, i, row.epoch), event)
+            for row, event in events
+            if isinstance(event, Decisions)
+            for i in range(len(event))
+        ]
+        settled = store.find([f"{kind}:{id}" for id, _ in ids for kind in ("reward", "default")])
+        found += [(id, event) for id, event in ids if f"reward:{id}" not in settled and f"default:{id}" not in settled]
+        if ripe:
+            looked = ripe[-1].number
+        if len(ripe) < len(rows) or len(found) > _MOST_AT_ONCE:
+            break
+    return found, looked

@@ -141,7 +141,8 @@ class _AboutDecision:
         self.context: Array = decision.contexts[id.position]
         name = str(id)
         self.reward_key, self.action_key, self.behavior_key = f"reward:{name}", f"action:{name}", f"behavior:{name}"
-        self.keys: tuple[str, ...] = (self.reward_key, self.action_key, self.behavior_key)
+        self.default_key = f"default:{name}"
+        self.keys: tuple[str, ...] = (self.reward_key, self.action_key, self.behavior_key, self.default_key)
 
     @property
     def decided(self) -> Label | None:
@@ -155,6 +156,17 @@ class _AboutDecision:
     def _action(self, found: Mapping[str, Row]) -> Action | None:
         row = found.get(self.action_key)
         return None if row is None else event_from_row(row, 0)  # type: ignore[return-value]
+
+    def _assumed(self, found: Mapping[str, Row]) -> tuple[Row, DefaultReward, Label] | None:
+        """The default reward that the learner was taught, and for which arm it stands by now; None where it was not."""
+        row = found.get(self.default_key)
+        event = None if row is None else event_from_row(row, 0)
+        if row is None or not isinstance(event, DefaultReward) or event.arm is None:
+            return None
+        action = self._action(found)
+        # an action that came after the wait has moved the round to its own arm
+        moved = action is not None and action.replaces is not None
+        return row, event, action.arm if moved and action is not None else event.arm
 
     def _given(self) -> Answer | None:
         """The answer that came with the decision."""
@@ -206,6 +218,9 @@ class ActionProposal(_AboutDecision):
         override = self.decided is not None and arm != self.decided
         answer = self._answers(by, found)
         event = Action(self.id, arm, by, override, answer, self._asked_with() if answer else 1.0)
+        assumed = self._assumed(found)
+        if assumed is not None and reward is None and assumed[2] != arm:
+            event = replace(event, replaces=assumed[1].reward, replaces_arm=assumed[2])
         return Draft.of(event, self.action_key)
 
 
@@ -254,6 +269,10 @@ class RewardProposal(_AboutDecision):
             answer,
             self._asked_with() if answer else 1.0,
         )
+        assumed = self._assumed(found)
+        if assumed is not None:
+            row, default, stands = assumed
+            event = replace(event, replaces=default.reward, replaces_arm=stands, waited_until=row.at)
         return Draft.of(event, self.reward_key)
 
 
@@ -263,13 +282,16 @@ class DefaultRewardProposal(_AboutDecision):
     def __init__(self, id: DecisionId, decision: Decisions, reward: float) -> None:
         super().__init__(id, decision)
         self.reward = reward
-        self.default_key = f"default:{id}"
-        self.keys = (self.reward_key, self.default_key)
+        self.keys = (self.reward_key, self.action_key, self.default_key)
 
     def settle(self, found: Mapping[str, Row]) -> Outcome:
         """The default reward, unless a reward, or another server, was faster."""
         row = found.get(self.reward_key) or found.get(self.default_key)
-        return Draft.of(DefaultReward(self.id, self.reward), self.default_key) if row is None else Known(row)
+        if row is not None:
+            return Known(row)
+        action = self._action(found)
+        arm = self.decided if action is None else action.arm
+        return Draft.of(DefaultReward(self.id, self.reward, arm), self.default_key)
 
 
 class BehaviorProposal(_AboutDecision):

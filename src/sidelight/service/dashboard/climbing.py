@@ -6,10 +6,13 @@ from markupsafe import Markup
 
 from sidelight.drawing.intervals import number
 from sidelight.drawing.live import share_bar, strip
+from sidelight.service.core.defaults import Defaults
 from sidelight.service.core.gate import Gate
 from sidelight.service.dashboard.pieces import count, drawn, percent, piece, table
+from sidelight.service.dashboard.rolling import Rolling
+from sidelight.service.dashboard.window import LATE
 
-__all__ = ["gate_card"]
+__all__ = ["gate_card", "waits_card"]
 
 _SAYS = {
     "better": "the learner is better than the old policy",
@@ -18,6 +21,31 @@ _SAYS = {
     "too early": "too early to tell: 1,000 units, 50 on each side, are needed",
     "no shared traffic": "no traffic is shared on a rung, so nothing can be told",
 }
+
+
+def waits_card(defaults: Defaults, rolling: Rolling, now: float) -> Markup:
+    """How long rewards are waited for, how often in vain, and how many still came; nothing where nobody waits."""
+    if defaults.seconds is None:
+        return Markup("")
+    day = rolling.day
+    rows = [["no reward in time", count(day.total("defaults", now))]]
+    before = ""
+    for name in LATE:
+        words = "still later" if name == "more" else f"{before}up to {name} after the wait"
+        rows.append([words, count(day.total(f"late:{name}", now))])
+        before = f"{name} "  # "a day up to a week after the wait"
+    caption = (
+        f"Rewards are waited for {_duration(defaults.seconds)}, then {number(defaults.reward)} counts until one comes; "
+        "the last 24 hours"
+    )
+    return table(caption, ["When the reward came", "Decisions"], rows)
+
+
+def _duration(seconds: float) -> str:
+    for name, size in (("weeks", 604_800.0), ("days", 86_400.0), ("hours", 3_600.0), ("minutes", 60.0)):
+        if seconds >= size:
+            return f"{seconds / size:.4g} {name if seconds != size else name[:-1]}"
+    return f"{seconds:.4g} seconds"
 
 
 def gate_card(gate: Gate | None) -> Markup:

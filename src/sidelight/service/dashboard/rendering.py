@@ -88,7 +88,11 @@ class Renderer:
                 lambda: watching.subgroups(view.feature, groups_by(view.feature, rolling.rewarded, engine.schema)),
             ),
             "changes": watching.changes(rolling),
-            "gate": self._once("gate", _FAST, lambda: climbing.gate_card(state.gate)),
+            "gate": self._once(
+                "gate",
+                _FAST,
+                lambda: climbing.gate_card(state.gate) + climbing.waits_card(state.defaults, rolling, now),
+            ),
             "errors": self._once(
                 "errors", _FAST, lambda: watching.errors(list(self.errors.lines), engine.metrics.refused())
             ),

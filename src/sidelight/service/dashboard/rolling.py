@@ -20,13 +20,14 @@ from sidelight.errors import StoreError
 from sidelight.labels import Label
 from sidelight.linalg import Array
 from sidelight.service.core.fold import Numbered, numbered
-from sidelight.service.dashboard.window import ACTORS, Window
+from sidelight.service.dashboard.window import ACTORS, Window, lateness
 from sidelight.service.log.events import (
     Action,
     Behavior,
     Configuration,
     DecisionId,
     Decisions,
+    DefaultReward,
     Forgotten,
     GateStep,
     Reward,
@@ -161,6 +162,10 @@ class Rolling:
                     self._configuration(at, event)
                 case GateStep():
                     self._gate_step(at, event)
+                case DefaultReward():
+                    for window in self._windows:
+                        if (slot := window.slot(at)) is not None:
+                            window.add(slot, "defaults")
                 case Forgotten():
                     self._forget(event)
         self._enter(tally)
@@ -252,6 +257,8 @@ class Rolling:
                 window.add(slot, "rewards:" + name)
                 window.add(slot, "sums:" + name, event.reward)
                 window.add_arm(slot, "rewarded", arm)
+                if event.waited_until is not None:
+                    window.add(slot, "late:" + lateness(at - event.waited_until))
         if event.override or event.answer:
             self._note(at, answers=event.answer, overrides=event.override)
         if event.override:

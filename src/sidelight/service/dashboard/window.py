@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["ACTORS", "ARMS", "TOTALS", "Window"]
+__all__ = ["ACTORS", "ARMS", "LATE", "TOTALS", "Window", "lateness"]
 
 #: who chose the arm that was taken, as far as it is known
 ACTORS: Final = ("learner", "fallback", "old_policy", "person")
 
 #: arms are counted as the service decided them, as the learner recommended them, and as rewards came for them
 ARMS: Final = ("taken", "recommended", "rewarded")
+
+#: rewards that came after the wait for them, by how long after it: up to so many seconds
+LATE: Final = {"an hour": 3_600.0, "a day": 86_400.0, "a week": 604_800.0, "more": float("inf")}
 
 #: what is counted in every stretch, beside the arms
 TOTALS: Final = (
@@ -22,8 +25,15 @@ TOTALS: Final = (
     *(f"decided:{actor}" for actor in ACTORS),
     *(f"rewards:{actor}" for actor in ACTORS),
     *(f"sums:{actor}" for actor in ACTORS),
+    "defaults",
+    *(f"late:{name}" for name in LATE),
 )
 _PLACE: Final = {name: place for place, name in enumerate(TOTALS)}
+
+
+def lateness(seconds: float) -> str:
+    """Which of ``LATE`` a reward belongs to that came so long after the wait for it."""
+    return next(name for name, most in LATE.items() if seconds <= most)
 
 
 class Window:

@@ -14,7 +14,7 @@ configuration   the learner at the start; mode, share, fallback, kill switch    
 forgotten       contexts of a person were deleted                                   –
 retraction      a reward or an answer was wrong                                     as if it had never come
 gate            the learner's share of traffic went up or down a rung, or is held   –
-default         no reward came within the wait: the default one counts as evidence  –
+default         no reward came within the wait: the default one counts             ``observe``, until one comes
 fold            servers with a new version of the fold went on from here            –
 epoch           the log was restored, or had lost its end: ids look different       –
 ==============  ==================================================================  ===========================
@@ -190,6 +190,8 @@ class Action:
         answer: whether the arm is also the old policy's answer at this context.
         probability: the chance with which that answer was asked for.
         quarantine: why the learner learns nothing from it; None where it does.
+        replaces, replaces_arm: the default reward that the learner was taught for another arm, and that arm; None
+            where it was taught none, or the arm was this one.
     """
 
     kind: ClassVar[str] = "action"
@@ -200,6 +202,8 @@ class Action:
     answer: bool = False
     probability: float = 1.0
     quarantine: str | None = None
+    replaces: float | None = None
+    replaces_arm: Label | None = None
 
 
 @dataclass(frozen=True)
@@ -213,6 +217,9 @@ class Reward:
         answer: whether the arm is also the old policy's answer at this context.
         probability: the chance with which that answer was asked for.
         quarantine: why the learner learns nothing from it (a value far out of bounds); None where it does.
+        replaces, replaces_arm: the default reward that the learner was taught when the wait was over, and for which
+            arm; None where the reward came in time.
+        waited_until: when that was, in seconds since 1970.
     """
 
     kind: ClassVar[str] = "reward"
@@ -224,6 +231,9 @@ class Reward:
     answer: bool = False
     probability: float = 1.0
     quarantine: str | None = None
+    replaces: float | None = None
+    replaces_arm: Label | None = None
+    waited_until: float | None = None
 
 
 @dataclass(frozen=True)
@@ -255,6 +265,8 @@ class Configuration:
         file: the rails as the configuration file gave them, to notice later that the file was changed.
         by: the name of the token that asked for it.
         gate: the settings of the gate, as ``core.gate.GateSettings``; None leaves what was.
+        waits: for how many ``seconds`` (None: without end) a reward is waited for, and the default ``reward`` that
+            counts afterwards; None leaves what was.
     """
 
     kind: ClassVar[str] = "configuration"
@@ -268,6 +280,7 @@ class Configuration:
     file: dict[str, Any] | None = None
     by: str | None = None
     gate: dict[str, Any] | None = None
+    waits: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -295,14 +308,18 @@ class GateStep:
 
 @dataclass(frozen=True)
 class DefaultReward:
-    """The wait for a decision's reward is over: in the gate's evidence the default reward counts.
+    """The wait for a decision's reward is over: the default reward counts, for the learner and for the gate.
 
-    The learner is not taught by it, and a reward that comes later still teaches the learner.
+    A reward that still comes takes its place in the learner, not in the evidence.
+
+    Attributes:
+        arm: the arm that was taken, as far as is known; None where nobody said, and then the learner is not taught.
     """
 
     kind: ClassVar[str] = "default"
     decision: DecisionId
     reward: float
+    arm: Label | None = None
 
 
 @dataclass(frozen=True)
@@ -429,6 +446,8 @@ class Row:
     chain: bytes | None = field(default=None, repr=False)
 
 
+#: fields of plain events that are labels
+_LABELS = ("arm", "fallback", "replaces_arm")
 _dump = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
 
 
@@ -453,7 +472,7 @@ def event_content(event: Event) -> tuple[str, bytes | None]:
         context = None if event.context is None else event.context.astype(_FLOATS, copy=False).tobytes()
         return _dump(body), context
     body = {f.name: value for f in fields(event) if (value := getattr(event, f.name)) is not None}
-    for name in ("arm", "fallback"):
+    for name in _LABELS:
         if name in body:
             body[name] = label_to_json(body[name])
     if "decision" in body:
@@ -476,7 +495,7 @@ def event_from_row(row: Row, n_features: int) -> Event:
                 body.get("fingerprint"),
                 body.get("quarantine"),
             )
-        for name in ("arm", "fallback"):
+        for name in _LABELS:
             if name in body:
                 body[name] = label_from_json(body[name])
         if "decision" in body:

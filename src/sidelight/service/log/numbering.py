@@ -7,7 +7,17 @@ from typing import NamedTuple
 
 from sidelight.errors import StoreError
 from sidelight.linalg import Array
-from sidelight.service.log.events import Action, Behavior, DecisionId, Decisions, Event, Reward, Row, event_from_row
+from sidelight.service.log.events import (
+    Action,
+    Behavior,
+    DecisionId,
+    Decisions,
+    DefaultReward,
+    Event,
+    Reward,
+    Row,
+    event_from_row,
+)
 from sidelight.service.log.store import Store
 
 __all__ = ["Numbered", "numbered"]
@@ -44,7 +54,7 @@ def numbered(store: Store, rows: Iterable[Row], n_features: int) -> Iterator[Num
 
 
 def _decision_of(event: Event) -> DecisionId | None:
-    return event.decision if isinstance(event, Reward | Action | Behavior) else None
+    return event.decision if isinstance(event, Reward | Action | Behavior | DefaultReward) else None
 
 
 def _context(event: Event | None, id: DecisionId, number: int) -> Array:
