@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-__all__ = ["Line", "columns", "lines", "share_bar", "spark", "strip"]
+__all__ = ["Line", "band", "columns", "lines", "share_bar", "spark", "strip"]
 
 #: room above the highest value, so that a line is never cut in half
 _HEADROOM = 1.08
@@ -51,6 +51,40 @@ def lines(drawn: Sequence[Line], ticks: Sequence[str], *, describes: str, height
     paths = "".join(_path(line, size, top) for line in drawn)
     labels = [f"{step:,.10g}" for step in steps]
     return _frame(paths, size, [step / top for step in steps], labels, ticks, describes, height)
+
+
+def band(
+    points: Sequence[tuple[float, float, float]], ticks: Sequence[str], *, describes: str, height: int = 130
+) -> str:
+    """A line with an interval around it, on an axis that holds zero.
+
+    Args:
+        points: ``(value, low, high)``, at least 2 of them.
+        ticks: words for the horizontal axis.
+        describes: a sentence for who does not see it.
+        height: of the plot in pixels.
+    """
+    lowest, highest = min(0.0, *(p[1] for p in points)), max(0.0, *(p[2] for p in points))
+    _, steps = _scale((highest - lowest) or 1.0)
+    step = steps[1]
+    first, last = math.floor(lowest / step + 1e-9), math.ceil(highest / step - 1e-9)
+    bottom, span = first * step, max(last - first, 1) * step
+
+    def at(place: int, value: float) -> str:
+        return f"{place} {100.0 * (1.0 - (value - bottom) / span):.2f}"
+
+    there = "L".join(at(i, high) for i, (_, _, high) in enumerate(points))
+    back = "L".join(at(i, low) for i, (_, low, _) in reversed(list(enumerate(points))))
+    middle = "L".join(at(i, value) for i, (value, _, _) in enumerate(points))
+    zero = 100.0 * (1.0 + bottom / span)
+    size = len(points) - 1
+    paths = (
+        f'<path class="line-decisions tint" d="M{there}L{back}z"/><path class="line-decisions stroke" d="M{middle}"/>'
+        f'<path class="zero stroke" d="M0 {zero:.2f}H{size}"/>'
+    )
+    marks = [(i - first) / max(last - first, 1) for i in range(first, last + 1)]
+    labels = [f"{step * i:,.4g}".replace("-", "\u2212") for i in range(first, last + 1)]
+    return _frame(paths, size, marks, labels, ticks, describes, height)
 
 
 def columns(shares: Sequence[Sequence[float]], ticks: Sequence[str], *, describes: str, height: int = 170) -> str:

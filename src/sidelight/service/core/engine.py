@@ -361,7 +361,8 @@ class Engine:
             moved = gate.move(gate.rung if after is None else after, f"{by} decided so")
         except InputError as error:
             raise Problem("conflict", str(error)) from error
-        event = GateStep(moved.before, moved.after, moved.share, moved.reason, moved.evidence, by, held)
+        mode = "act" if moved.before < 0 <= moved.after else None
+        event = GateStep(moved.before, moved.after, moved.share, moved.reason, moved.evidence, by, held, mode)
         return self._noted(await self.submit(GateProposal.of(event, gate.tests)))
 
     def _noted(self, outcome: Written | Known | Outdated) -> tuple[int, bool]:

@@ -196,7 +196,7 @@ class State:
         self.counts["answers"] += event.answer
         if self.gate is not None and event.quarantine in (None, RETRACTED):
             # what the gate has seen stays: corrections reach the learner, not the evidence
-            self.gate.settled(event.decision.number, event.decision.position, event.reward)
+            self.gate.settled(event.decision.number, event.decision.position, event.reward, event.arm, context)
         if event.quarantine is not None:
             self.counts["quarantined"] += 1
             return
@@ -225,7 +225,7 @@ class State:
         self.counts["default rewards"] += 1
         self.defaults.waited = max(self.defaults.waited, event.decision.number)
         if self.gate is not None:
-            self.gate.settled(event.decision.number, event.decision.position, event.reward)
+            self.gate.settled(event.decision.number, event.decision.position, event.reward, event.arm, context)
         if event.arm is None:
             return
         self._add_reward(event.arm, event.reward)
@@ -282,7 +282,7 @@ class State:
         if event.waits is not None:
             self.defaults.configure(event.waits, self.number)
         if event.gate is None and self.gate is not None and ({"mode", "share"} & changes.keys()):
-            self.gate.follow(self._shared())
+            self.gate.follow(self._shared(), self.rails.mode)
 
     # ------------------------------------------------------------------------------------ the gate
 
@@ -291,8 +291,15 @@ class State:
         return self.rails.share if self.rails.mode == "act" else 0.0
 
     def _enter_evidence(self, event: Decisions) -> None:
-        """Decisions whose route was drawn are units of the evidence."""
-        if self.gate is None or event.mode != "act" or self.rails.killed:
+        """Decisions whose route was drawn are units of the evidence; where nothing is drawn, the learner looks on."""
+        if self.gate is None or self.rails.killed:
+            return
+        if event.mode != "act":
+            if event.mode == self.rails.mode:
+                self.gate.look_on(event.mode, self.learner.arms, self.learner.n_features)
+                assert self.gate.shadow is not None
+                for position in range(len(event)):
+                    self.gate.shadow.decided(self.number, event, position)
             return
         for position, route in enumerate(event.routes):
             if event.estimates[position] is not None:  # the learner did not fail there
@@ -307,7 +314,7 @@ class State:
             self.gate.hold(event.held)
         if event.before != event.after:
             self.gate.enter(event.after)
-            self.rails = replace(self.rails, share=event.share)
+            self.rails = replace(self.rails, share=event.share, mode=event.mode or self.rails.mode)
 
     # --------------------------------------------------------------------------------- snapshots
 

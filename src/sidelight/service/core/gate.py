@@ -10,18 +10,24 @@ old policy; the score of a unit and its confidence sequence are ``judging.sequen
   it ended and the default reward counts. Later corrections reach the learner, not the evidence.
 - Every rung has a fresh sequence. Promotions share the error rate evenly over the rungs; the j-th rung that is ever
   entered may spend ``6α/(π²j²)`` on a false demotion, so that any number of them together spends ``α``.
+- Below the ladder, while the old policy acts or a person decides, the rows of the old policy are the evidence
+  (``shadowing``). With chances that the old policy told it may prove enough for the first rung; with estimated ones it
+  may suggest, never promote; where the rows cannot tell, it asks for the first randomised share.
 - At the top a **holdout** stays with the old policy, or nothing could be tested there.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
+from sidelight.arrays import Array
 from sidelight.errors import InputError
 from sidelight.judging.sequences import AsymptoticSequence, Comparison, SampleRatio, spent
+from sidelight.service.core.shadowing import Shadow
+from sidelight.service.core.trail import Trail
 
 __all__ = ["Gate", "GateSettings", "Step", "Unit"]
 
@@ -149,9 +155,9 @@ class Gate:
         """A gate on the rung that has this share of traffic; below the ladder where none has."""
         return cls(settings, settings.rung_of(share), tests)
 
-    def follow(self, share: float) -> None:
-        """Somebody set the learner's share: on with fresh evidence from the rung that has it."""
-        if share != self.share:
+    def follow(self, share: float, mode: str) -> None:
+        """Somebody set the learner's share, or who acts: on with fresh evidence from the rung that has it."""
+        if share != self.share or (self.shadow is not None and self.shadow.mode != mode):
             self.enter(self.settings.rung_of(share))
 
     def enter(self, rung: int) -> None:
@@ -165,6 +171,8 @@ class Gate:
         self._subjects: set[str] = set()
         self.promotion = self.demotion = None
         self.ratio: SampleRatio | None = None
+        self.shadow: Shadow | None = None
+        self.trail = Trail()
         if rung >= 0:
             self.tests += 1
             self.promotion = Comparison(
@@ -172,6 +180,15 @@ class Gate:
             )
             self.demotion = Comparison(AsymptoticSequence(spent(self.settings.error_rate, self.tests)))
             self.ratio = SampleRatio(self.settings.share_of(rung))
+
+    def look_on(self, mode: str, arms: Sequence[Any], n_features: int) -> None:
+        """The old policy acts (``shadow``), or a person decides (``assist``): gather evidence from their rows.
+
+        The last rung has no promotion to spend its part of the error rate on, so the first one may have it here.
+        """
+        if self.shadow is None or self.shadow.mode != mode:
+            alpha = self.settings.error_rate / len(self.settings.ladder)
+            self.shadow = Shadow(mode, arms, n_features, alpha)
 
     @property
     def share(self) -> float:
@@ -199,8 +216,13 @@ class Gate:
             self.ratio.observe(treated)
         return True
 
-    def settled(self, number: int, position: int, reward: float) -> None:
-        """The reward of a decision came, or the wait for it ended with the default reward; the first of them counts."""
+    def settled(self, number: int, position: int, reward: float, arm: Any = None, x: Array | None = None) -> None:
+        """The reward of a decision came, or the wait for it ended with the default reward; the first of them counts.
+
+        ``arm`` is the one that was taken and ``x`` (d,) the context; None where nobody knows.
+        """
+        if self.shadow is not None:
+            self.shadow.settled(number, position, reward, arm, x)
         unit = self._places.get((number, position))
         if unit is None or unit.reward is not None:
             return
@@ -213,6 +235,8 @@ class Gate:
             assert done.reward is not None
             self.promotion.observe(done.treated, done.share, done.reward)
             self.demotion.observe(done.treated, done.share, done.reward)
+            if self.promotion.ready:
+                self.trail.add(self.promotion.sequence, self.demotion.sequence.upper())
 
     def hold(self, held: bool) -> None:
         """A person stopped the ladder, or let it go on."""
@@ -229,8 +253,10 @@ class Gate:
             "waiting": len(self.waiting),
             "held": self.held,
         }
+        if self.shadow is not None:
+            return {**found, **self._shadow_evidence(self.shadow)}
         if self.promotion is None or self.demotion is None:
-            return {**found, "says": "no shared traffic", "gain": None, "low": None, "high": None}
+            return {**found, "says": "no shared traffic", "gain": None, "low": None, "high": None, "history": []}
         ready = self.promotion.ready
         low, high = self.promotion.sequence.lower(), self.demotion.sequence.upper()
         return {
@@ -242,10 +268,32 @@ class Gate:
             "learner_units": self.promotion.counts[1],
             "old_policy_units": self.promotion.counts[0],
             "ratio_wrong": self.ratio is not None and self.ratio.wrong(RATIO_ERROR),
+            "history": self.trail.points,
         }
 
-    def says(self) -> Literal["better", "worse", "open", "too early", "no shared traffic"]:
+    def _shadow_evidence(self, shadow: Shadow) -> dict[str, Any]:
+        rows, sequence = shadow.rows, shadow.rows.sequence
+        said = self.says()
+        tells = rows.ready and said != "cannot tell"
+        return {
+            "units": rows.rows,
+            "waiting": len(shadow.waiting),
+            "says": said,
+            "gain": sequence.mean if tells else None,
+            "low": sequence.lower() if tells else None,
+            "high": sequence.upper() if tells else None,
+            "history": shadow.trail.points,
+            "from": "the old policy's rows" if shadow.mode == "shadow" else "what persons did",
+            "matched": rows.matched,
+            "learned_from": shadow.model.count,
+            "propensities": "told" if rows.known else "estimated",
+            "problem": rows.problem(shadow.arms) or None,
+        }
+
+    def says(self) -> Literal["better", "worse", "open", "too early", "no shared traffic", "cannot tell"]:
         """Whether the learner is better by more than the smallest gain, worse than the old policy, or neither yet."""
+        if self.shadow is not None:
+            return self.shadow.rows.says(self.settings.smallest_gain)
         if self.promotion is None or self.demotion is None:
             return "no shared traffic"
         if not self.promotion.ready:
@@ -257,6 +305,8 @@ class Gate:
     def proposal(self) -> Step | None:
         """The step that the evidence calls for; None where it calls for none, or the routes' shares are wrong."""
         said = self.says()
+        if self.shadow is not None:
+            return self._first_step(said, self.shadow)
         if said == "worse" and self.settings.demote != "off":
             return self._step(self.rung - 1, "the learner is worse than the old policy on this rung")
         if self.ratio is not None and self.ratio.wrong(RATIO_ERROR):
@@ -267,8 +317,22 @@ class Gate:
             return self._step(self.rung + 1, f"the learner is better than the old policy{gain} on this rung")
         return None
 
+    def _first_step(self, said: str, shadow: Shadow) -> Step | None:
+        """Onto the ladder: the rows of the old policy speak for it, or only randomised ones could tell."""
+        if self.settings.promote == "off" or self.held:
+            return None
+        if said == "cannot tell":
+            why = f"{shadow.rows.problem(shadow.arms)}: only a first share that is drawn at random can"
+            return self._step(0, why)
+        if said != "better":
+            return None
+        given = "" if shadow.rows.known else ", if the model of the old policy is right"
+        return self._step(0, f"the learner is better than the old policy by the rows of the old policy{given}")
+
     def automatic(self, step: Step) -> bool:
-        """Whether a step is taken without a person."""
+        """Whether a step is taken without a person: never onto the ladder, unless the old policy told its chances."""
+        if step.before < 0 and not (self.shadow is not None and self.shadow.rows.known and self.says() == "better"):
+            return False
         return (self.settings.promote if step.after > step.before else self.settings.demote) == "automatic"
 
     def _step(self, after: int, reason: str) -> Step:
@@ -295,6 +359,8 @@ class Gate:
             "promotion": None if self.promotion is None else self.promotion.to_dict(),
             "demotion": None if self.demotion is None else self.demotion.to_dict(),
             "ratio": None if self.ratio is None else self.ratio.to_dict(),
+            "trail": self.trail.to_dict(),
+            **({} if self.shadow is None else {"shadow": self.shadow.to_dict()}),
         }
 
     @classmethod
@@ -308,4 +374,6 @@ class Gate:
         gate.promotion = None if body["promotion"] is None else Comparison.from_dict(body["promotion"])
         gate.demotion = None if body["demotion"] is None else Comparison.from_dict(body["demotion"])
         gate.ratio = None if body["ratio"] is None else SampleRatio.from_dict(body["ratio"])
+        gate.trail = Trail.from_dict(body.get("trail") or {})
+        gate.shadow = None if body.get("shadow") is None else Shadow.from_dict(body["shadow"])
         return gate

@@ -54,7 +54,7 @@ class Gatekeeper:
     def __init__(self, server: Server, surroundings: Surroundings) -> None:
         self._server = server
         self._clock = surroundings
-        self._proposed = -1
+        self._proposed: tuple[int, int] | None = None
         #: up to this event every decision has a reward or a default
         self._looked = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -62,13 +62,14 @@ class Gatekeeper:
     def consider(self) -> None:
         """After events were folded in: take the step that the evidence calls for, if that needs no person."""
         gate = self._server.state.gate
-        if gate is None or gate.tests == self._proposed:
+        if gate is None or (gate.tests, gate.rung) == self._proposed:
             return
         step = gate.proposal()
         if step is None or not gate.automatic(step):
             return
-        self._proposed = gate.tests
-        event = GateStep(step.before, step.after, step.share, step.reason, step.evidence)
+        self._proposed = (gate.tests, gate.rung)
+        mode = "act" if step.before < 0 else None
+        event = GateStep(step.before, step.after, step.share, step.reason, step.evidence, mode=mode)
         self._run(self._take(GateProposal.of(event, gate.tests)))
 
     async def _take(self, proposal: GateProposal) -> None:
@@ -76,7 +77,7 @@ class Gatekeeper:
             await self._server.submit(proposal)
         except Problem as problem:
             logger.warning("a step of the gate was not written, and is proposed again: %s", problem)
-            self._proposed = -1
+            self._proposed = None
         else:
             event = proposal.draft.event
             assert isinstance(event, GateStep)

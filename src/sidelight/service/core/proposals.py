@@ -119,7 +119,8 @@ class GateProposal:
     @classmethod
     def of(cls, event: GateStep, tests: int) -> GateProposal:
         """From the event and the number of rungs that were entered before it."""
-        return cls(Draft.of(event, f"gate:{tests}" if event.before != event.after else None))
+        # below the ladder no rung is entered, so the number of rungs alone would stand for two steps
+        return cls(Draft.of(event, f"gate:{tests}:{event.before}" if event.before != event.after else None))
 
     @property
     def keys(self) -> tuple[str, ...]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from markupsafe import Markup
 
 from sidelight.drawing.intervals import number
-from sidelight.drawing.live import share_bar, strip
+from sidelight.drawing.live import band, share_bar, strip
 from sidelight.service.core.defaults import Defaults
 from sidelight.service.core.gate import Gate
 from sidelight.service.dashboard.pieces import count, drawn, percent, piece, table
@@ -20,6 +23,7 @@ _SAYS = {
     "open": "neither better nor worse can be told yet",
     "too early": "too early to tell: 1,000 units, 50 on each side, are needed",
     "no shared traffic": "no traffic is shared on a rung, so nothing can be told",
+    "cannot tell": "these rows cannot tell",
 }
 
 
@@ -48,6 +52,36 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.4g} seconds"
 
 
+def _history(found: Mapping[str, Any]) -> Markup:
+    """The gain and its bounds from the first look on."""
+    points = found["history"]
+    if len(points) < 2:
+        return Markup("")
+    first, last = points[0], points[-1]
+    describes = (
+        f"The gain for each unit and its bounds, from unit {count(first[0])} to {count(last[0])}: now "
+        f"{number(last[1], sign=True)}, between {number(last[2])} and {number(last[3])}."
+    )
+    ticks = (f"unit {count(first[0])}", f"unit {count(last[0])}")
+    return drawn(band([(gain, low, high) for _, gain, low, high in points], ticks, describes=describes))
+
+
+def _looking_on(found: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What the evidence rests on while the learner does not act."""
+    facts = [
+        (
+            "Rows",
+            f"{count(found['units'])} of {found['from']}, {count(found['matched'])} with the learner's arm; "
+            f"{count(found['waiting'])} wait for a reward",
+        )
+    ]
+    if found["propensities"] == "estimated" and found["units"]:
+        facts.append(("On condition", "a model of the old policy is right, so this may suggest a step and takes none"))
+    if found["problem"]:
+        facts.append(("Why", f"{found['problem']}. Only a first share that is drawn at random can tell"))
+    return facts
+
+
 def gate_card(gate: Gate | None) -> Markup:
     """What the gate knows; where there is none, how to have one."""
     if gate is None:
@@ -60,7 +94,10 @@ def gate_card(gate: Gate | None) -> Markup:
         facts.append(("Gain for each unit", f"{number(gain, sign=True)} ({number(low)} to {number(high)})"))
         edge = 1.15 * max(abs(low), abs(high))
         picture = drawn(strip(gain, low, high, (-edge, edge)))
-    if found["says"] != "no shared traffic":
+    picture += _history(found)
+    if gate.shadow is not None:
+        facts += _looking_on(found)
+    elif found["says"] != "no shared traffic":
         facts.append(("Units", f"{count(found['units'])}, of which {count(found['waiting'])} wait for a reward"))
     step = gate.proposal()
     if step is not None:

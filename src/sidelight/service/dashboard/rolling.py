@@ -289,6 +289,7 @@ class Rolling:
     def _gate_step(self, at: float, event: GateStep) -> None:
         words = []
         if event.before != event.after:
+            words += [] if event.mode is None else [f"mode {event.mode}"]
             words.append(f"ramp {100.0 * event.share:.4g}\u00a0% (rung {event.after + 1})")
         if event.held is not None:
             words.append("gate held" if event.held else "gate let go")

@@ -294,6 +294,7 @@ class GateStep:
         evidence: what the sequences said when the step was proposed.
         by: the name of the token of the person who took it; None where the gate did.
         held: whether promotions stop from here on (True) or go on (False); None leaves what was.
+        mode: the mode from here on: who steps onto the ladder acts; None leaves what was.
     """
 
     kind: ClassVar[str] = "gate"
@@ -304,6 +305,7 @@ class GateStep:
     evidence: dict[str, Any]
     by: str | None = None
     held: bool | None = None
+    mode: str | None = None
 
 
 @dataclass(frozen=True)

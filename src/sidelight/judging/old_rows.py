@@ -1,0 +1,245 @@
+"""Evidence from rows in which the old policy acted while a learner looked on: stages 3 and 4 at any time.
+
+The score of a row is the doubly robust one of ``judging.complete`` minus the reward,
+
+    ψ = μ̂(x, π) + 1{a = π} (r − μ̂(x, π))/e(π|x) − r,
+
+``π`` the arm that the learner would have taken and ``μ̂`` its estimate, both from when it decided; ``e`` the chance with
+which the old policy takes that arm, told by it or from :class:`PolicyModel`, which is fitted to earlier rows.  Its
+running mean has the bounds of ``judging.sequences``.  With an estimated ``e`` they are conditional on that model: a
+curved policy gave 0 % coverage with weights that looked perfect, so such evidence may suggest and never prove.
+
+Everything is incremental and made of ``sidelight.linalg``: the same rows in the same order give the same bits on every
+processor, so that a service may fold over them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from sidelight.arrays import Array
+from sidelight.judging.complete import LEAST_MATCHED, MOST_NEVER, NEVER
+from sidelight.judging.sequences import FIRST_LOOK, AsymptoticSequence
+from sidelight.linalg import exp, product
+
+__all__ = ["SMALLEST_CHANCE", "OldRows", "PolicyModel", "doubly_robust_gain"]
+
+#: chances below this count as this, as in ``judging.complete``: else one row could outweigh all others
+SMALLEST_CHANCE = 1e-3
+#: rows that only teach the model of the old policy, before its chances weigh anything
+WARM_UP = 500
+#: rows after which overlap may be judged
+_OVERLAP_ROWS = 200
+#: an arm that the learner wants in a smaller share of the rows decides nothing
+_HARDLY = 0.02
+#: how far a standardised feature counts
+_FAR = 6.0
+#: the size of the model's first steps
+_STEP = 0.5
+
+
+def doubly_robust_gain(reward: float, estimate: float, matched: bool, chance: float) -> float:
+    """``ψ`` of one row.
+
+    Args:
+        reward: ``r``, what the old policy's arm brought.
+        estimate: ``μ̂(x, π)``, of the learner's arm, from before the row.
+        matched: whether both arms are the same.
+        chance: ``e(π|x)``, with which the old policy takes the learner's arm; used where they match.
+    """
+    weight = 1.0 / max(chance, SMALLEST_CHANCE) if matched else 0.0
+    return estimate + weight * (reward - estimate) - reward
+
+
+class PolicyModel:
+    """``ê(a|x)``: a softmax regression of the old policy's arm on the context, by one step for every row.
+
+    Features are standardised by the rows so far; steps shrink by each coefficient's own past gradients (AdaGrad), and
+    predictions come from the average of the coefficients, which forgets where it started.
+
+    Args:
+        n_arms: ``K``.
+        n_features: ``d``.
+    """
+
+    def __init__(self, n_arms: int, n_features: int) -> None:
+        self.count = 0
+        self.mean, self.squares = np.zeros(n_features), np.zeros(n_features)
+        #: (K, 1 + d)  the coefficients, their sums of squared gradients, their average
+        self.weights, self.gradients, self.average = (np.zeros((n_arms, 1 + n_features)) for _ in range(3))
+
+    def chances(self, x: Array) -> Array:
+        """(K,)  of every arm at ``x`` (d,), from the rows so far."""
+        return _softmax(product(self.average, self._standard(x)))
+
+    def observe(self, x: Array, arm: int) -> None:
+        """The old policy took ``arm`` at ``x`` (d,)."""
+        z = self._standard(x)
+        errors = _softmax(product(self.weights, z))
+        errors[arm] -= 1.0
+        gradient = errors[:, None] * z[None, :]
+        self.gradients += gradient * gradient
+        self.weights -= _STEP * gradient / np.sqrt(self.gradients + 1e-12)
+        self.count += 1
+        # later coefficients weigh more: the average of the last half, about
+        self.average += (self.weights - self.average) * min(1.0, 4.0 / (3.0 + self.count))
+        difference = x - self.mean
+        self.mean += difference / self.count
+        self.squares += difference * (x - self.mean)
+
+    def _standard(self, x: Array) -> Array:
+        """(1 + d,)  a constant, and the features in deviations from their means."""
+        if self.count < 2:
+            return np.concatenate([np.ones(1), np.zeros(len(x))])
+        deviations = np.sqrt(self.squares / self.count)
+        varies = deviations > 1e-9 * np.abs(self.mean)
+        z = np.where(varies, (x - self.mean) / np.where(varies, deviations, 1.0), 0.0)
+        return np.concatenate([np.ones(1), np.clip(z, -_FAR, _FAR)])
+
+    def to_dict(self) -> dict[str, Any]:
+        """The whole state, JSON-safe; floats survive to the bit."""
+        names = ("mean", "squares", "weights", "gradients", "average")
+        return {"count": self.count, **{name: getattr(self, name).tolist() for name in names}}
+
+    @classmethod
+    def from_dict(cls, body: Mapping[str, Any]) -> PolicyModel:
+        """The inverse of ``to_dict``."""
+        model = cls(len(body["weights"]), len(body["mean"]))
+        model.count = body["count"]
+        for name in ("mean", "squares", "weights", "gradients", "average"):
+            setattr(model, name, np.array(body[name], dtype=np.float64))
+        return model
+
+
+def _softmax(logits: Array) -> Array:
+    values = exp(logits - logits.max())
+    return np.asarray(values / math.fsum(values))
+
+
+@dataclass
+class OldRows:
+    """What the old policy's rows say about the learner that looked on.
+
+    Args:
+        sequence: of the scores.
+        n_arms: ``K``.
+
+    Attributes:
+        rows: that entered, the first ``WARM_UP`` of a model left out.
+        matched: in how many of them the old policy did what the learner would have done.
+        known: whether every chance so far was told.
+        never: in how many of them the old policy all but never takes the learner's arm.
+        weights, squares: ``Σ w`` and ``Σ w²`` over matched rows, by the learner's arm.
+        wanted: how often the learner wanted each arm.
+
+    Examples:
+        >>> rows = OldRows(AsymptoticSequence(alpha=0.025, variance=1.0), n_arms=2)
+        >>> for i in range(4_000):  # the old policy tosses a coin, and the learner's arm pays 1 more
+        ...     rows.observe(1, i % 2 == 1, i % 2 + i % 3 - 1.0, 0.5, 0.5, known=True)
+        >>> rows.says(), round(rows.sequence.mean, 2)
+        ('better', 0.5)
+    """
+
+    sequence: AsymptoticSequence
+    n_arms: int
+    rows: int = 0
+    matched: int = 0
+    known: bool = True
+    never: int = 0
+    weights: list[float] = field(default_factory=list)
+    squares: list[float] = field(default_factory=list)
+    wanted: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.weights = self.weights or [0.0] * self.n_arms
+        self.squares = self.squares or [0.0] * self.n_arms
+        self.wanted = self.wanted or [0] * self.n_arms
+
+    def observe(
+        self, wanted: int, matched: bool, reward: float, estimate: float, chance: float | None, *, known: bool
+    ) -> None:
+        """Add a row.
+
+        Args:
+            wanted: position of the learner's arm.
+            matched: whether the old policy took it.
+            reward: what followed.
+            estimate: the learner's estimate of its arm, from before the row.
+            chance: with which the old policy takes that arm; None where it is not known and not needed (no match).
+            known: whether the chance was told, not estimated.
+        """
+        self.sequence.observe(doubly_robust_gain(reward, estimate, matched, 1.0 if chance is None else chance))
+        self.rows += 1
+        self.wanted[wanted] += 1
+        self.known = self.known and known
+        self.never += chance is not None and chance < NEVER
+        if matched:
+            weight = 1.0 / max(1.0 if chance is None else chance, SMALLEST_CHANCE)
+            self.matched += 1
+            self.weights[wanted] += weight
+            self.squares[wanted] += weight * weight
+
+    @property
+    def effective(self) -> float:
+        """How many rows of equal weight the matched ones are worth."""
+        squares = math.fsum(self.squares)
+        return math.fsum(self.weights) ** 2 / squares if squares else 0.0
+
+    def problem(self, arms: Sequence[Any]) -> str:
+        """Why these rows cannot tell, in words; empty where they can, or where it is too early to say.
+
+        arms: (K,)  the labels
+        """
+        if self.rows < _OVERLAP_ROWS:
+            return ""
+        if self.known:
+            for a, wanted in enumerate(self.wanted):
+                if wanted < _HARDLY * self.rows:
+                    continue
+                reached = self.weights[a] / wanted
+                error = math.sqrt(max(self.squares[a] / wanted - reached * reached, 0.0) / wanted)
+                if reached < 1.0 - max(4.0 * error, 0.05):
+                    return (
+                        f"these rows cannot tell, because the old policy never tries arm {arms[a]!r} in about "
+                        f"{1 - reached:.0%} of the contexts in which the learner would take it"
+                    )
+        elif self.never > MOST_NEVER * self.rows:
+            return (
+                "these rows cannot tell, because the old policy all but never does what the learner would do in "
+                f"{self.never / self.rows:.0%} of the contexts"
+            )
+        if self.rows >= FIRST_LOOK and self.effective < LEAST_MATCHED:
+            return (
+                f"these rows cannot tell, because in only {self.matched:,} of {self.rows:,} the old policy did what "
+                f"the learner would do (worth {self.effective:.0f} rows of equal weight; {LEAST_MATCHED} are needed)"
+            )
+        return ""
+
+    @property
+    def ready(self) -> bool:
+        """Whether bounds may be looked at."""
+        return self.sequence.count >= FIRST_LOOK and self.sequence.settled
+
+    def says(self, margin: float = 0.0) -> Literal["better", "worse", "open", "too early", "cannot tell"]:
+        """Whether the learner's average gain is above ``margin``, below 0, undecided, or cannot be told from them."""
+        if self.problem(range(self.n_arms)):
+            return "cannot tell"
+        if not self.ready:
+            return "too early"
+        if self.sequence.lower() > margin:
+            return "better"
+        return "worse" if self.sequence.upper() < 0.0 else "open"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The whole state, JSON-safe; floats survive to the bit."""
+        return {**self.__dict__, "sequence": self.sequence.to_dict()}
+
+    @classmethod
+    def from_dict(cls, body: Mapping[str, Any]) -> OldRows:
+        """The inverse of ``to_dict``."""
+        return cls(**{**body, "sequence": AsymptoticSequence.from_dict(body["sequence"])})

@@ -1,0 +1,142 @@
+"""Evidence while the old policy acts (shadow) or a person decides (assist): the gate below its ladder.
+
+A part of the fold.  Every decision whose learner could decide is a row, a subject's first one alone; rows enter
+``judging.old_rows`` in the order of their decisions, once their wait is over.  The chance with which the old policy
+takes the learner's arm is the one that it told with the request, else that of a model of it, which meets each row
+before it learns from it.  In assist a person has seen the proposal, so the model is one of persons, and the proposal a
+feature of it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass
+from typing import Any
+
+import numpy as np
+
+from sidelight.arrays import Array
+from sidelight.judging.old_rows import WARM_UP, OldRows, PolicyModel
+from sidelight.judging.sequences import AsymptoticSequence
+from sidelight.labels import Label, label_from_json, label_to_json
+from sidelight.service.core.trail import Trail
+from sidelight.service.log.events import Decisions
+
+__all__ = ["Shadow"]
+
+
+@dataclass
+class Looked:
+    """A decision that the learner looked on at.
+
+    Attributes:
+        number, position: of the decision.
+        wanted: position of the learner's arm, and
+        estimate: its estimate of it.
+        decided: position of the arm to take; None where nobody has said it yet.
+        told: the chance with which the old policy takes the learner's arm, where the request told it.
+        settled: whether the wait is over.
+        matched, reward, chance, known: see ``OldRows.observe``; ``matched`` is None where the row tells nothing (nobody
+            said which arm was taken, its context was deleted, or it only taught the model).
+    """
+
+    number: int
+    position: int
+    wanted: int
+    estimate: float
+    decided: int | None
+    told: float | None
+    settled: bool = False
+    matched: bool | None = None
+    reward: float = 0.0
+    chance: float | None = None
+    known: bool = False
+
+
+class Shadow:
+    """What is known of a learner that does not act.
+
+    Args:
+        mode: ``shadow`` or ``assist``.
+        arms: the labels of all arms.
+        n_features: ``d``.
+        alpha: the chance of ever calling a learner better that is not; the same for worse.
+    """
+
+    def __init__(self, mode: str, arms: Sequence[Label], n_features: int, alpha: float) -> None:
+        self.mode, self.arms = mode, list(arms)
+        self._index: dict[Label | None, int] = {arm: i for i, arm in enumerate(self.arms)}
+        n_arms = len(self.arms)
+        self.rows = OldRows(AsymptoticSequence(alpha), n_arms)
+        self.model = PolicyModel(n_arms, n_features + (n_arms if mode == "assist" else 0))
+        self.trail = Trail()
+        self.waiting: deque[Looked] = deque()
+        self._places: dict[tuple[int, int], Looked] = {}
+        self._subjects: set[str] = set()
+
+    def decided(self, number: int, event: Decisions, position: int) -> None:
+        """The learner looked on at a decision."""
+        estimate = event.estimates[position]
+        if estimate is None:
+            return  # the learner failed there
+        subject = None if event.subjects is None else event.subjects[position]
+        if subject is not None:
+            if subject in self._subjects:
+                return
+            self._subjects.add(subject)
+        wanted, decided = self._index[event.recommended[position]], self._index.get(event.arms[position])
+        answer = None if event.answers is None else event.answers[position]
+        told = None
+        if self.mode == "shadow" and decided is not None and answer is not None and answer.probabilities is not None:
+            told = answer.probabilities[wanted]
+        row = Looked(number, position, wanted, estimate, decided, told)
+        self.waiting.append(row)
+        self._places[number, position] = row
+
+    def settled(self, number: int, position: int, reward: float, arm: Label | None, x: Array | None) -> None:
+        """What a decision brought, with which arm, at which context (d,); None where that is not known."""
+        taken = self._index.get(arm)
+        row = self._places.get((number, position))
+        if row is None or row.settled:
+            return
+        row.settled, row.reward = True, reward
+        if row.told is not None:
+            # where somebody took another arm than the old policy's, its chances say nothing about that
+            if taken is not None and taken == row.decided:
+                row.matched, row.chance, row.known = taken == row.wanted, row.told, True
+        elif taken is not None and x is not None:
+            seen = x if self.mode == "shadow" else np.concatenate([x, np.eye(len(self.arms))[row.wanted]])
+            row.chance = float(self.model.chances(seen)[row.wanted])
+            row.matched = None if self.model.count < WARM_UP else taken == row.wanted
+            self.model.observe(seen, taken)
+        while self.waiting and self.waiting[0].settled:
+            done = self.waiting.popleft()
+            del self._places[done.number, done.position]
+            if done.matched is not None:
+                self.rows.observe(done.wanted, done.matched, done.reward, done.estimate, done.chance, known=done.known)
+                if self.rows.ready:
+                    self.trail.add(self.rows.sequence)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The whole state, JSON-safe; floats survive to the bit."""
+        return {
+            "mode": self.mode,
+            "arms": [label_to_json(arm) for arm in self.arms],
+            "rows": self.rows.to_dict(),
+            "model": self.model.to_dict(),
+            "trail": self.trail.to_dict(),
+            "waiting": [list(astuple(row)) for row in self.waiting],
+            "subjects": sorted(self._subjects),
+        }
+
+    @classmethod
+    def from_dict(cls, body: Mapping[str, Any]) -> Shadow:
+        """The inverse of ``to_dict``."""
+        rows, model = OldRows.from_dict(body["rows"]), PolicyModel.from_dict(body["model"])
+        shadow = cls(body["mode"], [label_from_json(arm) for arm in body["arms"]], 0, rows.sequence.alpha)
+        shadow.rows, shadow.model, shadow.trail = rows, model, Trail.from_dict(body["trail"])
+        shadow.waiting = deque(Looked(*values) for values in body["waiting"])
+        shadow._places = {(row.number, row.position): row for row in shadow.waiting}
+        shadow._subjects = set(body["subjects"])
+        return shadow

@@ -1,0 +1,45 @@
+"""How evidence came to be what it is: a sequence's gain and bounds at some moments, few enough to keep and to draw."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from sidelight.judging.sequences import AsymptoticSequence, BernsteinSequence
+
+__all__ = ["Trail"]
+
+#: points that are kept; when there are more, every second one goes and points come half as often
+_POINTS = 128
+
+
+@dataclass
+class Trail:
+    """Points ``[units, gain, low, high]`` of a sequence, evenly spread over its past.
+
+    Attributes:
+        every: units between two points.
+    """
+
+    every: int = 50
+    points: list[list[float]] = field(default_factory=list)
+
+    def add(self, sequence: AsymptoticSequence | BernsteinSequence, upper: float | None = None) -> None:
+        """Note where the sequence stands, if it is time; ``upper`` takes the place of its own upper bound."""
+        if sequence.count % self.every:
+            return
+        high = sequence.upper() if upper is None else upper
+        self.points.append([sequence.count, sequence.mean, sequence.lower(), high])
+        if len(self.points) > _POINTS:
+            self.every *= 2
+            self.points = [point for point in self.points if point[0] % self.every == 0]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-safe."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, body: Mapping[str, Any]) -> Trail:
+        """The inverse of ``to_dict``."""
+        return cls(**body)

@@ -1,0 +1,131 @@
+"""Evidence from the old policy's rows at any time: the score of stage 3, honest bounds, and rows that cannot tell."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from sidelight.judging.complete import Doubly
+from sidelight.judging.old_rows import OldRows, PolicyModel, doubly_robust_gain
+from sidelight.judging.sequences import AsymptoticSequence
+
+
+def softmax(logits):
+    values = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return values / values.sum(axis=1, keepdims=True)
+
+
+def played(rng, n, sharpness=0.3, better=0.0, K=3, d=4):
+    """Contexts, the old policy's chances and arms, rewards, what each arm pays, and the learner's arms."""
+    X = rng.normal(size=(n, d))
+    chances = softmax(sharpness * X @ rng.normal(size=(d, K)))
+    arms = (chances.cumsum(axis=1) < rng.random(n)[:, None]).sum(axis=1)
+    means = 0.4 * X @ rng.normal(size=(d, K))
+    wanted = (means + rng.normal(size=(n, K))).argmax(axis=1)
+    means = means + better * np.eye(K)[wanted]
+    rewards = means[np.arange(n), arms] + rng.normal(size=n)
+    return X, chances, arms, rewards, means, wanted
+
+
+def test_the_score_is_that_of_stage_3():
+    """``Doubly.scores`` minus the rewards, with the learner's estimates as ``μ̂``."""
+    _, chances, arms, rewards, means, wanted = played(np.random.default_rng(0), 200)
+    doubly = object.__new__(Doubly)
+    doubly.rows = SimpleNamespace(codes=arms, rewards=rewards)
+    doubly.mu, doubly.chance = 0.7 * means, chances
+    scores, weights = doubly.scores(wanted)
+    found = [
+        doubly_robust_gain(rewards[i], 0.7 * means[i, wanted[i]], bool(arms[i] == wanted[i]), chances[i, wanted[i]])
+        for i in range(200)
+    ]
+    np.testing.assert_allclose(found, scores - rewards, rtol=1e-12, atol=1e-12)
+    assert (weights > 0).sum() > 30
+
+
+def look_on(rng, n, known, **world):
+    X, chances, arms, rewards, means, wanted = played(rng, n, **world)
+    rows, model = OldRows(AsymptoticSequence(0.05), 3), PolicyModel(3, X.shape[1])
+    truths = []
+    for i in range(n):
+        chance = chances[i, wanted[i]] if known else float(model.chances(X[i])[wanted[i]])
+        if known or model.count >= 500:
+            matched = bool(arms[i] == wanted[i])
+            rows.observe(int(wanted[i]), matched, float(rewards[i]), 0.3, float(chance), known=known)
+            truths.append(means[i, wanted[i]] - chances[i] @ means[i])
+        if not known:
+            model.observe(X[i], int(arms[i]))
+    return rows, float(np.mean(truths[-rows.sequence.count :])), model
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_its_bounds_hold_the_gain_of_the_learner_as_it_was(known):
+    """Each interval misses at some time with probability at most 10 %: three misses of ten have less than 7.1 %."""
+    inside = 0
+    for seed in range(10):
+        rows, truth, _ = look_on(np.random.default_rng([seed, 3]), 1_800, known, better=0.3)
+        inside += rows.sequence.lower() <= truth <= rows.sequence.upper()
+        assert rows.known is known
+    assert inside >= 8
+
+
+def test_it_calls_a_better_learner_better_and_an_equal_one_open():
+    better, _, _ = look_on(np.random.default_rng(5), 4_000, True, better=0.8)
+    assert better.says() == "better"
+    assert better.says(margin=10.0) == "open"
+    worse, _, _ = look_on(np.random.default_rng(6), 4_000, True, better=-1.5)
+    assert worse.says() == "worse"
+    early, _, _ = look_on(np.random.default_rng(7), 300, True, better=0.8)
+    assert early.says() == "too early"
+
+
+def test_the_model_finds_the_old_policys_chances():
+    rng = np.random.default_rng(8)
+    X, chances, *_ = played(rng, 4_000, sharpness=0.8)
+    _, _, model = look_on(np.random.default_rng(8), 4_000, False, sharpness=0.8)
+    error = np.mean([np.abs(model.chances(x) - p).mean() for x, p in zip(X[-300:], chances[-300:], strict=True)])
+    shares = np.abs(chances.mean(axis=0) - chances[-300:]).mean()
+    assert error < 0.25 * shares
+
+
+def test_rows_without_overlap_cannot_tell_and_say_why():
+    rows = OldRows(AsymptoticSequence(0.05), 2)
+    for i in range(1_200):  # the learner wants arm 1, which the old policy never takes in half of the contexts
+        chance = 0.5 if i % 2 else 0.0
+        rows.observe(1, i % 4 == 1, 1.0, 1.0, chance, known=True)
+    assert rows.says() == "cannot tell"
+    assert "never tries arm 'b' in about 50% of the contexts" in rows.problem(["a", "b"])
+    guessed = OldRows(AsymptoticSequence(0.05), 2)
+    for i in range(1_200):
+        guessed.observe(1, i % 2 == 0, 1.0, 1.0, 0.005 if i % 10 == 0 else 0.5, known=False)
+    assert "all but never does what the learner would do in 10% of the contexts" in guessed.problem(["a", "b"])
+    few = OldRows(AsymptoticSequence(0.05), 2)
+    for i in range(1_200):
+        few.observe(1, i < 20, 1.0, 1.0, 0.02, known=False)
+    assert "in only 20 of 1,200 the old policy did what the learner would do" in few.problem(["a", "b"])
+
+
+def test_states_survive_json_to_the_bit():
+    rng = np.random.default_rng(9)
+    rows, _, model = look_on(rng, 800, False)
+    again = OldRows.from_dict(json.loads(json.dumps(rows.to_dict())))
+    model_again = PolicyModel.from_dict(json.loads(json.dumps(model.to_dict())))
+    x = rng.normal(size=4)
+    for one in (rows, again):
+        one.observe(1, True, 0.3, 0.2, 0.4, known=False)
+    for one in (model, model_again):
+        one.observe(x, 2)
+    assert again.to_dict() == rows.to_dict()
+    np.testing.assert_array_equal(model.chances(x), model_again.chances(x))
+
+
+def test_features_that_never_vary_and_wild_ones_leave_finite_chances():
+    model = PolicyModel(2, 3)
+    rng = np.random.default_rng(10)
+    for i in range(300):
+        model.observe(np.array([1.0, 1e9 if i == 200 else rng.normal(), 0.0]), int(rng.integers(2)))
+    found = model.chances(np.array([1.0, -1e12, 5.0]))
+    assert np.isfinite(found).all()
+    assert found.sum() == pytest.approx(1.0)
