@@ -16,6 +16,7 @@ from sidelight.labels import plain_label
 from sidelight.learners.cards import learner_card, score_table
 from sidelight.learners.containers import save_learner
 from sidelight.learners.correcting import Receipt
+from sidelight.learners.floor import FloorLedger
 from sidelight.learners.protocol import Context, Decision
 from sidelight.learners.settings import Settings
 from sidelight.linalg import Array
@@ -48,6 +49,8 @@ class BaseLearner:
     """
 
     needs: Needs = None
+    #: what a floor keeps (``learners.floor.FloorLedger``); None without a floor
+    ledger: FloorLedger | None = None
     #: Whether compiled code may decide in place of ``scores``: declared by the class that supplies it, and off again in
     #: a subclass that overrides any of ``_PYTHON``.
     compiled_scores: bool = False

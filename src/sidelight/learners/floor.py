@@ -14,6 +14,7 @@ times the old policy's.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -150,6 +151,12 @@ class FloorLedger:
         self.rounds += 1
         for a in {arm, default}:
             self._bounds[a] = self._lower(a, self.differences[a])
+
+    def ahead(self) -> FloorLedger:
+        """A copy in which decisions may be recorded that are under way; it shares what rewards alone change."""
+        copied = copy.copy(self)
+        copied.differences, copied._bounds = self.differences.copy(), self._bounds.copy()
+        return copied
 
     def observe(self, x: Array, arm: int, reward: float) -> None:
         """A reward of ``arm`` at ``x`` arrived."""

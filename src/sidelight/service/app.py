@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import logging
+import math
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -289,6 +290,8 @@ class Service:
         self.allow(request, "read")
         gate = self.engine.state.gate
         self.engine.metrics.gate_stands(None if gate is None else gate.evidence())
+        ledger = self.engine.state.learner.ledger
+        self.engine.metrics.floor_room.set(math.nan if ledger is None else ledger.total)
         return Response(self.engine.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def openapi(self, request: Request) -> Response:

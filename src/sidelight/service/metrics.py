@@ -55,6 +55,11 @@ class Metrics:
         )
         self.gate_waiting = Gauge("sidelight_gate_waiting", "Units of the gate that wait for a reward", registry=r)
         self.gate_ratio = Gauge("sidelight_gate_ratio_wrong", "1 if the routes' shares are not as set", registry=r)
+        self.floor_room = Gauge(
+            "sidelight_floor_room",
+            "Reward that may be risked before the floor holds the learner back; NaN without a floor",
+            registry=r,
+        )
         self.store_errors = Counter("sidelight_store_errors", "Failures to write the event log", registry=r)
         self.snapshots = Counter("sidelight_snapshots", "Snapshots taken", registry=r)
         self.self_checked = Gauge(

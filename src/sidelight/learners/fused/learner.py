@@ -249,10 +249,19 @@ class FusedOFUL(ReducedLearner):
                 same answer.
             default: the old policy's arm here, which is taken where the floor permits no other; needed under a floor.
         """
-        context = self._context(x)
-        if allowed is not None:
-            allowed = list(allowed)
-        old = None if self.ledger is None else self._default(default, allowed)
+        if self.ledger is not None:
+            wanted, arm, propensity = self.decide_under(self.ledger, x, default, allowed, rng)
+            if arm == wanted.arm:
+                return wanted._replace(propensity=propensity)
+            estimates, widths = self.scores(x)
+            a = self._arm(arm)
+            return Decision(arm, float(estimates[a]), float(widths[a]), propensity)
+        return self._decide_freely(self._context(x), None if allowed is None else list(allowed), rng)[0]
+
+    def _decide_freely(
+        self, context: Array, allowed: list[Any] | None, rng: np.random.Generator | None
+    ) -> tuple[Decision, list[int]]:
+        """The decision without a floor, and the positions among which a fair coin chose (one where it did not)."""
         if allowed is None and self.compiled_scores and self.settings.radius != "theory":
             a, estimate, width, doubted = self._choose_or_doubt(context, self._doubt * float(self.spent[0]))
         else:
@@ -262,14 +271,12 @@ class FusedOFUL(ReducedLearner):
         if self._doubt > 0.0 and rng is not None:
             draw = float(rng.random())  # one per decision, so that a run depends on nothing but its seed
         trial = doubted >= 0 and (self._draw_from(context) if rng is None else draw) < 0.5
-        if old is not None:
-            return self._under_floor(context, [a] if doubted < 0 else [a, doubted], trial, old)
         if doubted < 0:
-            return Decision(self.arms[a], estimate, width, 1.0)
+            return Decision(self.arms[a], estimate, width, 1.0), [a]
         if not trial:
-            return Decision(self.arms[a], estimate, width, 0.5)
+            return Decision(self.arms[a], estimate, width, 0.5), [a, doubted]
         estimates, widths = self.scores(context)
-        return Decision(self.arms[doubted], float(estimates[doubted]), float(widths[doubted]), 0.5)
+        return Decision(self.arms[doubted], float(estimates[doubted]), float(widths[doubted]), 0.5), [a, doubted]
 
     # ------------------------------------------------------------------------------------- the floor
 
@@ -283,14 +290,37 @@ class FusedOFUL(ReducedLearner):
             )
         return self._arm(default)
 
-    def _under_floor(self, x: Array, candidates: list[int], trial: bool, old: int) -> Decision:
-        """The candidate that the coin chose, or the old policy's arm where the floor does not permit it."""
-        assert self.ledger is not None
-        taken = [a if self.ledger.permits(x, a, old) else old for a in candidates]
-        chosen = taken[1] if trial else taken[0]
-        estimates, widths = self.scores(x)
-        propensity = taken.count(chosen) / len(taken)
-        return Decision(self.arms[chosen], float(estimates[chosen]), float(widths[chosen]), propensity)
+    def decide_under(
+        self,
+        ledger: FloorLedger | None,
+        x: Context,
+        default: Any = None,
+        allowed: Iterable[Any] | None = None,
+        rng: np.random.Generator | None = None,
+    ) -> tuple[Decision, Any, float]:
+        """A decision by another account of the floor than the learner's own, or by none.
+
+        For a service, in which decisions are under way that the learner has not been told of yet.
+
+        Args:
+            ledger: the account (see :meth:`FloorLedger.ahead`); None decides freely.
+            x: the full context.
+            default: the old policy's arm here, needed with a ledger.
+            allowed: labels of the arms that may be taken here.
+            rng: tosses coins; see :meth:`decide`.
+
+        Returns:
+            What the learner would do freely; the arm to take, which is the old policy's where the floor does not permit
+            that; and the chance of that arm.
+        """
+        context, permitted = self._context(x), None if allowed is None else list(allowed)
+        old = None if ledger is None else self._default(default, permitted)
+        wanted, candidates = self._decide_freely(context, permitted, rng)
+        if ledger is None or old is None:
+            return wanted, wanted.arm, wanted.propensity
+        taken = [a if ledger.permits(context, a, old) else old for a in candidates]
+        chosen = taken[candidates.index(self._arm(wanted.arm))]
+        return wanted, self.arms[chosen], taken.count(chosen) / len(taken)
 
     def record_decision(self, x: Context, arm: Any, default: Any) -> None:
         """Under a floor: ``arm`` was taken at ``x``, where the old policy would have taken ``default``.

@@ -6,7 +6,7 @@ import inspect
 import logging
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,10 @@ import numpy as np
 from sidelight.labels import Label
 from sidelight.learners.protocol import Decision
 from sidelight.linalg import Array
+from sidelight.service.core.flooring import Account, check_defaults
 from sidelight.service.core.fold import LEARNER_ERRORS, State
 from sidelight.service.core.old_policy import OldPolicy
+from sidelight.service.core.requested import PLAIN, Ask
 from sidelight.service.log.events import Answer, Decisions
 from sidelight.service.metrics import Metrics
 from sidelight.service.rails import Rails, subject_draw
@@ -23,18 +25,6 @@ from sidelight.service.rails import Rails, subject_draw
 __all__ = ["Ask", "Decider"]
 
 logger = logging.getLogger("sidelight.service")
-
-
-@dataclass(frozen=True)
-class Ask:
-    """What is asked beside the context of one decision."""
-
-    allowed: list[Label] | None = None
-    answer: Answer | None = None
-    subject: str | None = None
-
-
-_PLAIN = Ask()
 
 
 class Decider:
@@ -58,6 +48,7 @@ class Decider:
         self._old = old_policy
         self._rng = np.random.default_rng() if rng is None else rng
         # A learner may decide for many contexts at once, if it takes the generator that its draws come from.
+        self.account = Account()
         self._many = "rng" in inspect.signature(learner.decide_many).parameters
 
     def choose(self, state: State, X: Array, asks: Sequence[Ask] | None, fingerprint: str | None = None) -> Decisions:
@@ -69,6 +60,8 @@ class Decider:
             asks: what came with each; None where nothing did.
             fingerprint: of the request, where it has an idempotency key.
         """
+        if state.learner.ledger is not None:
+            return self._choose_under_floor(state, X, asks, fingerprint)
         rails, rng = state.rails, self._rng
         salt = "" if state.gate is None else state.gate.salt
         n = len(X)
@@ -101,7 +94,7 @@ class Decider:
         else:
             arms, routes, propensities = [], [], []
             for i in range(n):
-                ask = _PLAIN if asks is None else asks[i]
+                ask = PLAIN if asks is None else asks[i]
                 old_arm, old_propensity = _old_policy(state.learner, ask.answer)
                 route = rails.route(
                     recommended[i],
@@ -117,7 +110,6 @@ class Decider:
                 no_news = acting[i] is not None and ask.answer is None
                 routes.append("fallback" if no_news and route.by == "old_policy" else route.by)
                 propensities.append(route.propensity)
-        plain = asks is None
         return Decisions(
             contexts=X,
             arms=arms,
@@ -131,11 +123,72 @@ class Decider:
             version=state.version,
             mode=rails.mode,
             share=rails.share,
-            allowed=None if plain or all(a.allowed is None for a in asks or ()) else [a.allowed for a in asks or ()],
-            answers=None if plain or all(a.answer is None for a in asks or ()) else [a.answer for a in asks or ()],
-            subjects=None if plain or all(a.subject is None for a in asks or ()) else [a.subject for a in asks or ()],
+            **_asked_for(asks),
             fingerprint=fingerprint,
         )
+
+    def _choose_under_floor(
+        self, state: State, X: Array, asks: Sequence[Ask] | None, fingerprint: str | None
+    ) -> Decisions:
+        """Decide one by one, each counted for the floor before the next; where the learner does not act, freely.
+
+        Raises:
+            Problem: a request does not tell the old policy's arm, and the learner acts.
+        """
+        learner, rails, n = state.learner, state.rails, len(X)
+        acts = rails.mode == "act" and not rails.killed
+        acting: list[Label | None] = [None] * n
+        if self._old is not None:
+            asks, acting = self._with_old_policy(self._old, X, asks, acts=not acts)
+        if acts:
+            check_defaults(asks, n)
+        asked, query_probabilities = self._queries(learner, X, asks)
+        filled = [PLAIN] * n if asks is None else list(asks)
+        rows = []
+        for x, ask, old in zip(X, filled, acting, strict=True):
+            old_arm, old_propensity = _old_policy(learner, ask.answer)
+            failed, ledger = False, self.account.now(learner, state.number) if acts else None
+            try:
+                wanted, arm, chance = learner.decide_under(ledger, x, old_arm, ask.allowed, self._rng)
+            except LEARNER_ERRORS as error:
+                logger.error("the learner could not decide: %s", type(error).__name__, exc_info=error)
+                self._metrics.learner_failures.inc()
+                failed, arm, chance = True, rails.fallback, 1.0
+                wanted = (arm, None, None, 1.0)
+            route = rails.route(
+                arm,
+                chance,
+                old_arm=old_arm if old is None else old,
+                old_propensity=old_propensity,
+                allowed=ask.allowed,
+                draw=self._rng.random()
+                if ask.subject is None
+                else subject_draw(ask.subject, "" if state.gate is None else state.gate.salt),
+                failed=failed,
+            )
+            if acts and route.by == "learner":
+                self.account.record(learner, x, route.arm, old_arm)
+            rows.append((route.arm, *wanted[:3], route.propensity, route.by))
+        arms, recommended, estimates, widths, propensities, routes = map(list, zip(*rows, strict=True))
+        event = Decisions(
+            contexts=X,
+            arms=arms,
+            recommended=recommended,
+            estimates=estimates,
+            widths=widths,
+            propensities=propensities,
+            routes=routes,
+            asked=[False] * n if self._old is not None else asked,
+            query_probabilities=query_probabilities,
+            version=state.version,
+            mode=rails.mode,
+            share=rails.share,
+            **_asked_for(asks),
+            fingerprint=fingerprint,
+        )
+        if acts:
+            self.account.begin(event)
+        return event
 
     def _choose_one(self, state: State, X: Array, fingerprint: str | None) -> Decisions | None:
         """What ``choose`` makes of one context where only the learner has a say, in half the time.
@@ -173,7 +226,7 @@ class Decider:
 
         Where the caller said what the old policy does, that stands.
         """
-        filled = list(asks) if asks is not None else [_PLAIN] * len(X)
+        filled = list(asks) if asks is not None else [PLAIN] * len(X)
         acting: list[Label | None] = [None] * len(X)
         for i, ask in enumerate(filled):
             if ask.answer is not None:
@@ -234,6 +287,13 @@ class Decider:
             # who already said what the old policy does is not asked again
             asked = [wanted and ask.answer is None for wanted, ask in zip(asked, asks, strict=True)]
         return asked, chances
+
+
+def _asked_for(asks: Sequence[Ask] | None) -> dict[str, Any]:
+    """What was asked, as columns of the event; None where no request has it."""
+    columns = {"allowed": "allowed", "answers": "answer", "subjects": "subject"}
+    found = {column: [getattr(ask, name) for ask in asks or ()] for column, name in columns.items()}
+    return {column: None if all(v is None for v in values) else values for column, values in found.items()}
 
 
 def _learner_acts(rails: Rails) -> bool:

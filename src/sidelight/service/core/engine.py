@@ -296,7 +296,10 @@ class Engine:
         """
         while True:
             event = self.choose(X, asks, fingerprint)
-            outcome = await self.submit(DecisionsProposal(Draft.of(event, key, self.state.number)))
+            try:
+                outcome = await self.submit(DecisionsProposal(Draft.of(event, key, self.state.number)))
+            finally:
+                self._decider.account.end(event)
             if not isinstance(outcome, Outdated):
                 break
         if isinstance(outcome, Written):

@@ -20,6 +20,7 @@ from sidelight.labels import label_to_json
 from sidelight.learners.saving import learner_bytes, learner_from_bytes
 from sidelight.linalg import Array
 from sidelight.service.core.defaults import NOT_TAUGHT, Defaults
+from sidelight.service.core.flooring import risked
 from sidelight.service.core.gate import Gate, GateSettings
 from sidelight.service.log.events import (
     Action,
@@ -128,6 +129,7 @@ class State:
         match event:
             case Decisions():
                 self._decisions(event)
+                self._count_for_floor(event)
                 self._enter_evidence(event)
             case Reward():
                 self._reward(event, context)
@@ -189,6 +191,14 @@ class State:
             if answer is not None:
                 self.counts["answers"] += 1
                 self._answer(x, answer)
+
+    def _count_for_floor(self, event: Decisions) -> None:
+        """Under a floor a decision counts from when it is taken, not from when its reward comes."""
+        if self.learner.ledger is None:
+            return
+        for i, arm, old in risked(event):
+            self._learn(self.learner.record_decision, event.contexts[i], arm, old)
+            self.counts["kept by the floor"] += arm != event.recommended[i]
 
     def _reward(self, event: Reward, context: Array | None) -> None:
         self.counts["rewards"] += 1

@@ -10,12 +10,13 @@ from markupsafe import Markup
 from sidelight.drawing.intervals import number
 from sidelight.drawing.live import band, share_bar, strip
 from sidelight.service.core.defaults import Defaults
+from sidelight.service.core.fold import State
 from sidelight.service.core.gate import Gate
 from sidelight.service.dashboard.pieces import count, drawn, percent, piece, table
 from sidelight.service.dashboard.rolling import Rolling
 from sidelight.service.dashboard.window import LATE
 
-__all__ = ["gate_card", "waits_card"]
+__all__ = ["floor_card", "gate_card", "waits_card"]
 
 _SAYS = {
     "better": "the learner is better than the old policy",
@@ -43,6 +44,25 @@ def waits_card(defaults: Defaults, rolling: Rolling, now: float) -> Markup:
         "the last 24 hours"
     )
     return table(caption, ["When the reward came", "Decisions"], rows)
+
+
+def floor_card(state: State) -> Markup:
+    """What the floor promises and how much room is left; nothing without one."""
+    ledger = state.learner.ledger
+    if ledger is None:
+        return Markup("")
+    promise = (
+        f"{percent(1.0 - ledger.floor.share)} of what the old policy would earn"
+        if ledger.floor.share
+        else f"the old policy's reward less {number(ledger.floor.allowance)} a decision"
+    )
+    kept = state.counts["kept by the floor"]
+    facts = [
+        ("Floor", f"at least {promise}"),
+        ("Room left", f"{number(ledger.total)} in the reward's unit"),
+        ("Kept by the floor", f"{count(kept)} of {count(ledger.rounds)} decisions of the learner"),
+    ]
+    return piece("facts", facts, Markup(""))
 
 
 def _duration(seconds: float) -> str:

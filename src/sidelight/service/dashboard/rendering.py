@@ -91,7 +91,11 @@ class Renderer:
             "gate": self._once(
                 "gate",
                 _FAST,
-                lambda: climbing.gate_card(state.gate) + climbing.waits_card(state.defaults, rolling, now),
+                lambda: (
+                    climbing.gate_card(state.gate)
+                    + climbing.floor_card(state)
+                    + climbing.waits_card(state.defaults, rolling, now)
+                ),
             ),
             "errors": self._once(
                 "errors", _FAST, lambda: watching.errors(list(self.errors.lines), engine.metrics.refused())

@@ -166,7 +166,7 @@ class Dashboard:
             shown_arms=SHOWN,
             may_switch="admin" in token.scopes,
             has_gate=self.engine.state.gate is not None,
-            has_waits=self.engine.state.defaults.seconds is not None,
+            has_rest=self.engine.state.defaults.seconds is not None or learner.ledger is not None,
             watcher=None if token is EVERYBODY else token.name,
         )
         return _html(content)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 from sidelight.labels import label_to_json
@@ -11,7 +12,7 @@ from sidelight.service.core.fold import FOLD, State
 from sidelight.service.core.gate import Gate
 from sidelight.service.views.explain import finite
 
-__all__ = ["describe_engine", "describe_gate", "describe_state"]
+__all__ = ["describe_engine", "describe_floor", "describe_gate", "describe_state"]
 
 
 def describe_engine(engine: Engine) -> dict[str, Any]:
@@ -38,6 +39,19 @@ def describe_gate(gate: Gate | None) -> dict[str, Any] | None:
     }
 
 
+def describe_floor(state: State) -> dict[str, Any] | None:
+    """What the floor promises and how much room is left before it holds the learner back; None without one."""
+    ledger = state.learner.ledger
+    if ledger is None:
+        return None
+    return {
+        **asdict(ledger.floor),
+        "rounds": ledger.rounds,
+        "kept": state.counts["kept by the floor"],
+        "room": ledger.total,
+    }
+
+
 def describe_state(state: State) -> dict[str, Any]:
     """What the events amount to so far: counts, arms, rails, and what each log still counts for."""
     learner = state.learner
@@ -55,6 +69,7 @@ def describe_state(state: State) -> dict[str, Any]:
         "needs": learner.needs,
         "rails": state.rails.to_dict(),
         "gate": describe_gate(state.gate),
+        "floor": describe_floor(state),
         "counts": dict(state.counts),
         "arms": [
             {

@@ -1,0 +1,183 @@
+"""The floor in the service: no decision is taken that could break it, those under way included; replays agree."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import httpx
+import numpy as np
+import pytest
+
+from sidelight.service.app import create_app
+from sidelight.service.config import load_config, save_config
+from sidelight.service.core import flooring
+from sidelight.service.core.deciding import Ask
+from sidelight.service.core.engine import Engine
+from sidelight.service.core.starting import open_store
+from sidelight.service.dashboard.climbing import floor_card
+from sidelight.service.log.events import Answer, DecisionId
+from sidelight.service.problems import Problem
+from sidelight.service.views.audit import audit
+from sidelight.service.views.status import describe_state
+from tests.service.helpers import ARMS, bits, engine_of, make_config, replayed, run
+
+ALLOWANCE = {"allowance": 0.2, "noise": 0.5, "weight_bound": 1.0}
+
+
+def floored(folder, floor=None, mode="act", share=1.0):
+    config = make_config(folder, kind="FusedOFUL", mode=mode, share=share)
+    settings = {"floor": ALLOWANCE if floor is None else floor}
+    config = replace(config, learner=replace(config.learner, settings=settings))
+    save_config(config, folder / "sidelight.toml")
+    return load_config(folder / "sidelight.toml")
+
+
+def contexts(engine, n, rng):
+    X = np.zeros((n, engine.state.learner.n_features))
+    X[:, 0] = 1.0
+    X[:, 1:] = 0.3 * rng.normal(size=(n, X.shape[1] - 1))
+    return X
+
+
+def old(arm="low", **more):
+    return Ask(answer=Answer(arm), **more)
+
+
+async def play(engine, rounds, together, rng):
+    """Rounds in which ``together`` requests come at once; the old policy's arm pays least."""
+    floor = []
+    for _ in range(rounds):
+        X = contexts(engine, together, rng)
+        made = await asyncio.gather(*(engine.decide(X[i : i + 1], [old()]) for i in range(together)))
+        floor.append(engine.state.learner.ledger.total)
+        await asyncio.gather(
+            *(
+                engine.reward(DecisionId(number, 0), float(ARMS.index(event.arms[0]) + 0.1 * rng.normal()), None, None)
+                for number, event, _ in made
+            )
+        )
+    return floor
+
+
+def test_decisions_under_way_count_and_a_replay_agrees_to_the_bit(tmp_path):
+    """40 at once: with the folded account alone all of them would take the room that there is for one."""
+    config = floored(tmp_path)
+
+    async def go():
+        async with engine_of(config) as engine:
+            room = await play(engine, 12, 40, np.random.default_rng(0))
+            assert min(room) >= 0.0
+            found = describe_state(engine.state)["floor"]
+            assert found["rounds"] == 480
+            assert 0 < found["kept"] < 480
+            assert found["room"] == engine.state.learner.ledger.total
+            assert found["allowance"] == 0.2
+            card = str(floor_card(engine.state))
+            assert "the old policy&#39;s reward less 0.200 a decision" in card
+            assert f"{found['kept']} of 480 decisions" in card
+            return bits(engine.state)
+
+    assert run(go()) == replayed(config)
+
+
+def test_the_folded_account_alone_would_break_it(tmp_path, monkeypatch):
+    """The fault that the account of decisions under way prevents."""
+    monkeypatch.setattr(flooring.Account, "record", lambda self, *decision: None)
+    config = floored(tmp_path)
+
+    async def go():
+        async with engine_of(config) as engine:
+            return min(await play(engine, 12, 40, np.random.default_rng(0)))
+
+    assert run(go()) < 0.0
+
+
+def test_a_batch_counts_its_own_decisions_and_the_old_route_does_not(tmp_path):
+    config = floored(tmp_path, share=0.5)
+
+    async def go():
+        async with engine_of(config) as engine:
+            rng = np.random.default_rng(1)
+            kept = 0
+            for _ in range(6):
+                X = contexts(engine, 60, rng)
+                number, event, _ = await engine.decide(X, [old()] * 60)
+                assert engine.state.learner.ledger.total >= 0.0
+                kept += event.routes.count("learner")
+                rewards = [float(ARMS.index(arm) + 0.1 * rng.normal()) for arm in event.arms]
+                await asyncio.gather(
+                    *(engine.reward(DecisionId(number, i), r, None, None) for i, r in enumerate(rewards))
+                )
+            assert engine.state.learner.ledger.rounds == kept
+            i = next(i for i in range(60) if event.routes[i] == "learner")
+            assert audit(engine.store, engine.schema, DecisionId(number, i))["learner"]["reproduced"]
+            return bits(engine.state)
+
+    assert run(go()) == replayed(config)
+
+
+def test_without_the_old_policys_arm_the_learner_may_not_act(tmp_path):
+    config = floored(tmp_path)
+
+    async def go():
+        async with engine_of(config) as engine:
+            X = contexts(engine, 2, np.random.default_rng(2))
+            with pytest.raises(Problem, match="under a floor"):
+                await engine.decide(X[:1], None)
+            with pytest.raises(Problem, match="/decisions/1/behavior"):
+                await engine.decide(X, [old(), Ask()])
+            with pytest.raises(Problem, match="leaves out 'low'"):
+                await engine.decide(X[:1], [old(allowed=["mid", "high"])])
+            number, event, _ = await engine.decide(X[:1], [old(allowed=["low", "high"])])
+            assert event.arms == ["low"]
+            assert number == engine.state.number
+
+    run(go())
+
+
+def test_in_shadow_the_learner_says_what_it_would_do_freely(tmp_path):
+    config = floored(tmp_path, mode="shadow")
+
+    async def go():
+        async with engine_of(config) as engine:
+            X = contexts(engine, 30, np.random.default_rng(3))
+            _, event, _ = await engine.decide(X, None)
+            assert event.arms == [None] * 30
+            assert set(event.recommended) - {"low"}
+            assert engine.state.learner.ledger.rounds == 0
+
+    run(go())
+
+
+def test_over_http_the_floor_is_in_the_status_and_in_the_metrics(tmp_path):
+    config = floored(tmp_path, floor={"share": 0.1, "noise": 0.5, "weight_bound": 1.0})
+
+    async def go():
+        store = open_store(config)
+        engine = Engine(store, config)
+        app = create_app(engine)
+        async with app.router.lifespan_context(app):
+            transport = httpx.ASGITransport(app=app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+                context = {"age": 0.1, "dose": 0.2, "ward": "north", "severity": True, "pain": 0.0}
+                refused = await client.post("/v1/decisions", json={"context": context})
+                assert refused.status_code == 422
+                assert refused.json()["errors"][0]["pointer"] == "/behavior"
+                made = await client.post("/v1/decisions", json={"context": context, "behavior": {"arm": "mid"}})
+                assert made.status_code == 201
+                assert made.json()["arm"] == "mid"  # nothing is known yet, so nothing may be risked
+                floor = (await client.get("/v1/status")).json()["floor"]
+                assert floor["rounds"] == 1
+                assert "sidelight_floor_room" in (await client.get("/metrics")).text
+        store.close()
+
+    run(go())
+
+
+def test_a_learner_without_a_floor_says_none(tmp_path):
+    async def go():
+        async with engine_of(make_config(tmp_path, kind="OFUL")) as engine:
+            assert describe_state(engine.state)["floor"] is None
+
+    run(go())
