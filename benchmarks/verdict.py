@@ -19,10 +19,15 @@ from typing import Any
 import numpy as np
 
 import sidelight as sl
+from sidelight.judging.answers import Answers, ToldBy, line_of_answers
+from sidelight.judging.lines import Line, line_of_log
+from sidelight.judging.policies import Requested
+from sidelight.judging.population import Population
 from sidelight.judging.sequences import LARGEST_SHARE, asymptotic_width, mixing_variance
+from sidelight.judging.valuing import Estimate, Residuals, Sample, Tally, collect, of_fixed, of_tally
+from sidelight.logs.reduce.moments import triangular_factor
 
 LOGS = 1_000
-_TRUTH_ROWS = 400_000
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,7 @@ class Cell:
         rows: of the log   answers: of the old policy.
         policy: ``"arm"`` (always the first) or ``"rule"`` (one of two arms by the sign of a recorded feature).
         seed: of the world's weights and policy.
+        reference: rows of which the truth is computed; 100 times those of the log, so that its error does not count.
     """
 
     features: str = "normal"
@@ -45,6 +51,7 @@ class Cell:
     answers: int = 500
     policy: str = "arm"
     seed: int = 3
+    reference: int = 2_000_000
 
 
 #: 24 cells of stages 1 and 2
@@ -62,6 +69,16 @@ CELLS = [
 RECORDED, HIDDEN, ARMS = 5, 4, 4
 
 
+def regressed(X: np.ndarray, Y: np.ndarray) -> np.ndarray:
+    """Coefficients of Y on X, whose columns are well apart: millions of rows in a moment."""
+    return np.linalg.solve(X.T @ X, X.T @ Y)
+
+
+def with_constant(X: np.ndarray) -> np.ndarray:
+    """(n, 1 + p)."""
+    return np.column_stack([np.ones(len(X)), X])
+
+
 class World:
     """A linear world with ``K = 4`` arms, five recorded and four hidden features."""
 
@@ -73,7 +90,7 @@ class World:
         self.noise = 0.5
         worst = cell.hidden == "worst"
         self.W[:, 1 + RECORDED :] *= 0.0 if worst else float(cell.hidden)
-        self.reference = self.draw(_TRUTH_ROWS, np.random.default_rng(98))
+        self.reference = self.draw(cell.reference, np.random.default_rng(98))
         if worst:
             g, S, _, _ = self._arm_moments(0)
             w = np.linalg.solve(S, g)
@@ -97,7 +114,7 @@ class World:
 
     def means(self, X: np.ndarray) -> np.ndarray:
         """(n, K) mean rewards."""
-        return np.column_stack([np.ones(len(X)), X]) @ self.W.T
+        return self.W[:, 0] + X @ self.W[:, 1:].T
 
     def taken(self, X: np.ndarray) -> np.ndarray:
         """(n,) what the judged policy takes."""
@@ -106,19 +123,20 @@ class World:
     def _arm_moments(self, a: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
         """``g_a``, ``Σ_e(a)``, ``ℓ_a`` and ``P_a`` from the reference rows."""
         X, arm = self.reference
-        x_o, x_h = np.column_stack([np.ones(len(X)), X[:, :RECORDED]]), X[:, RECORDED:]
-        own, chosen = arm == a, (self.taken(X) == a)[:, None]
-        B = np.linalg.lstsq(x_o[own], x_h[own], rcond=None)[0]
-        e = x_h[own] - x_o[own] @ B
-        ell = (x_o * chosen).mean(axis=0)
-        return B.T @ ell - (x_h * chosen).mean(axis=0), e.T @ e / own.sum(), ell, float(own.mean())
+        x_o, x_h = with_constant(X[:, :RECORDED]), X[:, RECORDED:]
+        own, chosen = arm == a, (self.taken(X) == a).astype(float)
+        x_o_own, x_h_own = x_o[own], x_h[own]
+        B = regressed(x_o_own, x_h_own)
+        e = x_h_own - x_o_own @ B
+        ell = chosen @ x_o / len(X)
+        return B.T @ ell - chosen @ x_h / len(X), e.T @ e / own.sum(), ell, float(own.mean())
 
     def truth(self) -> tuple[float, float, float]:
         """The gain of the policy, and the true ``reward_share`` and ``choice_share``."""
         X, arm = self.reference
         mu, at = self.means(X), np.arange(len(X))
         gain = float((mu[at, self.taken(X)] - mu[at, arm]).mean())
-        x_o = np.column_stack([np.ones(len(X)), X[:, :RECORDED]])
+        x_o = with_constant(X[:, :RECORDED])
         explained = residual = weights = more = 0.0
         for a in range(ARMS):
             g, S, ell, P = self._arm_moments(a)
@@ -126,11 +144,12 @@ class World:
             own = arm == a
             # what a regression on recorded features leaves; its curved part is theirs too
             r = mu[own, a]
-            left = r - x_o[own] @ np.linalg.lstsq(x_o[own], r, rcond=None)[0]
+            x_own = x_o[own]
+            left = r - x_own @ regressed(x_own, r)
             explained += P * float(w @ S @ w)
             residual += P * (float(left @ left) / own.sum() + self.noise**2)
             if (self.taken(X) == a).any():
-                R11 = x_o[own].T @ x_o[own] / own.sum()
+                R11 = x_own.T @ x_own / own.sum()
                 weights += float(ell @ np.linalg.solve(P * R11, ell))
                 more += float(g @ np.linalg.solve(P * S, g))
         odds = more / weights
@@ -145,29 +164,82 @@ def world_of(cell: Cell) -> tuple[World, tuple[float, float, float]]:
 
 
 SCHEMA = sl.Schema.for_arrays(RECORDED + HIDDEN, RECORDED, ARMS)
+LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A log and answers: contexts with all features, arms, rewards."""
+
+    X: np.ndarray
+    arm: np.ndarray
+    reward: np.ndarray
+    asked: np.ndarray
+    answer: np.ndarray
+
+
+def drawn(cell: Cell, world: World, seed: int) -> Drawn:
+    """The log and the answers of one seed."""
+    rng = np.random.default_rng([seed, 2])
+    X, arm = world.draw(cell.rows, rng)
+    reward = world.means(X)[np.arange(len(X)), arm] + world.noise * rng.normal(size=len(X))
+    return Drawn(X, arm, reward, *world.draw(cell.answers, rng))
 
 
 def rule(columns: Any) -> np.ndarray:
     return np.where(columns["x0"] > 0.0, 0, 1)
 
 
-def judged(cell: Cell, seed: int) -> dict[str, float]:
-    """One log: which intervals hold the truth, and how wide they are."""
-    world, (gain, reward_share, choice_share) = world_of(replace(cell, rows=0, answers=0))
-    rng = np.random.default_rng([seed, 2])
-    X, arm = world.draw(cell.rows, rng)
-    reward = world.means(X)[np.arange(len(X)), arm] + world.noise * rng.normal(size=len(X))
-    X_asked, answer = world.draw(cell.answers, rng)
-    log = {f"x{j}": X[:, j] for j in range(RECORDED)} | {"arm": arm, "reward": reward}
-    asked = {f"x{j}": X_asked[:, j] for j in range(RECORDED + HIDDEN)} | {"arm": answer}
+def by_judge(cell: Cell, data: Drawn) -> tuple[Line, Line, Estimate]:
+    """The lines of stages 1 and 2 and the short value, by ``sl.judge`` from tables."""
+    log = {f"x{j}": data.X[:, j] for j in range(RECORDED)} | {"arm": data.arm, "reward": data.reward}
+    asked = {f"x{j}": data.asked[:, j] for j in range(RECORDED + HIDDEN)} | {"arm": data.answer}
     policy: Any = 0 if cell.policy == "arm" else {"rule": rule}
     name = "always 0" if cell.policy == "arm" else "rule"
-    verdict = sl.judge(log, SCHEMA, answers=asked, policies=policy)
-    one, two = verdict.line(name, "log"), verdict.line(name, "answers")
+    verdict = sl.judge(log, SCHEMA, answers=asked, policies=policy, level=LEVEL)
+    return verdict.line(name, "log"), verdict.line(name, "answers"), verdict.estimates[name]
+
+
+_INNER = SCHEMA.of_recorded().with_arms(range(ARMS))
+_FULL = SCHEMA.with_recorded([f"x{j}" for j in range(RECORDED + HIDDEN)]).of_recorded().with_arms(range(ARMS))
+
+
+def by_parts(cell: Cell, data: Drawn) -> tuple[Line, Line, Estimate]:
+    """The same by the parts of ``sl.judge`` that concern this policy: no tables read, no other policy judged."""
+    x_o = with_constant(data.X[:, :RECORDED])
+    owns = [data.arm == a for a in range(ARMS)]
+    factors = np.stack([triangular_factor(np.column_stack([x_o[own], data.reward[own]])) for own in owns])
+    population = Population(
+        _INNER.recorded_names,
+        {},
+        tuple(range(ARMS)),
+        np.array([own.sum() for own in owns]),
+        np.stack([x_o[own].sum(axis=0) for own in owns]),
+        factors,
+        np.arange(RECORDED + 1),
+    )
+    residuals, sample, tally = Residuals(population), Sample(), Tally(population)
+    fixed = cell.policy == "arm"
+    taken = np.where(data.X[:, 0] > 0.0, 0, 1)
+    kept = np.ones(len(x_o), dtype=bool)
+    collect(residuals, sample, kept, (x_o, data.arm, data.reward), [] if fixed else [([tally], taken)])
+    estimate = of_fixed(population, 0, residuals, sample) if fixed else of_tally(tally, residuals, sample)
+    name = "always 0" if fixed else "rule"
+    one = line_of_log(name, "asked", estimate, LEVEL, (None, None))
+    chances = (data.answer[:, None] == np.arange(ARMS)).astype(float)
+    answers = Answers(_FULL, with_constant(data.asked), chances, np.ones(len(data.asked)))
+    told = ToldBy(answers, {id(population): _INNER}, {id(population): residuals.kurtosis}, LEVEL, None)
+    policy = Requested(name, "arm", 0) if fixed else Requested(name, "function", rule)
+    return one, line_of_answers(one, policy, estimate, told), estimate
+
+
+def judged(cell: Cell, seed: int, by: Any = by_parts) -> dict[str, float]:
+    """One log: which intervals hold the truth, and how wide they are."""
+    world, (gain, reward_share, choice_share) = world_of(replace(cell, rows=0, answers=0))
+    one, two, estimate = by(cell, drawn(cell, world, seed))
     # what a verdict says at other strengths follows from the same estimate
-    estimate = verdict.estimates[name]
-    low, high = estimate.bounds(verdict.level, math.sqrt(reward_share * choice_share / (1.0 - choice_share)))
-    wide = np.diff(estimate.bounds(verdict.level, 1.0))[0] / 2  # reward_share = 1, choice_share = 0.5
+    low, high = estimate.bounds(LEVEL, math.sqrt(reward_share * choice_share / (1.0 - choice_share)))
+    wide = np.diff(estimate.bounds(LEVEL, 1.0))[0] / 2  # reward_share = 1, choice_share = 0.5
     half = two.high - two.gain if two.known else math.nan
     return {
         "naive": float(one.low <= gain <= one.high),
@@ -176,6 +248,7 @@ def judged(cell: Cell, seed: int) -> dict[str, float]:
         "answers": float(two.low <= gain <= two.high) if two.known else math.nan,
         "half": half,
         "ratio": half / wide,
+        "bias": two.hidden / wide if two.known else math.nan,
         "decided": float(two.sign != 0) if two.known else 0.0,
         "wrong sign": float(two.sign * gain < 0) if two.known else 0.0,
     }
@@ -378,7 +451,11 @@ BASE_WORLDS = 20
 
 def measure_widths(sharpness: float, logs: int = LOGS) -> dict[str, Any]:
     """Half-widths of stage 2 over those of stage 1 at ``reward_share=1, choice_share=0.5``, over worlds."""
-    cells = [Cell(seed=seed, policy=p, sharpness=sharpness) for seed in range(BASE_WORLDS) for p in ("arm", "rule")]
+    cells = [
+        Cell(seed=seed, policy=policy, sharpness=sharpness, reference=200_000)
+        for seed in range(BASE_WORLDS)
+        for policy in ("arm", "rule")
+    ]
     each = max(2, logs // (50 * len(cells)))
     found = [[judged(cell, seed) for seed in range(each)] for cell in cells]
     ratios = np.array([np.nanmean([one["ratio"] for one in logs_]) for logs_ in found])
@@ -389,6 +466,8 @@ def measure_widths(sharpness: float, logs: int = LOGS) -> dict[str, Any]:
         "of stage 1": float(ratios.mean()),
         "least": float(ratios.min()),
         "most": float(ratios.max()),
+        "within 0.65": float((ratios <= 0.65).mean()),
+        "of it bias": float(np.nanmean([one["bias"] for logs_ in found for one in logs_])),
         "naive": float(np.mean([one["naive"] for logs_ in found for one in logs_])),
         "stage 2": float(np.nanmean([one["answers"] for logs_ in found for one in logs_])),
     }
@@ -398,7 +477,7 @@ GRIDS: dict[str, tuple[list[Any], Any]] = {
     "answers": (CELLS, measure),
     "complete": (COMPLETE_CELLS, measure_complete),
     "sequences": (SEQUENCE_CELLS, measure_sequence),
-    "widths": ([0.15, 0.3, 0.45], measure_widths),
+    "widths": ([0.15, 0.3, 0.45, 0.6], measure_widths),
 }
 
 

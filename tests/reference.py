@@ -335,3 +335,45 @@ def parallel_sum(A, G, tau2, s2):
     right = (G / scale[..., None, :]) @ vectors
     out = (left * inverse[..., None, :]) @ np.swapaxes(right, -1, -2)
     return (out + np.swapaxes(out, -1, -2)) / 2
+
+
+def doubly_robust(X, codes, rewards, taken, chance, fold, K):
+    """Doubly robust scores (n,), fold by fold with all rows at hand: ridge for each arm around the pooled one.
+
+    Columns at mean 0 and deviation 1, then their squares at root mean square 1; ``chance`` (n,) of the logged arm, or
+    ``None``: a softmax of linear functions by plain Newton steps.
+    """
+    n = len(X)
+    Z = np.column_stack([np.ones(n), (X - X.mean(axis=0)) / X.std(axis=0)])
+    C = Z
+    if n >= 20 * K * (2 * Z.shape[1] - 1):
+        squares = Z[:, 1:] ** 2 - 1
+        C = np.column_stack([Z, squares / np.sqrt((squares**2).mean(axis=0))])
+    mu, e = np.zeros((n, K)), np.zeros((n, K))
+    r = rewards - rewards.mean()
+    pull = np.eye(C.shape[1])
+    for k in range(fold.max() + 1):
+        rest, there = fold != k, fold == k
+        pooled = np.linalg.solve(C[rest].T @ C[rest] + pull, C[rest].T @ r[rest])
+        for a in range(K):
+            own = rest & (codes == a)
+            more = np.linalg.solve(C[own].T @ C[own] + pull, C[own].T @ (r[own] - C[own] @ pooled))
+            mu[there, a] = rewards.mean() + C[there] @ (pooled + more)
+        if chance is None:
+            W = np.zeros((K, Z.shape[1]))
+            observed = np.eye(K)[codes[rest]]
+            penalty = np.tile([1e-6, *np.ones(Z.shape[1] - 1)], K)
+            for _ in range(30):
+                p = np.exp(Z[rest] @ W.T)
+                p /= p.sum(axis=1, keepdims=True)
+                gradient = ((p - observed).T @ Z[rest]).ravel() + penalty * W.ravel()
+                H = np.einsum("na,ab,ni,nj->aibj", p, np.eye(K), Z[rest], Z[rest])
+                H -= np.einsum("na,nb,ni,nj->aibj", p, p, Z[rest], Z[rest])
+                H = H.reshape(W.size, W.size) + np.diag(penalty)
+                W -= np.linalg.solve(H, gradient).reshape(W.shape)
+            p = np.exp(Z[there] @ W.T)
+            e[there] = p / p.sum(axis=1, keepdims=True)
+    at = np.arange(n)
+    propensity = e[at, codes] if chance is None else chance
+    weights = (codes == taken) / np.maximum(propensity, 1e-3)
+    return mu[at, taken] + weights * (rewards - mu[at, codes])

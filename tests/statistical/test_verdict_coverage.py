@@ -11,6 +11,10 @@ from benchmarks.verdict import (
     Cell,
     CompleteCell,
     SequenceCell,
+    World,
+    by_judge,
+    by_parts,
+    drawn,
     ever_wrong,
     judged,
     measure_complete,
@@ -28,10 +32,10 @@ MISSES = most(LOGS, 0.07, 0.001)
 @pytest.mark.parametrize(
     "cell",
     [
-        Cell("normal", 1.0, rows=2_000, answers=200),
-        Cell("normal", "worst", rows=4_000, answers=300),
-        Cell("binary", "worst", rows=4_000, answers=300),
-        Cell("skewed", "worst", rows=4_000, answers=300),
+        Cell("normal", 1.0, rows=2_000, answers=200, reference=400_000),
+        Cell("normal", "worst", rows=4_000, answers=300, reference=400_000),
+        Cell("binary", "worst", rows=4_000, answers=300, reference=400_000),
+        Cell("skewed", "worst", rows=4_000, answers=300, reference=400_000),
     ],
     ids=lambda cell: f"{cell.features}-{cell.hidden}",
 )
@@ -42,6 +46,14 @@ def test_log_and_answers_hold_the_truth(cell, seed):
     assert np.mean([one["wrong sign"] for one in found]) <= 0.05
     # what anyone would compute without thinking of hidden features is nearly always wrong here
     assert np.mean([one["naive"] for one in found]) < 0.5
+
+
+@pytest.mark.parametrize("policy", ["arm", "rule"])
+def test_the_parts_of_the_benchmark_are_judge(policy, seed):
+    cell = Cell("skewed", rows=3_000, answers=300, policy=policy, reference=100_000)
+    data = drawn(cell, World(cell), seed)
+    for one, other in zip(by_judge(cell, data)[:2], by_parts(cell, data)[:2], strict=True):
+        assert (one.gain, one.low, one.high) == pytest.approx((other.gain, other.low, other.high), rel=1e-9)
 
 
 @pytest.mark.parametrize("known", [True, False])

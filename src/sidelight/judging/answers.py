@@ -25,7 +25,7 @@ from sidelight.judging.complete_rows import CompleteRows
 from sidelight.judging.lines import Line, line_unknown
 from sidelight.judging.policies import Columns, Lacking, Requested, moments_of, suggested, take
 from sidelight.judging.population import Population
-from sidelight.judging.sensitivity import quantile
+from sidelight.judging.sensitivity import level_of_each, range_quantile
 from sidelight.judging.valuing import Estimate
 from sidelight.labels import Label, show_labels
 from sidelight.linalg import Array
@@ -94,9 +94,11 @@ class Answers:
     @classmethod
     def of_rows(cls, rows: CompleteRows) -> Answers:
         """Rows with every feature and the arm that the old policy would take, each asked about with certainty."""
-        chances = np.zeros((len(rows.codes), len(rows.arms)))
-        chances[np.arange(len(rows.codes)), rows.codes] = 1.0
-        return cls(rows.schema, rows.X, chances, np.ones(len(rows.codes)))
+        chunks = list(rows.chunks())
+        codes = np.concatenate([chunk.codes for chunk in chunks])
+        chances = np.zeros((len(codes), len(rows.arms)))
+        chances[np.arange(len(codes)), codes] = 1.0
+        return cls(rows.schema, np.concatenate([chunk.X for chunk in chunks]), chances, np.ones(len(codes)))
 
     def __len__(self) -> int:
         return len(self.X)
@@ -349,29 +351,31 @@ def line_of_answers(base: Line, policy: Requested, estimate: Estimate, told: Tol
         estimate: its short value.
         told: the answers and what the log knows of its residuals.
     """
-    answers, level = told.answers, told.level
+    answers, level = told.answers, level_of_each(told.level, base.together)
     if estimate.problem is not None:
-        return line_unknown(base.policy, "answers", base.role, len(answers), estimate.problem, base.arm)
+        return line_unknown(base.policy, "answers", base.role, len(answers), estimate.problem, base.arm, base.together)
     total, log_variance, freedom, influence = 0.0, 0.0, estimate.freedom, np.zeros(len(answers))
     schemas = [told.schemas[id(population)] for population, _ in estimate.parts]
     try:
         choices = taken_at(answers, policy, estimate, schemas)
     except Lacking as error:
         why = f"it looks at {error.args[0]!r}, of which the answers hold only what derives from it"
-        return line_unknown(base.policy, "answers", base.role, len(answers), why, base.arm)
+        return line_unknown(base.policy, "answers", base.role, len(answers), why, base.arm, base.together)
     for (population, _), schema, taken in zip(estimate.parts, schemas, choices, strict=True):
         kurtosis = told.kurtosis[id(population)]
         found = bias_of(answers, schema, population, taken, kurtosis, told.reward_share)
         if found.problem is not None:
-            return line_unknown(base.policy, "answers", base.role, len(answers), found.problem, base.arm)
+            return line_unknown(base.policy, "answers", base.role, len(answers), found.problem, base.arm, base.together)
         share = population.n_rows / estimate.rows
         total += share * found.total
         influence += share * found.influence
         log_variance += share**2 * found.log_variance
         freedom = min(freedom, found.freedom)
     variance = HiddenBias(total, influence, log_variance, freedom).variance
-    half = quantile(level, freedom) * math.sqrt(estimate.variance + variance) + total
-    gain = estimate.gain
+    deviation, gain = math.sqrt(estimate.variance + variance), estimate.gain
+    # the truth lies within ± T of the short gain, and can be missed at one end only
+    width = 2.0 * total / deviation if deviation > 0.0 else math.inf
+    half = range_quantile(level, freedom, width) * deviation + total
     return Line(
         base.policy,
         "answers",
@@ -380,12 +384,13 @@ def line_of_answers(base: Line, policy: Requested, estimate: Estimate, told: Tol
         gain - half,
         gain + half,
         None,
-        math.sqrt(estimate.variance + variance),
+        deviation,
         total,
         len(answers),
         role=base.role,
         arm=base.arm,
         size=estimate.size,
+        together=base.together,
     )
 
 

@@ -6,6 +6,8 @@ Nothing is hidden in a row that has every feature.  The score of a row under pol
 
 ``μ̂`` and, if it is not known, ``e`` fitted on other rows (five folds).  With a known ``e`` its mean is right whatever
 ``μ̂`` is.  With an estimated one it is right if the model of the old policy is, and the verdict says so.
+
+Rows are read three times: to check them, for the sums of which ``μ̂`` is made, and to value policies.
 """
 
 from __future__ import annotations
@@ -15,26 +17,122 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.optimize import minimize
 
 from sidelight.drawing.intervals import number
-from sidelight.judging.complete_rows import CompleteRows
+from sidelight.errors import InputError
+from sidelight.judging.complete_rows import Chunk, CompleteRows
+from sidelight.judging.fitted import Fitted
 from sidelight.judging.lines import Line, Overlap, line_unknown
-from sidelight.judging.sensitivity import quantile
+from sidelight.judging.policies import Requested
+from sidelight.judging.population import Population
+from sidelight.judging.sensitivity import level_of_each, quantile
 from sidelight.linalg import Array
+from sidelight.logs.schema.schema import Schema
 
-__all__ = ["Doubly", "best_fixed", "line_of_complete", "softmax_regression"]
+__all__ = ["Doubly", "PolicyScores", "Valuation", "line_of_complete"]
 
 #: Rows in which the logged arm is the policy's, in units of rows of equal weight, below which nothing is said.
 LEAST_MATCHED = 30
 #: A chance below this counts as never; the share of rows with such a chance that is accepted.
 NEVER, MOST_NEVER = 0.01, 0.01
-
-_FOLDS = 5
+# A weight is never more than this: one row must not decide alone.
+_LEAST_CHANCE = 1e-3
 _CONDITIONAL = "conditional on the model of the old policy"
 
 
 @dataclass
+class PolicyScores:
+    """What the scores of one policy add up to.
+
+    Attributes:
+        wanted: (K,) rows in which the policy takes each arm   found: (K,) sum of their weights ``1{a = π(x)}/e(a|x)``
+        squares: (K,) sum of the squared weights.
+        matched: rows in which the arm taken is the policy's   largest: the largest weight.
+        smallest: the smallest estimated chance of the policy's arm   never: (K,) rows with a chance below ``NEVER``.
+        correction: ``Σ (w(r − μ̂))²``: what the model of the old policy moves the value by.
+        problem: why the policy cannot be valued, or ``None``.
+    """
+
+    wanted: Array
+    found: Array
+    squares: Array
+    never: Array
+    matched: int = 0
+    largest: float = 0.0
+    smallest: float = math.inf
+    correction: float = 0.0
+    problem: str | None = None
+
+    @classmethod
+    def empty(cls, K: int) -> PolicyScores:
+        """No rows yet."""
+        return cls(np.zeros(K), np.zeros(K), np.zeros(K), np.zeros(K))
+
+    def add(self, taken: np.ndarray, weights: Array, corrections: Array, chance: Array) -> None:
+        """Add rows: what the policy takes, its weights, ``w(r − μ̂)``, and how likely its arm is (NaN if not known)."""
+        K = len(self.wanted)
+        self.wanted += np.bincount(taken, minlength=K)
+        self.found += np.bincount(taken, weights=weights, minlength=K)
+        self.squares += np.bincount(taken, weights=weights * weights, minlength=K)
+        self.never += np.bincount(taken, weights=chance < NEVER, minlength=K)
+        self.matched += int((weights > 0).sum())
+        self.largest = max(self.largest, float(weights.max()))
+        self.smallest = min(self.smallest, float(chance.min()))
+        self.correction += float(corrections @ corrections)
+
+
+@dataclass
+class Valuation:
+    """Scores of several policies on the same rows.
+
+    Attributes:
+        names: the policies   scores: what their scores add up to.
+        rows: how many   mean: (P + 1,) of the policies' scores and, last, of the reward
+        products: (P + 1, P + 1) sums of products around the mean.
+        residual: ``Σ (r − μ̂(x, a))²``   best: ``Σ max_a μ̂(x, a)``   mu, mu_squares: sums over rows and arms of ``μ̂``
+            around the mean reward, and of its square.
+    """
+
+    names: tuple[str, ...]
+    scores: dict[str, PolicyScores]
+    rows: int = 0
+    mean: Array = field(default_factory=lambda: np.zeros(0))
+    products: Array = field(default_factory=lambda: np.zeros((0, 0)))
+    residual: float = 0.0
+    best: float = 0.0
+    mu: float = 0.0
+    mu_squares: float = 0.0
+
+    def add(self, columns: Array) -> None:
+        """Add (n, P + 1) scores and rewards, by Chan's update: no sum of squares loses its digits."""
+        n = len(columns)
+        mean = columns.mean(axis=0)
+        centred = columns - mean
+        if self.rows == 0:
+            self.mean, self.products = mean, centred.T @ centred
+        else:
+            moved, total = mean - self.mean, self.rows + n
+            self.products += centred.T @ centred + np.outer(moved, moved) * (self.rows * n / total)
+            self.mean = self.mean + moved * (n / total)
+        self.rows += n
+
+    def value(self, name: str) -> float:
+        """The mean score of a policy."""
+        return float(self.mean[self.names.index(name)])
+
+    def gain(self, name: str, over: str | None = None) -> tuple[float, float]:
+        """The mean difference of a policy's scores and another's (the rewards if ``None``), and its variance."""
+        i, j = self.names.index(name), len(self.names) if over is None else self.names.index(over)
+        P, n = self.products, self.rows
+        variance = max(float(P[i, i] + P[j, j] - 2.0 * P[i, j]), 0.0) / max(n - 1, 1) / n
+        return float(self.mean[i] - self.mean[j]), variance
+
+    def variance(self, name: str) -> float:
+        """Of the mean score of a policy."""
+        i = self.names.index(name)
+        return float(self.products[i, i]) / max(self.rows - 1, 1) / self.rows
+
+
 class Doubly:
     """Doubly robust scores of complete rows, whatever the policy.
 
@@ -42,218 +140,166 @@ class Doubly:
         rows: the complete rows.
 
     Attributes:
-        mu: (n, K) ``μ̂(x, a)`` of each row by the folds that it is not in.
-        chance: (n, K) ``ê(a|x)`` likewise; for known propensities only the logged arm's column counts.
+        fitted: ``μ̂`` and ``ê`` of every fold.
         known: whether propensities were logged.
     """
 
-    rows: CompleteRows
-    mu: Array = field(init=False)
-    chance: Array = field(init=False)
-    known: bool = field(init=False)
+    def __init__(self, rows: CompleteRows) -> None:
+        self.rows, self.known = rows, rows.known
+        self.fitted = Fitted(rows)
 
-    def __post_init__(self) -> None:
-        rows = self.rows
-        n, K = len(rows.codes), len(rows.arms)
-        Z = standardized(rows.X)
-        curved = with_squares(Z, K)
-        self.known = rows.propensities is not None
-        self.mu, self.chance = np.zeros((n, K)), np.full((n, K), np.nan)
-        fold = folds(n)
-        for k in range(_FOLDS):
-            there, rest = fold == k, fold != k
-            self.mu[there] = curved[there] @ ridge_by_arm(curved[rest], rows.codes[rest], rows.rewards[rest], K).T
-            if not self.known:
-                self.chance[there] = softmax(Z[there] @ softmax_regression(Z[rest], rows.codes[rest], K).T)
-        if rows.propensities is not None:
-            self.chance[np.arange(n), rows.codes] = rows.propensities
+    def scores(self, chunk: Chunk, mu: Array, chance: Array, taken: np.ndarray) -> tuple[Array, Array, Array]:
+        """Scores (n,) of a policy that takes ``taken`` (n,), the weights ``1{a = π(x)}/e(a|x)``, and ``w(r − μ̂)``."""
+        at = np.arange(len(taken))
+        matched = chunk.codes == taken
+        weights = np.where(matched, 1.0 / np.maximum(chance[at, chunk.codes], _LEAST_CHANCE), 0.0)
+        corrections = weights * (chunk.rewards - mu[at, chunk.codes])
+        return mu[at, taken] + corrections, weights, corrections
 
-    def scores(self, taken: np.ndarray) -> tuple[Array, Array]:
-        """Scores (n,) of a policy that takes ``taken`` (n,), and the weights ``1{a = π(x)}/e(a|x)``."""
-        rows, at = self.rows, np.arange(len(taken))
-        matched = rows.codes == taken
-        weights = np.where(matched, 1.0 / np.maximum(self.chance[at, rows.codes], 1e-3), 0.0)
-        return self.mu[at, taken] + weights * (rows.rewards - self.mu[at, rows.codes]), weights
+    def value(self, policies: Sequence[Requested], log: tuple[Schema, Population]) -> Valuation:
+        """Value policies in one pass.
 
-    @property
-    def residual_variance(self) -> float:
-        """Mean squared error of ``μ̂`` at the logged arm."""
-        rows = self.rows
-        return float(np.mean((rows.rewards - self.mu[np.arange(len(rows.codes)), rows.codes]) ** 2))
+        Args:
+            policies: to be valued; ``"best"`` gets a problem where the log does not say what it takes.
+            log: the log's schema and population, which ``"best"`` needs.
+        """
+        K = len(self.rows.arms)
+        names = tuple(policy.name for policy in policies)
+        found = Valuation(names, {name: PolicyScores.empty(K) for name in names})
+        for chunk in self.rows.chunks():
+            mu, chance = self.fitted.predicted(chunk)
+            at = np.arange(len(chunk.codes))
+            columns = np.zeros((len(at), len(names) + 1))
+            columns[:, -1] = chunk.rewards
+            for i, policy in enumerate(policies):
+                own = found.scores[policy.name]
+                if own.problem is not None:
+                    continue
+                try:
+                    taken = self.rows.taken(policy, chunk, log)
+                except InputError as error:
+                    if policy.kind != "best":
+                        raise
+                    own.problem = str(error)
+                    continue
+                columns[:, i], weights, corrections = self.scores(chunk, mu, chance, taken)
+                own.add(taken, weights, corrections, chance[at, taken] if not self.known else np.ones(len(at)))
+            found.add(columns)
+            left, centred = chunk.rewards - mu[at, chunk.codes], mu - self.fitted.mean_reward
+            found.residual += float(left @ left)
+            found.best += float(mu.max(axis=1).sum())
+            found.mu += float(centred.sum())
+            found.mu_squares += float(np.square(centred).sum())
+        return found
 
 
 def line_of_complete(
-    name: str, role: str, taken: np.ndarray, doubly: Doubly, level: float, against: tuple[float, float] | None
-) -> tuple[Line, Overlap, Array]:
+    base: Line, doubly: Doubly, found: Valuation, level: float, against: tuple[float, float] | None
+) -> tuple[Line, Overlap | None]:
     """Stage 3 for one policy.
 
     Args:
-        name: what the verdict calls it.
-        role: see ``Line``.
-        taken: (n,) what it takes in the complete rows.
+        base: another line of the same policy: its name, role, arm.
         doubly: the fitted scores.
+        found: what the policies' scores add up to.
         level: of the interval.
         against: the old policy's value and its variance if the rows are not its own (a pilot); ``None`` if they are.
 
     Returns:
-        The line, how far the rows overlap with the policy, and the scores (n,) for comparisons of policies.
+        The line, and how far the rows overlap with the policy if that can be told.
     """
-    rows, n = doubly.rows, len(taken)
-    scores, weights = doubly.scores(taken)
-    overlap = overlap_of(name, taken, weights, doubly)
+    name, n, own = base.policy, found.rows, found.scores[base.policy]
+
+    def unknown(why: str) -> Line:
+        return line_unknown(name, "complete", base.role, n, why, base.arm, base.together)
+
+    if own.problem is not None:
+        return unknown(own.problem), None
+    overlap = overlap_of(name, own, doubly)
     if overlap.problem:
-        needed = rounds_needed(doubly, level)
-        return line_unknown(name, "complete", role, n, f"{overlap.problem}. {needed}"), overlap, scores
-    value = float(scores.mean())
+        return unknown(f"{overlap.problem}. {rounds_needed(doubly, found, level)}"), overlap
+    value = found.value(name)
     if against is None:
-        differences, extra, gain = scores - rows.rewards, 0.0, value - float(rows.rewards.mean())
+        gain, variance = found.gain(name)
     else:
-        differences, extra, gain = scores, against[1], value - against[0]
-    error = math.sqrt(float(differences.var(ddof=1)) / n + extra)
-    half = quantile(level, overlap.effective - 1.0) * error
+        gain, variance = value - against[0], found.variance(name) + against[1]
+    if not doubly.known and n > doubly.fitted.sampled:
+        # ê comes from a sample of the rows: its error moves the value by at most what w(r − μ̂) varies by
+        variance += own.correction / n / doubly.fitted.sampled
+    error = math.sqrt(variance)
+    half = quantile(level_of_each(level, base.together), overlap.effective - 1.0) * error
     note = "" if doubly.known else _CONDITIONAL
-    line = Line(name, "complete", value, gain, gain - half, gain + half, None, error, 0.0, n, note, role)
-    return line, overlap, scores
+    line = Line(
+        name,
+        "complete",
+        value,
+        gain,
+        gain - half,
+        gain + half,
+        None,
+        error,
+        0.0,
+        n,
+        note,
+        base.role,
+        base.arm,
+        together=base.together,
+    )
+    return line, overlap
 
 
-def overlap_of(name: str, taken: np.ndarray, weights: Array, doubly: Doubly) -> Overlap:
+def overlap_of(name: str, own: PolicyScores, doubly: Doubly) -> Overlap:
     """Whether the rows show what the policy wants to do."""
-    rows, n = doubly.rows, len(taken)
-    matched = int((weights > 0).sum())
-    effective = float(weights.sum() ** 2 / (weights @ weights)) if matched else 0.0
-    smallest = float(1.0 / weights.max()) if matched else 0.0
-    worst, reached = _least_reached(taken, weights, len(rows.arms))
+    arms, n = doubly.rows.arms, len(doubly.rows)
+    total, squares = float(own.found.sum()), float(own.squares.sum())
+    effective = total * total / squares if own.matched else 0.0
+    smallest = (1.0 / own.largest if own.matched else 0.0) if doubly.known else own.smallest
     problem = ""
     if doubly.known:
-        wanted = taken == worst
-        error = float(weights[wanted].std()) / math.sqrt(max(int(wanted.sum()), 1))
-        if reached < 1.0 - max(4.0 * error, 0.05):
+        worst, reached = _least_reached(own, n)
+        wanted = max(float(own.wanted[worst]), 1.0)
+        spread = max(float(own.squares[worst]) / wanted - (float(own.found[worst]) / wanted) ** 2, 0.0)
+        if reached < 1.0 - max(4.0 * math.sqrt(spread / wanted), 0.05):
             problem = (
-                f"these rows cannot tell, because the old policy never tries arm {rows.arms[worst]!r} in about "
+                f"these rows cannot tell, because the old policy never tries arm {arms[worst]!r} in about "
                 f"{1 - reached:.0%} of the contexts in which this policy takes it"
             )
-    else:
-        wanted_chance = doubly.chance[np.arange(n), taken]
-        smallest = float(wanted_chance.min())
-        never = wanted_chance < NEVER
-        if never.mean() > MOST_NEVER:
-            arm = rows.arms[int(np.bincount(taken[never], minlength=len(rows.arms)).argmax())]
-            problem = (
-                f"these rows cannot tell, because the old policy all but never tries arm {arm!r} in {never.mean():.0%} "
-                "of the contexts"
-            )
+    elif own.never.sum() > MOST_NEVER * n:
+        problem = (
+            f"these rows cannot tell, because the old policy all but never tries arm {arms[int(own.never.argmax())]!r} "
+            f"in {own.never.sum() / n:.0%} of the contexts"
+        )
     if not problem and effective < LEAST_MATCHED:
         problem = (
-            f"these rows cannot tell, because in only {matched:,} of {n:,} the old policy did what this one would "
+            f"these rows cannot tell, because in only {own.matched:,} of {n:,} the old policy did what this one would "
             f"(worth {effective:.0f} rows of equal weight; {LEAST_MATCHED} are needed)"
         )
-    return Overlap(name, n, matched, effective, smallest, problem)
+    return Overlap(name, n, own.matched, effective, smallest, problem)
 
 
-def _least_reached(taken: np.ndarray, weights: Array, K: int) -> tuple[int, float]:
+def _least_reached(own: PolicyScores, n: int) -> tuple[int, float]:
     """The arm whose weights add up to the smallest part of the contexts in which the policy takes it."""
-    wanted = np.bincount(taken, minlength=K).astype(float)
-    found = np.bincount(taken, weights=weights, minlength=K)
-    reached = np.where(wanted > 0, found / np.maximum(wanted, 1.0), np.inf)
+    reached = np.where(own.wanted > 0, own.found / np.maximum(own.wanted, 1.0), np.inf)
     # an arm that is hardly wanted decides nothing
-    reached[wanted < 0.02 * len(taken)] = np.inf
+    reached[own.wanted < 0.02 * n] = np.inf
     worst = int(reached.argmin())
     return worst, float(reached[worst])
 
 
-def rounds_needed(doubly: Doubly, level: float) -> str:
+def rounds_needed(doubly: Doubly, found: Valuation, level: float) -> str:
     """How many rounds with arms drawn at random would tell, and at which share of the traffic.
 
     With each of ``K`` arms drawn with chance ``1/K`` a score varies by about ``K s² + Var μ̂``.  The gain to be told is
     the one that the fit suggests, at least a tenth of the standard deviation of rewards.
     """
-    K, s2 = len(doubly.rows.arms), doubly.residual_variance
-    deviation = float(doubly.rows.rewards.std())
-    suggested = abs(float(doubly.mu.max(axis=1).mean()) - float(doubly.rows.rewards.mean()))
+    K, n = len(doubly.rows.arms), found.rows
+    deviation = math.sqrt(float(found.products[-1, -1]) / n)
+    suggested = abs(found.best / n - float(found.mean[-1]))
     target = max(suggested, 0.1 * deviation) or 1.0
-    spread = K * s2 + float(doubly.mu.var())
+    spread = K * found.residual / n + found.mu_squares / (n * K) - (found.mu / (n * K)) ** 2
     rounds = max(math.ceil((quantile(level, 100.0) / target) ** 2 * spread), 100)
     rounds = round(rounds, 1 - len(str(rounds))) if rounds >= 100 else rounds
     return (
         f"About {rounds:,} rounds with an arm drawn at random (each of {K} with chance 1/{K}) would tell a gain of "
         f"{number(target)}: at a share of 10% of the traffic, {10 * rounds:,} rounds"
     )
-
-
-# --------------------------------------------------------------------------------------------------- fitted on folds
-
-
-def folds(n: int) -> np.ndarray:
-    """(n,) the fold of each row, by a fixed permutation."""
-    return np.asarray(np.random.default_rng(20_260_101).permutation(n) % _FOLDS)
-
-
-def standardized(X: Array) -> Array:
-    """(n, p) a constant, and the columns of X that vary, at mean 0 and deviation 1."""
-    deviation = X.std(axis=0)
-    varies = deviation > 1e-9 * np.sqrt(np.mean(X * X, axis=0))
-    return np.column_stack([np.ones(len(X)), (X[:, varies] - X[:, varies].mean(axis=0)) / deviation[varies]])
-
-
-def with_squares(Z: Array, K: int) -> Array:
-    """Z with the squares of columns that have more than two values, if there are 20 rows for each coefficient."""
-    squares = np.square(Z[:, 1:])
-    bends = squares.std(axis=0) > 1e-6
-    # the square of a column with two values is a linear function of it
-    for j in np.flatnonzero(bends).tolist():
-        bends[j] = len(np.unique(Z[:2_000, 1 + j])) > 2
-    if len(Z) < 20 * K * (Z.shape[1] + int(bends.sum())):
-        return Z
-    added = squares[:, bends]
-    return np.column_stack([Z, (added - added.mean(axis=0)) / added.std(axis=0)])
-
-
-def ridge_by_arm(Z: Array, codes: np.ndarray, rewards: Array, K: int, penalty: float = 1.0) -> Array:
-    """(K, p) ridge regressions, each arm pulled towards the one over all arms."""
-    p = Z.shape[1]
-    pull = penalty * np.eye(p)
-    pooled = np.linalg.solve(Z.T @ Z + pull, Z.T @ rewards)
-    out = np.tile(pooled, (K, 1))
-    for a in range(K):
-        own = Z[codes == a]
-        if len(own):
-            out[a] += np.linalg.solve(own.T @ own + pull, own.T @ (rewards[codes == a] - own @ pooled))
-    return out
-
-
-def softmax(logits: Array) -> Array:
-    """Rows of probabilities."""
-    shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return np.asarray(shifted / shifted.sum(axis=1, keepdims=True))
-
-
-def softmax_regression(Z: Array, codes: np.ndarray, K: int, penalty: float = 1.0) -> Array:
-    """(K, p) multinomial logistic regression of the arm on Z (n, p), constant first, with a weak ridge penalty."""
-    n, p = Z.shape
-    observed = np.zeros((n, K))
-    observed[np.arange(n), codes] = 1.0
-    pull = np.full((K, p), penalty / n)
-    pull[:, 0] = 1e-6 / n
-
-    def loss(flat: Array) -> tuple[float, Array]:
-        W = flat.reshape(K, p)
-        logits = Z @ W.T
-        top = logits.max(axis=1, keepdims=True)
-        log_sum = top[:, 0] + np.log(np.exp(logits - top).sum(axis=1))
-        value = float(np.mean(log_sum - logits[np.arange(n), codes]) + 0.5 * (pull * W * W).sum())
-        gradient = (np.exp(logits - log_sum[:, None]) - observed).T @ Z / n + pull * W
-        return value, gradient.ravel()
-
-    start = np.zeros((K, p))
-    start[:, 0] = np.log(np.maximum(np.bincount(codes, minlength=K), 0.5) / n)
-    found = minimize(loss, start.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": 300})
-    return np.asarray(found.x.reshape(K, p))
-
-
-def best_fixed(doubly: Doubly, known: Sequence[bool]) -> int | None:
-    """Position of the arm with the largest doubly robust value among those that can be told."""
-    values = [
-        float(doubly.scores(np.full(len(doubly.rows.codes), a))[0].mean()) if there else -math.inf
-        for a, there in enumerate(known)
-    ]
-    return int(np.argmax(values)) if any(known) else None

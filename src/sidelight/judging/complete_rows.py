@@ -1,8 +1,8 @@
-"""Rows with every feature, arm and reward, read into memory: a shadow phase, a pilot, a companion log."""
+"""Rows with every feature, arm and reward, read chunk by chunk: a shadow phase, a pilot, a companion log."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -29,76 +29,133 @@ from sidelight.logs.schema.features import Category
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.sources.base import Bundle
 from sidelight.logs.sources.opening import open_source
+from sidelight.logs.summary import LogSummary
 
-__all__ = ["CompleteRows", "read_complete"]
+__all__ = ["KEPT", "Chunk", "CompleteRows", "read_complete"]
+
+
+#: Encoded rows are kept in memory up to this many numbers (64 MB); more are read again for each pass.
+KEPT = 8 << 20
 
 
 @dataclass(frozen=True)
-class CompleteRows:
-    """Complete rows, encoded.
+class Chunk:
+    """Some complete rows, encoded.
 
     Attributes:
-        schema: all features recorded, a constant first, resolved.
-        plain: the user's schema, resolved.
+        first: how many usable rows come before these.
         X: (n, d + 1) encoded full contexts with a constant.
-        codes: (n,) position of the arm that was taken   arms: the labels.
+        codes: (n,) position of the arm that was taken.
         rewards: (n,)   propensities: (n,) chance with which the arm was taken, or ``None``.
-        bundles: the usable rows as they came, for functions and learners.
-        text_labels: the source knows nothing but text.
-        name: of the source.
+        bundle: the rows as they came, for functions and learners.
     """
 
-    schema: Schema
-    plain: Schema
+    first: int
     X: Array
     codes: np.ndarray
-    arms: tuple[Label, ...]
     rewards: Array
     propensities: Array | None
-    bundles: tuple[Bundle, ...]
-    text_labels: bool
-    name: str
+    bundle: Bundle
 
-    def columns(self) -> Columns:
+
+class CompleteRows:
+    """Complete rows, read chunk by chunk as often as needed; memory does not depend on how many there are.
+
+    Args:
+        summary: of the rows, every feature recorded, a constant first.
+        plain: the user's schema, resolved.
+        bundles: starts reading.
+        text_labels: the source knows nothing but text.
+        name: of the source.
+        propensity: the column with propensities, or ``None``.
+    """
+
+    def __init__(
+        self,
+        summary: LogSummary,
+        plain: Schema,
+        bundles: Callable[[], Iterable[Bundle]],
+        text_labels: bool,
+        name: str,
+        propensity: str | None,
+    ) -> None:
+        self.summary, self.schema, self.plain, self.name = summary, summary.schema, plain, name
+        self.arms: tuple[Label, ...] = summary.arms
+        self.known = propensity is not None
+        self._bundles, self._text_labels, self._propensity = bundles, text_labels, propensity
+        self._positions = {label: i for i, label in enumerate(self.arms)}
+        self._kept: list[Chunk] | None = None
+
+    def __len__(self) -> int:
+        return self.summary.n_rows
+
+    def chunks(self) -> Iterator[Chunk]:
+        """The usable rows in order; a source of few rows is read once and kept.
+
+        Raises:
+            SourceError: other rows than before.
+        """
+        if self._kept is not None:
+            yield from self._kept
+            return
+        keep: list[Chunk] | None = [] if len(self) * len(self.schema.encoded_names) <= KEPT else None
+        first = 0
+        for bundle in self._bundles():
+            part = encoded_rows(bundle, self.schema, self._positions, self._text_labels)
+            if len(part.X) == 0:
+                continue
+            kept = bundle if part.usable.all() else bundle.filtered(part.usable)
+            chance = None if self._propensity is None else _propensities(kept, self._propensity)
+            chunk = Chunk(first, part.X, part.codes, part.rewards, chance, kept)
+            first += len(part.X)
+            if keep is not None:
+                keep.append(chunk)
+            yield chunk
+        if first != len(self):
+            raise SourceError(
+                f"{self.name} gave {first:,} usable rows when it was read again, {len(self):,} before: complete rows "
+                "must stay the same while they are judged. Write them to a file first."
+            )
+        self._kept = keep
+
+    def columns(self, chunk: Chunk) -> Columns:
         """Every feature by name, as a function of columns sees them."""
         names = [feature.name for feature in self.schema.features]
-        parts = [columns_of_batch(b.batch, self.schema, names, frozenset(), self.text_labels) for b in self.bundles]
-        return Columns({name: np.concatenate([part[name] for part in parts]) for name in names})
+        return columns_of_batch(chunk.bundle.batch, self.schema, names, frozenset(), self._text_labels)
 
-    def recorded(self, schema: Schema) -> Array:
+    def recorded(self, chunk: Chunk, schema: Schema) -> Array:
         """(n, L) the columns that the log recorded, encoded as the log's.
 
         Raises:
             InputError: a row has a value that the log's encoding does not know.
         """
-        positions = {label: i for i, label in enumerate(self.arms)}
-        parts = [encoded_rows(bundle, schema, positions, self.text_labels) for bundle in self.bundles]
-        if not all(part.usable.all() for part in parts):
+        part = encoded_rows(chunk.bundle, schema, self._positions, self._text_labels)
+        if not part.usable.all():
             raise InputError(
                 "the complete rows hold values of recorded features that the log never saw, such as a new level of a "
                 "category: what the log suggests there is not known."
             )
-        return np.concatenate([part.X for part in parts])
+        return part.X
 
-    def taken(self, policy: Requested, log: tuple[Schema, Population]) -> np.ndarray:
+    def taken(self, policy: Requested, chunk: Chunk, log: tuple[Schema, Population]) -> np.ndarray:
         """(n,) what a policy takes in each row; ``log`` is the log's schema and population, which ``"best"`` needs."""
-        n = len(self.codes)
+        n = len(chunk.codes)
         if policy.kind == "arm":
             return np.full(n, self.arms.index(policy.rule))
         if policy.kind == "function":
-            return take(policy, self.columns(), n, self.arms)
+            return take(policy, self.columns(chunk), n, self.arms)
         if policy.kind == "learner":
-            return positions_of(self._decided(policy.rule), n, self.arms, policy.name)
+            return positions_of(self._decided(policy.rule, chunk), n, self.arms, policy.name)
         schema, population = log
-        taken, known = suggested(population, population, self.recorded(schema))
+        taken, known = suggested(population, population, self.recorded(chunk, schema))
         if not known.all():
             raise InputError("in some complete rows no arm has rows in the log that tell what it would pay.")
         return taken
 
-    def _decided(self, learner: Decider) -> list[Any]:
+    def _decided(self, learner: Decider, chunk: Chunk) -> list[Any]:
         import pyarrow as pa
 
-        table = pa.table({name: pa.array(values.tolist()) for name, values in self.columns().items()})
+        table = pa.table({name: pa.array(values.tolist()) for name, values in self.columns(chunk).items()})
         schema = self.plain if learner.schema is None else learner.schema
         return [decision.arm for decision in learner.decide_many(schema.encode_many(table))]
 
@@ -106,7 +163,7 @@ class CompleteRows:
 def read_complete(
     source: Any, schema: Schema, arms: Sequence[Label], on_invalid: str, rewarded: bool = True
 ) -> CompleteRows:
-    """Read rows that have every feature.
+    """Check rows that have every feature, in one pass.
 
     Args:
         source: as for ``summarize_log``.
@@ -120,50 +177,33 @@ def read_complete(
         InvalidRowsError: rows that cannot be used, arms that the log does not have among them.
     """
     schema = schema.with_recorded([feature.name for feature in schema.features])
-    extra = () if schema.propensity is None or not rewarded else (schema.propensity,)
+    propensity = schema.propensity if rewarded else None
     there = [name for name in schema.of_recorded().columns if rewarded or name != schema.reward]
-    columns = (*there, *extra)
+    columns = (*there, *(() if propensity is None else (propensity,)))
     if not open_source(source, columns, label_columns(schema)).rereadable:
         raise InputError("complete rows are read more than once: give a file, a table or a frame.")
     schema = schema.fit(source)
     full = schema.of_recorded().with_arms(arms)
+
+    def bundles() -> Iterator[Bundle]:
+        for bundle in open_source(source, columns, label_columns(full)).bundles(batch_rows(full)):
+            yield bundle if rewarded else _with_zero(bundle, schema.reward)
+
     opened = open_source(source, columns, label_columns(full))
-    bundles = list(opened.bundles(batch_rows(full)))
-    if not bundles:
-        raise SourceError(f"{opened.name} has no rows: rows with every feature are needed to judge from them.")
-    if not rewarded:
-        bundles = [_with_zero(bundle, schema.reward) for bundle in bundles]
     with ThreadPoolExecutor(threads_available()) as pool:
         log_pass = LogPass(full, on_invalid, pool, opened.text_labels)
         try:
-            for bundle in bundles:
+            for bundle in bundles():
                 log_pass.feed(bundle)
-            full = log_pass.finish(opened.name).schema
+            if log_pass.rows_seen == 0:
+                raise SourceError(f"{opened.name} has no rows: rows with every feature are needed to judge from them.")
+            summary = log_pass.finish(opened.name)
         except BaseException:
             log_pass.cancel()
             raise
-    positions = {label: i for i, label in enumerate(arms)}
-    parts = [encoded_rows(bundle, full, positions, opened.text_labels) for bundle in bundles]
-    kept = tuple(
-        bundle if part.usable.all() else bundle.filtered(part.usable)
-        for bundle, part in zip(bundles, parts, strict=True)
-    )
-    propensities = None
-    if schema.propensity is not None and rewarded:
-        propensities = np.concatenate([_propensities(bundle, schema.propensity) for bundle in kept])
-    levels = {feature.name: feature.levels for feature in full.features if isinstance(feature, Category)}
-    return CompleteRows(
-        full,
-        schema.resolve(arms, {name: found for name, found in levels.items() if found is not None}),
-        np.concatenate([part.X for part in parts]),
-        np.concatenate([part.codes for part in parts]),
-        tuple(arms),
-        np.concatenate([part.rewards for part in parts]),
-        propensities,
-        kept,
-        opened.text_labels,
-        opened.name,
-    )
+    levels = {feature.name: feature.levels for feature in summary.schema.features if isinstance(feature, Category)}
+    plain = schema.resolve(arms, {name: found for name, found in levels.items() if found is not None})
+    return CompleteRows(summary, plain, bundles, opened.text_labels, opened.name, propensity)
 
 
 def _with_zero(bundle: Bundle, column: str) -> Bundle:
@@ -172,7 +212,7 @@ def _with_zero(bundle: Bundle, column: str) -> Bundle:
     batch = bundle.batch
     zeros = pa.array(np.zeros(batch.num_rows))
     names = [*batch.schema.names, column]
-    return Bundle(pa.RecordBatch.from_arrays([*batch.columns, zeros], names=names), bundle.pieces)
+    return Bundle(pa.RecordBatch.from_arrays([*batch.columns, zeros], names=names), bundle.pieces, bundle.rows)
 
 
 def _propensities(bundle: Bundle, column: str) -> Array:

@@ -78,7 +78,7 @@ def picture_of(verdict: Findings, kind: str, policy: str | None, unit: str | Non
     if not line.known or name not in verdict.estimates:
         raise InputError(f"there is no contour of {name!r}: {line.note or 'it is the reference'}.")
     estimate = verdict.estimates[name]
-    margin = max(0.0, abs(line.gain) - estimate.half(verdict.level))
+    margin = max(0.0, abs(line.gain) - verdict.half_of(name))
     strength = (margin / estimate.size) ** 2 if estimate.size > 0 else math.inf
     points = [(b.feature, b.reward_share, b.choice_share) for b in verdict.benchmarks_of(name)[:12]]
     return contour_picture(strength, points, f"Hidden features that would overturn the gain of {name}")

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from sidelight.errors import InputError, SchemaError, SidelightError
 from sidelight.hidden.protocol import HiddenEstimator
 from sidelight.judging.answers import Answers, ToldBy, line_of_answers, other_population
-from sidelight.judging.complete import Doubly, best_fixed, line_of_complete
+from sidelight.judging.complete import Doubly, Valuation, line_of_complete
 from sidelight.judging.complete_rows import CompleteRows, read_complete
-from sidelight.judging.lines import Simpler, line_unknown
+from sidelight.judging.lines import Simpler
 from sidelight.judging.log_alone import Found, Settings, always, of_rows, of_summaries
 from sidelight.judging.log_rows import LogRows
 from sidelight.judging.policies import BEST, OLD
-from sidelight.judging.sensitivity import quantile
+from sidelight.judging.sensitivity import level_of_each, quantile
 from sidelight.judging.verdict import Verdict
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.summary import LogSummary
@@ -167,33 +168,31 @@ def _add_complete(found: Found, rows: CompleteRows, pilot: bool) -> None:
         value = sum(population.value * population.n_rows for _, population in found.eras) / n
         squares = sum(population.reward_squares * population.n_rows for _, population in found.eras) / n
         against = (value, (squares - value * value) / n)
-    roles = {line.policy: line.role for line in found.lines}
-    scores = {}
-    for name, policy in found.policies.items():
-        if name not in roles or (policy.kind == "best" and name not in found.estimates):
-            continue
-        try:
-            taken = rows.taken(policy, found.eras[0])
-        except InputError as error:
-            if policy.kind != "best":
-                raise
-            found.lines.append(line_unknown(name, "complete", roles[name], len(rows.codes), str(error)))
-            continue
-        line, overlap, scores[name] = line_of_complete(name, roles[name], taken, doubly, level, against)
+    bases = {line.policy: line for line in found.lines}
+    policies = [
+        policy if policy.name == name else replace(policy, name=name)
+        for name, policy in found.policies.items()
+        if name in bases and (policy.kind != "best" or name in found.estimates)
+    ]
+    valued = doubly.value(policies, found.eras[0])
+    for policy in policies:
+        line, overlap = line_of_complete(bases[policy.name], doubly, valued, level, against)
         found.lines.append(line)
-        found.overlaps.append(overlap)
+        if overlap is not None:
+            found.overlaps.append(overlap)
     found.assumptions.append(_COMPLETE_ASSUME[doubly.known])
-    _simpler_with(found, doubly, scores)
+    _simpler_with(found, valued)
 
 
-def _simpler_with(found: Found, doubly: Doubly, scores: Mapping[str, Any]) -> None:
-    """Compare the headline with the best fixed arm on the same complete rows."""
+def _simpler_with(found: Found, valued: Valuation) -> None:
+    """Compare the headline with the fixed arm that looks best on the same complete rows."""
     told = {line.policy for line in found.lines if line.stage == "complete" and line.known}
-    best = best_fixed(doubly, [always(arm) in told for arm in found.arms])
+    arms = [always(arm) for arm in found.arms if always(arm) in told]
     kind = found.policies[found.headline].kind if found.headline in found.policies else "arm"
-    if best is None or found.headline not in told or kind == "arm":
+    if not arms or found.headline not in told or kind == "arm":
         return
-    difference = scores[found.headline] - scores[always(found.arms[best])]
-    mean, n = float(difference.mean()), len(difference)
-    half = quantile(found.settings.level, n - 1.0) * math.sqrt(float(difference.var(ddof=1)) / n)
-    found.simpler = Simpler(always(found.arms[best]), "complete", mean, mean - half, mean + half)
+    best = max(arms, key=valued.value)
+    mean, variance = valued.gain(found.headline, best)
+    level = level_of_each(found.settings.level, len(found.arms))
+    half = quantile(level, valued.rows - 1.0) * math.sqrt(variance)
+    found.simpler = Simpler(best, "complete", mean, mean - half, mean + half)

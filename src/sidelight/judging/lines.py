@@ -12,7 +12,7 @@ import numpy as np
 
 from sidelight.errors import InputError
 from sidelight.judging.policies import OLD
-from sidelight.judging.sensitivity import bias_bound, contour, robustness_value
+from sidelight.judging.sensitivity import bias_bound, contour, level_of_each, robustness_value
 from sidelight.judging.valuing import Estimate
 from sidelight.judging.yardsticks import Benchmark, benchmarks_of
 from sidelight.labels import Label, label_to_json, show_labels
@@ -42,6 +42,8 @@ class Line:
         role: ``"old policy"``, ``"arm"``, ``"asked"`` or ``"standard"``.
         arm: the label of a fixed arm.
         size: ``√(E ε² · E α_s²)``.
+        together: how many lines the interval holds together with, itself among them: the fixed arms that nobody asked
+            for by name are candidates among which the best may be picked; 1 for a policy that was asked for.
     """
 
     policy: str
@@ -58,6 +60,7 @@ class Line:
     role: str = "asked"
     arm: Label | None = None
     size: float = math.nan
+    together: int = 1
 
     @property
     def known(self) -> bool:
@@ -81,6 +84,7 @@ class Line:
             "note": self.note,
             "role": self.role,
             "arm": None if self.arm is None else label_to_json(self.arm),
+            "together": self.together,
         }
 
 
@@ -131,7 +135,13 @@ class Simpler:
 
 
 def line_of_log(
-    name: str, role: str, estimate: Estimate, level: float, shares: tuple[float | None, float | None], arm: Any = None
+    name: str,
+    role: str,
+    estimate: Estimate,
+    level: float,
+    shares: tuple[float | None, float | None],
+    arm: Any = None,
+    together: int = 1,
 ) -> Line:
     """Stage 1 for one policy.
 
@@ -142,9 +152,11 @@ def line_of_log(
         level: of the interval.
         shares: ``reward_share`` and ``choice_share``, ``None`` where nothing is stated.
         arm: the label of a fixed arm.
+        together: see ``Line``.
     """
     if estimate.problem is not None:
-        return line_unknown(name, "log", role, estimate.rows, estimate.problem, arm)
+        return line_unknown(name, "log", role, estimate.rows, estimate.problem, arm, together)
+    level = level_of_each(level, together)
     half = estimate.half(level)
     strength = stated_strength(shares)
     hidden = strength * estimate.size if strength else 0.0
@@ -164,6 +176,7 @@ def line_of_log(
         role=role,
         arm=arm,
         size=estimate.size,
+        together=together,
     )
 
 
@@ -175,11 +188,11 @@ def stated_strength(shares: tuple[float | None, float | None]) -> float:
     return bias_bound(1.0, 1.0 if reward is None else reward, 1.0 if choice is None else choice)
 
 
-def line_unknown(name: str, stage: str, role: str, rows: int, why: str, arm: Any = None) -> Line:
+def line_unknown(name: str, stage: str, role: str, rows: int, why: str, arm: Any = None, together: int = 1) -> Line:
     """A policy about which a stage cannot tell anything."""
     nan = math.nan
     note = why if "cannot tell" in why else f"cannot be told: {why}"
-    return Line(name, stage, nan, nan, -math.inf, math.inf, None, nan, nan, rows, note, role, arm)
+    return Line(name, stage, nan, nan, -math.inf, math.inf, None, nan, nan, rows, note, role, arm, together=together)
 
 
 @dataclass(frozen=True)
@@ -200,6 +213,7 @@ class Findings:
         warnings: what should not be overlooked.
         estimates: policy → its short value.
         overlaps: how far complete rows show what each policy wants to do.
+        picked: among how many fixed arms the headline was picked because it looks best; 0 if it was asked for.
     """
 
     lines: tuple[Line, ...]
@@ -216,6 +230,7 @@ class Findings:
     warnings: tuple[str, ...] = ()
     estimates: Mapping[str, Estimate] = field(default_factory=dict, repr=False)
     overlaps: tuple[Overlap, ...] = ()
+    picked: int = 0
 
     @cached_property
     def yardsticks(self) -> tuple[Benchmark, ...]:
@@ -228,8 +243,12 @@ class Findings:
         if policy not in self.estimates:
             return ()
         estimate = self.estimates[policy]
-        margin = abs(line.gain) - estimate.half(self.level) if line.known else 0.0
+        margin = abs(line.gain) - self.half_of(policy) if line.known else 0.0
         return benchmarks_of(estimate, max(0.0, margin))
+
+    def half_of(self, policy: str) -> float:
+        """Half the width of the sampling interval of a policy that has a short value."""
+        return self.estimates[policy].half(level_of_each(self.level, self.line(policy, "log").together))
 
     def line(self, policy: str, stage: str | None = None) -> Line:
         """What a stage says about a policy; by default the last stage that does.
@@ -265,7 +284,7 @@ class Findings:
         if not line.known or name not in self.estimates:
             raise InputError(f"there is no contour of {name!r}: {line.note or 'the old policy is the reference'}.")
         estimate = self.estimates[name]
-        return contour(estimate.gain, estimate.half(self.level), estimate.size, steps)
+        return contour(estimate.gain, self.half_of(name), estimate.size, steps)
 
     @property
     def old(self) -> Line:

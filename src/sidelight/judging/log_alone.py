@@ -12,6 +12,7 @@ from sidelight.judging.lines import Line, Overlap, Simpler, line_of_log, line_un
 from sidelight.judging.log_rows import LogRows, Valued
 from sidelight.judging.policies import BEST, OLD, Requested, requested
 from sidelight.judging.population import Population
+from sidelight.judging.sensitivity import level_of_each
 from sidelight.judging.valuing import Estimate, Residuals, Sample, combined, of_fixed
 from sidelight.judging.verdict import Verdict
 from sidelight.labels import Label
@@ -50,7 +51,7 @@ class Found:
         policies: every policy that has a line, by name.
         estimates: policy → its short value, where it has one.
         lines: so far.
-        headline, source, reward, simpler, word, assumptions, warnings: see ``Findings``.
+        headline, source, reward, simpler, word, assumptions, warnings, picked: see ``Findings``.
     """
 
     settings: Settings
@@ -67,6 +68,7 @@ class Found:
     assumptions: list[str]
     warnings: list[str]
     overlaps: list[Overlap] = field(default_factory=list)
+    picked: int = 0
 
     @property
     def arms(self) -> tuple[Label, ...]:
@@ -91,6 +93,7 @@ class Found:
             tuple(self.warnings),
             self.estimates,
             tuple(self.overlaps),
+            self.picked,
         )
 
 
@@ -139,9 +142,11 @@ def _best_arm(estimates: Mapping[Label, Estimate]) -> Label | None:
     return max(known, key=lambda arm: known[arm]) if known else None
 
 
-def _arm_lines(estimates: Mapping[Label, Estimate], settings: Settings) -> list[Line]:
+def _arm_lines(estimates: Mapping[Label, Estimate], settings: Settings, named: set[Label]) -> list[Line]:
+    """A line for every arm; those that nobody asked for by name are candidates, whose intervals hold together."""
+    together = len(estimates)
     return [
-        line_of_log(always(arm), "arm", estimate, settings.level, settings.shares, arm)
+        line_of_log(always(arm), "arm", estimate, settings.level, settings.shares, arm, 1 if arm in named else together)
         for arm, estimate in estimates.items()
     ]
 
@@ -169,8 +174,9 @@ def of_summaries(log: Any, policies: Any, settings: Settings) -> Found:
         for population, summary in zip(populations, summaries, strict=True)
     ]
     by_arm = _arm_estimates(residuals, arms, [None] * len(residuals))
-    lines = [_old_line(populations), *_arm_lines(by_arm, settings)]
     asked = requested(policies, arms)
+    named = {policy.rule for policy in asked if policy.kind == "arm"}
+    lines = [_old_line(populations), *_arm_lines(by_arm, settings, named)]
     rows = sum(population.n_rows for population in populations)
     for policy in asked:
         if policy.kind in ("function", "learner"):
@@ -198,6 +204,7 @@ def of_summaries(log: Any, policies: Any, settings: Settings) -> Found:
         math.nan,
         assumptions,
         [],
+        picked=0 if chosen is not None or best is None else len(arms),
     )
 
 
@@ -218,7 +225,8 @@ def of_rows(rows: LogRows, policies: Any, settings: Settings) -> Found:
     valued = rows.second_pass(judged, reference)
     by_arm = _arm_estimates(valued.residuals, arms, valued.samples)
     estimates = {always(arm): estimate for arm, estimate in by_arm.items()}
-    lines = [_old_line(populations), *_arm_lines(by_arm, settings)]
+    arms_named = {policy.rule for policy in asked if policy.kind == "arm"}
+    lines = [_old_line(populations), *_arm_lines(by_arm, settings, arms_named)]
     n = sum(population.n_rows for population in populations)
     named = {policy.name for policy in asked}
     for policy in (*asked, *(() if suggests.name in named else (suggests,))):
@@ -247,7 +255,7 @@ def of_rows(rows: LogRows, policies: Any, settings: Settings) -> Found:
         headline,
         rows.name,
         reward,
-        _simpler(headline, asked, valued, best, settings),
+        _simpler(headline, asked, valued, best, level_of_each(settings.level, len(arms))),
         word.gain,
         [_LOG_ASSUMES],
         _warnings(by_arm),
@@ -255,15 +263,16 @@ def of_rows(rows: LogRows, policies: Any, settings: Settings) -> Found:
 
 
 def _simpler(
-    headline: str, asked: Sequence[Requested], valued: Valued, best: Label | None, settings: Settings
+    headline: str, asked: Sequence[Requested], valued: Valued, best: Label | None, level: float
 ) -> Simpler | None:
+    """The headline beside the fixed arm that looks best; ``level`` allows for that choice."""
     kind = next((policy.kind for policy in asked if policy.name == headline), "best")
     if best is None or kind not in ("best", "function"):
         return None
     against = valued.estimate(headline, against_reference=True)
     if against.problem is not None:
         return None
-    half = against.half(settings.level)
+    half = against.half(level)
     return Simpler(always(best), "log", against.gain, against.gain - half, against.gain + half)
 
 

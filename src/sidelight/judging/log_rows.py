@@ -16,9 +16,8 @@ import numpy as np
 from sidelight.errors import InputError, SchemaError, SourceError
 from sidelight.judging.policies import Lacking, Requested, columns_of_batch, suggested, take
 from sidelight.judging.population import Population
-from sidelight.judging.valuing import Estimate, Residuals, Sample, Tally, combined, leverage_corrected, of_tally
+from sidelight.judging.valuing import Estimate, Residuals, Sample, Tally, collect, combined, of_tally
 from sidelight.labels import Label
-from sidelight.linalg import Array
 from sidelight.logs.eras import recorded_by_value, rows_by_missing, rows_by_value
 from sidelight.logs.reduce.log_pass import (
     LogPass,
@@ -257,7 +256,7 @@ class EraTally:
             if policy.kind == "word":
                 choices[policy.name], _ = suggested(self.era.whole, self.era.whole, X)
         found = [(self._at(name, 0), taken) for name, taken in choices.items()]
-        self._collect(self.whole, self.sample, kept, (X, codes, rewards), found)
+        collect(self.whole, self.sample, kept, (X, codes, rewards), found)
         if not self.halves:
             return
         names = [policy.name for policy in self.policies if policy.kind == "best"]
@@ -269,7 +268,7 @@ class EraTally:
                 for tally in (tally for tallies, _ in found for tally in tallies):
                     tally.problem = "in some contexts no arm has rows that tell what it would pay"
             part = (X[rows], codes[rows], rewards[rows])
-            self._collect(self.halves[half], self.half_samples[half], kept[rows], part, found)
+            collect(self.halves[half], self.half_samples[half], kept[rows], part, found)
 
     def _choices(self, bundle: Bundle, usable: np.ndarray, text_labels: bool) -> dict[str, np.ndarray]:
         """What each function takes in the usable rows; one that asks for what the era lacks is given up."""
@@ -292,39 +291,6 @@ class EraTally:
 
     def _at(self, name: str, population: int) -> list[Tally]:
         return [tallies[population] for tallies in self.tallies[name]]
-
-    @staticmethod
-    def _collect(
-        residuals: Residuals,
-        sample: Sample,
-        kept: np.ndarray,
-        rows_: tuple[Array, np.ndarray, Array],
-        choices: Sequence[tuple[list[Tally], np.ndarray]],
-    ) -> None:
-        """Add rows ``(X, codes, rewards)`` to the sums, those that are ``kept`` to the sample too."""
-        X, codes, rewards = rows_
-        population = residuals.population
-        X = population.select(X)
-        moved = [(tally, tally.differences(X, rewards, taken)) for tallies, taken in choices for tally in tallies]
-        for tallies, taken in choices:
-            for tally in tallies:
-                tally.taken.append(taken[kept])
-        left = np.zeros(len(X))
-        for a in np.unique(codes).tolist():
-            fit = population.fits[a]
-            if not fit.enough:
-                continue
-            rows = codes == a
-            z = fit.whitened(X[rows])
-            e = leverage_corrected(fit, z, rewards[rows] - X[rows] @ fit.b)
-            left[rows] = e
-            residuals.add(a, z, e)
-            for tally, t in moved:
-                tally.add(a, z, e, t[rows])
-        sample.X.append(X[kept])
-        sample.codes.append(codes[kept])
-        sample.rewards.append(rewards[kept])
-        sample.residuals.append(left[kept])
 
     def check(self, name: str) -> None:
         """Both passes saw the same rows, or an error."""

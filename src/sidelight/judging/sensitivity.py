@@ -16,15 +16,17 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.special import stdtrit
+from scipy.special import stdtr, stdtrit
 
 from sidelight.linalg import Array
 
 __all__ = [
     "bias_bound",
     "contour",
+    "level_of_each",
     "odds",
     "quantile",
+    "range_quantile",
     "robustness_value",
     "times_to_overturn",
 ]
@@ -38,6 +40,36 @@ def odds(share: float) -> float:
 def quantile(level: float, freedom: float) -> float:
     """Student's two-sided quantile."""
     return float(stdtrit(max(freedom, 1.0), 0.5 + level / 2.0))
+
+
+def level_of_each(level: float, together: int) -> float:
+    """The level at which each of ``together`` intervals must hold so that all of them do at ``level``.
+
+    Šidák's ``level^(1/together)``, enough for normal estimates however they are correlated.  The best of several
+    candidates may then be picked, and its interval still holds.
+    """
+    return float(level ** (1.0 / max(together, 1)))
+
+
+def range_quantile(level: float, freedom: float, width: float) -> float:
+    """Student's quantile for a truth somewhere in an estimated range: ``c`` with ``T(c + width) − T(−c) = level``.
+
+    A truth can be missed at one end of a wide range only, so the quantile falls from the two-sided one to the one-sided
+    one as the range widens (Imbens and Manski 2004).  It holds for every width because the estimated upper end is never
+    below the lower one (Stoye 2009).
+
+    Args:
+        level: of the interval.
+        freedom: degrees of freedom.
+        width: of the range, upper end minus lower end, in standard errors of an end.
+    """
+    freedom = max(freedom, 1.0)
+    low, high = float(stdtrit(freedom, level)), quantile(level, freedom)
+    for _ in range(60):
+        middle = (low + high) / 2.0
+        enough = float(stdtr(freedom, middle + width) - stdtr(freedom, -middle)) >= level
+        low, high = (low, middle) if enough else (middle, high)
+    return high
 
 
 def bias_bound(size: float, reward_share: float, choice_share: float) -> float:

@@ -13,12 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from scipy.linalg import solve_triangular
 
 from sidelight.judging.population import ArmFit, Population, Weighting
 from sidelight.judging.sensitivity import quantile
 from sidelight.linalg import Array
 
-__all__ = ["Estimate", "Residuals", "Sample", "Tally", "combined", "of_fixed", "of_tally"]
+__all__ = ["Estimate", "Residuals", "Sample", "Tally", "collect", "combined", "of_fixed", "of_tally"]
 
 # A row that alone determines its arm's regression has leverage 1: its residual says nothing.
 _MOST_LEVERAGE = 0.99
@@ -148,7 +149,7 @@ class Sample:
         for a, (fit, q) in enumerate(zip(population.fits, weighting.q, strict=True)):
             if q is None:
                 continue
-            weights = n * (fit.whitened(X) @ q)
+            weights = n * (X[:, fit.columns] @ solve_triangular(fit.R, q))  # z·q = x·R⁻¹q
             alpha += np.where(codes == a, weights, 0.0)
             wanted += np.where(taken == a, weights, 0.0)
             value += np.where(taken == a, X @ fit.b, 0.0)
@@ -193,6 +194,47 @@ class Tally:
     def add(self, a: int, z: Array, residuals: Array, t: Array) -> None:
         """``Σ t ε z`` of rows whose logged arm is ``a``."""
         self.cross[a] += z.T @ (t * residuals)
+
+
+def collect(
+    residuals: Residuals,
+    sample: Sample,
+    kept: np.ndarray,
+    rows: tuple[Array, np.ndarray, Array],
+    choices: Sequence[tuple[Sequence[Tally], np.ndarray]],
+) -> None:
+    """Add rows of a population to its sums.
+
+    Args:
+        residuals: of the population.
+        sample: of its rows.
+        kept: (n,) booleans: the rows that the sample keeps.
+        rows: encoded recorded columns (n, L_schema), positions of the logged arms (n,), rewards (n,).
+        choices: tallies, and what their policy takes in these rows (n,).
+    """
+    X, codes, rewards = rows
+    population = residuals.population
+    X = population.select(X)
+    moved = [(tally, tally.differences(X, rewards, taken)) for tallies, taken in choices for tally in tallies]
+    for tallies, taken in choices:
+        for tally in tallies:
+            tally.taken.append(taken[kept])
+    left = np.zeros(len(X))
+    for a in np.unique(codes).tolist():
+        fit = population.fits[a]
+        if not fit.enough:
+            continue
+        own = codes == a
+        z = fit.whitened(X[own])
+        e = leverage_corrected(fit, z, rewards[own] - X[own] @ fit.b)
+        left[own] = e
+        residuals.add(a, z, e)
+        for tally, t in moved:
+            tally.add(a, z, e, t[own])
+    sample.X.append(X[kept])
+    sample.codes.append(codes[kept])
+    sample.rewards.append(rewards[kept])
+    sample.residuals.append(left[kept])
 
 
 def leverage_corrected(fit: ArmFit, z: Array, residuals: Array) -> Array:

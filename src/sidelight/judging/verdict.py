@@ -39,7 +39,11 @@ class Verdict(Findings):
 
     @property
     def table(self) -> pa.Table:
-        """Arrow table: ``policy, stage, value, gain, low, high, robustness, error, hidden, rows, note, role``."""
+        """Arrow table, a row for each line: ``policy, stage, value, gain, low, high, robustness``, then the rest of it.
+
+        ``together`` is how many intervals hold together: the fixed arms that nobody asked for are candidates, and the
+        best of them may be picked.
+        """
         import pyarrow as pa
 
         names = ("policy", "stage", "value", "gain", "low", "high", "robustness", "error", "hidden")
@@ -55,6 +59,7 @@ class Verdict(Findings):
         columns["rows"] = pa.array([line.rows for line in self.lines], pa.int64())
         columns["note"] = pa.array([line.note for line in self.lines], pa.string())
         columns["role"] = pa.array([line.role for line in self.lines], pa.string())
+        columns["together"] = pa.array([line.together for line in self.lines], pa.int64())
         return pa.table(columns)
 
     @property
@@ -83,6 +88,7 @@ class Verdict(Findings):
         return {
             "sentence": self.sentence,
             "headline": self.headline,
+            "picked": self.picked,
             "level": self.level,
             "reward_share": self.reward_share,
             "choice_share": self.choice_share,

@@ -10,9 +10,10 @@ from sidelight.judging.lines import Findings, Line
 __all__ = ["display_name", "lead_of", "percent", "sentence_of"]
 
 
-def display_name(policy: str) -> str:
-    """A policy's name as the subject of a sentence."""
-    return "The policy that the log suggests" if policy == "best" else f"Policy {policy!r}"
+def display_name(policy: str, picked: int = 0) -> str:
+    """A policy's name as the subject of a sentence; ``picked``: among how many arms it was picked as the best."""
+    name = "The policy that the log suggests" if policy == "best" else f"Policy {policy!r}"
+    return f"{name}, the best-looking of {picked} fixed arms," if picked > 1 else name
 
 
 def percent(level: float) -> str:
@@ -54,11 +55,13 @@ def lead_of(verdict: Findings) -> str:
 
 
 def _main(verdict: Findings, line: Line) -> str:
-    name = display_name(line.policy)
+    name = display_name(line.policy, verdict.picked)
     if not line.known:
         why = line.note if line.note.startswith("cannot be told") else f"cannot be told: {line.note}"
         return f"What {name[0].lower() + name[1:]} would be worth {why}."
     interval = f"{percent(verdict.level)} interval {number(line.low, sign=True)} to {number(line.high, sign=True)}"
+    if line.together > 1:
+        interval += f", wide enough for the choice among {line.together} arms"
     if not math.isfinite(line.low):
         interval = "no interval: no limit on choice_share below 1 was stated"
     gain = f"{number(abs(line.gain))} in {verdict.reward!r} for each decision"

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 from scipy.optimize import minimize
+from scipy.special import ndtr
 
 import sidelight as sl
 from sidelight.errors import InputError
@@ -123,7 +124,11 @@ def test_the_interval_is_gain_and_bound_and_error():
         assert two.hidden > 0
         half = two.high - two.gain
         assert half == pytest.approx(two.gain - two.low)
-        assert two.hidden + 1.9 * two.error < half < two.hidden + 2.3 * two.error
+        # Imbens and Manski: Φ(c + 2T/se) − Φ(−c) is the level of each line; Student's c is a little larger
+        c = (half - two.hidden) / two.error
+        level = 0.95 ** (1 / two.together)
+        assert two.together == (3 if name == "always a" else 1)
+        assert level < ndtr(c + 2 * two.hidden / two.error) - ndtr(-c) < level + 0.006
         assert two.error > one.error
         # measured, the hidden part is smaller than the log alone must allow at C_Y = C_D = 1
         assert half < one.size

@@ -41,23 +41,23 @@ class Bundle:
 
     batch: pa.RecordBatch
     pieces: tuple[tuple[int, str, int], ...]
-    """for each piece: its first row in the batch, its origin, and that row's number there"""
+    """for each piece: its first row among those that were read together, its origin, and that row's number there"""
+    rows: np.ndarray | None = None
+    """(n,) which of the rows that were read together these are; all of them if ``None``"""
 
     def origin(self, row: int) -> tuple[str, int]:
         """The origin of a row of the batch and its number there, counted from 0."""
+        if self.rows is not None:
+            row = int(self.rows[row])
         start, origin, first_row = max(piece for piece in self.pieces if piece[0] <= row)
         return origin, first_row + row - start
 
     def filtered(self, rows: np.ndarray) -> Bundle:
-        """The rows where ``rows`` (n,) is true; each stretch of neighbours is a piece: messages name the right row."""
+        """The rows where ``rows`` (n,) is true; messages still name where each came from."""
         import pyarrow as pa
 
-        where = np.flatnonzero(rows)
-        breaks = np.flatnonzero(np.diff(where) != 1) + 1
-        starts = [0, *breaks.tolist()] if len(where) else []
-        # Thousands of pieces would cost more than a message is worth: then only the first are exact.
-        pieces = tuple((start, *self.origin(int(where[start]))) for start in starts[:1000])
-        return Bundle(self.batch.filter(pa.array(rows)), pieces)
+        kept = np.flatnonzero(rows) if self.rows is None else self.rows[rows]
+        return Bundle(self.batch.filter(pa.array(rows)), self.pieces, kept)
 
 
 @dataclass

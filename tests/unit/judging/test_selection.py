@@ -1,0 +1,93 @@
+"""An arm picked because it looks best: its interval allows for the choice; and ranges, which are missed at one end."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.special import stdtr, stdtrit
+from tests.statistical.binomial import most
+
+import sidelight as sl
+from sidelight.judging.sensitivity import level_of_each, quantile, range_quantile
+
+SCHEMA = sl.Schema(["x"], ["x"], arms=range(12))
+LOGS = 120
+
+
+def log_of(seed, n=1_500):
+    """Twelve arms that all pay the same."""
+    rng = np.random.default_rng([seed, 5])
+    return {"x": rng.normal(size=n), "arm": rng.integers(0, 12, n), "reward": rng.normal(size=n)}
+
+
+def test_the_best_of_twelve_equal_arms_rarely_wins(seed):
+    """Picked by its looks and judged alone it would win in about one of four logs; with a 95 % interval 1 of 40 may."""
+    wins = alone = 0
+    for i in range(LOGS):
+        summary = sl.summarize_log(log_of(1_000 * seed + i), SCHEMA)
+        verdict = sl.judge(summary)
+        line = verdict.line(verdict.headline)
+        assert line.gain == max(one.gain for one in verdict.lines)
+        wins += line.sign > 0
+        alone += sl.judge(summary, policies=line.arm).line(verdict.headline).sign > 0
+    # fails with probability 0.001 if one in 40 wins
+    assert wins <= most(LOGS, 0.025, 0.001)
+    assert alone > 2 * most(LOGS, 0.025, 0.001)
+
+
+def test_arms_that_were_asked_for_stand_alone_and_others_together():
+    log = log_of(0)
+    verdict = sl.judge(log, SCHEMA, policies=["best", 3])
+    for arm in range(12):
+        line = verdict.line(f"always {arm}")
+        assert line.together == (1 if arm == 3 else 12)
+        estimate = verdict.estimates[f"always {arm}"]
+        expected = quantile(0.95 if arm == 3 else 0.95 ** (1 / 12), estimate.freedom) * estimate.error
+        assert line.high - line.gain == pytest.approx(expected)
+        assert verdict.half_of(f"always {arm}") == pytest.approx(expected)
+    assert verdict.line("best").together == 1
+    assert verdict.table.column("together").to_pylist().count(12) == 11
+
+
+def test_the_sentence_says_that_the_arm_was_picked():
+    summary = sl.summarize_log(log_of(0), SCHEMA)
+    verdict = sl.judge(summary)
+    assert verdict.picked == 12
+    assert "the best-looking of 12 fixed arms" in verdict.sentence
+    assert "wide enough for the choice among 12 arms" in verdict.sentence
+    assert verdict.to_dict()["picked"] == 12
+    assert "the best-looking of 12" in verdict.to_html()
+    named = sl.judge(summary, policies=3)
+    assert named.picked == 0
+    assert "best-looking" not in named.sentence
+    assert "wide enough" not in named.sentence
+
+
+def test_a_learner_and_complete_rows_keep_the_choice_in_mind():
+    log = log_of(0, 4_000)
+    complete = {**log_of(1, 4_000), "chance": np.full(4_000, 1 / 12)}
+    schema = sl.Schema(["x"], ["x"], arms=range(12), propensity="chance")
+    verdict = sl.judge({**log, "chance": np.full(4_000, 1 / 12)}, schema, complete=complete, policies=["best", 3])
+    wide, narrow = verdict.line("always 4", "complete"), verdict.line("always 3", "complete")
+    assert (wide.together, narrow.together) == (12, 1)
+    assert (wide.high - wide.gain) / wide.error > 1.35 * (narrow.high - narrow.gain) / narrow.error
+
+
+@pytest.mark.parametrize("freedom", [5.0, 80.0])
+@pytest.mark.parametrize("level", [0.8, 0.95])
+def test_the_quantile_of_a_range(level, freedom):
+    assert range_quantile(level, freedom, 0.0) == pytest.approx(quantile(level, freedom))
+    assert range_quantile(level, freedom, np.inf) == pytest.approx(float(stdtrit(freedom, level)))
+    last = np.inf
+    for width in (0.0, 0.3, 1.0, 3.0, 10.0):
+        c = range_quantile(level, freedom, width)
+        assert float(stdtr(freedom, c + width) - stdtr(freedom, -c)) == pytest.approx(level)
+        # narrower in standard errors as the range widens, and never narrower than an interval without a range
+        assert c <= last
+        assert c + width / 2 >= quantile(level, freedom) - 1e-9
+        last = c
+
+
+def test_the_level_of_each():
+    assert level_of_each(0.95, 1) == 0.95
+    assert level_of_each(0.95, 4) ** 4 == pytest.approx(0.95)
