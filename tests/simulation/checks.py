@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,7 @@ def _lost(world: World, ack: Ack) -> bool:
 
 def _nothing_lost_or_doubled(world: World, store: Any, events: list[Any]) -> Iterable[str]:
     by_number = {row.number: (row, event) for row, event in events}
+    fold_of = cache(lambda number: fold_at(store, number))
     for ack in world.acks:
         if _lost(world, ack):
             continue
@@ -85,7 +87,7 @@ def _nothing_lost_or_doubled(world: World, store: Any, events: list[Any]) -> Ite
             i = ack.id.position if ack.id is not None else 0
             if not isinstance(event, Decisions) or row.key != key or row.epoch != (ack.id or (0,)).epoch:  # type: ignore[union-attr]
                 yield f"decision {ack.id} was acknowledged and event {ack.number} is another: {row.kind} {row.key}"
-            elif ack.fold not in (None, fold_at(store, ack.number)):
+            elif ack.fold not in (None, fold_of(ack.number)):
                 yield f"decision {ack.id} was made by a server with fold {ack.fold}, which had ended"
             elif event.arms[i] != arm or not _marked(event, i, marker):
                 yield f"decision {ack.id} was answered otherwise than it is in the log"
