@@ -70,7 +70,7 @@ def check(world: World) -> list[str]:
 
 
 def _lost(world: World, ack: Ack) -> bool:
-    return any(ack.number > cut for cut in world.losses[ack.history :])
+    return any(ack.number > cut or ack.history > history for cut, history in world.losses[ack.history :])
 
 
 def _nothing_lost_or_doubled(world: World, store: Any, events: list[Any]) -> Iterable[str]:

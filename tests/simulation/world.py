@@ -263,7 +263,8 @@ class World:
         self.acks: list[Ack] = []
         self.decided: list[Decided] = []
         self.intended: dict[float, Decided] = {}
-        self.losses: list[int] = []
+        # what was lost each time: everything after a number, and everything of the histories after one
+        self.losses: list[tuple[int, int]] = []
         self.backups: list[tuple[Path, int, int]] = []
         self.complaints: list[str] = []
         self.forgotten: set[str] = set()
@@ -492,7 +493,8 @@ class World:
                 self.complaints.append("misuse: a key that stands for another request was taken")
 
     def _lives(self, made: Decided | None) -> bool:
-        return made is not None and not self.losses
+        """Whether the log surely has the decision, and what tells a retry from another request."""
+        return made is not None and not self.losses and not self.forgotten
 
     async def _configure(self, event: Configuration) -> None:
         found = await self.good("configure", lambda e: e.configure(event))
@@ -544,8 +546,8 @@ class World:
             return
         for i in range(len(self.servers)):
             self.crash(i)
-        path, last, _ = self.backups[int(draw * len(self.backups))]
-        self.losses.append(last)
+        path, last, history = self.backups[int(draw * len(self.backups))]
+        self.losses.append((last, history))
         self.path = self.folder / f"log-{len(self.losses)}.db"
         source, target = SimStore(database_url(str(path))), self._empty(self.path)
         copy_store(source, target)
@@ -567,7 +569,7 @@ class World:
                 e = tables.events
                 epoch = connection.execute(sa.select(e.c.epoch).where(e.c.number == last)).scalar_one()
                 store.advance(connection, head._replace(number=last, chain=chain, epoch=epoch))
-                self.losses.append(last)
+                self.losses.append((last, len(self.losses)))
                 self.place = f"there {len(self.losses)}"
         store.close()
 
