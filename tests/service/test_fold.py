@@ -237,7 +237,7 @@ def test_an_event_that_the_learner_fails_at_teaches_nothing_live_and_at_every_st
         async with engine_of(config) as engine:
             for reward in (1.0, 7.0, 0.5):
                 number, _, _ = await engine.decide(encode(random_context(rng))[None], None)
-                written, _ = await engine.reward(DecisionId(number), reward, None, None)
+                written, *_ = await engine.reward(DecisionId(number), reward, None, None)
                 if reward == 7.0:
                     failed = written
             assert engine.ready
@@ -329,9 +329,9 @@ def test_overrides_and_conflicts(tmp_path):
             decided = (await engine.decision(ids[0])).arms[0]
             other = next(arm for arm in ARMS if arm != decided)
             # an action, then its reward: the reward takes the action's arm
-            number, new = await engine.action(ids[0], other, "person")
+            number, new, _ = await engine.action(ids[0], other, "person")
             assert new
-            assert (await engine.action(ids[0], other, "person")) == (number, False)
+            assert (await engine.action(ids[0], other, "person")) == (number, False, None)
             await conflict(engine.action(ids[0], decided, None))
             await conflict(engine.reward(ids[0], 1.0, decided, None))
             await engine.reward(ids[0], 1.0, None, None)

@@ -72,6 +72,7 @@ COMMANDS: dict[str, Command] = {
     "restore": Command("event_log", "Put a back-up in the place of a lost event log.", _SERVICE, "service"),
     "migrate": Command("event_log", "Bring the event log's database to this version.", _SERVICE, "service"),
     "audit": Command("event_log", "Show everything that led to one decision.", _SERVICE, "service"),
+    "quarantine": Command("event_log", "What was kept from the learner as out of bounds.", _SERVICE, "service"),
     "retract": Command("event_log", "Take the reward of one decision back.", _SERVICE, "service"),
     "forget": Command("event_log", "Delete the contexts of one person.", _SERVICE, "service"),
     "successor": Command(

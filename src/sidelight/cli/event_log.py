@@ -31,9 +31,10 @@ from sidelight.service.log.events import DecisionId
 from sidelight.service.log.store import Store
 from sidelight.service.operations.copying import copy_store
 from sidelight.service.operations.retention import forget as forget_subject
-from sidelight.service.operations.retracting import retract_reward
+from sidelight.service.operations.retracting import decide_doubt, retract_reward
 from sidelight.service.views.audit import audit as audit_of
 from sidelight.service.views.export import export_log
+from sidelight.service.views.quarantine import describe_quarantine
 
 # -------------------------------------------------------------------------------------------- replay
 
@@ -246,6 +247,41 @@ def retract(
         typer.echo(json.dumps({"decision": decision, "event": number, "repeated": not new}))
     else:
         typer.echo(f"The reward of {decision} is retracted by event {number}." if new else "It was retracted before.")
+
+
+def quarantine(
+    event: Annotated[str | None, typer.Argument(help="What to release or discard, by its id in the list.")] = None,
+    release: Annotated[
+        bool | None, typer.Option("--release/--discard", help="Teach it to the learner after all, or not.")
+    ] = None,
+    reason: Annotated[str | None, typer.Option(help="Why; kept in the log.")] = None,
+    by: Annotated[str | None, typer.Option(help="Who says so; kept in the log.")] = None,
+    config: ConfigFile = DEFAULT_CONFIG,
+    database: Database = None,
+    as_json: AsJson = False,
+) -> None:
+    """List what was kept from the learner as out of bounds, or release or discard one; servers may run meanwhile."""
+    read = read_config(config, database)
+    store, d = read_store(read), read.load_schema().n_features
+    if event is None:
+        found = describe_quarantine(store, recover(store).state.quarantine, d)
+        if as_json:
+            typer.echo(json.dumps(found))
+            return
+        typer.echo(f"{found['waiting']} wait in quarantine." if found["waiting"] else "Nothing waits in quarantine.")
+        for item in found["newest"]:
+            value = f" {item['reward']!r}" if "reward" in item else ""
+            typer.echo(f"{item['id']}: {item['what']}{value} of decision {item['decision']}: {item['why']}")
+        return
+    id = DecisionId.parse(event)
+    if id is None or release is None or reason is None:
+        raise InputError("name what to review by its id in the list, --release or --discard it, and say the --reason.")
+    number, new = decide_doubt(store, id, d, release, by, reason)
+    if as_json:
+        typer.echo(json.dumps({"event": number, "repeated": not new}))
+    else:
+        done = "released" if release else "discarded"
+        typer.echo(f"{event} is {done} by event {number}." if new else f"It was {done} before.")
 
 
 def forget(

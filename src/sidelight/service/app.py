@@ -23,7 +23,7 @@ from starlette.routing import Route
 from sidelight.errors import StoreError
 from sidelight.labels import label_to_json
 from sidelight.logs.schema.units import units_to_json
-from sidelight.service.core.engine import Engine, unknown_decision
+from sidelight.service.core.engine import Engine, Noted, unknown_decision
 from sidelight.service.core.fold import LEARNER_ERRORS
 from sidelight.service.dashboard.routes import Dashboard
 from sidelight.service.http.auth import EVERYBODY, Token, Tokens, list_tokens
@@ -37,6 +37,7 @@ from sidelight.service.log.events import Configuration, DecisionId
 from sidelight.service.problems import MEDIA_TYPE, Problem
 from sidelight.service.views.explain import explain, score
 from sidelight.service.views.history import describe_history, read_history
+from sidelight.service.views.quarantine import describe_quarantine
 from sidelight.service.views.status import describe_engine
 
 __all__ = ["create_app"]
@@ -178,8 +179,7 @@ class Service:
         self.allow(request, "reward")
         id = _decision_id(request)
         content = await self.body(request)
-        number, new = await self.engine.reward(id, *await self.read(self.bodies.reward, content))
-        return _noted(id, number, new)
+        return _noted(id, await self.engine.reward(id, *await self.read(self.bodies.reward, content)))
 
     async def rewards(self, request: Request) -> Response:
         """POST /v1/rewards."""
@@ -195,7 +195,7 @@ class Service:
             elif isinstance(outcome, BaseException):
                 raise outcome
             else:
-                results.append({"decision": str(id), "event": outcome[0], "repeated": not outcome[1]})
+                results.append({"decision": str(id), **_said(outcome)})
         return _json({"results": results})
 
     async def action(self, request: Request) -> Response:
@@ -203,24 +203,46 @@ class Service:
         self.allow(request, "reward")
         id = _decision_id(request)
         content = await self.body(request)
-        number, new = await self.engine.action(id, *await self.read(self.bodies.action, content))
-        return _noted(id, number, new)
+        return _noted(id, await self.engine.action(id, *await self.read(self.bodies.action, content)))
 
     async def behavior(self, request: Request) -> Response:
         """POST /v1/decisions/{id}/behavior."""
         self.allow(request, "reward")
         id = _decision_id(request)
         content = await self.body(request)
-        number, new = await self.engine.behavior(id, await self.read(self.bodies.answer, content))
-        return _noted(id, number, new)
+        return _noted(id, await self.engine.behavior(id, await self.read(self.bodies.answer, content)))
 
     async def behavior_at(self, request: Request) -> Response:
         """POST /v1/behavior."""
         token = self.allow(request, "reward")
         content = await self.body(request)
         x, answer = await self.read(self.bodies.behavior_at, content)
-        number, new = await self.engine.behavior_at(x, answer, *self.idempotency(request, token, content))
-        return _json({"event": number, "repeated": not new}, 201 if new else 200)
+        return _noted(None, await self.engine.behavior_at(x, answer, *self.idempotency(request, token, content)))
+
+    # ------------------------------------------------------------------- retraction and quarantine
+
+    async def retract(self, request: Request) -> Response:
+        """POST /v1/decisions/{id}/retraction; with a token, or from the dashboard."""
+        token = self.dashboard.allow(request, "admin")
+        id = _decision_id(request)
+        reason, what = await self.read(self.bodies.retraction, await self.body(request))
+        return _noted(id, await self.engine.retract(id, token.name, reason, what))
+
+    async def quarantine(self, request: Request) -> Response:
+        """GET /v1/quarantine."""
+        self.allow(request, "read")
+        engine = self.engine
+        waiting = engine.state.quarantine.copy()
+        return _json(await engine.read(describe_quarantine, engine.store, waiting, engine.schema.n_features))
+
+    async def review(self, request: Request) -> Response:
+        """POST /v1/quarantine/{event}; with a token, or from the dashboard."""
+        token = self.dashboard.allow(request, "admin")
+        id = DecisionId.parse(request.path_params["event"])
+        release, reason = await self.read(self.bodies.review, await self.body(request))
+        if id is None:
+            raise Problem("unknown-event", "that is not an id: use one from GET /v1/quarantine.")
+        return _noted(None, await self.engine.decide_doubt(id, release, token.name, reason))
 
     # -------------------------------------------------------------------------------- the service
 
@@ -260,7 +282,7 @@ class Service:
         gate = self.engine.state.gate
         rung = -1 if gate is None else gate.rung
         after = {None: None, "up": rung + 1, "down": rung - 1, "off": -1}[step]
-        number, _ = await self.engine.step(after, hold, token.name)
+        number = (await self.engine.step(after, hold, token.name)).number
         return _json({"event": number, "rails": self.engine.state.rails.to_dict()})
 
     async def kill(self, request: Request) -> Response:
@@ -401,5 +423,11 @@ def _json(body: Any, status: int = 200) -> Response:
     return Response(to_json(body), status, media_type=_JSON)
 
 
-def _noted(id: DecisionId, number: int, new: bool) -> Response:
-    return _json({"decision": str(id), "event": number, "repeated": not new}, 201 if new else 200)
+def _said(noted: Noted) -> dict[str, Any]:
+    body: dict[str, Any] = {"event": noted.number, "repeated": not noted.new}
+    return body if noted.quarantine is None else body | {"quarantine": noted.quarantine}
+
+
+def _noted(id: DecisionId | None, noted: Noted) -> Response:
+    body = {} if id is None else {"decision": str(id)}
+    return _json(body | _said(noted), 201 if noted.new else 200)

@@ -248,6 +248,30 @@ class Client:
         body |= _given(arm=arm, probabilities=None if probabilities is None else list(probabilities))
         return not self._post("/v1/behavior", body, key or uuid.uuid4().hex)["repeated"]
 
+    def retract(self, id: str, reason: str, *, what: str = "reward") -> bool:
+        """Take back what was told about a decision; returns whether it was new.
+
+        Args:
+            id: the decision.
+            reason: why, kept in the log.
+            what: ``reward``, ``action`` or ``behavior``.
+        """
+        return not self._post(f"/v1/decisions/{id}/retraction", {"reason": reason, "what": what})["repeated"]
+
+    def quarantine(self) -> dict[str, Any]:
+        """What was kept from the learner as out of bounds: how many, and the newest."""
+        return self._call("GET", "/v1/quarantine", None, {})
+
+    def review(self, event: str, *, release: bool, reason: str) -> bool:
+        """Release or discard what waits in quarantine; returns whether it was new.
+
+        Args:
+            event: its id in the quarantine.
+            release: teach it to the learner; otherwise it is discarded.
+            reason: why, kept in the log.
+        """
+        return not self._post(f"/v1/quarantine/{event}", {"release": release, "reason": reason})["repeated"]
+
     # ------------------------------------------------------------------------------- the service
 
     def status(self) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from sidelight.service.fields import read_section, refuse
 from sidelight.service.rails import Rails
 from sidelight.service.sections import (
     LEARNERS,
+    BoundsConfig,
     GateConfig,
     LearnerConfig,
     Limits,
@@ -37,6 +38,7 @@ from sidelight.service.sections import (
 
 __all__ = [
     "SECTIONS",
+    "BoundsConfig",
     "Config",
     "GateConfig",
     "LearnerConfig",
@@ -57,6 +59,7 @@ SECTIONS: dict[str, Any] = {
     "learner": LearnerConfig,
     "mode": ModeConfig,
     "gate": GateConfig,
+    "bounds": BoundsConfig,
     "limits": Limits,
     "logs": LogsConfig,
     "telemetry": TelemetryConfig,
@@ -77,6 +80,7 @@ class Config:
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     mode: ModeConfig = field(default_factory=ModeConfig)
     gate: GateConfig = field(default_factory=GateConfig)
+    bounds: BoundsConfig = field(default_factory=BoundsConfig)
     limits: Limits = field(default_factory=Limits)
     logs: LogsConfig = field(default_factory=LogsConfig)
     telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
@@ -219,7 +223,7 @@ def load_config(path: str | os.PathLike[str]) -> Config:
             f"[learner] kind = {learner.kind!r} starts from one log, and there are {len(learner.summaries)} summaries: "
             f"{', '.join(learner.summaries)}. FusedOFUL and FusedThompson take several"
         )
-    errors += made["gate"].problems()
+    errors += [*made["gate"].problems(), *made["bounds"].problems()]
     refuse(path, errors)
     return Config(**made, schema=schema, folder=Path(path).resolve().parent)
 

@@ -34,6 +34,14 @@ class Metrics:
         )
         self.answers = Counter("sidelight_answers", "Answers of the old policy", registry=r)
         self.overrides = Counter("sidelight_overrides", "Arms taken other than the one to take", registry=r)
+        self.quarantined = Counter(
+            "sidelight_quarantined", "Rewards and answers kept from the learner as out of bounds", registry=r
+        )
+        self.quarantine = Gauge(
+            "sidelight_quarantine_waiting",
+            "Of these, how many wait for a person (1,000 are listed at most)",
+            registry=r,
+        )
         self.learner_failures = Counter(
             "sidelight_learner_failures", "Decisions and events the learner failed at", registry=r
         )

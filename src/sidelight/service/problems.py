@@ -19,6 +19,7 @@ KINDS: dict[str, tuple[int, str]] = {
     "scope-missing": (403, "The token does not allow this"),
     "not-found": (404, "There is nothing here"),
     "unknown-decision": (404, "There is no such decision"),
+    "unknown-event": (404, "There is no such event, or none that a learner learns from"),
     "method-not-allowed": (405, "This address does not take this method"),
     "timeout": (408, "The request took too long to arrive"),
     "conflict": (409, "This contradicts what was recorded"),

@@ -15,6 +15,7 @@ from sidelight.service.rails import MODES
 
 __all__ = [
     "LEARNERS",
+    "BoundsConfig",
     "GateConfig",
     "LearnerConfig",
     "Limits",
@@ -176,6 +177,40 @@ class GateConfig:
         if not 0.0 < seconds < float("inf"):
             raise InputError(f"[gate] reward_after = {self.reward_after!r} is not a time such as 45s, 30m, 12h or 7d.")
         return seconds
+
+
+@dataclass(frozen=True)
+class BoundsConfig:
+    """Beyond which values the learner is not taught until a person has looked; see [quarantine](quarantine.md)."""
+
+    automatic: Annotated[
+        bool,
+        Meta(
+            description="keep wild values from the learner: by the log, and by what it was taught where there is none"
+        ),
+    ] = True
+    reward: Annotated[list[float], Meta(description="least and largest reward; empty for the automatic bounds")] = (
+        field(default_factory=list)
+    )
+    features: Annotated[
+        dict[str, Any], Meta(description="least and largest value by feature, such as `age = [0, 120]`")
+    ] = field(default_factory=dict)
+
+    def problems(self) -> list[str]:
+        """What the fields say together that cannot be, for an error message."""
+        pairs = {f"features.{name}": pair for name, pair in self.features.items()}
+        if self.reward:
+            pairs["reward"] = self.reward
+        return [
+            f"[bounds] {name} = {pair!r} must be two numbers, the least and the largest"
+            for name, pair in pairs.items()
+            if not (
+                isinstance(pair, list)
+                and len(pair) == 2
+                and all(type(end) in (int, float) for end in pair)
+                and pair[0] < pair[1]
+            )
+        ]
 
 
 @dataclass(frozen=True)

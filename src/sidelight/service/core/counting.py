@@ -17,17 +17,22 @@ def count_event(metrics: Metrics, event: Event, at: float) -> None:
             metrics.decided(event.routes)
             if event.answers is not None:
                 metrics.answers.inc(sum(answer is not None for answer in event.answers))
+            if event.quarantine is not None:
+                metrics.quarantined.inc(sum(reason is not None for reason in event.quarantine))
         case Reward():
             metrics.rewards.inc()
             if event.waited_until is not None:
                 metrics.late_rewards.observe(max(at - event.waited_until, 0.0))
             metrics.answers.inc(event.answer)
             metrics.overrides.inc(event.override)
+            metrics.quarantined.inc(event.quarantine is not None)
         case Action():
             metrics.answers.inc(event.answer)
             metrics.overrides.inc(event.override)
+            metrics.quarantined.inc(event.quarantine is not None)
         case Behavior():
             metrics.answers.inc()
+            metrics.quarantined.inc(event.quarantine is not None)
         case DefaultReward():
             metrics.default_rewards.inc()
 
@@ -41,4 +46,5 @@ def count_group(metrics: Metrics, group: Group, state: State) -> None:
 
 def show_state(metrics: Metrics, state: State) -> None:
     """Where the log stands and who acts."""
+    metrics.quarantine.set(len(state.quarantine))
     metrics.stands(state.number, state.version, killed=state.rails.killed, share=state.rails.share)

@@ -13,7 +13,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from sidelight.labels import Label
 from sidelight.linalg import Array
 from sidelight.logs.schema.schema import Schema
 from sidelight.service.config import Config
+from sidelight.service.core.bounds import Bounds
 from sidelight.service.core.counting import count_event, count_group, show_state
 from sidelight.service.core.deciding import Ask, Decider
 from sidelight.service.core.fold import FOLD, LEARNER_ERRORS, ContextsDeleted, NotRebuildable, Numbered, State
@@ -33,9 +34,11 @@ from sidelight.service.core.proposals import (
     BehaviorProposal,
     ConfigurationProposal,
     DecisionsProposal,
+    Doubted,
     GateProposal,
     Known,
     ReferringProposal,
+    ReleaseProposal,
     RetractionProposal,
     RewardProposal,
 )
@@ -62,7 +65,7 @@ from sidelight.service.log.surroundings import Surroundings
 from sidelight.service.metrics import Metrics
 from sidelight.service.problems import Problem
 
-__all__ = ["Engine"]
+__all__ = ["Engine", "Noted"]
 
 logger = logging.getLogger("sidelight.service")
 
@@ -76,6 +79,14 @@ _SELF_CHECK_SECONDS = 600.0
 _RECENT_BYTES = 8_000_000
 #: what Python needs for one of them beside its content
 _ENTRY_BYTES = 400
+
+
+class Noted(NamedTuple):
+    """What was written: the event's number, whether it is new, and why it was kept from the learner, if it was."""
+
+    number: int
+    new: bool
+    quarantine: str | None
 
 
 class Engine:
@@ -117,6 +128,7 @@ class Engine:
             self._around.monotonic() - started,
         )
         self.schema: Schema = config.load_schema()
+        self._bounds = Bounds.of(config.bounds, self.schema, config.load_summaries())
         self._snapshot_at = recovered.start
         # As text and bytes, not as records: a hundred thousand small objects would slow every garbage collection.
         self._recent: OrderedDict[int, tuple[str, bytes, int, int]] = OrderedDict()
@@ -284,7 +296,11 @@ class Engine:
 
     def choose(self, X: Array, asks: Sequence[Ask] | None, fingerprint: str | None = None) -> Decisions:
         """Decide for every row of ``X`` (n, d); nothing is written yet."""
-        return self._decider.choose(self.state, X, asks, fingerprint)
+        event = self._decider.choose(self.state, X, asks, fingerprint)
+        if event.answers is not None:
+            reasons = [None if answer is None else self._doubt(x) for x, answer in zip(X, event.answers, strict=True)]
+            event.quarantine = reasons if any(reasons) else None
+        return event
 
     async def decide(
         self, X: Array, asks: Sequence[Ask] | None, key: str | None = None, fingerprint: str | None = None
@@ -315,38 +331,76 @@ class Engine:
 
     # -------------------------------------------------------------------------------- what follows
 
-    async def reward(self, id: DecisionId, reward: float, arm: Label | None, by: str | None) -> tuple[int, bool]:
-        """Write a reward; returns the event's number and whether it is new."""
-        return self._noted(await self.submit(RewardProposal(id, await self.decision(id), reward, arm, by)))
+    async def reward(self, id: DecisionId, reward: float, arm: Label | None, by: str | None) -> Noted:
+        """Write a reward."""
+        decision = await self.decision(id)
+        why = self._doubt(decision.contexts[id.position], reward)
+        return self._noted(await self.submit(RewardProposal(id, decision, reward, arm, by, why)))
 
-    async def action(self, id: DecisionId, arm: Label | None, by: str | None) -> tuple[int, bool]:
+    async def action(self, id: DecisionId, arm: Label | None, by: str | None) -> Noted:
         """Write which arm was taken."""
-        return self._noted(await self.submit(ActionProposal(id, await self.decision(id), arm, by)))
+        decision = await self.decision(id)
+        why = self._doubt(decision.contexts[id.position])
+        return self._noted(await self.submit(ActionProposal(id, decision, arm, by, why)))
 
-    async def behavior(self, id: DecisionId, answer: Answer) -> tuple[int, bool]:
+    async def behavior(self, id: DecisionId, answer: Answer) -> Noted:
         """Write what the old policy would do at a decision's context."""
-        return self._noted(await self.submit(BehaviorProposal(id, await self.decision(id), answer)))
+        decision = await self.decision(id)
+        why = self._doubt(decision.contexts[id.position])
+        return self._noted(await self.submit(BehaviorProposal(id, decision, answer, why)))
 
-    async def behavior_at(self, x: Array, answer: Answer, key: str | None, fingerprint: str | None) -> tuple[int, bool]:
+    async def behavior_at(self, x: Array, answer: Answer, key: str | None, fingerprint: str | None) -> Noted:
         """Write what the old policy would do at a context of its own."""
-        event = Behavior(answer, None, x, fingerprint)
+        event = Behavior(answer, None, x, fingerprint, self._doubt(x))
         return self._noted(await self.submit(DecisionsProposal(Draft.of(event, key), x)))
 
-    async def retract(self, id: DecisionId, by: str | None, reason: str | None) -> tuple[int, bool]:
-        """Take a decision's reward back; returns the event's number and whether it is new.
+    def _doubt(self, x: Array, reward: float | None = None) -> str | None:
+        """Why the learner must not learn from this before a person has looked; None where it may."""
+        return self._bounds.reason(self.state.seen.ranges, x, reward)
+
+    # ------------------------------------------------------------------- retraction and quarantine
+
+    async def retract(self, id: DecisionId, by: str | None, reason: str | None, what: str = "reward") -> Noted:
+        """Take back what was told about a decision: its ``reward``, ``action`` or ``behavior``.
 
         Raises:
-            Problem: there is no such reward, or a base holds what the learner made of it.
+            Problem: there is no such thing, or a base holds what the learner made of it.
         """
-        await self.decision(id)
-        base = await self.read(base_number, self.store)
-        return self._noted(await self.submit(RetractionProposal(id, base, by, reason)))
+        decision = await self.decision(id)
+        row = (await self.read(self.store.find, [f"{what}:{id}"])).get(f"{what}:{id}")
+        given = what == "behavior" and decision.answers is not None and decision.answers[id.position] is not None
+        if row is None and not given:
+            raise Problem("conflict", f"decision {id} has no {what} that could be taken back.")
+        return await self.decide_doubt(id if row is None else DecisionId(row.number, 0, row.epoch), False, by, reason)
+
+    async def decide_doubt(self, id: DecisionId, release: bool, by: str | None, reason: str | None) -> Noted:
+        """A person says whether a reward, an action or an answer is right.
+
+        Args:
+            id: of its event; for an answer that came with a decision, of the decision.
+            release: teach the learner what was quarantined; otherwise retract it, quarantined or not.
+            by: the name of the person's token.
+            reason: in that person's words.
+
+        Raises:
+            Problem: there is nothing of that name, it is not in quarantine, or a base holds what is to be retracted.
+        """
+        row = (await self.read(self.store.rows, [id.number])).get(id.number)
+        doubted = Doubted.at(row, id, self.state.learner.n_features)
+        proposal: ReferringProposal
+        if release:
+            about = doubted.event.decision
+            context = None if about is None else (await self.decision(about)).contexts[about.position]
+            proposal = ReleaseProposal(doubted, context, by, reason)
+        else:
+            proposal = RetractionProposal(doubted, await self.read(base_number, self.store), by, reason)
+        return self._noted(await self.submit(proposal))
 
     async def configure(self, event: Configuration) -> int:
         """Change the rails, for every server on this store."""
         return self._noted(await self.submit(ConfigurationProposal.of(event)))[0]
 
-    async def step(self, after: int | None, held: bool | None, by: str) -> tuple[int, bool]:
+    async def step(self, after: int | None, held: bool | None, by: str) -> Noted:
         """A person moves the gate to a rung, holds it or lets it go.
 
         Args:
@@ -368,10 +422,12 @@ class Engine:
         event = GateStep(moved.before, moved.after, moved.share, moved.reason, moved.evidence, by, held, mode)
         return self._noted(await self.submit(GateProposal.of(event, gate.tests)))
 
-    def _noted(self, outcome: Written | Known | Outdated) -> tuple[int, bool]:
+    def _noted(self, outcome: Written | Known | Outdated) -> Noted:
         if isinstance(outcome, Outdated):
             raise TypeError("only decisions can be outdated")
-        return (outcome.number, True) if isinstance(outcome, Written) else (outcome.row.number, False)
+        if isinstance(outcome, Written):
+            return Noted(outcome.number, True, getattr(outcome.draft.event, "quarantine", None))
+        return Noted(outcome.row.number, False, None)
 
     async def submit(self, proposal: ReferringProposal) -> Written | Known | Outdated:
         """What became of a proposal, once it is on disk."""
@@ -449,13 +505,16 @@ class Engine:
             count_event(self.metrics, item.event, item.at)
             if item.number <= self.state.number or self._outdated:
                 continue
+            waited = isinstance(item.event, Retraction) and (item.event.event, item.event.position) in (
+                self.state.quarantine
+            )
             try:
                 self.state.apply(item)
             except ContextsDeleted:
                 self._reload()
             else:
                 self._note_failure(item.number)
-            if isinstance(item.event, Retraction):
+            if isinstance(item.event, Retraction) and not waited:
                 # From before the event that was wrong, without it: the learner has no way of unlearning.
                 self.state = recover(self.store, upto=item.number).state
             if isinstance(item.event, Forgotten):

@@ -22,6 +22,7 @@ from sidelight.linalg import Array
 from sidelight.service.core.defaults import NOT_TAUGHT, Defaults
 from sidelight.service.core.flooring import risked
 from sidelight.service.core.gate import Gate, GateSettings
+from sidelight.service.core.seen import Quarantine, Seen
 from sidelight.service.log.events import (
     Action,
     Answer,
@@ -34,6 +35,7 @@ from sidelight.service.log.events import (
     Forgotten,
     GateStep,
     NewEpoch,
+    Release,
     Retraction,
     Reward,
 )
@@ -92,6 +94,8 @@ class State:
         chain: the log's chained digest after ``number``; None where it is not known. No part of the digest.
         gate: the ladder of the learner's share and its evidence; None where there is none.
         defaults: how long rewards are waited for, what counts afterwards, and what a late one must correct.
+        seen: what the learner was taught, as ranges beyond which a value is wild.
+        quarantine: what was kept from the learner and waits for a person.
     """
 
     def __init__(self, learner: Any, rails: Rails, number: int = 0, version: int = 0) -> None:
@@ -107,6 +111,9 @@ class State:
         self.chain: bytes | None = None
         self.gate: Gate | None = None
         self.defaults = Defaults()
+        schema = learner.schema
+        self.seen = Seen(learner.n_features, 0 if schema is not None and schema.intercept else None)
+        self.quarantine = Quarantine()
 
     # ---------------------------------------------------------------------------------- the fold
 
@@ -139,10 +146,10 @@ class State:
                 self.counts["overrides"] += event.override
                 self.counts["answers"] += event.answer
                 if event.answer:
-                    self._answer(context, Answer(arm=event.arm, probability=event.probability), event.quarantine)
+                    self._teach(event, context)
             case Behavior():
                 self.counts["answers"] += 1
-                self._answer(context if event.context is None else event.context, event.answer, event.quarantine)
+                self._teach(event, context)
             case Configuration():
                 self._configure(event)
             case Forgotten():
@@ -152,6 +159,14 @@ class State:
                     self.defaults.receipts.pop((number, position), None)
             case Retraction():
                 self.counts["retractions"] += 1
+                self.quarantine.settle(event.event, event.position)
+            case Release():
+                self.counts["released"] += 1
+                self.quarantine.settle(event.event, event.position)
+                if event.quarantine is None:
+                    self._teach(event.released, context)
+                elif isinstance(event.released, Reward):
+                    self._settle_evidence(event.released, context)
             case GateStep():
                 self._step(event)
             case DefaultReward():
@@ -187,10 +202,15 @@ class State:
             self.arm_counts.update(map(_name, event.arms))
         if event.answers is None:
             return
-        for x, answer in zip(event.contexts, event.answers, strict=True):
-            if answer is not None:
-                self.counts["answers"] += 1
+        for i, (x, answer) in enumerate(zip(event.contexts, event.answers, strict=True)):
+            if answer is None:
+                continue
+            self.counts["answers"] += 1
+            reason = None if event.quarantine is None else event.quarantine[i]
+            if reason is None:
                 self._answer(x, answer)
+            else:
+                self._withhold(reason, i)
 
     def _count_for_floor(self, event: Decisions) -> None:
         """Under a floor a decision counts from when it is taken, not from when its reward comes."""
@@ -204,12 +224,27 @@ class State:
         self.counts["rewards"] += 1
         self.counts["overrides"] += event.override
         self.counts["answers"] += event.answer
-        if self.gate is not None and event.quarantine in (None, RETRACTED):
+        if event.quarantine == RETRACTED:
             # what the gate has seen stays: corrections reach the learner, not the evidence
-            self.gate.settled(event.decision.number, event.decision.position, event.reward, event.arm, context)
+            self._settle_evidence(event, context)
+        self._teach(event, context)
+
+    def _teach(self, event: Reward | Action | Behavior, context: Array | None) -> None:
+        """Teach the learner what an event says, unless it is in quarantine."""
         if event.quarantine is not None:
-            self.counts["quarantined"] += 1
+            self._withhold(event.quarantine)
             return
+        if isinstance(event, Behavior):
+            self._answer(context if event.context is None else event.context, event.answer)
+            return
+        if isinstance(event, Reward):
+            self._settle_evidence(event, context)
+            self._take_reward(event, context)
+        if event.answer:
+            self._answer(context, Answer(arm=event.arm, probability=event.probability))
+
+    def _take_reward(self, event: Reward, context: Array | None) -> None:
+        """Teach the learner a reward, in the place of the default one where that was taught."""
         self._add_reward(event.arm, event.reward)
         if event.replaces is not None:
             self.counts["late rewards"] += 1
@@ -222,8 +257,17 @@ class State:
         else:
             self._learn(self.defaults.correct, self.learner, context, event, event.reward)
             self.defaults.receipts.pop(event.decision[:2], None)
-        if event.answer:
-            self._answer(context, Answer(arm=event.arm, probability=event.probability))
+        self.seen.add(context, event.reward)
+
+    def _withhold(self, reason: str, position: int = 0) -> None:
+        """Teach nothing; what was not retracted waits for a person."""
+        self.counts["quarantined"] += 1
+        if reason != RETRACTED:
+            self.quarantine.put(self.number, position, reason)
+
+    def _settle_evidence(self, event: Reward, context: Array | None) -> None:
+        if self.gate is not None:
+            self.gate.settled(event.decision.number, event.decision.position, event.reward, event.arm, context)
 
     def _add_reward(self, arm: Any, reward: float, sign: int = 1) -> None:
         """Count a reward of an arm, or take one back."""
@@ -253,10 +297,7 @@ class State:
         if context is not None:
             self._learn(self.defaults.correct, self.learner, context, event, event.replaces)
 
-    def _answer(self, context: Array | None, answer: Answer, quarantine: str | None = None) -> None:
-        if quarantine is not None:
-            self.counts["quarantined"] += 1
-            return
+    def _answer(self, context: Array | None, answer: Answer) -> None:
         needs = self.learner.needs
         if context is None or needs is None:
             return
@@ -266,6 +307,9 @@ class State:
             self._learn(observe, context, probabilities=probabilities, probability=answer.probability)
         elif needs == "action" and answer.arm is not None:
             self._learn(observe, context, answer.arm, probability=answer.probability)
+        else:
+            return
+        self.seen.add(context)
 
     def _learn(self, observe: Callable[..., object], *arguments: Any, **named: Any) -> None:
         try:
@@ -337,6 +381,8 @@ class State:
             "arm_counts": self.arm_counts,
             "reward_sums": self.reward_sums,
             "forgotten": sorted(self.forgotten),
+            "seen": self.seen.to_dict(),
+            "quarantine": self.quarantine.to_list(),
         }
         if self.gate is not None:
             state["gate"] = self.gate.to_dict()
@@ -358,6 +404,9 @@ class State:
         state.forgotten.update((number, position) for number, position in body.get("forgotten", ()))
         state.gate = None if body.get("gate") is None else Gate.from_dict(body["gate"])
         state.defaults = Defaults.from_dict(body.get("defaults") or {})
+        if "seen" in body:  # not in states of Sidelight 0.1.0
+            state.seen = Seen.from_dict(body["seen"])
+            state.quarantine = Quarantine.from_list(body["quarantine"])
         return state
 
 

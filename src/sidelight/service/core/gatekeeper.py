@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from sidelight.service.core.fold import State
-from sidelight.service.core.proposals import DefaultRewardProposal, GateProposal, ReferringProposal
+from sidelight.service.core.proposals import DefaultRewardProposal, GateProposal, wait_ended_by, wait_keys, ReferringProposal
 from sidelight.service.log.events import DecisionId, Decisions, GateStep, event_from_row
 from sidelight.service.log.store import Store, Written
 from sidelight.service.log.surroundings import Surroundings
@@ -142,8 +142,8 @@ def _due(store: Store, start: int, until: float, n_features: int) -> tuple[list[
             if isinstance(event, Decisions)
             for i in range(len(event))
         ]
-        settled = store.find([f"{kind}:{id}" for id, _ in ids for kind in ("reward", "default")])
-        found += [(id, event) for id, event in ids if f"reward:{id}" not in settled and f"default:{id}" not in settled]
+        settled = store.find([key for id, _ in ids for key in wait_keys(id)])
+        found += [(id, event) for id, event in ids if wait_ended_by(settled, id) is None]
         if ripe:
             looked = ripe[-1].number
         if len(ripe) < len(rows) or len(found) > _MOST_AT_ONCE:

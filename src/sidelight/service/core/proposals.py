@@ -21,6 +21,7 @@ from sidelight.service.log.events import (
     Decisions,
     DefaultReward,
     GateStep,
+    Release,
     Retraction,
     Reward,
     Row,
@@ -38,8 +39,11 @@ __all__ = [
     "GateProposal",
     "Known",
     "ReferringProposal",
+    "ReleaseProposal",
     "RetractionProposal",
     "RewardProposal",
+    "wait_ended_by",
+    "wait_keys",
 ]
 
 
@@ -133,12 +137,31 @@ class GateProposal:
         return self.draft if row is None else Known(row)
 
 
-class _AboutDecision:
-    """What rewards, actions and answers share: the decision they are about, and what is known of it."""
+def assumed_reward(found: Mapping[str, Row], id: DecisionId) -> tuple[Row, DefaultReward, Label] | None:
+    """The default reward that the learner was taught, and for which arm it stands by now; None where it was not."""
+    row, taken = found.get(f"default:{id}"), found.get(f"action:{id}")
+    event = None if row is None else event_from_row(row, 0)
+    if row is None or not isinstance(event, DefaultReward) or event.arm is None:
+        return None
+    action = None if taken is None else event_from_row(taken, 0)
+    # an action that came after the wait has moved the round to its own arm
+    moved = isinstance(action, Action) and action.replaces is not None
+    return row, event, action.arm if moved and isinstance(action, Action) else event.arm
 
-    def __init__(self, id: DecisionId, decision: Decisions) -> None:
+
+class _AboutDecision:
+    """What rewards, actions and answers share: the decision they are about, and what is known of it.
+
+    Args:
+        id: the decision.
+        decision: the event that it stands in.
+        quarantine: why the learner is to learn nothing from this; None where it is.
+    """
+
+    def __init__(self, id: DecisionId, decision: Decisions, quarantine: str | None = None) -> None:
         self.id = id
         self.decision = decision
+        self.quarantine = quarantine
         self.context: Array = decision.contexts[id.position]
         name = str(id)
         self.reward_key, self.action_key, self.behavior_key = f"reward:{name}", f"action:{name}", f"behavior:{name}"
@@ -159,15 +182,7 @@ class _AboutDecision:
         return None if row is None else event_from_row(row, 0)  # type: ignore[return-value]
 
     def _assumed(self, found: Mapping[str, Row]) -> tuple[Row, DefaultReward, Label] | None:
-        """The default reward that the learner was taught, and for which arm it stands by now; None where it was not."""
-        row = found.get(self.default_key)
-        event = None if row is None else event_from_row(row, 0)
-        if row is None or not isinstance(event, DefaultReward) or event.arm is None:
-            return None
-        action = self._action(found)
-        # an action that came after the wait has moved the round to its own arm
-        moved = action is not None and action.replaces is not None
-        return row, event, action.arm if moved and action is not None else event.arm
+        return assumed_reward(found, self.id)
 
     def _given(self) -> Answer | None:
         """The answer that came with the decision."""
@@ -199,8 +214,10 @@ class _AboutDecision:
 class ActionProposal(_AboutDecision):
     """Write which arm was taken."""
 
-    def __init__(self, id: DecisionId, decision: Decisions, arm: Label | None, by: str | None) -> None:
-        super().__init__(id, decision)
+    def __init__(
+        self, id: DecisionId, decision: Decisions, arm: Label | None, by: str | None, quarantine: str | None = None
+    ) -> None:
+        super().__init__(id, decision, quarantine)
         self.arm, self.by = arm, by
 
     def settle(self, found: Mapping[str, Row]) -> Outcome:
@@ -218,7 +235,8 @@ class ActionProposal(_AboutDecision):
             return _conflict("reward", f"a reward for arm {reward.arm!r}", f"arm {arm!r}")
         override = self.decided is not None and arm != self.decided
         answer = self._answers(by, found)
-        event = Action(self.id, arm, by, override, answer, self._asked_with() if answer else 1.0)
+        chance, quarantine = (self._asked_with(), self.quarantine) if answer else (1.0, None)
+        event = Action(self.id, arm, by, override, answer, chance, quarantine)
         assumed = self._assumed(found)
         if assumed is not None and reward is None and assumed[2] != arm:
             event = replace(event, replaces=assumed[1].reward, replaces_arm=assumed[2])
@@ -228,8 +246,16 @@ class ActionProposal(_AboutDecision):
 class RewardProposal(_AboutDecision):
     """Write a reward."""
 
-    def __init__(self, id: DecisionId, decision: Decisions, reward: float, arm: Label | None, by: str | None) -> None:
-        super().__init__(id, decision)
+    def __init__(
+        self,
+        id: DecisionId,
+        decision: Decisions,
+        reward: float,
+        arm: Label | None,
+        by: str | None,
+        quarantine: str | None = None,
+    ) -> None:
+        super().__init__(id, decision, quarantine)
         self.reward, self.arm, self.by = reward, arm, by
 
     def settle(self, found: Mapping[str, Row]) -> Outcome:
@@ -269,6 +295,7 @@ class RewardProposal(_AboutDecision):
             override and action is None,
             answer,
             self._asked_with() if answer else 1.0,
+            self.quarantine,
         )
         assumed = self._assumed(found)
         if assumed is not None:
@@ -283,11 +310,11 @@ class DefaultRewardProposal(_AboutDecision):
     def __init__(self, id: DecisionId, decision: Decisions, reward: float) -> None:
         super().__init__(id, decision)
         self.reward = reward
-        self.keys = (self.reward_key, self.action_key, self.default_key)
+        self.keys = (self.action_key, *wait_keys(id))
 
     def settle(self, found: Mapping[str, Row]) -> Outcome:
         """The default reward, unless a reward, or another server, was faster."""
-        row = found.get(self.reward_key) or found.get(self.default_key)
+        row = wait_ended_by(found, self.id)
         if row is not None:
             return Known(row)
         action = self._action(found)
@@ -295,11 +322,23 @@ class DefaultRewardProposal(_AboutDecision):
         return Draft.of(DefaultReward(self.id, self.reward, arm), self.default_key)
 
 
+def wait_keys(id: DecisionId) -> tuple[str, str, str]:
+    """The keys of what ends the wait for a decision's reward."""
+    return f"default:{id}", f"reward:{id}", f"release:reward:{id}"
+
+
+def wait_ended_by(found: Mapping[str, Row], id: DecisionId) -> Row | None:
+    """What ended the wait for a decision's reward: one in quarantine does not before it is released."""
+    default, reward, release = (found.get(key) for key in wait_keys(id))
+    kept = reward is not None and getattr(event_from_row(reward, 0), "quarantine", None) is not None
+    return default or (release if kept else reward)
+
+
 class BehaviorProposal(_AboutDecision):
     """Write what the old policy would do at a decision's context."""
 
-    def __init__(self, id: DecisionId, decision: Decisions, answer: Answer) -> None:
-        super().__init__(id, decision)
+    def __init__(self, id: DecisionId, decision: Decisions, answer: Answer, quarantine: str | None = None) -> None:
+        super().__init__(id, decision, quarantine)
         self.answer = Answer(answer.arm, answer.probabilities, self._asked_with())
 
     def settle(self, found: Mapping[str, Row]) -> Outcome:
@@ -322,41 +361,122 @@ class BehaviorProposal(_AboutDecision):
                 if self.answer.arm == event.arm:
                     return Known(found[key])
                 return _conflict("answer", f"arm {event.arm!r}", _say(self.answer))
-        return Draft.of(Behavior(self.answer, self.id), self.behavior_key)
+        return Draft.of(Behavior(self.answer, self.id, quarantine=self.quarantine), self.behavior_key)
 
 
-class RetractionProposal:
-    """Take a reward back.
+@dataclass(frozen=True)
+class Doubted:
+    """Something in the log that a person says is wrong, or right although it is in quarantine.
+
+    Attributes:
+        row: the event.
+        event: what the learner learns from it: the event itself, or one decision's answer.
+        position: of the decision in it, where the event is a batch of decisions.
+    """
+
+    row: Row
+    event: Reward | Action | Behavior
+    position: int = 0
+
+    @property
+    def id(self) -> DecisionId:
+        """What it is called: its number, the position and the epoch, as decisions are."""
+        return DecisionId(self.row.number, self.position, self.row.epoch)
+
+    @property
+    def name(self) -> str:
+        """What release and retraction are kept under: the key of what is told about a decision, else the place."""
+        key = None if self.event.decision is None or self.row.kind == Decisions.kind else self.row.key
+        return key or f"event:{self.id}"
+
+    @classmethod
+    def at(cls, row: Row | None, id: DecisionId, n_features: int) -> Doubted:
+        """What stands in the log under a name.
+
+        Raises:
+            Problem: nothing, or nothing that a learner learns from.
+        """
+        event = None if row is None or row.epoch != id.epoch else event_from_row(row, n_features)
+        if row is not None and isinstance(event, Reward | Action | Behavior) and id.position == 0:
+            return cls(row, event)
+        if row is not None and isinstance(event, Decisions) and event.answers is not None and id.position < len(event):
+            answer, reasons = event.answers[id.position], event.quarantine
+            if answer is not None:
+                reason = None if reasons is None else reasons[id.position]
+                return cls(row, Behavior(answer, id, quarantine=reason), id.position)
+        raise Problem("unknown-event", f"event {str(id)!r} is no reward, action or answer of this log.")
+
+
+class _AboutDoubted:
+    """What retraction and release share."""
+
+    context: Array | None = None
+
+    def __init__(self, doubted: Doubted, by: str | None, reason: str | None) -> None:
+        self.doubted, self.by, self.reason = doubted, by, reason
+        self.release_key, self.retraction_key = f"release:{doubted.name}", f"retracted:{doubted.name}"
+        self.keys: tuple[str, ...] = (self.release_key, self.retraction_key)
+
+
+class RetractionProposal(_AboutDoubted):
+    """Take a reward, an action or an answer back.
 
     Args:
-        id: the decision.
+        doubted: what is wrong.
         base: the event of the newest base; what the learner made of events up to there cannot be undone.
         by: who asks for it.
         reason: in that person's words.
     """
 
-    context: Array | None = None
-
-    def __init__(self, id: DecisionId, base: int | None, by: str | None, reason: str | None) -> None:
-        self.id, self.base, self.by, self.reason = id, base, by, reason
-        self.reward_key, self.key = f"reward:{id}", f"retraction:{id}"
-        self.keys: tuple[str, ...] = (self.reward_key, self.key)
+    def __init__(self, doubted: Doubted, base: int | None, by: str | None, reason: str | None) -> None:
+        super().__init__(doubted, by, reason)
+        self.base = base
 
     def settle(self, found: Mapping[str, Row]) -> Outcome:
         """The retraction; the same again is known."""
-        if self.key in found:
-            return Known(found[self.key])
-        row = found.get(self.reward_key)
-        if row is None:
-            return Problem("conflict", f"decision {self.id} has no reward that could be taken back.")
-        if self.base is not None and row.number <= self.base:
+        if self.retraction_key in found:
+            return Known(found[self.retraction_key])
+        row = self.doubted.row
+        learned: Row | None = row
+        if self.doubted.event.quarantine is not None:
+            learned = found.get(self.release_key)
+        if learned is not None and self.base is not None and learned.number <= self.base:
             return Problem(
                 "conflict",
-                f"the reward of decision {self.id} is event {row.number}, and replays start from a base after event "
+                f"the learner was taught this by event {learned.number}, and replays start from a base after event "
                 f"{self.base} (somebody was forgotten, or Sidelight was upgraded): what the learner made of it is in "
                 "the base's sums and cannot be taken out any more.",
             )
-        return Draft.of(Retraction(row.number, self.by, self.reason), self.key)
+        event = Retraction(row.number, self.by, self.reason, self.doubted.position)
+        return Draft.of(event, self.retraction_key)
+
+
+class ReleaseProposal(_AboutDoubted):
+    """Teach the learner what was quarantined after all."""
+
+    def __init__(self, doubted: Doubted, context: Array | None, by: str | None, reason: str | None) -> None:
+        super().__init__(doubted, by, reason)
+        self.context = context
+        if isinstance(doubted.event, Reward):
+            id = doubted.event.decision
+            self.keys += (f"default:{id}", f"action:{id}")
+
+    def settle(self, found: Mapping[str, Row]) -> Outcome:
+        """The release; the same again is known, and what was retracted stays so."""
+        if self.release_key in found:
+            return Known(found[self.release_key])
+        doubted = self.doubted
+        if self.retraction_key in found:
+            return Problem("conflict", f"event {doubted.id} was retracted; it cannot be released any more.")
+        if doubted.event.quarantine is None:
+            return Problem("conflict", f"event {doubted.id} is not in quarantine: the learner has learned from it.")
+        released = replace(doubted.event, quarantine=None)
+        if isinstance(released, Reward) and (assumed := assumed_reward(found, released.decision)) is not None:
+            # the wait went on while it was in quarantine, and the default reward was taught
+            row, default, stands = assumed
+            released = replace(released, replaces=default.reward, replaces_arm=stands, waited_until=row.at)
+        event = Release(doubted.row.number, doubted.position, released, self.by, self.reason)
+        return Draft.of(event, self.release_key)
 
 
 def _same(one: Answer, other: Answer) -> bool:

@@ -17,7 +17,9 @@ from sidelight.service.log.events import (
     Action,
     Behavior,
     Configuration,
+    Decisions,
     FoldChange,
+    Release,
     Retraction,
     Reward,
     event_from_row,
@@ -62,24 +64,32 @@ class Retracted:
     """
 
     def __init__(self, store: Store, upto: int) -> None:
-        self._by: dict[int, int] = {}
+        self._by: dict[tuple[int, int], int] = {}
         for row in store.of_kind(Retraction.kind):
             event = event_from_row(row, 0)
             if isinstance(event, Retraction) and row.number <= upto:
-                self._by[event.event] = row.number
+                self._by[event.event, event.position] = row.number
 
     def holds_for(self, number: int) -> bool:
         """Whether a state after event ``number`` has forgotten everything that was retracted up to here."""
-        return not any(event <= number < retraction for event, retraction in self._by.items())
+        return not any(event <= number < retraction for (event, _), retraction in self._by.items())
 
     def without(self, item: Numbered) -> Numbered:
         """An event as the fold takes it: if it was retracted, it happened and teaches nothing."""
-        if item.number not in self._by:
+        if not self._by:
             return item
         event = item.event
-        if isinstance(event, Reward | Action | Behavior):
-            return item._replace(event=replace(event, quarantine=RETRACTED))
-        return item
+        if isinstance(event, Decisions) and event.answers is not None:
+            reasons = [RETRACTED if (item.number, i) in self._by else None for i in range(len(event))]
+            if any(reasons):
+                before = event.quarantine or [None] * len(event)
+                merged = [old or new for new, old in zip(reasons, before, strict=True)]
+                return item._replace(event=replace(event, quarantine=merged))
+        place = (event.event, event.position) if isinstance(event, Release) else (item.number, 0)
+        if place not in self._by or not isinstance(event, Reward | Action | Behavior | Release):
+            return item
+        # What waits in quarantine has taught nothing; it waits until the retraction.
+        return item if event.quarantine is not None else item._replace(event=replace(event, quarantine=RETRACTED))
 
 
 def initial_state(store: Store) -> State:

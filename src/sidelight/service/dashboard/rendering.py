@@ -82,6 +82,7 @@ class Renderer:
             "trust": self._once(("trust", span), _SLOW, lambda: learning.trust(state, first)),
             "queries": self._once("queries", _FAST, lambda: learning.queries(state, rolling, now)),
             "overrides": self._once("overrides", _FAST, lambda: watching.overrides(rolling, now)),
+            "quarantine": self._once("quarantine", _FAST, lambda: watching.quarantine(state.quarantine)),
             "groups": self._once(
                 ("groups", view.feature),
                 _SLOW,

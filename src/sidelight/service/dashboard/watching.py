@@ -12,12 +12,13 @@ from markupsafe import Markup
 
 from sidelight.drawing.intervals import Interval, number
 from sidelight.drawing.live import strip
+from sidelight.service.core.seen import Quarantine
 from sidelight.service.dashboard.groups import Group
 from sidelight.service.dashboard.pieces import count, drawn, give_or_take, moment, piece, table
 from sidelight.service.dashboard.rolling import Rolling
 from sidelight.service.rails import Rails
 
-__all__ = ["ErrorLog", "banner", "changes", "errors", "overrides", "subgroups"]
+__all__ = ["ErrorLog", "banner", "changes", "errors", "overrides", "quarantine", "subgroups"]
 
 _WHO = {"person": "a person", "old_policy": "the old policy", "service": "the service"}
 
@@ -59,6 +60,15 @@ def overrides(rolling: Rolling, now: float) -> Markup:
         for item in list(reversed(rolling.overrides))[:5]
     ]
     return words + table("The last overrides, the newest first", ["Which", "Took", "Who", "When*"], rows)
+
+
+def quarantine(waiting: Quarantine) -> Markup:
+    """What was kept from the learner, and how to review it."""
+    if not len(waiting):
+        return piece("empty", "Nothing was kept from the learner.")
+    rows = [[f"event {count(number)}", why] for number, _, why in waiting.newest(5)]
+    words = f"{count(len(waiting))} rewards or answers wait for a person: sidelight quarantine, or POST /v1/quarantine."
+    return piece("paragraph", words) + table("What waits, the newest first", ["Which", "Why"], rows)
 
 
 def changes(rolling: Rolling) -> Markup:

@@ -151,6 +151,17 @@ class Bodies:
 
         return self.read("Gate", content, convert)
 
+    def retraction(self, content: bytes) -> tuple[str, str]:
+        """Why something told about a decision was wrong, and what."""
+        return self.read("Retraction", content, lambda m: (self._reason(m), "reward" if m.what is UNSET else m.what))
+
+    def review(self, content: bytes) -> tuple[bool, str]:
+        """Whether what waits is to be released, and why."""
+        return self.read("Review", content, lambda message: (bool(message.release), self._reason(message)))
+
+    def _reason(self, message: Any) -> str:
+        return self.messages.subject.read(message.reason)
+
     # ------------------------------------------------------------------------------------- answers
 
     def decided(self, number: int, event: Decisions) -> list[Any]:

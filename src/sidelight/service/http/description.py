@@ -28,6 +28,13 @@ _ID = {
     "description": "the decision's id",
     "schema": {"type": "string", "pattern": ID_PATTERN},
 }
+_EVENT = {
+    "name": "event",
+    "in": "path",
+    "required": True,
+    "description": "what waits in quarantine, by the id that the list gives it",
+    "schema": {"type": "string", "pattern": ID_PATTERN},
+}
 #: what any request may be answered with
 _ALWAYS = ("ambiguous-headers", "host-not-allowed", "headers-too-large", "overloaded", "slow", "storage", "internal")
 
@@ -66,6 +73,12 @@ class Endpoint:
         """Whether it is about one decision."""
         return "{id}" in self.path
 
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What its path names, as the description has it."""
+        named = [_ID] if self.about else [_EVENT] if "{event}" in self.path else []
+        return {"parameters": named} if named else {}
+
 
 #: every address but the dashboard's
 ENDPOINTS = (
@@ -81,6 +94,11 @@ ENDPOINTS = (
              writes=True),
     Endpoint("behavior", "POST", "/v1/decisions/{id}/behavior", "behavior", "What the old policy would have done",
              "Behavior", "Noted", writes=True),
+    Endpoint("retract", "POST", "/v1/decisions/{id}/retraction", "retract",
+             "Take back what was told about a decision", "Retraction", "Noted", writes=True),
+    Endpoint("quarantine", "GET", "/v1/quarantine", "quarantine", "What was kept from the learner", None, "Quarantine"),
+    Endpoint("review", "POST", "/v1/quarantine/{event}", "review", "Release it, or discard it", "Review", "Event",
+             writes=True, conflicts=True),
     Endpoint("rewards", "POST", "/v1/rewards", "rewards", "Up to {batch} rewards, one by one", "Rewards", "Results"),
     Endpoint("behavior_at", "POST", "/v1/behavior", "behaviorAt", "What the old policy would do at a context",
              "BehaviorAt", "Event", writes=True, key=True),
@@ -102,7 +120,7 @@ def describe(messages: Messages, limits: Limits) -> dict[str, Any]:
     """The whole description (OpenAPI 3.1)."""
     paths: dict[str, Any] = {}
     for endpoint in ENDPOINTS:
-        path = paths.setdefault(endpoint.path, {"parameters": [_ID]} if endpoint.about else {})
+        path = paths.setdefault(endpoint.path, endpoint.parameters)
         path[endpoint.method.lower()] = _operation(endpoint, limits)
     return {
         "openapi": "3.1.0",
@@ -127,6 +145,8 @@ def _operation(endpoint: Endpoint, limits: Limits) -> dict[str, Any]:
         kinds += ["no-token", "scope-missing"]
     if endpoint.about:
         kinds += ["unknown-decision"]
+    elif endpoint.parameters:
+        kinds += ["unknown-event"]
     if endpoint.request is not None:
         kinds += ["malformed", "timeout", "too-large", "unsupported-media-type", "invalid"]
     if endpoint.about or endpoint.key or endpoint.conflicts:

@@ -188,6 +188,28 @@ class Messages:
             [("step", step | UnsetType, UNSET), ("hold", hold | UnsetType, UNSET)],
             ObjectWords(one_of=("step", "hold"), empty="Say what to do: step or hold"),
         )
+        why = "Say why, in 1 to 200 characters without control characters"
+        reason = Annotated[
+            str,
+            Meta(
+                min_length=1,
+                max_length=200,
+                description="why, in a person's words; kept in the log",
+                extra_json_schema={"pattern": r"^[A-Za-z0-9._:@/+ -]+$"},
+                extra={"rule": self.subject, "noun": "a reason", "remedy": why, "missing": why},
+            ),
+        ]
+        what = Annotated[
+            Literal["reward", "action", "behavior"],
+            Meta(
+                description="what was wrong; by default the reward",
+                extra={"noun": "something told about a decision", "order": ("reward", "action", "behavior")},
+            ),
+        ]
+        self._request("Retraction", [("reason", reason), ("what", what | UnsetType, UNSET)])
+        right = "true teaches it to the learner, false discards it"
+        release = Annotated[bool, Meta(description=right, extra={"remedy": right, "missing": right})]
+        self._request("Review", [("release", release), ("reason", reason)])
         on = "true stops the learner, false lets it decide again"
         self._request("Kill", [("killed", Annotated[bool, Meta(extra={"remedy": on, "missing": on})])])
 
@@ -234,7 +256,8 @@ class Messages:
         self._answer(
             "DecisionRecord", [*decision, ("context", context), ("explanation", explanation | None)], closed=False
         )
-        noted: list[Any] = [("event", int), ("repeated", bool)]
+        kept = Annotated[str, Meta(description="why it was written and kept from the learner, if it was")]
+        noted: list[Any] = [("event", int), ("repeated", bool), ("quarantine", kept | UnsetType, UNSET)]
         self._answer("Noted", [("decision", str), *noted])
         self._answer("Event", noted)
         problem = Annotated[Any, Meta(extra_json_schema=ref("Problem"))]
@@ -242,7 +265,7 @@ class Messages:
             "Result",
             [
                 ("decision", str),
-                *((name, kind | UnsetType, UNSET) for name, kind in noted),
+                *((name, kind | UnsetType, UNSET) for name, kind, *_ in noted),
                 ("problem", problem | UnsetType, UNSET),
             ],
         )
@@ -263,6 +286,18 @@ class Messages:
             [("ready", bool), ("event", int), ("version", int | UnsetType, UNSET), ("rails", rails | UnsetType, UNSET)],
             closed=False,
         )
+        waits = self._answer(
+            "Waiting",
+            [
+                ("id", Annotated[str, Meta(description="what to call it in a review")]),
+                ("what", Literal["reward", "action", "behavior"]),
+                ("decision", str | None),
+                ("at", float),
+                ("why", str),
+                ("reward", float | UnsetType, UNSET),
+            ],
+        )
+        self._answer("Quarantine", [("waiting", int), ("newest", array_of(waits))])
         self._answer("State", [("event", int), ("version", int), ("digest", str)])
 
 

@@ -13,6 +13,7 @@ behavior        what the old policy would do, for a decision or a context       
 configuration   the learner at the start; mode, share, fallback, kill switch        –
 forgotten       contexts of a person were deleted                                   –
 retraction      a reward or an answer was wrong                                     as if it had never come
+release         what was kept from the learner as out of bounds was right           what it would have then
 gate            the learner's share of traffic went up or down a rung, or is held   –
 default         no reward came within the wait: the default one counts             ``observe``, until one comes
 fold            servers with a new version of the fold went on from here            –
@@ -47,6 +48,7 @@ __all__ = [
     "Forgotten",
     "GateStep",
     "NewEpoch",
+    "Release",
     "Retraction",
     "Reward",
     "Row",
@@ -147,6 +149,7 @@ class Decisions:
         share: the share of traffic that the learner decided at that time.
         fingerprint: of the request, where it came with an idempotency key.
         epoch: of the log when this was written; a part of its decisions' ids, kept in the row.
+        quarantine: why the learner learns nothing from an answer that came along; None where it does.
     """
 
     kind: ClassVar[str] = "decisions"
@@ -167,6 +170,7 @@ class Decisions:
     subjects: list[str | None] | None = None
     fingerprint: str | None = None
     epoch: int = 0
+    quarantine: list[str | None] | None = None
 
     def __len__(self) -> int:
         return len(self.recommended)
@@ -344,12 +348,41 @@ class Retraction:
         event: the number of what is retracted.
         by: the name of the token that asked for it.
         reason: in that person's words.
+        position: of the decision in it whose answer is meant, where the event is a batch of decisions.
     """
 
     kind: ClassVar[str] = "retraction"
     event: int
     by: str | None = None
     reason: str | None = None
+    position: int = 0
+
+
+@dataclass(frozen=True)
+class Release:
+    """What was quarantined is right: the learner learns from it here, later than it would have.
+
+    Attributes:
+        event: the number of what was quarantined.
+        position: of the decision in it whose answer is meant, where the event is a batch of decisions.
+        released: what the learner learns from.
+        by: the name of the token that asked for it.
+        reason: in that person's words.
+        quarantine: why the learner learns nothing from it after all (it was retracted later); None where it does.
+    """
+
+    kind: ClassVar[str] = "release"
+    event: int
+    position: int
+    released: Reward | Action | Behavior
+    by: str | None = None
+    reason: str | None = None
+    quarantine: str | None = None
+
+    @property
+    def decision(self) -> DecisionId | None:
+        """The decision that it is about."""
+        return self.released.decision
 
 
 @dataclass(frozen=True)
@@ -392,6 +425,7 @@ Event: TypeAlias = (
     | Configuration
     | Forgotten
     | Retraction
+    | Release
     | FoldChange
     | NewEpoch
     | GateStep
@@ -473,6 +507,11 @@ def event_content(event: Event) -> tuple[str, bytes | None]:
             body["quarantine"] = event.quarantine
         context = None if event.context is None else event.context.astype(_FLOATS, copy=False).tobytes()
         return _dump(body), context
+    if isinstance(event, Release):
+        payload, context = event_content(event.released)
+        body = {"event": event.event, "position": event.position, "kind": event.released.kind}
+        body |= {name: value for name in ("by", "reason") if (value := getattr(event, name)) is not None}
+        return f'{_dump(body)[:-1]},"released":{payload}}}', context
     body = {f.name: value for f in fields(event) if (value := getattr(event, f.name)) is not None}
     for name in _LABELS:
         if name in body:
@@ -497,6 +536,12 @@ def event_from_row(row: Row, n_features: int) -> Event:
                 body.get("fingerprint"),
                 body.get("quarantine"),
             )
+        if row.kind == "release":
+            payload = _dump(body.pop("released"))
+            released = event_from_row(
+                Row(row.number, body.pop("kind"), row.at, None, payload, row.contexts), n_features
+            )
+            return Release(released=released, **body)  # type: ignore[arg-type]
         for name in _LABELS:
             if name in body:
                 body[name] = label_from_json(body[name])
@@ -543,6 +588,8 @@ def _decisions_payload(event: Decisions) -> str:
         body["subjects"] = event.subjects
     if event.fingerprint is not None:
         body["fingerprint"] = event.fingerprint
+    if event.quarantine is not None:
+        body["quarantine"] = event.quarantine
     return f'{{"estimates":[{",".join(estimates)}],"widths":[{",".join(widths)}],{_dump(body)[1:]}'
 
 
@@ -569,6 +616,7 @@ def _decisions_from_json(body: dict[str, Any], contexts: Array | None, n_feature
         subjects=body.get("subjects"),
         fingerprint=body.get("fingerprint"),
         epoch=epoch,
+        quarantine=body.get("quarantine"),
     )
 
 

@@ -14,6 +14,7 @@ from sidelight.service.log.events import (
     Decisions,
     DefaultReward,
     Event,
+    Release,
     Reward,
     Row,
     event_from_row,
@@ -54,7 +55,7 @@ def numbered(store: Store, rows: Iterable[Row], n_features: int) -> Iterator[Num
 
 
 def _decision_of(event: Event) -> DecisionId | None:
-    return event.decision if isinstance(event, Reward | Action | Behavior | DefaultReward) else None
+    return event.decision if isinstance(event, Reward | Action | Behavior | DefaultReward | Release) else None
 
 
 def _context(event: Event | None, id: DecisionId, number: int) -> Array:

@@ -71,6 +71,10 @@ def describe_state(state: State) -> dict[str, Any]:
         "gate": describe_gate(state.gate),
         "floor": describe_floor(state),
         "counts": dict(state.counts),
+        "quarantine": {
+            "waiting": len(state.quarantine),
+            "newest": [{"event": n, "why": why} for n, _, why in state.quarantine.newest(5)],
+        },
         "arms": [
             {
                 "arm": label_to_json(arm),
