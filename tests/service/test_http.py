@@ -256,11 +256,14 @@ _NEEDS = {
         ("GET", "/v1/decisions/2", None),
         ("GET", "/v1/status", None),
         ("GET", "/v1/state", None),
+        ("GET", "/v1/quarantine", None),
         ("GET", "/metrics", None),
     ],
     "admin": [
         ("POST", "/v1/mode", {"share": 1.0}),
         ("POST", "/v1/gate", {"hold": False}),
+        ("POST", "/v1/decisions/2/retraction", {"reason": "a slip"}),
+        ("POST", "/v1/quarantine/2", {"release": False, "reason": "a slip"}),
         ("POST", "/v1/kill", {"killed": False}),
     ],
 }
@@ -286,7 +289,11 @@ def test_a_stolen_scope_can_do_only_what_it_names(service, scope):
 def test_every_address_is_described_and_guarded(service, client):
     """Nothing is reachable that the test above does not know."""
     paths = client.get("/openapi.json").json()["paths"]
-    guarded = {path.replace("/2", "/{id}") for calls in _NEEDS.values() for _, path, _ in calls}
+    guarded = {
+        path.replace("quarantine/2", "quarantine/{event}").replace("/2", "/{id}")
+        for calls in _NEEDS.values()
+        for _, path, _ in calls
+    }
     free = {"/health/live", "/health/ready", "/v1/schema", "/openapi.json"}
     assert set(paths) == guarded | free
     bare = httpx.Client(base_url=service[0].url)

@@ -354,31 +354,6 @@ def test_over_http(tmp_path, rng):
     run(live())
 
 
-@pytest.mark.parametrize("path", ["/v1/decisions/2/retraction", "/v1/quarantine/2"])
-def test_reviews_need_an_administrator(tmp_path, path):
-    from sidelight.service.http.auth import create_token
-
-    config = bounded(tmp_path)
-
-    async def live() -> None:
-        store = open_store(config)
-        tokens = {scope: create_token(store, scope, [scope]) for scope in ("decide", "reward", "read", "admin")}
-        app = create_app(Engine(store, config))
-        async with (
-            app.router.lifespan_context(app),
-            httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as http,
-        ):
-            for scope, token in tokens.items():
-                answer = await http.post(
-                    path, json={"release": True, "reason": "x"}, headers={"Authorization": f"Bearer {token}"}
-                )
-                assert (answer.status_code == 403) == (scope != "admin")
-            assert (await http.post(path, json={})).status_code == 401
-        store.close()
-
-    run(live())
-
-
 def test_the_command(tmp_path, rng):
     config = bounded(tmp_path, reward=[-10, 10])
 
