@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from dataclasses import replace
 
 import httpx
@@ -25,7 +26,7 @@ from sidelight.service.core.starting import open_store
 from sidelight.service.log.events import Answer, Behavior, DecisionId, Release, Reward, event_from_row, event_to_row
 from sidelight.service.operations.retention import forget
 from sidelight.service.problems import Problem
-from sidelight.service.sections import BoundsConfig
+from sidelight.service.sections import BoundsConfig, GateConfig
 from tests.service.helpers import (
     bits,
     command,
@@ -277,6 +278,39 @@ def test_a_base_keeps_what_waits(tmp_path, rng):
             await decided(engine, rng)
             with pytest.raises(Problem, match="base after event"):
                 await engine.retract(ids[2], None, "wrong after all")
+            return bits(engine.state)
+
+    assert run(live()) == replayed(config)
+
+
+def test_a_wait_does_not_end_with_what_is_in_quarantine(tmp_path, rng):
+    """The default reward is taught meanwhile, and a release takes its place; none is taught at a wild context."""
+    config = bounded(tmp_path, reward=[-10, 10], features={"pain": [-5, 5]})
+    config = replace(config, gate=GateConfig(reward_after="1s", default_reward=-1.0))
+
+    async def live() -> str:
+        async with engine_of(config) as engine:
+            id, wild = await decided(engine, rng), await decided(engine, rng, pain=1e6)
+            noted = await engine.reward(id, 1e3, None, None)
+            engine._gatekeeper._clock = replace(engine._gatekeeper._clock, now=lambda: time.time() + 60.0)
+            assert await engine._gatekeeper.end_waits() == 2
+            assert await engine._gatekeeper.end_waits() == 0
+            event = await engine.decision(id)
+            by_hand = config.build_learner()
+            by_hand.observe(event.contexts[0], event.arms[0], -1.0)
+            assert learner_bytes(engine.state.learner) == learner_bytes(by_hand), "the wild context taught nothing"
+            await engine.decide_doubt(DecisionId(noted.number), True, None, "right")
+            assert engine.state.learner.counts.sum() == 1
+            assert engine.state.reward_sums[event.arms[0]] == 1e3
+            late = await engine.reward(wild, 1.0, None, None)
+            await engine.decide_doubt(DecisionId(late.number), True, None, "right")
+            assert engine.state.learner.counts.sum() == 2
+            # a released one ends the wait: no default is written after it
+            third = await decided(engine, rng)
+            noted = await engine.reward(third, 1e3, None, None)
+            await engine.decide_doubt(DecisionId(noted.number), True, None, "right")
+            assert await engine._gatekeeper.end_waits() == 0
+            assert await engine.check_itself() is True
             return bits(engine.state)
 
     assert run(live()) == replayed(config)

@@ -298,7 +298,7 @@ class Engine:
         """Decide for every row of ``X`` (n, d); nothing is written yet."""
         event = self._decider.choose(self.state, X, asks, fingerprint)
         if event.answers is not None:
-            reasons = [None if answer is None else self._doubt(x) for x, answer in zip(X, event.answers, strict=True)]
+            reasons = [None if answer is None else self.doubt(x) for x, answer in zip(X, event.answers, strict=True)]
             event.quarantine = reasons if any(reasons) else None
         return event
 
@@ -334,27 +334,27 @@ class Engine:
     async def reward(self, id: DecisionId, reward: float, arm: Label | None, by: str | None) -> Noted:
         """Write a reward."""
         decision = await self.decision(id)
-        why = self._doubt(decision.contexts[id.position], reward)
+        why = self.doubt(decision.contexts[id.position], reward)
         return self._noted(await self.submit(RewardProposal(id, decision, reward, arm, by, why)))
 
     async def action(self, id: DecisionId, arm: Label | None, by: str | None) -> Noted:
         """Write which arm was taken."""
         decision = await self.decision(id)
-        why = self._doubt(decision.contexts[id.position])
+        why = self.doubt(decision.contexts[id.position])
         return self._noted(await self.submit(ActionProposal(id, decision, arm, by, why)))
 
     async def behavior(self, id: DecisionId, answer: Answer) -> Noted:
         """Write what the old policy would do at a decision's context."""
         decision = await self.decision(id)
-        why = self._doubt(decision.contexts[id.position])
+        why = self.doubt(decision.contexts[id.position])
         return self._noted(await self.submit(BehaviorProposal(id, decision, answer, why)))
 
     async def behavior_at(self, x: Array, answer: Answer, key: str | None, fingerprint: str | None) -> Noted:
         """Write what the old policy would do at a context of its own."""
-        event = Behavior(answer, None, x, fingerprint, self._doubt(x))
+        event = Behavior(answer, None, x, fingerprint, self.doubt(x))
         return self._noted(await self.submit(DecisionsProposal(Draft.of(event, key), x)))
 
-    def _doubt(self, x: Array, reward: float | None = None) -> str | None:
+    def doubt(self, x: Array, reward: float | None = None) -> str | None:
         """Why the learner must not learn from this before a person has looked; None where it may."""
         return self._bounds.reason(self.state.seen.ranges, x, reward)
 

@@ -11,8 +11,15 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
+from sidelight.linalg import Array
 from sidelight.service.core.fold import State
-from sidelight.service.core.proposals import DefaultRewardProposal, GateProposal, wait_ended_by, wait_keys, ReferringProposal
+from sidelight.service.core.proposals import (
+    DefaultRewardProposal,
+    GateProposal,
+    ReferringProposal,
+    wait_ended_by,
+    wait_keys,
+)
 from sidelight.service.log.events import DecisionId, Decisions, GateStep, event_from_row
 from sidelight.service.log.store import Store, Written
 from sidelight.service.log.surroundings import Surroundings
@@ -41,6 +48,9 @@ class Server(Protocol):
 
     async def read(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """What a function returns that reads the store."""
+
+    def doubt(self, x: Array, reward: float | None = None) -> str | None:
+        """Why the learner must not learn from this before a person has looked; None where it may."""
 
 
 class Gatekeeper:
@@ -111,7 +121,11 @@ class Gatekeeper:
         due, looked = await self._server.read(_due, store, start, until, self._server.state.learner.n_features)
         outcomes = await asyncio.gather(
             *(
-                self._server.submit(DefaultRewardProposal(id, decision, defaults.reward))
+                self._server.submit(
+                    DefaultRewardProposal(
+                        id, decision, defaults.reward, self._server.doubt(decision.contexts[id.position])
+                    )
+                )
                 for id, decision in due[:_MOST_AT_ONCE]
             )
         )

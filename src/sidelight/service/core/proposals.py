@@ -305,10 +305,10 @@ class RewardProposal(_AboutDecision):
 
 
 class DefaultRewardProposal(_AboutDecision):
-    """Write that the wait for a reward is over."""
+    """Write that the wait for a reward is over; at a context out of bounds the learner is taught nothing by it."""
 
-    def __init__(self, id: DecisionId, decision: Decisions, reward: float) -> None:
-        super().__init__(id, decision)
+    def __init__(self, id: DecisionId, decision: Decisions, reward: float, quarantine: str | None = None) -> None:
+        super().__init__(id, decision, quarantine)
         self.reward = reward
         self.keys = (self.action_key, *wait_keys(id))
 
@@ -319,7 +319,8 @@ class DefaultRewardProposal(_AboutDecision):
             return Known(row)
         action = self._action(found)
         arm = self.decided if action is None else action.arm
-        return Draft.of(DefaultReward(self.id, self.reward, arm), self.default_key)
+        taught = arm if self.quarantine is None else None
+        return Draft.of(DefaultReward(self.id, self.reward, taught), self.default_key)
 
 
 def wait_keys(id: DecisionId) -> tuple[str, str, str]:
