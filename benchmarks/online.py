@@ -1,6 +1,7 @@
 """Microseconds a round, as ratios of one run: ``python -m benchmarks.online [--peers] [--profile] [--batches]``.
 
-One thread; the candidates take turns in short blocks, so that what else the machine does meets all of them alike.
+One thread, processor time; the candidates take turns in short blocks, so that what else the machine does meets all of
+them alike.
 The reported figure is the median block; for the fused learner, whose refreshes are rare and dear, the mean.
 """
 
@@ -122,9 +123,9 @@ def measure(blocks: dict[str, Callable[[int, int], None]], rounds: int, size: in
     for i in range(0, rounds - size + 1, size):
         for name, block in blocks.items():
             n = size // 25 if name in CALLED else size
-            started = time.perf_counter()
+            started = time.process_time()
             block(i, i + n)
-            times[name].append((time.perf_counter() - started) / n * 1e6)
+            times[name].append((time.process_time() - started) / n * 1e6)
     # the first blocks compile, or load what was compiled
     return {name: _typical(name)(values[2:]) for name, values in times.items()}
 

@@ -16,6 +16,7 @@ from sidelight.hidden.companion import CompanionLog
 from sidelight.hidden.known import KnownCrossMoments
 from sidelight.hidden.probabilities import BehaviorProbabilities
 from sidelight.hidden.queries import BehaviorQueries
+from sidelight.kernels.compiled import is_kernel
 from sidelight.kernels.notice import silence
 from sidelight.learners.epoch import EpochOFUL
 from sidelight.learners.fused.learner import FusedOFUL
@@ -48,11 +49,11 @@ def warm() -> None:
 
 
 def compiled_kernels() -> Iterator[str]:
-    """The names of all functions in ``sidelight.kernels`` that numba compiles."""
+    """The names of all functions in ``sidelight.kernels`` that numba compiles into machine code of their own."""
     package = import_module("sidelight.kernels")
     for module in iter_modules(package.__path__, "sidelight.kernels."):
         for name, member in vars(import_module(module.name)).items():
-            if hasattr(member, "py_func") and member.__module__ == module.name:
+            if is_kernel(member) and member.__module__ == module.name:
                 yield f"{module.name}.{name}"
 
 

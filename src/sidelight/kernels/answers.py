@@ -12,7 +12,7 @@ import numpy as np
 
 from sidelight.kernels.compiled import helper, kernel
 from sidelight.kernels.elementary import log
-from sidelight.kernels.simd import add_scaled, dot, subtract_four, subtract_row
+from sidelight.kernels.simd import add_scaled, copy_columns, dot, subtract_four, subtract_row
 from sidelight.kernels.spd import backward, factor, inverse_from, invert_factor, invert_into, padded
 
 #: a pivot, relative to the diagonal, below which rounding decides what a solution is
@@ -73,7 +73,7 @@ def gaps(S, B, scale, gap):  # type: ignore[no-untyped-def]
     K, L, m = gap.shape
     table = np.zeros((L, padded(m)))
     left = np.empty((L, padded(m)))
-    table[:, :m] = B
+    copy_columns(B, table, m)
     for a in range(K):
         unexplained(S[a], table, left)
         for i in range(L):
@@ -145,8 +145,8 @@ def pooled_regression(total, inverse, B, residual):  # type: ignore[no-untyped-d
                 table[i, j] += inverse[i, k] * total[k, L + j]
     own = np.empty((m, padded(m)))
     residual_squares(total, table, np.empty((L, padded(m))), own)
-    B[:, :] = table[:, :m]
-    residual[:, :] = own[:, :m]
+    copy_columns(table, B, m)
+    copy_columns(own, residual, m)
 
 
 @kernel
@@ -167,7 +167,7 @@ def residual_moments(S, counts, B, pull, used, pooled, weight, Sigma):  # type: 
     left = np.empty((L, padded(m)))
     own = np.empty((m, padded(m)))
     for a in range(K):
-        table[:, :m] = B[a]
+        copy_columns(B[a], table, m)
         residual_squares(S[a], table, left, own)
         for i in range(L):
             for j in range(L):

@@ -4,7 +4,10 @@
 kept on disk.  Numba itself would look at the entry's own file to see whether the compiled code is still good; here the
 key covers the source of the whole package, so that an edit of a helper is noticed too.
 
-``@helper`` marks a function that kernels call.  It is compiled into each of them and has no compiled form of its own.
+``@helper`` marks a function that kernels call.  It is typed and translated to LLVM's intermediate code once, whoever
+calls it, and becomes machine code only as part of a kernel.  Left to numba, every helper would be optimized, assembled
+and wrapped for callers in C by itself as well, once more for each set of options it is called under, and none of that
+would ever run: it took half of the time of compiling.
 """
 
 from __future__ import annotations
@@ -14,11 +17,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from numba import njit
+from numba import _dynfunc, njit  # type: ignore[attr-defined]
 from numba.core.caching import FunctionCache
-from numba.extending import register_jitable
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import CompilerBase, DefaultPassBuilder
+from numba.core.compiler_machinery import register_pass
+from numba.core.typed_passes import NativeLowering
+from numba.core.types import Dispatcher, unliteral
 
-__all__ = ["helper", "kernel", "source_digest"]
+__all__ = ["helper", "inlined", "is_kernel", "kernel", "source_digest"]
 
 
 def source_digest(folder: Path = Path(__file__).parent) -> str:
@@ -39,18 +46,90 @@ class _PackageCache(FunctionCache):
         return (*super()._index_key(sig, codegen), _DIGEST)  # type: ignore[no-untyped-call]
 
 
+class _HelperLibrary(JITCodeLibrary):
+    """Intermediate code that waits to be linked into a kernel, which optimizes and assembles all of it at once."""
+
+    def _optimize_final_module(self) -> None:
+        """Left to the kernel."""
+
+    def _finalize_final_module(self) -> None:
+        """Close the library without handing it to the assembler."""
+        self._finalize_dynamic_globals()  # type: ignore[no-untyped-call]
+        self._finalized = True
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)  # type: ignore[no-untyped-call]
+class _HelperLowering(NativeLowering):
+    """Translate a helper into intermediate code that kernels can link, and nothing that Python could call."""
+
+    _name = "helper_lowering"
+
+    def run_pass(self, state: Any) -> bool:
+        """Numba's own pass, told not to compile; then the function is made known to those that will call it."""
+        state.library = _HelperLibrary(state.targetctx.codegen(), state.func_id.func_qualname)  # type: ignore[no-untyped-call]
+        state.library.enable_object_caching()
+        state.flags.no_compile = True
+        super().run_pass(state)  # type: ignore[no-untyped-call]
+        lowered = state["cr"]
+        # stands for the function in numba's tables; it has no address, as with every function without a wrapper
+        name = lowered.fndesc.qualname.split(".")[-1]
+        token = _dynfunc.make_function(lowered.fndesc.lookup_module(), name, "helper", 0, lowered.env, (state.library,))
+        state.targetctx.insert_user_function(token, lowered.fndesc, [state.library])
+        state.reload_init.extend(state.library._reload_init)
+        state["cr"] = lowered._replace(cfunc=token)
+        return True
+
+
+class _HelperCompiler(CompilerBase):
+    """Numba's pipeline with the last step exchanged."""
+
+    def define_pipelines(self) -> list[Any]:
+        """One pipeline: a helper that cannot be typed is an error."""
+        manager = DefaultPassBuilder.define_nopython_pipeline(self.state)  # type: ignore[no-untyped-call]
+        manager.passes = [(_HelperLowering if step is NativeLowering else step, text) for step, text in manager.passes]
+        manager.finalize()
+        return [manager]
+
+
+# numba's own stubs leave out the options that drop wrappers
+_njit: Any = njit
+
+
 def kernel(function: Callable[..., Any]) -> Any:
     """An entry: compiled at its first call for the types it is given, and kept on disk."""
-    dispatcher: Any = njit(nogil=True, error_model="numpy")(function)
+    dispatcher = _njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True)(function)
     dispatcher._cache = _PackageCache(function)  # type: ignore[no-untyped-call]
     return dispatcher
 
 
+def is_kernel(thing: object) -> bool:
+    """Whether this was made by ``kernel``."""
+    return isinstance(getattr(thing, "_cache", None), _PackageCache)
+
+
+def _part(function: Any, forceinline: bool) -> Any:
+    """The function itself, marked so that compiled code which names it calls its compiled form."""
+    dispatcher = _njit(
+        nogil=True,
+        error_model="numpy",
+        forceinline=forceinline,
+        no_cpython_wrapper=True,
+        no_cfunc_wrapper=True,
+        pipeline_class=_HelperCompiler,
+    )(function)
+    template = dispatcher.get_call_template
+    # a constant among the arguments is an integer like any other, not a type for which to compile once more
+    dispatcher.get_call_template = lambda args, kws: template(tuple(map(unliteral, args)), kws)
+    # numba's type holds its dispatcher by a weak reference
+    function._compiled, function._numba_type_ = dispatcher, Dispatcher(dispatcher)
+    return function
+
+
 def helper(function: Callable[..., Any]) -> Any:
     """Part of every kernel that calls it; from Python it is the plain function."""
-    return register_jitable(error_model="numpy")(function)
+    return _part(function, forceinline=False)
 
 
 def inlined(function: Callable[..., Any]) -> Any:
     """A helper whose arguments are too many to be handed over: it is written out where it is called."""
-    return register_jitable(error_model="numpy", forceinline=True)(function)
+    return _part(function, forceinline=True)

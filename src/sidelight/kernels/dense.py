@@ -199,7 +199,7 @@ def symmetric_eigen(A, values, vectors):  # type: ignore[no-untyped-def]
     A: (K, n, n) finite   values: (K, n)   vectors: (K, n, n), in columns
     """
     K, n, _ = A.shape
-    V = np.empty((n, n))
+    V, W = np.empty((n, n)), np.empty((n, n))
     e = np.empty(n)
     for a in range(K):
         if n == 0:
@@ -209,7 +209,9 @@ def symmetric_eigen(A, values, vectors):  # type: ignore[no-untyped-def]
                 V[i, j] = A[a, i, j]
                 V[j, i] = A[a, i, j]
         _tridiagonal(V, values[a], e)
-        W = V.T.copy()
+        for i in range(n):
+            for j in range(n):
+                W[i, j] = V[j, i]
         _implicit_ql(W, values[a], e)
         for i in range(n):
             for j in range(n):
@@ -226,11 +228,15 @@ def householder(A, Q, R):  # type: ignore[no-untyped-def]
     K, n, p = A.shape
     q = Q.shape[2]
     steps = min(n, p)
+    # in rows, so that reflections read memory in order
+    columns = np.empty((p, n))
+    heads, diagonal, target = np.empty(steps), np.empty(steps), np.empty(n)
     for a in range(K):
-        # in rows, so that reflections read memory in order
-        columns = A[a].T.copy()
-        heads = np.zeros(steps)
-        diagonal = np.zeros(steps)
+        heads[:] = 0.0
+        diagonal[:] = 0.0
+        for i in range(n):
+            for j in range(p):
+                columns[j, i] = A[a, i, j]
         for k in range(steps):
             v = columns[k]
             largest = 0.0
@@ -253,7 +259,6 @@ def householder(A, Q, R):  # type: ignore[no-untyped-def]
         for j in range(steps):
             for k in range(p):
                 R[a, j, k] = columns[k, j] if j < k else (diagonal[j] if j == k else 0.0)
-        target = np.empty(n)
         for j in range(q):
             for i in range(n):
                 target[i] = 0.0

@@ -8,6 +8,7 @@ Householder QR would give it, at the speed of matrix products.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -62,7 +63,8 @@ def group_rows(codes: np.ndarray, n_arms: int, span: int) -> tuple[np.ndarray, n
                 begin[codes[t] + 1] += 1
         for a in range(n_arms):
             begin[a + 1] += begin[a]
-        fill[:] = begin
+        for a in range(n_arms + 1):
+            fill[a] = begin[a]
         for t in range(first, last):
             # The rows left out fill up from the end of the last arm.
             arm = codes[t] if codes[t] >= 0 else n_arms
@@ -129,6 +131,7 @@ def preconditioned_grams(
     grams = np.zeros((n_arms, q + 1, q + 1))
     grouped = np.empty((q, span))
     tile = np.zeros((q + 1, _TILE))
+    product = np.empty((q + 1, q + 1))
     for s in range(starts.shape[0]):
         first, last = s * span, min(n_rows, (s + 1) * span)
         # Columns are read in order and scattered by arm: each stretch stays in the cache.
@@ -150,7 +153,10 @@ def preconditioned_grams(
                 for t in range(_TILE):
                     tile[q, t] = 1.0 if t < m else 0.0
                 _divide_rows(bases[a], tile[:q])
-                grams[a] += np.dot(tile, tile.T)
+                np.dot(tile, tile.T, product)
+                for i in range(q + 1):
+                    for j in range(q + 1):
+                        grams[a, i, j] += product[i, j]
     return grams
 
 
@@ -167,7 +173,11 @@ def fold_gram(R: np.ndarray, P: np.ndarray, gram: np.ndarray) -> np.ndarray:
         gram: (q, q) symmetric.
     """
     q = R.shape[0]
-    Z = R.copy()
+    Z, middle, folded = np.empty((q, q)), np.empty((q, q)), np.zeros((q, q))
+    for i in range(q):
+        for j in range(q):
+            Z[i, j] = R[i, j]
+            middle[i, j] = gram[i, j]
     for j in range(q):
         for i in range(j):
             p = P[i, j]
@@ -175,7 +185,6 @@ def fold_gram(R: np.ndarray, P: np.ndarray, gram: np.ndarray) -> np.ndarray:
                 Z[r, j] -= Z[r, i] * p
         for r in range(j + 1):
             Z[r, j] /= P[j, j]
-    middle = gram.copy()
     for i in range(q):
         for j in range(i, q):
             total = 0.0
@@ -190,14 +199,13 @@ def fold_gram(R: np.ndarray, P: np.ndarray, gram: np.ndarray) -> np.ndarray:
             for j in range(i, q):
                 middle[i, j] = 0.0
             continue
-        root = np.sqrt(scale)
+        root = math.sqrt(scale)
         middle[i, i] = root
         for j in range(i + 1, q):
             total = middle[i, j]
             for r in range(i):
                 total -= middle[r, i] * middle[r, j]
             middle[i, j] = total / root
-    folded = np.zeros((q, q))
     for i in range(q):
         for r in range(i, q):
             c = middle[i, r]

@@ -20,7 +20,9 @@ def shrink_arms(J, h, omega, S, t):  # type: ignore[no-untyped-def]
     J: (K, d, d)   h: (K, d)   omega: (d,) diagonal of ``Ω``   S: (d, d)   t: (d,)
     """
     K, d = h.shape
-    D = np.sqrt(omega)
+    D = np.empty(d)
+    for i in range(d):
+        D[i] = math.sqrt(omega[i])
     W = np.zeros((d, padded(d)))
     T = np.empty((d, padded(d)))
     inverses = np.zeros((d, padded(d)))
@@ -63,7 +65,9 @@ def common_mean(S, t, kappa2, mean, C):  # type: ignore[no-untyped-def]
     S: (d, d)   t: (d,)   kappa2: (d,)
     """
     d = t.shape[0]
-    root = np.sqrt(kappa2)
+    root = np.empty(d)
+    for i in range(d):
+        root[i] = math.sqrt(kappa2[i])
     scaled = np.empty((d, d))
     # κ²-scaled, so that a vague mean does not make P singular
     for i in range(d):

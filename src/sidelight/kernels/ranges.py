@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from numba import njit
+from sidelight.kernels.compiled import kernel
 
 
-@njit(cache=True)
+@kernel
 def within(x, reward, low, high):  # type: ignore[no-untyped-def]
     """Whether all of ``x`` (d,) and ``reward`` lie within ``low`` and ``high`` (d + 1,), the reward's last."""
     d = x.shape[0]

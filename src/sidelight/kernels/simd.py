@@ -21,6 +21,7 @@ __all__ = [
     "absolute_sum_at",
     "add_at",
     "add_scaled",
+    "copy_columns",
     "dot",
     "dot_at",
     "dot_row",
@@ -482,6 +483,14 @@ def subtract_four(Y, i, coefficients, X, columns):
     coefficients: ``(C, at, down, step, start, stop)``
     """
     _four_rows(Y, i, coefficients, X, columns)
+
+
+@helper
+def copy_columns(source, target, n):
+    """``target[:, :n] = source[:, :n]``; as a slice it would bring in numba's texts for shapes that do not fit."""
+    for i in range(source.shape[0]):
+        for j in range(n):
+            target[i, j] = source[i, j]
 
 
 @helper

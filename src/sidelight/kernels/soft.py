@@ -143,7 +143,10 @@ def marginals(P0, h0, rounds, log, tau2, s2, values):  # type: ignore[no-untyped
     N = np.zeros((L, n))
     for a in range(K):
         values[:, a] = 0.0
-        if not grams[a].any():
+        seen = False
+        for i in range(d):
+            seen = seen or grams[a, i, i] != 0.0
+        if not seen:
             # no round, nothing to fit
             continue
         # −τ²RA⁻¹Rᵀ
@@ -175,8 +178,8 @@ def marginals(P0, h0, rounds, log, tau2, s2, values):  # type: ignore[no-untyped
             base[L] = 0.0
             # −(N − s²I), its last column less the mean of y, and below that hᵀP⁻¹h
             subtract_product(base, weights, padded(d), weights, padded(d))
-            values[:, a] += sign * (log_det + base[L, L])
             for k in range(s2.shape[0]):
+                values[k, a] += sign * (log_det + base[L, L])
                 if math.isinf(s2[k, a]):
                     continue
                 for i in range(L):
