@@ -377,3 +377,57 @@ def doubly_robust(X, codes, rewards, taken, chance, fold, K):
     propensity = e[at, codes] if chance is None else chance
     weights = (codes == taken) / np.maximum(propensity, 1e-3)
     return mu[at, taken] + weights * (rewards - mu[at, codes])
+
+
+def arm_noises(variance, left, free, spreads, weights, steps):
+    """``σ_a²`` (K,): posterior means of ``log σ_a²/σ²`` over the spreads, each by Newton's and Laplace's methods."""
+    ratio = left / variance
+    centre = np.log((20.0 + ratio.sum()) / (20.0 + free.sum()))
+    values, modes = [], []
+    for spread, weight in zip(spreads, weights, strict=True):
+        u = np.full(len(left), centre)
+        for _ in range(steps):
+            half = 0.5 * ratio * np.exp(-u)
+            slope = -0.5 * free + half - (u - centre) / spread
+            u = u + np.clip(slope / (half + 1.0 / spread), -1.0, 1.0)
+        half = 0.5 * ratio * np.exp(-u)
+        each = -0.5 * free * u - half - 0.5 * (u - centre) ** 2 / spread - 0.5 * np.log(1.0 + spread * half)
+        values.append(each.sum() + weight)
+        modes.append(u)
+    chances = np.exp(np.array(values) - max(values))
+    return variance * np.exp(chances @ np.array(modes) / chances.sum())
+
+
+def spread_likelihood(omega, s2, freedom, spreads, nodes, grid, noise_spreads, noise_weights, error):
+    """``log Σ_{σ², v} π Π_a Σ_{q, n} N(log s²_a; log(σ²e^{√v n} + ωq), 2/ν_a + error²)``, see ``side.spread``."""
+    from math import lgamma
+
+    values = []
+    for v, weight in zip(noise_spreads, noise_weights, strict=True):
+        for centre in grid:
+            around = (grid == centre).astype(float) if v == 0 else np.exp(-0.5 * (grid - centre) ** 2 / v)
+            around = around / around.sum()
+            total = weight
+            for a in range(len(s2)):
+                mean = spreads[a].sum()
+                shape = mean**2 / (2.0 * np.square(spreads[a]).sum())
+                chances = np.exp(shape * (nodes - np.exp(nodes)) + shape * np.log(shape) - lgamma(shape))
+                chances = chances / chances.sum()
+                expected = np.log(np.exp(grid)[:, None] + omega * mean * np.exp(nodes))
+                fit = np.exp(-0.5 * (np.log(s2[a]) - expected) ** 2 / (2.0 / freedom[a] + error**2)) @ chances
+                total += np.log(max(around @ fit, 1e-300))
+            values.append(total)
+    return max(values) + np.log(np.exp(np.array(values) - max(values)).sum())
+
+
+def own_likelihood(total, D, level, strength, answers):
+    """Log likelihood of the pooled regression with pull ``κ₀D``, its level all but free; see ``hidden.pooling``."""
+    n = len(D)
+    T = total[:n, :n] + strength * D
+    T[level, level] = total[level, level] + 1e-6
+    value = 0.0
+    for j in range(n, len(total)):
+        explained = total[j, :n] @ np.linalg.solve(T, total[:n, j]) / total[j, j]
+        value -= 0.5 * (answers + 1.0) * np.log(1.0 - explained + 1.0 / answers)
+        value -= 0.5 * (np.linalg.slogdet(T)[1] - (n - 1) * np.log(strength))
+    return value

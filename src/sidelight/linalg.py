@@ -254,12 +254,22 @@ def singular_values(M: ArrayLike) -> tuple[Array, Array, Array]:
     return np.ascontiguousarray(J[order].T), scale * sigma[order], right
 
 
-def _elementwise(kind: int, x: ArrayLike, y: ArrayLike = 0.0) -> Any:
+def _elementwise(kind: int, x: ArrayLike, y: ArrayLike) -> Any:
     """A function of ``kernels.elementary`` over broadcast arrays; a float where all arguments are numbers."""
-    left, right = np.broadcast_arrays(np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64))
+    left, right = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    if left.shape != right.shape:
+        left, right = np.broadcast_arrays(left, right)
     out = np.empty(left.size)
     elementary.elementwise(kind, _own(left).reshape(-1), _own(right).reshape(-1), out)
     return out.reshape(left.shape) if left.ndim else float(out[0])
+
+
+def _one_by_one(kind: int, x: ArrayLike) -> Any:
+    """A function of one argument, as ``_elementwise``."""
+    values = np.asarray(x, dtype=np.float64)
+    flat, out = _own(values).reshape(-1), np.empty(values.size)
+    elementary.elementwise(kind, flat, flat, out)
+    return out.reshape(values.shape) if values.ndim else float(out[0])
 
 
 def log(x: ArrayLike) -> Any:
@@ -272,12 +282,12 @@ def log(x: ArrayLike) -> Any:
 
 def log1p(x: ArrayLike) -> Any:
     """``log(1 + x)`` of a number or of every entry, accurate also near 0."""
-    return _elementwise(elementary.LOG1P, x)
+    return _one_by_one(elementary.LOG1P, x)
 
 
 def exp(x: ArrayLike) -> Any:
     """``e`` to the power of a number or of every entry."""
-    return _elementwise(elementary.EXP, x)
+    return _one_by_one(elementary.EXP, x)
 
 
 def power(x: ArrayLike, y: ArrayLike) -> Any:
@@ -287,7 +297,7 @@ def power(x: ArrayLike, y: ArrayLike) -> Any:
 
 def log_gamma(x: ArrayLike) -> Any:
     """``log Γ(x)`` for ``x > 0``, of a number or of every entry."""
-    return _elementwise(elementary.LOG_GAMMA, x)
+    return _one_by_one(elementary.LOG_GAMMA, x)
 
 
 def chi_square_tail(x: ArrayLike, freedom: ArrayLike) -> Any:

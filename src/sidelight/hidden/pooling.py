@@ -20,6 +20,7 @@ import numpy as np
 from sidelight.hidden.frame import CONSTANT, Frame, power_of_two
 from sidelight.hidden.sums import AnswerSums
 from sidelight.kernels.answers import SINGULAR, add_up, gaps, pooled_regression, pooling_likelihoods
+from sidelight.kernels.answers import own_likelihoods as likelihoods_of_own
 from sidelight.kernels.answers import regress as regress_arms
 from sidelight.kernels.spd import invert
 from sidelight.linalg import Array, cholesky, log, product, pseudo_inverse, symmetric_eigen, symmetrize
@@ -262,20 +263,8 @@ def find_strengths(told: Told, start: Strengths, guess: float) -> Strengths:
 
 def own_likelihoods(told: Told, guess: float) -> Array:
     """Log posterior of every ``κ₀`` of the grid, up to a constant; hidden features one by one, their scales unknown."""
-    n, p = told.frame.size, told.frame.size - (told.frame.constant is not None)
-    T, Y = told.total[:n, :n], told.total[:n, n:]
-    squares = np.diagonal(told.total)[n:]
-    varies = squares > 0
-    inverse, values = np.empty((n, n)), np.full(len(OWN_GRID), -math.inf)
-    for i, own in enumerate(OWN_GRID):
-        log_det = invert(T + own_pull(told, own), inverse)
-        if math.isnan(log_det):
-            continue
-        explained = np.sum(Y * np.sum(inverse[:, :, None] * Y[None], axis=1), axis=0)[varies] / squares[varies]
-        # one pseudo-answer of each hidden feature's own size
-        left = np.maximum(1.0 - explained, 0.0) + 1.0 / told.answers
-        fit = -0.5 * (told.answers + 1.0) * float(np.sum(log(left)))
-        values[i] = fit - 0.5 * int(np.count_nonzero(varies)) * (log_det - p * log(own))
+    values, c = np.empty(len(OWN_GRID)), told.frame.constant
+    likelihoods_of_own(told.total, told.D, (-1 if c is None else c, FLAT), OWN_GRID, told.answers, values)
     return np.asarray(values + _weakly(OWN_GRID, guess))
 
 
@@ -306,16 +295,19 @@ def within_arms(told: Told, pool: Pool) -> Array:
     return symmetrize((squares + n * pool.residual) / (free + n))
 
 
-def between_likelihoods(told: Told, pool: Pool, spread: Array, slopes: float) -> Array:
+def gaps_of(told: Told, pool: Pool) -> Array:
+    """``U``: (K, n, m)  ``U_a = (S12(a) − S11(a)θ_pool)Σ^{−1/2}``, ``Σ`` as in ``within_arms``."""
+    gap = np.empty((len(told.S), *pool.theta.shape))
+    gaps(told.S, pool.theta, _whitening(within_arms(told, pool)), gap)
+    return gap
+
+
+def between_likelihoods(told: Told, gap: Array, slopes: float) -> Array:
     """Log posterior of ``κ`` with every ``v`` of the grid, up to a constant; −∞ where rounding leaves none.
 
-    ``spread`` is ``Σ``, see ``within_arms``.
-
-    With ``U_a = (S12(a) − S11(a)θ_pool)Σ^{−1/2}`` it is ``½Σ_a[tr U_aᵀ(S_a + Q)⁻¹U_a − m log det(S_a + Q)/det Q]``.
+    With the ``U`` of ``gaps_of`` it is ``½Σ_a[tr U_aᵀ(S_a + Q)⁻¹U_a − m log det(S_a + Q)/det Q]``.
     """
-    n, m = pool.theta.shape
-    gap = np.empty((len(told.S), n, m))
-    gaps(told.S, pool.theta, _whitening(spread), gap)
+    _, n, m = gap.shape
     c = told.frame.constant
     grid = LEVEL_GRID if c is not None else LEVEL_GRID[:1]
     own = 1.0 if c is None else float(told.D[c, c])
@@ -335,14 +327,12 @@ def _whitening(spread: Array) -> Array:
 
 def _find_between(told: Told, pool: Pool, start: Strengths) -> tuple[float, float]:
     found: dict[int, Array] = {}
-    spread = within_arms(told, pool)
+    gap = gaps_of(told, pool)
 
     def at(i: int) -> Array:
         if i not in found:
             inside = 0 <= i < len(SLOPE_GRID)
-            found[i] = (
-                between_likelihoods(told, pool, spread, float(SLOPE_GRID[i])) if inside else np.array([-math.inf])
-            )
+            found[i] = between_likelihoods(told, gap, float(SLOPE_GRID[i])) if inside else np.array([-math.inf])
         return found[i]
 
     i = int(np.argmin(np.abs(log(SLOPE_GRID / start.slopes))))

@@ -238,6 +238,49 @@ def answers_precision(S, S_squared, pull, shared, E, more, A):  # type: ignore[n
 
 
 @kernel
+def own_likelihoods(total, D, level, strengths, answers, values):  # type: ignore[no-untyped-def]
+    """Log likelihood of the pooled regression for every ``κ₀`` of ``strengths``, into ``values``; −∞ where none is.
+
+    With ``T = S11 + κ₀D`` and ``e_j = 1 − S12_jᵀT⁻¹S12_j/S22_jj`` of every hidden feature ``j`` that varies:
+    ``−½Σ_j[(t + 1) log(e_j + 1/t) + log det T − p log κ₀]``, ``p`` the regressors that are pulled.
+
+    total: (n + m, n + m)   D: (n, n)   level: position of the regressor that is as good as free and its pull, the
+    former −1 for none   answers: ``t``   strengths, values: (N,)
+    """
+    constant, flat = level
+    n = D.shape[0]
+    m = total.shape[0] - n
+    pulled = n - (constant >= 0)
+    first = padded(n)
+    table = np.zeros((n, first + padded(m)))
+    explained = np.empty(m)
+    for k in range(strengths.shape[0]):
+        for i in range(n):
+            for j in range(n):
+                table[i, j] = total[i, j] + strengths[k] * D[i, j]
+            for j in range(m):
+                table[i, first + j] = total[i, n + j]
+        if constant >= 0:
+            table[constant, constant] = total[constant, constant] + flat
+        log_det = factor(table)
+        values[k] = -math.inf
+        if math.isnan(log_det):
+            continue
+        explained[:] = 0.0
+        for i in range(n):
+            for j in range(m):
+                explained[j] += table[i, first + j] * table[i, first + j]
+        value = 0.0
+        for j in range(m):
+            square = total[n + j, n + j]
+            if square > 0.0:
+                # one pseudo-answer of each hidden feature's own size
+                left = max(1.0 - explained[j] / square, 0.0) + 1.0 / answers
+                value -= 0.5 * ((answers + 1.0) * log(left) + (log_det - pulled * log(strengths[k])))
+        values[k] = value
+
+
+@kernel
 def pooling_likelihoods(S, D, gap, mean, strength, levels, values):  # type: ignore[no-untyped-def]
     """``½Σ_a[tr gap_aᵀ(S_a + κD_ρ)⁻¹gap_a − m log det(S_a + κD_ρ)]`` for all ``ρ``, into ``values``; NaN where none is.
 

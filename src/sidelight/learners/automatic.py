@@ -163,10 +163,13 @@ class Automatic:
         """Events until a surprise may call for a refresh: they too grow by a factor, a smaller one."""
         return math.ceil(SURPRISE_GROWTH * self.refreshed + 4) - self.events
 
-    def learn(self, J: Array, h: Array, units: Units, hidden: Callable[[float], float] | None = None) -> Prior:
+    def learn(
+        self, J: Array, h: Array, units: Units, hidden: Callable[[], Callable[[float], float] | None] = lambda: None
+    ) -> Prior:
         """Take the prior of highest marginal likelihood given every arm's evidence.
 
-        hidden: log likelihood of the variance of the second block's weights from elsewhere
+        hidden: gives the log likelihood of the variance of the second block's weights from elsewhere, or None; it is
+        asked only where variances are searched
         """
         # where rounds are forgotten, their number does not tell how much has changed
         searching = self.events >= self.search_at or self.longest is not None
@@ -179,7 +182,7 @@ class Automatic:
             previous = replace(previous, variances=variances, mean_variance=ratio * previous.mean_variance)
         wide = self.events <= WIDE_UNTIL
         prior = estimate_prior(
-            J, h, self.blocks, units, previous, search=searching, wide=wide, hidden=hidden if searching else None
+            J, h, self.blocks, units, previous, search=searching, wide=wide, hidden=hidden() if searching else None
         )
         if searching:
             self.search_at = 2 * self.events if prior.hyper == previous else 0

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from sidelight.linalg import Array, apply, exp, log, product, solve
+from sidelight.kernels import variances
+from sidelight.linalg import Array, apply, exp, log
 
 __all__ = ["arm_noises", "own_residuals", "residual_noise", "residuals"]
 
@@ -46,18 +47,7 @@ def own_residuals(squares: Array, moments: Array, grams: Array, rounds: Array, l
     narrow prior confirm each other; an arm's own regression does not know the prior.  It takes twice as many rounds as
     dimensions.
     """
-    m = moments.shape[1]
-    for a in np.flatnonzero(rounds >= 2.0 * m + 2.0):
-        diagonal = np.diagonal(grams[a])
-        seen = diagonal > 0.0
-        if not seen.any():
-            continue
-        G = grams[a][np.ix_(seen, seen)]
-        G = G + np.diag(RIDGE * np.diagonal(G))
-        rest = max(float(squares[a]) - float(product(moments[a][seen], solve(G, moments[a][seen]))), 0.0)
-        taken = float(np.count_nonzero(seen))
-        if rest * (rounds[a] - used[a]) < left[a] * (rounds[a] - taken):
-            left[a], used[a] = rest, taken
+    variances.own_residuals(squares, moments, grams, rounds, RIDGE, left, used)
 
 
 def residual_noise(guess: float, left: Array, used: Array, rounds: float) -> float:
@@ -83,25 +73,6 @@ def arm_noises(variance: float, left: Array, free: Array) -> Array:
     """
     ratio = left / variance
     common = (NOISE_WEIGHT + float(ratio.sum())) / (NOISE_WEIGHT + float(free.sum()))
-    centre = np.full(len(left), float(log(common)))
-    found = [
-        _most_probable(ratio, free, centre, float(spread), float(prior))
-        for spread, prior in zip(SPREADS, SPREAD_WEIGHTS, strict=True)
-    ]
-    values = np.array([value for value, _ in found])
-    chances = exp(values - values.max())
-    chances = chances / chances.sum()
-    mean = sum(chance * u for chance, (_, u) in zip(chances, found, strict=True))
-    return np.asarray(variance * exp(np.asarray(mean)))
-
-
-def _most_probable(ratio: Array, free: Array, centre: Array, spread: float, prior: float) -> tuple[float, Array]:
-    """Log evidence (Laplace) of one spread, and ``log σ_a²/σ²`` (K,) at its maximum."""
-    u = centre.copy()
-    for _ in range(STEPS):
-        half = 0.5 * ratio * exp(-u)
-        slope = -0.5 * free + half - (u - centre) / spread
-        u = u + np.clip(slope / (half + 1.0 / spread), -1.0, 1.0)
-    half = 0.5 * ratio * exp(-u)
-    value = -0.5 * free * u - half - 0.5 * np.square(u - centre) / spread - 0.5 * log(1.0 + spread * half)
-    return float(value.sum()) + prior, u
+    mean = np.empty(len(left))
+    variances.arm_noises(ratio, free, float(log(common)), SPREADS, SPREAD_WEIGHTS, STEPS, mean)
+    return np.asarray(variance * exp(mean))

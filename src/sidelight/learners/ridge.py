@@ -339,7 +339,7 @@ class RidgeLearner(BaseLearner):
             noises = arm_noises(self.automatic.variance, left, np.maximum(rounds - used, 0.0))
             self.automatic.variances = np.maximum(noises, max(floor, ARM_FLOOR * self.automatic.variance))
         if self.settings.regularization == "auto":
-            self.automatic.learn(*self._evidence(), units, self._spread_of_logs(units))
+            self.automatic.learn(*self._evidence(), units, lambda: self._spread_of_logs(units))
         self.automatic.refreshed = self.automatic.events
         self._set_prior()
         self.refresh()

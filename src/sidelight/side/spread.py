@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from sidelight.linalg import Array, exp, log, log_gamma, product
+from sidelight.kernels.variances import spread_value
+from sidelight.linalg import Array, exp, log, log_gamma
 
 __all__ = ["SpreadLikelihood"]
 
@@ -49,10 +50,10 @@ class SpreadLikelihood:
         density = shapes[:, None] * (NODES - exp(NODES)) + (shapes * log(shapes) - log_gamma(shapes))[:, None]
         self._chances = exp(density)
         self._chances = self._chances / self._chances.sum(axis=1)[:, None]
-        self._log_s2 = log(s2)
-        self._errors = 2.0 / np.maximum(freedom, 1.0) + ERROR**2
-        self._grid = np.linspace(float(log(1e-3 * s2.min())), float(log(1.1 * s2.max())), NOISE_POINTS)
-        gaps = np.square(self._grid[:, None] - self._grid)
+        self._targets = np.stack([log(s2), 2.0 / np.maximum(freedom, 1.0) + ERROR**2])
+        grid = np.linspace(float(log(1e-3 * s2.min())), float(log(1.1 * s2.max())), NOISE_POINTS)
+        self._noises = exp(grid)
+        gaps = np.square(grid[:, None] - grid)
         #: (spreads · points, points)  the noise of arms around each σ² of the grid, for every spread, and their weights
         kernels = [np.eye(NOISE_POINTS)] + [exp(-0.5 * gaps / spread) for spread in NOISE_SPREADS[1:]]
         self._around = np.concatenate([kernel / kernel.sum(axis=1)[:, None] for kernel in kernels])
@@ -62,15 +63,13 @@ class SpreadLikelihood:
     def __call__(self, omega: float) -> float:
         """At one variance ``ω`` of the hidden weights."""
         if omega not in self._found:
-            self._found[omega] = self._value(omega)
+            self._found[omega] = spread_value(
+                float(omega),
+                self._noises,
+                self._effects,
+                self._chances,
+                self._targets,
+                self._around,
+                self._weights,
+            )
         return self._found[omega]
-
-    def _value(self, omega: float) -> float:
-        # (K, points)  how well each arm fits each noise, its hidden effects integrated out
-        expected = log(exp(self._grid)[None, :, None] + omega * self._effects[:, None, :])
-        gaps = np.square(self._log_s2[:, None, None] - expected) / self._errors[:, None, None]
-        fits = (exp(-0.5 * gaps) * self._chances[:, None, :]).sum(axis=2)
-        each = product(self._around, fits.T)
-        values = log(np.maximum(each, 1e-300)).sum(axis=1) + self._weights
-        most = float(values.max())
-        return most + float(log(float(exp(values - most).sum())))

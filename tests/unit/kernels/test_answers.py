@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests import reference
 
 from sidelight.kernels import answers
 
@@ -121,3 +122,23 @@ def test_pooling_likelihoods_of_all_levels_by_explicit_inverses(rng):
         W = S + strength * (D - (1.0 - level) * np.outer(mean, mean))
         squares = sum(float(np.trace(gap[a].T @ np.linalg.solve(W[a], gap[a]))) for a in range(K))
         assert value == pytest.approx(0.5 * (squares - m * np.linalg.slogdet(W)[1].sum()), rel=1e-9)
+
+
+@pytest.mark.parametrize("m", [1, 5, 9])
+def test_the_likelihood_of_the_pooled_regression_is_the_formula(rng, m):
+    total, D = 30.0 * stack(rng, 1, 6 + m)[0], stack(rng, 1, 6)[0]
+    D[5, :5], D[:5, 5] = 0.0, 0.0
+    strengths, values = 4.0 ** np.arange(-2, 5), np.empty(7)
+    answers.own_likelihoods(total, D, (5, 1e-6), strengths, 30.0, values)
+    literal = [reference.own_likelihood(total, D, 5, strength, 30.0) for strength in strengths]
+    np.testing.assert_allclose(values, literal, rtol=1e-9)
+    # a hidden feature that never varied tells nothing; a Gram matrix without a factor has no likelihood
+    still = total.copy()
+    still[6, :], still[:, 6] = 0.0, 0.0
+    answers.own_likelihoods(still, D, (5, 1e-6), strengths, 30.0, values)
+    without = np.delete(np.delete(still, 6, axis=0), 6, axis=1)
+    expected = np.empty(7)
+    answers.own_likelihoods(without, D, (5, 1e-6), strengths, 30.0, expected)
+    np.testing.assert_allclose(values, expected, rtol=1e-12)
+    answers.own_likelihoods(-1e9 * total, D, (-1, 0.0), strengths, 30.0, values)
+    assert np.isneginf(values).all()

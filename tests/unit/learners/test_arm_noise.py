@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests import reference
 
 import sidelight as sl
-from sidelight.learners.noise import arm_noises, residual_noise, residuals
+from sidelight.learners import noise
+from sidelight.learners.noise import arm_noises, own_residuals, residual_noise, residuals
 
 AUTO = {"regularization": "auto", "radius": "posterior"}
 
@@ -33,6 +35,27 @@ def test_arms_that_differ_get_their_own_and_arms_that_do_not_the_common(rng):
     found = arm_noises(1.0, alike, np.full(8, 10.0))
     # ten rounds each: the raw estimates scatter by 0.45, the shrunk ones by much less
     assert np.std(np.log(found)) < 0.4 * np.std(np.log(alike / 10.0))
+
+
+def test_noises_of_arms_are_the_formula(rng):
+    left, free = rng.chisquare(7, size=9) * np.geomspace(0.1, 30.0, 9), rng.uniform(0.0, 40.0, size=9)
+    literal = reference.arm_noises(1.7, left, free, noise.SPREADS, noise.SPREAD_WEIGHTS, noise.STEPS)
+    np.testing.assert_allclose(arm_noises(1.7, left, free), literal, rtol=1e-12)
+
+
+def test_an_arm_s_own_least_squares_replaces_residuals_that_leave_more(rng):
+    """Arm 0 has a feature that is always zero, arm 1 too few rounds, arm 2 residuals that leave less already."""
+    n, m = np.array([40, 9, 40]), 4
+    X, r = rng.normal(size=(3, 40, m)), rng.normal(size=(3, 40))
+    X[0, :, 2] = 0.0
+    X[1, 9:], r[1, 9:] = 0.0, 0.0
+    grams, moments = np.einsum("ani,anj->aij", X, X), np.einsum("ani,an->ai", X, r)
+    left, used = np.array([90.0, 90.0, 1e-3]), np.array([2.0, 2.0, 2.0])
+    own_residuals((r * r).sum(axis=1), moments, grams, n.astype(float), left, used)
+    kept = [0, 1, 3]
+    rest = r[0] - X[0][:, kept] @ np.linalg.lstsq(X[0][:, kept], r[0], rcond=None)[0]
+    np.testing.assert_allclose(left, [rest @ rest, 90.0, 1e-3], rtol=1e-7)
+    np.testing.assert_array_equal(used, [3.0, 2.0, 2.0])
 
 
 def test_an_arm_that_was_never_played_has_the_noise_of_all(rng):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests import reference
 
+from sidelight.side import spread
 from sidelight.side.spread import SpreadLikelihood
 
 OMEGAS = 4.0 ** np.arange(-8, 4)
@@ -47,3 +49,21 @@ def test_units_do_not_matter(rng):
     one = SpreadLikelihood(s2, np.full(10, 500.0), spreads)
     other = SpreadLikelihood(7.0 * s2, np.full(10, 500.0), spreads)
     assert other(7.0 * 0.4) - other(7.0 * 0.1) == pytest.approx(one(0.4) - one(0.1), rel=1e-9)
+
+
+@pytest.mark.parametrize("omega", [1e-6, 0.3, 1e4])
+def test_it_is_the_formula(rng, omega):
+    s2, freedom, spreads = variances(rng, 7, 3, 1.0, 0.3), rng.uniform(20, 900, 7), rng.uniform(0.5, 2.0, size=(7, 3))
+    grid = np.linspace(np.log(1e-3 * s2.min()), np.log(1.1 * s2.max()), spread.NOISE_POINTS)
+    literal = reference.spread_likelihood(
+        omega,
+        s2,
+        freedom,
+        spreads,
+        spread.NODES,
+        grid,
+        spread.NOISE_SPREADS,
+        spread.NOISE_WEIGHTS,
+        spread.ERROR,
+    )
+    assert SpreadLikelihood(s2, freedom, spreads)(omega) == pytest.approx(literal, rel=1e-11)

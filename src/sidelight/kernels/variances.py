@@ -1,0 +1,176 @@
+"""Compiled likelihoods of variances over arms: see ``learners.noise`` and ``side.spread`` for the formulas."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from sidelight.kernels.compiled import helper, kernel
+from sidelight.kernels.elementary import exp, log
+from sidelight.kernels.simd import dot, dot_at
+from sidelight.kernels.spd import factor, padded
+
+__all__ = ["arm_noises", "own_residuals", "spread_value"]
+
+
+@kernel
+def own_residuals(squares, moments, grams, rounds, ridge, left, used):  # type: ignore[no-untyped-def]
+    """Replace ``left`` and ``used`` by those of an arm's own least squares where these leave less per free round.
+
+    squares, rounds, left, used: (K,)   moments: (K, m)   grams: (K, m, m)   ridge: added to a Gram matrix, relative to
+    its diagonal
+    """
+    K, m = moments.shape
+    first = padded(m)
+    table = np.empty((m, first + 8))
+    for a in range(K):
+        if not rounds[a] >= 2.0 * m + 2.0:
+            continue
+        table[:, :] = 0.0
+        taken = 0
+        for i in range(m):
+            seen = grams[a, i, i] > 0.0
+            taken += seen
+            for j in range(m):
+                # a feature that was always zero is left out: its row and column are those of the identity
+                table[i, j] = grams[a, i, j] if seen and grams[a, j, j] > 0.0 else 0.0
+            table[i, i] = grams[a, i, i] + ridge * grams[a, i, i] if seen else 1.0
+            table[i, first] = moments[a, i] if seen else 0.0
+        if taken == 0 or math.isnan(factor(table)):
+            continue
+        rest = squares[a]
+        for i in range(m):
+            rest -= table[i, first] * table[i, first]
+        rest = max(rest, 0.0)
+        if rest * (rounds[a] - used[a]) < left[a] * (rounds[a] - taken):
+            left[a] = rest
+            used[a] = taken
+
+
+@kernel
+def arm_noises(ratio, free, centre, spreads, weights, steps, out):  # type: ignore[no-untyped-def]
+    """``E[log σ_a²/σ²]`` of every arm into ``out``, over the spreads that compete.
+
+    For each spread ``v`` the most probable ``u_a = log σ_a²/σ²`` by ``steps`` Newton steps, and its evidence by
+    Laplace's method.
+
+    ratio: (K,) ``R_a/σ²``   free: (K,) ``ν_a``   centre: of all ``u_a``   spreads: (n,) ``v``
+    weights: (n,) the logarithm of each one's prior weight   out: (K,)
+    """
+    n, K = spreads.shape[0], ratio.shape[0]
+    u, values = np.empty((n, K)), np.empty(n)
+    for j in range(n):
+        spread = spreads[j]
+        values[j] = weights[j]
+        for a in range(K):
+            at = centre
+            for _ in range(steps):
+                half = 0.5 * ratio[a] * exp(-at)
+                slope = -0.5 * free[a] + half - (at - centre) / spread
+                at += min(max(slope / (half + 1.0 / spread), -1.0), 1.0)
+            half = 0.5 * ratio[a] * exp(-at)
+            off = at - centre
+            values[j] += -0.5 * free[a] * at - half - 0.5 * off * off / spread - 0.5 * log(1.0 + spread * half)
+            u[j, a] = at
+    most = -math.inf
+    for j in range(n):
+        most = max(most, values[j])
+    total = 0.0
+    out[:] = 0.0
+    for j in range(n):
+        chance = exp(values[j] - most)
+        total += chance
+        for a in range(K):
+            out[a] += chance * u[j, a]
+    for a in range(K):
+        out[a] /= total
+
+
+@helper
+def fit_of(target, scale, noise, effects, chances, work):  # type: ignore[no-untyped-def]
+    """``Σ_q chances_q exp(scale · (target − log(noise + effects_q))²)``, ``scale`` negative.
+
+    Both functions are polynomials without branches, good to 1e-14, so that all ``q`` go through them in vectors.  Terms
+    below e⁻⁷⁰⁰ count as that.
+
+    effects, chances: (n,), positive   work: four vectors (n,) and the same memory as integers
+    """
+    (sums, mantissas, exponents, powers), (sum_bits, mantissa_bits, power_bits) = work
+    n = effects.shape[0]
+    for q in range(n):
+        sums[q] = noise + effects[q]
+    # a positive number is 2ᵏ · m, 1 ≤ m < 2: eleven bits of exponent, 52 of mantissa
+    for q in range(n):
+        exponents[q] = float((sum_bits[q] >> 52) - 1023)
+        mantissa_bits[q] = (sum_bits[q] & 0xFFFFFFFFFFFFF) | (1023 << 52)
+    for q in range(n):
+        # log m = log √2 + 2 artanh s, |s| < 0.172
+        s = (mantissas[q] - 1.4142135623730951) / (mantissas[q] + 1.4142135623730951)
+        z = s * s
+        series = 1.0 / 17.0 + z * (1.0 / 19.0)
+        series = 1.0 / 13.0 + z * (1.0 / 15.0 + z * series)
+        series = 1.0 / 9.0 + z * (1.0 / 11.0 + z * series)
+        series = 1.0 / 5.0 + z * (1.0 / 7.0 + z * series)
+        series = 1.0 + z * (1.0 / 3.0 + z * series)
+        gap = target - (exponents[q] * 0.6931471805599453 + (0.34657359027997264 + 2.0 * s * series))
+        x = max(scale * (gap * gap), -700.0)
+        # e^x = 2ᵏe^r, |r| ≤ ½ log 2
+        k = math.floor(x * 1.4426950408889634 + 0.5)
+        r = (x - k * 0.6931471803691238) - k * 1.9082149292705877e-10
+        series = 1.0 / 479001600.0 + r * (1.0 / 6227020800.0)
+        series = 1.0 / 3628800.0 + r * (1.0 / 39916800.0 + r * series)
+        series = 1.0 / 40320.0 + r * (1.0 / 362880.0 + r * series)
+        series = 1.0 / 720.0 + r * (1.0 / 5040.0 + r * series)
+        series = 1.0 / 24.0 + r * (1.0 / 120.0 + r * series)
+        series = 0.5 + r * (1.0 / 6.0 + r * series)
+        sums[q] = chances[q] * (1.0 + r * (1.0 + r * series))
+        exponents[q] = k
+    for q in range(n):
+        power_bits[q] = (int(exponents[q]) + 1023) << 52
+    return dot(sums, powers)
+
+
+@kernel
+def spread_value(omega, noises, effects, chances, targets, around, weights):  # type: ignore[no-untyped-def]
+    """``log p(s² | ω)``, up to a constant.
+
+    noises: (P,) ``σ²`` of the grid   effects, chances: (K, n) the nodes ``q`` of every arm and their weights
+    targets: (2, K) ``log s²_a`` and the variance of its error   around: (Q, P) the noise of arms around each ``σ²``,
+    for every spread   weights: (Q,) the logarithm of each row's weight
+    """
+    K, n = effects.shape
+    Q, P = around.shape
+    # how well each arm fits each noise, its hidden effects integrated out
+    fits, scaled = np.empty((K, P)), np.empty(n)
+    sums, mantissas, exponents, powers = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
+    work = (
+        (sums, mantissas, exponents, powers),
+        (sums.view(np.int64), mantissas.view(np.int64), powers.view(np.int64)),
+    )
+    for a in range(K):
+        for q in range(n):
+            scaled[q] = omega * effects[a, q]
+        for p in range(P):
+            fits[a, p] = fit_of(targets[0, a], -0.5 / targets[1, a], noises[p], scaled, chances[a], work)
+    values = np.empty(Q)
+    most = -math.inf
+    for i in range(Q):
+        value = weights[i]
+        product = 1.0
+        for a in range(K):
+            each = max(dot_at(around, i * P, fits, a * P, P), 1e-300)
+            # one logarithm for many factors, before their product leaves the range of numbers
+            if not each > 1e-100:
+                value += log(each)
+                continue
+            product *= each
+            if not 1e-200 < product < 1e200:
+                value += log(product)
+                product = 1.0
+        values[i] = value + log(product)
+        most = max(most, values[i])
+    total = 0.0
+    for i in range(Q):
+        total += exp(values[i] - most)
+    return most + log(total)
