@@ -41,6 +41,11 @@ class Setting:
         """The newest log, for learners that take only one."""
         return self.summaries[-1]
 
+    @property
+    def newest_rows(self) -> tuple[sl.Schema, Array, Array, Array]:
+        """The rows behind ``summary``: schema, full contexts, arms, rewards."""
+        return list(self.world.log_rows(np.random.default_rng([self.seed, 2])))[-1]
+
     @cached_property
     def draws(self) -> tuple[Array, Array, Array, Array, Array]:
         """Contexts, potential rewards, mean rewards, the old policy's answers, and in which rounds it was asked."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
@@ -203,16 +204,19 @@ class SyntheticWorld:
             noise = noise * np.sqrt((1.0 + 2.0 * self.standardised(X)[:, 0] ** 2) / 3.0)
         return means + noise[:, None] * self.noises
 
-    def logs(self, rng: np.random.Generator) -> list[sl.LogSummary]:
-        """A summary of each log, all of them of the same policy."""
-        out = []
+    def log_rows(self, rng: np.random.Generator) -> Iterator[tuple[sl.Schema, Array, Array, Array]]:
+        """Of each log its schema, the full contexts (n, d), of which it records a part, the arms and the rewards."""
         for columns in self.columns():
             X = self.contexts(self.cell.rows, rng)
             arms = self.behavior_actions(X, rng)
-            rewards = self.potential_rewards(X, rng)[np.arange(len(X)), arms]
-            schema = self.schema(columns)
-            out.append(sl.LogSummary.from_arrays(X[:, schema.recorded_index], arms, rewards, schema))
-        return out
+            yield self.schema(columns), X, arms, self.potential_rewards(X, rng)[np.arange(len(X)), arms]
+
+    def logs(self, rng: np.random.Generator) -> list[sl.LogSummary]:
+        """A summary of each log, all of them of the same policy."""
+        return [
+            sl.LogSummary.from_arrays(X[:, schema.recorded_index], arms, rewards, schema)
+            for schema, X, arms, rewards in self.log_rows(rng)
+        ]
 
     def cross_moments(self, schema: sl.Schema) -> Array:
         """R12(a) (K, L, m) of a log with this schema; zero for an arm that the old policy never takes."""

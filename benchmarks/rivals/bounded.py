@@ -2,14 +2,16 @@
 
 * **Hybrid LinUCB** ("Regret Analysis of Hybrid Linear Bandits with Biased Offline Data", OpenReview NA4seLpkPd): two
   confidence ellipsoids, one from online rounds, one from all rows with the bias bound ``V`` added; an arm's index is
-  the smaller of its two upper bounds. It is MIN-UCB (Cheung, Lyu 2024, arXiv 2405.02594), which has no contexts, in
-  linear form. The bound is a number for the whole weight vector: tuned.
+  the smaller of its two upper bounds. With a constant as the only feature it is MIN-UCB (Cheung, Lyu 2024, arXiv
+  2405.02594), which has no contexts; a test compares the two. The bound is a number for the whole weight vector: tuned.
 * **Ellipsoidal-MINUCB** (Han, Lin, Ding, Zhang 2026, arXiv 2604.24016): the same with a bound for each direction, the
-  certificate ``Δᵀ M Δ ≤ ρ²``. Chosen here: ``M`` is diagonal and learned at rounds 2ᵏ as ``1/(Δ̂_j² + se_j²)``, with
-  ``Δ̂`` the difference of the log's and the online estimate and ``se`` its deviation; ``ρ² = bias²·d``, ``bias`` tuned.
+  certificate ``ΔᵀM_bias Δ ≤ ρ²``, here in its form with an unknown certificate, learned at finitely many times. Chosen
+  here: ``M_bias`` is diagonal and learned at rounds 2ᵏ as ``1/(Δ̂_j² + se_j²)``, with ``Δ̂`` the difference of the
+  log's and the online estimate and ``se`` its deviation; ``ρ² = bias²·d``, ``bias`` tuned; no elimination of arms in
+  stages (the paper's proof follows SupLinUCB), which would only add to the regret.
 * **Anchor-TS** (Li, Fu, Chen, Kong 2026, arXiv 2605.10289), written for arms without contexts: an arm's index is the
-  median of a draw from the online posterior, a draw from the posterior of all rows, and the online mean. Chosen here:
-  means and posteriors of ``x·w_a``.
+  median of a draw from the online posterior, a draw from the posterior of all rows, and the online sample mean. Chosen
+  here: means and posteriors of ``x·w_a``; every arm is played once first, since a sample mean needs a sample.
 
 The log enters with zeros for what it did not record, which is how these methods see it: the hidden features' part of
 the rewards is the bias.
@@ -94,14 +96,21 @@ class EllipsoidalMinUCB(_TwoBranches):
 
 
 class AnchorTS(_TwoBranches):
-    """The median of two posterior draws and the online mean."""
+    """The median of two posterior draws and the online mean, once every arm has been played."""
 
     def __init__(self, summary: sl.LogSummary, alpha: float = 1.0, regularization: float = 1.0) -> None:
         super().__init__(summary, alpha, regularization)
+        self.played = np.zeros(len(self.arms), dtype=bool)
 
     def _choose(self, x: Array, rng: np.random.Generator | None) -> int:
         draws = (rng or np.random.default_rng(0)).standard_normal((2, len(self.arms)))
+        if not self.played.all():
+            return int(self.played.argmin())
         mean = self.online.estimates(x)
         online = mean + self.alpha * self.online.norms(x) * draws[0]
         pooled = self.pooled.estimates(x) + self.alpha * self.pooled.norms(x) * draws[1]
         return int(np.median([online, pooled, mean], axis=0).argmax())
+
+    def _learn(self, a: int, x: Array, reward: float) -> None:
+        super()._learn(a, x, reward)
+        self.played[a] = True

@@ -107,12 +107,17 @@ class DataWorld:
         arms = np.minimum((rng.random((n, 1)) >= cumulative).sum(axis=1), self.n_arms - 1)
         return self._X[rows], rewards, means, arms, chances
 
-    def summary(self, rng: np.random.Generator) -> sl.LogSummary:
-        """The old policy's log, without the hidden features."""
+    def log_rows(self, rng: np.random.Generator) -> tuple[sl.Schema, Array, Array, Array]:
+        """The log's schema, the full contexts, of which it records a part, the arms and the rewards."""
         X, rewards, _, arms, _ = self.draw(self.cell.rows, rng)
         names = [f"x{j}" for j in range(self.n_features - 1)]
         schema = sl.Schema(names, names[: self.n_recorded], arms=range(self.n_arms), intercept=True)
-        return sl.LogSummary.from_arrays(X[:, schema.recorded_index], arms, rewards[np.arange(len(X)), arms], schema)
+        return schema, X, arms, rewards[np.arange(len(X)), arms]
+
+    def summary(self, rng: np.random.Generator) -> sl.LogSummary:
+        """The old policy's log, without the hidden features."""
+        schema, X, arms, rewards = self.log_rows(rng)
+        return sl.LogSummary.from_arrays(X[:, schema.recorded_index], arms, rewards, schema)
 
 
 @dataclass
@@ -137,6 +142,11 @@ class DataSetting:
     def summary(self) -> sl.LogSummary:
         """The log."""
         return self.summaries[0]
+
+    @property
+    def newest_rows(self) -> tuple[sl.Schema, Array, Array, Array]:
+        """The rows behind ``summary``: schema, full contexts, arms, rewards."""
+        return self.world.log_rows(np.random.default_rng([self.seed, 32]))
 
     @cached_property
     def draws(self) -> tuple[Array, Array, Array, Array, Array]:

@@ -5,10 +5,12 @@
   no value of a hidden column, so the regression is learned from online contexts, again at rounds 2ᵏ; with a linear
   model the imputed rows' sums are ``MᵀGM`` and ``Mᵀg``, ``M = [I, B]``.
 * **Frozen**: a ridge regression for each arm from the log's recorded features, never updated.
-* **ARRoW-CB** (Zhang, Agarwal, Daumé, Langford, Negahban 2019): ε-greedy; for each weight ``λ`` of the log in a grid a
-  ridge model of both sources, and the model in use is the one whose weight has done best by progressive validation with
-  importance weights. Chosen here: the grid 0, 1/8, 1/2, 1, 8 times (of rounds/rows), ``ε_t = alpha·t^(−1/3)``, tuned;
-  the log's rows with zeros.
+* **ARRoW-CB** (Zhang, Agarwal, Daumé, Langford, Negahban 2019, arXiv 1901.00301): ε-greedy; for each weight ``λ`` in a
+  grid a model of both sources, in which a round counts ``λ`` and a row of the log ``1 − λ``, and the model in use is
+  the one whose choices have cost least by importance-weighted progressive validation. Checked against the authors' code
+  (Vowpal Wabbit, ``warm_cb``): the rule, the grid (eight values, halving the distance to 0 and 1 from ½, both ends
+  among them) and the constant ``ε`` are theirs. Chosen here: a ridge for each arm as the model; the log's rows with
+  zeros; costs counted from the mean reward so far; ``ε`` tuned, with ``t^(−1/3)`` beside the constant one.
 """
 
 from __future__ import annotations
@@ -95,55 +97,58 @@ class FrozenRidge(Rival):
 
 
 class ArrowCB(Rival):
-    """ε-greedy over the weight of the log that has validated best."""
+    """ε-greedy over the weight of the log that has validated best.
 
-    WEIGHTS = (0.0, 0.125, 0.5, 1.0, 8.0)
+    Args:
+        summary: the log.
+        alpha: ``ε`` in the first round.
+        regularization: ridge parameter of every model.
+        decay: ``ε_t = alpha·t^(−decay)``; 0 is the authors' own.
+    """
 
-    def __init__(self, summary: sl.LogSummary, alpha: float = 1.0, regularization: float = 1.0) -> None:
+    MIXES = (0.0, 0.0625, 0.125, 0.25, 0.5, 0.75, 0.875, 1.0)
+    """``λ``: a round counts ``λ``, a row of the log ``1 − λ``. Their middle is "as they are", 0 the log alone."""
+
+    def __init__(
+        self, summary: sl.LogSummary, alpha: float = 0.05, regularization: float = 1.0, decay: float = 0.0
+    ) -> None:
         super().__init__(summary)
-        self.epsilon = alpha
-        self.log_grams, self.log_moments = zero_filled(summary)
-        self.rows = max(int(summary.n_rows), 1)
-        self.prior = prior_precision(summary, regularization)
-        K, d = len(self.arms), self.n_features
-        self.grams, self.moments = np.zeros((K, d, d)), np.zeros((K, d))
-        self.values = np.zeros(len(self.WEIGHTS))
-        self.rounds = 0
-        self._fit()
-
-    def _fit(self) -> None:
-        """A model for each weight: the log's rows together count for ``weight`` times the rounds (at least once)."""
-        share = max(self.rounds, 1) / self.rows
-        self.models = [
-            Sums(
-                self.prior + self.grams + weight * share * self.log_grams,
-                self.moments + weight * share * self.log_moments,
-            )
-            for weight in self.WEIGHTS
-        ]
+        self.epsilon, self.decay = alpha, decay
+        grams, moments = zero_filled(summary)
+        prior = prior_precision(summary, regularization)
+        mixes = np.array(self.MIXES)
+        shares = (1.0 - mixes)[:, None, None, None]
+        self.inverses = np.linalg.inv(prior + shares * grams)  # (models, K, d, d)
+        self.weights = np.einsum("mkij,kj->mki", self.inverses, moments) * shares[:, :, 0]
+        self.mixes = mixes
+        self.costs = np.zeros(len(mixes))
+        self.rounds, self.mean = 0, 0.0
 
     def _probability(self) -> float:
-        return min(1.0, self.epsilon * (self.rounds + 1.0) ** (-1.0 / 3.0))
+        return min(1.0, self.epsilon * (self.rounds + 1.0) ** -self.decay)
+
+    def _greedy(self, x: Array) -> Array:
+        """The arm that each model would take.  (models,)"""
+        return (self.weights @ x).argmax(axis=1)
 
     def _best(self) -> int:
-        """The validated model; before any round the log's own."""
-        return int(self.values.argmax()) if self.rounds else len(self.WEIGHTS) - 1
+        """The model whose choices have cost least so far; of equals the first, as in the authors' code."""
+        return int(self.costs.argmin())
 
     def _choose(self, x: Array, rng: np.random.Generator | None) -> int:
         rng = rng or np.random.default_rng(0)
         explore, arm = rng.random() < self._probability(), int(rng.integers(len(self.arms)))
-        return arm if explore else int(self.models[self._best()].estimates(x).argmax())
+        return arm if explore else int(self._greedy(x)[self._best()])
 
     def _learn(self, a: int, x: Array, reward: float) -> None:
-        greedy = int(self.models[self._best()].estimates(x).argmax())
+        greedy = self._greedy(x)
         epsilon = self._probability()
-        chance = epsilon / len(self.arms) + (1.0 - epsilon) * (a == greedy)
-        for i, model in enumerate(self.models):
-            if int(model.estimates(x).argmax()) == a:
-                self.values[i] += reward / max(chance, 1e-12)
-            model.add(a, x, reward)
-        self.grams[a] += np.outer(x, x)
-        self.moments[a] += reward * x
+        chance = epsilon / len(self.arms) + (1.0 - epsilon) * (a == greedy[self._best()])
+        # rewards have any unit and any zero here, the paper's costs lie in [0, 1]: count from the mean of those so far
+        self.costs -= (greedy == a) * (reward - self.mean) / max(chance, 1e-12)
         self.rounds += 1
-        if self.rounds & (self.rounds - 1) == 0:
-            self._fit()
+        self.mean += (reward - self.mean) / self.rounds
+        u = self.inverses[:, a] @ x  # (models, d)
+        gain = self.mixes[:, None] * u / (1.0 + self.mixes * (u @ x))[:, None]
+        self.weights[:, a] += gain * (reward - self.weights[:, a] @ x)[:, None]
+        self.inverses[:, a] -= gain[:, :, None] * u[:, None, :]

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from benchmarks.paired import Setting, play
+from benchmarks.rivals import package_loop, runs, table
 from benchmarks.rivals.bounded import AnchorTS, EllipsoidalMinUCB, HybridLinUCB
 from benchmarks.rivals.data import DATA, DataSetting
-from benchmarks.rivals.deconfounded import DeconfoundedWarmStart, doubly_debiased_lasso, lasso
-from benchmarks.rivals.floor import floor_regret, prior
+from benchmarks.rivals.deconfounded import DeconfoundedWarmStart, doubly_debiased_lasso, lasso, trim
+from benchmarks.rivals.floor import floor_regret, prior, told_everything
+from benchmarks.rivals.packages import task_of
 from benchmarks.rivals.practice import ArrowCB, FrozenRidge, ImputedStart, ZeroStart
 from benchmarks.rivals.ridge import Sums, noise_of, zero_filled
 from benchmarks.synthetic import Cell, SyntheticWorld
@@ -94,6 +99,7 @@ def test_the_anchor_keeps_the_index_between_the_online_draw_and_the_online_mean(
     """A hybrid draw that lies outside the two is replaced by one of them: the median's point."""
     here = setting()
     learner = AnchorTS(here.summary, alpha=1.0, regularization=1.0)
+    learner.played[:] = True
     learner.pooled.weights += 1e6  # a log that promises everything
     mean = learner.online.estimates(here.draws[0][0])
     picks = [learner.decide(here.draws[0][0], rng=np.random.default_rng(s)).arm for s in range(200)]
@@ -137,14 +143,165 @@ def test_arrow_drops_a_log_that_lies_and_keeps_one_that_does_not():
         X, arms = rng.normal(size=(3_000, 2)), rng.integers(2, size=3_000)
         r = sign * (X * weights[arms]).sum(axis=1) + 0.2 * rng.normal(size=3_000)
         summary = sl.LogSummary.from_arrays(X, arms, r, sl.Schema.for_arrays(2, recorded=2, n_arms=2))
-        learner = ArrowCB(summary, alpha=0.5, regularization=0.5)
+        learner = ArrowCB(summary, alpha=0.5, regularization=0.5, decay=1.0 / 3.0)
         for x in rng.normal(size=(3_000, 2)):
             arm = learner.decide(x, rng=rng).arm
             learner.observe(x, arm, float(weights[arm] @ x + 0.2 * rng.normal()))
-        return learner.WEIGHTS[learner._best()]
+        return learner.MIXES[learner._best()]
 
-    assert winner(-1.0) <= 0.125
-    assert winner(1.0) > 0.0
+    assert winner(-1.0) >= 0.875  # rounds count at least seven times as much as the log's rows
+    assert winner(1.0) <= 0.875
+
+
+def test_arrow_s_models_are_ridge_regressions_with_weighted_rows():
+    """``V = ρI + (1 − λ)G + λΣxxᵀ`` for each of its mixes, ``λ`` from the log alone to the rounds alone."""
+    here = setting(rounds=60)
+    learner = ArrowCB(here.summary, alpha=0.3, regularization=3.0)
+    taken = choices(learner, here)
+    X, rewards, _, _, _ = here.draws
+    grams, moments = zero_filled(here.summary)
+    for m, mix in enumerate(learner.MIXES):
+        for a in range(4):
+            rounds = np.array(taken) == a
+            V = 3.0 * np.eye(X.shape[1]) + (1 - mix) * grams[a] + mix * X[rounds].T @ X[rounds]
+            Y = (1 - mix) * moments[a] + mix * X[rounds].T @ rewards[rounds, a]
+            np.testing.assert_allclose(learner.weights[m, a], np.linalg.solve(V, Y), rtol=1e-6, atol=1e-9)
+    # the authors' grid: ½ in the middle, halving the distance to either end, both ends included
+    assert learner.MIXES == (0.0, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 7 / 8, 1.0)
+
+
+def arms_without_contexts(offline_shift: float, n_offline: int = 400) -> tuple[sl.LogSummary, np.ndarray]:
+    """The world of MIN-UCB and Anchor-TS: four means, no contexts; the log's means are off by ``offline_shift``."""
+    rng = np.random.default_rng(11)
+    means = np.array([0.5, 0.2, 0.0, 0.3])
+    arms = np.repeat(np.arange(4), n_offline)
+    shift = offline_shift * np.array([-1.0, 1.0, 1.0, 1.0])  # the best arm looks bad
+    rewards = (means + shift)[arms] + 0.5 * rng.normal(size=len(arms))
+    schema = sl.Schema.for_arrays(1, recorded=1, n_arms=4)
+    return sl.LogSummary.from_arrays(np.ones((len(arms), 1)), arms, rewards, schema), means
+
+
+def regret_without_contexts(make, means, seeds=12, rounds=600):
+    total = 0.0
+    for seed in range(seeds):
+        rng, learner = np.random.default_rng([seed, 3]), make()
+        for noise in 0.5 * rng.normal(size=(rounds, 4)):
+            arm = learner.decide(np.ones(1), rng=rng).arm
+            learner.observe(np.ones(1), arm, float(means[arm] + noise[arm]))
+            total += means.max() - means[arm]
+    return total / seeds
+
+
+def test_without_contexts_the_hybrid_is_min_ucb():
+    """Cheung and Lyu's index: the smaller of ``R̂ + c/√N`` and ``(NR̂ + TX̂)/(N + T) + c/√(N + T) + V·T/(N + T)``."""
+    summary, _ = arms_without_contexts(0.0)
+    ridge, alpha, bias = 1e-9, 2.0, 0.3
+    learner = HybridLinUCB(summary, alpha=alpha, regularization=ridge, bias=bias)
+    counts = np.array([3, 5, 1, 7])
+    for a, n in enumerate(counts):
+        for k in range(n):
+            learner.observe(np.ones(1), a, 0.1 * k + a)
+    online = np.array([0.1 * (n - 1) / 2 + a for a, n in enumerate(counts)])
+    T, X = summary.counts, summary.cross[:, 0] / summary.counts
+    c = alpha * noise_of(summary)
+    plain = online + c / np.sqrt(counts)
+    pooled = (counts * online + T * X) / (counts + T) + c / np.sqrt(counts + T) + bias * T / (counts + T)
+    x = np.ones(1)
+    np.testing.assert_allclose(learner.online.estimates(x) + learner.alpha * learner.online.norms(x), plain, rtol=1e-6)
+    found = learner.pooled.estimates(x) + learner.alpha * learner.pooled.norms(x)
+    np.testing.assert_allclose(found + bias * np.linalg.norm(learner._leverage(x), axis=1), pooled, rtol=1e-6)
+    assert learner.decide(x).arm == int(np.minimum(plain, pooled).argmax())
+
+
+def test_min_ucb_gains_from_a_log_with_a_bound_on_its_bias_and_never_pays_for_a_wrong_log():
+    """What its paper reports: below UCB with a valid bound, equal to UCB where the bound says nothing."""
+    honest, means = arms_without_contexts(0.0)
+    shifted, _ = arms_without_contexts(0.4)
+
+    def ucb():
+        return OnlineLinUCB(honest, 2.0, 1.0)
+
+    cold = regret_without_contexts(ucb, means)
+    assert regret_without_contexts(lambda: HybridLinUCB(honest, 2.0, 1.0, bias=0.05), means) < 0.6 * cold
+    assert regret_without_contexts(lambda: HybridLinUCB(shifted, 2.0, 1.0, bias=1e9), means) == pytest.approx(
+        regret_without_contexts(lambda: OnlineLinUCB(shifted, 2.0, 1.0), means)
+    )
+
+
+def test_anchor_ts_gains_from_an_honest_log_and_survives_a_shifted_one():
+    """What its paper reports, in its world: below Thompson sampling without the log; with a shift that makes the best
+    arm look third best, far below Thompson sampling that takes all rows alike."""
+
+    class Pooled(AnchorTS):
+        """Thompson sampling from all rows alike."""
+
+        def _choose(self, x, rng):
+            draws = rng.standard_normal(len(self.arms))
+            return int((self.pooled.estimates(x) + self.alpha * self.pooled.norms(x) * draws).argmax())
+
+    class Online(AnchorTS):
+        """Thompson sampling without the log."""
+
+        def _choose(self, x, rng):
+            draws = rng.standard_normal(len(self.arms))
+            return int((self.online.estimates(x) + self.alpha * self.online.norms(x) * draws).argmax())
+
+    honest, means = arms_without_contexts(0.0)
+    shifted, _ = arms_without_contexts(0.2, n_offline=4_000)
+    cold = regret_without_contexts(lambda: Online(honest), means)
+    assert regret_without_contexts(lambda: AnchorTS(honest), means) < 0.8 * cold
+    pooled = regret_without_contexts(lambda: Pooled(shifted), means)
+    assert regret_without_contexts(lambda: AnchorTS(shifted), means) < 0.5 * pooled
+
+
+def test_the_debiased_lasso_of_a_factor_is_that_of_the_rows():
+    """Rows enter through ``QR`` alone, and the transform shrinks singular values to their median, as its authors'."""
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(120, 5)) * [1.0, 2.0, 0.5, 1.0, 3.0]
+    y = X @ [1.0, 0.0, -2.0, 0.0, 0.3] + rng.normal(size=120)
+    R = np.linalg.qr(np.column_stack([X, y]), mode="r")
+    for of_rows, of_factor in zip(
+        doubly_debiased_lasso(X, y, 120), doubly_debiased_lasso(R[:, :-1], R[:, -1], 120), strict=True
+    ):
+        np.testing.assert_allclose(of_rows, of_factor, rtol=1e-8)
+    d = np.linalg.svd(X, compute_uv=False)
+    shrunk = np.linalg.svd(trim(X) @ X, compute_uv=False)
+    np.testing.assert_allclose(shrunk, np.minimum(d, np.median(d)), rtol=1e-10)
+
+
+def test_the_warm_start_beats_thompson_sampling_in_its_own_world():
+    """What its paper reports: sparse effects of many recorded features, a few hidden ones that drive both these and the
+    reward, a small log for each arm. Mean regret of 500 rounds over six worlds below that of LinTS without the log."""
+    warm, cold = [], []
+    for seed in range(6):
+        rng = np.random.default_rng([seed, 5])
+        K, p, q = 3, 30, 2
+        theta, phi = np.zeros((K, p)), rng.normal(size=(K, q))
+        theta[:, :4] = rng.normal(size=(K, 4))
+        loadings = rng.normal(size=(q, p))
+
+        def contexts(n, rng=rng, loadings=loadings, p=p, q=q):
+            H = rng.normal(size=(n, q))
+            return np.hstack([H @ loadings + rng.normal(size=(n, p)), H])
+
+        weights = np.hstack([theta, phi])
+        log, arms = contexts(600), rng.integers(K, size=600)
+        rewards = (log * weights[arms]).sum(axis=1) + 0.5 * rng.normal(size=600)
+        schema = sl.Schema.for_arrays(p + q, recorded=p, n_arms=K)
+        summary = sl.LogSummary.from_arrays(log[:, :p], arms, rewards, schema)
+        learners = [DeconfoundedWarmStart(summary, 0.3, 1.0), DeconfoundedWarmStart(summary, 0.3, 1.0)]
+        d = p + q
+        learners[1].kept, learners[1].sums = np.arange(d), Sums(np.tile(np.eye(d), (K, 1, 1)), np.zeros((K, d)))
+        X, noise = contexts(500), 0.5 * rng.normal(size=500)
+        means = X @ weights.T
+        for learner, out in zip(learners, (warm, cold), strict=True):
+            draws, total = np.random.default_rng(seed), 0.0
+            for t, x in enumerate(X):
+                arm = learner.decide(x, rng=draws).arm
+                learner.observe(x, arm, float(means[t, arm] + noise[t]))
+                total += means[t].max() - means[t, arm]
+            out.append(total)
+    assert np.mean(warm) < 0.7 * np.mean(cold)
 
 
 def test_the_debiased_lasso_covers_where_nothing_is_hidden():
@@ -229,3 +386,124 @@ def test_a_data_set_is_a_world_with_a_confounded_log(name):
         gains.append(means[np.arange(500), answers].mean() - means.mean())
     assert np.mean(gains) > 0.05
     assert play(sl.OFUL(here.world.n_arms, here.world.n_features, noise=0.5), here)[-1] < 500 * (1 - means.mean())
+
+
+@pytest.mark.parametrize(
+    "cell", [SMALL, replace(SMALL, delay=7), replace(SMALL, batch=10)], ids=("plain", "delay", "batch")
+)
+def test_a_package_plays_the_rounds_that_every_learner_plays(cell, monkeypatch):
+    """The loop that runs in a package's environment, with a stand-in that is our own LinUCB, against ``play``."""
+    here = Setting(cell, 1, 120)
+
+    class StandIn:
+        def __init__(self, n_arms, alpha):
+            self.n_arms, self.alpha = n_arms, alpha
+
+        def fit(self, X, arms, rewards):
+            d = X.shape[1]
+            grams = np.array([np.eye(d) + X[arms == a].T @ X[arms == a] for a in range(self.n_arms)])
+            moments = np.array([X[arms == a].T @ rewards[arms == a] for a in range(self.n_arms)])
+            self.sums = Sums(grams, moments)
+
+        def learn(self, x, arm, reward):
+            self.sums.add(arm, x, reward)
+
+        def choose(self, x):
+            return int((self.sums.estimates(x) + self.alpha * self.sums.norms(x)).argmax())
+
+    monkeypatch.setitem(package_loop.LIBRARIES, "mabwiser", StandIn)
+    task, arrays = task_of("mabwiser", "zeros", here, {"alpha": 0.3})
+    played = package_loop.run(task, arrays)
+    means = here.draws[2]
+    regret = np.cumsum(means.max(axis=1) - means[np.arange(120), played])
+    np.testing.assert_allclose(regret, play(ZeroStart(here.summary, 0.3, 1.0), here))
+    assert np.isnan(arrays["log_X"]).any()
+    imputed = package_loop.run({**task, "start": "imputed"}, arrays)
+    assert (imputed[: package_loop.FIRST_IMPUTATION] == played[: package_loop.FIRST_IMPUTATION]).all()
+    assert (imputed != played).any()
+
+
+def test_imputed_columns_are_what_a_regression_on_the_complete_rows_predicts():
+    rng = np.random.default_rng(0)
+    complete = rng.normal(size=(400, 3))
+    complete[:, 2] = complete[:, 0] - 2.0 * complete[:, 1] + 0.1 * rng.normal(size=400)
+    rows = complete[:100].copy()
+    rows[:, 2] = np.nan
+    filled = package_loop.imputed(rows, complete[100:])
+    np.testing.assert_allclose(filled[:, 2], rows[:, 0] - 2.0 * rows[:, 1], atol=0.1)
+    assert (filled[:, :2] == rows[:, :2]).all()
+
+
+def test_told_everything_has_less_regret_than_a_learner_that_has_to_try():
+    here = DataSetting(DATA["tumours"], 2, 300)
+    assert told_everything(here)[-1] < play(ZeroStart(here.summary, 0.3, 1.0), here)[-1]
+
+
+@pytest.fixture
+def results(tmp_path, monkeypatch):
+    monkeypatch.setattr(runs, "RESULTS", tmp_path)
+    return tmp_path
+
+
+def test_a_run_that_was_stopped_goes_on_where_it_stood(results, monkeypatch):
+    plan = runs.Plan(40, 1, "state", ("fused",), ("zeros", "frozen"))
+    runs.run_seed(SMALL, 0, plan)
+    before = {path: path.read_bytes() for path in results.rglob("*.json")}
+    assert len(before) == 4  # two tunings, the rivals' seed, ours
+
+    def again(*_):
+        raise AssertionError("it was run already")
+
+    monkeypatch.setattr(runs, "regret_of", again)
+    monkeypatch.setattr(runs, "play", again)
+    runs.run_seed(SMALL, 0, plan)
+    assert {path: path.read_bytes() for path in results.rglob("*.json")} == before
+    seconds, unknown = runs.missing_seconds([SMALL], range(3), plan)
+    assert unknown == 0
+    records = runs.stored(SMALL, 0, 40, "state")
+    assert seconds == pytest.approx(2 * sum(record["seconds"] for record in records.values()))
+    # nothing of another state of src/, nor of a rival that was never run
+    assert "fused" not in runs.stored(SMALL, 0, 40, "another")
+    assert runs.missing_seconds([SMALL], range(1), replace(plan, rivals=("arrow",)))[1] == 2
+
+
+def test_settings_are_chosen_on_seeds_that_no_row_uses(results, monkeypatch):
+    asked = []
+
+    def regret(name, values, setting):
+        asked.append(setting.seed)
+        return np.array([abs(values["alpha"] - 0.3) + abs(values["regularization"] - 10.0)])
+
+    monkeypatch.setattr(runs, "regret_of", regret)
+    assert runs.tuned("zeros", SMALL, 40, 2) == {"alpha": 0.3, "regularization": 10.0}
+    assert set(asked) == {runs.FIRST_TUNING_SEED, runs.FIRST_TUNING_SEED + 1}
+
+
+def test_docstrings_do_not_make_results_old(tmp_path, monkeypatch):
+    monkeypatch.setattr(runs, "HERE", tmp_path / "rivals")
+
+    def hashed(text):
+        (tmp_path / "a.py").write_text(text)
+        runs.code_hash.cache_clear()
+        return runs.code_hash(("a",))
+
+    plain = hashed("def f(x):\n    return x\n")
+    assert hashed('"""A module."""\ndef f(x):\n    """Says."""\n    return x  # so\n') == plain
+    assert hashed("def f(x):\n    return -x\n") != plain
+    runs.code_hash.cache_clear()
+
+
+def test_a_row_says_what_of_a_loss_is_the_price_of_what(results):
+    for seed in range(3):
+        mine = {name: {"early": 1.0, "end": end + seed} for name, end in (("fused", 12.0), ("safety off", 11.0))}
+        theirs = {name: {"early": 2.0, "end": 30.0} for name in (*runs.RIVALS, "floor")}
+        theirs["zeros"]["end"] = 10.0 + seed
+        for kind, records in (("state", mine), (runs.kept_as("zeros", ""), theirs)):
+            path = runs.folder_of(SMALL, 40, kind) / f"{seed}.json"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(records))
+    (row,) = table.rows([SMALL], 40, range(5), "state")
+    assert (row.seeds, row.best) == (3, "zeros")
+    assert row.against.value == pytest.approx(13.0 / 11.0)
+    assert row.shares == {"trials and tests against a lying log": pytest.approx(0.5)}
+    assert "at most 1.05 in 0" in table.verdict([row])

@@ -1,0 +1,84 @@
+"""MABWiser and contextualbandits themselves, as pip installs them, warm-started from the log.
+
+Each runs in an environment of its own (``benchmarks/peers``), which the first run makes; nothing of them is needed to
+use or test Sidelight. They start from the log's rows with zeros for what it lacks, or with the columns that
+scikit-learn's ``IterativeImputer`` fills in, fitted to the log and to the contexts seen so far, again whenever those
+have doubled. Their widths are multiples of the log's residual deviation, tuned; the ridge parameter is 1. Of several
+logs they have the newest.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.paired import Setting
+from benchmarks.peers.environments import peers_known, python_of
+from benchmarks.rivals.data import DataSetting
+from benchmarks.rivals.ridge import noise_of
+from sidelight.simulation import WORKER_ENVIRONMENT
+
+Array = Any
+LOOP = Path(__file__).with_name("package_loop.py")
+SECONDS = 1_800
+
+#: name in the table → library, how it starts, and the values that are tried of its settings
+PACKAGES: dict[str, tuple[str, str, dict[str, tuple[float, ...]]]] = {
+    "MABWiser, zeros": ("mabwiser", "zeros", {"alpha": (0.1, 0.3, 1.0)}),
+    "MABWiser, imputed": ("mabwiser", "imputed", {"alpha": (0.1, 0.3, 1.0)}),
+    "contextualbandits, zeros": ("contextualbandits", "zeros", {"alpha": (0.1, 0.3, 1.0)}),
+    "contextualbandits, imputed": ("contextualbandits", "imputed", {"alpha": (0.1, 0.3, 1.0)}),
+}
+
+
+def task_of(
+    library: str, start: str, setting: Setting | DataSetting, settings: dict[str, float]
+) -> tuple[dict[str, Any], dict[str, Array]]:
+    """What ``package_loop.py`` is given: the task, and its arrays."""
+    schema, log_X, log_arms, log_rewards = setting.newest_rows
+    log_X = log_X.copy()
+    log_X[:, schema.hidden_index] = np.nan
+    X, rewards, _, _, _ = setting.draws
+    task = {
+        "library": library,
+        "start": start,
+        "settings": {**settings, "alpha": settings["alpha"] * noise_of(setting.summary)},
+        "delay": setting.cell.delay,
+        "batch": setting.cell.batch,
+    }
+    return task, {"X": X, "rewards": rewards, "log_X": log_X, "log_arms": log_arms, "log_rewards": log_rewards}
+
+
+def package_choices(library: str, start: str, setting: Setting | DataSetting, settings: dict[str, float]) -> Array:
+    """The arms that a package takes in one setting, as positions.  (rounds,)
+
+    Raises:
+        benchmarks.peers.environments.NotInstalled: pip could not install it.
+        RuntimeError: it failed.
+    """
+    peer = next(peer for peer in peers_known() if peer.name == library)
+    task, arrays = task_of(library, start, setting, settings)
+    with tempfile.TemporaryDirectory() as folder:
+        given, found = Path(folder) / "task.npz", Path(folder) / "result.npz"
+        np.savez(given, task=np.array(json.dumps(task)), **arrays)
+        command = [str(python_of(peer)), str(LOOP), str(given), str(found)]
+        environment = {**os.environ, **WORKER_ENVIRONMENT}
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, env=environment)
+        if done.returncode:
+            raise RuntimeError(f"{library} failed in {setting.cell.name!r}: {done.stderr.strip().splitlines()[-1]}")
+        with np.load(found) as stored:
+            return np.asarray(stored["played"])
+
+
+def package_regret(name: str, setting: Setting | DataSetting, settings: dict[str, float]) -> Array:
+    """Cumulative regret (rounds,) of a package in one setting."""
+    library, start, _ = PACKAGES[name]
+    played = package_choices(library, start, setting, settings)
+    means = setting.draws[2]
+    return np.cumsum(means.max(axis=1) - means[np.arange(len(means)), played])

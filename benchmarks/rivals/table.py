@@ -1,0 +1,151 @@
+"""The table of ``python -m benchmarks.rivals``: in the terminal, and as a page of the docs."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.evidence import machine
+from benchmarks.paired import Ratio, ratio
+from benchmarks.rivals.packages import PACKAGES
+from benchmarks.rivals.runs import EARLY, OURS, RIVALS, AnyCell, collected
+
+Array = Any
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "measurements" / "rivals.md"
+BAR, WORST = 1.05, 1.10
+"""Upper end of the ratio to the best rival: in nine cells of ten, and in all."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A cell: mean regret by name at round 200 and at the end, and the ratio to the best rival of that moment."""
+
+    cell: AnyCell
+    seeds: int
+    early: dict[str, float]
+    end: dict[str, float]
+    early_best: str
+    best: str
+    early_against: Ratio
+    against: Ratio
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """What of the loss against the best rival is the price of what: 1 is all of it."""
+        loss = self.end["fused"] - self.end[self.best]
+        prices = {"trials and tests against a lying log": "safety off", "having to ask": "R12 known"}
+        if loss <= 0.0:
+            return {}
+        return {what: (self.end["fused"] - self.end[name]) / loss for what, name in prices.items() if name in self.end}
+
+
+def rows(cells: list[AnyCell], rounds: int, seeds: range, state: str) -> list[Row]:
+    """A row for each cell that has results."""
+    out = []
+    for cell in cells:
+        records = collected(cell, rounds, seeds, state)
+        if not records:
+            continue
+        names = [name for name in (*OURS, "floor", *RIVALS, *PACKAGES) if all(name in record for record in records)]
+        rivals = [name for name in names if name in RIVALS or name in PACKAGES]
+        of = {mark: {n: np.array([r[n][mark] for r in records]) for n in names} for mark in ("early", "end")}
+        best = {mark: min(rivals, key=lambda name, mark=mark: of[mark][name].mean()) for mark in of}
+        out.append(
+            Row(
+                cell,
+                len(records),
+                *({n: float(of[mark][n].mean()) for n in names} for mark in ("early", "end")),
+                best["early"],
+                best["end"],
+                *(ratio(of[mark]["fused"], of[mark][best[mark]]) for mark in ("early", "end")),
+            )
+        )
+    return out
+
+
+def verdict(found: list[Row]) -> str:
+    """How many cells meet the bar, and what of it rests on few seeds."""
+    highs = [row.against.high for row in found]
+    least = min(row.seeds for row in found)
+    means = [row.against.value for row in found]
+    return (
+        f"Ratio of regret to the best rival at the end, {len(found)} cells of at least {least} seeds: at most 1 in the "
+        f"mean in {sum(m <= 1.0 for m in means)}; upper end of the 95 % interval at most {BAR} in "
+        f"{sum(h <= BAR for h in highs)}, at most {WORST:.2f} in {sum(h <= WORST for h in highs)}; geometric mean of "
+        f"the ratios {math.exp(float(np.mean(np.log(means)))):.2f}."
+    )
+
+
+def text(found: list[Row]) -> str:
+    """The table for a terminal."""
+    if not found:
+        return "no results yet"
+    shown = [n for n in ("fused", *RIVALS, *PACKAGES, "floor") if any(n in row.end for row in found)]
+    lines = [f"{'cell':42} " + " ".join(f"{name[:10]:>10}" for name in shown) + " |  to the best"]
+    for row in found:
+        for mark, values, best, against in (
+            (f"round {EARLY}", row.early, row.early_best, row.early_against),
+            (f"end, {row.seeds} seeds", row.end, row.best, row.against),
+        ):
+            numbers = " ".join(f"{values.get(name, math.nan):10.4g}" for name in shown)
+            lines.append(f"{row.cell.name:42} {numbers} | {against!s:>12} {best}   ({mark})")
+        for what, share in row.shares.items():
+            lines.append(f"{'':42} of the loss, the price of {what}: {share:.0%}")
+    return "\n".join([*lines, "", verdict(found)])
+
+
+def write(found: list[Row], rounds: int, tuning: int, state: str) -> None:
+    """The page of the docs."""
+    shown = [n for n in (*RIVALS, *PACKAGES) if any(n in row.end for row in found)]
+    lost = [row for row in found if row.against.high > BAR]
+    parts = [
+        "# Against every rival\n",
+        "Written by `python -m benchmarks.rivals --write`, never by hand; "
+        f"`src/` at `{state}`, {time.strftime('%Y-%m-%d', time.gmtime())}, {machine()}. {rounds:,} rounds. `FusedOFUL` "
+        f"has its default arguments; a rival has the settings that were best for it in the same cell on {tuning} other "
+        "seeds. *Regret* is what a learner loses over all rounds against always taking the arm with the largest mean "
+        "reward. *Lower bound*: a learner that knows the prior of the weights, how the hidden features go with the "
+        "recorded ones, and after each round the rewards of **all** arms (for data sets a reference of the same kind: "
+        "`benchmarks/rivals/floor.py`). What each rival is and what was chosen where its paper leaves a choice: "
+        "[rivals](../explanation/rivals.md).\n",
+        verdict(found) + "\n",
+        f"| cell | seeds | fused | best rival | ratio (95 % interval) | at round {EARLY} | lower bound |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in found:
+        ends = f"{row.against.value:.2f} ({row.against.low:.2f} to {row.against.high:.2f})"
+        early = f"{row.early_against.value:.2f} ({row.early_best})"
+        parts.append(
+            f"| {row.cell.name} | {row.seeds} | {row.end['fused']:.4g} | {row.end[row.best]:.4g} ({row.best}) "
+            f"| {ends} | {early} | {row.end.get('floor', math.nan):.4g} |"
+        )
+    parts += ["", f"## Where the upper end is above {BAR}\n"]
+    if lost:
+        parts += [
+            "With few seeds an interval is wide, so some of these are no losses at all: the second column is the "
+            "mean. *Safety off* and *told R12* are the same learner without trials and tests against a log that "
+            "lies, and told how the hidden features go with the recorded ones instead of asking.\n",
+            "| cell | ratio | upper end | fused | safety off | told R12 | best rival |",
+            "|---|---|---|---|---|---|---|",
+        ]
+        for row in sorted(lost, key=lambda row: -row.against.value):
+            extra = " | ".join(f"{row.end[n]:.4g}" if n in row.end else "–" for n in ("safety off", "R12 known"))
+            parts.append(
+                f"| {row.cell.name} | {row.against.value:.2f} | {row.against.high:.2f} | {row.end['fused']:.4g} "
+                f"| {extra} | {row.end[row.best]:.4g} ({row.best}) |"
+            )
+    else:
+        parts.append("Nowhere.")
+    parts += ["", "## Every rival's regret at the end\n", "| cell | " + " | ".join(shown) + " |"]
+    parts.append("|---" * (len(shown) + 1) + "|")
+    for row in found:
+        values = " | ".join(f"{row.end[n]:.4g}" if n in row.end else "–" for n in shown)
+        parts.append(f"| {row.cell.name} | {values} |")
+    PAGE.parent.mkdir(exist_ok=True)
+    PAGE.write_text("\n".join(parts) + "\n", encoding="utf-8")
