@@ -1,4 +1,6 @@
-"""``make evidence``: the claims of the docs, each measured by a function and written to ``docs/evidence.md``.
+"""``make evidence``: the claims of the docs, each measured by a function.
+
+``docs/evidence.md`` has ten of them as sentences, ``docs/measurements/claims.md`` all of them with their tables.
 
 A claim is measured anew when ``src/`` has changed since, or with ``--again``; ``--only NAME`` measures one. Figures are
 kept in ``docs/evidence.json``, from which the page is written, so a partial run leaves the other claims as they were
@@ -20,6 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.sentences import SENTENCES
+
 # one BLAS thread a process: the seeds use the cores
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
@@ -27,6 +31,7 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 ROOT = Path(__file__).parents[1]
 FIGURES = ROOT / "docs" / "evidence.json"
 PAGE = ROOT / "docs" / "evidence.md"
+TABLES = ROOT / "docs" / "measurements" / "claims.md"
 PARTS = ROOT / "results" / "evidence"
 
 Row = dict[str, Any]
@@ -94,16 +99,63 @@ def write_json(path: Path, content: Any) -> None:
 # ------------------------------------------------------------------------------------------------------- the page
 
 
-def render(claims: Mapping[str, Claim], measured: Mapping[str, Any]) -> str:
-    """The page: each claim with its command, its figures and the state of ``src/`` it was measured at."""
+TERMS = (
+    "Regret is what a learner loses over all rounds against always taking the arm with the largest mean reward; R12 is "
+    "how the hidden features go with the recorded ones for each arm, which the log lacks."
+)
+
+
+def sentences(claims: Mapping[str, Claim], measured: Mapping[str, Any]) -> str:
+    """The first page: ten sentences, each with its figure, its interval, its command and the state of ``src/``."""
     lines = [
         "# Evidence",
         "",
-        "Every figure here was written by `make evidence`, never by hand. Each claim names the command that measures "
-        "it again and the hash of `src/` it was measured at (`python -m benchmarks.evidence --hash` gives the present "
-        "one). Intervals are 95 %: Student's for means over seeds, Clopper and Pearson's for frequencies. Regret is "
-        "what a learner loses over all rounds against always taking the arm with the largest mean reward; R12 is how "
-        "the hidden features go with the recorded ones for each arm, which the log lacks.",
+        "Ten sentences, written by `make evidence` and never by hand. Behind each are its "
+        "[table](measurements/claims.md), "
+        f"the command that measures it again, and the hash of `src/` it was measured at. {TERMS}",
+        "",
+    ]
+    for number, (name, sentence) in enumerate(SENTENCES.items(), start=1):
+        command = f"`make evidence ONLY={name}`"
+        if name not in measured:
+            lines.append(f"{number}. {claims[name].statement}: not measured yet ({command}).")
+            continue
+        record = measured[name]
+        false = "" if record["holds"] else "**Not as claimed.** "
+        lines.append(
+            f"{number}. {false}{sentence(record['rows'])} {command}, `src/` at `{record['src']}`, {record['date']}."
+        )
+    lines += [
+        "",
+        "The hash of the present `src/` is what `python -m benchmarks.evidence --hash` prints; where it differs, `make "
+        "evidence` measures again. Behind these pages:",
+        "",
+        "| page | what it has |",
+        "|---|---|",
+        "| [every claim](measurements/claims.md) | the tables behind these sentences, and three claims more |",
+        "| [against every rival](measurements/rivals.md) | regret beside eight published or common methods, with a "
+        "lower "
+        "bound |",
+        "| [rivals](explanation/rivals.md) | what each of them is, and what was chosen where its paper leaves a "
+        "choice |",
+        "| [honest worlds](zoo.md) | 69 simulated worlds, the default learner in each |",
+        "| [regret](regret.md) | against the paper's algorithms, and when the log lies; its [lab "
+        "book](measurements/regret.md) |",
+        "| [figures](figures/index.md) | the paper's figures, drawn again |",
+        "| [performance](performance.md) | how long decisions, refreshes and logs take |",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def render(claims: Mapping[str, Claim], measured: Mapping[str, Any]) -> str:
+    """The page behind it: each claim with its command, its figures and the state of ``src/`` it was measured at."""
+    lines = [
+        "# Every claim, with its table",
+        "",
+        "Every figure here was written by `make evidence`, never by hand; the ten sentences in front are "
+        "[evidence](../evidence.md). Each claim names the command that measures it again and the hash of `src/` it was "
+        "measured at (`python -m benchmarks.evidence --hash` gives the present one). Intervals are 95 %: Student's for "
+        f"means over seeds, Clopper and Pearson's for frequencies. {TERMS}",
         "",
     ]
     for name, claim in claims.items():
@@ -146,6 +198,13 @@ def load() -> dict[str, Any]:
     return json.loads(FIGURES.read_text(encoding="utf-8")) if FIGURES.exists() else {}
 
 
+def write_pages(claims: Mapping[str, Claim], measured: Mapping[str, Any]) -> None:
+    """Both pages."""
+    TABLES.parent.mkdir(exist_ok=True)
+    PAGE.write_text(sentences(claims, measured), encoding="utf-8")
+    TABLES.write_text(render(claims, measured), encoding="utf-8")
+
+
 def run(claims: Mapping[str, Claim], only: list[str], again: bool) -> None:
     """Measure what is missing or stale, one claim after the other, and write the page after each."""
     state = source_hash()
@@ -171,11 +230,11 @@ def run(claims: Mapping[str, Claim], only: list[str], again: bool) -> None:
             "seconds": round(time.perf_counter() - started, 1),
         }
         write_json(FIGURES, {key: measured[key] for key in claims if key in measured})
-        PAGE.write_text(render(claims, measured), encoding="utf-8")
+        write_pages(claims, measured)
         for line in table(rows):
             print("   " + line)
         print(f"   {'holds' if measured[name]['holds'] else 'DOES NOT HOLD'}", flush=True)
-    PAGE.write_text(render(claims, load()), encoding="utf-8")
+    write_pages(claims, load())
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -187,10 +246,14 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--again", action="store_true", help="measure even if src/ has not changed")
     parser.add_argument("--list", action="store_true", help="list the claims and stop")
+    parser.add_argument("--pages", action="store_true", help="measure nothing, write the pages from the figures")
     parser.add_argument("--hash", action="store_true", help="print the hash of src/ and stop")
     given = parser.parse_args(arguments)
     if given.hash:
         print(source_hash())
+        return 0
+    if given.pages:
+        write_pages(CLAIMS, load())
         return 0
     if given.list:
         for claim in CLAIMS.values():

@@ -4,7 +4,7 @@
     python -m benchmarks.regret --only paper_text    one group
     python -m benchmarks.regret --only grid --match "K = 2,"    the cells of a group whose name has this in it
     python -m benchmarks.regret --print              nothing is run, the tables are printed from the result files
-    python -m benchmarks.regret --print --write      and written to docs/regret.md
+    python -m benchmarks.regret --print --write      and kept in docs/measurements/regret.csv, and its pages written
 
 Every seed draws its own world, log, contexts, noise and old-policy answers, which all methods of the seed share.
 Seeds are added until the 95 % half-width of a mean ratio is at most 3 % (or ``--max-seeds``).  The fused learner has
@@ -29,57 +29,10 @@ import pyarrow.parquet as pq
 
 import sidelight as sl
 from benchmarks.evidence import source_hash
+from benchmarks.regret_pages import COLUMNS, EARLY_COLUMNS, EARLY_FIGURES, Row, book, keep, write, write_pages
 
 RESULTS = Path("results/regret")
-PAGE = Path("docs/regret.md")
 MARKS = (25, 100, 400, 1_500, 5_000)
-TITLES = {
-    "paper_text": "The paper's setting, as its text has it",
-    "authors_code": "The paper's setting, as its authors ran it",
-    "confounded": "Where the hidden features drive the old policy",
-    "zero_filled": "Against filling the log with zeros",
-    "lies": "When the log lies",
-    "frontier": "What safety costs and saves",
-    "grid": "Over a grid of worlds",
-    "automatic": "The automatic prior against fixed ones",
-}
-NOTES = {
-    "paper_text": """"Told its prior" is what this learner does when told the noise, and the mean and variance of the
-weights it will meet, and pays no price for the case that the log lies.
-""",
-    "confounded": """"Algorithm 1" is told what "fused" has to ask for. On equal terms ("fused, R12 known") the soft
-constraint is compared with the hard one alone; what asking costs is the row below, and where it arises is the last
-table of this page: about half of it in the first hundred rounds, ten for each arm, whose regression has six
-coefficients for every hidden feature.
-""",
-    "zero_filled": """The baseline has the best of its four widths in hindsight; the fused learner has its default.
-""",
-    "grid": """"fused, R12 known" is on equal terms with Algorithm 1. With two arms regrets are thousandths of a reward
-a round; where they are smallest, what the fused learner pays for trials in doubt of the log shows (rows "safety off").
-With σ = 1 arms differ by about a hundredth of the noise,
-so that 8,000 rounds tell next to nothing: who is ahead varies from seed to seed, and so does the best of the four.
-""",
-}
-INTRODUCTION = """# Regret, measured
-
-Written by `python -m benchmarks.regret --write`, never by hand; `src/` at `{source}`. Each seed draws its own world,
-log, contexts, noise and answers, which all methods share. `FusedOFUL` has default arguments. The method it is compared
-with is the best of its settings in hindsight. A bar is met when the upper end of the 95 % interval of the ratio is
-below it; *unclear* means that the seeds run so far do not decide. "Safety off" is `FusedOFUL(…, safety=0)`. "Algorithm
-1" is told the true `R12`, which "fused" has to ask for; "every round" asks too. *Regret* is what a method loses
-over all rounds against always taking the arm with the largest mean reward. *R12* is how the hidden features go with the
-recorded ones among the rows of an arm (`E[x_o x_hᵀ | a]`): the part that the log lacks.
-
-No method gains from every honest log and never loses to a false one: `safety` buys trials and tests against lies at the
-price shown in the rows *honest*, and where a row says **no**, the default does not buy enough.
-"""
-EARLY = """## Where not knowing R12 costs
-
-`ConfoundedWorld`, 100,000 rows, {seeds} seeds: regret of the learner that knows `R12`, and how much more (95 %
-interval) those have that learn it from the old policy's probabilities, and from its arms.
-
-{table}
-"""
 AUTO: dict[str, Any] = {"regularization": "auto", "noise": "auto", "radius": "posterior"}
 RUNNING_GRID = [(lam, alpha) for lam in (0.1, 1.0, 5.0, 25.0) for alpha in (0.1, 1.0)]
 ZERO_GRID = (0.1, 0.3, 1.0, 3.0)
@@ -407,13 +360,13 @@ def stored(group: str, cell: Cell, max_seeds: int) -> dict[str, dict[int, tuple[
 
 
 def sources(group: str, cells: list[Cell], max_seeds: int) -> str:
-    """Which states of ``src/`` the fused learner's results come from, in words."""
+    """The states of ``src/`` that the fused learner's results come from, separated by spaces."""
     found = set()
     for path in (_path(group, cell, seed) for cell in cells for seed in range(max_seeds)):
         if path.exists():
             rows = pq.read_table(path).to_pylist()
-            found |= {row.get("source") or "an earlier state" for row in rows if row["method"].startswith("fused")}
-    return "The fused learner's rows: `src/` at " + ", ".join(sorted(found)) + ".\n\n" if found else ""
+            found |= {row.get("source") or "earlier" for row in rows if row["method"].startswith("fused")}
+    return " ".join(sorted(found))
 
 
 @dataclass(frozen=True)
@@ -431,7 +384,7 @@ class Ratio:
         """Is the bar met, surely not, or is that not decided?"""
         if self.value + self.half <= at_most:
             return "yes"
-        return "unclear" if self.value - self.half <= at_most else "**no**"
+        return "unclear" if self.value - self.half <= at_most else "no"
 
 
 def ratio(results: dict[str, dict[int, tuple[float, float]]], bar: Bar) -> Ratio | None:
@@ -495,30 +448,35 @@ def shown(regret: float) -> str:
     return f"{regret:.1f}" if regret >= 10 else f"{regret:.2f}"
 
 
-def table(group: str, cells: list[Cell], max_seeds: int) -> str:
-    """The bars of a group as Markdown, from the result files."""
-    lines = [
-        "| cell | method | against (best in hindsight) | ratio (95 % interval) | bar | met | regret | seeds |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+def rows_of(group: str, cells: list[Cell], max_seeds: int) -> list[Row]:
+    """The comparisons of a group, from the result files."""
+    source, out = sources(group, cells, max_seeds), []
     for cell in cells:
         results = stored(group, cell, max_seeds)
         for bar in cell.bars:
             found = ratio(results, bar)
             if found is None:
                 continue
-            quarter = " (last quarter)" if bar.last_quarter else ""
-            low, high = found.value - found.half, found.value + found.half
-            lines.append(
-                f"| {cell.name}{quarter} | {bar.method} | {found.against} "
-                f"| {found.value:.2f} ({low:.2f} to {high:.2f}) | {bar.at_most:g} | {found.verdict(bar.at_most)} "
-                f"| {shown(found.mine)} / {shown(found.theirs)} | {found.seeds} |"
-            )
+            values = {
+                "cell": cell.name + (" (last quarter)" if bar.last_quarter else ""),
+                "method": bar.method,
+                "against": found.against,
+                "ratio": f"{found.value:.2f}",
+                "low": f"{found.value - found.half:.2f}",
+                "high": f"{found.value + found.half:.2f}",
+                "bar": f"{bar.at_most:g}",
+                "met": found.verdict(bar.at_most),
+                "regret": shown(found.mine),
+                "regret_against": shown(found.theirs),
+                "seeds": str(found.seeds),
+            }
+            out.append({"group": group, **values, "source": source})
         for name in cell.extra:
             if name in results:
-                mean = np.mean([v[0] for v in results[name].values()])
-                lines.append(f"| {cell.name} | {name} | – | – | – | – | {shown(mean)} | {len(results[name])} |")
-    return "\n".join(lines)
+                mean = float(np.mean([v[0] for v in results[name].values()]))
+                values = {"cell": cell.name, "method": name, "regret": shown(mean), "seeds": str(len(results[name]))}
+                out.append({**dict.fromkeys(COLUMNS, ""), "group": group, **values, "source": source})
+    return out
 
 
 # ------------------------------------------------------------------------------- where not knowing R12 costs
@@ -544,30 +502,25 @@ def early_seed(seed: int) -> pa.Table:
     return pq.read_table(path)
 
 
-def early(max_seeds: int) -> str:
-    """The table of ``EARLY``, from the result files."""
+def early(max_seeds: int) -> list[Row]:
+    """Where not knowing R12 costs, from the result files; empty with fewer than two seeds."""
     paths = [path for seed in range(max_seeds) if (path := RESULTS / "early" / f"{seed}.parquet").exists()]
     if len(paths) < 2:
-        return ""
+        return []
     curves: dict[str, list[list[float]]] = {}
     for path in paths:
         rows = pq.read_table(path).sort_by("round").to_pylist()
         for name in ("fused, R12 known", "fused, probabilities", "fused"):
             curves.setdefault(name, []).append([row["regret"] for row in rows if row["learner"] == name])
     known, by_probabilities, by_arms = (np.array(curve) for curve in curves.values())
-    lines = ["| rounds | R12 known | by probabilities | by arms |", "|---|---|---|---|"]
-    half = 2.0 / math.sqrt(len(paths))
+    half, out = 2.0 / math.sqrt(len(paths)), []
     for i, rounds in enumerate(MARKS):
-        more = [(other - known)[:, i] for other in (by_probabilities, by_arms)]
-        cells = [f"+{d.mean():.1f} (±{half * d.std(ddof=1):.1f})" for d in more]
-        lines.append(f"| {rounds:,} | {known[:, i].mean():.1f} | {' | '.join(cells)} |")
-    return EARLY.format(seeds=len(paths), table="\n".join(lines))
-
-
-def counted(found: str) -> str:
-    """How many bars are met, in one line; nothing where there are none."""
-    met, unclear, missed = (found.count(f"| {word} |") for word in ("yes", "unclear", "**no**"))
-    return f"{met} bars met, {missed} not, {unclear} not decided by these seeds.\n\n" if met + unclear + missed else ""
+        row = {"rounds": str(rounds), "known": f"{known[:, i].mean():.1f}", "seeds": str(len(paths))}
+        for name, other in (("probabilities", by_probabilities), ("arms", by_arms)):
+            more = (other - known)[:, i]
+            row |= {name: f"{more.mean():.1f}", f"{name}_half": f"{half * more.std(ddof=1):.1f}"}
+        out.append(row)
+    return out
 
 
 def over_seeds(run: Callable[[int], Any], seeds: int) -> None:
@@ -589,28 +542,27 @@ def main() -> None:
     parser.add_argument("--min-seeds", type=int, default=4)
     parser.add_argument("--max-seeds", type=int, default=16)
     parser.add_argument("--minutes", type=float, default=60.0, help="per group")
-    parser.add_argument("--write", action="store_true", help="write docs/regret.md from the result files")
+    parser.add_argument("--write", action="store_true", help="keep what is printed, and write the pages")
     options = parser.parse_args()
-    pages = []
     for group, cells in groups().items():
         if options.only is not None and group not in options.only:
             continue
         if not options.print:
             wanted = [cell for cell in cells if options.match in cell.name]
             measure(group, wanted, options.min_seeds, options.max_seeds, 60.0 * options.minutes)
-        found = table(group, cells, options.max_seeds)
-        print(f"\n## {group}\n\n{found}")
-        if found.count("\n") > 1:
-            notes = NOTES[group] + "\n" if group in NOTES else ""
-            notes += sources(group, cells, options.max_seeds)
-            pages.append(f"## {TITLES[group]}\n\n{notes}{counted(found)}{found}\n")
+        rows = rows_of(group, cells, options.max_seeds)
+        print(book(rows, []))
+        if options.write and rows:
+            keep(group, rows)
     if options.only is None or "early" in options.only:
         if not options.print:
             over_seeds(early_seed, options.max_seeds)
-        pages.append(early(options.max_seeds))
-        print(pages[-1])
+        found = early(options.max_seeds)
+        print(book([], found))
+        if options.write and found:
+            write(EARLY_FIGURES, EARLY_COLUMNS, found)
     if options.write:
-        PAGE.write_text(INTRODUCTION.format(source=source_hash()) + "\n" + "\n".join(pages), encoding="utf-8")
+        write_pages()
 
 
 if __name__ == "__main__":

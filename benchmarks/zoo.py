@@ -31,6 +31,7 @@ from benchmarks.cells import CELLS, QUICK
 from benchmarks.evidence import source_hash, write_json
 from benchmarks.paired import Ratio, Setting, ratio, record
 from benchmarks.regret import AUTO, completed
+from benchmarks.rivals.floor import floor_regret
 from benchmarks.synthetic import Cell
 
 RESULTS = Path(__file__).parents[1] / "results" / "zoo"
@@ -59,7 +60,8 @@ LEARNERS: dict[str, Callable[[Setting], Any]] = {
     "thompson": lambda s: sl.FusedThompson(_queries(s)),
     "safety off": lambda s: sl.FusedOFUL(_queries(s), safety=0.0),
 }
-DEFAULT = ("fused", "cold", "zeros", "every round", "known")
+#: "floor" is no learner but the lower bound of ``benchmarks/rivals/floor.py``
+DEFAULT = ("fused", "cold", "zeros", "every round", "known", "floor")
 SIMPLE = ("cold", "zeros", "every round")
 FUSED = ("fused", "known", "newest log", "probabilities", "thompson", "safety off")
 
@@ -101,7 +103,11 @@ def run_seed(
     for name in learners:
         if "regret" not in have.get(name, {}):  # a learner that failed is tried again
             try:
-                have[name] = record(LEARNERS[name], setting, (EARLY, rounds))
+                if name == "floor":
+                    bound = floor_regret(setting)
+                    have[name] = {"regret": {str(mark): float(bound[mark - 1]) for mark in (EARLY, rounds)}}
+                else:
+                    have[name] = record(LEARNERS[name], setting, (EARLY, rounds))
             except (sl.SidelightError, ArithmeticError, np.linalg.LinAlgError) as error:
                 have[name] = {"failed": f"{type(error).__name__}: {error}"[:300]}
             write_json(path, have)
@@ -139,6 +145,7 @@ def row_of(cell: Cell, records: list[dict[str, Record]], rounds: int, learner: s
         "cell": cell.name,
         "seeds": int(np.isfinite(regret).sum()),
         "regret": float(np.nanmean(regret)) if np.isfinite(regret).any() else np.nan,
+        "bound": float(np.mean(at(records, "floor", rounds))),
         "cold_early": compare(records, learner, "cold", EARLY),
         "best_early": compare(records, learner, early, EARLY),
         "best_early_is": early,
@@ -153,8 +160,8 @@ def row_of(cell: Cell, records: list[dict[str, Record]], rounds: int, learner: s
 
 
 HEADER = (
-    f"{'cell':42} {'n':>3} {'regret':>9} | {'cold@200':>12} {'best@200':>12} {'':5} | {'cold':>12} {'best':>12} "
-    f"{'':5} {'known R12':>12} | {'doubt':>6} {'calib':>6}"
+    f"{'cell':42} {'n':>3} {'regret':>9} {'bound':>9} | {'cold@200':>12} {'best@200':>12} {'':5} | "
+    f"{'cold':>12} {'best':>12} {'':5} {'known R12':>12} | {'doubt':>6} {'calib':>6}"
 )
 
 
@@ -163,9 +170,9 @@ def line(row: dict[str, Any]) -> str:
     show = {key: "–" if row[key] is None else str(row[key]) for key in row}
     doubted, of = row["doubted"]
     return (
-        f"{row['cell']:42} {row['seeds']:3d} {row['regret']:9.4g} | {show['cold_early']:>12} {show['best_early']:>12} "
-        f"{row['best_early_is'][:5]:5} | {show['cold']:>12} {show['best']:>12} {row['best_is'][:5]:5} "
-        f"{show['known']:>12} | {doubted:>3}/{of:<3}{row['calibration']:6.2f}"
+        f"{row['cell']:42} {row['seeds']:3d} {row['regret']:9.4g} {row['bound']:9.4g} | {show['cold_early']:>12} "
+        f"{show['best_early']:>12} {row['best_early_is'][:5]:5} | {show['cold']:>12} {show['best']:>12} "
+        f"{row['best_is'][:5]:5} {show['known']:>12} | {doubted:>3}/{of:<3}{row['calibration']:6.2f}"
     )
 
 
@@ -233,7 +240,7 @@ def main(arguments: list[str] | None = None) -> int:
     if given.list:
         print("\n".join(CELLS))
         return 0
-    unknown = sorted(set(given.learners) - set(LEARNERS))
+    unknown = sorted(set(given.learners) - {*LEARNERS, "floor"})
     if unknown:
         print(f"No learner called {', '.join(unknown)}; there are {', '.join(LEARNERS)}.", file=sys.stderr)
         return 2

@@ -20,7 +20,7 @@ FIRST_IMPUTATION = 16
 
 
 class MABWiser:
-    """LinUCB of MABWiser. Its ridge parameter stays at 1: at other values its inverse is not one (see comparison)."""
+    """LinUCB of MABWiser. Its ridge parameter stays at 1: at others, the inverse of an arm without rows is not one."""
 
     def __init__(self, n_arms: int, alpha: float) -> None:
         from mabwiser.mab import MAB, LearningPolicy

@@ -18,9 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.paired import Setting
+import sidelight as sl
+from benchmarks.cells import CELLS
+from benchmarks.paired import Setting, play
 from benchmarks.peers.environments import peers_known, python_of
 from benchmarks.rivals.data import DataSetting
+from benchmarks.rivals.practice import ZeroStart
 from benchmarks.rivals.ridge import noise_of
 from sidelight.simulation import WORKER_ENVIRONMENT
 
@@ -82,3 +85,30 @@ def package_regret(name: str, setting: Setting | DataSetting, settings: dict[str
     played = package_choices(library, start, setting, settings)
     means = setting.draws[2]
     return np.cumsum(means.max(axis=1) - means[np.arange(len(means)), played])
+
+
+class Noted(ZeroStart):
+    """Writes down which arms it takes."""
+
+    def __init__(self, summary: sl.LogSummary, alpha: float) -> None:
+        super().__init__(summary, alpha)
+        self.taken: list[int] = []
+
+    def _choose(self, x: Array, rng: np.random.Generator | None) -> int:
+        self.taken.append(super()._choose(x, rng))
+        return self.taken[-1]
+
+
+def main() -> None:
+    """How often each package takes the arm that our own ``ZeroStart`` takes, with zeros and the same width."""
+    for name in ("base", "size: K = 2", "rounds: delay of 100"):
+        setting = Setting(CELLS[name], 0, 500)
+        ours = Noted(setting.summary, 0.3)
+        play(ours, setting)
+        for library in ("mabwiser", "contextualbandits"):
+            same = np.mean(package_choices(library, "zeros", setting, {"alpha": 0.3}) == np.array(ours.taken))
+            print(f"{name:24} {library:20} the same arm in {same:.1%} of {len(ours.taken)} rounds", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -51,6 +51,7 @@ _HOMES = {
     "Verdict": "sidelight.judging.verdict",
     "simulate": "sidelight.simulation",
     "Run": "sidelight.simulation",
+    "Regret": "sidelight.drawing.comparison",
     "SidelightError": "sidelight.errors",
     "SidelightWarning": "sidelight.errors",
 }
@@ -60,6 +61,7 @@ __all__ = ["__version__", *_HOMES, *_MODULES]
 
 if TYPE_CHECKING:
     from sidelight import errors, theory, worlds
+    from sidelight.drawing.comparison import Regret
     from sidelight.errors import SidelightError, SidelightWarning
     from sidelight.hidden.companion import CompanionLog
     from sidelight.hidden.known import KnownCrossMoments

@@ -3,6 +3,7 @@
 Python blocks are executed, those of one page in one namespace; ``console`` blocks are run by a shell (``make`` targets
 are looked up, since make runs these tests; what ends in ``&`` runs until the end of the page); TOML and JSON are
 parsed; BibTeX is compared with CITATION.cff. A block in any other language fails: nothing is marked as not to be run.
+What a page shows as output is compared with what is printed, by the rule in ``shown.py``.
 """
 
 from __future__ import annotations
@@ -14,14 +15,16 @@ import shlex
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import tomllib
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pytest
+from tests.surface.shown import console, explain, matches, run_python
 
 import sidelight as sl
 
@@ -44,23 +47,20 @@ def blocks(page: Path) -> list[tuple[str, str, int]]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_block_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sybil import Sybil
-    from sybil.parsers.markdown import PythonCodeBlockParser
-
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("NO_COLOR", "1")
     copy = tmp_path / "page.md"
     port = free_port()
     copy.write_text(page.read_text(encoding="utf-8").replace(PORT, port), encoding="utf-8")
-    examples = iter(list(Sybil(parsers=[PythonCodeBlockParser()]).parse(copy).examples()))
+    namespace: dict[str, Any] = {"__name__": "page"}
     with ExitStack() as running:
         running.callback(restore_environment, dict(os.environ))
         os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         for language, body, line in blocks(copy):
             where = f"{page.relative_to(ROOT)}:{line}"
             if language == "python":
-                example = next(examples, None)
-                assert example is not None, f"{where}: a python block is hidden from the tests"
-                example.evaluate()
+                run_python(body, namespace, str(page.relative_to(ROOT)), line + 1)
             elif language == "console":
                 run_console(body, where, running, port)
             elif language == "bibtex":
@@ -71,7 +71,6 @@ def test_every_block_runs(page: Path, tmp_path: Path, monkeypatch: pytest.Monkey
                 assert json.loads(body), where
             else:
                 raise AssertionError(f"{where}: nothing here runs {language!r} blocks")
-    assert next(examples, None) is None
 
 
 def restore_environment(before: dict[str, str]) -> None:
@@ -89,22 +88,36 @@ def free_port() -> str:
 
 def run_console(body: str, where: str, running: ExitStack, port: str) -> None:
     """``$``-lines: make targets must exist, anything else must end with exit code 0; with ``&`` it runs on."""
-    lines = body.replace("\\\n", " ").splitlines()
-    commands = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+    commands = console(body)
     assert commands, f"{where}: a console block without a command"
-    for command in commands:
+    for command, shown in commands:
         words = shlex.split(command, comments=True)
         if words[0] == "make":
             targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
             assert {word for word in words[1:] if "=" not in word} <= set(targets), f"{where}: {command}"
+            assert not shown, f"{where}: what make prints is not compared, so it is not shown"
             continue
         if words[-1] == "&":
-            process = subprocess.Popen(words[:-1])
+            output = running.enter_context(tempfile.TemporaryFile("w+"))  # noqa: SIM115
+            process = subprocess.Popen(words[:-1], stdout=output, stderr=subprocess.STDOUT)
             running.callback(stop, process, f"{where}: {command}")
             wait_for(port, process)
+            if shown:
+                running.callback(compare_later, output, shown, f"{where}: {command}")
             continue
         result = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
         assert result.returncode == 0, f"{where}: {command}\n{result.stdout}\n{result.stderr}"
+        if shown:
+            # progress bars go to standard error, and so do notes that belong to what is shown
+            found = matches(shown, result.stdout) or matches(shown, result.stderr + result.stdout)
+            assert found, explain(f"{where}: {command}", shown, result.stderr + result.stdout)
+
+
+def compare_later(output: IO[str], shown: list[str], where: str) -> None:
+    """What a command in the background has printed first, by the end of the page."""
+    output.seek(0)
+    printed = output.read()
+    assert matches([*shown, "…"], printed), explain(where, shown, printed)
 
 
 def wait_for(port: str, process: subprocess.Popen[bytes]) -> None:
@@ -241,12 +254,27 @@ def test_examples_run(script: Path, tmp_path: Path) -> None:
 
 
 def test_evidence_is_never_written_by_hand() -> None:
-    """The page is what ``make evidence`` writes from the figures it keeps, for the claims that exist."""
+    """The pages are what ``make evidence`` writes from the figures it keeps, for the claims that exist."""
+    from benchmarks import evidence
     from benchmarks.claims import CLAIMS
-    from benchmarks.evidence import load, render
 
-    measured = load()
+    measured = evidence.load()
     assert set(measured) <= set(CLAIMS)
-    assert (ROOT / "docs" / "evidence.md").read_text(encoding="utf-8") == render(CLAIMS, measured)
+    assert evidence.PAGE.read_text(encoding="utf-8") == evidence.sentences(CLAIMS, measured)
+    assert evidence.TABLES.read_text(encoding="utf-8") == evidence.render(CLAIMS, measured)
     for name, record in measured.items():
         assert record["holds"] == CLAIMS[name].holds(record["rows"]), name
+    assert len(evidence.SENTENCES) == 10
+
+
+def test_pages_about_regret_are_never_written_by_hand() -> None:
+    from benchmarks import regret_pages as pages
+
+    rows, early = pages.read(pages.FIGURES), pages.read(pages.EARLY_FIGURES)
+    assert pages.PAGE.read_text(encoding="utf-8") == pages.page(rows, early)
+    assert pages.BOOK.read_text(encoding="utf-8") == pages.book(rows, early)
+    for row in rows:
+        if row["against"]:
+            # rounded to two digits, so a bar that is met may look equal to the upper end
+            assert (row["met"] == "yes") <= (float(row["high"]) <= float(row["bar"]) + 0.005), row
+            assert (row["met"] == "no") <= (float(row["low"]) >= float(row["bar"]) - 0.005), row

@@ -60,6 +60,7 @@ PUBLIC = {
     # simulation
     "simulate",
     "Run",
+    "Regret",
     # errors
     "SidelightError",
     "SidelightWarning",

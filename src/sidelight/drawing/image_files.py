@@ -10,7 +10,7 @@ from typing import Any
 
 from sidelight.errors import InputError, MissingExtraError
 
-__all__ = ["javascript", "need_pictures", "pictures", "render"]
+__all__ = ["javascript", "need_pictures", "pictures", "render", "svg"]
 
 
 def need_pictures() -> None:
@@ -30,12 +30,12 @@ def pictures(specification: Mapping[str, Any], path: Path, scale: float = 2.0) -
     """Write a picture as PNG and as SVG: ``path`` with either ending."""
     converter = _converter()
     path.parent.mkdir(parents=True, exist_ok=True)
-    drawn: str = converter.vegalite_to_svg(dict(specification))
-    png, svg = path.with_name(f"{path.name}.png"), path.with_name(f"{path.name}.svg")
-    svg.write_text(drawn, encoding="utf-8")
+    drawn = svg(specification)
+    png, vector = path.with_name(f"{path.name}.png"), path.with_name(f"{path.name}.svg")
+    vector.write_text(drawn, encoding="utf-8")
     # from the SVG, which takes a third of the time that drawing once more would
     png.write_bytes(converter.svg_to_png(drawn, scale=scale))
-    return [png, svg]
+    return [png, vector]
 
 
 def render(specification: Mapping[str, Any], path: Path, scale: float = 2.0) -> Path:
@@ -43,12 +43,18 @@ def render(specification: Mapping[str, Any], path: Path, scale: float = 2.0) -> 
     converter = _converter()
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".svg":
-        path.write_text(converter.vegalite_to_svg(dict(specification)), encoding="utf-8")
+        path.write_text(svg(specification), encoding="utf-8")
     elif path.suffix == ".png":
         path.write_bytes(converter.vegalite_to_png(dict(specification), scale=scale))
     else:
         raise InputError(f"A picture is written as .png or .svg, not as {path.suffix!r} ({path}).")
     return path
+
+
+def svg(specification: Mapping[str, Any]) -> str:
+    """A picture as SVG text."""
+    drawn: str = _converter().vegalite_to_svg(dict(specification))
+    return drawn
 
 
 @cache
