@@ -56,7 +56,7 @@ docs: $(READY) ## build the documentation into docs/_build/html
 wheels: $(READY) ## build the wheel and try it in clean environments, with no extra and with each
 	.ci/wheels $(BIN)/python
 
-evidence: $(READY) ## the long statistical runs (ONLY=name for one); writes docs/evidence.md
+evidence: $(READY) ## the long statistical runs (ONLY=name for one); writes docs/evidence.md and its tables
 	$(BIN)/python -m benchmarks.evidence $(foreach name,$(ONLY),--only $(name))
 
 clean: ## remove what the other targets made

@@ -71,6 +71,8 @@ def rows(cells: list[AnyCell], rounds: int, seeds: range, state: str) -> list[Ro
 
 def verdict(found: list[Row]) -> str:
     """How many cells meet the bar, and what of it rests on few seeds."""
+    if not found:
+        return "Nothing has been measured at this state of `src/` yet."
     highs = [row.against.high for row in found]
     least = min(row.seeds for row in found)
     means = [row.against.value for row in found]
@@ -84,8 +86,6 @@ def verdict(found: list[Row]) -> str:
 
 def text(found: list[Row]) -> str:
     """The table for a terminal."""
-    if not found:
-        return "no results yet"
     shown = [n for n in ("fused", *RIVALS, *PACKAGES, "floor") if any(n in row.end for row in found)]
     lines = [f"{'cell':42} " + " ".join(f"{name[:10]:>10}" for name in shown) + " |  to the best"]
     for row in found:

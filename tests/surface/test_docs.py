@@ -99,11 +99,11 @@ def run_console(body: str, where: str, running: ExitStack, port: str) -> None:
             continue
         if words[-1] == "&":
             output = running.enter_context(tempfile.TemporaryFile("w+"))  # noqa: SIM115
+            if shown:  # once it has ended, so that nothing is left in a buffer
+                running.callback(compare_later, output, shown, f"{where}: {command}")
             process = subprocess.Popen(words[:-1], stdout=output, stderr=subprocess.STDOUT)
             running.callback(stop, process, f"{where}: {command}")
             wait_for(port, process)
-            if shown:
-                running.callback(compare_later, output, shown, f"{where}: {command}")
             continue
         result = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
         assert result.returncode == 0, f"{where}: {command}\n{result.stdout}\n{result.stderr}"
@@ -114,7 +114,7 @@ def run_console(body: str, where: str, running: ExitStack, port: str) -> None:
 
 
 def compare_later(output: IO[str], shown: list[str], where: str) -> None:
-    """What a command in the background has printed first, by the end of the page."""
+    """What a command in the background has printed first, compared at the end of the page."""
     output.seek(0)
     printed = output.read()
     assert matches([*shown, "…"], printed), explain(where, shown, printed)

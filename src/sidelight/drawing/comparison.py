@@ -106,7 +106,7 @@ class Regret:
 
     @property
     def _header(self) -> tuple[str, str, str, str]:
-        return ("learner", "regret", "95% interval", f"minus {self.baseline}")
+        return ("learner", "regret", "95% interval", f"minus {self.baseline!r}")
 
     def __repr__(self) -> str:
         lines = [self._header, *self._rows()]

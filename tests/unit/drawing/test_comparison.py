@@ -25,7 +25,7 @@ def test_it_says_who_lost_what_and_how_they_differ():
     assert [row.mean for row in found.standings] == [201.0, 101.0]
     assert repr(found).splitlines() == [
         "Regret after 100 rounds, 3 seeds",
-        "learner   regret  95% interval       minus cold <b>",
+        "learner   regret  95% interval     minus 'cold <b>'",
         "cold <b>     201    199 to 203",
         "warm         101   98.5 to 103  −100 (−100 to −100)",
     ]
