@@ -19,12 +19,11 @@ import numpy as np
 
 from sidelight.hidden.frame import CONSTANT, Frame, power_of_two
 from sidelight.hidden.sums import AnswerSums
-from sidelight.kernels.answers import SINGULAR, add_up, gaps, pooled_regression, pooling_likelihoods
+from sidelight.kernels.answers import SINGULAR, add_up, between_arms, gaps, pooled_regression
 from sidelight.kernels.answers import own_likelihoods as likelihoods_of_own
 from sidelight.kernels.answers import regress as regress_arms
 from sidelight.kernels.spd import invert
-from sidelight.linalg import Array, cholesky, log, product, pseudo_inverse, symmetric_eigen, symmetrize
-from sidelight.linalg import inverse as inverse_of
+from sidelight.linalg import Array, log, product, pseudo_inverse, symmetric_eigen, symmetrize
 
 __all__ = [
     "LEVEL_GRID",
@@ -273,66 +272,67 @@ def _find_own(told: Told, guess: float) -> float:
     return float(OWN_GRID[int(np.argmax(values >= values.max() - SLACK))])
 
 
-def within_arms(told: Told, pool: Pool) -> Array:
-    """``Σ``: (m, m)  what regressions of the arms' own leave, hardly pooled; started with ``n`` residuals of the pool.
+class Apart(NamedTuple):
+    """What the pooled regression leaves of the arms' answers.
 
-    The residuals of the pool alone hold what the arms differ by, and would make them look alike.
+    Attributes:
+        gap: (K, n, m)  ``U_a = Z_aᵀY_a = S12(a) − S11(a)θ_pool``.
+        squares: (m, m)  ``Σ_aY_aᵀY_a``, and ``m + 1`` residuals of the pool.
+        free: how many answers that is, less what the pool has used up.
     """
-    n, m = pool.theta.shape
-    pull = slope_pull(told, 1.0, 1.0)
-    theta = regress(told.S, pull, product(pull, pool.theta), fallback=pool.theta)
-    leave = np.concatenate([-theta, np.broadcast_to(np.eye(m), (len(theta), m, m))], axis=1)
-    squares = np.sum(product(np.swapaxes(leave, 1, 2), product(told.S, leave)), axis=0)
-    W = told.S[:, :n, :n] + pull
-    np.einsum("aii->ai", W)[...] *= 1.0 + ROUNDING
-    try:
-        inverses = inverse_of(W)
-    except np.linalg.LinAlgError:
-        # features that repeat each other, in so many answers that rounding outweighs the pull
-        inverses = pseudo_inverse(W)
-    used = float(np.sum(inverses * told.S[:, :n, :n]))
-    free = max(float(np.sum(told.counts)) - used, 0.0)
-    return symmetrize((squares + n * pool.residual) / (free + n))
+
+    gap: Array
+    squares: Array
+    free: float
+
+    @classmethod
+    def of(cls, told: Told, pool: Pool) -> Apart:
+        """From the pool's residuals."""
+        n, m = pool.theta.shape
+        gap = np.empty((len(told.S), n, m))
+        gaps(told.S, pool.theta, gap)
+        leave = np.concatenate([-pool.theta, np.eye(m)])
+        squares = product(leave.T, product(np.sum(told.S, axis=0), leave)) + (m + 1) * pool.residual
+        used = n - float(np.sum(pool.inverse * pool.pull))
+        return cls(gap, squares, max(float(np.sum(told.counts)) - used, 0.0) + m + 1)
 
 
-def gaps_of(told: Told, pool: Pool) -> Array:
-    """``U``: (K, n, m)  ``U_a = (S12(a) − S11(a)θ_pool)Σ^{−1/2}``, ``Σ`` as in ``within_arms``."""
-    gap = np.empty((len(told.S), *pool.theta.shape))
-    gaps(told.S, pool.theta, _whitening(within_arms(told, pool)), gap)
-    return gap
-
-
-def between_likelihoods(told: Told, gap: Array, slopes: float) -> Array:
+def between_likelihoods(told: Told, apart: Apart, slopes: float) -> Array:
     """Log posterior of ``κ`` with every ``v`` of the grid, up to a constant; −∞ where rounding leaves none.
 
-    With the ``U`` of ``gaps_of`` it is ``½Σ_a[tr U_aᵀ(S_a + Q)⁻¹U_a − m log det(S_a + Q)/det Q]``.
+    With ``Z_a`` an arm's regressors and ``Y_a`` what the pool leaves of its ``N_a`` answers' hidden features,
+    ``Y_a ~ N(0, (I + Z_aQ⁻¹Z_aᵀ) ⊗ Σ)``.  ``Σ`` is unknown and takes its most likely value, so it is
+
+        −½(N + m + 1) log det[Σ_aY_aᵀY_a − U_aᵀ(S_a + Q)⁻¹U_a + (m + 1)Σ₀] − ½m Σ_a log det(S_a + Q)/det Q
+
+    with ``N`` and ``U_a`` of ``Apart``, and ``m + 1`` residuals ``Σ₀`` of the pool to start with.  Were ``Σ`` that of
+    the pool's residuals, what arms differ by would make them look alike; were it that of regressions of the arms' own,
+    which leave too little, alike arms would look different.
     """
-    _, n, m = gap.shape
+    (gap, squares, free), (n, m) = apart, apart.gap.shape[1:]
     c = told.frame.constant
     grid = LEVEL_GRID if c is not None else LEVEL_GRID[:1]
     own = 1.0 if c is None else float(told.D[c, c])
     levels = 1.0 / (1.0 + slopes * own * grid) if c is not None else np.ones(1)
-    values = np.empty(len(levels))
-    pooling_likelihoods(told.S, told.D, gap, told.frame.mean * math.sqrt(own), slopes, levels, values)
-    values += 0.5 * len(gap) * m * (n * log(slopes) + log(levels))
+    explained, log_dets = np.empty((len(levels), m, m)), np.empty(len(levels))
+    between_arms(told.S, told.D, gap, told.frame.mean * math.sqrt(own), slopes, levels, explained, log_dets)
+    values = -0.5 * m * (log_dets - len(gap) * (n * log(slopes) + log(levels)))
+    for k in np.flatnonzero(~np.isnan(values)):
+        left = symmetrize(squares - explained[k])
+        np.einsum("ii->i", left)[...] += 1e-12 * np.diagonal(squares)
+        values[k] -= 0.5 * free * invert(left, np.empty_like(left))
     values += _weakly(slopes, SLOPE_CENTRE * max(n - (c is not None), 1), WEAKER) + _weakly(grid, LEVEL_CENTRE)
     return np.where(np.isnan(values), -math.inf, values)
 
 
-def _whitening(spread: Array) -> Array:
-    """``Σ^{−1/2}``: (m, m)  ``G⁻ᵀ`` where ``Σ = GGᵀ``."""
-    spread = spread + np.diag(1e-12 * np.diagonal(spread))
-    return product(inverse_of(spread), cholesky(spread))
-
-
 def _find_between(told: Told, pool: Pool, start: Strengths) -> tuple[float, float]:
     found: dict[int, Array] = {}
-    gap = gaps_of(told, pool)
+    apart = Apart.of(told, pool)
 
     def at(i: int) -> Array:
         if i not in found:
             inside = 0 <= i < len(SLOPE_GRID)
-            found[i] = between_likelihoods(told, gap, float(SLOPE_GRID[i])) if inside else np.array([-math.inf])
+            found[i] = between_likelihoods(told, apart, float(SLOPE_GRID[i])) if inside else np.array([-math.inf])
         return found[i]
 
     i = int(np.argmin(np.abs(log(SLOPE_GRID / start.slopes))))

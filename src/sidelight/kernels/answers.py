@@ -12,7 +12,7 @@ import numpy as np
 
 from sidelight.kernels.compiled import helper, kernel
 from sidelight.kernels.elementary import log
-from sidelight.kernels.simd import add_scaled, copy_columns, dot, subtract_four, subtract_row
+from sidelight.kernels.simd import add_scaled, copy_columns, subtract_four, subtract_row
 from sidelight.kernels.spd import backward, factor, inverse_from, invert_factor, invert_into, padded
 
 #: a pivot, relative to the diagonal, below which rounding decides what a solution is
@@ -68,19 +68,15 @@ def unexplained(S, B, left):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def gaps(S, B, scale, gap):  # type: ignore[no-untyped-def]
-    """``gap_a = (S12(a) − S11(a)B) scale``.  B: (L, m), the same for all arms   scale: (m, m)   gap: (K, L, m)"""
+def gaps(S, B, gap):  # type: ignore[no-untyped-def]
+    """``gap_a = S12(a) − S11(a)B``.  B: (L, m), the same for all arms   gap: (K, L, m)"""
     K, L, m = gap.shape
     table = np.zeros((L, padded(m)))
     left = np.empty((L, padded(m)))
     copy_columns(B, table, m)
     for a in range(K):
         unexplained(S[a], table, left)
-        for i in range(L):
-            gap[a, i] = 0.0
-            for k in range(m):
-                for j in range(m):
-                    gap[a, i, j] += left[i, k] * scale[k, j]
+        copy_columns(left, gap[a], m)
 
 
 @helper
@@ -281,20 +277,23 @@ def own_likelihoods(total, D, level, strengths, answers, values):  # type: ignor
 
 
 @kernel
-def pooling_likelihoods(S, D, gap, mean, strength, levels, values):  # type: ignore[no-untyped-def]
-    """``½Σ_a[tr gap_aᵀ(S_a + κD_ρ)⁻¹gap_a − m log det(S_a + κD_ρ)]`` for all ``ρ``, into ``values``; NaN where none is.
+def between_arms(S, D, gap, mean, strength, levels, explained, log_dets):  # type: ignore[no-untyped-def]
+    """``Σ_a gap_aᵀ(S_a + κD_ρ)⁻¹gap_a`` and ``Σ_a log det(S_a + κD_ρ)`` for all ``ρ``; NaN where there is none.
 
     ``D_ρ = D − (1 − ρ)μμᵀ``, a change of rank one.  With ``W = S_a + κD``, ``c = κ(1 − ρ)`` and ``f = 1 − cμᵀW⁻¹μ``:
 
         log det(W − cμμᵀ) = log det W + log f,    (W − cμμᵀ)⁻¹ = W⁻¹ + W⁻¹μμᵀW⁻¹ c/f.
 
-    D: (L, L)   gap: (K, L, m)   mean: (L,) ``μ``   strength: ``κ``   levels, values: (n,), levels ``ρ``
+    D: (L, L)   gap: (K, L, m)   mean: (L,) ``μ``   strength: ``κ``   levels: (n,)  ``ρ``   explained: (n, m, m)
+    log_dets: (n,)
     """
     K, L, m = gap.shape
     first = padded(L)
     table = np.zeros((L, first + padded(m + 1)))
+    squares = np.empty((m, m))
     across = np.empty(m + 1)
-    values[:] = 0.0
+    explained[:] = 0.0
+    log_dets[:] = 0.0
     for a in range(K):
         for i in range(L):
             for j in range(L):
@@ -303,17 +302,20 @@ def pooling_likelihoods(S, D, gap, mean, strength, levels, values):  # type: ign
                 table[i, first + j] = gap[a, i, j]
             table[i, first + m] = mean[i]
         log_det = factor(table)
-        squares = 0.0
+        squares[:] = 0.0
         across[:] = 0.0
         for i in range(L):
             row = table[i, first : first + m]
-            squares += dot(row, row)
+            for j in range(m):
+                add_scaled(squares[j], row[j], row)
             add_scaled(across, table[i, first + m], table[i, first : first + m + 1])
-        toward = dot(across[:m], across)
         for k in range(levels.shape[0]):
             change = strength * (1.0 - levels[k])
             left = 1.0 - change * across[m]
             if left > 0.0:
-                values[k] += 0.5 * (squares + change / left * toward - m * (log_det + log(left)))
+                log_dets[k] += log_det + log(left)
+                for j in range(m):
+                    add_scaled(explained[k, j], 1.0, squares[j])
+                    add_scaled(explained[k, j], change / left * across[j], across[:m])
             else:
-                values[k] = math.nan
+                log_dets[k] = math.nan

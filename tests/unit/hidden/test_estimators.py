@@ -307,25 +307,20 @@ def test_automatic_pooling_finds_what_is_most_likely(rng, n, alike, intercept):
     residual = (Y - Z @ theta).T @ (Y - Z @ theta) + np.diag(np.square(Y).sum(axis=0) / n)
     residual /= n - np.trace(np.linalg.solve(T, Z.T @ Z)) + 1.0
 
-    # what regressions of the arms' own leave, pulled with one answer
-    weak, squares, used = np.linalg.inv(np.linalg.inv(D) + np.diag([0.0] * p + [1.0])), 0.0, 0.0
-    for a in range(K):
-        S = Z[arms == a].T @ Z[arms == a]
-        off = Y[arms == a] - Z[arms == a] @ (
-            theta + np.linalg.solve(S + weak, Z[arms == a].T @ (Y - Z @ theta)[arms == a])
-        )
-        squares, used = squares + off.T @ off, used + np.trace(np.linalg.solve(S + weak, S))
-    residual = (squares + (p + 1) * residual) / (n - used + p + 1)
+    free = n - np.trace(np.linalg.solve(T, Z.T @ Z)) + m + 1
 
     def likelihood(slopes, levels):
         """Of what each arm's answers say beyond the pool, by the density of a matrix of normal variables."""
         covariance = np.linalg.inv(slopes * D)
         covariance[p, p] += levels
-        Q, total = np.linalg.inv(covariance), 0.0
+        squares, total = (m + 1) * residual, 0.0
         for a in range(K):
-            S, gap = Z[arms == a].T @ Z[arms == a], Z[arms == a].T @ (Y - Z @ theta)[arms == a]
-            total += 0.5 * np.trace(np.linalg.solve(S + Q, gap) @ np.linalg.solve(residual, gap.T))
-            total -= 0.5 * m * (np.linalg.slogdet(S + Q)[1] - np.linalg.slogdet(Q)[1])
+            own, off = Z[arms == a], (Y - Z @ theta)[arms == a]
+            among = np.eye(len(own)) + own @ covariance @ own.T
+            squares = squares + off.T @ np.linalg.solve(among, off)
+            total -= 0.5 * m * np.linalg.slogdet(among)[1]
+        # the covariance between hidden features takes its most likely value, squares/free
+        total -= 0.5 * free * np.linalg.slogdet(squares)[1]
         return float(total) + weakly(slopes, 16.0 * p, 2.0) + weakly(levels, 0.5)
 
     values = np.array([[likelihood(k, v) for v in LEVEL_GRID] for k in SLOPE_GRID])

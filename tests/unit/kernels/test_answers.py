@@ -92,10 +92,10 @@ def test_sums_over_arms_and_what_they_tell_of_a_regression(rng, L, m):
 def test_gaps_and_residual_moments_by_their_definitions(rng, L, m):
     K, weight = 4, 3.7
     S, pull, used = stack(rng, K, L + m), stack(rng, 1, L)[0], np.eye(L) + 0.1 * rng.normal(size=(L, L))
-    B, pooled, scale = rng.normal(size=(K, L, m)), stack(rng, 1, m)[0], rng.normal(size=(m, m))
+    B, pooled = rng.normal(size=(K, L, m)), stack(rng, 1, m)[0]
     gap = np.empty((K, L, m))
-    answers.gaps(S, B[0], scale, gap)
-    np.testing.assert_allclose(gap, (S[:, :L, L:] - S[:, :L, :L] @ B[0]) @ scale, rtol=1e-9, atol=1e-9)
+    answers.gaps(S, B[0], gap)
+    np.testing.assert_allclose(gap, S[:, :L, L:] - S[:, :L, :L] @ B[0], rtol=1e-9, atol=1e-9)
     # an arm with few answers, and one whose matrix has no inverse
     counts = np.array([50.0, 0.5, 80.0, 70.0])
     S[3, :L, :L] = -2.0 * pull
@@ -111,17 +111,17 @@ def test_gaps_and_residual_moments_by_their_definitions(rng, L, m):
         np.testing.assert_array_equal(Sigma[a], Sigma[a].T)
 
 
-def test_pooling_likelihoods_of_all_levels_by_explicit_inverses(rng):
+def test_differences_between_arms_of_all_levels_by_explicit_inverses(rng):
     K, L, m, strength = 3, 5, 2, 1.7
     S, gap = stack(rng, K, L), rng.normal(size=(K, L, m))
     mean = rng.normal(size=L)
     D = stack(rng, 1, L)[0] + np.outer(mean, mean)
-    levels, values = np.array([1.0, 0.25, 1 / 256]), np.empty(3)
-    answers.pooling_likelihoods(S, D, gap, mean, strength, levels, values)
-    for level, value in zip(levels, values, strict=True):
+    levels, explained, log_dets = np.array([1.0, 0.25, 1 / 256]), np.empty((3, m, m)), np.empty(3)
+    answers.between_arms(S, D, gap, mean, strength, levels, explained, log_dets)
+    for level, squares, value in zip(levels, explained, log_dets, strict=True):
         W = S + strength * (D - (1.0 - level) * np.outer(mean, mean))
-        squares = sum(float(np.trace(gap[a].T @ np.linalg.solve(W[a], gap[a]))) for a in range(K))
-        assert value == pytest.approx(0.5 * (squares - m * np.linalg.slogdet(W)[1].sum()), rel=1e-9)
+        np.testing.assert_allclose(squares, sum(gap[a].T @ np.linalg.solve(W[a], gap[a]) for a in range(K)), rtol=1e-9)
+        assert value == pytest.approx(np.linalg.slogdet(W)[1].sum(), rel=1e-9)
 
 
 @pytest.mark.parametrize("m", [1, 5, 9])

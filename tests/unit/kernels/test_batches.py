@@ -144,8 +144,7 @@ def fused(rng, **settings):
 
 @pytest.mark.parametrize("drawn", [True, False])
 def test_fused_batches_doubt_and_draw_as_one_by_one(rng, drawn):
-    # rewards of pure noise never test the log, so that its arms are tried readily: with more safety everywhere
-    learner = fused(rng, safety=0.3)
+    learner = fused(rng)
     assert (learner.untested > 1.0).any()
     X = rng.normal(size=(400, D))
     one, many, among = (np.random.default_rng(7) if drawn else None for _ in range(3))

@@ -40,8 +40,6 @@ __all__ = ["FusedOFUL"]
 SURPRISE = 5.0
 #: rounds before the logs are judged: until then prior and pooling are too rough for odds to mean what they say
 FIRST_JUDGED = 50
-#: by how many units of log likelihood an arm's rounds must speak against "the log says nothing" to have tested the log
-TOLD = 3.0
 
 
 class FusedOFUL(ReducedLearner):
@@ -238,8 +236,9 @@ class FusedOFUL(ReducedLearner):
 
         An arm that the log slanders would otherwise never be tried, and the log never found out.  Such a trial is
         considered where ``(1 + rounds of the arm)^{3/2} · (seeming cost here)`` is at most ``safety/K`` of the widths
-        paid so far: an arm's n-th trial seems to cost at most ``safety/(K n^{3/2})`` of the learner's own uncertainty
-        (``safety/(K n^{1/2})`` while its rounds could not have told a lie of the log from the truth).
+        paid so far: an arm's n-th trial seems to cost at most ``safety/(K n^{3/2})`` of the learner's own uncertainty.
+        Rounds count as far as they could have told a lie of the log from the truth (``FusedLog.tested``), which many do
+        not where hidden weights are open; at most ``safety/(K n^{1/2})`` is paid for such a trial.
         Of a log that was wrong about one arm the others are tried more readily; arms no log speaks about are not.
 
         Args:
@@ -624,10 +623,10 @@ class FusedOFUL(ReducedLearner):
             log.suspicion = log.suspected()
             events = 0 if self.automatic is None else self.automatic.events
             marginals = log.marginals(J0, h0, relative[:, :, None] * self.grams, relative * self.moments, variance)
-            # trials that could not have told a lie from the truth make the next one less dear
-            silent = marginals[-1] - marginals[0] > -TOLD
-            plays = 1.0 + self.counts[log.arms]
-            self.untested[log.arms] = np.where(silent, plays, 1.0)
+            # trials count as far as they could have told a lie of the log from the truth
+            plays = self.counts[log.arms]
+            rounds, tests = 1.0 + plays, 1.0 + plays * log.tested(self.covariances, self.grams)
+            self.untested[log.arms] = np.minimum(rounds / tests * np.sqrt(rounds / tests), rounds)
             if log.judge(verdict(marginals, log.suspicion), events) and self.automatic is not None:
                 self.automatic.search_at = 0
 

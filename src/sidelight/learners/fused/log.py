@@ -191,6 +191,25 @@ class FusedLog:
             self.evidence = self.geometry.evidence(self._shared * self.tau2, self._variances())
         return changed
 
+    def tested(self, covariances: Array, grams: Array) -> Array:
+        """(K_j,)  What part of an arm's rounds could have told a lie of the log from the truth, between 0 and 1.
+
+        A lie adds ``x_o·β`` to rewards.  Weights that the log leaves open may take its place: of a lie about recorded
+        feature ``j`` the rounds see ``[G − GV⁻¹G]_jj`` where they would see ``G_jj`` if all weights were known.  The
+        mean over recorded features is taken.
+
+        Args:
+            covariances: (K, d, d)  ``V⁻¹``, the log's evidence in it.
+            grams: (K, d, d)  ``G = Σ x xᵀ`` of the rounds.
+        """
+        G, recorded = grams[self.arms], self.order[: self.L]
+        columns = G[:, :, recorded]
+        own = np.einsum("ajj->aj", columns[:, recorded])
+        explained = (columns * product(covariances[self.arms], columns)).sum(axis=1)
+        seen = own > 0.0
+        parts = np.where(seen, 1.0 - explained / np.where(seen, own, 1.0), 0.0)
+        return np.asarray(np.clip(parts.sum(axis=1) / np.maximum(seen.sum(axis=1), 1), 0.0, 1.0))
+
     def readiness(self) -> Array:
         """(K_j,)  How readily to try an arm in doubt: 1; more if the log is wrong elsewhere; 0 where it is silent."""
         others_wrong = (self.levels > 0).sum() > (self.levels > 0)
