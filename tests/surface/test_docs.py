@@ -185,9 +185,9 @@ def test_the_skeleton_of_a_learner_passes_the_contract_suite(tmp_path: Path) -> 
     (tmp_path / "plugin.py").write_text(
         "from dataclasses import replace\n"
         "import skeleton\n"
-        "from sidelight.learners.registry import HOMES\n"
+        "from sidelight.learners.registry import KINDS\n"
         "from tests.contract import registry\n"
-        "HOMES['AlmostGreedy'] = 'skeleton'\n"
+        "KINDS['AlmostGreedy'] = replace(KINDS['OFUL'], home='skeleton')\n"
         "parent = next(entry for entry in registry.LEARNERS if entry.name == 'OFUL')\n"
         "registry.LEARNERS[:] = [replace(parent, name='AlmostGreedy', make=lambda log, **s: skeleton.AlmostGreedy(\n"
         "    len(log.arms), len(registry.FEATURES), schema=log.schema, **{'arms': log.arms, **s}))]\n"

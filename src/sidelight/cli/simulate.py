@@ -21,8 +21,9 @@ from sidelight.drawing.intervals import Interval, number, span
 from sidelight.drawing.regret import Standing, standings
 from sidelight.errors import InputError
 from sidelight.experiments.jobs import machine
-from sidelight.experiments.registry import HIDDEN, LEARNERS, WORLDS, default_recorded, learner_factory, make_world
+from sidelight.experiments.registry import HIDDEN, WORLDS, default_recorded, learner_factory, make_world
 from sidelight.files import write_atomically
+from sidelight.learners.registry import KINDS
 from sidelight.simulation import simulate as run
 from sidelight.version import __version__
 
@@ -203,7 +204,8 @@ def _table(rows: list[Standing], baseline: str, plan: Plan) -> Table:
 
 def _print_lists() -> None:
     console = Console(highlight=False)
-    for title, entries in (("worlds", WORLDS), ("learners", LEARNERS), ("hidden = …", HIDDEN)):
+    learners = {name: kind.meaning for name, kind in KINDS.items()}
+    for title, entries in (("worlds", WORLDS), ("learners", learners), ("hidden = …", HIDDEN)):
         table = Table(box=None, show_header=False, title=f"[bold]{title}[/bold]", title_justify="left", pad_edge=False)
         for name, meaning in entries.items():
             table.add_row(name, meaning)

@@ -12,19 +12,15 @@ import numpy as np
 import typer
 from rich.console import Console
 
+from sidelight.experiments.registry import HIDDEN, learner_factory
 from sidelight.hidden.companion import CompanionLog
-from sidelight.hidden.known import KnownCrossMoments
-from sidelight.hidden.probabilities import BehaviorProbabilities
-from sidelight.hidden.queries import BehaviorQueries
 from sidelight.kernels.compiled import is_kernel
 from sidelight.kernels.notice import silence
-from sidelight.learners.epoch import EpochOFUL
-from sidelight.learners.fused.learner import FusedOFUL
 from sidelight.learners.oful import OFUL
 from sidelight.learners.projected import ProjectedOFUL
 from sidelight.learners.protocol import Learner
+from sidelight.learners.registry import KINDS
 from sidelight.learners.running import RunningOFUL
-from sidelight.learners.zero_filled import ZeroFilledOFUL
 from sidelight.logs.summarize import summarize_log
 from sidelight.side.constraint import SideInformation
 from sidelight.simulation import Run, simulate
@@ -65,29 +61,22 @@ def _exercises() -> Iterator[tuple[str, Callable[[], object]]]:
         rng = np.random.default_rng(0)
         return ProjectedOFUL(SideInformation(rng.normal(size=(2, 1, 4)), np.zeros((2, 1))))
 
-    def zeros(run: Run) -> Any:
-        return np.zeros((2, 2, 2))
-
     def companion(run: Run) -> Learner:
         everything = world.sample_log(200, 4, np.random.default_rng(1))
         return RunningOFUL(CompanionLog(run.summary, everything))
 
     # long enough for the fast road through large batches
     yield "a log", lambda: summarize_log(world.sample_log(100_000, 2, np.random.default_rng(0)), world.schema(2))
-    learners: dict[str, Callable[[Run], Learner]] = {
-        "OFUL": lambda run: OFUL(2, 4),
-        "ZeroFilledOFUL": lambda run: ZeroFilledOFUL(run.summary),
-        "ProjectedOFUL": lambda run: ProjectedOFUL(SideInformation.from_log(run.summary, zeros(run))),
+    learners: dict[str, Callable[[Run], Learner]] = {}
+    for name, kind in KINDS.items():
+        if kind.made_from == "hidden":
+            learners |= {f"{name}, {way}": learner_factory(name, {"hidden": way}) for way in HIDDEN}
+        else:
+            learners[name] = learner_factory(name)
+    learners |= {
         "ProjectedOFUL with any M": general,
-        "EpochOFUL": lambda run: EpochOFUL(BehaviorQueries(run.summary, estimator="ipw"), run.horizon),
-        "RunningOFUL": lambda run: RunningOFUL(BehaviorQueries(run.summary)),
-        "RunningOFUL as in the paper": lambda run: RunningOFUL(BehaviorQueries(run.summary, estimator="ipw")),
-        "RunningOFUL with probabilities": lambda run: RunningOFUL(BehaviorProbabilities(run.summary)),
         "RunningOFUL with a companion log": companion,
-        "RunningOFUL with known moments": lambda run: RunningOFUL(KnownCrossMoments(run.summary, zeros(run))),
-        "OFUL, automatic": lambda run: OFUL(2, 4, regularization="auto", radius="posterior"),
-        "FusedOFUL": lambda run: FusedOFUL(BehaviorQueries(run.summary)),
-        "FusedOFUL with probabilities": lambda run: FusedOFUL(BehaviorProbabilities(run.summary)),
+        "OFUL, automatic": learner_factory("OFUL", {"regularization": "auto", "radius": "posterior"}),
     }
     for name, factory in learners.items():
         yield name, _run(simulate, world, name, factory)

@@ -12,6 +12,7 @@ from typing import Any
 
 from sidelight.errors import InputError
 from sidelight.experiments.figure_settings import Cell, Figure, LearnerSetting, RunSetting, WorldSetting, options
+from sidelight.learners.registry import KINDS
 
 __all__ = ["FULL", "PRESETS", "QUICK", "Scale", "catalogue", "choose"]
 
@@ -307,7 +308,7 @@ def _queries(scale: Scale) -> Figure:
         for name, learner, colour, dashed in _OWN:
             if name == "zero-filled":
                 continue
-            asks = learner.kind in ("RunningOFUL", "FusedOFUL")
+            asks = KINDS[learner.kind].made_from == "hidden"
             asked = LearnerSetting(learner.kind, learner.values, count) if asks else learner
             rows = scale.own_log_rows if learner.uses_log else 0
             setting = RunSetting(world, asked, scale.own_horizon, 6, rows)

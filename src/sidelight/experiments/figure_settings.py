@@ -11,6 +11,8 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from sidelight.learners.registry import KINDS
+
 __all__ = [
     "Cell",
     "Figure",
@@ -90,7 +92,7 @@ class LearnerSetting:
     @property
     def uses_log(self) -> bool:
         """Whether it reads a log at all."""
-        return self.kind != "OFUL"
+        return KINDS[self.kind].made_from != "schema"
 
     @property
     def is_told(self) -> bool:

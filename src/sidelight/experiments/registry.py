@@ -14,7 +14,7 @@ from sidelight.hidden.known import KnownCrossMoments
 from sidelight.hidden.probabilities import BehaviorProbabilities
 from sidelight.hidden.queries import BehaviorQueries
 from sidelight.learners.protocol import Learner
-from sidelight.learners.registry import learner_class
+from sidelight.learners.registry import KINDS, learner_class
 from sidelight.side.constraint import SideInformation
 from sidelight.simulation import Run
 from sidelight.worlds.confounded import ConfoundedWorld
@@ -24,7 +24,7 @@ from sidelight.worlds.paper import PRESETS, PaperWorld
 from sidelight.worlds.protocol import World
 from sidelight.worlds.signals import TrafficWorld
 
-__all__ = ["HIDDEN", "LEARNERS", "WORLDS", "default_recorded", "learner_factory", "make_world", "world_of"]
+__all__ = ["HIDDEN", "WORLDS", "default_recorded", "learner_factory", "make_world", "world_of"]
 
 WORLDS = {
     "paper_text": "the paper's experiment as its text has it",
@@ -43,16 +43,6 @@ HIDDEN = {
     "known": "the true cross moments, which nobody has outside a simulation",
 }
 """Way of learning what the log hides → what it is."""
-
-LEARNERS = {
-    "OFUL": "no log",
-    "ZeroFilledOFUL": "the log with zeros for what it lacks",
-    "ProjectedOFUL": "Algorithm 1: the log as a constraint, cross moments known",
-    "EpochOFUL": "Algorithm 2: the same, estimated in episodes",
-    "RunningOFUL": "what the paper's experiments ran: the same, estimated in every round",
-    "FusedOFUL": "the log as evidence: the one to use",
-}
-"""Kind of learner → what it is."""
 
 
 def make_world(kind: str, seed: int, values: Mapping[str, Any] | None = None) -> World:
@@ -103,20 +93,19 @@ def learner_factory(kind: str, values: Mapping[str, Any] | None = None) -> Calla
     """``factory(run)`` for a kind of learner.
 
     Args:
-        kind: a key of ``LEARNERS``.
+        kind: a key of ``learners.registry.KINDS``.
         values: its keyword arguments. ``hidden`` is a key of ``HIDDEN``; ``noise="true"`` is the world's noise;
             ``first_plays=True`` has it play every arm once, in order, before it decides for itself.
     """
-    if kind not in LEARNERS:
-        raise InputError(f"there is no learner {kind!r}; choose one of {', '.join(LEARNERS)}.")
+    if kind not in KINDS:
+        raise InputError(f"there is no learner {kind!r}; choose one of {', '.join(KINDS)}.")
+    known_kind = KINDS[kind]
     given = dict(values or {})
     way = given.pop("hidden", None)
     first_plays = bool(given.pop("first_plays", False))
-    takes_estimator = kind in ("EpochOFUL", "RunningOFUL", "FusedOFUL")
-    if way is not None and not takes_estimator:
+    if way is not None and known_kind.made_from != "hidden":
         raise InputError(f"{kind} learns nothing about what the log hides, so it takes no hidden={way!r}.")
-    if way is None and takes_estimator:
-        way = "queries" if kind == "FusedOFUL" else "ipw"
+    way = known_kind.hidden if way is None else way
     if way is not None and way not in HIDDEN:
         raise InputError(f"hidden={way!r} is not one of {', '.join(HIDDEN)}.")
     cls = learner_class(kind)
@@ -130,16 +119,15 @@ def learner_factory(kind: str, values: Mapping[str, Any] | None = None) -> Calla
         if settings.get("noise") == "true":
             settings["noise"] = run.world.noise
         learner: Learner
-        if kind == "OFUL":
+        if known_kind.made_from == "schema":
             learner = cls(run.world.n_arms, run.world.n_features, arms=run.world.arms, schema=run.schema, **settings)
-        elif kind == "ZeroFilledOFUL":
+        elif known_kind.made_from == "summary":
             learner = cls(run.summary, **settings)
-        elif kind == "ProjectedOFUL":
+        elif known_kind.made_from == "constraint":
             learner = cls(SideInformation.from_log(run.summary, run.true_cross_moments), **settings)
-        elif kind == "EpochOFUL":
-            learner = cls(_estimator(way, run), run.horizon, **settings)
         else:
-            learner = cls(_estimator(way, run), **settings)
+            horizon = [run.horizon] if known_kind.takes_horizon else []
+            learner = cls(_estimator(way, run), *horizon, **settings)
         # simulate calls nothing but what FirstPlays has
         return cast(Learner, FirstPlays(learner)) if first_plays else learner
 

@@ -14,6 +14,7 @@ from sidelight.errors import InputError, MissingExtraError
 from sidelight.experiments.figure_settings import Figure, LogSetting, MomentSetting, RunSetting, digest
 from sidelight.experiments.jobs import cross_moments, draw_log, run_setting
 from sidelight.experiments.results import Results
+from sidelight.learners.registry import KINDS
 from sidelight.simulation import WORKER_ENVIRONMENT
 
 __all__ = ["missing_runs", "run_figures"]
@@ -115,13 +116,12 @@ def run_figures(
     return len(playing)
 
 
-# Work in units of one round of OFUL, roughly; only the bar depends on it.
-_COST = {"OFUL": 1, "ProjectedOFUL": 1, "ZeroFilledOFUL": 1, "FusedOFUL": 4, "EpochOFUL": 4, "RunningOFUL": 20}
 _MOMENT_WORK = 100_000
 
 
 def _work(setting: RunSetting) -> int:
-    return setting.horizon * _COST.get(setting.learner.kind, 1) + 500
+    """What a run costs, in rounds of OFUL; only the progress bar depends on it."""
+    return setting.horizon * KINDS[setting.learner.kind].cost + 500
 
 
 def _drawing_work(log: LogSetting) -> int:

@@ -11,7 +11,7 @@ from sidelight.errors import InputError
 from sidelight.files import container_bytes, write_atomically
 from sidelight.hidden.registry import estimator_state
 from sidelight.labels import label_to_json
-from sidelight.learners.registry import HOMES
+from sidelight.learners.registry import KINDS
 
 __all__ = ["KIND", "VERSION", "learner_bytes", "save_learner"]
 
@@ -26,10 +26,10 @@ def save_learner(learner: Any, path: str | os.PathLike[str]) -> None:
 def learner_bytes(learner: Any) -> bytes:
     """What ``save_learner`` writes."""
     name = type(learner).__name__
-    if name not in HOMES:
+    if name not in KINDS:
         raise InputError(
             f"{name} cannot be saved: a file may only name Sidelight's own learners "
-            f"({', '.join(HOMES)}). Save the events and replay them."
+            f"({', '.join(KINDS)}). Save the events and replay them."
         )
     arrays = {f"state/{key}": np.asarray(value) for key, value in learner.state().items()}
     meta: dict[str, Any] = {

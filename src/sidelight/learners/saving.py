@@ -13,7 +13,7 @@ from sidelight.hidden.registry import estimator_from_state
 from sidelight.labels import label_from_json
 from sidelight.learners.containers import KIND, VERSION, learner_bytes, save_learner
 from sidelight.learners.reduced import ReducedLearner
-from sidelight.learners.registry import HOMES, learner_class
+from sidelight.learners.registry import KINDS, learner_class
 from sidelight.learners.settings import Settings
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.summary import LogSummary
@@ -59,7 +59,7 @@ def _rebuild(meta: dict[str, Any], arrays: dict[str, Any], origin: str) -> Any:
 
 def _rebuilt(meta: dict[str, Any], arrays: dict[str, Any], origin: str) -> Any:
     name = meta.get("class")
-    if name not in HOMES:
+    if name not in KINDS:
         raise FileFormatError(f"{origin} holds a {name!r}, which this version of Sidelight does not know.")
     cls = learner_class(name)
     common: dict[str, Any] = {

@@ -19,12 +19,12 @@ import sidelight
 from sidelight.errors import InputError, SidelightError
 from sidelight.files import write_atomically
 from sidelight.labels import label_from_json, label_to_json, show_labels
+from sidelight.learners.registry import KINDS, learner_class
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.summary import LogSummary
 from sidelight.service.fields import read_section, refuse
 from sidelight.service.rails import Rails
 from sidelight.service.sections import (
-    LEARNERS,
     BoundsConfig,
     GateConfig,
     LearnerConfig,
@@ -150,9 +150,9 @@ class Config:
         """A learner of the configured kind, with its settings, from these summaries by name."""
         kind, settings = self.learner.kind, dict(self.learner.settings)
         summary = next(iter(summaries.values()), None)
-        made_from = LEARNERS[kind]
+        made_from = KINDS[kind].made_from
         try:
-            cls = getattr(sidelight, kind)
+            cls = learner_class(kind)
             if made_from == "schema":
                 arms = list(schema.arms or ())
                 return cls(len(arms), schema.n_features, arms=arms, schema=schema, **settings)
@@ -218,10 +218,11 @@ def load_config(path: str | os.PathLike[str]) -> Config:
         errors.append("[learner] old_policy is asked for its actions: answers must be 'queries'")
     if learner.summary and learner.summaries:
         errors.append("[learner] has summary and summaries: put all of them into summaries, each with a name")
-    if len(learner.summaries) > 1 and learner.kind not in ("FusedOFUL", "FusedThompson"):
+    several = [name for name, kind in KINDS.items() if kind.several_logs]
+    if len(learner.summaries) > 1 and learner.kind not in several:
         errors.append(
             f"[learner] kind = {learner.kind!r} starts from one log, and there are {len(learner.summaries)} summaries: "
-            f"{', '.join(learner.summaries)}. FusedOFUL and FusedThompson take several"
+            f"{', '.join(learner.summaries)}. {' and '.join(several)} take several"
         )
     errors += [*made["gate"].problems(), *made["bounds"].problems()]
     refuse(path, errors)

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from sidelight.errors import InputError
+from sidelight.learners.registry import kinds_made_from
 from sidelight.service.rails import MODES
 
 __all__ = [
@@ -26,15 +27,8 @@ __all__ = [
     "TelemetryConfig",
 ]
 
-#: the learners a file may name, and what they are made from
-LEARNERS = {
-    "FusedOFUL": "hidden",
-    "FusedThompson": "hidden",
-    "RunningOFUL": "hidden",
-    "EpochOFUL": "hidden",
-    "ZeroFilledOFUL": "summary",
-    "OFUL": "schema",
-}
+#: the learners a file may name: a constraint on the weights has no place in it
+LEARNERS = tuple(kinds_made_from("hidden", "summary", "schema"))
 
 
 def _one_of(choices: Any, description: str) -> Meta:

@@ -9,7 +9,8 @@ import pytest
 from sidelight.errors import InputError
 from sidelight.experiments.catalogue import FULL, QUICK, catalogue, choose
 from sidelight.experiments.figure_settings import LearnerSetting, RunSetting, WorldSetting, digest, options
-from sidelight.experiments.registry import LEARNERS, WORLDS, learner_factory, make_world
+from sidelight.experiments.registry import WORLDS, learner_factory, make_world
+from sidelight.learners.registry import KINDS
 
 
 def test_all_figures_are_there() -> None:
@@ -88,4 +89,4 @@ def test_registry_says_what_is_wrong() -> None:
         learner_factory("OFUL", {"hidden": "queries"})
     with pytest.raises(InputError, match="is not one of"):
         learner_factory("FusedOFUL", {"hidden": "guesses"})
-    assert set(LEARNERS) >= {"OFUL", "FusedOFUL"}
+    assert set(KINDS) >= {"OFUL", "FusedOFUL"}

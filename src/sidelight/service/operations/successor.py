@@ -17,6 +17,7 @@ import sqlalchemy as sa
 
 from sidelight.errors import InputError, StoreError
 from sidelight.labels import Label, show_labels
+from sidelight.learners.registry import KINDS
 from sidelight.learners.saving import learner_bytes
 from sidelight.logs.schema.features import Feature
 from sidelight.logs.schema.schema import Schema
@@ -30,7 +31,6 @@ from sidelight.service.log import migrations as tables
 from sidelight.service.log.connections import database_url
 from sidelight.service.log.events import DecisionId, Decisions, event_from_row
 from sidelight.service.log.store import Store
-from sidelight.service.sections import LEARNERS
 from sidelight.service.views.export import export_log, own_column
 
 __all__ = ["Successor", "make_successor", "next_schema"]
@@ -151,7 +151,7 @@ def _next_config(
     old = config.rails().fallback
     if fallback is None:
         fallback = old if old in (schema.arms or ()) else summary.arms[int(summary.counts.argmax())]
-    kind = config.learner.kind if LEARNERS[config.learner.kind] == "hidden" else None
+    kind = config.learner.kind if KINDS[config.learner.kind].made_from == "hidden" else None
     made = initial_config(
         summary.schema,
         summary_path="log.summary",
