@@ -537,7 +537,7 @@ CLAIMS: dict[str, Claim] = {
             "0.014.",
             partial(verdict_grid, "answers"),
             lambda rows: covers(rows, "stage 1", "stage 2"),
-            450,
+            260,
         ),
         Claim(
             "verdict_complete",
@@ -547,7 +547,7 @@ CLAIMS: dict[str, Claim] = {
             "0.014.",
             partial(verdict_grid, "complete"),
             lambda rows: covers(rows, "stage 3") and all((row["of known"] or 1.0) <= 1.3 for row in rows),
-            350,
+            170,
         ),
         Claim(
             "verdict_sequences",

@@ -20,7 +20,9 @@ import numpy as np
 
 import sidelight as sl
 from sidelight.judging.answers import Answers, ToldBy, line_of_answers
-from sidelight.judging.lines import Line, line_of_log
+from sidelight.judging.complete import Doubly, line_of_complete
+from sidelight.judging.complete_rows import read_complete
+from sidelight.judging.lines import Line, line_of_log, line_unknown
 from sidelight.judging.policies import Requested
 from sidelight.judging.population import Population
 from sidelight.judging.sequences import LARGEST_SHARE, asymptotic_width, mixing_variance
@@ -51,7 +53,7 @@ class Cell:
     answers: int = 500
     policy: str = "arm"
     seed: int = 3
-    reference: int = 2_000_000
+    reference: int = 1_000_000
 
 
 #: 24 cells of stages 1 and 2
@@ -60,11 +62,11 @@ CELLS = [
         Cell(features, hidden, 0.6, rows, answers)
         for features in ("normal", "binary", "skewed")
         for hidden in (0.3, 1.0, "worst")
-        for rows, answers in ((2_000, 200), (20_000, 500))
+        for rows, answers in ((2_000, 200), (10_000, 500))
     ),
-    *(Cell("normal", hidden, sharpness) for hidden in (1.0, "worst") for sharpness in (0.2, 1.0)),
-    Cell("normal", policy="rule"),
-    Cell("skewed", "worst", 0.6, 20_000, 2_000),
+    *(Cell("normal", hidden, sharpness, 10_000) for hidden in (1.0, "worst") for sharpness in (0.2, 1.0)),
+    Cell("normal", rows=10_000, policy="rule"),
+    Cell("skewed", "worst", 0.6, 10_000, 2_000),
 ]
 RECORDED, HIDDEN, ARMS = 5, 4, 4
 
@@ -337,21 +339,36 @@ def complete_truth(cell: CompleteCell) -> float:
     return float((mu[np.arange(len(mu)), full_rule(rows)] - rows["reward"]).mean())
 
 
+_LOG = sl.summarize_log(complete_rows(CompleteCell(), 500, np.random.default_rng(0))[0], _UNKNOWN)
+_BASE = line_unknown("rule", "log", "asked", 0, "")
+
+
+def complete_by_judge(rows: dict[str, np.ndarray], known: bool) -> Line:
+    """The line of stage 3 by ``sl.judge``."""
+    schema = _KNOWN if known else _UNKNOWN
+    return sl.judge(_LOG, schema, complete=rows, policies={"rule": full_rule}, level=LEVEL).line("rule", "complete")
+
+
+def complete_by_parts(rows: dict[str, np.ndarray], known: bool) -> Line:
+    """The same without a log and other policies."""
+    doubly = Doubly(read_complete(rows, _KNOWN if known else _UNKNOWN, range(3), "raise"))
+    found = doubly.value([Requested("rule", "function", full_rule)], (_LOG.schema, Population.of(_LOG)))
+    return line_of_complete(_BASE, doubly, found, LEVEL, None)[0]
+
+
 def measure_complete(cell: CompleteCell, logs: int = LOGS) -> dict[str, Any]:
     """Coverage of stage 3, and its width where propensities are estimated against where they are known."""
     truth = complete_truth(replace(cell, known=True, rows=0))
     held, told, widths, against = [], [], [], []
-    summary = sl.summarize_log(complete_rows(cell, 500, np.random.default_rng(0))[0], _UNKNOWN)
     for seed in range(logs):
         rows, _ = complete_rows(cell, cell.rows, np.random.default_rng([seed, 7]))
-        schema = _KNOWN if cell.known else _UNKNOWN
-        line = sl.judge(summary, schema, complete=rows, policies={"rule": full_rule}).line("rule", "complete")
+        line = complete_by_parts(rows, cell.known)
         told.append(line.known)
         if line.known:
             held.append(line.low <= truth <= line.high)
             widths.append(line.high - line.low)
             if not cell.known and seed < 50:
-                other = sl.judge(summary, _KNOWN, complete=rows, policies={"rule": full_rule}).line("rule", "complete")
+                other = complete_by_parts(rows, True)
                 against.append((line.high - line.low) / (other.high - other.low))
     return {
         "features": cell.features,

@@ -16,15 +16,17 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from markupsafe import escape
 
 import sidelight as sl
-from sidelight.drawing.intervals import student
+from sidelight.drawing.intervals import number, student
 from sidelight.service.app import create_app
 from sidelight.service.config import Config, initial_config, load_config, save_config
 from sidelight.service.core.deciding import Ask
 from sidelight.service.core.engine import Engine
 from sidelight.service.core.fold import Numbered
 from sidelight.service.core.starting import open_store
+from sidelight.service.dashboard import proving
 from sidelight.service.dashboard.groups import groups_by
 from sidelight.service.dashboard.learning import arm_rows
 from sidelight.service.dashboard.pieces import give_or_take, percent
@@ -352,6 +354,35 @@ def test_estimates_are_the_learners(tmp_path: Path):
             parts = dashboard.renderer.parts(VIEW)
             assert "rests on it" in parts["trust"]
             assert "no limit" in parts["queries"]
+
+    run(go())
+
+
+def test_what_the_log_proved_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    config = make_config(tmp_path, kind="FusedOFUL", mode="act")
+    verdict = sl.judge(config.load_summaries()[""])
+
+    async def go() -> None:
+        async with watched(config) as (_, dashboard):
+            card = dashboard.renderer.parts(VIEW)["verdict"]
+            assert str(escape(verdict.sentence)) in card
+            for line in verdict.lines[1:]:
+                assert str(escape(line.policy)) in card
+                assert number(line.gain, sign=True) in card
+            # the page's policy forbids styles and scripts inside it
+            assert "style=" not in card
+            assert "<script" not in card
+            # judged once, however long the service runs
+            monkeypatch.setattr(proving, "judge", None)
+            assert dashboard.renderer.parts(VIEW)["verdict"] == card
+
+    run(go())
+
+
+def test_a_service_without_a_log_says_so(tmp_path: Path):
+    async def go() -> None:
+        async with watched(make_config(tmp_path, kind="OFUL")) as (_, dashboard):
+            assert "started without a log" in dashboard.renderer.parts(VIEW)["verdict"]
 
     run(go())
 

@@ -14,6 +14,9 @@ from benchmarks.verdict import (
     World,
     by_judge,
     by_parts,
+    complete_by_judge,
+    complete_by_parts,
+    complete_rows,
     drawn,
     ever_wrong,
     judged,
@@ -54,6 +57,13 @@ def test_the_parts_of_the_benchmark_are_judge(policy, seed):
     data = drawn(cell, World(cell), seed)
     for one, other in zip(by_judge(cell, data)[:2], by_parts(cell, data)[:2], strict=True):
         assert (one.gain, one.low, one.high) == pytest.approx((other.gain, other.low, other.high), rel=1e-9)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_the_parts_for_complete_rows_are_judge(known, seed):
+    rows, _ = complete_rows(CompleteCell("skewed", True, known), 800, np.random.default_rng(seed))
+    one, other = complete_by_judge(rows, known), complete_by_parts(rows, known)
+    assert (one.gain, one.low, one.high) == (other.gain, other.low, other.high)
 
 
 @pytest.mark.parametrize("known", [True, False])

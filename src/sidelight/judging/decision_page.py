@@ -13,8 +13,9 @@ from sidelight.drawing.intervals import number
 from sidelight.drawing.stages import Bar, Picture, contour_picture, stages_picture
 from sidelight.errors import InputError
 from sidelight.judging.lines import Findings, Line
+from sidelight.judging.policies import BEST
 from sidelight.judging.sensitivity import bias_bound
-from sidelight.judging.wording import display_name, lead_of, percent
+from sidelight.judging.wording import display_name, lead_of, percent, simpler_of, times_of
 from sidelight.version import __version__
 
 __all__ = ["bars_of", "decision_page", "picture_of"]
@@ -97,17 +98,19 @@ def decision_page(verdict: Findings, command: str = "", unit: str | None = None,
     lines = verdict.lines[:_SHOWN]
     more = len(verdict.lines) - len(lines)
     environment = Environment(loader=PackageLoader("sidelight.drawing"), autoescape=True)
-    name = display_name(verdict.headline)
+    name = display_name(verdict.headline, verdict.picked)
     unit = unit or verdict.reward
     tone, answer = _answer(verdict, line)
     bars, title = bars_of(verdict, verdict.headline), f"The gain of {verdict.headline}, stage by stage"
     bounded = line.known and math.isfinite(line.low)
     return environment.get_template("verdict.html").render(
-        title=f"{answer} {name}",
+        title=f"{answer} {name.rstrip(',')}",
         question=f"Would {name[0].lower() + name[1:]} do better than the old policy?",
         answer=answer,
         tone=tone,
+        explained=_EXPLAINED if verdict.headline == BEST else "",
         sentence=lead_of(verdict),
+        but=simpler_of(verdict),
         per_thousand=_per_thousand(line),
         range=_span(1_000 * line.low, 1_000 * line.high) if bounded and line.sign != 0 else "",
         unit=unit,
@@ -122,6 +125,7 @@ def decision_page(verdict: Findings, command: str = "", unit: str | None = None,
         header=("policy", "stage", "value", "gain", f"{percent(verdict.level)} interval", ""),
         rows=[_row(one) for one in lines],
         more=f"{more:,} more lines are not shown." if more else "",
+        together=_together(verdict),
         source=verdict.source,
         row_count=f"{verdict.rows:,}",
         date=(date or dt.date.today()).isoformat(),
@@ -133,12 +137,31 @@ def decision_page(verdict: Findings, command: str = "", unit: str | None = None,
     )
 
 
+_EXPLAINED = (
+    "It takes, case by case, the arm for which the log's rows promise most; chosen on one half of them, valued on the "
+    "other."
+)
+
+
+def _together(verdict: Findings) -> str:
+    most = max((line.together for line in verdict.lines), default=1)
+    if most == 1:
+        return ""
+    return (
+        f"The intervals of the {most} fixed arms hold together, so any of them may be picked; an arm that is asked for "
+        "by name has a narrower one."
+    )
+
+
 def _answer(verdict: Findings, line: Line) -> tuple[str, str]:
     if not line.known or line.sign == 0:
         return "open", "Cannot be told."
     word = "Yes" if line.sign > 0 else "No"
     tone = "good" if line.sign > 0 else "bad"
     if line.stage == "log" and verdict.reward_share is None and verdict.choice_share is None:
+        if any(b.times <= 1.0 for b in verdict.yardsticks):
+            # something as strong as what is recorded would undo it: not a plain answer in the colour of one
+            return "open", f"{word}, but only if nothing hidden matters."
         return tone, f"{word}, if nothing hidden matters."
     if line.note:
         return tone, f"{word}, if the model of the old policy is right."
@@ -159,7 +182,8 @@ def _per_thousand(line: Line) -> str:
 def _row(line: Line) -> tuple[str, ...]:
     known = line.known and line.role != "old policy"
     interval, gain = (_span(line.low, line.high), number(line.gain, sign=True)) if known else ("–", "–")
-    return line.policy, line.stage, number(line.value), gain, interval, line.note.split(". About")[0]
+    name = "best: what the log suggests" if line.policy == BEST else line.policy
+    return name, line.stage, number(line.value), gain, interval, line.note.split(". About")[0]
 
 
 def _overturn(verdict: Findings, line: Line) -> list[str]:
@@ -174,11 +198,11 @@ def _overturn(verdict: Findings, line: Line) -> list[str]:
         else:
             found.append(
                 f"For the log alone: hidden features that explain {log.robustness:.1%} of what the recorded ones leave "
-                "unexplained, and as much of the choice."
+                "unexplained, and as much of who got which arm."
             )
             for b in verdict.yardsticks[:4]:
-                if math.isfinite(b.times):
-                    verb = "would" if b.times <= 1 else f"would not; it would take {b.times:.1f} times that to do so"
+                if b.times < 100.0:
+                    verb = "would" if b.times <= 1 else f"would not; it would take {times_of(b.times)} that to do so"
                     found.append(f"A hidden feature as strong as '{b.feature}' {verb}.")
     if line.stage == "answers" and line.known:
         found.append("With answers: nothing that is linear in the features, as long as what must hold does.")
@@ -195,14 +219,14 @@ def _simpler(verdict: Findings) -> list[str]:
         span = _span(simpler.low, simpler.high)
         word = "is as good, as far as can be told" if simpler.as_good else "is worse"
         found.append(
-            f"The best fixed arm, {simpler.policy}, {word}: the policy gains {number(simpler.difference, sign=True)} "
-            f"over it ({span})."
+            f"The best-looking fixed arm, {simpler.policy}, {'is better' if simpler.better else word}: the policy "
+            f"gains {number(simpler.difference, sign=True)} over it ({span})."
         )
     else:
         arms = [line for line in verdict.lines if line.role == "arm" and line.stage == "log" and line.known]
         if arms:
             best = max(arms, key=lambda one: one.gain)
-            found.append(f"The best fixed arm of the log is {best.policy}: {number(best.gain, sign=True)}.")
+            found.append(f"The best-looking fixed arm of the log is {best.policy}: {number(best.gain, sign=True)}.")
     if math.isfinite(verdict.word):
         found.append(
             f"The log's regression for each arm, taken at its word, promises {number(verdict.word, sign=True)}; that "

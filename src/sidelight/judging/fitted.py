@@ -83,7 +83,11 @@ class Fitted:
             Z = np.concatenate([part[0] for part in sample])
             codes, fold = (np.concatenate([part[i] for part in sample]) for i in (1, 2))
             self.sampled = len(Z)
-            self._W = np.stack([softmax_regression(Z[fold != k], codes[fold != k], self._K) for k in range(FOLDS)])
+            # from where all rows together have their best fit it is not far to that of four folds
+            start = softmax_regression(Z, codes, self._K)
+            self._W = np.stack(
+                [softmax_regression(Z[fold != k], codes[fold != k], self._K, start=start) for k in range(FOLDS)]
+            )
 
     def _standardized(self, X: Array) -> Array:
         """(n, p) a constant, and the columns of X that vary, at mean 0 and deviation 1."""
@@ -146,8 +150,16 @@ def softmax(logits: Array) -> Array:
     return np.asarray(shifted / shifted.sum(axis=1, keepdims=True))
 
 
-def softmax_regression(Z: Array, codes: np.ndarray, K: int, penalty: float = 1.0) -> Array:
-    """(K, p) multinomial logistic regression of the arm on Z (n, p), constant first, with a weak ridge penalty."""
+def softmax_regression(Z: Array, codes: np.ndarray, K: int, penalty: float = 1.0, start: Array | None = None) -> Array:
+    """(K, p) multinomial logistic regression of the arm on Z (n, p), constant first, with a weak ridge penalty.
+
+    Args:
+        Z: the columns.
+        codes: (n,) positions of the arms.
+        K: how many arms there are.
+        penalty: in units of rows; next to none on the constant.
+        start: (K, p) where to begin; by default the arms' shares alone.
+    """
     n, p = Z.shape
     observed = np.zeros((n, K))
     observed[np.arange(n), codes] = 1.0
@@ -163,7 +175,8 @@ def softmax_regression(Z: Array, codes: np.ndarray, K: int, penalty: float = 1.0
         gradient = (np.exp(logits - log_sum[:, None]) - observed).T @ Z / n + pull * W
         return value, gradient.ravel()
 
-    start = np.zeros((K, p))
-    start[:, 0] = np.log(np.maximum(np.bincount(codes, minlength=K), 0.5) / n)
+    if start is None:
+        start = np.zeros((K, p))
+        start[:, 0] = np.log(np.maximum(np.bincount(codes, minlength=K), 0.5) / n)
     found = minimize(loss, start.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": 300})
     return np.asarray(found.x.reshape(K, p))

@@ -114,8 +114,9 @@ def _share(name: str, value: float | None) -> float | None:
 
 
 _ANSWERS_ASSUME = (
-    "Answers: the reward is linear in the full features; log and answers come from one population and one old policy; "
-    "contexts were asked about with the stated probability."
+    "With answers: under each arm the reward goes up or down in a straight line with every feature, the hidden ones "
+    "included; log and answers are about the same people and the same old policy; contexts were asked about with the "
+    "stated probability."
 )
 
 
@@ -153,9 +154,9 @@ def _add_answers(found: Found, answers: Answers) -> None:
 
 
 _COMPLETE_ASSUME = {
-    True: "Complete rows: arms were taken with the stated propensities; a learner did not learn from these rows.",
-    False: "Complete rows: the old policy's choice is a softmax of linear functions of the features (a model that was "
-    "fitted, and that nothing here can prove); a learner did not learn from these rows.",
+    True: "With complete rows: arms were taken with the stated propensities; a learner did not learn from these rows.",
+    False: "With complete rows: the old policy's choice is a softmax of linear functions of the features (a model that "
+    "was fitted, and that nothing here can prove); a learner did not learn from these rows.",
 }
 
 

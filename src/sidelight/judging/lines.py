@@ -133,6 +133,11 @@ class Simpler:
         """Whether the policy is not shown to be better than the fixed arm."""
         return not self.low > 0.0
 
+    @property
+    def better(self) -> bool:
+        """Whether the fixed arm is shown to be better than the policy."""
+        return self.high < 0.0
+
 
 def line_of_log(
     name: str,

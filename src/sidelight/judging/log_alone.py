@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sidelight.errors import InputError, InvalidRowsError
+from sidelight.judging.extrapolation import extrapolated
 from sidelight.judging.lines import Line, Overlap, Simpler, line_of_log, line_unknown
 from sidelight.judging.log_rows import LogRows, Valued
 from sidelight.judging.policies import BEST, OLD, Requested, requested
@@ -151,10 +152,14 @@ def _arm_lines(estimates: Mapping[Label, Estimate], settings: Settings, named: s
     ]
 
 
-_LOG_ASSUMES = (
-    "Log: each arm's reward is linear in the recorded and the hidden features; hidden features are no stronger than "
-    "stated; those who will be decided about are like those in the log."
-)
+def _log_assumes(settings: Settings) -> str:
+    hidden = "hidden features are no stronger than stated"
+    if settings.shares == (None, None):
+        hidden = "the old policy looked at nothing that matters for the reward and is not in the log"
+    return (
+        f"The log alone: {hidden}; under each arm the reward goes up or down in a straight line with every feature; "
+        "those who will be decided about are like those in the log."
+    )
 
 
 def of_summaries(log: Any, policies: Any, settings: Settings) -> Found:
@@ -185,7 +190,7 @@ def of_summaries(log: Any, policies: Any, settings: Settings) -> Found:
     best = _best_arm(by_arm)
     chosen = next((always(policy.rule) for policy in asked if policy.kind == "arm"), None)
     headline = chosen or (always(best) if best is not None else OLD)
-    assumptions = [_LOG_ASSUMES]
+    assumptions = [_log_assumes(settings)]
     if any(summary.meat is None for summary in summaries):
         assumptions.append("Sampling: the noise of each arm is constant (rows, or sandwich=True, would not need that).")
     source = "a summary" if isinstance(log, LogSummary) else f"{len(summaries)} eras"
@@ -203,7 +208,7 @@ def of_summaries(log: Any, policies: Any, settings: Settings) -> Found:
         None,
         math.nan,
         assumptions,
-        [],
+        extrapolated(estimates, headline),
         picked=0 if chosen is not None or best is None else len(arms),
     )
 
@@ -257,8 +262,8 @@ def of_rows(rows: LogRows, policies: Any, settings: Settings) -> Found:
         reward,
         _simpler(headline, asked, valued, best, level_of_each(settings.level, len(arms))),
         word.gain,
-        [_LOG_ASSUMES],
-        _warnings(by_arm),
+        [_log_assumes(settings)],
+        [*_warnings(by_arm), *extrapolated(estimates, headline)],
     )
 
 

@@ -7,7 +7,7 @@ import math
 from sidelight.drawing.intervals import number
 from sidelight.judging.lines import Findings, Line
 
-__all__ = ["display_name", "lead_of", "percent", "sentence_of"]
+__all__ = ["display_name", "lead_of", "percent", "sentence_of", "simpler_of", "times_of"]
 
 
 def display_name(policy: str, picked: int = 0) -> str:
@@ -31,13 +31,20 @@ def sentence_of(verdict: Findings) -> str:
         parts.append(_overturned(verdict, line))
     unknown = [later for later in verdict.stages_of(verdict.headline) if not later.known and later.stage != "log"]
     parts += [_cannot(later) for later in unknown]
-    simpler = verdict.simpler
-    if simpler is not None and simpler.policy != verdict.headline and line.gain > 0 and simpler.as_good:
-        tells = "the log tells" if simpler.stage == "log" else f"{_STAGE[simpler.stage]} tell"
-        parts.append(
-            f"Something simpler is as good, as far as {tells}: {simpler.policy} ({_difference(simpler.difference)})."
-        )
+    parts.append(simpler_of(verdict))
     return " ".join(part for part in parts if part)
+
+
+def simpler_of(verdict: Findings) -> str:
+    """That a fixed arm is better than the headline, or as good, as far as can be told; empty if it is worse."""
+    simpler, gain = verdict.simpler, verdict.line(verdict.headline).gain
+    if simpler is None or simpler.policy == verdict.headline or not gain > 0 or not simpler.as_good:
+        return ""
+    by = f"the policy is {number(abs(simpler.difference))} {'better' if simpler.difference >= 0 else 'worse'}"
+    if simpler.better:
+        return f"Something simpler is better: {simpler.policy} ({by})."
+    tells = "the log tells" if simpler.stage == "log" else f"{_STAGE[simpler.stage]} tell"
+    return f"Something simpler is as good, as far as {tells}: {simpler.policy} ({by}, which may be chance)."
 
 
 _STAGE = {"log": "the log", "answers": "the old policy's answers", "complete": "the complete rows"}
@@ -99,12 +106,9 @@ def _overturned(verdict: Findings, line: Line) -> str:
         return found + "."
     if strongest.times <= 1.0:
         return found + f"; a hidden feature as strong as {strongest.feature!r} would."
-    return found + f"; it would take one {_times(strongest.times)} as strong as {strongest.feature!r}."
+    return found + f"; it would take one {times_of(strongest.times)} as strong as {strongest.feature!r}."
 
 
-def _times(times: float) -> str:
+def times_of(times: float) -> str:
+    """How many times as strong, as text."""
     return f"{times:.1f} times" if times < 10 else f"{times:.0f} times"
-
-
-def _difference(difference: float) -> str:
-    return f"the policy is {number(abs(difference))} {'better' if difference >= 0 else 'worse'}, which may be chance"

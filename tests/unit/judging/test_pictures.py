@@ -82,7 +82,20 @@ def test_the_page_says_when_and_how(verdict, tmp_path):
         assert words in page
     assert "v<w>" not in page
     assert "<c>" not in page
-    assert "Yes, if nothing hidden matters." in page
+    assert "Yes, but only if nothing hidden matters." in page
+
+
+@pytest.mark.parametrize(("effect", "answer"), [(0.5, "Yes, if"), (0.08, "Yes, but only if")])
+def test_an_answer_that_something_like_a_recorded_feature_would_undo_is_not_a_plain_yes(effect, answer):
+    rng = np.random.default_rng(2)
+    u = rng.normal(size=20_000)
+    arm = (rng.random(20_000) < 1 / (1 + np.exp(-0.5 * u))).astype(int)
+    log = {"u": u, "arm": arm, "reward": effect * arm + 0.3 * u + 0.3 * rng.normal(size=20_000)}
+    verdict = sl.judge(log, sl.Schema(["u"], ["u"]), policies=1)
+    assert (verdict.yardsticks[0].times > 1) == answer.startswith("Yes, if")
+    page = verdict.to_html()
+    assert f"{answer} nothing hidden matters.</h1>" in page
+    assert ('<h1 class="good">' in page) == answer.startswith("Yes, if")
 
 
 def test_what_cannot_be_told_is_said_in_large_type():

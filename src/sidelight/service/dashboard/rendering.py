@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from sidelight.service.core.engine import Engine
-from sidelight.service.dashboard import climbing, learning, traffic, watching
+from sidelight.service.dashboard import climbing, learning, proving, traffic, watching
 from sidelight.service.dashboard.groups import groups_by
 from sidelight.service.dashboard.pieces import count
 from sidelight.service.dashboard.rolling import Rolling
@@ -80,6 +81,7 @@ class Renderer:
             ),
             "arms": table,
             "trust": self._once(("trust", span), _SLOW, lambda: learning.trust(state, first)),
+            "verdict": self._once("verdict", math.inf, lambda: proving.proved(engine.config)),
             "queries": self._once("queries", _FAST, lambda: learning.queries(state, rolling, now)),
             "overrides": self._once("overrides", _FAST, lambda: watching.overrides(rolling, now)),
             "quarantine": self._once("quarantine", _FAST, lambda: watching.quarantine(state.quarantine)),
