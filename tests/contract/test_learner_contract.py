@@ -394,5 +394,17 @@ def test_a_learner_can_add_an_arm_or_says_why_not(entry, make, tmp_path):
             learner.add_arm(label)
 
 
+def test_propensities_are_those_of_its_decisions(entry, make, player):
+    learner = make()
+    player.play(learner, 40)
+    for t, x in enumerate(contexts(20)):
+        for allowed in (None, [ARMS[0], ARMS[2]]):
+            chances = learner.propensities(x, allowed)
+            decision = learner.decide(x, allowed, rng=np.random.default_rng(t))
+            assert chances.sum() == pytest.approx(1.0, abs=1e-4)
+            assert chances[ARMS.index(decision.arm)] == decision.propensity
+            assert allowed is None or chances[1] == 0.0
+
+
 def test_log_trust_is_a_list(make):
     assert isinstance(make().log_trust(), list)

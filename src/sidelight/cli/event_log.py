@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import hashlib
 import json
 import time
@@ -87,6 +88,13 @@ def replay(config: ConfigFile = DEFAULT_CONFIG, database: Database = None, as_js
 # ---------------------------------------------------------------------------------- export and backup
 
 
+class ExportNames(enum.Enum):
+    """Whose names the columns of an export have."""
+
+    schema = "schema"
+    obp = "obp"
+
+
 def export(
     out: Annotated[Path, typer.Argument(help="The file to write: .parquet, .csv or .arrow.")],
     config: ConfigFile = DEFAULT_CONFIG,
@@ -95,13 +103,25 @@ def export(
     only_known: Annotated[
         bool, typer.Option("--only-known", help="Leave out rows whose propensity is unknown (overrides).")
     ] = False,
+    names: Annotated[
+        ExportNames,
+        typer.Option(help="Columns by the schema's names, or as the Open Bandit Pipeline takes them (obp)."),
+    ] = ExportNames.schema,
+    subjects: Annotated[bool, typer.Option("--subjects", help="Write subjects as they are, not hashed.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write every rewarded decision to a file, for `sidelight summarize`; the service may run meanwhile."""
     settings = read_config(config, database)
     with progress_bar("exporting", as_json) as tick:
         done = export_log(
-            read_store(settings), settings.load_schema(), out, after=after, only_known=only_known, progress=tick
+            read_store(settings),
+            settings.load_schema(),
+            out,
+            after=after,
+            only_known=only_known,
+            names=names.value,
+            subjects=subjects,
+            progress=tick,
         )
     if as_json:
         typer.echo(json.dumps(asdict(done)))

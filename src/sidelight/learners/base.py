@@ -139,6 +139,12 @@ class BaseLearner:
         a = int(np.where(self._mask(allowed), estimates + widths, -np.inf).argmax())
         return Decision(self.arms[a], float(estimates[a]), float(widths[a]), 1.0)
 
+    def propensities(self, x: Context, allowed: Iterable[Any] | None = None) -> Array:
+        """(K,)  The chance with which ``decide`` takes each arm at ``x``; where it draws nothing, 1 for one of them."""
+        out = np.zeros(self.n_arms)
+        out[self._arm(self.decide(x, allowed).arm)] = 1.0
+        return out
+
     def decide_many(self, X: Any, rng: np.random.Generator | None = None) -> list[Decision]:
         """``decide`` for every row of ``X``, the same decisions as one by one."""
         return self._decide_rows(self._contexts(X), rng)

@@ -69,6 +69,12 @@ class FusedThompson(FusedOFUL):
             self.arms[a], float(means[a]), float(deviations[a]), self._propensity(a, means, deviations, mask)
         )
 
+    def propensities(self, x: Context, allowed: Iterable[Any] | None = None) -> Array:
+        """(K,)  The chance with which each arm has the highest draw at ``x``, by quadrature: they sum to 1 to 1e-4."""
+        means, deviations = self._scores(self._context(x))
+        mask = np.ones(self.n_arms, dtype=bool) if allowed is None else self._mask(allowed)
+        return np.array([self._propensity(a, means, deviations, mask) if mask[a] else 0.0 for a in range(self.n_arms)])
+
     @staticmethod
     def _propensity(a: int, means: Array, deviations: Array, mask: NDArray[np.bool_]) -> float:
         """``∫ φ(z) Π_{b≠a} Φ((m_a + s_a z − m_b)/s_b) dz``."""

@@ -182,7 +182,12 @@ class Config:
         label = label_from_json(fallback)
         if label not in arms:
             raise InputError(f"[mode] fallback = {fallback!r} is not one of the arms {show_labels(arms)}.")
-        return Rails(self.mode.mode, float(self.mode.share), label, self.mode.killed)
+        if self.mode.explore and "floor" in self.learner.settings:
+            raise InputError(
+                f"[mode] explore = {self.mode.explore!r} and [learner.settings] floor: arms that are drawn evenly "
+                "would break the floor. Leave one of them out."
+            )
+        return Rails(self.mode.mode, float(self.mode.share), label, self.mode.killed, float(self.mode.explore))
 
 
 # ------------------------------------------------------------------------------------- reading, writing

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -33,12 +34,15 @@ class Rails:
             rest.
         fallback: the arm to take where the learner may not decide and the old policy did not say what it does.
         killed: the kill switch: whatever the mode, the learner decides nothing.
+        explore: the chance with which, in ``act``, an arm drawn evenly among those allowed takes the place of the
+            learner's, so that every arm has a chance that is known and not zero.
     """
 
     mode: str
     share: float
     fallback: Label
     killed: bool = False
+    explore: float = 0.0
 
     def route(
         self,
@@ -50,6 +54,7 @@ class Rails:
         allowed: list[Label] | None,
         draw: float,
         failed: bool = False,
+        chance_of: Callable[[Label], float] | None = None,
     ) -> Route:
         """Who acts for one decision.
 
@@ -61,6 +66,8 @@ class Rails:
             allowed: the arms that may be taken here; None for all.
             draw: uniform in [0, 1): below ``share`` the learner decides.
             failed: the learner could not decide.
+            chance_of: the chance with which the learner's route takes an arm, where it is known for others than
+                ``recommended``.
         """
         if self.mode == "shadow" and not self.killed:
             return Route(old_arm, "old_policy", old_propensity)
@@ -72,11 +79,16 @@ class Rails:
         if draw < self.share:
             chance = self.share * propensity + ((1.0 - self.share) if other == recommended else 0.0)
             return Route(recommended, "learner", chance)
-        if other != recommended and propensity < 1.0:
+        if other == recommended:
+            own = propensity
+        elif chance_of is not None:
+            own = chance_of(other)
+        elif propensity < 1.0:
             # A learner that draws might have taken this one too, and does not say how likely that was.
             return Route(other, self._other_name(old_arm, other), None)
-        chance = 1.0 - self.share + (self.share * propensity if other == recommended else 0.0)
-        return Route(other, self._other_name(old_arm, other), chance)
+        else:
+            own = 0.0
+        return Route(other, self._other_name(old_arm, other), 1.0 - self.share + self.share * own)
 
     def _without_learner(self, old_arm: Label | None, allowed: list[Label] | None) -> Label:
         for arm in (old_arm, self.fallback):
@@ -96,12 +108,14 @@ class Rails:
             "share": self.share,
             "fallback": label_to_json(self.fallback),
             "killed": self.killed,
+            "explore": self.explore,
         }
 
     @classmethod
     def from_dict(cls, body: dict[str, Any]) -> Rails:
         """The inverse of ``to_dict``."""
-        return cls(body["mode"], body["share"], label_from_json(body["fallback"]), body["killed"])
+        fallback = label_from_json(body["fallback"])
+        return cls(body["mode"], body["share"], fallback, body["killed"], body.get("explore", 0.0))
 
 
 def subject_draw(subject: str, salt: str = "") -> float:

@@ -100,6 +100,23 @@ class ModeConfig:
         Any, Meta(description="the arm to take where neither the learner nor the old policy says one; needed")
     ] = None
     killed: Annotated[bool, Meta(description="start with the kill switch on")] = False
+    explore: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=0.5,
+            description="in `act`, the chance with which an arm drawn evenly takes the place of the learner's, so that "
+            "the export can evaluate any policy",
+        ),
+    ] = 0.0
+    propensities: Annotated[
+        str,
+        _one_of(
+            ("taken", "all"),
+            "which chances of a learner that draws are written down: of the arm to take, or of all arms (slower with "
+            "`FusedThompson` and many arms)",
+        ),
+    ] = "taken"
 
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}

@@ -277,6 +277,13 @@ class FusedOFUL(ReducedLearner):
         estimates, widths = self.scores(context)
         return Decision(self.arms[doubted], float(estimates[doubted]), float(widths[doubted]), 0.5), [a, doubted]
 
+    def propensities(self, x: Context, allowed: Iterable[Any] | None = None) -> Array:
+        """(K,)  The chance with which ``decide`` takes each arm at ``x`` where no floor holds it back."""
+        candidates = self._decide_freely(self._context(x), None if allowed is None else list(allowed), None)[1]
+        out = np.zeros(self.n_arms)
+        out[candidates] = 1.0 / len(candidates)
+        return out
+
     # ------------------------------------------------------------------------------------- the floor
 
     def _default(self, default: Any, allowed: list[Any] | None) -> int:

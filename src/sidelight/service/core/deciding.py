@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -35,6 +35,7 @@ class Decider:
         metrics: where to count failures.
         old_policy: asked for its arm where the caller does not tell, if it can be asked here at all.
         rng: what learner, ramp and queries draw from.
+        every_chance: write down the chances of all arms where the learner draws.
     """
 
     def __init__(
@@ -43,7 +44,9 @@ class Decider:
         metrics: Metrics,
         old_policy: OldPolicy | None = None,
         rng: np.random.Generator | None = None,
+        every_chance: bool = False,
     ) -> None:
+        self._every_chance = every_chance
         self._metrics = metrics
         self._old = old_policy
         self._rng = np.random.default_rng() if rng is None else rng
@@ -65,7 +68,8 @@ class Decider:
         rails, rng = state.rails, self._rng
         salt = "" if state.gate is None else state.gate.salt
         n = len(X)
-        if n == 1 and asks is None and self._old is None and _learner_acts(rails):
+        plain = rails.explore == 0.0 and not self._every_chance
+        if n == 1 and asks is None and self._old is None and _learner_acts(rails) and plain:
             one = self._choose_one(state, X, fingerprint)
             if one is not None:
                 return one
@@ -81,6 +85,7 @@ class Decider:
         chances: list[float]
         recommended, estimates, widths, chances = map(list, zip(*choices, strict=True))
         routed = not failed and _learner_acts(rails)
+        drawn = self._explore(state, X, asks, recommended, chances)
         acting: list[Label | None] = [None] * n
         if self._old is not None:
             asks, acting = self._with_old_policy(self._old, X, asks, acts=not routed)
@@ -90,20 +95,20 @@ class Decider:
         arms: list[Label | None]
         propensities: list[float | None]
         if routed:
-            arms, routes, propensities = list(recommended), ["learner"] * n, list(chances)
+            arms, routes, propensities = [arm for arm, _ in drawn], ["learner"] * n, [chance for _, chance in drawn]
         else:
             arms, routes, propensities = [], [], []
             for i in range(n):
                 ask = PLAIN if asks is None else asks[i]
                 old_arm, old_propensity = _old_policy(state.learner, ask.answer)
                 route = rails.route(
-                    recommended[i],
-                    chances[i],
+                    *drawn[i],
                     old_arm=old_arm if acting[i] is None else acting[i],
                     old_propensity=old_propensity,
                     allowed=ask.allowed,
                     draw=rng.random() if ask.subject is None else subject_draw(ask.subject, salt),
                     failed=i in failed,
+                    chance_of=None if plain else self._chance_of(state, X[i], ask, choices[i]),
                 )
                 arms.append(route.arm)
                 # Where it did what it cannot do any more, what it does now is no news about what it did.
@@ -125,7 +130,58 @@ class Decider:
             share=rails.share,
             **_asked_for(asks),
             fingerprint=fingerprint,
+            chances=self._all_chances(state, X, asks, chances, failed),
         )
+
+    def _explore(
+        self, state: State, X: Array, asks: Sequence[Ask] | None, recommended: list[Label], chances: list[float]
+    ) -> list[tuple[Label, float]]:
+        """The arm of the learner's route in each row, and its chance there: now and then one that is drawn evenly."""
+        own = list(zip(recommended, chances, strict=True))
+        if not _explores(state.rails):
+            return own
+        out = []
+        for i, (arm, chance) in enumerate(own):
+            ask = PLAIN if asks is None else asks[i]
+            arms = list(state.learner.arms) if ask.allowed is None else ask.allowed
+            draw = self._rng.random()
+            taken = arms[int(draw / state.rails.explore * len(arms))] if draw < state.rails.explore else arm
+            out.append((taken, self._chance_of(state, X[i], ask, (arm, None, None, chance))(taken)))
+        return out
+
+    @staticmethod
+    def _chance_of(state: State, x: Array, ask: Ask, choice: Any) -> Callable[[Label], float]:
+        """The chance of an arm on the learner's route, drawn arms included."""
+        own, _, _, certain = choice
+        learner, explore = state.learner, state.rails.explore
+
+        def chance(arm: Label) -> float:
+            n = len(learner.arms) if ask.allowed is None else len(ask.allowed)
+            if arm == own:
+                found = float(certain)
+            elif certain >= 1.0:
+                found = 0.0
+            else:
+                found = float(learner.propensities(x, ask.allowed)[learner.arms.index(arm)])
+            even = 1.0 / n if ask.allowed is None or arm in ask.allowed else 0.0
+            return (1.0 - explore) * found + explore * even
+
+        return chance
+
+    def _all_chances(
+        self, state: State, X: Array, asks: Sequence[Ask] | None, chances: list[float], failed: set[int]
+    ) -> list[list[float] | None] | None:
+        """(K) chances of the learner's own draws in each row in which it draws; None where there is no such row."""
+        wanted = self._every_chance or _explores(state.rails)
+        if not wanted or all(chance >= 1.0 for chance in chances):
+            return None
+        learner = state.learner
+        return [
+            None
+            if chance >= 1.0 or i in failed
+            else [float(v) for v in learner.propensities(X[i], None if asks is None else asks[i].allowed)]
+            for i, chance in enumerate(chances)
+        ]
 
     def _choose_under_floor(
         self, state: State, X: Array, asks: Sequence[Ask] | None, fingerprint: str | None
@@ -294,6 +350,11 @@ def _asked_for(asks: Sequence[Ask] | None) -> dict[str, Any]:
     columns = {"allowed": "allowed", "answers": "answer", "subjects": "subject"}
     found = {column: [getattr(ask, name) for ask in asks or ()] for column, name in columns.items()}
     return {column: None if all(v is None for v in values) else values for column, values in found.items()}
+
+
+def _explores(rails: Rails) -> bool:
+    """Whether arms are drawn evenly now and then."""
+    return rails.explore > 0.0 and rails.mode == "act" and not rails.killed
 
 
 def _learner_acts(rails: Rails) -> bool:

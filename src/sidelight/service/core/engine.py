@@ -133,7 +133,13 @@ class Engine:
         # As text and bytes, not as records: a hundred thousand small objects would slow every garbage collection.
         self._recent: OrderedDict[int, tuple[str, bytes, int, int]] = OrderedDict()
         self._recent_size = 0
-        self._decider = Decider(self.state.learner, self.metrics, load_old_policy(config), rng=self._around.generator())
+        self._decider = Decider(
+            self.state.learner,
+            self.metrics,
+            load_old_policy(config),
+            rng=self._around.generator(),
+            every_chance=config.mode.propensities == "all",
+        )
         self._readers = self._around.readers()
         self._rebuilding = asyncio.Semaphore(1)
         self.error: StoreError | None = None
@@ -225,6 +231,8 @@ class Engine:
         wanted, gate = self.config.rails(), GateSettings.from_dict(asdict(self.config.gate))
         last = await self.read(self._last_file)
         now, before = wanted.to_dict(), last.get("rails") or {}
+        if before:
+            before = {"explore": 0.0, **before}  # which a log of an earlier version did not have
         changed = {name: getattr(wanted, name) for name in now if name not in before or before[name] != now[name]}
         # a log that never had a gate needs no event to say that it still has none
         if gate.to_dict() != last.get("gate", GateSettings().to_dict()):

@@ -325,7 +325,7 @@ class State:
     def _configure(self, event: Configuration) -> None:
         changes = {
             name: getattr(event, name)
-            for name in ("mode", "share", "fallback", "killed")
+            for name in ("mode", "share", "fallback", "killed", "explore")
             if getattr(event, name) is not None
         }
         self.rails = replace(self.rails, **changes)

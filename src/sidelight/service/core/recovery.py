@@ -109,7 +109,8 @@ def initial_state(store: Store) -> State:
             f"the initial learner cannot be read: {error!r}. The log was started by a Sidelight whose learners this "
             "one does not know: go on with that version, or export the events and start a new log from them."
         ) from error
-    state = State(learner, Rails(event.mode, event.share, event.fallback, event.killed), number=row.number)
+    rails = Rails(event.mode, event.share, event.fallback, event.killed, event.explore or 0.0)
+    state = State(learner, rails, number=row.number)
     state.chain = row.chain
     return state
 

@@ -53,6 +53,7 @@ def prepare(store: Store, config: Config) -> None:
             share=rails.share,
             fallback=rails.fallback,
             killed=rails.killed,
+            explore=rails.explore or None,
             source="file",
             file=described | {"fold": FOLD, "sidelight": __version__, "summary": summary},
         )

@@ -148,6 +148,8 @@ class Decisions:
         mode: the mode at that time.
         share: the share of traffic that the learner decided at that time.
         fingerprint: of the request, where it came with an idempotency key.
+        chances: (K) of each arm, with which the learner draws it, where the configuration wants them written down and
+            it draws; None elsewhere.
         epoch: of the log when this was written; a part of its decisions' ids, kept in the row.
         quarantine: why the learner learns nothing from an answer that came along; None where it does.
     """
@@ -171,6 +173,7 @@ class Decisions:
     fingerprint: str | None = None
     epoch: int = 0
     quarantine: list[str | None] | None = None
+    chances: list[list[float] | None] | None = None
 
     def __len__(self) -> int:
         return len(self.recommended)
@@ -264,7 +267,7 @@ class Configuration:
     Attributes:
         learner: digest of the initial learner among the store's blobs; only in the first event.
         schema: the schema's description, beside the learner.
-        mode, share, fallback, killed: see ``rails.Rails``.
+        mode, share, fallback, killed, explore: see ``rails.Rails``.
         source: ``file`` or ``request``: where the settings came from.
         file: the rails as the configuration file gave them, to notice later that the file was changed.
         by: the name of the token that asked for it.
@@ -285,6 +288,7 @@ class Configuration:
     by: str | None = None
     gate: dict[str, Any] | None = None
     waits: dict[str, Any] | None = None
+    explore: float | None = None
 
 
 @dataclass(frozen=True)
@@ -565,6 +569,7 @@ def _decisions_payload(event: Decisions) -> str:
         and event.answers is None
         and event.subjects is None
         and event.fingerprint is None
+        and event.chances is None
     ):
         return _single_payload(event)
     plain = set(map(type, event.recommended)) <= {str, int}
@@ -590,6 +595,8 @@ def _decisions_payload(event: Decisions) -> str:
         body["fingerprint"] = event.fingerprint
     if event.quarantine is not None:
         body["quarantine"] = event.quarantine
+    if event.chances is not None:
+        body["chances"] = event.chances
     return f'{{"estimates":[{",".join(estimates)}],"widths":[{",".join(widths)}],{_dump(body)[1:]}'
 
 
@@ -617,6 +624,7 @@ def _decisions_from_json(body: dict[str, Any], contexts: Array | None, n_feature
         fingerprint=body.get("fingerprint"),
         epoch=epoch,
         quarantine=body.get("quarantine"),
+        chances=body.get("chances"),
     )
 
 

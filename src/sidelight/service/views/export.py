@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
+import json
 import os
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from sidelight.errors import InputError, SchemaError
 from sidelight.labels import Label
@@ -16,8 +18,9 @@ from sidelight.logs.schema.features import Category
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.schema.units import in_units
 from sidelight.logs.sources.writing import TableWriter, kind_written
-from sidelight.service.log.events import Decisions, Reward, event_from_row
+from sidelight.service.log.events import Decisions, DefaultReward, Reward, Row, event_from_row
 from sidelight.service.log.store import Store
+from sidelight.service.views.chances import Switches, arm_chances, route_chance
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,7 +29,23 @@ __all__ = ["Exported", "export_log", "own_column"]
 
 PROPENSITY = "propensity"
 #: what the service adds to features, arm and reward
-_OWN = ("event", "decision", "at", "mode", "by", "override", "decided")
+_OWN = (
+    "event",
+    "decision",
+    "at",
+    "mode",
+    "by",
+    "override",
+    "decided",
+    "recommended",
+    "subject",
+    "route",
+    "route_probability",
+    "assumed",
+    "propensities",
+)
+#: the names that the Open Bandit Pipeline uses
+_OBP = ("context", "action", "reward", "pscore", "position")
 
 
 @dataclass(frozen=True)
@@ -34,7 +53,7 @@ class Exported:
     """What was written.
 
     Attributes:
-        rows: rewarded decisions.
+        rows: rewarded decisions, those with the default reward included.
         last: the last event that was looked at; a later export may start after it.
         unknown: rows without a propensity: overrides, what a person confirmed, the old policy's own actions where it
             did not tell.
@@ -55,6 +74,8 @@ def export_log(
     after: int = 0,
     only_known: bool = False,
     acted: Literal["learner", "old_policy"] | None = None,
+    names: Literal["schema", "obp"] = "schema",
+    subjects: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Exported:
     """Write every rewarded decision to a file: Parquet, CSV or Arrow, as its name ends.
@@ -66,18 +87,28 @@ def export_log(
         after: only rewards after this event.
         only_known: leave out rows whose propensity is unknown.
         acted: only arms that this policy chose and that were taken: the learner in ``act`` mode, or the old policy.
+        names: ``"schema"``: features, arm and reward by the names of the schema; ``"obp"``: ``context`` (the encoded
+            features, a list), ``action`` (the arm's position), ``reward``, ``pscore`` and ``position`` (0: one arm is
+            shown), as the Open Bandit Pipeline takes them; Parquet or Arrow.
+        subjects: write subjects as they are; otherwise a hash of each with a key of this export, so that rows of one
+            subject can be told to be of one and not whose they are.
         progress: called with (events read, events in all).
     """
     target = Path(path)
     kind = kind_written(target)
-    arrow = _arrow_schema(schema)
+    if names == "obp" and kind == "csv":
+        raise InputError(
+            f"{target.name}: a context is a list of numbers, which CSV cannot hold. Write .parquet or .arrow."
+        )
+    arrow = _arrow_schema(schema, kind, names)
+    key = None if subjects else secrets.token_bytes(16)
     temporary = target.parent / f".{target.name}.{secrets.token_hex(4)}.part"
     rows = unknown = dropped = 0
     end = store.head()
     try:
         with TableWriter(temporary, kind, arrow) as writer:
-            for batch, read, lost in _batches(store, schema, arrow, after, end, acted):
-                propensities = batch.column(_propensity_name(schema))
+            for batch, read, lost in _batches(store, schema, arrow, after, end, _Wanted(acted, names, kind, key)):
+                propensities = batch.column("pscore" if names == "obp" else _propensity_name(schema))
                 missing = propensities.null_count
                 if only_known:
                     batch = batch.filter(propensities.is_valid())
@@ -98,26 +129,58 @@ def export_log(
     return Exported(rows, end, unknown, dropped)
 
 
+class _Wanted(NamedTuple):
+    """What of each decision is written, and how; ``key`` hashes subjects, None leaves them."""
+
+    acted: str | None
+    names: str
+    kind: str
+    key: bytes | None
+
+    def subject(self, name: str | None) -> str | None:
+        """Whom a decision was about, as it is written."""
+        if name is None or self.key is None:
+            return name
+        return hashlib.blake2b(name.encode("utf-8", "surrogatepass"), key=self.key, digest_size=12).hexdigest()
+
+
+def _rewards(store: Store, chunk: list[Row], d: int) -> list[tuple[Row, Reward, bool]]:
+    """Rewards of a chunk, and whether each is the default one; defaults that a reward has replaced are left out."""
+    defaults = [(row, event_from_row(row, d)) for row in chunk if row.kind == DefaultReward.kind]
+    came = store.find(f"reward:{event.decision}" for _, event in defaults if isinstance(event, DefaultReward))
+    found: list[tuple[Row, Reward, bool]] = []
+    for row, event in defaults:
+        assert isinstance(event, DefaultReward)
+        if event.arm is not None and f"reward:{event.decision}" not in came:
+            found.append((row, Reward(event.decision, event.reward, event.arm), True))
+    for row in chunk:
+        if row.kind == Reward.kind:
+            event = event_from_row(row, d)
+            assert isinstance(event, Reward)
+            found.append((row, event, False))
+    return sorted(found, key=lambda item: item[0].number)
+
+
 def _batches(
-    store: Store, schema: Schema, arrow: pa.Schema, after: int, end: int, acted: str | None
+    store: Store, schema: Schema, arrow: pa.Schema, after: int, end: int, wanted: _Wanted
 ) -> Iterator[tuple[pa.Table, int, int]]:
     import pyarrow as pa
 
     own = [own_column(schema, name) for name in _OWN]
-    d = schema.n_features
+    d, arms = schema.n_features, list(schema.arms or ())
+    switches = Switches(store)
     for chunk in store.follow(after, end):
-        rewards = [(row, event_from_row(row, d)) for row in chunk if row.kind == "reward"]
-        decisions = store.rows(event.decision.number for _, event in rewards if isinstance(event, Reward))
+        rewards = _rewards(store, chunk, d)
+        decisions = store.rows(event.decision.number for _, event, _ in rewards)
         parsed = {number: event_from_row(row, d) for number, row in decisions.items()}
         records: list[dict[str, Any]] = []
         lost = 0
-        for row, reward in rewards:
-            assert isinstance(reward, Reward)
+        for row, reward, assumed in rewards:
             event = parsed[reward.decision.number]
             assert isinstance(event, Decisions)
             i = reward.decision.position
             x = event.contexts[i]
-            if x[0] != x[0] or (acted is not None and _actor(event, i, reward) != acted):
+            if x[0] != x[0] or (wanted.acted is not None and _actor(event, i, reward) != wanted.acted):
                 lost += 1
                 continue
             decided = event.arms[i]
@@ -126,6 +189,10 @@ def _batches(
             # did a person who confirmed a proposal: that it was confirmed depends on what the person saw.
             known = decided is not None and taken == decided and event.mode != "assist"
             propensity = event.propensities[i] if known else None
+            rails = switches.at(reward.decision.number, event)
+            chances = arm_chances(event, i, rails, arms) if known else None
+            listed = None if chances is None else [float(value) for value in chances]
+            subject = None if event.subjects is None else event.subjects[i]
             values = (
                 row.number,
                 str(reward.decision),
@@ -134,10 +201,19 @@ def _batches(
                 reward.by,
                 reward.override,
                 None if decided is None else str(decided),
+                str(event.recommended[i]),
+                wanted.subject(subject),
+                event.routes[i],
+                route_chance(event, i, rails),
+                assumed,
+                json.dumps(listed) if wanted.kind == "csv" and listed is not None else listed,
             )
             record: dict[str, Any] = dict(zip(own, values, strict=True))
-            record |= in_units(x, schema)
-            record |= {schema.arm: taken, schema.reward: reward.reward, _propensity_name(schema): propensity}
+            if wanted.names == "obp":
+                record |= dict(zip(_OBP, (x.tolist(), arms.index(taken), reward.reward, propensity, 0), strict=True))
+            else:
+                record |= in_units(x, schema)
+                record |= {schema.arm: taken, schema.reward: reward.reward, _propensity_name(schema): propensity}
             records.append(record)
         yield pa.Table.from_pylist(records, schema=arrow), chunk[-1].number, lost
 
@@ -162,12 +238,19 @@ def _propensity_name(schema: Schema) -> str:
     return schema.propensity or own_column(schema, PROPENSITY)
 
 
-def _arrow_schema(schema: Schema) -> pa.Schema:
+def _arrow_schema(schema: Schema, kind: str, names: str) -> pa.Schema:
     import pyarrow as pa
 
-    text = pa.string()
-    types = (pa.int64(), text, pa.timestamp("us", "UTC"), text, text, pa.bool_(), text)
+    text, number = pa.string(), pa.float64()
+    listed = text if kind == "csv" else pa.list_(number)
+    types = (
+        *(pa.int64(), text, pa.timestamp("us", "UTC"), text, text, pa.bool_(), text),
+        *(text, text, text, number, pa.bool_(), listed),
+    )
     fields: dict[str, Any] = {own_column(schema, name): kind for name, kind in zip(_OWN, types, strict=True)}
+    if names == "obp":
+        obp = zip(_OBP, (pa.list_(number), pa.int64(), number, number, pa.int64()), strict=True)
+        return pa.schema([*fields.items(), *obp])
     for feature in schema.features:
         if feature.own:
             fields[feature.name] = _label_type(feature.levels or ()) if isinstance(feature, Category) else pa.float64()
