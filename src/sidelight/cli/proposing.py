@@ -25,6 +25,7 @@ _ARM = {"arm", "action", "treatment", "variant", "decision", "assignment", "assi
 _ARM_TOO = {
     "segment", "group", "offer", "plan", "campaign", "policy", "choice", "option", "therapy", "drug", "promotion",
     "promo", "coupon", "discount", "recommendation", "strategy", "experiment", "version", "cell", "intervention",
+    "banner", "creative", "ad", "dose",
 }  # fmt: skip
 _REWARD = {"reward", "outcome", "response", "payoff", "utility"}
 _REWARD_TOO = {
@@ -284,7 +285,10 @@ def _guess(profile: Profile, said: Said) -> tuple[str, str]:
     if profile.distinct == 1:
         return "left out", f"always {profile.example}"
     if profile.missing_share > MOST_MISSING:
-        return "left out", f"missing in {profile.missing_share:.0%} of the rows (--keep to use the others)"
+        return "left out", (
+            f"missing in {profile.missing_share:.0%} of the rows (--hidden {profile.name} if the learner will see it, "
+            "--keep to use the other rows alone)"
+        )
     if words & _PROPENSITY and profile.kind == "number":
         return "left out", "looks like the old policy's probability (--propensity if it is)"
     if profile.sequence and profile.distinct == present:
@@ -338,7 +342,9 @@ def unclear(proposal: Proposal, role: str, look: Look) -> str:
             wrong = _no_reward(profile)
             if wrong and (_REWARD | _REWARD_TOO) & set(_words(profile.name)):
                 return f"column {profile.name!r} cannot be the reward: {wrong}. Mend it, or say --reward NAME."
-    meaning = "what was done" if role == "arm" else "what came of it, a number where more is better"
+    meaning = (
+        "what was done" if role == "arm" else "what came of it, a number where more is better; turn the sign of costs"
+    )
     if not possible:
         needed = f"2 to {MANY_LEVELS} different values" if role == "arm" else "numbers that differ"
         return (

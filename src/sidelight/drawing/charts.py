@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from sidelight.drawing.colours import FONT, GREY, INK, LINE, PAPER
 from sidelight.drawing.image_files import javascript, pictures
+from sidelight.drawing.labels import places
 from sidelight.drawing.series import DASHES, RAMP, Series, ramp_variables
 
 __all__ = ["DASHES", "RAMP", "Chart", "Control", "Series", "javascript", "pictures", "ramp_variables"]
@@ -415,13 +416,7 @@ class Chart:
         else:
             wanted = {name: to_pixel(last[name]) for name in names}
         ends = sorted(names, key=lambda name: wanted[name])
-        positions: list[float] = []
-        for name in ends:
-            positions.append(max(wanted[name], positions[-1] + gap) if positions else wanted[name])
-        # what was pushed below the frame moves up again, and those above give way
-        for i in reversed(range(len(ends))):
-            limit = height - 2.0 if i == len(ends) - 1 else positions[i + 1] - gap
-            positions[i] = min(positions[i], limit)
+        positions = places([wanted[name] for name in ends], gap, 2.0, height - 2.0)
         layers = []
         for name, pixel in zip(ends, positions, strict=True):
             colour = next(s.ink(theme) for s in self.series if s.name == name)

@@ -17,6 +17,7 @@ from scipy.special import stdtrit
 
 from sidelight.drawing.colours import FONT, GREY, INK, LINE, PAPER
 from sidelight.drawing.image_files import render
+from sidelight.drawing.labels import places
 from sidelight.drawing.series import learner_series
 from sidelight.errors import InputError, MissingExtraError
 
@@ -241,20 +242,13 @@ def regret_spec(
 
 
 def _end_labels(bands: list[dict[str, Any]], names: list[str], height: int) -> list[dict[str, Any]]:
-    """Label of every line at its end, pushed apart so that none covers another."""
+    """Label of every line as near to its end as it can be without covering another."""
     last = {row["learner"]: row for row in bands}
     top = max(row["high"] for row in bands) or 1.0
     gap = 17.0 * top / height  # a line of text, in units of regret
     ends = sorted(names, key=lambda name: last[name]["mean"])
-    positions: list[float] = []
-    for name in ends:
-        wanted = last[name]["mean"]
-        positions.append(max(wanted, positions[-1] + gap) if positions else max(wanted, 0.35 * gap))
-    # what was pushed above the frame is moved down again, and those below give way
-    ceiling = max(top, 0.35 * gap + gap * (len(ends) - 1))
-    for i in reversed(range(len(ends))):
-        limit = ceiling if i == len(ends) - 1 else positions[i + 1] - gap
-        positions[i] = min(positions[i], limit)
+    foot = 0.35 * gap
+    positions = places([last[name]["mean"] for name in ends], gap, foot, max(top, foot + gap * (len(ends) - 1)))
     return [
         {
             "learner": name,

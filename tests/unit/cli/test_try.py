@@ -334,3 +334,15 @@ def test_one_arm_only_has_a_reason_instead_of_a_verdict(run, tmp_path):
     told = json.loads(run(tmp_path / "o.parquet", "--json", "--arm", "arm", "-o", tmp_path / "s.toml").stdout)
     assert told["verdict"] is None
     assert told["verdict_missing"].startswith("What the log proves cannot be told:")
+
+
+def test_a_column_that_began_later_is_offered_as_hidden_and_a_banner_is_an_arm(tmp_path):
+    """A shop's log with eras: the newer half has a column more. And a click log's arm by its name."""
+    rows = [f"{i % 7},{'' if i < 700 else i % 11},{'sale' if i % 3 else 'video'},{i % 2}" for i in range(1_000)]
+    path = tmp_path / "log.csv"
+    path.write_text("\n".join(["pages,loyalty,banner,clicked", *rows]) + "\n")
+    proposal = propose(look_at([str(path)]), Said())
+    assert roles(proposal) == {"pages": "feature", "loyalty": "left out", "banner": "arm", "clicked": "reward"}
+    reason = next(column.why for column in proposal.columns if column.name == "loyalty")
+    assert "missing in 70% of the rows" in reason
+    assert "--hidden loyalty if the learner will see it" in reason
