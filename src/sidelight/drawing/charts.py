@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from sidelight.drawing.colours import FONT, GREY, INK, LINE, PAPER
+from sidelight.drawing.end_labels import places
 from sidelight.drawing.image_files import javascript, pictures
-from sidelight.drawing.labels import places
 from sidelight.drawing.series import DASHES, RAMP, Series, ramp_variables
 
 __all__ = ["DASHES", "RAMP", "Chart", "Control", "Series", "javascript", "pictures", "ramp_variables"]

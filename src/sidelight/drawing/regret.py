@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from sidelight.drawing.colours import FONT, GREY, INK, LINE, PAPER
+from sidelight.drawing.end_labels import places
 from sidelight.drawing.image_files import render
-from sidelight.drawing.labels import places
 from sidelight.drawing.series import learner_series
 from sidelight.errors import InputError, MissingExtraError
 

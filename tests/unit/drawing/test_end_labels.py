@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from sidelight.drawing.labels import places
+from sidelight.drawing.end_labels import places
 
 
 def test_labels_with_room_stand_where_they_want_to():
