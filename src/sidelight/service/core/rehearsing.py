@@ -21,7 +21,8 @@ __all__ = ["rehearse"]
 
 #: enough for every kind of refresh and for the first judgment of a log
 _ROUNDS = 130
-_LOG_ROWS = 60
+#: enough of every arm for its residual variance to be compared with others'
+_LOG_ROWS = 240
 #: enough arms and rows for the road that batches take
 _ARMS = ("a", "b", "c", "d")
 _BATCH = 64
