@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,6 +21,13 @@ def _seeds() -> list[int]:
 def seed(request: pytest.FixtureRequest) -> int:
     """The seed of a statistical test."""
     return request.param
+
+
+@pytest.fixture(scope="session")
+def other_machine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where code that is compiled for another processor is kept: one folder for all tests and worker processes."""
+    own = tmp_path_factory.getbasetemp()
+    return (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "other-machine"
 
 
 @pytest.fixture

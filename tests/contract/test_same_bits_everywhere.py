@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from tests.unit.test_same_bits import PROCESSORS, on
 
 import sidelight as sl
@@ -91,10 +92,11 @@ def write_history(folder):
     )
 
 
-def test_the_same_history_gives_the_same_state_on_every_processor(tmp_path):
+@pytest.mark.timeout(900)  # compiles, which on a busy machine takes minutes
+def test_the_same_history_gives_the_same_state_on_every_processor(tmp_path, other_machine):
     write_history(tmp_path)
     code = HISTORY.format(folder=str(tmp_path))
-    found = {name: json.loads(on(processor, code, tmp_path / "compiled")) for name, processor in PROCESSORS.items()}
+    found = {name: json.loads(on(processor, code, other_machine)) for name, processor in PROCESSORS.items()}
     here = found.pop("this one")
     assert len(here) == 15
     for processor, states in found.items():

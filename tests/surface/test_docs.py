@@ -179,6 +179,7 @@ def test_pictures_exist_and_fetch_nothing() -> None:
         assert not re.search(r"(href|src)\s*=\s*[\"']https?:", text), picture.name
 
 
+@pytest.mark.timeout(900)  # a whole suite, which on a busy machine takes minutes
 def test_the_skeleton_of_a_learner_passes_the_contract_suite(tmp_path: Path) -> None:
     skeleton = next(body for _, body, _ in blocks(ROOT / "CONTRIBUTING.md") if "class AlmostGreedy" in body)
     (tmp_path / "skeleton.py").write_text(skeleton)
@@ -192,7 +193,9 @@ def test_the_skeleton_of_a_learner_passes_the_contract_suite(tmp_path: Path) -> 
         "registry.LEARNERS[:] = [replace(parent, name='AlmostGreedy', make=lambda log, **s: skeleton.AlmostGreedy(\n"
         "    len(log.arms), len(registry.FEATURES), schema=log.schema, **{'arms': log.arms, **s}))]\n"
     )
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "plugin", "-p", "no:cacheprovider", "tests/contract", "-x"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "plugin", "-p", "no:cacheprovider", "-x"]
+    # but for the one file that does not look at the list of learners
+    command += ["tests/contract", "--ignore=tests/contract/test_same_bits_everywhere.py"]
     path = os.pathsep.join([str(tmp_path), str(ROOT), os.environ.get("PYTHONPATH", "")])
     result = subprocess.run(
         command, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False
