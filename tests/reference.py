@@ -431,3 +431,39 @@ def own_likelihood(total, D, level, strength, answers):
         value -= 0.5 * (answers + 1.0) * np.log(1.0 - explained + 1.0 / answers)
         value -= 0.5 * (np.linalg.slogdet(T)[1] - (n - 1) * np.log(strength))
     return value
+# ------------------------------------------------------------------------------------------- gaps in contexts
+
+
+def conditional_normal(X: np.ndarray, x: np.ndarray, shrinkage: float) -> tuple[np.ndarray, np.ndarray]:
+    """``x̂ = E[x | present]`` and ``Σ`` of what is missing (NaN) in ``x``, for normal features with ``X``'s moments.
+
+    Correlations from ``n`` rows count for ``n/(n + shrinkage)`` of themselves; a constant column says nothing.
+    """
+    n, d = X.shape
+    C = np.cov(X.T)
+    for i in range(d):
+        for j in range(d):
+            if i != j:
+                C[i, j] *= n / (n + shrinkage)
+    mean = X.mean(axis=0)
+    gone = np.isnan(x)
+    there = ~gone & (np.diag(C) > 0)
+    regression = C[np.ix_(gone, there)] @ np.linalg.inv(C[np.ix_(there, there)])
+    out = x.copy()
+    out[gone] = mean[gone] + regression @ (x[there] - mean[there])
+    return out, C[np.ix_(gone, gone)] - regression @ C[np.ix_(there, gone)]
+
+
+def gap_variance(covariance: np.ndarray, w: np.ndarray, spread: np.ndarray) -> float:
+    """``E[wᵀΣw]`` of weights of mean ``w`` and covariance ``spread``."""
+    return float(w @ covariance @ w + np.trace(covariance @ spread))
+
+
+def weighted_ridge(X: np.ndarray, r: np.ndarray, weights: np.ndarray, ridge: float) -> tuple[np.ndarray, np.ndarray]:
+    """``ŵ = V⁻¹Σ c x r`` and ``V = λI + Σ c x xᵀ``: rounds whose noise has the variance ``σ²/c``."""
+    V = ridge * np.eye(X.shape[1])
+    Y = np.zeros(X.shape[1])
+    for x, reward, c in zip(X, r, weights, strict=True):
+        V = V + c * np.outer(x, x)
+        Y = Y + c * reward * x
+    return np.linalg.solve(V, Y), V

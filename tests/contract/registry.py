@@ -34,12 +34,15 @@ class Log:
         return self.summary.schema
 
 
-def make_log(seed: int = 0, arms: Sequence[Any] = ARMS, same_for_all: bool = False) -> Log:
-    """120 rows for every arm; ``same_for_all`` gives every arm the same rows, so that all indices are tied."""
+def make_log(seed: int = 0, arms: Sequence[Any] = ARMS, same_for_all: bool = False, missing: str = "refuse") -> Log:
+    """120 rows for every arm; ``same_for_all`` gives every arm the same rows, so that all indices are tied.
+
+    missing: what a gap in an online context is, see ``Schema``.
+    """
     import pyarrow as pa
 
     rng = np.random.default_rng(seed)
-    schema = sl.Schema(list(FEATURES), RECORDED, arms=list(arms))
+    schema = sl.Schema(list(FEATURES), RECORDED, arms=list(arms), missing=missing)
     K, d, n = len(arms), len(FEATURES), 120
     columns = [FEATURES.index(name) for name in RECORDED]
     X = rng.normal(size=(K, n, d)) * 0.6 + 0.2

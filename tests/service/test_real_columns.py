@@ -12,8 +12,10 @@ import pandas as pd
 import pytest
 
 import sidelight as sl
+from sidelight.learners.saving import learner_bytes
 from sidelight.service.client import Client
 from sidelight.service.config import initial_config, load_config, save_config
+from sidelight.service.core.recovery import recover
 from sidelight.service.core.starting import open_store
 from sidelight.service.http.auth import SCOPES, create_token
 from tests.service.helpers import post, serving
@@ -104,3 +106,109 @@ def test_what_is_wrong_is_said(service, changes, pointer, says):
         assert answer.status_code == 422
         errors = answer.json()["errors"]
         assert any(error["pointer"].startswith(pointer) and says in error["detail"] for error in errors), errors
+
+
+# ------------------------------------------------------------------------------------------------- gaps
+
+GAPPY = {"age": 61.0, "dose": 1.5, "stage": "II", "pain": 2.0}
+
+
+@pytest.fixture(scope="module")
+def imputing(tmp_path_factory):
+    """A service that infers every gap but the dose's."""
+    folder: Path = tmp_path_factory.mktemp("gaps")
+    rng = np.random.default_rng(3)
+    n = 900
+    age = rng.normal(50, 9, n)
+    table = {
+        "age": age,
+        "dose": 0.02 * age + rng.normal(size=n),
+        "stage": rng.choice(["I", "II", "III"], n),
+        "arm": rng.choice(["low", "high"], n),
+        "reward": rng.normal(size=n),
+    }
+    schema = sl.Schema(
+        ["age", "dose", "stage", "pain"],
+        ["age", "dose", "stage"],
+        arms=["low", "high"],
+        intercept=True,
+        categories=["stage"],
+        missing={"age": "impute", "stage": "impute", "pain": "impute"},
+    )
+    summary = sl.summarize_log(table, schema)
+    summary.save(folder / "log.summary")
+    save_config(
+        initial_config(summary.schema, summaries={"log": "log.summary"}, mode="act", port=0), folder / "sidelight.toml"
+    )
+    config = load_config(folder / "sidelight.toml")
+    store = open_store(config)
+    token = create_token(store, "all", SCOPES)
+    with serving(folder) as server:
+        yield server, token, config
+    store.close()
+
+
+def gappy_contexts(schema):
+    """The same context with gaps in its several forms, and without."""
+    gap = {**GAPPY, "age": None, "stage": None}
+    absent = {"dose": 1.5, "pain": 2.0}
+    array = [None if np.isnan(value) else float(value) for value in schema.encode(gap)]
+    return [gap, absent, array]
+
+
+def test_a_service_decides_on_contexts_with_gaps_as_python_does(imputing):
+    server, token, config = imputing
+    learner, schema = config.build_learner(), config.load_schema()
+    rng = np.random.default_rng(4)
+    with Client(server.url, token=token) as client:
+        for t in range(30):
+            context = {
+                "age": None if t % 3 == 0 else float(rng.normal(50, 9)),
+                "dose": float(rng.normal()),
+                "stage": None if t % 5 == 0 else ["I", "II", "III"][t % 3],
+                "pain": float("nan") if t % 4 == 1 else float(rng.normal()),
+            }
+            decided = client.decide(context, behavior=["low", "high"][t % 2])
+            learner.observe_behavior(context, ["low", "high"][t % 2])
+            client.reward(decided.id, reward := float(rng.normal()))
+            learner.observe(context, decided.arm, reward)
+        expected = learner.decide({"dose": 1.5, "pain": 2.0})
+        for context in (*gappy_contexts(schema), pd.Series({**GAPPY, "age": np.nan, "stage": None})):
+            decided = client.decide(context)
+            assert decided.estimate == pytest.approx(expected.estimate, rel=1e-12)
+        many = client.decide_many(pd.DataFrame([{**GAPPY, "age": np.nan, "stage": None}, GAPPY]))
+        assert many[0].estimate == pytest.approx(expected.estimate, rel=1e-12)
+        told = client.decision(many[0].id)
+        assert told["context"]["age"] is None
+        assert told["context"]["stage"] is None
+        parts = {part["feature"]: part for part in told["explanation"]["arms"][0]["features"]}
+        assert parts["age"]["value"] is None
+        assert parts["age"]["contribution"] is not None
+        summed = sum(part["contribution"] for part in parts.values())
+        assert summed == pytest.approx(told["explanation"]["arms"][0]["estimate"])
+    store = open_store(config)
+    try:
+        again = recover(store, use_snapshots=False).state.learner
+    finally:
+        store.close()
+    assert learner_bytes(again) == learner_bytes(learner)
+
+
+@pytest.mark.parametrize(
+    ("context", "pointer", "says"),
+    [
+        ({**GAPPY, "dose": None}, "/context/dose", "None is not a number"),
+        ({"age": 61.0, "pain": None, "stage": "II"}, "/context/dose", "is missing"),
+        ({**GAPPY, "stage": "IV", "age": None}, "/context/stage", "'IV' is not one of the levels"),
+        ([1.0, None, None, None, None, 2.0], "/context/2", "is missing"),
+        ([None, 61.0, 1.5, 0.0, 0.0, 2.0], "/context/0", "intercept"),
+    ],
+)
+def test_a_gap_that_may_not_be_is_named(imputing, context, pointer, says):
+    server, token, _ = imputing
+    with httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {token}"}) as client:
+        answer = post(client, "/v1/decisions", {"context": context})
+        assert answer.status_code == 422, answer.text
+        errors = answer.json()["errors"]
+        assert [error["pointer"] for error in errors] == [pointer], errors
+        assert says in errors[0]["detail"]

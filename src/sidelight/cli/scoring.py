@@ -16,7 +16,7 @@ import typer
 from sidelight.cli.logs import AsJson, names_of, not_over_input
 from sidelight.errors import ContextError, InputError
 from sidelight.learners.saving import load_learner
-from sidelight.logs.schema.encoding import encode_columns, first_problem
+from sidelight.logs.schema.encoding import encode_batch, first_problem
 from sidelight.logs.schema.features import Category, Date
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.sources.base import Bundle
@@ -96,10 +96,9 @@ def decide_file(learner_path: Path, contexts: str, decisions: Path, keep: list[s
 
 
 def _encoded(bundle: Bundle, layout: Any, text_labels: bool) -> np.ndarray:
-    encoded = encode_columns(bundle.batch, layout, text_labels)
-    X = np.column_stack(encoded.columns)
-    if encoded.problems or encoded.unparsable or not np.isfinite(X).all():
-        row, wrong = first_problem(bundle.batch, encoded, layout)
+    X, problems = encode_batch(bundle.batch, layout, text_labels)
+    if problems:
+        row, wrong = first_problem(bundle.batch, problems, layout)
         origin, number = bundle.origin(row)
         raise ContextError(
             f"row {number:,} of {origin}: {wrong}. Every feature needs a known, finite value to decide; nothing was "

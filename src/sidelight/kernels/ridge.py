@@ -234,39 +234,56 @@ def add_context(s, y, r):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def add_round(s, a, y, r, z):  # type: ignore[no-untyped-def]
+def add_round(s, a, y, r, weight, z):  # type: ignore[no-untyped-def]
     """What one round adds to the sums of its arm; ``z`` (m,) becomes the reduced context."""
     residual = r - dot_row(s.anchors, a, y)
-    s.squares[a] += residual * residual
+    s.squares[a] += weight * residual * residual
     reduce_context(y, s.loadings, a, s.shifted, z)
     m = z.shape[0]
-    add_at(s.moments, a * m, residual, z, 0, m)
+    add_at(s.moments, a * m, weight * residual, z, 0, m)
     for i in range(m):
-        add_at(s.grams, (a * m + i) * m, z[i], z, 0, m)
+        add_at(s.grams, (a * m + i) * m, weight * z[i], z, 0, m)
     s.counts[a] += 1
 
 
 @inlined
-def take_in(s, a, y, r, z, u):  # type: ignore[no-untyped-def]
+def rate_weight(s, estimate):  # type: ignore[no-untyped-def]
+    """``σ²/p(1 − p)``, what a round counts for whose reward is 0 or 1, with ``p = estimate``; 1 for other rewards.
+
+    A rate of almost 0 or 1 would make one round count for all others, so ``p`` keeps ``least_rate`` from both.
+    """
+    if s.least_rate <= 0.0:
+        return 1.0
+    p = min(max(estimate, s.least_rate), 1.0 - s.least_rate)
+    return s.noise * s.noise / (p * (1.0 - p))
+
+
+@inlined
+def take_in(s, a, y, r, weight, z, u):  # type: ignore[no-untyped-def]
     """One observation of arm ``a``: sums, caches by rank one, radius.
 
-    Returns whether the arm has had ``REFRESH_EVERY`` updates, so that a refresh is due, and whether the reward was
-    further off than ``surprise`` standard deviations of what was expected.
+    Its noise has the variance ``σ_a²/weight`` (times what ``rate_weight`` says, for rewards of 0 and 1), so it counts
+    for ``weight`` rounds.  Returns whether the arm has had ``REFRESH_EVERY`` updates, so that a refresh is due, and
+    whether the reward was further off than ``surprise`` standard deviations of what was expected.
     y: (d,) in internal order   z, u: (m,) to work in
     """
     d = y.shape[0]
     _, m, R = s.loadings.shape
+    estimate = dot_row(s.weights, a, y)
+    weight *= rate_weight(s, estimate)
+    scale = math.sqrt(weight)
     add_context(s, y, r)
-    add_round(s, a, y, r, z)
-    error = r - dot_row(s.weights, a, y)
+    add_round(s, a, y, r, weight, z)
+    error = scale * (r - estimate)
     for i in range(m):
         u[i] = dot_at(s.covariances, (a * m + i) * m, z, 0, m)
-    q = max(dot_at(z, 0, u, 0, m), 0.0)
+    square = max(dot_at(z, 0, u, 0, m), 0.0)
+    q = weight * square
     # u/√(1 + q), so that what is subtracted is symmetric to the bit
     root = math.sqrt(1.0 / (1.0 + q))
     step = error * root
     for i in range(m):
-        u[i] *= root
+        u[i] *= scale * root
     trace = 0.0
     rows = 0.0
     for i in range(m):
@@ -279,7 +296,7 @@ def take_in(s, a, y, r, z, u):  # type: ignore[no-untyped-def]
     for i in range(m):
         add_at(s.weights, a * d, -(step * u[i]), s.loadings, (a * m + i) * R, R)
     if s.doubt > 0.0:
-        s.spent[0] += s.radii[a] * math.sqrt(q)
+        s.spent[0] += s.radii[a] * math.sqrt(square)
     s.updates[a] += 1
     # the covariance only shrinks between refreshes, so that the older bound stays one
     s.bounds[a] = min(s.bounds[a], math.sqrt(max(min(trace, rows), 0.0)))
@@ -346,22 +363,25 @@ def refresh(arena, sizes, first, last):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def observe(arena, sizes, x, a, r):  # type: ignore[no-untyped-def]
-    """Arm ``a`` was taken at ``x`` and paid ``r``; returns whether a refresh is due, and whether ``r`` surprises."""
+def observe(arena, sizes, x, a, r, weight):  # type: ignore[no-untyped-def]
+    """Arm ``a`` was taken at ``x`` and paid ``r``; returns whether a refresh is due, and whether ``r`` surprises.
+
+    weight: ``σ_a²`` over the variance of this round's noise
+    """
     s = state_of(arena, sizes)
     m = s.loadings.shape[1]
     y, z, u = np.empty(s.order.shape[0]), np.empty(m), np.empty(m)
     take(x, s.order, y)
-    return take_in(s, a, y, r, z, u)
+    return take_in(s, a, y, r, weight, z, u)
 
 
 @kernel
 def observe_rows(arena, sizes, X, arms, rewards, together, span):  # type: ignore[no-untyped-def]
     """``observe`` for rows ``start ≤ t < stop``, ``span = (start, stop, calm)``.
 
-    Arms with ``together`` (K,) true have their rows added to the sums alone: a refresh of them must follow.  Comes back
-    early after a row whose arm is due for a refresh, and after a surprise once ``calm`` rows were taken in.  Returns
-    the row to go on with, whether that arm is due, and whether it was a surprise.
+    Arms with ``together`` (K,) true (never where rounds are weighted) have their rows added to the sums alone: a
+    refresh of them must follow.  Comes back early after a row whose arm is due for a refresh, and after a surprise once
+    ``calm`` rows were taken in.  Returns the row to go on with, whether that arm is due, and whether it was a surprise.
     """
     s = state_of(arena, sizes)
     m = s.loadings.shape[1]
@@ -373,9 +393,9 @@ def observe_rows(arena, sizes, X, arms, rewards, together, span):  # type: ignor
         a = arms[t]
         if together[a]:
             add_context(s, y, rewards[t])
-            add_round(s, a, y, rewards[t], z)
+            add_round(s, a, y, rewards[t], 1.0, z)
         else:
-            due, surprised = take_in(s, a, y, rewards[t], z, u)
+            due, surprised = take_in(s, a, y, rewards[t], 1.0, z, u)
             surprised = surprised and t + 1 - start >= calm
             if due or surprised:
                 return t + 1, due, surprised
@@ -417,7 +437,7 @@ def play(arena, sizes, rounds, answers, cursor):  # type: ignore[no-untyped-def]
         if doubted >= 0 and rounds.draws[t] < 0.5:
             a = doubted
         rounds.played[t] = a
-        due, surprised = take_in(s, a, y, rounds.rewards[t, a], z, u)
+        due, surprised = take_in(s, a, y, rounds.rewards[t, a], 1.0, z, u)
         events += 1
         t += 1
         phase = 0

@@ -18,8 +18,9 @@ __all__ = ["State", "state_of", "vectors_for"]
 
 #: integers before the parts: K, d, m, R, shifted
 HEAD = 5
-#: floats before the noise of every arm: kind of radius, noise, λS_w², S_x²/λ, log K/δ, α, what counts as a surprise
-NUMBERS = 7
+#: floats before the noise of every arm: kind of radius, noise, λS_w², S_x²/λ, log K/δ, α, what counts as a surprise,
+#: the least rate of rewards of 0 and 1
+NUMBERS = 8
 
 
 class State(NamedTuple):
@@ -38,6 +39,10 @@ class State(NamedTuple):
     alpha: Any
     #: how many standard deviations off a reward must be to count as a surprise
     surprise: Any
+    #: ``σ``, and the least rate that a reward of 0 or 1 may be expected to have, by which rounds are weighted; 0 where
+    #: rewards are of any other kind
+    noise: Any
+    least_rate: Any
     #: the share of ``spent`` that the trials of one arm may seem to cost; 0 for learners that doubt no log
     doubt: Any
 
@@ -48,7 +53,7 @@ class State(NamedTuple):
     counts: Any
     updates: Any
 
-    #: (7 + K,)  the scalars above as Python sets them, then ``noises``, ``σ_a`` of every arm
+    #: (8 + K,)  the scalars above as Python sets them, then ``noises``, ``σ_a`` of every arm
     numbers: Any
     noises: Any
     #: (K, m, R)  ``z = x_h − loadings x[:R]``   (1, m, R)  their mean   (K,)  at least ``‖loadings_a − centre‖``
@@ -148,6 +153,8 @@ def state_of(arena, sizes):  # type: ignore[no-untyped-def]
         numbers[4],
         numbers[5],
         numbers[6],
+        numbers[1],
+        numbers[7],
         doubts[0],
         order,
         dimensions,

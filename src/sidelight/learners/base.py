@@ -17,6 +17,7 @@ from sidelight.learners.cards import learner_card, score_table
 from sidelight.learners.containers import save_learner
 from sidelight.learners.correcting import Receipt
 from sidelight.learners.floor import FloorLedger
+from sidelight.learners.gaps import Completed, Gaps
 from sidelight.learners.protocol import Context, Decision
 from sidelight.learners.settings import Settings
 from sidelight.linalg import Array
@@ -46,11 +47,14 @@ class BaseLearner:
         schema: names and encodes features where one was given.
         settings: what the learner was made with.
         counts: (K,) observations per arm.
+        gaps: what is known about features that contexts may lack; None where the schema lets none be missing.
     """
 
     needs: Needs = None
     #: what a floor keeps (``learners.floor.FloorLedger``); None without a floor
     ledger: FloorLedger | None = None
+    #: whether every reward is 0 or 1, so that an estimate is a rate
+    binary: bool = False
     #: Whether compiled code may decide in place of ``scores``: declared by the class that supplies it, and off again in
     #: a subclass that overrides any of ``_PYTHON``.
     compiled_scores: bool = False
@@ -81,6 +85,7 @@ class BaseLearner:
         self.settings = settings
         self.rng = rng
         self._shape = (self.n_features,)
+        self.gaps = Gaps.of(schema)
         self.counts: NDArray[np.int64] = np.zeros(len(self.arms), dtype=np.int64)
 
     # ------------------------------------------------------------------ what a subclass supplies
@@ -102,6 +107,10 @@ class BaseLearner:
         raise InputError(
             f"{type(self).__name__} cannot correct a reward: a learner with an algebra of its own says how in _correct."
         )
+
+    def _observe_completed(self, context: Completed, index: int, reward: float) -> None:
+        """Learn from a round whose context had gaps: here as if it had been as it was filled."""
+        self._observe(context.x, index, reward)
 
     def _decide_rows(self, X: Array, rng: np.random.Generator | None) -> list[Decision]:
         return [self.decide(x, rng=rng) for x in X]
@@ -134,10 +143,10 @@ class BaseLearner:
         context = self._context(x)
         if allowed is None:
             a, estimate, width = self._choose(context)
-            return _tuple(Decision, (self.arms[a], estimate, width, 1.0))
+            return _tuple(Decision, (self.arms[a], self._shown(estimate), width, 1.0))
         estimates, widths = self.scores(context)
         a = int(np.where(self._mask(allowed), estimates + widths, -np.inf).argmax())
-        return Decision(self.arms[a], float(estimates[a]), float(widths[a]), 1.0)
+        return Decision(self.arms[a], self._shown(float(estimates[a])), float(widths[a]), 1.0)
 
     def propensities(self, x: Context, allowed: Iterable[Any] | None = None) -> Array:
         """(K,)  The chance with which ``decide`` takes each arm at ``x``; where it draws nothing, 1 for one of them."""
@@ -148,6 +157,22 @@ class BaseLearner:
     def decide_many(self, X: Any, rng: np.random.Generator | None = None) -> list[Decision]:
         """``decide`` for every row of ``X``, the same decisions as one by one."""
         return self._decide_rows(self._contexts(X), rng)
+
+    def _shown(self, estimate: float) -> float:
+        """An estimate as a decision shows it: a rate lies within 0 and 1, though the line through it does not."""
+        return min(max(estimate, 0.0), 1.0) if self.binary else estimate
+
+    def shown(self, estimates: Array) -> Array:
+        """Estimates (K,) as decisions show them: within 0 and 1 where rewards are 0 or 1, else as they are."""
+        return np.clip(estimates, 0.0, 1.0) if self.binary else estimates
+
+    def filled(self, x: Context) -> Array:
+        """The context as it is decided on (d,), encoded: what is missing is what the values that are there make likely.
+
+        Args:
+            x: a context, with gaps where the schema says ``missing="impute"``.
+        """
+        return np.array(self._context(x))
 
     def score_table(self, x: Context) -> pa.Table:
         """``scores`` with labels: one row for each arm, ``arm, estimate, width, index, observations``."""
@@ -163,13 +188,34 @@ class BaseLearner:
         """Learn that ``arm``, taken at ``x``, was followed by ``reward``."""
         index = self._arm(arm)
         value = reward if type(reward) is float and math.isfinite(reward * reward) else self._reward(reward)
-        self._observe(self._context(x), index, value)
+        context = self._read(x)
+        if self.gaps is None:
+            self._observe(context, index, value)
+        else:
+            self._observe_with_gaps(self.gaps, context, index, value)
 
-    def receipt(self, x: Context, reward: float) -> Receipt | None:
+    def _observe_with_gaps(self, gaps: Gaps, x: Array, index: int, reward: float) -> None:
+        """Learn from a round whose context may have gaps, and how its features go together.
+
+        A round that lacks a feature of which nothing is known yet says nothing about rewards.
+        """
+        context = gaps.complete(x)
+        gaps.learn(x)
+        self._observe_any(context, index, reward)
+
+    def _observe_any(self, context: Completed, index: int, reward: float) -> None:
+        """Learn from a round whose context may have had gaps."""
+        if not len(context.gaps):
+            self._observe(context.x, index, reward)
+        elif context.known:
+            self._observe_completed(context, index, reward)
+
+    def receipt(self, x: Context, reward: float, arm: Any = None) -> Receipt | None:
         """What :meth:`correct` must be told about a round that is observed now; ask before observing it.
 
-        None where it needs nothing: the round counts in full and for ever, as most do.  It is a pair of numbers
-        otherwise: the weight of a wild value, and the clock of a learner in which older rounds fade or are dropped.
+        None where it needs nothing: the round counts in full and for ever, as most do.  It is three numbers otherwise:
+        the weight of a wild value, the clock of a learner in which older rounds fade or are dropped, and what the noise
+        of the round lets it count for (gaps, rewards of 0 and 1), which depends on its ``arm``.
         """
         return None
 
@@ -206,14 +252,20 @@ class BaseLearner:
             >>> round(float(learner.weights_of(0)[0]), 6)
             0.5
         """
-        index, context = self._arm(arm), self._context(x)
+        index, read = self._arm(arm), self._read(x)
+        context = read if self.gaps is None else self.gaps.fill(read)
         old, new = self._reward(before), self._reward(reward)
         other = index if taken is None else self._arm(taken)
+        if receipt is not None and receipt.noise == 0.0:
+            return  # a round that lacked what nobody had seen was never learned
         if other == index and self._corrects_in_place(context, new):
             self._correct(context, index, old, new, receipt)
         else:
             self._correct(context, index, old, None, receipt)
-            self._observe(context, other, new)
+            if self.gaps is None:
+                self._observe(context, other, new)
+            else:
+                self._observe_any(self.gaps.complete(read), other, new)
 
     def _corrects_in_place(self, x: Array, reward: float) -> bool:
         """Whether the right reward is an ordinary one, so that its round may stay what it was but for the reward."""
@@ -221,7 +273,7 @@ class BaseLearner:
 
     def observe_many(self, X: Any, arms: Sequence[Any], rewards: ArrayLike) -> None:
         """``observe`` for every row, in order, in large batches up to rounding; nothing if any row is invalid."""
-        contexts = self._contexts(X)
+        contexts = self._read_many(X)
         try:
             values = np.asarray(rewards, dtype=np.float64)
         except (TypeError, ValueError):
@@ -240,7 +292,11 @@ class BaseLearner:
             usable = np.isfinite(values * values)
         if not usable.all():
             self._reward(values[int(np.argmin(usable))])
-        self._observe_rows(contexts, np.array(indices, dtype=np.int64), np.array(values))
+        if self.gaps is None:
+            self._observe_rows(contexts, np.array(indices, dtype=np.int64), np.array(values))
+            return
+        for x, index, value in zip(contexts, indices, values.tolist(), strict=True):
+            self._observe_with_gaps(self.gaps, x, index, value)
 
     def observe_behavior(
         self,
@@ -273,7 +329,7 @@ class BaseLearner:
             probability: with which contexts were asked about; see :meth:`observe_behavior`.
             log: the key of the log whose policy answered; default all of them.
         """
-        contexts = self._contexts(X)
+        contexts = self._read_many(X)
         if (arms is None) == (probabilities is None):
             raise InputError("Give the old policy's arms or its probabilities, one of the two.")
         if arms is not None:
@@ -318,18 +374,30 @@ class BaseLearner:
     # --------------------------------------------------------------------------------- checks
 
     def _context(self, x: Context) -> Array:
+        """A context as decisions are made on it: checked, encoded, its gaps filled."""
         # what most callers give, before anything that asks what else it could be
+        if (
+            type(x) is np.ndarray
+            and x.dtype is _FLOAT
+            and x.shape == self._shape
+            and x.flags.carray
+            and math.isfinite(x.dot(x))
+        ):
+            return x
+        context = self._read(x)
+        return context if self.gaps is None else self.gaps.fill(context)
+
+    def _read(self, x: Context) -> Array:
+        """A context checked and encoded, NaN where it has gaps that it may have."""
         if type(x) is np.ndarray and x.dtype is _FLOAT and x.shape == self._shape and x.flags.carray:
-            if math.isfinite(x.dot(x)):
-                return x
-            raise ContextError(self._not_usable(x))
+            return x if math.isfinite(x.dot(x)) else self._with_gaps(x)
         named = by_name(x)
         if named is not None:
             if self.schema is None:
                 raise ContextError(
                     "A context by feature names needs a schema: make the learner from a log summary, or with schema=…."
                 )
-            return self.schema.encode(named)
+            return self._with_gaps(self.schema.encode(named))
         try:
             # a copy where it is read-only: kernels are compiled for arrays that may be written
             out = np.require(x, np.float64, ("C", "A", "W"))
@@ -340,32 +408,65 @@ class BaseLearner:
             ) from None
         if out.shape != self._shape:
             raise ContextError(f"A context of shape {out.shape}; this learner takes {self.n_features} features.")
-        # one NaN or infinity makes the sum of squares not finite
-        if not math.isfinite(out.dot(out)):
-            raise ContextError(self._not_usable(out))
-        return out
+        return self._with_gaps(out)
+
+    def _learn_gaps(self, x: Array) -> bool:
+        """Learn how features go together from the context of an answer; returns whether it had no gaps.
+
+        An answer at a context with gaps teaches nothing else: what the old policy saw there would have to be inferred
+        from what it chose, which is what answers are to teach.
+        """
+        if self.gaps is None:
+            return True
+        self.gaps.learn(x)
+        return not np.isnan(x).any()
+
+    def _with_gaps(self, x: Array) -> Array:
+        """``x``, if all that is not finite in it are gaps that it may have."""
+        with np.errstate(over="ignore"):
+            # one NaN or infinity makes the sum of squares not finite
+            if math.isfinite(x.dot(x)):
+                return x
+            missing = np.isnan(x)
+            if self.gaps is None or (missing & ~self.gaps.may_miss).any():
+                raise ContextError(self._not_usable(x))
+            there = np.where(missing, 0.0, x)
+            if not math.isfinite(there.dot(there)):
+                raise ContextError(self._not_usable(there))
+        if missing.all():
+            raise ContextError("Every feature of the context is missing: at least one needs a value to decide.")
+        return x
 
     def _contexts(self, X: Any) -> Array:
+        """Contexts as decisions are made on them: checked, encoded, their gaps filled.  (n, d)"""
+        contexts = self._read_many(X)
+        return contexts if self.gaps is None else self.gaps.fill_rows(contexts)
+
+    def _read_many(self, X: Any) -> Array:
+        """Contexts checked and encoded, NaN where they have gaps that they may have.  (n, d)"""
         if hasattr(X, "__arrow_c_stream__") or rows_by_name(X) is not None:
             if self.schema is None:
                 raise ContextError(
                     f"A {type(X).__name__} names its columns, and this learner knows no names: make it from a log "
                     "summary or with schema=…, or give the numbers in order, an array."
                 )
-            return self.schema.encode_many(X)
-        try:
-            out = np.require(X, np.float64, ("C", "A", "W"))
-        except (TypeError, ValueError):
-            raise ContextError(
-                f"Contexts must be an array (n, {self.n_features}) of numbers; got {type(X).__name__}: {X!r:.200}. "
-                "Contexts by feature name need a schema."
-            ) from None
-        if out.ndim != 2 or out.shape[1] != self.n_features:
-            raise ContextError(f"Contexts of shape {out.shape}; this learner takes (n, {self.n_features}).")
+            out = self.schema.encode_many(X)
+        else:
+            try:
+                out = np.require(X, np.float64, ("C", "A", "W"))
+            except (TypeError, ValueError):
+                raise ContextError(
+                    f"Contexts must be an array (n, {self.n_features}) of numbers; got {type(X).__name__}: "
+                    f"{X!r:.200}. Contexts by feature name need a schema."
+                ) from None
+            if out.ndim != 2 or out.shape[1] != self.n_features:
+                raise ContextError(f"Contexts of shape {out.shape}; this learner takes (n, {self.n_features}).")
         usable = np.isfinite(np.einsum("nd,nd->n", out, out))
-        if not usable.all():
-            row = int(np.argmin(usable))
-            raise ContextError(f"Row {row}: {self._not_usable(out[row])}")
+        for row in np.flatnonzero(~usable):
+            try:
+                self._with_gaps(out[row])
+            except ContextError as error:
+                raise ContextError(f"Row {row}: {error}") from None
         return out
 
     def _not_usable(self, x: Array) -> str:

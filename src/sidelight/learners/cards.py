@@ -23,7 +23,7 @@ def score_table(learner: Any, x: Context) -> pa.Table:
     return pa.table(
         {
             "arm": label_column(learner.arms),
-            "estimate": estimates,
+            "estimate": learner.shown(estimates),
             "width": widths,
             "index": estimates + widths,
             "observations": learner.counts,

@@ -32,6 +32,8 @@ def learner_bytes(learner: Any) -> bytes:
             f"({', '.join(KINDS)}). Save the events and replay them."
         )
     arrays = {f"state/{key}": np.asarray(value) for key, value in learner.state().items()}
+    if learner.gaps is not None:
+        arrays |= {f"state/{key}": value for key, value in learner.gaps.state().items()}
     meta: dict[str, Any] = {
         "class": name,
         "settings": learner.settings.to_dict(),

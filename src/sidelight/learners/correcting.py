@@ -25,10 +25,12 @@ class Receipt(NamedTuple):
     Attributes:
         weight: what its context and reward were multiplied by; below 1 if a value was wild.
         clock: the learner's count of rounds, this one included, where older rounds fade or are dropped.
+        noise: ``σ_a²`` over the variance of the round's noise, which it was weighted by; 0 if it taught nothing.
     """
 
     weight: float = 1.0
     clock: int = 0
+    noise: float = 1.0
 
 
 class Sums(NamedTuple):
@@ -51,7 +53,7 @@ class Sums(NamedTuple):
             z: (m,)  the round's reduced context, as it was taken in.
             old: ``e``, the reward's distance from the anchor as it was taken in.
             new: the same for the right reward; None takes the round out.
-            share: what the round still counts for: 1 unless older rounds fade.
+            share: what the round counts for: 1 unless older rounds fade, or rounds are weighted by their noise.
 
         Raises:
             InputError: no round of this arm was observed.

@@ -176,17 +176,17 @@ class EpochOFUL(ReducedLearner):
         B = own / self._basis_scales[:L, None] * self._basis_scales[L:]
         return np.concatenate([np.eye(L), B], axis=1)
 
-    def _take(self, x: Array, index: int, reward: float) -> None:
+    def _take(self, x: Array, index: int, reward: float, weight: float = 1.0) -> None:
         y = x[self._order]
         if self.keep_data:
-            self._V[index] += np.outer(y, y)
-            self._Y[index] += y * reward
-            self._kept_squares[index] += reward * reward
+            self._V[index] += weight * np.outer(y, y)
+            self._Y[index] += weight * y * reward
+            self._kept_squares[index] += weight * reward * reward
             self._played[index] += 1
         # ÛᵀΣxxᵀM̂† in the coordinates of N, before the radius is computed from it
         z = product(self.reduction.basis(index).T, y)
-        self._visits[index] += np.outer(z, product(y, self._inverse[index]))
-        super()._take(x, index, reward)
+        self._visits[index] += weight * np.outer(z, product(y, self._inverse[index]))
+        super()._take(x, index, reward, weight)
         self.radii[index] = self.settings.alpha * self._radius(index)
         self.rounds += 1
         if self.rounds >= self.next_start and self.rounds < self.horizon:
@@ -195,12 +195,12 @@ class EpochOFUL(ReducedLearner):
 
     # ----------------------------------------------------------------------------------- correcting
 
-    def receipt(self, x: Context, reward: float) -> Receipt | None:
-        """The weight of a round, and its number, since data may be dropped when an episode begins."""
-        found = super().receipt(x, reward)
+    def receipt(self, x: Context, reward: float, arm: Any = None) -> Receipt | None:
+        """The weights of a round, and its number, since data may be dropped when an episode begins."""
+        found = super().receipt(x, reward, arm)
         if self.keep_data:
             return found
-        return Receipt(1.0 if found is None else found.weight, self.rounds + 1)
+        return (Receipt() if found is None else found)._replace(clock=self.rounds + 1)
 
     def _correct(self, x: Array, index: int, old: float, new: float | None, receipt: Receipt | None) -> None:
         if not self.keep_data and receipt is None:
@@ -209,6 +209,7 @@ class EpochOFUL(ReducedLearner):
                 "receipt = learner.receipt(x, reward) before observing it, and pass it on."
             )
         weight = 1.0 if receipt is None else receipt.weight
+        share = self._noise_weight(x, weight, index) if receipt is None else receipt.noise
         y = weight * x[self._order]
         if not self.keep_data and receipt is not None and receipt.clock <= self.next_start // 2:
             # of an episode before this one: the arms' sums have dropped it
@@ -216,10 +217,10 @@ class EpochOFUL(ReducedLearner):
             return
         if self.keep_data:
             kept = Sums(self._V, self._Y, self._kept_squares, self._played)
-            kept.change(index, y, weight * old, None if new is None else weight * new)
+            kept.change(index, y, weight * old, None if new is None else weight * new, share)
         if new is None:
             z = product(self.reduction.basis(index).T, y)
-            self._visits[index] -= np.outer(z, product(y, self._inverse[index]))
+            self._visits[index] -= share * np.outer(z, product(y, self._inverse[index]))
         super()._correct(x, index, old, new, receipt)
         self.radii[index] = self.settings.alpha * self._radius(index)
 
@@ -284,7 +285,9 @@ class EpochOFUL(ReducedLearner):
         log: Any = None,
     ) -> None:
         """What the old policy would do at ``x``: its ``arm``, or its ``probabilities``."""
-        context, taken, fresh = self._context(x), True, False
+        context, taken, fresh = self._read(x), True, False
+        if not self._learn_gaps(context):
+            return
         if self.automatic is not None:
             taken, fresh = self.automatic.answerable(context, self._name)
         if not taken:

@@ -65,7 +65,7 @@ class ReducedLearner(RidgeLearner):
         return arms, scores
 
     def _decisions(self, chosen: NDArray[np.int64], scores: Array, propensities: list[float]) -> list[Decision]:
-        rows = zip(chosen.tolist(), scores[0].tolist(), scores[1].tolist(), propensities, strict=True)
+        rows = zip(chosen.tolist(), self.shown(scores[0]).tolist(), scores[1].tolist(), propensities, strict=True)
         new, arms = tuple.__new__, self.arms  # a named tuple without the detour through keyword arguments
         return [new(Decision, (arms[a], estimate, width, q)) for a, estimate, width, q in rows]
 
@@ -77,7 +77,7 @@ class ReducedLearner(RidgeLearner):
         """
         if not self._observes_plainly():
             return super()._observe_rows(X, indices, rewards)
-        in_order = self._doubt > 0.0 or math.isfinite(self._surprise)
+        in_order = self._doubt > 0.0 or math.isfinite(self._surprise) or self.binary
         many = max(TOGETHER, self.reduction.size // 3)
         t, n = 0, len(X)
         while t < n:
@@ -105,7 +105,14 @@ class ReducedLearner(RidgeLearner):
         return type(self)._observe is RidgeLearner._observe and type(self)._take is RidgeLearner._take
 
     def _usual_until(self, X: Array, rewards: Array, start: int, stop: int) -> int:
-        """The first row from ``start`` on with a wild or new value, or ``stop``.  rewards: (n,) or (n, K)"""
+        """The first row from ``start`` on with a wild or new value, or ``stop``.  rewards: (n,) or (n, K)
+
+        Where rewards are 0 or 1, one that is neither is a new value too.
+        """
+        if self.binary:
+            other = (rewards[start:stop] != 0.0) & (rewards[start:stop] != 1.0)
+            odd = np.flatnonzero(other.any(axis=1) if other.ndim == 2 else other)
+            stop = start + int(odd[0]) if len(odd) else stop
         if not self._guarded:
             return stop
         assert self.automatic is not None

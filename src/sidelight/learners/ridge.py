@@ -23,6 +23,7 @@ from sidelight.learners.automatic import (
 )
 from sidelight.learners.base import BaseLearner
 from sidelight.learners.correcting import Receipt, Sums
+from sidelight.learners.gaps import Completed
 from sidelight.learners.noise import arm_noises, own_residuals, residual_noise, residuals
 from sidelight.learners.protocol import Context
 from sidelight.learners.settings import Settings
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from sidelight.logs.schema.schema import Schema
     from sidelight.logs.summary import LogSummary
 
-__all__ = ["FOREVER", "RADIUS_KINDS", "RidgeLearner", "arm_spreads"]
+__all__ = ["BINARY_VARIANCE", "FOREVER", "RADIUS_KINDS", "RidgeLearner", "arm_spreads"]
 
 RADIUS_KINDS = {
     "determinant": kernels.DETERMINANT,
@@ -44,6 +45,10 @@ RADIUS_KINDS = {
 FOREVER = np.iinfo(np.int64).max
 #: events up to which the units of contexts are so rough that widths in them are not added up
 FEW_EVENTS = 16
+#: rounds whose rewards are 0 or 1 are weighted so that the noise of each has this variance
+BINARY_VARIANCE = 0.25
+#: rates below this part of the mean rate are taken for it when a round is weighted
+LEAST_RATE = 0.25
 #: an arm's noise has at least this part of the variance of all arms' together
 ARM_FLOOR = 1e-3
 #: what observing changes
@@ -124,6 +129,10 @@ class RidgeLearner(BaseLearner):
         self._held = self._hold(reduction)
         super().__init__(arms, reduction.n_features, settings, schema, rng)
         self._summary = log
+        if self.gaps is not None and log is not None:
+            self.gaps.start_from(log)
+        #: whether rewards are 0 or 1, so that their noise has the variance ``p(1 − p)`` and rounds are weighted by it
+        self.binary = settings.noise == "auto" and self._rewards_are_binary()
         #: (d,)  in which features' units the columns of a reduction that is not ``shifted`` are orthonormal
         self._basis_scales = np.ones(self.n_features)
         if settings.radius not in self.radius_names:
@@ -245,10 +254,34 @@ class RidgeLearner(BaseLearner):
 
     # ------------------------------------------------------------------------- automatic settings
 
+    def _rewards_are_binary(self) -> bool:
+        """Whether rewards are 0 or 1: as the schema says, else as the log has them."""
+        declared = None if self.schema is None else self.schema.binary
+        return self._summary is not None and self._summary.binary_rewards if declared is None else declared
+
+    def _least_rate(self) -> float:
+        """What keeps the rate of a reward of 0 or 1 from 0 and 1 where rounds are weighted by it; 0: they are not."""
+        if not self.binary:
+            return 0.0
+        n, total, _ = (float(v) for v in self._tally().rewards)
+        rate = (total + 0.5) / (n + 1.0)
+        return LEAST_RATE * min(rate, 1.0 - rate)
+
+    def _check_binary(self, reward: float) -> None:
+        """Look at a reward where all were 0 or 1 so far: once one is neither, all rounds count alike from then on."""
+        if reward in (0.0, 1.0):
+            return
+        if self.schema is not None and self.schema.binary:
+            raise InputError(f"The reward {reward!r} is neither 0 nor 1, which the schema says all rewards are.")
+        self.binary = False
+        self._relearn()
+
     def _first_variance(self, settings: Settings) -> float:
         """``σ²`` before any round: as given, or what the log left unexplained, or one."""
         if settings.noise != "auto":
             return settings.sigma**2
+        if self.binary:
+            return BINARY_VARIANCE
         found = log_variance(self._summary)
         return 1.0 if found is None else found
 
@@ -320,7 +353,10 @@ class RidgeLearner(BaseLearner):
         before, units = self.automatic.units, self.automatic.renew(self._tally(), self.reduction.order)
         if (units.reward_known and not before.reward_known) or self.automatic.events <= FEW_EVENTS:
             self.spent[:] = 0.0  # widths from before rewards and features had units, or rough ones
-        if self.settings.noise == "auto":
+        if self.binary:
+            self.automatic.variance = BINARY_VARIANCE
+            self.automatic.variances = np.full(self.n_arms, BINARY_VARIANCE)
+        elif self.settings.noise == "auto":
             theta = apply(self.covariances, self.prior_moments + self.moments)
             left, used = residuals(self.squares, self.moments, self.grams, theta, self.covariances)
             rounds = self._arm_rounds()
@@ -377,8 +413,8 @@ class RidgeLearner(BaseLearner):
         return self._with_noises([kind, self.noise, self._prior_term, self._growth, union, s.alpha, self._surprise])
 
     def _with_noises(self, numbers: list[float]) -> Array:
-        """(7 + K,)  ``numbers``, then ``σ_a`` of every arm."""
-        return np.concatenate([numbers, self.noises])
+        """(8 + K,)  ``numbers``, the least rate of rewards of 0 and 1, then ``σ_a`` of every arm."""
+        return np.concatenate([numbers, [self._least_rate()], self.noises])
 
     # --------------------------------------------------------------------------- decide, observe
 
@@ -409,43 +445,88 @@ class RidgeLearner(BaseLearner):
         self.__dict__.update(values)
         self._publish(arena, sizes)
 
-    def _observe(self, x: Array, index: int, reward: float) -> None:
+    def _observe(self, x: Array, index: int, reward: float, weight: float = 1.0) -> None:
         fresh = False
+        if self.binary:
+            self._check_binary(reward)
         if self._guarded:
             assert self.automatic is not None
             x, reward, fresh = self.automatic.admit(x, reward, self._name)
-        self._take(x, index, reward)
+        self._take(x, index, reward, weight)
         if fresh:
             # a first value that differs tells a unit: nothing can be said in it before
             self._relearn()
+
+    def _observe_completed(self, context: Completed, index: int, reward: float) -> None:
+        """Learn from a round whose context had gaps, as much as its noise of variance ``σ_a² + wᵀΣw`` lets it count."""
+        # of a reward of 0 or 1 the whole variance follows from its rate, gaps or not
+        self._observe(context.x, index, reward, 1.0 if self.binary else self._gap_weight(context, index))
+
+    def _gap_weight(self, context: Completed, index: int) -> float:
+        """``σ_a²/(σ_a² + E[wᵀΣw])``."""
+        variance = float(self.noises[index]) ** 2
+        total = variance + self._gap_variance(context, index)
+        return variance / total if total > 0.0 else 1.0
+
+    def _gap_variance(self, context: Completed, index: int) -> float:
+        """``E[wᵀΣw] = ŵᵀΣŵ + tr(Σ Cov w)`` of one arm: what the gaps of a context add to the noise of its reward."""
+        place = np.argsort(self.reduction.order)[context.gaps]
+        N = self.reduction.basis(index)[place]
+        spread = product(product(N, self.covariances[index]), N.T) * float(self.noises[index]) ** 2
+        w = self.weights[index][place]
+        return max(float((context.covariance * (w[:, None] * w + spread)).sum()), 0.0)
 
     @property
     def _guarded(self) -> bool:
         """Whether wild values are looked out for: where settings are learned, and nothing is proven."""
         return self.automatic is not None
 
-    def _take(self, x: Array, index: int, reward: float) -> None:
-        """Learn from one row, as it is."""
+    def _take(self, x: Array, index: int, reward: float, weight: float = 1.0) -> None:
+        """Learn from one row, as it is; its noise has the variance ``σ_a²/weight``."""
         arena, sizes, _ = self._held
-        due, surprised = kernels.observe(arena, sizes, x, index, reward)
+        due, surprised = kernels.observe(arena, sizes, x, index, reward, weight)
         if due:
             self._refresh_arm(index)
         self.n_contexts += 1
         if self.automatic is not None and (self.automatic.due() or (surprised and self.automatic.calm() <= 0)):
             self._relearn()
 
-    def receipt(self, x: Context, reward: float) -> Receipt | None:
-        """The weight of a round with a wild value; None where the round counts in full."""
-        if not self._guarded or self.automatic is None:
-            return None
-        weight = self.automatic.weight_of(self._context(x), self._reward(reward))
-        return None if weight == 1.0 else Receipt(weight)
+    def receipt(self, x: Context, reward: float, arm: Any = None) -> Receipt | None:
+        """The weights of a round with a wild value, gaps or a rate; None where the round counts in full."""
+        read = self._read(x)
+        context = None if self.gaps is None else self.gaps.complete(read)
+        weight = noise = 1.0
+        if self._guarded and self.automatic is not None:
+            weight = self.automatic.weight_of(read if context is None else context.x, self._reward(reward))
+        if arm is not None:
+            noise = self._noise_weight(read if context is None else context, weight, self._arm(arm))
+        return None if weight == noise == 1.0 else Receipt(weight, 0, noise)
+
+    def _noise_weight(self, context: Array | Completed, weight: float, index: int) -> float:
+        """What the noise of a round of one arm lets it count for; 0 if it teaches nothing.
+
+        weight: of a wild value, by which the context is multiplied
+        """
+        if isinstance(context, Completed):
+            if not context.known:
+                return 0.0
+            if not self.binary:
+                return self._gap_weight(context, index)
+            context = context.x
+        if not self.binary:
+            return 1.0
+        least = float(self._held[2].least_rate)
+        rate = min(max(weight * float(product(context[self.reduction.order], self.weights[index])), least), 1.0 - least)
+        return self.noise**2 / (rate * (1.0 - rate))
 
     def _corrects_in_place(self, x: Array, reward: float) -> bool:
+        if self.binary and reward not in (0.0, 1.0):
+            return False
         return not self._guarded or self.automatic is None or self.automatic.usual(x, reward)
 
     def _correct(self, x: Array, index: int, old: float, new: float | None, receipt: Receipt | None) -> None:
         weight, share = self._standing(index, receipt)
+        share *= self._noise_weight(x, weight, index) if receipt is None else receipt.noise
         y = weight * x[self.reduction.order]
         level = float(product(y, self.reduction.anchors[index]))
         z = np.zeros(self.reduction.size)
@@ -507,6 +588,7 @@ class RidgeLearner(BaseLearner):
         if self.automatic is not None:
             out.update(self.automatic.state())
         out["n_contexts"] = np.array(self.n_contexts)
+        out["binary"] = np.array(self.binary)
         return out
 
     def restore(self, arrays: dict[str, Any]) -> None:
@@ -516,6 +598,8 @@ class RidgeLearner(BaseLearner):
         for name in _STATE:
             setattr(self, name, np.reshape(arrays[name], getattr(self, name).shape))
         self.n_contexts = int(arrays["n_contexts"])
+        # in files from before rounds were weighted they all count alike
+        self.binary = bool(arrays.get("binary", False))
         if self.automatic is not None:
             self.automatic.restore(arrays)
             self._set_prior()

@@ -40,6 +40,8 @@ def play_rounds(
     """
     if not getattr(type(learner), "compiled_scores", False) or learner.needs == "probabilities":
         return None
+    if learner.gaps is not None:
+        return None  # contexts may have gaps, and teach how features go together
     if isinstance(learner, RunningOFUL):
         return None if answers is None else _running_rounds(learner, X, rewards, answers)
     if isinstance(learner, ReducedLearner):

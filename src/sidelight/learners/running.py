@@ -113,6 +113,8 @@ class RunningOFUL(BaseLearner):
             raise InputError(f"radius={radius!r} belongs to the fused learners.")
         labels = summary.arms if arms is None else list(arms)
         super().__init__(labels, summary.n_features, settings, summary.schema if schema is None else schema, rng)
+        if self.gaps is not None:
+            self.gaps.start_from(summary)
         K, d, L = summary.n_arms, summary.n_features, summary.n_recorded
         if len(self.arms) != K:
             raise InputError(f"{len(self.arms)} arm labels for {K} arms.")
@@ -151,8 +153,10 @@ class RunningOFUL(BaseLearner):
         if fresh:
             self._relearn()
 
-    def receipt(self, x: Context, reward: float) -> Receipt | None:
-        """The weight of a round with a wild value; None where the round counts in full."""
+    def receipt(self, x: Context, reward: float, arm: Any = None) -> Receipt | None:
+        """The weight of a round with a wild value, 0 for one that teaches nothing; None where it counts in full."""
+        if self.gaps is not None and not self.gaps.complete(self._read(x)).known:
+            return Receipt(noise=0.0)
         if self.automatic is None:
             return None
         weight = self.automatic.weight_of(self._context(x), self._reward(reward))
@@ -232,7 +236,9 @@ class RunningOFUL(BaseLearner):
         log: Any = None,
     ) -> None:
         """What the old policy would do at ``x``: its ``arm``, or its ``probabilities``."""
-        context, taken, fresh = self._context(x), True, False
+        context, taken, fresh = self._read(x), True, False
+        if not self._learn_gaps(context):
+            return
         if self.automatic is not None:
             taken, fresh = self.automatic.answerable(context, self._name)
         if not taken:

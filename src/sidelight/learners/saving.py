@@ -92,7 +92,10 @@ def _rebuilt(meta: dict[str, Any], arrays: dict[str, Any], origin: str) -> Any:
         ReducedLearner.__init__(
             learner, common["arms"], reduction, Settings(**settings), common["schema"], common["rng"], log
         )
-    learner.restore(_under(arrays, "state/"))
+    state = _under(arrays, "state/")
+    learner.restore(state)
+    if learner.gaps is not None:
+        learner.gaps.restore(state)
     return learner
 
 

@@ -65,9 +65,8 @@ class FusedThompson(FusedOFUL):
         source = np.random.default_rng(int(self._draw_from(context) * 2**53)) if rng is None else rng
         draws = means + deviations * source.standard_normal(self.n_arms)
         a = int(np.where(mask, draws, -np.inf).argmax())
-        return Decision(
-            self.arms[a], float(means[a]), float(deviations[a]), self._propensity(a, means, deviations, mask)
-        )
+        shown = self._shown(float(means[a]))
+        return Decision(self.arms[a], shown, float(deviations[a]), self._propensity(a, means, deviations, mask))
 
     def propensities(self, x: Context, allowed: Iterable[Any] | None = None) -> Array:
         """(K,)  The chance with which each arm has the highest draw at ``x``, by quadrature: they sum to 1 to 1e-4."""

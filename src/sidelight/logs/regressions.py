@@ -149,6 +149,19 @@ class ArmRegressions:
         """(K,) ``Σ r²``."""
         return _frozen(np.square(self.factors[:, :, -1]).sum(axis=1))
 
+    @property
+    def binary_rewards(self) -> bool:
+        """Whether every reward was 0 or 1, and both came: then they add up to a whole number, and so do their squares.
+
+        False where :attr:`reward_sums` is not known.
+        """
+        sums, total = self.reward_sums, float(np.nan_to_num(self.reward_sums).sum())
+        if not 0.0 < total < self.n_rows:
+            return False
+        digits = 1e-9 * (1.0 + np.abs(sums))
+        whole, squared = np.abs(sums - np.round(sums)), np.abs(self.reward_squares - sums)
+        return bool((np.maximum(whole, squared) <= digits).all())  # never where they are NaN
+
     @cached_property
     def reward_means(self) -> np.ndarray:
         """(K,) mean reward of each arm; 0 for an arm without rows, NaN where :attr:`reward_sums` is not known."""

@@ -33,7 +33,7 @@ from sidelight.service.http.limits import Guard, local_host
 from sidelight.service.http.messages import Messages
 from sidelight.service.http.rules import LabelSet
 from sidelight.service.http.wire import header, read_body
-from sidelight.service.log.events import Configuration, DecisionId
+from sidelight.service.log.events import Configuration, DecisionId, is_deleted
 from sidelight.service.problems import MEDIA_TYPE, Problem
 from sidelight.service.views.explain import explain, score
 from sidelight.service.views.history import describe_history, read_history
@@ -150,7 +150,7 @@ class Service:
         history = await self.engine.read(read_history, self.engine.store, id, self.engine.schema.n_features)
         body: dict[str, Any] = msgspec.to_builtins(self.bodies.decided(id.number, event)[id.position])
         x = event.contexts[id.position]
-        deleted = bool(x[0] != x[0])
+        deleted = is_deleted(x)
         allowed = None if event.allowed is None else event.allowed[id.position]
         body["context"] = None if deleted else units_to_json(x, self.engine.schema)
         body["allowed"] = None if allowed is None else [label_to_json(arm) for arm in allowed]

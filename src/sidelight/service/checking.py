@@ -138,6 +138,12 @@ class _Look:
         self.found.append(FieldError(where, detail, said.get("remedy", remedy)))
 
     def _union(self, kind: mi.UnionType, value: Any, where: str, said: Mapping[str, Any]) -> None:
+        if value is None and any(isinstance(part, mi.NoneType) for part in kind.types):
+            return
+        others = [part for part in kind.types if not isinstance(part, mi.NoneType)]
+        if len(others) == 1:
+            self.at(others[0], value, where, said)
+            return
         forms: dict[type, Any] = {dict: mi.StructType, list: mi.ListType, bool: mi.BoolType}
         wanted = forms.get(type(value), mi.FloatType)
         for part in kind.types:

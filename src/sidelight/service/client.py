@@ -340,18 +340,16 @@ def _each(name: str, values: Sequence[Any] | None, n: int) -> Sequence[Any]:
 def _context(context: Context) -> Any:
     named = by_name(context)
     if named is None:
-        return [float(value) for value in context]
+        return [None if is_missing(value) else float(value) for value in context]
     return {str(name): _as_json(value) for name, value in named.items()}
 
 
 def _as_json(value: Any) -> Any:
-    """A value of a context as JSON has it: scalars without their wrapping, dates as text; NaN stays what it is."""
+    """A value of a context as JSON has it: scalars without their wrapping, dates as text, gaps as null."""
     if isinstance(value, np.generic):
         value = value.item()
     elif hasattr(value, "as_py"):
         value = value.as_py()
-    if isinstance(value, float):
-        return value
     if is_missing(value):
         return None
     if isinstance(value, dt.date):

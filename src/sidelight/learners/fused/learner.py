@@ -21,7 +21,7 @@ from sidelight.learners.fused.asking import QueryBudget
 from sidelight.learners.fused.log import FusedLog, by_key
 from sidelight.learners.protocol import Context, Decision
 from sidelight.learners.reduced import ReducedLearner
-from sidelight.learners.ridge import RADIUS_KINDS
+from sidelight.learners.ridge import BINARY_VARIANCE, RADIUS_KINDS
 from sidelight.learners.settings import Settings
 from sidelight.linalg import Array, apply, eigenvalues, log_det, power, product
 from sidelight.linalg import log as natural_log
@@ -178,6 +178,11 @@ class FusedOFUL(ReducedLearner):
         if forgetting < 1 and self.automatic is not None:
             # arms that are not played fade at refreshes alone: at least four of them in the time that is remembered
             self.automatic.longest = max(16, math.ceil(0.25 / (1.0 - forgetting)))
+        if self.gaps is not None and (self.floor is not None or radius == "theory"):
+            raise InputError(
+                "A floor and radius='theory' are proven for contexts whose every value was seen, and this schema lets "
+                "values be missing: leave them out, or use schema.with_missing('refuse')."
+            )
         self.ledger = None if self.floor is None else FloorLedger(self.floor, len(labels), d)
         # τ² comes from the weights, which come from τ²; learned, the prior comes between the two
         self._relearn(passes=3 if regularization == "auto" else 2)
@@ -203,9 +208,9 @@ class FusedOFUL(ReducedLearner):
                 ``query_probability(x)`` as it is now.
             log: the key of the log whose policy answered; default all of them.
         """
-        context = self._context(x)
+        context = self._read(x)
         if probability is None:
-            probability = self._query_probability(context)
+            probability = self._query_probability(self._context(context))
         logs = [entry for entry in self.logs if log is None or entry.key == log]
         if not logs:
             raise InputError(f"There is no log {log!r}; the logs are {[entry.key for entry in self.logs]!r}.")
@@ -215,6 +220,8 @@ class FusedOFUL(ReducedLearner):
             if not logs:
                 raise UnknownArmError(f"The old policy answered {arm!r}, an arm that no log has.")
         self.asking.asked += 1
+        if not self._learn_gaps(context):
+            return
         taken, fresh = True, False
         if self._guarded and self.automatic is not None:
             taken, fresh = self.automatic.answerable(context, self._name)
@@ -254,7 +261,7 @@ class FusedOFUL(ReducedLearner):
                 return wanted._replace(propensity=propensity)
             estimates, widths = self.scores(x)
             a = self._arm(arm)
-            return Decision(arm, float(estimates[a]), float(widths[a]), propensity)
+            return Decision(arm, self._shown(float(estimates[a])), float(widths[a]), propensity)
         return self._decide_freely(self._context(x), None if allowed is None else list(allowed), rng)[0]
 
     def _decide_freely(
@@ -271,11 +278,12 @@ class FusedOFUL(ReducedLearner):
             draw = float(rng.random())  # one per decision, so that a run depends on nothing but its seed
         trial = doubted >= 0 and (self._draw_from(context) if rng is None else draw) < 0.5
         if doubted < 0:
-            return Decision(self.arms[a], estimate, width, 1.0), [a]
+            return Decision(self.arms[a], self._shown(estimate), width, 1.0), [a]
         if not trial:
-            return Decision(self.arms[a], estimate, width, 0.5), [a, doubted]
+            return Decision(self.arms[a], self._shown(estimate), width, 0.5), [a, doubted]
         estimates, widths = self.scores(context)
-        return Decision(self.arms[doubted], float(estimates[doubted]), float(widths[doubted]), 0.5), [a, doubted]
+        shown = self._shown(float(estimates[doubted]))
+        return Decision(self.arms[doubted], shown, float(widths[doubted]), 0.5), [a, doubted]
 
     def propensities(self, x: Context, allowed: Iterable[Any] | None = None) -> Array:
         """(K,)  The chance with which ``decide`` takes each arm at ``x`` where no floor holds it back."""
@@ -344,7 +352,8 @@ class FusedOFUL(ReducedLearner):
     @property
     def _surprise(self) -> float:
         """A reward that the logs did not let expect: they are judged at once, not when the next refresh is due."""
-        return SURPRISE if self.safety and self.settings.radius != "theory" else math.inf
+        # a click at a rate of 1 % is far off what was expected, and no surprise
+        return SURPRISE if self.safety and self.settings.radius != "theory" and not self.binary else math.inf
 
     @property
     def _doubt(self) -> float:
@@ -459,9 +468,15 @@ class FusedOFUL(ReducedLearner):
         self.untested = np.concatenate([old_tests, np.ones(K - len(old_tests))])
         super()._install(reduction)
 
+    def _rewards_are_binary(self) -> bool:
+        declared = None if self.schema is None else self.schema.binary
+        return all(log.hidden.summary.binary_rewards for log in self.logs) if declared is None else declared
+
     def _first_variance(self, settings: Settings) -> float:
         if settings.noise != "auto":
             return settings.sigma**2
+        if self.binary:
+            return BINARY_VARIANCE
         return max(float(np.mean([np.mean(log.s2) for log in self.logs])), 1e-300)
 
     def _noise_guess(self, units: Units) -> float:
@@ -537,7 +552,12 @@ class FusedOFUL(ReducedLearner):
         return J, h
 
     def _spread_of_logs(self, units: Units) -> Callable[[float], float] | None:
-        """The sum over logs that have arms to compare, and hidden features whose units are known."""
+        """The sum over logs that have arms to compare, and hidden features whose units are known.
+
+        Of rewards of 0 and 1 the residual variances follow from the rates, and tell nothing else.
+        """
+        if self.binary:
+            return None
         found = []
         for log in self.logs:
             hidden = log.order[log.L :]
@@ -601,7 +621,7 @@ class FusedOFUL(ReducedLearner):
                 sandwich=self.sandwich,
                 weight_bound=self.settings.weight_bound,
                 context_bound=self.settings.context_bound,
-                plays=self._arm_rounds() if self.settings.regularization == "auto" else None,
+                plays=self._arm_rounds() if self.settings.regularization == "auto" and not self.binary else None,
             )
             if not self.asking.unlimited:
                 log.learn_gain()
@@ -651,22 +671,22 @@ class FusedOFUL(ReducedLearner):
 
     # --------------------------------------------------------------------------------- forgetting
 
-    def _observe(self, x: Array, index: int, reward: float) -> None:
+    def _observe(self, x: Array, index: int, reward: float, weight: float = 1.0) -> None:
         if self.forgetting < 1.0:
             # a round fades all that came before: this arm is brought up to date now, the others at the next refresh
             self.clock += 1
             self._fade(index)
             self.effective[index] += 1.0
-        super()._observe(x, index, reward)
+        super()._observe(x, index, reward, weight)
         if self.ledger is not None:
             self.ledger.observe(x, index, reward)
 
-    def receipt(self, x: Context, reward: float) -> Receipt | None:
-        """The weight of a round with a wild value, and the clock where rounds are forgotten; None where neither is."""
-        found = super().receipt(x, reward)
+    def receipt(self, x: Context, reward: float, arm: Any = None) -> Receipt | None:
+        """The weights of a round, and the clock where rounds are forgotten; None where it counts in full for ever."""
+        found = super().receipt(x, reward, arm)
         if self.forgetting == 1.0:
             return found
-        return Receipt(1.0 if found is None else found.weight, self.clock + 1)
+        return (Receipt() if found is None else found)._replace(clock=self.clock + 1)
 
     def _correct(self, x: Array, index: int, old: float, new: float | None, receipt: Receipt | None) -> None:
         if self.forgetting < 1.0:

@@ -15,7 +15,7 @@ from sidelight.logs.schema.features import Category, Date, Feature, Number
 from sidelight.logs.schema.formula import read_formula, read_terms
 from sidelight.logs.schema.terms import DatePart, DaysSince, Product, Term
 
-__all__ = ["checked_arms", "checked_features", "checked_recorded", "with_baselines"]
+__all__ = ["checked_arms", "checked_features", "checked_missing", "checked_recorded", "with_baselines"]
 
 
 def checked_features(
@@ -154,6 +154,28 @@ def checked_recorded(recorded: Iterable[str], features: tuple[Feature, ...]) -> 
     if repeated:
         raise SchemaError(f"recorded lists {show_labels(repeated)} twice.")
     return tuple(name for name in names if name in set(wanted))
+
+
+def checked_missing(missing: str | Mapping[str, str], features: tuple[Feature, ...]) -> tuple[str, ...]:
+    """The names of the features whose gaps are inferred, in the order of the features."""
+    names = [feature.name for feature in features]
+    said = dict.fromkeys(names, missing) if isinstance(missing, str) else missing
+    if not isinstance(said, Mapping):
+        raise SchemaError(f"missing must be 'refuse', 'impute', or a mapping from feature to one of them: {missing!r}.")
+    unknown = [name for name in said if name not in names]
+    if unknown:
+        close = difflib.get_close_matches(str(unknown[0]), names, 1)
+        raise SchemaError(
+            f"missing names {show_labels(unknown)}, which is not among the features {show_labels(names)}."
+            + (f" Did you mean {close[0]!r}?" if close else "")
+        )
+    for name, how in said.items():
+        if how not in ("refuse", "impute"):
+            raise SchemaError(
+                f"missing={how!r} for {name!r}: a gap is refused ('refuse'), or inferred from the other features "
+                "('impute')."
+            )
+    return tuple(name for name in names if said.get(name) == "impute")
 
 
 def checked_arms(arms: Iterable[Any]) -> tuple[Label, ...]:

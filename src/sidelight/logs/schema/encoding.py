@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,18 +25,21 @@ __all__ = [
     "Layout",
     "Problem",
     "all_problems",
+    "encode_batch",
     "encode_columns",
     "encode_table",
     "first_problem",
     "label_problems",
     "layout_of",
     "number_problems",
+    "spans",
 ]
 
 #: The encoded name of the constant feature.
 INTERCEPT = "intercept"
 
 UNKNOWN_LABEL = "not among the declared labels"
+MISSING = "missing or NaN"
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,7 @@ class Layout:
         intercept: whether column 0 is the constant.
         names: the names of the encoded columns.
         fills: column → what a gap counts as, for the columns whose gaps are no mistake; ``None`` for a category.
+        imputed: columns whose gaps a context may have: what is computed from them is NaN there, for a learner to infer.
     """
 
     features: tuple[Feature, ...]
@@ -70,6 +74,7 @@ class Layout:
     intercept: bool
     names: tuple[str, ...]
     fills: Mapping[str, float | None]
+    imputed: frozenset[str] = frozenset()
 
     @property
     def width(self) -> int:
@@ -82,6 +87,7 @@ def layout_of(
     intercept: bool,
     levels: Mapping[str, Sequence[Label]] | None = None,
     terms: Sequence[Term] = (),
+    imputed: Iterable[str] = (),
 ) -> Layout:
     """The layout of these features and terms, one after the other.
 
@@ -91,6 +97,7 @@ def layout_of(
         levels: levels to use instead of a category's own, while a log is read: then every level has a column, and
             products keep every combination.
         terms: derived features of these columns.
+        imputed: columns whose gaps a context may have; one whose gaps are filled (``Missing``) has none.
     """
     names: list[str] = [INTERCEPT] if intercept else []
     all_levels: dict[str, tuple[Label, ...]] = {}
@@ -113,7 +120,41 @@ def layout_of(
         kept.append((term, tuple(name not in omitted for name in every)))
         names.extend(name for name in every if name not in omitted)
     fills = {term.column: term.fill for term in terms if isinstance(term, Missing)}
-    return Layout(tuple(features), all_levels, shown, tuple(kept), intercept, tuple(names), fills)
+    gaps = frozenset(imputed) - fills.keys()
+    return Layout(tuple(features), all_levels, shown, tuple(kept), intercept, tuple(names), fills, gaps)
+
+
+def spans(layout: Layout) -> list[tuple[frozenset[str], slice]]:
+    """For every feature and every term, the columns that it is computed from and its encoded columns."""
+    found: list[tuple[frozenset[str], slice]] = []
+    at = int(layout.intercept)
+    for feature in layout.features:
+        width = len(layout.shown[feature.name]) if isinstance(feature, Category) else len(feature.encoded_names)
+        found.append((frozenset({feature.name}), slice(at, at + width)))
+        at += width
+    for term, keep in layout.terms:
+        found.append((frozenset(term.inputs), slice(at, at + sum(keep))))
+        at += sum(keep)
+    return found
+
+
+def gaps_in(encoded: Encoded, layout: Layout) -> dict[str, np.ndarray]:
+    """The rows in which a column has a gap that a context may have: column → (n,) booleans, where there are any."""
+    found: dict[str, np.ndarray] = {}
+    for feature in layout.features:
+        name = feature.name
+        if name not in layout.imputed:
+            continue
+        if isinstance(feature, Category):
+            rows = [p.rows for p in encoded.problems if p.column == name and p.reason == MISSING]
+            gaps = rows[0] if rows else np.zeros(encoded.inputs.rows, dtype=bool)
+        else:
+            gaps = np.isnan(encoded.inputs.numbers[name])
+            if name in encoded.unparsable:
+                gaps &= ~encoded.unparsable[name]
+        if gaps.any():
+            found[name] = gaps
+    return found
 
 
 def _omitted(
@@ -255,7 +296,7 @@ def number_problems(
     missing = np.isnan(values)
     if unparsable is not None:
         missing &= ~unparsable
-    found = [Problem(name, "missing or NaN", missing), Problem(name, "infinite", np.isinf(values))]
+    found = [Problem(name, MISSING, missing), Problem(name, "infinite", np.isinf(values))]
     if unparsable is not None:
         found.append(Problem(name, what, unparsable))
     return [problem for problem in found if problem.rows.any()]
@@ -264,7 +305,7 @@ def number_problems(
 def label_problems(name: str, found: tuple[np.ndarray | None, np.ndarray | None]) -> list[Problem]:
     """The problems of a column of labels, from what :func:`label_codes` found."""
     missing, unknown = found
-    problems = [] if missing is None else [Problem(name, "missing or NaN", missing)]
+    problems = [] if missing is None else [Problem(name, MISSING, missing)]
     return problems + ([] if unknown is None else [Problem(name, UNKNOWN_LABEL, unknown)])
 
 
@@ -278,21 +319,37 @@ def encode_table(contexts: Any, layout: Layout) -> np.ndarray:
     blocks = []
     row = 0
     for batch, text_labels in as_batches(contexts, names):
-        encoded = encode_columns(batch, layout, text_labels)
-        block = np.empty((batch.num_rows, layout.width))
-        for j, column in enumerate(encoded.columns):
-            block[:, j] = column
-        if encoded.problems or encoded.unparsable or not np.isfinite(block).all():
-            first, wrong = first_problem(batch, encoded, layout)
+        block, problems = encode_batch(batch, layout, text_labels)
+        if problems:
+            first, wrong = first_problem(batch, problems, layout)
             raise ContextError(f"row {row + first}: {wrong}. Every feature needs a known, finite value.")
         blocks.append(block)
         row += batch.num_rows
     return np.concatenate(blocks) if blocks else np.empty((0, layout.width))
 
 
-def first_problem(batch: pa.RecordBatch, encoded: Encoded, layout: Layout) -> tuple[int, str]:
+def encode_batch(batch: pa.RecordBatch, layout: Layout, text_labels: bool = False) -> tuple[np.ndarray, list[Problem]]:
+    """The encoded columns (n, width) of a batch of contexts, NaN for gaps that they may have, and what is wrong."""
+    encoded = encode_columns(batch, layout, text_labels)
+    block = np.empty((batch.num_rows, layout.width))
+    for j, column in enumerate(encoded.columns):
+        block[:, j] = column
+    if not encoded.problems and not encoded.unparsable and np.isfinite(block).all():
+        return block, []
+    gaps = gaps_in(encoded, layout)
+    problems = []
+    for problem in all_problems(encoded, layout):
+        if not (problem.reason == MISSING and problem.column in gaps):
+            problems.append(problem)
+    for inputs, span in spans(layout):
+        for name in inputs & gaps.keys():
+            block[gaps[name], span] = np.nan
+    return block, problems
+
+
+def first_problem(batch: pa.RecordBatch, problems: Sequence[Problem], layout: Layout) -> tuple[int, str]:
     """The first row of a batch that cannot be encoded, and what is wrong with it; the levels, where one is unknown."""
-    problem = min(all_problems(encoded, layout), key=lambda found: int(np.argmax(found.rows)))
+    problem = min(problems, key=lambda found: int(np.argmax(found.rows)))
     row = int(np.argmax(problem.rows))
     value = batch.column(problem.column)[row].as_py()
     reason = problem.reason

@@ -12,8 +12,14 @@ import numpy as np
 from sidelight.drawing.notebook import card
 from sidelight.errors import ContextError, SchemaError, UnknownArmError
 from sidelight.labels import Label, label_from_json, label_to_json, show_labels, sorted_labels
-from sidelight.logs.schema.assembly import checked_arms, checked_features, checked_recorded, with_baselines
-from sidelight.logs.schema.encoding import INTERCEPT, Layout, encode_table, layout_of
+from sidelight.logs.schema.assembly import (
+    checked_arms,
+    checked_features,
+    checked_missing,
+    checked_recorded,
+    with_baselines,
+)
+from sidelight.logs.schema.encoding import INTERCEPT, Layout, encode_table, layout_of, spans
 from sidelight.logs.schema.features import Category, Date, Feature, Number, feature_from_dict, is_missing
 from sidelight.logs.schema.fitting import fitted_terms, peek_kinds
 from sidelight.logs.schema.formula import term_from_dict
@@ -49,6 +55,11 @@ class Schema:
         derived: features computed from columns, beside ``features``: a formula, or a list of formulas and terms
             (:class:`Spline`, :class:`Power`, :class:`Product`, :class:`Logarithm`, :class:`Bins`, :class:`DatePart`,
             :class:`DaysSince`, :class:`Missing`).
+        missing: what a gap in an online context is (``None``, NaN, a name that is not there): ``"refuse"`` (default) an
+            error; ``"impute"`` something that the learner infers from the values that are there; or a mapping from
+            feature to one of the two. A log's gaps are another matter: see ``summarize_eras`` and ``on_invalid``.
+        binary: whether every reward is 0 or 1, so that its variance follows from its mean; ``None`` (default): if those
+            in the log are.
 
     Example:
         >>> schema = Schema(["age", "dose", "severity"], recorded=["age", "dose"], arms=["low", "high"])
@@ -70,6 +81,8 @@ class Schema:
         categories: Iterable[str] | Mapping[str, Iterable[Any] | None] | None = None,
         propensity: str | None = None,
         derived: str | Term | Iterable[str | Term] = (),
+        missing: str | Mapping[str, str] = "refuse",
+        binary: bool | None = None,
     ) -> None:
         self.features, self.derived = checked_features(features, derived, categories, intercept)
         self.recorded = checked_recorded(recorded, self.features)
@@ -77,6 +90,8 @@ class Schema:
         self.intercept = bool(intercept)
         self.arms_discovered = False
         self.arms: tuple[Label, ...] | None = None if arms is None else checked_arms(arms)
+        self.imputed = checked_missing(missing, self.features)
+        self.binary = None if binary is None else bool(binary)
         self._check_columns()
         self._layout()
 
@@ -102,7 +117,7 @@ class Schema:
 
     def _layout(self) -> None:
         """Lay the encoded columns out: names, which are recorded, where each feature starts."""
-        self._whole = layout_of(self.features, self.intercept, terms=self.derived)
+        self._whole = layout_of(self.features, self.intercept, terms=self.derived, imputed=self.imputed)
         self._names = self._whole.names
         repeated = sorted({n for n in self._names if self._names.count(n) > 1}) if self._is_repeated() else []
         if repeated:
@@ -187,6 +202,15 @@ class Schema:
         return self._hidden_index
 
     @property
+    def may_miss(self) -> np.ndarray:
+        """(d,) booleans: the encoded columns that are NaN in a context whose gap is to be inferred."""
+        self._require_levels()
+        out = np.zeros(len(self._names), dtype=bool)
+        for inputs, span in spans(self._whole):
+            out[span] = bool(inputs & self._whole.imputed)
+        return out
+
+    @property
     def recorded_features(self) -> tuple[Feature, ...]:
         """The features the log recorded, in the order of ``features``."""
         recorded = set(self.recorded)
@@ -266,8 +290,8 @@ class Schema:
                 row), names that are not features being left aside; or an array that is already encoded.
 
         Raises:
-            ContextError: a feature is missing, a value is not finite, a level was never seen, or the array has the
-                wrong length.
+            ContextError: a feature is missing (and not to be inferred: such a gap is NaN in the array), a value is not
+                finite, a level was never seen, or the array has the wrong length.
         """
         d = self.n_features
         named = by_name(context)
@@ -278,11 +302,15 @@ class Schema:
             x[0] = 1.0
         if self.derived:
             return self._encode_derived(named, x)
+        imputed = self._whole.imputed
         for feature in self.features:
-            if feature.name not in named:
+            if feature.name not in named and (feature.name not in imputed or self._typo(feature.name, named)):
                 raise ContextError(self._missing_message(named))
-            value = named[feature.name]
+            value = named.get(feature.name)
             start = self._starts[feature.name]
+            if feature.name in imputed and is_missing(value):
+                x[start : start + len(feature.encoded_names)] = np.nan
+                continue
             if isinstance(feature, Category):
                 position = feature.position(value)
                 if position >= 0:
@@ -293,14 +321,19 @@ class Schema:
 
     def _encode_derived(self, named: Mapping[str, Any], x: np.ndarray) -> np.ndarray:
         """One context whose derived features are computed by the same functions as those of a log."""
-        fills = self._whole.fills
+        fills, imputed = self._whole.fills, self._whole.imputed
         inputs = Inputs(1, levels=self._whole.levels)
+        gone: set[str] = set()
         for feature in self.features:
             name = feature.name
-            if name not in named and (name not in fills or self._typo(name, named)):
+            if name not in named and ((name not in fills and name not in imputed) or self._typo(name, named)):
                 raise ContextError(self._missing_message(named))
             value = named.get(name)
             start = self._starts[name]
+            if name in imputed and is_missing(value):
+                gone.add(name)
+                x[start : start + len(feature.encoded_names)] = np.nan
+                continue
             gap = name in fills and is_missing(value)
             if name in fills:
                 inputs.gaps[name] = np.array([gap])
@@ -317,6 +350,9 @@ class Schema:
                 x[start] = number
         for term, keep in self._whole.terms:
             start = self._starts[term.label]
+            if not gone.isdisjoint(term.inputs):
+                x[start : start + sum(keep)] = np.nan
+                continue
             for i, column in enumerate(term.columns(inputs, keep)):
                 x[start + i] = column[0]
             if not np.isfinite(x[start : start + sum(keep)]).all():
@@ -358,6 +394,8 @@ class Schema:
         if x.ndim != dimensions or x.shape[-1] != d:
             raise ContextError(f"a context has {d} values ({show_labels(self._names)}), but this has shape {x.shape}.")
         finite = np.isfinite(x)
+        if self._whole.imputed:
+            finite |= np.isnan(x) & self.may_miss
         if not finite.all():
             where = np.argwhere(~finite)[0]
             row = f" in row {where[0]}" if dimensions == 2 else ""
@@ -439,7 +477,10 @@ class Schema:
             SchemaError: a recorded feature is called ``intercept``, as the constant is.
         """
         features = with_baselines(self.recorded_features, True)
-        schema = self._copy(features=features, derived=self.recorded_terms, intercept=True, propensity=None)
+        kept = tuple(name for name in self.imputed if name in self.recorded)
+        schema = self._copy(
+            features=features, derived=self.recorded_terms, intercept=True, propensity=None, imputed=kept
+        )
         schema._check_columns()
         schema._layout()
         return schema
@@ -454,6 +495,12 @@ class Schema:
         """The same schema where columns turned out to be of other kinds, or derived features were fitted."""
         terms = self.derived if derived is None else tuple(derived)
         schema = self._copy(features=with_baselines(tuple(features), self.intercept), derived=terms)
+        schema._layout()
+        return schema
+
+    def with_missing(self, missing: str | Mapping[str, str]) -> Schema:
+        """The same schema where a gap in an online context is something else: see ``missing`` above."""
+        schema = self._copy(imputed=checked_missing(missing, self.features))
         schema._layout()
         return schema
 
@@ -497,6 +544,8 @@ class Schema:
             "arms": None if self.arms is None else [label_to_json(label) for label in self.arms],
             "arms_discovered": self.arms_discovered,
             **({"derived": [term.to_dict() for term in self.derived]} if self.derived else {}),
+            **({"missing": dict.fromkeys(self.imputed, "impute")} if self.imputed else {}),
+            **({} if self.binary is None else {"binary": self.binary}),
         }
 
     @classmethod
@@ -513,6 +562,8 @@ class Schema:
                 description["intercept"],
                 propensity=description["propensity"],
                 derived=[term_from_dict(term) for term in description.get("derived", ())],
+                missing=description.get("missing", "refuse"),
+                binary=description.get("binary"),
             )
             schema.arms_discovered = bool(description["arms_discovered"])
         except (KeyError, TypeError) as error:
@@ -554,6 +605,7 @@ class Schema:
         parts += [f"arm={self.arm!r}", f"reward={self.reward!r}"]
         parts += [f"arms=[{show_labels(self.arms)}]"] if self.arms is not None else []
         parts += ["intercept=True"] if self.intercept else []
+        parts += [f"gaps inferred in [{show_labels(self.imputed)}]"] if self.imputed else []
         for what, terms in (("recorded", self.recorded_terms), ("hidden", self._hidden_terms())):
             parts += [f"derived and {what}: {', '.join(term.label for term in terms)}"] if terms else []
         return f"Schema({', '.join(parts)})"

@@ -32,10 +32,12 @@ _KEYS = {
     "arm",
     "reward",
     "arms",
+    "binary",
     "intercept",
     "categories",
     "propensity",
     "derived",
+    "missing",
     "version",
 }
 
@@ -90,6 +92,8 @@ def schema_from_description(described: Mapping[str, Any], origin: str) -> Schema
         categories=described.get("categories"),
         propensity=described.get("propensity"),
         derived=derived,
+        missing=described.get("missing", "refuse"),
+        binary=described.get("binary"),
     )
     if "hidden" in described:
         schema = _without_hidden(schema, described, origin)

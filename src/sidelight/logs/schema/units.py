@@ -16,6 +16,8 @@ __all__ = ["contributions", "in_units", "units_to_json"]
 def in_units(x: np.ndarray, schema: Schema) -> dict[str, Label | None]:
     """Every feature of an encoded context ``x`` (d,) by name; a category whose columns are all 0 has its baseline.
 
+    A gap is ``None``.
+
     A column that has no encoded column of its own cannot be read back; the columns derived from it stand for it.
     """
     out: dict[str, Label | None] = {}
@@ -25,15 +27,22 @@ def in_units(x: np.ndarray, schema: Schema) -> dict[str, Label | None]:
         start = schema.feature_start(feature.name)
         if isinstance(feature, Category):
             part = x[start : start + len(feature.column_levels)]
+            if np.isnan(part).any():
+                out[feature.name] = None
+                continue
             hot = int(part.argmax()) if len(part) and part.max() > 0 else -1
             out[feature.name] = feature.column_levels[hot] if hot >= 0 else feature.baseline
         else:
-            out[feature.name] = float(x[start])
+            out[feature.name] = _number(x[start])
     for term in schema.derived:
         names = schema.term_names(term)
         start = schema.feature_start(term.label)
-        out |= {name: float(value) for name, value in zip(names, x[start : start + len(names)], strict=True)}
+        out |= {name: _number(value) for name, value in zip(names, x[start : start + len(names)], strict=True)}
     return out
+
+
+def _number(value: float) -> float | None:
+    return float(value) if value == value else None
 
 
 def units_to_json(x: np.ndarray, schema: Schema) -> dict[str, Any]:

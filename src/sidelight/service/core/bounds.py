@@ -17,6 +17,7 @@ from sidelight.learners.wild import Ranges
 from sidelight.linalg import Array
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.summary import LogSummary
+from sidelight.service.log.events import is_deleted
 from sidelight.service.sections import BoundsConfig
 from sidelight.side.coordinates import UNKNOWN, Tally, Units
 
@@ -87,9 +88,9 @@ class Bounds:
         low, high = self.low, self.high
         given = min(max(0.0, low[-1]), high[-1]) if reward is None else reward
         values = np.append(x, given)
-        if ((values >= low) & (values <= high)).all() or x[0] != x[0]:  # a deleted context teaches nothing anyway
+        out = np.flatnonzero((values < low) | (values > high))  # a gap is neither
+        if not len(out) or is_deleted(x):  # a deleted context teaches nothing anyway
             return None
-        out = np.flatnonzero((values < low) | (values > high))
         return "; ".join(
             f"{self._names[i]} is not within {low[i]:.6g} to {high[i]:.6g} ({self._sources[i] or _SEEN})" for i in out
         )

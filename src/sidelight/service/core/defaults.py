@@ -47,7 +47,7 @@ class Defaults:
 
     def teach(self, learner: Any, x: Array, event: DefaultReward) -> None:
         """Teach the learner the default reward of a decision at ``x`` (d,)."""
-        receipt = learner.receipt(x, event.reward)
+        receipt = learner.receipt(x, event.reward, event.arm)
         learner.observe(x, event.arm, event.reward)
         if receipt is not None:
             self.receipts[event.decision[:2]] = receipt
@@ -58,7 +58,7 @@ class Defaults:
         """Teach the learner that the default reward of a decision was another one, or another arm's."""
         receipt = self.receipts.get(event.decision[:2])
         if receipt is None:
-            needed = learner.receipt(x, event.replaces)
+            needed = learner.receipt(x, event.replaces, event.replaces_arm)
             if needed is not None and needed.clock:
                 return  # so old that it counts for nothing any more
         if receipt == NOT_TAUGHT:
@@ -66,7 +66,7 @@ class Defaults:
                 learner.observe(x, event.arm, reward)
             return
         if isinstance(event, Action):
-            again = learner.receipt(x, reward)
+            again = learner.receipt(x, reward, event.arm)
             learner.correct(x, event.replaces_arm, event.replaces, reward, taken=event.arm, receipt=receipt)
             self.receipts.pop(event.decision[:2], None)
             if again is not None:
@@ -87,6 +87,6 @@ class Defaults:
     def from_dict(cls, body: Mapping[str, Any]) -> Defaults:
         """The inverse of ``to_dict``."""
         receipts: dict[tuple[int, ...], Receipt] = {
-            (n, i): Receipt(weight, clock) for n, i, weight, clock in body.get("receipts", ())
+            (n, i): Receipt(*receipt) for n, i, *receipt in body.get("receipts", ())
         }
         return cls(body.get("seconds"), body.get("reward", 0.0), body.get("waited", 0), receipts)

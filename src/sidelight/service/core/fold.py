@@ -38,6 +38,7 @@ from sidelight.service.log.events import (
     Release,
     Retraction,
     Reward,
+    is_deleted,
 )
 from sidelight.service.log.numbering import Numbered, numbered
 from sidelight.service.log.snapshots import Snapshot
@@ -178,13 +179,13 @@ class State:
         """The context an event is about; None where it was deleted by now, in the order of the log."""
         if isinstance(event, Decisions):
             gone = event.answers is not None and any(
-                answer is not None and x[0] != x[0] for x, answer in zip(event.contexts, event.answers, strict=True)
+                answer is not None and is_deleted(x) for x, answer in zip(event.contexts, event.answers, strict=True)
             )
         else:
             decision = getattr(event, "decision", None)
             if decision is not None and self.forgotten and tuple(decision[:2]) in self.forgotten:
                 return None
-            gone = context is not None and bool(context[0] != context[0])
+            gone = context is not None and is_deleted(context)
         if gone:
             raise ContextsDeleted(
                 f"event {number} needs a context that was deleted: states before the deletion cannot be rebuilt. "
@@ -219,6 +220,12 @@ class State:
         for i, arm, old in risked(event):
             self._learn(self.learner.record_decision, event.contexts[i], arm, old)
             self.counts["kept by the floor"] += arm != event.recommended[i]
+
+    def _filled(self, context: Array | None) -> Array | None:
+        """A context as the learner decides on it, its gaps filled: evidence about choices takes no others."""
+        if context is None or not np.isnan(context).any():
+            return context
+        return np.asarray(self.learner.filled(context))
 
     def _reward(self, event: Reward, context: Array | None) -> None:
         self.counts["rewards"] += 1
@@ -267,7 +274,7 @@ class State:
 
     def _settle_evidence(self, event: Reward, context: Array | None) -> None:
         if self.gate is not None:
-            self.gate.settled(event.decision.number, event.decision.position, event.reward, event.arm, context)
+            self.gate.settled(*event.decision[:2], event.reward, event.arm, self._filled(context))
 
     def _add_reward(self, arm: Any, reward: float, sign: int = 1) -> None:
         """Count a reward of an arm, or take one back."""
@@ -279,7 +286,7 @@ class State:
         self.counts["default rewards"] += 1
         self.defaults.waited = max(self.defaults.waited, event.decision.number)
         if self.gate is not None:
-            self.gate.settled(event.decision.number, event.decision.position, event.reward, event.arm, context)
+            self.gate.settled(*event.decision[:2], event.reward, event.arm, self._filled(context))
         if event.arm is None:
             return
         self._add_reward(event.arm, event.reward)

@@ -39,7 +39,8 @@ class Seen:
 
     def add(self, x: Array, reward: float | None = None) -> None:
         """A context (d,) and perhaps its reward."""
-        self._tally.add(slice(None), 1.0, x, x * x)
+        there = np.flatnonzero(~np.isnan(x))
+        self._tally.add(there, 1.0, x[there], np.square(x[there]))
         if reward is not None:
             self._tally.add_rewards(1.0, reward, reward * reward)
         self._rows += 1

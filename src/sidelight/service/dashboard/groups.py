@@ -21,6 +21,7 @@ __all__ = ["Group", "groups_by"]
 #: a number with more values than this is divided into quarters, a category's rarer levels are put together
 _MOST_VALUES, _MOST_LEVELS = 6, 11
 _OTHERS = "all others"
+_MISSING = "missing"
 
 
 class Group(NamedTuple):
@@ -67,12 +68,21 @@ def _divided(feature: str, X: Array, schema: Schema) -> list[tuple[str, NDArray[
     start = schema.feature_start(feature)
     if isinstance(described, Category):
         return _by_level(described, X[:, start : start + len(described.column_levels)])
-    values = X[:, start]
-    distinct = np.unique(values)
+    gone = np.isnan(X[:, start])
+    parts = _by_value(X[:, start])
+    return [*parts, (_MISSING, gone)] if gone.any() else parts
+
+
+def _by_value(values: Array) -> list[tuple[str, NDArray[np.bool_]]]:
+    """Each value where there are few, else quarters; gaps belong to none."""
+    there = values[~np.isnan(values)]
+    if not len(there):
+        return []
+    distinct = np.unique(there)
     if len(distinct) <= _MOST_VALUES:
         return [(f"{value:g}", values == value) for value in distinct]
-    edges = np.unique(np.quantile(values, [0.25, 0.5, 0.75]))
-    which = np.searchsorted(edges, values, side="right")
+    edges = np.unique(np.quantile(there, [0.25, 0.5, 0.75]))
+    which = np.where(np.isnan(values), -1, np.searchsorted(edges, values, side="right"))
     texts = [number(edge) for edge in edges]
     names = [f"below {texts[0]}"]
     names += [f"{low} to {high}" for low, high in itertools.pairwise(texts)]
@@ -82,9 +92,12 @@ def _divided(feature: str, X: Array, schema: Schema) -> list[tuple[str, NDArray[
 
 def _by_level(feature: Category, columns: Array) -> list[tuple[str, NDArray[np.bool_]]]:
     hot = columns > 0.0
+    gone = np.asarray(np.isnan(columns).any(axis=1))
     parts = [(str(level), hot[:, i]) for i, level in enumerate(feature.column_levels)]
     if feature.baseline is not None:
-        parts.insert(0, (str(feature.baseline), np.asarray(~hot.any(axis=1))))
+        parts.insert(0, (str(feature.baseline), np.asarray(~hot.any(axis=1) & ~gone)))
+    if gone.any():
+        parts.append((_MISSING, gone))
     parts = [(name, members) for name, members in parts if members.any()]
     if len(parts) <= _MOST_LEVELS + 1:
         return parts

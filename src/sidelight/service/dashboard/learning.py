@@ -54,6 +54,7 @@ def arm_rows(state: State, rolling: Rolling, span: str, now: float) -> list[ArmR
         # where it cannot say, the table has dashes; decisions that fail are counted and logged where they are made
         with contextlib.suppress(*LEARNER_ERRORS):
             estimates, widths = learner.scores(found[0])
+            estimates = learner.shown(estimates)
     rows = window.arms(now)
     everything = window.total("decisions", now)
     out = []

@@ -32,6 +32,7 @@ from sidelight.service.log.events import (
     GateStep,
     Reward,
     event_from_row,
+    is_deleted,
 )
 from sidelight.service.log.store import Store
 
@@ -201,12 +202,12 @@ class Rolling:
         if None in event.estimates:
             # where a context was deleted, so was what it came to
             for estimate, x in zip(event.estimates, event.contexts, strict=True):
-                tally.failures += estimate is None and bool(x[0] == x[0])
+                tally.failures += estimate is None and not is_deleted(x)
         if event.answers is not None:
             tally.answers += sum(answer is not None for answer in event.answers)
         self._remember(number, routes)
         for x in event.contexts if len(routes) == 1 else event.contexts[-_CONTEXTS:]:
-            if x[0] == x[0]:
+            if not is_deleted(x):
                 self._contexts[self._seen % _CONTEXTS] = x
                 self._seen += 1
 
@@ -303,9 +304,17 @@ class Rolling:
         return 60.0 * self.minute.total(name, now) / self.minute.seconds(now)
 
     def mean_context(self) -> tuple[Array, int] | None:
-        """The mean of the last contexts, and how many they are; None before the first."""
+        """The mean of the last contexts, and how many they are; None before the first.
+
+        Of each feature over the contexts that had it; NaN, a gap, where none had.
+        """
         n = min(self._seen, _CONTEXTS)
-        return None if n == 0 else (self._contexts[:n].mean(axis=0), n)
+        if n == 0:
+            return None
+        gone = np.isnan(self._contexts[:n])
+        there = (~gone).sum(axis=0)
+        sums = np.where(gone, 0.0, self._contexts[:n]).sum(axis=0)
+        return np.where(there > 0, sums / np.maximum(there, 1), np.nan), n
 
     # -------------------------------------------------------------------------------------- starting
 

@@ -50,11 +50,13 @@ class Contexts:
         }
         self.number = Annotated[float, msgspec.Meta(ge=-largest, le=largest)]
         value = self.number | bool
+        self._gaps = schema.may_miss if schema.imputed else None
+        may_miss = schema.whole_layout.fills.keys() | schema.whole_layout.imputed
         # Features may have any name, so the struct numbers them and renames them on the wire.
         self.named = msgspec.defstruct(
             "Context",
             [
-                _field(f"feature_{i}", self._kind(feature, value), feature.name in schema.whole_layout.fills)
+                _field(f"feature_{i}", self._kind(feature, value), feature.name in may_miss)
                 for i, feature in enumerate(schema.features)
             ],
             rename={f"feature_{i}": name for i, name in enumerate(self.names)},
@@ -66,14 +68,14 @@ class Contexts:
             "is not a feature of this service", "the features are", "Every feature needs a value to decide"
         )
         array: Any = Annotated[
-            array_of(self.number),
+            array_of(self.number if self._gaps is None else self.number | None),
             msgspec.Meta(
                 min_length=self.n_features,
                 max_length=self.n_features,
                 description="the encoded features in order: " + ", ".join(schema.encoded_names[:40]),
                 extra_json_schema={"prefixItems": [{"const": 1}]} if schema.intercept else None,
                 extra={
-                    "rule": _Intercept(schema.intercept),
+                    "rule": _Array(schema),
                     "remedy": f"Give the {self.n_features} encoded numbers in the order "
                     + ", ".join(schema.encoded_names[:8])
                     + (", …" if self.n_features > 8 else ""),
@@ -88,7 +90,7 @@ class Contexts:
                     "missing": "Every decision needs a context",
                     "noun": "a context",
                     "remedy": "Give every feature by name, or the encoded numbers in order",
-                    **({"rule": _Derived(schema)} if schema.derived else {}),
+                    **({"rule": _Derived(schema)} if schema.derived or schema.imputed else {}),
                 },
             ),
         ]
@@ -126,16 +128,16 @@ class Contexts:
         """One context ``x`` (d,).
 
         Raises:
-            Unfit: a level is unknown, a derived feature is not defined, or an array does not begin with the
-                intercept's 1.
+            Unfit: a level is unknown, a derived feature is not defined, an array does not begin with the intercept's
+                1, or a value is missing that may not be.
         """
         if type(context) is list:
             if self._first and context[0] != 1.0:
                 raise Unfit
-            return np.array(context, dtype=np.float64)
+            return self._checked(np.array(context, dtype=np.float64))
         values = astuple(context)
         if self._plain:
-            return np.array((1.0, *values) if self._first else values, dtype=np.float64)
+            return self._checked(np.array((1.0, *values) if self._first else values, dtype=np.float64))
         if self.schema.derived:
             return self._derived(values)
         x = np.zeros(self.n_features)
@@ -145,11 +147,22 @@ class Contexts:
             if levels is None:
                 x[start] = value
                 continue
+            if value is None and self._gaps is not None and self._gaps[start]:
+                x[start : start + 1 + max(positions)] = np.nan
+                continue
             level = levels.find(value)
             if level is None:
                 raise Unfit
             if positions[level] >= 0:
                 x[start + positions[level]] = 1.0
+        return self._checked(x)
+
+    def _checked(self, x: Array) -> Array:
+        """``x`` (…, d), if every value that is missing may be, and each context has one that is not."""
+        if self._gaps is not None:
+            gone = np.isnan(x)
+            if (gone & ~self._gaps).any() or gone.all(axis=-1).any():
+                raise Unfit
         return x
 
     def encode_many(self, contexts: Sequence[Any]) -> Array:
@@ -163,13 +176,13 @@ class Contexts:
             X = np.array(contexts, dtype=np.float64)
             if self._first and not (X[:, 0] == 1.0).all():
                 raise Unfit
-            return X
-        if kinds != {self.named}:
+            return self._checked(X)
+        if kinds != {self.named} or (self._gaps is not None and self.levels):
             return np.array([self.encode(context) for context in contexts])
         rows = list(map(astuple, contexts))
         if self._plain:
             values = np.array(rows, dtype=np.float64)
-            return np.hstack([np.ones((len(rows), 1)), values]) if self._first else values
+            return self._checked(np.hstack([np.ones((len(rows), 1)), values]) if self._first else values)
         if self.schema.derived:
             return np.array([self._derived(row) for row in rows])
         X = np.zeros((len(rows), self.n_features))
@@ -216,14 +229,16 @@ class _Day:
 
 
 class _Derived:
-    """Derived features are defined for the values of a context by name."""
+    """Derived features are defined for the values of a context by name, of which one at least is there."""
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
 
     def errors(self, value: Any, where: str) -> Any:
-        """An error where a derived feature is not defined, such as the logarithm of 0."""
-        if type(value) is dict:
+        """An error where a derived feature is not defined, such as the logarithm of 0, or nothing is said at all."""
+        if all(v is None for v in (value.values() if type(value) is dict else value)) and not self._schema.intercept:
+            yield FieldError(where, "has no value at all", "Give at least one")
+        elif type(value) is dict:
             labels = {f.name: LabelSet(f.levels or ()) for f in self._schema.features if isinstance(f, Category)}
             read = {n: labels[n].read(v) if n in labels and v is not None else v for n, v in value.items()}
             try:
@@ -232,13 +247,17 @@ class _Derived:
                 yield FieldError(where, str(error).rstrip("."), "Give values for which every feature is defined")
 
 
-class _Intercept:
-    """An encoded context begins with the intercept, where there is one."""
+class _Array:
+    """An encoded context begins with the intercept, where there is one, and lacks only what may be missing."""
 
-    def __init__(self, wanted: bool) -> None:
-        self._wanted = wanted
+    def __init__(self, schema: Schema) -> None:
+        self._intercept = schema.intercept
+        self._needed = np.flatnonzero(~schema.may_miss) if schema.imputed else np.zeros(0, dtype=np.int64)
 
-    def errors(self, values: list[float], where: str) -> Any:
-        """An error unless the first number is 1."""
-        if self._wanted and values[0] != 1:
+    def errors(self, values: list[float | None], where: str) -> Any:
+        """An error unless the first number is 1, and for every number that is missing and may not be."""
+        if self._intercept and values[0] != 1:
             yield FieldError(pointer(where, 0), f"is the {INTERCEPT} and not 1", "Put a 1 there")
+        for i in self._needed[self._intercept :].tolist():
+            if values[i] is None:
+                yield FieldError(pointer(where, i), "is missing", "This feature needs a value to decide")

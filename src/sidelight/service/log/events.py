@@ -54,6 +54,7 @@ __all__ = [
     "Row",
     "event_from_row",
     "event_to_row",
+    "is_deleted",
 ]
 
 _FLOATS = np.dtype("<f8")
@@ -131,7 +132,7 @@ class Decisions:
     decision.
 
     Attributes:
-        contexts: (n, d)  encoded, in the schema's order; a row of NaN was deleted on request.
+        contexts: (n, d)  encoded, in the schema's order, NaN for gaps; a row of nothing but NaN was deleted on request.
         arms: the arm to take; None where the old policy acts and has not said yet what it does (shadow).
         recommended: the learner's choice.
         estimates, widths: of the recommended arm, when it was decided; None where the learner failed, or where the
@@ -495,6 +496,11 @@ def event_to_row(event: Event, number: int, at: float, key: str | None) -> Row:
     """The event as a row."""
     payload, contexts = event_content(event)
     return Row(number, event.kind, at, key, payload, contexts)
+
+
+def is_deleted(x: Array) -> bool:
+    """Whether a context was deleted on request: nothing but NaN is left; a context with gaps has at least one value."""
+    return bool(x[0] != x[0]) and bool(np.isnan(x).all())
 
 
 def event_content(event: Event) -> tuple[str, bytes | None]:

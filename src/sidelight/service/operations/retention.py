@@ -138,4 +138,4 @@ def _without(row: Row, positions: set[int], n_features: int) -> tuple[str, bytes
         return payload, None
     contexts = np.frombuffer(row.contexts, dtype="<f8").reshape(n, n_features).copy()
     contexts[sorted(positions)] = np.nan
-    return payload, None if np.isnan(contexts[:, 0]).all() else contexts.tobytes()
+    return payload, None if np.isnan(contexts).all() else contexts.tobytes()

@@ -10,7 +10,7 @@ from sidelight.logs.schema.schema import Schema
 from sidelight.logs.schema.units import units_to_json
 from sidelight.service.core.fold import LEARNER_ERRORS, NotRebuildable, State
 from sidelight.service.core.recovery import fold_at, recover
-from sidelight.service.log.events import Configuration, DecisionId, Decisions, GateStep, event_from_row
+from sidelight.service.log.events import Configuration, DecisionId, Decisions, GateStep, event_from_row, is_deleted
 from sidelight.service.log.store import Store
 from sidelight.service.views.explain import explain, score
 from sidelight.service.views.history import describe_history, read_history
@@ -33,7 +33,7 @@ def audit(store: Store, schema: Schema, id: DecisionId) -> dict[str, Any]:
         raise InputError(f"there is no decision {str(id)!r}: use the id that came with the decision.")
     i = id.position
     x = event.contexts[i]
-    deleted = bool(x[0] != x[0])
+    deleted = is_deleted(x)
     answer = None if event.answers is None else event.answers[i]
     allowed = None if event.allowed is None else event.allowed[i]
     arm = event.arms[i]
@@ -122,6 +122,7 @@ def _learner(store: Store, schema: Schema, event: Decisions, i: int, number: int
     x = event.contexts[i]
     try:
         estimates, widths = state.learner.scores(x)
+        estimates = state.learner.shown(estimates)
         arm = state.learner.arms.index(event.recommended[i])
         body["reproduced"] = bool(estimates[arm] == event.estimates[i] and widths[arm] == event.widths[i])
         body["arms"] = explain(score(state.learner, x), schema, x, None if event.allowed is None else event.allowed[i])

@@ -24,6 +24,7 @@ class Scored(NamedTuple):
         estimates, widths: (K,)
         weights: (K, d)  the weights ``ŵ`` of each arm; None where the learner has none.
         log_shares: per arm the share of what is known about it here that rests on logs, where the learner weighs one.
+        context: (d,)  the context as it was decided on, gaps filled.
     """
 
     arms: Sequence[Label]
@@ -31,6 +32,7 @@ class Scored(NamedTuple):
     widths: Array
     weights: list[Array] | None
     log_shares: dict[Label, float]
+    context: Array
 
 
 def score(learner: Any, x: Array) -> Scored:
@@ -38,7 +40,17 @@ def score(learner: Any, x: Array) -> Scored:
     estimates, widths = learner.scores(x)
     weights_of = getattr(learner, "weights_of", None)
     weights = None if weights_of is None else [np.array(weights_of(arm)) for arm in learner.arms]
-    return Scored(tuple(learner.arms), np.array(estimates), np.array(widths), weights, _log_shares(learner, x))
+    shown = getattr(learner, "shown", None)
+    # only learners that take contexts with gaps fill them
+    filled = np.array(learner.filled(x)) if np.isnan(x).any() else x
+    return Scored(
+        tuple(learner.arms),
+        np.array(estimates if shown is None else shown(estimates)),
+        np.array(widths),
+        weights,
+        _log_shares(learner, filled),
+        filled,
+    )
 
 
 def explain(scored: Scored, schema: Schema, x: Array, allowed: Iterable[Label] | None) -> list[dict[str, Any]]:
@@ -46,7 +58,8 @@ def explain(scored: Scored, schema: Schema, x: Array, allowed: Iterable[Label] |
 
     Each has the ``estimate`` ``x·ŵ``, the ``width``, their sum the ``index``, whether it was ``allowed``, the log's
     share in what is known about it (where the learner weighs a log), and ``features``: what each contributed to the
-    estimate, ``x_i ŵ_i``, in units of the reward, the largest first. A number that is not finite is None.
+    estimate, ``x_i ŵ_i``, in units of the reward, the largest first. A number that is not finite is None, and so is the
+    value of a feature that was missing: what it contributed is that of the value inferred for it.
 
     Args:
         scored: what the learner said when it decided.
@@ -69,7 +82,7 @@ def explain(scored: Scored, schema: Schema, x: Array, allowed: Iterable[Label] |
         if arm in scored.log_shares:
             entry["log_share"] = finite(scored.log_shares[arm])
         if scored.weights is not None:
-            parts = contributions(x, scored.weights[i], schema)
+            parts = contributions(scored.context, scored.weights[i], schema)
             entry["features"] = [
                 {"feature": name, "value": units.get(name, 1.0), "contribution": finite(value)}
                 for name, value in sorted(parts.items(), key=lambda item: -abs(item[1]))

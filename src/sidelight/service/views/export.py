@@ -18,7 +18,7 @@ from sidelight.logs.schema.features import Category
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.schema.units import in_units
 from sidelight.logs.sources.writing import TableWriter, kind_written
-from sidelight.service.log.events import Decisions, DefaultReward, Reward, Row, event_from_row
+from sidelight.service.log.events import Decisions, DefaultReward, Reward, Row, event_from_row, is_deleted
 from sidelight.service.log.store import Store
 from sidelight.service.views.chances import Switches, arm_chances, route_chance
 
@@ -180,7 +180,7 @@ def _batches(
             assert isinstance(event, Decisions)
             i = reward.decision.position
             x = event.contexts[i]
-            if x[0] != x[0] or (wanted.acted is not None and _actor(event, i, reward) != wanted.acted):
+            if is_deleted(x) or (wanted.acted is not None and _actor(event, i, reward) != wanted.acted):
                 lost += 1
                 continue
             decided = event.arms[i]

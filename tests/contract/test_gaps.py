@@ -1,0 +1,92 @@
+"""What every learner promises about contexts with gaps, where its schema says ``missing="impute"``."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.contract.conftest import SETTINGS
+from tests.contract.registry import ARMS, FEATURES, make_log
+
+import sidelight as sl
+from sidelight.errors import ContextError
+
+
+@pytest.fixture(scope="module")
+def gappy():
+    return make_log(missing="impute")
+
+
+@pytest.fixture
+def gappy_make(entry, gappy):
+    return lambda: entry.make(gappy, **SETTINGS)
+
+
+def rows(n, seed=4):
+    """Contexts with a gap in about every sixth value, and each a value somewhere."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, len(FEATURES))) * 0.6 + 0.2
+    gone = rng.random(X.shape) < 0.17
+    gone[np.arange(n), rng.integers(len(FEATURES), size=n)] = False
+    return np.where(gone, np.nan, X)
+
+
+def play(learner, X, seed=6):
+    rng = np.random.default_rng(seed)
+    decisions = []
+    for t, x in enumerate(X):
+        answer, probabilities, reward = int(rng.integers(3)), rng.dirichlet(np.ones(3)), float(rng.normal())
+        if learner.needs == "action":
+            learner.observe_behavior(x, ARMS[answer], probability=0.8)
+        elif learner.needs == "probabilities":
+            learner.observe_behavior(x, probabilities=probabilities)
+        decisions.append(learner.decide(x, rng=np.random.default_rng(t)))
+        learner.observe(x, decisions[-1].arm, reward)
+    return decisions
+
+
+def test_it_decides_and_learns_and_holds_no_nan(gappy_make):
+    learner = gappy_make()
+    X = rows(150)
+    for decision in play(learner, X):
+        assert np.isfinite([decision.estimate, decision.width, decision.propensity]).all()
+    assert learner.counts.sum() > 0
+    assert learner.gaps.rows >= 150
+    arrays = {**learner.state(), **learner.gaps.state()}
+    held = [name for name, value in arrays.items() if np.asarray(value).dtype.kind == "f" and np.isnan(value).any()]
+    assert not held
+
+
+def test_a_saved_learner_goes_on_to_the_bit(gappy_make, tmp_path):
+    learner = gappy_make()
+    play(learner, rows(60))
+    learner.save(tmp_path / "learner.sidelight")
+    loaded = sl.load_learner(tmp_path / "learner.sidelight")
+    X = rows(90, seed=8)
+    assert play(loaded, X, seed=9) == play(learner, X, seed=9)
+
+
+def test_the_same_context_however_it_is_given(gappy_make):
+    learner = gappy_make()
+    play(learner, rows(40))
+    for x in rows(20, seed=12):
+        named = {name: None if np.isnan(v) else float(v) for name, v in zip(FEATURES, x, strict=True)}
+        absent = {name: value for name, value in named.items() if value is not None}
+        for form in (named, absent, x.tolist(), learner.filled(x)):
+            estimates, widths = learner.scores(form)
+            np.testing.assert_array_equal(estimates, learner.scores(x)[0])
+            np.testing.assert_array_equal(widths, learner.scores(x)[1])
+
+
+def test_inputs_are_not_changed(gappy_make):
+    learner = gappy_make()
+    X = rows(30)
+    kept = X.copy()
+    play(learner, X)
+    learner.decide_many(X, rng=np.random.default_rng(0))
+    np.testing.assert_array_equal(X, kept)
+
+
+def test_without_leave_a_gap_is_an_error(entry, log):
+    learner = entry.make(log, **SETTINGS)
+    with pytest.raises(ContextError):
+        learner.decide(np.array([0.1, np.nan, 0.2, 0.3, 0.4]))
