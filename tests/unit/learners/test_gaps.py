@@ -1,4 +1,4 @@
-"""Contexts with gaps: what is inferred, how surely, what a round with gaps counts for, and that nothing else changes."""
+"""Contexts with gaps: what is inferred, how surely, what such a round counts for, and that nothing else changes."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_batches_are_rows_one_by_one(world, summary):
     X = with_gaps(world.contexts(120, rng), 0.3, rng)
     arms, rewards = [ARMS[i % 3] for i in range(120)], rng.normal(size=120)
     one, many = (sl.FusedOFUL(sl.BehaviorQueries(summary)) for _ in range(2))
-    for x, arm, reward in zip(X, arms, rewards, strict=True):
+    for x, arm in zip(X, arms, strict=True):
         one.observe_behavior(x, arm)
     many.observe_behavior_many(X, arms)
     for x, arm, reward in zip(X, arms, rewards, strict=True):
