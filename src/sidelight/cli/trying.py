@@ -6,6 +6,8 @@ import json
 import math
 import shlex
 import sys
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,6 +24,8 @@ from sidelight.drawing.intervals import number
 from sidelight.errors import InputError, SchemaError, SidelightError
 from sidelight.judging.judge import judge
 from sidelight.judging.verdict import Verdict
+from sidelight.logs.diagnosis.curvature import Proposal as Term
+from sidelight.logs.diagnosis.curvature import propose_terms
 from sidelight.logs.schema.schema_file import SCHEMA_FILE_VERSION
 
 __all__ = ["gain_lines", "schema_text", "try_"]
@@ -61,6 +65,14 @@ def try_(
     intercept: Annotated[
         bool, typer.Option("--intercept/--no-intercept", help="Whether to add a constant.", rich_help_panel=_COLUMNS)
     ] = True,
+    curved: Annotated[
+        bool,
+        typer.Option(
+            "--curved",
+            help="Take the effects that bend or act together, as the log asks for them.",
+            rich_help_panel=_COLUMNS,
+        ),
+    ] = False,
     noise: Annotated[float | None, typer.Option(help="Deviation of a reward given everything, if known.")] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="The schema to write.")] = Path("schema.toml"),
     html: Annotated[Path | None, typer.Option(help="Also write the verdict's page here.")] = None,
@@ -111,6 +123,14 @@ def try_(
         return
     schema = proposal.schema()
     summary = summarized(source, schema, True, None, quiet=as_json)
+    terms: list[Term] = []
+    if curved:
+        terms = propose_terms(source[0] if len(source) == 1 else source, summary.schema, "skip")
+        console.print(_terms_text(terms))
+    if terms:
+        schema = schema.with_derived([term.term for term in terms])
+        out.write_text(schema_text(proposal, look, terms), encoding="utf-8")
+        summary = summarized(source, schema, True, None, quiet=as_json)
     complete = complete_rows(source, summary.schema, None, quiet=as_json) if noise is None else None
     diagnosis = summary.diagnose(noise, complete)
     verdict, reason = _judged(source, schema, has_hidden=complete is not None)
@@ -121,7 +141,8 @@ def try_(
         told: dict[str, Any] = {
             "file": list(look.files),
             "columns": [{"name": c.name, "role": c.role, "why": c.why, "hidden": c.hidden} for c in proposal.columns],
-            "schema": proposal.described(),
+            "schema": _described(proposal, terms),
+            "proposals": [asdict(term) for term in terms],
             "schema_file": str(out),
             "source": source,
             "diagnosis": diagnosis.to_dict(),
@@ -193,14 +214,27 @@ def _proposal_table(proposal: Proposal) -> Table:
     return table
 
 
-def schema_text(proposal: Proposal, look: Look) -> str:
+def _terms_text(terms: Sequence[Term]) -> str:
+    if not terms:
+        return "No effect of a recorded column bends, and no two act together, as far as this log tells."
+    width = max(len(term.term) for term in terms)
+    lines = [f"  {term.term:{width}}  explains {term.explains:.1%} of what straight effects leave" for term in terms]
+    return "\n".join(["Taken into the schema, since the log asks for it:", *lines])
+
+
+def _described(proposal: Proposal, terms: Sequence[Term] = ()) -> dict[str, Any]:
+    """The schema as a table of settings."""
+    return proposal.described() | ({"derived": [term.term for term in terms]} if terms else {})
+
+
+def schema_text(proposal: Proposal, look: Look, terms: Sequence[Term] = ()) -> str:
     """The schema as TOML, with a comment for every column that says what it was taken for and why."""
     lines = [f"{HEADER} What each column of {look.files[0]} was taken for, and why:"]
     width = max(len(column.name) for column in proposal.columns)
     for column in proposal.columns:
         role = column.role + (" (hidden)" if column.hidden else "")
         lines.append(f"#   {column.name:{width}}  {role}: {column.why}".replace("\n", " "))
-    return "\n".join(lines) + "\n\n" + tomli_w.dumps({"version": SCHEMA_FILE_VERSION, **proposal.described()})
+    return "\n".join(lines) + "\n\n" + tomli_w.dumps({"version": SCHEMA_FILE_VERSION, **_described(proposal, terms)})
 
 
 def gain_lines(verdict: Verdict) -> list[str]:

@@ -13,11 +13,12 @@ from numpy.typing import ArrayLike, NDArray
 from sidelight.errors import ContextError, InputError, UnknownArmError
 from sidelight.hidden.protocol import Needs
 from sidelight.labels import plain_label
-from sidelight.learners.cards import learner_card, score_table
+from sidelight.learners.cards import decisions_table, learner_card, score_table
 from sidelight.learners.containers import save_learner
 from sidelight.learners.correcting import Receipt
 from sidelight.learners.floor import FloorLedger
 from sidelight.learners.gaps import Completed, Gaps
+from sidelight.learners.inputs import in_the_form_of, is_frame
 from sidelight.learners.protocol import Context, Decision
 from sidelight.learners.settings import Settings
 from sidelight.linalg import Array
@@ -154,9 +155,15 @@ class BaseLearner:
         out[self._arm(self.decide(x, allowed).arm)] = 1.0
         return out
 
-    def decide_many(self, X: Any, rng: np.random.Generator | None = None) -> list[Decision]:
-        """``decide`` for every row of ``X``, the same decisions as one by one."""
-        return self._decide_rows(self._contexts(X), rng)
+    def decide_many(self, X: Any, rng: np.random.Generator | None = None) -> Any:
+        """``decide`` for every row of ``X``, the same decisions as one by one.
+
+        Returns:
+            A list of decisions; for a pandas or polars frame a frame of that kind, with the same index, whose columns
+            are ``arm, estimate, width, propensity``.
+        """
+        decisions = self._decide_rows(self._contexts(X), rng)
+        return in_the_form_of(X, decisions_table(decisions)) if is_frame(X) else decisions
 
     def _shown(self, estimate: float) -> float:
         """An estimate as a decision shows it: a rate lies within 0 and 1, though the line through it does not."""

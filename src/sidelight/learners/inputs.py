@@ -1,4 +1,4 @@
-"""Arrays and frames as they come, for :class:`sidelight.BanditClassifier`: in as Arrow, out as they were."""
+"""Arrays and frames as they come: in as Arrow, out as they were."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ __all__ = [
     "as_table",
     "free_name",
     "in_the_form_of",
+    "is_frame",
     "known_features",
     "label_array",
     "not_fitted",
@@ -169,6 +170,11 @@ def null_answer(answer: Any) -> bool:
     if isinstance(answer, float):
         return answer != answer
     return isinstance(answer, np.ndarray) and bool(np.isnan(answer).any())
+
+
+def is_frame(X: Any) -> bool:
+    """Whether ``X`` is a pandas or a polars frame."""
+    return type(X).__module__.split(".")[0] in ("pandas", "polars") and type(X).__name__ == "DataFrame"
 
 
 def in_the_form_of(X: Any, table: pa.Table) -> Any:

@@ -81,8 +81,8 @@ class Learner(Protocol):
     def wants_query(self, x: Context) -> bool:
         """Is asking the old policy at ``x`` worth its price."""
 
-    def decide_many(self, X: Any, rng: np.random.Generator | None = None) -> list[Decision]:
-        """``decide`` for every row."""
+    def decide_many(self, X: Any, rng: np.random.Generator | None = None) -> Any:
+        """``decide`` for every row: a list of decisions, or a frame where a frame came in."""
 
     def observe_many(self, X: Any, arms: Sequence[Any], rewards: ArrayLike) -> None:
         """``observe`` for every row, in order."""

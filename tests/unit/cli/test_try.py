@@ -292,6 +292,28 @@ def test_json_has_everything_and_nothing_else_is_printed(run, tmp_path):
     assert tomllib.loads((tmp_path / "s.toml").read_text(encoding="utf-8")) == {"version": 2, **told["schema"]}
 
 
+def test_curved_takes_what_the_log_asks_for(run, tmp_path):
+    rng = np.random.default_rng(4)
+    age, basket = rng.normal(40, 10, 900), rng.gamma(2, 400, 900)
+    offer = rng.choice(["none", "gift"], 900)
+    revenue = 0.1 * (age - 40) ** 2 + 0.001 * basket + (offer == "gift") + rng.normal(size=900)
+    path = tmp_path / "shop.parquet"
+    pq.write_table(pa.table({"age": age, "basket": basket, "offer": offer, "revenue": revenue}), path)
+    named = ["--arm", "offer", "--reward", "revenue", "--yes", "--out", str(tmp_path / "s.toml")]
+    straight = run(str(path), *named, "--json")
+    told = run(str(path), *named, "--curved")
+    assert "spline(age, 3)" in told.output
+    assert "of what straight effects leave" in told.output
+    schema = read_schema_file(tmp_path / "s.toml")
+    assert "spline(age, 3)" in [term.label for term in schema.derived]
+    described = json.loads(run(str(path), *named, "--curved", "--json").output)
+    assert described["schema"]["derived"] == [proposal["term"] for proposal in described["proposals"]]
+    assert "derived" not in json.loads(straight.output)["schema"]
+    flat = {"a": rng.normal(size=600), "offer": offer[:600], "revenue": rng.normal(size=600)}
+    pq.write_table(pa.table(flat), path)
+    assert "No effect of a recorded column bends" in run(str(path), *named, "--curved").output
+
+
 def test_without_a_terminal_it_wants_yes_and_names(run, tmp_path):
     file = shop(tmp_path / "shop.csv")
     done = run(file, "-o", tmp_path / "s.toml")

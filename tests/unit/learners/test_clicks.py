@@ -183,3 +183,20 @@ def test_files_keep_it(summary):
     arrays = {name: value for name, value in learner.state().items() if name != "binary"}
     again.restore(arrays)
     assert not again.binary
+
+
+def test_a_click_that_comes_late_counts_as_one_that_did_not(world, summary):
+    late, told = fused(summary), fused(summary)
+    X, rewards, answers = rounds(world, 12, 15)
+    # the last one is corrected, so that both have the same weights until then
+    for learner in (late, told):
+        for x, reward, a in zip(X[:-1], rewards[:-1], answers.tolist()[:-1], strict=True):
+            learner.observe(x, a, float(reward[a]))
+    x, a = X[-1], int(answers[-1])
+    receipt = late.receipt(x, 0.0, a)
+    assert receipt.noise > 1.0
+    late.observe(x, a, 0.0)
+    late.correct(x, a, 0.0, 1.0, receipt=receipt)
+    told.observe(x, a, 1.0)
+    for name in ("grams", "moments", "squares", "context_sums", "counts"):
+        np.testing.assert_allclose(getattr(late, name), getattr(told, name), rtol=1e-9, atol=1e-12)

@@ -245,3 +245,25 @@ def test_a_schema_says_what_it_does_not_know():
         sl.Schema(["age"], ["age"], missing={"aeg": "impute"})
     with pytest.raises(SchemaError, match="'drop' for 'age'"):
         sl.Schema(["age"], ["age"], missing="drop")
+
+
+def test_a_reward_that_comes_late_at_a_context_with_gaps(world, summary):
+    late, told = (sl.FusedOFUL(sl.BehaviorQueries(summary)) for _ in range(2))
+    for learner in (late, told):
+        for x in world.contexts(8, np.random.default_rng(20)):
+            learner.observe(x, "b", float(x[1]))
+    x = np.array([1.0, 0.3, np.nan, 0.2, np.nan])
+    for learner in (late, told):
+        learner.gaps.due = np.inf  # the same regressions before and after
+    receipt = late.receipt(x, 0.0, "b")
+    assert 0.0 < receipt.noise < 1.0
+    late.observe(x, "b", 0.0)
+    late.correct(x, "b", 0.0, 0.7, receipt=receipt)
+    told.observe(x, "b", 0.7)
+    for name in ("grams", "moments", "squares", "context_sums", "counts"):
+        np.testing.assert_allclose(getattr(late, name), getattr(told, name), rtol=1e-9, atol=1e-12)
+    unknown = sl.FusedOFUL(sl.BehaviorQueries(summary))
+    receipt = unknown.receipt(x, 0.0, "b")
+    unknown.observe(x, "b", 0.0)
+    unknown.correct(x, "b", 0.0, 0.7, receipt=receipt)
+    assert unknown.counts.sum() == 0

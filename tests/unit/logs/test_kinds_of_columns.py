@@ -107,7 +107,11 @@ def test_the_same_decision_by_every_kind_of_context(log, summary, tmp_path):
         for context in (row, series, as_tuple, text, x, x.tolist(), one_row, frame.iloc[[i]].assign(score=0.5)):
             assert learner.decide(context) == decided, type(context)
         many = learner.decide_many(polar[i : i + 3].with_columns(score=pl.lit(0.5)))
-        assert many[0] == decided
+        assert isinstance(many, pl.DataFrame)
+        assert many.row(0) == tuple(decided)
+        framed = frame.iloc[i : i + 3].assign(score=0.5)
+        assert learner.decide_many(framed).index.equals(framed.index)
+        assert tuple(learner.decide_many(framed).iloc[0]) == tuple(decided)
         assert learner.decide_many([row, row]) == [decided, decided]
         assert learner.decide_many([as_tuple, as_tuple]) == [decided, decided]
 

@@ -274,7 +274,8 @@ class State:
 
     def _settle_evidence(self, event: Reward, context: Array | None) -> None:
         if self.gate is not None:
-            self.gate.settled(*event.decision[:2], event.reward, event.arm, self._filled(context))
+            number, position = event.decision.number, event.decision.position
+            self.gate.settled(number, position, event.reward, event.arm, self._filled(context))
 
     def _add_reward(self, arm: Any, reward: float, sign: int = 1) -> None:
         """Count a reward of an arm, or take one back."""
@@ -286,7 +287,8 @@ class State:
         self.counts["default rewards"] += 1
         self.defaults.waited = max(self.defaults.waited, event.decision.number)
         if self.gate is not None:
-            self.gate.settled(*event.decision[:2], event.reward, event.arm, self._filled(context))
+            number, position = event.decision.number, event.decision.position
+            self.gate.settled(number, position, event.reward, event.arm, self._filled(context))
         if event.arm is None:
             return
         self._add_reward(event.arm, event.reward)

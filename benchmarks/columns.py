@@ -1,0 +1,217 @@
+"""What gaps in contexts cost and what weighting clicks brings: the tables of ``docs/how-to/columns.md``.
+
+    python -m benchmarks.columns gaps      # gaps of 10 and 30 % in a recorded feature, a hidden one, all of them
+    python -m benchmarks.columns clicks    # rewards of 0 and 1 at rates of 1, 5, 20 and 50 %
+
+Runs are paired: the same contexts, noise, answers and coins for every learner of a seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import sidelight as sl
+from sidelight.learners.rounds import play_rounds
+from sidelight.worlds.linear import LinearWorld, draw_indices
+
+LOG_ROWS = 20_000
+#: rounds before widths are compared with errors
+WARM_UP = 50
+
+
+class CorrelatedWorld(LinearWorld):
+    """A constant and normal features of correlations 0.6^|i − j|, shuffled; the old policy looks at the last three."""
+
+    context_bound = 10.0
+
+    def __init__(self, seed: int, n_arms: int = 5, n_features: int = 8, n_hidden: int = 3) -> None:
+        rng = np.random.default_rng([seed, 77])
+        names = ["constant", *(f"x{i}" for i in range(1, n_features))]
+        weights = rng.normal(size=(n_arms, n_features)) / np.sqrt(n_features)
+        super().__init__(weights, 0.5, schema=sl.Schema(names, names, arms=range(n_arms)))
+        at = rng.permutation(n_features - 1)
+        self.covariance = 0.6 ** np.abs(at[:, None] - at)
+        self._factor = np.linalg.cholesky(self.covariance)
+        self._logits = np.zeros((n_arms, n_features))
+        self._logits[:, n_features - n_hidden :] = 1.5 * rng.normal(size=(n_arms, n_hidden)) / np.sqrt(n_hidden)
+
+    def contexts(self, n: int, rng: np.random.Generator) -> NDArray[np.float64]:
+        """(n, d)"""
+        return np.column_stack([np.ones(n), rng.normal(size=(n, self.n_features - 1)) @ self._factor.T])
+
+    def behavior_logits(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(n, K)"""
+        return X @ self._logits.T
+
+    def expected(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+        """``E[x | what is there]`` of contexts with gaps, NaN.  (n, d)"""
+        out = X.copy()
+        for row, x in enumerate(X):
+            gone = np.isnan(x[1:])
+            if gone.any():
+                C, there = self.covariance, ~gone
+                known = np.linalg.solve(C[np.ix_(there, there)], x[1:][there])
+                out[row, 1:][gone] = C[np.ix_(gone, there)] @ known
+        return out
+
+
+class ClickWorld(LinearWorld):
+    """Rewards of 0 and 1 whose rates are straight in five features between −1 and 1, around the arms' own rates."""
+
+    context_bound = 3.0
+
+    def __init__(self, seed: int, rate: float, n_arms: int = 5, n_features: int = 6, n_hidden: int = 2) -> None:
+        rng = np.random.default_rng([seed, 88])
+        slopes = rng.normal(size=(n_arms, n_features - 1))
+        slopes *= 0.9 / np.abs(slopes).sum(axis=1, keepdims=True)
+        rates = np.minimum(rate * np.exp(rng.uniform(-0.5, 0.5, n_arms)), 0.5)
+        names = ["constant", *(f"x{i}" for i in range(1, n_features))]
+        weights = rates[:, None] * np.column_stack([np.ones(n_arms), slopes])
+        super().__init__(weights, float(np.sqrt(rate)), schema=sl.Schema(names, names, arms=range(n_arms)))
+        self._logits = np.zeros((n_arms, n_features))
+        self._logits[:, n_features - n_hidden :] = 2.0 * rng.normal(size=(n_arms, n_hidden))
+
+    def contexts(self, n: int, rng: np.random.Generator) -> NDArray[np.float64]:
+        """(n, d)"""
+        return np.column_stack([np.ones(n), rng.uniform(-1, 1, (n, self.n_features - 1))])
+
+    def behavior_logits(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(n, K)"""
+        return X @ self._logits.T
+
+    def _logged(self, n: int, rng: np.random.Generator) -> tuple[Any, Any, Any]:
+        X = self.contexts(n, rng)
+        arms = draw_indices(self.behavior_probabilities(X), rng)
+        return X, arms, (rng.random(n) < (X * self.weights[arms]).sum(axis=1)).astype(np.float64)
+
+
+def gap_run(seed: int, rounds: int, share: float, columns: list[int], without: int | None = None) -> list[float]:
+    """Regret against the best arm for all features and for those that were there; ``z²`` of estimates and rewards.
+
+    Args:
+        seed: of world, log and rounds.
+        rounds: how many.
+        share: of values that are missing.
+        columns: of which features.
+        without: a feature that the learner is never given.
+    """
+    world = CorrelatedWorld(seed)
+    d, L, K = world.n_features, world.n_features - 3, world.n_arms
+    log = world.sample_log(LOG_ROWS, L, np.random.default_rng([seed, 1]))
+    X = world.contexts(rounds, np.random.default_rng([seed, 2]))
+    answers = world.behavior_actions(X, np.random.default_rng([seed, 3]))
+    noise = world.noise * np.random.default_rng([seed, 4]).normal(size=rounds)
+    gone = np.random.default_rng([seed, 5]).random(X.shape) < share
+    gone[:, [j for j in range(d) if j not in columns or j == 0]] = False
+    seen = np.where(gone, np.nan, X)
+    means, given = world.mean_rewards(X), world.expected(seen) @ world.weights.T
+    schema = world.schema(L).with_missing("impute" if share else "refuse")
+    if without is not None:
+        names = [feature.name for feature in schema.features]
+        kept = [j for j in range(d) if j != without]
+        schema = sl.Schema([names[j] for j in kept], [names[j] for j in kept if j < L], arms=schema.arms)
+        seen = np.ascontiguousarray(X[:, kept])
+    learner = sl.FusedOFUL(sl.BehaviorQueries(sl.summarize_log(log, schema)))
+    whole, there, errors, surprises = 0.0, 0.0, [], []
+    for t, x in enumerate(seen):
+        learner.observe_behavior(x, int(answers[t]))
+        a = learner.decide(x, rng=np.random.default_rng([seed, 6, t])).arm
+        reward = float(means[t, a] + noise[t])
+        whole += means[t].max() - means[t, a]
+        there += given[t].max() - given[t, a]
+        if t >= WARM_UP and without is None:
+            estimates, widths = learner.scores(x)
+            b = t % K
+            errors.append(((estimates[b] - given[t, b]) / widths[b]) ** 2)
+            added = 0.0 if learner.gaps is None else learner._gap_variance(learner.gaps.complete(x), a)
+            surprises.append((reward - estimates[a]) ** 2 / (learner.noises[a] ** 2 + added + widths[a] ** 2))
+        learner.observe(x, a, reward)
+    mean = [float(np.mean(values)) if values else np.nan for values in (errors, surprises)]
+    return [float(whole), float(there), *mean]
+
+
+def gaps(rounds: int, seeds: range) -> None:
+    """Print the table of gaps."""
+    base = np.array([gap_run(seed, rounds, 0.0, []) for seed in seeds])
+    print(f"{rounds} rounds, seeds {seeds.start} to {seeds.stop - 1}; regret without gaps {base[:, 0].mean():.1f}, ")
+    print(f"z² {base[:, 2].mean():.2f} of estimates, {base[:, 3].mean():.2f} of rewards\n")
+    print("| gaps in | share | regret | for what was there | never given | z² of estimates | z² of rewards |")
+    print("|---|---|---|---|---|---|---|")
+    for name, columns in (("a recorded feature", [2]), ("a hidden feature", [6]), ("all features", list(range(1, 8)))):
+        never = "–"
+        if len(columns) == 1:
+            blind = np.mean([gap_run(seed, rounds, 0.0, [], without=columns[0])[0] for seed in seeds])
+            never = f"{blind / base[:, 0].mean():.2f}"
+        for share in (0.1, 0.3):
+            found = np.array([gap_run(seed, rounds, share, columns) for seed in seeds])
+            ratio = found[:, :2].mean(axis=0) / base[:, 0].mean()
+            z = found[:, 2:].mean(axis=0)
+            cells = [name, f"{100 * share:.0f} %", f"{ratio[0]:.2f}", f"{ratio[1]:.2f}", never]
+            print("| " + " | ".join([*cells, f"{z[0]:.2f}", f"{z[1]:.2f}"]) + " |", flush=True)
+
+
+def click_run(seed: int, rounds: int, rate: float, weighted: bool) -> tuple[float, float]:
+    """Regret, and the mean ``z²`` of estimates at fresh contexts after each tenth of the rounds but the first."""
+    world = ClickWorld(seed, rate)
+    L = world.n_features - 2
+    log = world.sample_log(LOG_ROWS, L, np.random.default_rng([seed, 1]))
+    X = world.contexts(rounds, np.random.default_rng([seed, 2]))
+    means = world.mean_rewards(X)
+    answers = world.behavior_actions(X, np.random.default_rng([seed, 3]))
+    rewards = (np.random.default_rng([seed, 4]).random((rounds, 1)) < means).astype(np.float64)
+    schema = sl.Schema.from_dict({**world.schema(L).to_dict(), "binary": weighted})
+    learner = sl.FusedOFUL(sl.BehaviorQueries(sl.summarize_log(log, schema)))
+    played, errors = [], []
+    step = rounds // 10
+    for start in range(0, rounds, step):
+        part = slice(start, start + step)
+        if start:
+            fresh = world.contexts(40, np.random.default_rng([seed, 7, start]))
+            scores = np.array([learner.scores(x) for x in fresh])
+            errors.append(np.mean(((scores[:, 0] - world.mean_rewards(fresh)) / scores[:, 1]) ** 2))
+        draws = np.random.default_rng([seed, 6, start])
+        played.append(play_rounds(learner, X[part], rewards[part], answers[part], draws))
+    arms = np.concatenate(played)
+    return float((means.max(axis=1) - means[np.arange(rounds), arms]).sum()), float(np.mean(errors))
+
+
+def clicks(rounds: int, seeds: range) -> None:
+    """Print the table of clicks."""
+    print(f"{rounds} rounds, seeds {seeds.start} to {seeds.stop - 1}\n")
+    print("| rate | regret, one variance for each arm | regret, weighted | ratio | z² before | z² weighted |")
+    print("|---|---|---|---|---|---|")
+    for rate in (0.01, 0.05, 0.2, 0.5):
+        found = np.array([[click_run(seed, rounds, rate, weighted) for weighted in (False, True)] for seed in seeds])
+        regrets, z = found[:, :, 0], found[:, :, 1].mean(axis=0)
+        means = regrets.mean(axis=0)
+        # the spread of the ratio of means over seeds, by the delta method
+        error = np.std(regrets[:, 1] - means[1] / means[0] * regrets[:, 0]) / means[0] / np.sqrt(len(regrets))
+        cells = [f"{100 * rate:.0f} %", f"{means[0]:.1f}", f"{means[1]:.1f}"]
+        cells += [f"{means[1] / means[0]:.2f} ± {error:.2f}", f"{z[0]:.2f}", f"{z[1]:.2f}"]
+        print("| " + " | ".join(cells) + " |", flush=True)
+
+
+def main() -> None:
+    """One of the tables."""
+    tables: dict[str, tuple[Callable[[int, range], None], int, int]] = {
+        "gaps": (gaps, 1_000, 16),
+        "clicks": (clicks, 3_000, 48),
+    }
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("table", choices=tables)
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--seeds", type=int)
+    parser.add_argument("--first-seed", type=int, default=1000)
+    options = parser.parse_args()
+    run, rounds, seeds = tables[options.table]
+    first = options.first_seed
+    run(options.rounds or rounds, range(first, first + (options.seeds or seeds)))
+
+
+if __name__ == "__main__":
+    main()
