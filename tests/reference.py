@@ -431,6 +431,8 @@ def own_likelihood(total, D, level, strength, answers):
         value -= 0.5 * (answers + 1.0) * np.log(1.0 - explained + 1.0 / answers)
         value -= 0.5 * (np.linalg.slogdet(T)[1] - (n - 1) * np.log(strength))
     return value
+
+
 # ------------------------------------------------------------------------------------------- gaps in contexts
 
 
