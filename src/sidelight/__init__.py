@@ -16,13 +16,13 @@ _HOMES = {
     "Category": "sidelight.logs.schema.features",
     "Number": "sidelight.logs.schema.features",
     "Date": "sidelight.logs.schema.features",
-    "Spline": "sidelight.logs.schema.terms",
-    "Power": "sidelight.logs.schema.terms",
+    "Spline": "sidelight.logs.schema.number_terms",
+    "Power": "sidelight.logs.schema.number_terms",
     "Product": "sidelight.logs.schema.terms",
-    "Logarithm": "sidelight.logs.schema.terms",
-    "Bins": "sidelight.logs.schema.terms",
-    "DatePart": "sidelight.logs.schema.terms",
-    "DaysSince": "sidelight.logs.schema.terms",
+    "Logarithm": "sidelight.logs.schema.number_terms",
+    "Bins": "sidelight.logs.schema.number_terms",
+    "DatePart": "sidelight.logs.schema.date_terms",
+    "DaysSince": "sidelight.logs.schema.date_terms",
     "Missing": "sidelight.logs.schema.terms",
     "LogSummary": "sidelight.logs.summary",
     "Diagnosis": "sidelight.logs.diagnosis.diagnosis",
@@ -84,9 +84,11 @@ if TYPE_CHECKING:
     from sidelight.logs.diagnosis.curvature import propose_terms
     from sidelight.logs.diagnosis.diagnosis import Diagnosis
     from sidelight.logs.eras import summarize_eras
+    from sidelight.logs.schema.date_terms import DatePart, DaysSince
     from sidelight.logs.schema.features import Category, Date, Number
+    from sidelight.logs.schema.number_terms import Bins, Logarithm, Power, Spline
     from sidelight.logs.schema.schema import Schema
-    from sidelight.logs.schema.terms import Bins, DatePart, DaysSince, Logarithm, Missing, Power, Product, Spline
+    from sidelight.logs.schema.terms import Missing, Product
     from sidelight.logs.summarize import summarize_log
     from sidelight.logs.summary import LogSummary
     from sidelight.side.constraint import SideInformation

@@ -20,8 +20,9 @@ from scipy.stats import f as f_distribution
 from sidelight.errors import SchemaError, SidelightWarning
 from sidelight.logs.schema.features import Category, Number
 from sidelight.logs.schema.fitting import sample_columns
+from sidelight.logs.schema.number_terms import Spline
 from sidelight.logs.schema.schema import Schema
-from sidelight.logs.schema.terms import Product, Spline, Term
+from sidelight.logs.schema.terms import Product, Term
 from sidelight.logs.summarize import summarize_log
 
 __all__ = ["Proposal", "candidate_terms", "curved_schema", "propose_terms"]

@@ -11,9 +11,10 @@ import numpy as np
 
 from sidelight.errors import SchemaError
 from sidelight.labels import Label, plain_label, show_labels
+from sidelight.logs.schema.date_terms import DatePart, DaysSince
 from sidelight.logs.schema.features import Category, Date, Feature, Number
 from sidelight.logs.schema.formula import read_formula, read_terms
-from sidelight.logs.schema.terms import DatePart, DaysSince, Product, Term
+from sidelight.logs.schema.terms import Product, Term
 
 __all__ = ["checked_arms", "checked_features", "checked_missing", "checked_recorded", "with_baselines"]
 

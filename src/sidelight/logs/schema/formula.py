@@ -12,18 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from sidelight.errors import SchemaError
-from sidelight.logs.schema.terms import (
-    Bins,
-    Column,
-    DatePart,
-    DaysSince,
-    Logarithm,
-    Missing,
-    Power,
-    Product,
-    Spline,
-    Term,
-)
+from sidelight.logs.schema.date_terms import DatePart, DaysSince
+from sidelight.logs.schema.number_terms import Bins, Logarithm, Power, Spline
+from sidelight.logs.schema.terms import Column, Missing, Product, Term
 
 __all__ = ["Formula", "read_formula", "read_term", "read_terms", "term_from_dict"]
 
