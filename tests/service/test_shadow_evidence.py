@@ -180,6 +180,18 @@ def test_status_shows_the_evidence_and_its_history(tmp_path):
                 assert gate["from"] == "the old policy's rows"
                 assert gate["history"][0][0] >= 1_000
                 assert gate["proposal"]["share"] == 0.1
+                page = await client.get("/verdict")
+                assert page.status_code == 200
+                assert "Yes, if the model of the old policy is right." in page.text
+                assert "It waits for a person." in page.text
+                assert "<script" not in page.text
+                assert "script-src" not in page.headers["content-security-policy"]
+                metrics = (await client.get("/metrics")).text
+                assert 'sidelight_gate_verdict{says="better"} 1.0' in metrics
+                await client.post("/v1/gate", json={"step": "up"})
+                page = await client.get("/verdict")
+                assert "Too early to tell." in page.text
+                assert "rung 1" in page.text
         store.close()
 
     run(play())

@@ -21,6 +21,7 @@ from sidelight.learners.gaps import Completed, Gaps
 from sidelight.learners.inputs import in_the_form_of, is_frame
 from sidelight.learners.protocol import Context, Decision
 from sidelight.learners.settings import Settings
+from sidelight.learners.wild import Ranges
 from sidelight.linalg import Array
 from sidelight.logs.schema.features import is_missing
 from sidelight.logs.schema.naming import by_name, rows_by_name
@@ -359,6 +360,10 @@ class BaseLearner:
             f"{type(self).__name__} cannot add the arm {label!r}: its constraint needs a log of every arm. "
             "FusedOFUL can."
         )
+
+    def ranges(self) -> Ranges | None:
+        """What log, answers and rounds have seen of every feature; None for a learner that keeps no account of it."""
+        return None
 
     def log_trust(self) -> list[dict[str, Any]]:
         """What each log still counts for, per arm: nothing here, this learner weighs no log."""

@@ -27,6 +27,7 @@ from sidelight.learners.gaps import Completed
 from sidelight.learners.noise import arm_noises, own_residuals, residual_noise, residuals
 from sidelight.learners.protocol import Context
 from sidelight.learners.settings import Settings
+from sidelight.learners.wild import Ranges
 from sidelight.linalg import Array, apply, eigenvalues, log, product
 from sidelight.side.constraint import Reduction
 from sidelight.side.coordinates import Tally, Units
@@ -518,6 +519,10 @@ class RidgeLearner(BaseLearner):
         least = float(self._held[2].least_rate)
         rate = min(max(weight * float(product(context[self.reduction.order], self.weights[index])), least), 1.0 - least)
         return self.noise**2 / (rate * (1.0 - rate))
+
+    def ranges(self) -> Ranges | None:
+        """What log, answers and rounds have seen of every feature, as of the last refresh."""
+        return None if self.automatic is None else self.automatic.ranges
 
     def _corrects_in_place(self, x: Array, reward: float) -> bool:
         if self.binary and reward not in (0.0, 1.0):

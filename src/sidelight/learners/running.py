@@ -29,6 +29,7 @@ from sidelight.learners.noise import residual_noise, residuals
 from sidelight.learners.protocol import Context
 from sidelight.learners.ridge import RADIUS_KINDS
 from sidelight.learners.settings import Settings
+from sidelight.learners.wild import Ranges
 from sidelight.linalg import (
     Array,
     apply,
@@ -161,6 +162,10 @@ class RunningOFUL(BaseLearner):
             return None
         weight = self.automatic.weight_of(self._context(x), self._reward(reward))
         return None if weight == 1.0 else Receipt(weight)
+
+    def ranges(self) -> Ranges | None:
+        """What log, answers and rounds have seen of every feature, as of the last refresh."""
+        return None if self.automatic is None else self.automatic.ranges
 
     def _corrects_in_place(self, x: Array, reward: float) -> bool:
         return self.automatic is None or self.automatic.usual(x, reward)

@@ -25,6 +25,7 @@ from sidelight.labels import label_to_json
 from sidelight.logs.schema.units import units_to_json
 from sidelight.service.core.engine import Engine, Noted, unknown_decision
 from sidelight.service.core.fold import LEARNER_ERRORS
+from sidelight.service.dashboard.alarms import ALARMS
 from sidelight.service.dashboard.routes import Dashboard
 from sidelight.service.http.auth import EVERYBODY, Token, Tokens, list_tokens
 from sidelight.service.http.bodies import Bodies, to_json
@@ -249,7 +250,8 @@ class Service:
     async def status(self, request: Request) -> Response:
         """GET /v1/status."""
         self.allow(request, "read")
-        return _json(describe_engine(self.engine))
+        odd = [alarm._asdict() for alarm in self.dashboard.renderer.alarms(time.time())]
+        return _json({**describe_engine(self.engine), "alarms": odd})
 
     async def state(self, request: Request) -> Response:
         """GET /v1/state."""
@@ -312,6 +314,9 @@ class Service:
         self.allow(request, "read")
         gate = self.engine.state.gate
         self.engine.metrics.gate_stands(None if gate is None else gate.evidence())
+        odd = {alarm.kind for alarm in self.dashboard.renderer.alarms(time.time())}
+        for kind in ALARMS:
+            self.engine.metrics.alarms.labels(kind).set(kind in odd)
         ledger = self.engine.state.learner.ledger
         self.engine.metrics.floor_room.set(math.nan if ledger is None else ledger.total)
         return Response(self.engine.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -61,8 +61,10 @@ class Metrics:
         self.gate_bounds = Gauge(
             "sidelight_gate_gain", "The learner's gain over the old policy on this rung", ["bound"], registry=r
         )
+        self.gate_says = Gauge("sidelight_gate_verdict", "1 for what the gate's evidence says", ["says"], registry=r)
         self.gate_waiting = Gauge("sidelight_gate_waiting", "Units of the gate that wait for a reward", registry=r)
         self.gate_ratio = Gauge("sidelight_gate_ratio_wrong", "1 if the routes' shares are not as set", registry=r)
+        self.alarms = Gauge("sidelight_alarm", "1 if something about the traffic is odd", ["kind"], registry=r)
         self.floor_room = Gauge(
             "sidelight_floor_room",
             "Reward that may be risked before the floor holds the learner back; NaN without a floor",
@@ -121,6 +123,8 @@ class Metrics:
         self.gate_rung.set(found.get("rung", -1))
         self.gate_waiting.set(found.get("waiting", 0))
         self.gate_ratio.set(bool(found.get("ratio_wrong", False)))
+        for says in ("better", "worse", "open", "too early", "cannot tell", "no shared traffic"):
+            self.gate_says.labels(says).set(says == found.get("says", "no shared traffic"))
         for bound in ("low", "gain", "high"):
             value = found.get(bound)
             self.gate_bounds.labels(bound).set(math.nan if value is None else value)

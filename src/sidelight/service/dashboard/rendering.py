@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from sidelight.service.core.engine import Engine
 from sidelight.service.dashboard import climbing, learning, proving, traffic, watching
+from sidelight.service.dashboard.alarms import Alarm, alarms
 from sidelight.service.dashboard.groups import groups_by
 from sidelight.service.dashboard.pieces import count
 from sidelight.service.dashboard.rolling import Rolling
@@ -100,6 +101,7 @@ class Renderer:
                     + climbing.waits_card(state.defaults, rolling, now)
                 ),
             ),
+            "odd": self._once("odd", _SLOW, lambda: watching.odd(self.alarms(now))),
             "errors": self._once(
                 "errors", _FAST, lambda: watching.errors(list(self.errors.lines), engine.metrics.refused())
             ),
@@ -107,6 +109,10 @@ class Renderer:
             f"learner as of event {count(state.version)}",
         }
         return {name: str(part) for name, part in parts.items()}
+
+    def alarms(self, now: float) -> list[Alarm]:
+        """What is odd about the traffic."""
+        return alarms(self.engine.state, self.rolling, list(self.engine.schema.encoded_names), now)
 
     def every_arm(self, view: View) -> str:
         """The table of all arms, however many."""

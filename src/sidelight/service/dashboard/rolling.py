@@ -131,6 +131,9 @@ class Rolling:
         self.rewarded = Rewarded(n_features)
         self.overrides: deque[Override] = deque(maxlen=8)
         self.changes: deque[Change] = deque(maxlen=8)
+        #: decisions that were counted, and how many they were when each arm was last allowed
+        self.decisions = 0
+        self.last_allowed: dict[Label, int] = {}
         self._contexts = np.empty((_CONTEXTS, n_features))
         self._seen = 0
         self._forgotten: set[tuple[int, int]] = set()
@@ -190,6 +193,7 @@ class Rolling:
     def _decisions(self, number: int, event: Decisions, tally: _Tally) -> None:
         routes = event.routes
         tally.decisions += len(routes)
+        self._count_allowed(event)
         tally.asked += sum(event.asked)
         # in shadow the arm to take is not known here, unless the request said it
         for arm in event.arms:
@@ -210,6 +214,14 @@ class Rolling:
             if not is_deleted(x):
                 self._contexts[self._seen % _CONTEXTS] = x
                 self._seen += 1
+
+    def _count_allowed(self, event: Decisions) -> None:
+        self.decisions += len(event)
+        if event.allowed is None or None in event.allowed:
+            self.last_allowed = dict.fromkeys(self.arms, self.decisions)
+        else:
+            for arms in event.allowed:
+                self.last_allowed.update(dict.fromkeys(arms or (), self.decisions))
 
     def _enter(self, tally: _Tally | None) -> None:
         if tally is None:
@@ -315,6 +327,10 @@ class Rolling:
         there = (~gone).sum(axis=0)
         sums = np.where(gone, 0.0, self._contexts[:n]).sum(axis=0)
         return np.where(there > 0, sums / np.maximum(there, 1), np.nan), n
+
+    def last_contexts(self) -> Array:
+        """(n, d)  The last contexts, at most 256, in no order."""
+        return self._contexts[: min(self._seen, _CONTEXTS)]
 
     # -------------------------------------------------------------------------------------- starting
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime as dt
 import hashlib
 import json
 import logging
@@ -26,10 +27,12 @@ from sidelight.service.dashboard.pieces import render
 from sidelight.service.dashboard.rendering import Renderer, View
 from sidelight.service.dashboard.rolling import Rolling
 from sidelight.service.dashboard.sessions import Sessions
+from sidelight.service.dashboard.sharing import verdict_page
 from sidelight.service.dashboard.watching import ErrorLog
 from sidelight.service.http.auth import EVERYBODY, Token, Tokens
 from sidelight.service.http.reading import Reader
 from sidelight.service.http.wire import header, read_body
+from sidelight.service.log.events import GateStep, event_from_row
 from sidelight.service.problems import Problem
 from sidelight.version import __version__
 
@@ -106,6 +109,7 @@ class Dashboard:
         """Method, path and handler of each address."""
         return [
             ("GET", "/", self.page),
+            ("GET", "/verdict", self.verdict),
             ("POST", "/dashboard/session", self.sign_in),
             ("DELETE", "/dashboard/session", self.sign_out),
             ("GET", "/dashboard/session", self.session),
@@ -170,6 +174,26 @@ class Dashboard:
             watcher=None if token is EVERYBODY else token.name,
         )
         return _html(content)
+
+    async def verdict(self, request: Request) -> Response:
+        """GET /verdict: what the evidence says, as a page to be shared."""
+        self.allow(request, "read")
+        engine, now = self.engine, time.time()
+        rows = await engine.read(engine.store.of_kind, GateStep.kind)
+        steps = [(row.at, event_from_row(row, 0)) for row in rows]
+        content = verdict_page(
+            engine.state.gate,
+            [(at, step) for at, step in steps if isinstance(step, GateStep) and step.before != step.after],
+            self.renderer.alarms(now),
+            engine.schema.reward,
+            engine.state.number,
+            dt.datetime.fromtimestamp(now, dt.UTC),
+        )
+        # its style is in the page, so that it can be saved and sent on; it has no script
+        policy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'"
+        return Response(
+            content, headers=_HEADERS | {"Content-Security-Policy": policy}, media_type="text/html; charset=utf-8"
+        )
 
     async def file(self, request: Request) -> Response:
         """GET /dashboard/{name}: a script, a style sheet, the icon; they hold nothing secret."""

@@ -13,13 +13,20 @@ from markupsafe import Markup
 from sidelight.drawing.intervals import Interval, number
 from sidelight.drawing.live import strip
 from sidelight.service.core.seen import Quarantine
+from sidelight.service.dashboard.alarms import Alarm
 from sidelight.service.dashboard.groups import Group
 from sidelight.service.dashboard.pieces import count, drawn, give_or_take, moment, piece, table
 from sidelight.service.dashboard.rolling import Rolling
 from sidelight.service.rails import Rails
 
-__all__ = ["ErrorLog", "banner", "changes", "errors", "overrides", "quarantine", "subgroups"]
+__all__ = ["ErrorLog", "banner", "changes", "errors", "odd", "overrides", "quarantine", "subgroups"]
 
+_ODD = {
+    "contexts": "Contexts",
+    "answers": "Answers",
+    "arm": "Arms",
+    "shares": "Shares",
+}
 _WHO = {"person": "a person", "old_policy": "the old policy", "service": "the service"}
 
 
@@ -46,6 +53,13 @@ class ErrorLog(logging.Handler):
 def banner(rails: Rails, error: Exception | None) -> Markup:
     """What must not be overlooked."""
     return piece("banner", None if error is None else str(error), rails.killed)
+
+
+def odd(found: Sequence[Alarm]) -> Markup:
+    """What is odd about the traffic, and what to do."""
+    if not found:
+        return piece("empty", "Nothing odd: contexts, answers, allowed arms and shares are as they used to be.")
+    return piece("facts", [(_ODD[alarm.kind], f"{alarm.words}. {alarm.remedy}.") for alarm in found], Markup(""))
 
 
 def overrides(rolling: Rolling, now: float) -> Markup:

@@ -1,0 +1,139 @@
+"""Is the traffic what it should be?  Alarms with the words of what to do, from the last contexts and hours.
+
+They say what is odd, not that something is broken: whoever knows the traffic decides. None of them stops a decision.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from sidelight.learners.wild import Ranges
+from sidelight.linalg import Array
+from sidelight.service.core.fold import State
+from sidelight.service.dashboard.rolling import Rolling
+from sidelight.side.coordinates import UNKNOWN
+
+__all__ = ["ALARMS", "Alarm", "alarms"]
+
+#: kinds of alarms; each is a metric
+ALARMS = ("contexts", "answers", "arm", "shares")
+#: contexts that are looked at, at least
+_CONTEXTS = 100
+#: a context is out of range if a feature is so many deviations from the mean, and an alarm if so large a share is
+_FAR, _MANY = 6.0, 0.02
+#: the mean of the last contexts may be off by so many deviations
+_SHIFT = 1.0
+#: rounds of which the ranges must be made before anything is said about contexts
+_KNOWN = 100
+#: questions in an hour that stay without any answer
+_ASKED = 50
+#: decisions since an arm was last allowed
+_FORBIDDEN = 1_000
+
+
+class Alarm(NamedTuple):
+    """Something that should be looked at.
+
+    Attributes:
+        kind: one of ``ALARMS``.
+        words: what was seen.
+        remedy: what to do.
+    """
+
+    kind: str
+    words: str
+    remedy: str
+
+
+def alarms(state: State, rolling: Rolling, names: list[str], now: float) -> list[Alarm]:
+    """What is odd about the traffic.
+
+    Args:
+        state: learner and evidence.
+        rolling: the last contexts, hours and decisions.
+        names: (d,)  of the encoded features.
+        now: the time.
+    """
+    found = _of_contexts(state, rolling, names) + _of_answers(state, rolling, now) + _of_arms(state, rolling)
+    if state.gate is not None and state.gate.evidence().get("ratio_wrong"):
+        found.append(
+            Alarm(
+                "shares",
+                "the share of units on each route is not the one that was set",
+                "Look for requests that get lost on one route, or subjects that are renamed; nothing is promoted "
+                "until then",
+            )
+        )
+    return found
+
+
+def _of_contexts(state: State, rolling: Rolling, names: list[str]) -> list[Alarm]:
+    contexts, known = rolling.last_contexts(), _known_ranges(state)
+    if len(contexts) < _CONTEXTS or known is None:
+        return []
+    centres, scales = known.centres[:-1], known.scales[:-1]
+    varies = scales != UNKNOWN
+    off = np.where(varies, np.abs(contexts - centres) / np.where(varies, scales, 1.0), 0.0)
+    # a feature that was always the same and is another value now
+    off = np.where(~varies & (np.abs(contexts - centres) > 1e-9 * np.abs(centres)), np.inf, off)
+    share = (off > _FAR).mean(axis=0)
+    finite = np.where(np.isfinite(off), contexts - centres, 0.0)
+    shift = np.where(varies, np.abs(finite.mean(axis=0)) / np.where(varies, scales, 1.0), 0.0)
+    out = []
+    for i in np.flatnonzero((share > _MANY) | (shift > _SHIFT))[:3]:
+        what = (
+            f"lies far from all that log and rounds have seen in {share[i]:.0%} of the last contexts"
+            if share[i] > _MANY
+            else f"is on average {shift[i]:.1f} deviations from what log and rounds have seen"
+        )
+        out.append(
+            Alarm(
+                "contexts",
+                f"{names[i]!r} {what} (now about {_middle(contexts[:, i])}, before {centres[i]:.4g})",
+                "Check its unit and where it comes from; if the world has changed, estimates there are guesses until "
+                "rewards have come",
+            )
+        )
+    return out
+
+
+def _middle(values: Array) -> str:
+    return f"{float(np.median(values)):.4g}"
+
+
+def _known_ranges(state: State) -> Ranges | None:
+    """What log and rounds have seen; None while that is too little."""
+    if state.counts["rewards"] + state.counts["answers"] < _KNOWN:
+        return None
+    learned: Ranges | None = state.learner.ranges()
+    return state.seen.ranges if learned is None else learned
+
+
+def _of_answers(state: State, rolling: Rolling, now: float) -> list[Alarm]:
+    asked, answers = rolling.hour.total("asked", now), rolling.hour.total("answers", now)
+    if state.learner.needs is None or asked < _ASKED or answers or not state.counts["answers"]:
+        return []
+    return [
+        Alarm(
+            "answers",
+            f"the old policy was asked {asked:,.0f} times in the last hour and has answered none; it used to answer",
+            "See that whoever asks it still runs, and sends what it says to /v1/decisions/{id}/behavior; without "
+            "answers the log is worth less",
+        )
+    ]
+
+
+def _of_arms(state: State, rolling: Rolling) -> list[Alarm]:
+    arms = [arm for arm in state.learner.arms if rolling.decisions - rolling.last_allowed.get(arm, 0) >= _FORBIDDEN]
+    if not arms:
+        return []
+    listed = ", ".join(repr(arm) for arm in arms[:5]) + (" …" if len(arms) > 5 else "")
+    return [
+        Alarm(
+            "arm",
+            f"{listed} {'was' if len(arms) == 1 else 'were'} allowed in none of the last {_FORBIDDEN:,} decisions",
+            "If that is meant, retire the arm (`sidelight successor`); if not, look at how `allowed` is made",
+        )
+    ]
