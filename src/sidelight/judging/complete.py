@@ -20,7 +20,7 @@ import numpy as np
 
 from sidelight.drawing.intervals import number
 from sidelight.errors import InputError
-from sidelight.judging.complete_rows import Chunk, CompleteRows
+from sidelight.judging.complete_rows import CompleteRows
 from sidelight.judging.fitted import Fitted
 from sidelight.judging.lines import Line, Overlap, line_unknown
 from sidelight.judging.policies import Requested
@@ -29,7 +29,7 @@ from sidelight.judging.sensitivity import level_of_each, quantile
 from sidelight.linalg import Array
 from sidelight.logs.schema.schema import Schema
 
-__all__ = ["Doubly", "PolicyScores", "Valuation", "line_of_complete"]
+__all__ = ["Doubly", "PolicyScores", "Valuation", "line_of_complete", "scores_of"]
 
 #: Rows in which the logged arm is the policy's, in units of rows of equal weight, below which nothing is said.
 LEAST_MATCHED = 30
@@ -148,14 +148,6 @@ class Doubly:
         self.rows, self.known = rows, rows.known
         self.fitted = Fitted(rows)
 
-    def scores(self, chunk: Chunk, mu: Array, chance: Array, taken: np.ndarray) -> tuple[Array, Array, Array]:
-        """Scores (n,) of a policy that takes ``taken`` (n,), the weights ``1{a = π(x)}/e(a|x)``, and ``w(r − μ̂)``."""
-        at = np.arange(len(taken))
-        matched = chunk.codes == taken
-        weights = np.where(matched, 1.0 / np.maximum(chance[at, chunk.codes], _LEAST_CHANCE), 0.0)
-        corrections = weights * (chunk.rewards - mu[at, chunk.codes])
-        return mu[at, taken] + corrections, weights, corrections
-
     def value(self, policies: Sequence[Requested], log: tuple[Schema, Population]) -> Valuation:
         """Value policies in one pass.
 
@@ -182,7 +174,7 @@ class Doubly:
                         raise
                     own.problem = str(error)
                     continue
-                columns[:, i], weights, corrections = self.scores(chunk, mu, chance, taken)
+                columns[:, i], weights, corrections = scores_of(chunk.codes, chunk.rewards, mu, chance, taken)
                 own.add(taken, weights, corrections, chance[at, taken] if not self.known else np.ones(len(at)))
             found.add(columns)
             left, centred = chunk.rewards - mu[at, chunk.codes], mu - self.fitted.mean_reward
@@ -191,6 +183,27 @@ class Doubly:
             found.mu += float(centred.sum())
             found.mu_squares += float(np.square(centred).sum())
         return found
+
+
+def scores_of(
+    codes: np.ndarray, rewards: Array, mu: Array, chance: Array, taken: np.ndarray
+) -> tuple[Array, Array, Array]:
+    """Doubly robust scores of rows.
+
+    Args:
+        codes: (n,) positions of the arms that were taken.
+        rewards: (n,).
+        mu: (n, K) ``μ̂``.
+        chance: (n, K) ``e(a|x)``; the logged arm's counts.
+        taken: (n,) what the policy takes.
+
+    Returns:
+        The scores (n,), the weights ``w = 1{a = π(x)}/e(a|x)`` (n,), and ``w(r − μ̂)`` (n,).
+    """
+    at = np.arange(len(taken))
+    weights = np.where(codes == taken, 1.0 / np.maximum(chance[at, codes], _LEAST_CHANCE), 0.0)
+    corrections = weights * (rewards - mu[at, codes])
+    return mu[at, taken] + corrections, weights, corrections
 
 
 def line_of_complete(

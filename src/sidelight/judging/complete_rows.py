@@ -201,6 +201,11 @@ def read_complete(
         except BaseException:
             log_pass.cancel()
             raise
+    if rewarded and Population.of(summary).reward_variance == 0.0:
+        raise InvalidRowsError(
+            f"the reward column {schema.reward!r} is the same in every row of {opened.name}: no policy can be told "
+            "from another by it. Is it the right column?"
+        )
     levels = {feature.name: feature.levels for feature in summary.schema.features if isinstance(feature, Category)}
     plain = schema.resolve(arms, {name: found for name, found in levels.items() if found is not None})
     return CompleteRows(summary, plain, bundles, opened.text_labels, opened.name, propensity)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from sidelight.judging.choice import MOST_UNTRIED, ChoiceModel
 from sidelight.judging.population import Population
-from sidelight.judging.valuing import Estimate
+from sidelight.judging.valuing import Estimate, Sample
+from sidelight.labels import Label
 
-__all__ = ["LEAST_REACH", "extrapolated", "reach_of"]
+__all__ = ["LEAST_REACH", "Untried", "extrapolated", "reach_of"]
 
 #: Below this reach a value is called extrapolated.
 LEAST_REACH = 0.2
@@ -28,6 +31,46 @@ def reach_of(estimate: Estimate) -> float:
         random += share * sum(float(weighting.ell[a, 0]) / float(population.shares[a]) for a in taken)
         weights += share * weighting.alpha_squares
     return random / weights if weights > 0.0 else 1.0
+
+
+class Untried:
+    """Contexts in which the old policy never tries an arm: a straight line goes on there, and nobody has seen where to.
+
+    Args:
+        samples: rows of each era of the log.
+        rows: how many rows each era has.
+        arms: the labels.
+    """
+
+    def __init__(self, samples: Sequence[Sample], rows: Sequence[int], arms: Sequence[Label]) -> None:
+        self._arms, self._shares = arms, [n / sum(rows) for n in rows]
+        self._models = [
+            ChoiceModel(np.concatenate(sample.X), np.concatenate(sample.codes), len(arms)) for sample in samples
+        ]
+
+    def said(self, estimate: Estimate, taken: Sequence[np.ndarray | int]) -> Estimate:
+        """The estimate, or why it cannot be told.
+
+        Args:
+            estimate: of a policy.
+            taken: what it takes in the sample of each era: one position for every row or one for all; an empty array
+                if it is not known.
+        """
+        if estimate.problem is not None:
+            return estimate
+        share, worst, arm = 0.0, 0.0, 0
+        for part, model, own in zip(self._shares, self._models, taken, strict=True):
+            found, never = model.untried(model.everywhere(own) if isinstance(own, int) else own)
+            share += part * never
+            if part * never > worst:
+                worst, arm = part * never, found
+        if share <= MOST_UNTRIED:
+            return estimate
+        problem = (
+            f"the old policy never tries arm {self._arms[arm]!r} in about {share:.0%} of the contexts, and there this "
+            "policy would take it"
+        )
+        return replace(estimate, problem=problem)
 
 
 def extrapolated(estimates: Mapping[str, Estimate], first: str) -> list[str]:

@@ -7,14 +7,14 @@ one pass over the rows fits all folds.  ``ê`` is a softmax of linear functions,
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import minimize
 
+from sidelight.judging.choice import softmax, softmax_regression
 from sidelight.judging.complete_rows import Chunk, CompleteRows
 from sidelight.judging.log_rows import row_hashes
 from sidelight.linalg import Array
 from sidelight.logs.reduce.moments import triangular_factor
 
-__all__ = ["FOLDS", "SAMPLED", "Fitted", "folds", "ridge_of_sums", "softmax", "softmax_regression"]
+__all__ = ["FOLDS", "SAMPLED", "Fitted", "folds", "ridge_of_sums"]
 
 FOLDS = 5
 #: Rows on which the model of the old policy is fitted at most, and numbers that they may hold (32 MB).
@@ -142,41 +142,3 @@ def ridge_of_sums(sums: Array, penalty: float = 1.0) -> Array:
     pooled = np.linalg.solve(total[:p, :p] + pull, total[:p, p])
     own = np.linalg.solve(sums[:, :p, :p] + pull, (sums[:, :p, p] - sums[:, :p, :p] @ pooled)[..., None])
     return np.asarray(pooled + own.reshape(K, p))
-
-
-def softmax(logits: Array) -> Array:
-    """Rows of probabilities."""
-    shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return np.asarray(shifted / shifted.sum(axis=1, keepdims=True))
-
-
-def softmax_regression(Z: Array, codes: np.ndarray, K: int, penalty: float = 1.0, start: Array | None = None) -> Array:
-    """(K, p) multinomial logistic regression of the arm on Z (n, p), constant first, with a weak ridge penalty.
-
-    Args:
-        Z: the columns.
-        codes: (n,) positions of the arms.
-        K: how many arms there are.
-        penalty: in units of rows; next to none on the constant.
-        start: (K, p) where to begin; by default the arms' shares alone.
-    """
-    n, p = Z.shape
-    observed = np.zeros((n, K))
-    observed[np.arange(n), codes] = 1.0
-    pull = np.full((K, p), penalty / n)
-    pull[:, 0] = 1e-6 / n
-
-    def loss(flat: Array) -> tuple[float, Array]:
-        W = flat.reshape(K, p)
-        logits = Z @ W.T
-        top = logits.max(axis=1, keepdims=True)
-        log_sum = top[:, 0] + np.log(np.exp(logits - top).sum(axis=1))
-        value = float(np.mean(log_sum - logits[np.arange(n), codes]) + 0.5 * (pull * W * W).sum())
-        gradient = (np.exp(logits - log_sum[:, None]) - observed).T @ Z / n + pull * W
-        return value, gradient.ravel()
-
-    if start is None:
-        start = np.zeros((K, p))
-        start[:, 0] = np.log(np.maximum(np.bincount(codes, minlength=K), 0.5) / n)
-    found = minimize(loss, start.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": 300})
-    return np.asarray(found.x.reshape(K, p))

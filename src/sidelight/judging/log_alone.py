@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sidelight.errors import InputError, InvalidRowsError
-from sidelight.judging.extrapolation import extrapolated
+from sidelight.judging.extrapolation import Untried, extrapolated
 from sidelight.judging.lines import Line, Overlap, Simpler, line_of_log, line_unknown
 from sidelight.judging.log_rows import LogRows, Valued
 from sidelight.judging.policies import BEST, OLD, Requested, requested
@@ -190,7 +190,10 @@ def of_summaries(log: Any, policies: Any, settings: Settings) -> Found:
     best = _best_arm(by_arm)
     chosen = next((always(policy.rule) for policy in asked if policy.kind == "arm"), None)
     headline = chosen or (always(best) if best is not None else OLD)
-    assumptions = [_log_assumes(settings)]
+    assumptions = [
+        _log_assumes(settings),
+        "Overlap: the old policy tried every arm on all kinds of contexts (a summary cannot show it; rows can).",
+    ]
     if any(summary.meat is None for summary in summaries):
         assumptions.append("Sampling: the noise of each arm is constant (rows, or sandwich=True, would not need that).")
     source = "a summary" if isinstance(log, LogSummary) else f"{len(summaries)} eras"
@@ -229,6 +232,8 @@ def of_rows(rows: LogRows, policies: Any, settings: Settings) -> Found:
     judged = [policy for policy in asked if policy.kind == "function"] + [suggests, Requested(_WORD, "word")]
     valued = rows.second_pass(judged, reference)
     by_arm = _arm_estimates(valued.residuals, arms, valued.samples)
+    untried = Untried(valued.samples, [p.n_rows for p in populations], arms)
+    by_arm = {arm: untried.said(one, [a] * len(populations)) for a, (arm, one) in enumerate(by_arm.items())}
     estimates = {always(arm): estimate for arm, estimate in by_arm.items()}
     arms_named = {policy.rule for policy in asked if policy.kind == "arm"}
     lines = [_old_line(populations), *_arm_lines(by_arm, settings, arms_named)]
@@ -245,7 +250,9 @@ def of_rows(rows: LogRows, policies: Any, settings: Settings) -> Found:
                 own = line_of_log(policy.name, role, by_arm[policy.rule], settings.level, settings.shares, policy.rule)
                 lines.append(own)
         else:
-            estimates[policy.name] = valued.estimate(policy.name)
+            # what "best" takes in the sample is not kept: what all rows together suggest is next to it
+            choices = valued.taken(_WORD if policy.kind == "best" else policy.name)
+            estimates[policy.name] = untried.said(valued.estimate(policy.name), choices)
             lines.append(line_of_log(policy.name, role, estimates[policy.name], settings.level, settings.shares))
     headline = asked[0].name if asked else suggests.name
     word = valued.estimate(_WORD)

@@ -177,8 +177,9 @@ class LogRows:
             if len(usable) < 2:
                 # says what is wrong with the rows if none can be used
                 for log_pass in pair:
-                    log_pass.finish(name, list(arms), shared)
-                raise SourceError(f"{name} has too few rows to judge anything.")
+                    if log_pass.rows_seen:
+                        log_pass.finish(name, list(arms), shared)
+                raise SourceError(f"{name} has too few rows to judge anything: {int(sum(p.rows_seen for p in pair))}.")
             summaries = [log_pass.finish(name, list(arms), shared) for log_pass in pair]
             whole = summaries[0] + summaries[1]
             populations = [Population.of(summary.moved_to(whole.schema)) for summary in summaries]
@@ -317,6 +318,11 @@ class Valued:
     def samples(self) -> list[Sample]:
         """Some rows of the whole of each era."""
         return [tally.sample for tally in self.eras]
+
+    def taken(self, name: str) -> list[np.ndarray]:
+        """What a policy that is valued on all rows takes in the sample of each era; empty where it looks at others."""
+        found = [era.tallies[name][0][0].taken for era in self.eras]
+        return [np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64) for parts in found]
 
     def estimate(self, name: str, against_reference: bool = False) -> Estimate:
         """The gain of a policy over the old policy, or over the reference."""

@@ -29,7 +29,10 @@ def test_the_reach_of_an_arm_is_what_its_distance_leaves(apart):
 
 
 def test_a_column_that_follows_from_the_arm_is_found():
-    log = log_of(6.0)
+    log = log_of(0.0)
+    # nearly always the same under an arm: one in fifty has the other's price
+    dear = log["arm"] == "dear"
+    log["price"] = np.where(dear ^ (np.arange(len(dear)) % 50 == 0), 5.0, 0.0)
     verdict = sl.judge(log, SCHEMA, policies=["best", "dear"])
     (warning,) = (text for text in verdict.warnings if "extrapolated" in text)
     assert "'price' above all" in warning

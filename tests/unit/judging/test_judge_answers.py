@@ -134,7 +134,7 @@ def test_the_interval_is_gain_and_bound_and_error():
         assert half < one.size
     assert verdict.line("best").stage == "answers"
     assert "whatever the hidden features do" in verdict.sentence
-    assert any("Answers" in text for text in verdict.assumptions)
+    assert any("With answers" in text for text in verdict.assumptions)
     assert not verdict.warnings
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import sidelight as sl
 from sidelight.errors import InputError, InvalidRowsError, SchemaError
-from sidelight.judging.fitted import softmax_regression
+from sidelight.judging.choice import softmax_regression
 
 NAMES = ["u", "v", "h"]
 SCHEMA = sl.Schema(NAMES, ["u", "v"], arms=["a", "b", "c"])

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from sidelight.judging.complete import Doubly
+from sidelight.judging.complete import scores_of
 from sidelight.judging.old_rows import OldRows, PolicyModel, doubly_robust_gain
 from sidelight.judging.sequences import AsymptoticSequence
 
@@ -31,12 +30,9 @@ def played(rng, n, sharpness=0.3, better=0.0, K=3, d=4):
 
 
 def test_the_score_is_that_of_stage_3():
-    """``Doubly.scores`` minus the rewards, with the learner's estimates as ``μ̂``."""
+    """``scores_of`` minus the rewards, with the learner's estimates as ``μ̂``."""
     _, chances, arms, rewards, means, wanted = played(np.random.default_rng(0), 200)
-    doubly = object.__new__(Doubly)
-    doubly.rows = SimpleNamespace(codes=arms, rewards=rewards)
-    doubly.mu, doubly.chance = 0.7 * means, chances
-    scores, weights = doubly.scores(wanted)
+    scores, weights, _ = scores_of(arms, rewards, 0.7 * means, chances, wanted)
     found = [
         doubly_robust_gain(rewards[i], 0.7 * means[i, wanted[i]], bool(arms[i] == wanted[i]), chances[i, wanted[i]])
         for i in range(200)

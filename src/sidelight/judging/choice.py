@@ -1,0 +1,94 @@
+"""A model of the old policy: a softmax of linear functions, and the contexts in which it never tries an arm."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.optimize import minimize
+
+from sidelight.linalg import Array
+
+__all__ = ["LEAST_RATIO", "MOST_UNTRIED", "ChoiceModel", "softmax", "softmax_regression"]
+
+#: An arm counts as never tried where its chance is below this part of its share of the log ...
+LEAST_RATIO = 1e-3
+#: ... and a policy as one that the log cannot tell if it wants such an arm in more than this part of the contexts.
+MOST_UNTRIED = 0.1
+
+# Rows on which the model is fitted, fewer with many arms; an arm needs so many of them for each column.
+_FITTED, _FITTED_TIMES_ARMS, _ROWS_PER_COLUMN = 4_000, 100_000, 10
+
+
+class ChoiceModel:
+    """How likely the old policy is to take each arm, given recorded columns.
+
+    Args:
+        X: (n, L) columns of a sample of rows.
+        codes: (n,) positions of the arms that were taken.
+        K: how many arms there are.
+    """
+
+    def __init__(self, X: Array, codes: np.ndarray, K: int) -> None:
+        deviation = X.std(axis=0)
+        varies = deviation > 1e-9 * np.sqrt(np.mean(X * X, axis=0))
+        Z = np.column_stack([np.ones(len(X)), (X[:, varies] - X[:, varies].mean(axis=0)) / deviation[varies]])
+        step = max(1, -(-len(X) // min(_FITTED, _FITTED_TIMES_ARMS // K)))
+        self._untried = np.zeros((len(X), K), dtype=bool)
+        # with few rows an arm can be told from all others by chance
+        enough = np.bincount(codes[::step], minlength=K) >= _ROWS_PER_COLUMN * Z.shape[1]
+        if enough.any():
+            chances = softmax(Z @ softmax_regression(Z[::step], codes[::step], K).T)
+            shares = np.bincount(codes, minlength=K) / len(codes)
+            self._untried = (chances < LEAST_RATIO * shares) & enough
+
+    def everywhere(self, arm: int) -> np.ndarray:
+        """(n,) one arm in every row of the sample."""
+        return np.full(len(self._untried), arm)
+
+    def untried(self, taken: np.ndarray) -> tuple[int, float]:
+        """The arm that is wanted most often where it is never tried, and the part of all contexts where that is so.
+
+        Args:
+            taken: (n,) what a policy takes in the sample's rows.
+        """
+        never = self._untried[np.arange(len(taken)), taken]
+        if not never.any():
+            return 0, 0.0
+        return int(np.bincount(taken[never]).argmax()), float(never.mean())
+
+
+def softmax(logits: Array) -> Array:
+    """Rows of probabilities."""
+    shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return np.asarray(shifted / shifted.sum(axis=1, keepdims=True))
+
+
+def softmax_regression(Z: Array, codes: np.ndarray, K: int, penalty: float = 1.0, start: Array | None = None) -> Array:
+    """(K, p) multinomial logistic regression of the arm on Z (n, p), constant first, with a weak ridge penalty.
+
+    Args:
+        Z: the columns.
+        codes: (n,) positions of the arms.
+        K: how many arms there are.
+        penalty: in units of rows; next to none on the constant.
+        start: (K, p) where to begin; by default the arms' shares alone.
+    """
+    n, p = Z.shape
+    observed = np.zeros((n, K))
+    observed[np.arange(n), codes] = 1.0
+    pull = np.full((K, p), penalty / n)
+    pull[:, 0] = 1e-6 / n
+
+    def loss(flat: Array) -> tuple[float, Array]:
+        W = flat.reshape(K, p)
+        logits = Z @ W.T
+        top = logits.max(axis=1, keepdims=True)
+        log_sum = top[:, 0] + np.log(np.exp(logits - top).sum(axis=1))
+        value = float(np.mean(log_sum - logits[np.arange(n), codes]) + 0.5 * (pull * W * W).sum())
+        gradient = (np.exp(logits - log_sum[:, None]) - observed).T @ Z / n + pull * W
+        return value, gradient.ravel()
+
+    if start is None:
+        start = np.zeros((K, p))
+        start[:, 0] = np.log(np.maximum(np.bincount(codes, minlength=K), 0.5) / n)
+    found = minimize(loss, start.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": 300})
+    return np.asarray(found.x.reshape(K, p))
