@@ -187,8 +187,8 @@ def marginals(P0, h0, rounds, log, tau2, s2, values):  # type: ignore[no-untyped
                         N[i, j] = -base[i, j]
                     N[i, i] += s2[k, a]
                     N[i, L] = y[a, i] + base[i, L]
-                log_det = factor(N)
+                among = factor(N)
                 square = 0.0
                 for i in range(L):
                     square += N[i, L] * N[i, L]
-                values[k, a] += sign * (log_det + square)
+                values[k, a] += sign * (among + square)
