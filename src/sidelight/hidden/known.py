@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sidelight.errors import InputError
+from sidelight.hidden.frame import power_of_two
 from sidelight.hidden.protocol import EstimatorDefaults, Needs
 from sidelight.linalg import Array, product, pseudo_inverse, solve, symmetrize
 from sidelight.logs.summary import LogSummary, one_summary
@@ -18,15 +19,23 @@ __all__ = ["KnownCrossMoments"]
 class KnownCrossMoments(EstimatorDefaults):
     """``R12(a)`` given: ``B̂_a = R11(a)⁻¹R12(a)`` with ``R11`` from the log (proposition 1).
 
-    ``R11`` is a mean over the log's rows, so ``B̂`` has an error although ``R12`` has none: with ``v = Bw_h``,
-    ``(B̂ − B)w_h = G⁻¹Σ(E[x_ox_oᵀ] − x_ox_oᵀ)v``.  For normal ``x_o`` of mean zero its covariance is ``(vᵀR11v)G⁻¹ +
-    vvᵀ/n``.  The fused learners count the first part, as if the log's rewards had that much more noise; the second, in
-    one of ``L`` directions, is left out.  Features far from normal (rare flags, heavy tails) err by more than is
-    counted: a summary has no fourth moments to tell by how much.
+    ``R11`` is a mean over the log's rows, so ``B̂`` has an error although ``R12`` has none, and it goes with that of the
+    log's own regression: ``b − M̂w = G⁻¹Σ[x_o(x_h·w_h + η) − R12w_h]``, the sum over an arm's ``n`` rows, so
+
+        C = nG⁻¹(σ²R11 + E[(x_h·w_h)²x_ox_oᵀ] − R12w_hw_hᵀR12ᵀ)G⁻¹ ⪯ (σ² + S²)nG⁻¹R11G⁻¹,    S ≥ |x_h·w_h|.
+
+    The bound holds for every distribution (in the limit of many rows) and is what ``radius="theory"`` counts.  The
+    other fused learners count ``C`` itself as it is for normal ``x_o``, see ``log_error``; features far from normal
+    (rare flags, heavy tails) err by more, and a summary has no fourth moments to tell by how much.
+
+    A hidden feature whose mean is many of its deviations away from zero (a body temperature) makes this error large,
+    so large that asking the old policy tells more.  Whoever knows ``R12`` from a model or a simulation knows ``R11``
+    from it too: given both, ``B`` is exact, there is no such error, and neither units nor centres matter.
 
     Args:
         summary: the log.
         R12: (K, L, m)  ``E[x_o x_hᵀ | a]`` under the old policy, recorded features before hidden ones.
+        R11: (K, L, L)  ``E[x_o x_oᵀ | a]`` from the same source; default the log's own.
 
     Examples:
         >>> import numpy as np, sidelight as sl
@@ -42,7 +51,7 @@ class KnownCrossMoments(EstimatorDefaults):
     #: ``R11`` is a mean over the log's rows
     error_from_log = True
 
-    def __init__(self, summary: LogSummary, R12: ArrayLike) -> None:
+    def __init__(self, summary: LogSummary, R12: ArrayLike, R11: ArrayLike | None = None) -> None:
         one_summary(summary, type(self).__name__)
         K, L, m = summary.n_arms, summary.n_recorded, summary.n_features - summary.n_recorded
         moments = np.array(R12, dtype=np.float64)
@@ -53,17 +62,28 @@ class KnownCrossMoments(EstimatorDefaults):
             )
         if not np.isfinite(moments).all():
             raise InputError("R12 has a value that is not finite.")
+        self.recorded_moments = None if R11 is None else np.array(R11, dtype=np.float64)
+        if self.recorded_moments is not None:
+            if self.recorded_moments.shape != (K, L, L):
+                raise InputError(f"R11 has shape {self.recorded_moments.shape}; for this log it must be {(K, L, L)}.")
+            if not np.isfinite(self.recorded_moments).all():
+                raise InputError("R11 has a value that is not finite.")
         self.summary = summary
         self.cross_moments = moments
         # an arm whose R11 is singular has no unique B; the fused learners give those directions no weight
         self._B = np.zeros((K, L, m))
         for a in range(K):
-            R11 = summary.second_moments[a]
-            if summary.determined[a]:
-                self._B[a] = solve(R11, moments[a])
+            if self.recorded_moments is not None:
+                self._B[a] = product(_inverse_of(self.recorded_moments[a]), moments[a])
+            elif summary.determined[a]:
+                self._B[a] = solve(summary.second_moments[a], moments[a])
             elif L:
-                self._B[a] = product(pseudo_inverse(R11), moments[a])
-        self._spread = symmetrize(product(product(np.swapaxes(self._B, 1, 2), summary.second_moments), self._B))
+                self._B[a] = product(pseudo_inverse(summary.second_moments[a]), moments[a])
+        moments_o, means = np.asarray(summary.second_moments), np.asarray(summary.means)
+        self._around = moments_o - means[:, :, None] * means[:, None, :]
+        # with an intercept the hidden features' own units are deviations from their means
+        explained = self._around if summary.schema.intercept else moments_o
+        self._spread = symmetrize(product(product(np.swapaxes(self._B, 1, 2), explained), self._B))
 
     def observe(self, x: ArrayLike, answer: Any, probability: float = 1.0) -> None:
         """Answers add nothing to what is known."""
@@ -76,8 +96,30 @@ class KnownCrossMoments(EstimatorDefaults):
         """None: nothing is learned from answers."""
 
     def residual_moments(self) -> Array:
-        """``B̂ᵀR11B̂``, with which ``τ²`` is what the error of ``B̂`` adds to the log's own variance, ``(vᵀR11v)``."""
+        """``B̂ᵀR11B̂``: what recorded features explain of hidden ones (with an intercept, of their variances)."""
         return self._spread
+
+    def log_error(self, second: Array) -> Array:
+        """``n(E[(x_o·v)²x_ox_oᵀ] − R11vvᵀR11)`` with ``v = B̂w_h``: (K, L, L), for normal ``x_o``.
+
+        With ``μ``, ``Σ`` the mean and covariance of ``x_o`` and ``Ψ = E[vvᵀ]``, as far as ``w_h`` is known, it is
+
+            (μᵀΨμ)Σ + μμᵀΨΣ + ΣΨμμᵀ + tr(ΣΨ)R11 + ΣΨΣ
+
+        for each of ``n`` rows: moments of fourth order of a normal variable, second ones where its mean takes part.
+        Nothing where ``R11`` was given.
+        """
+        if self.recorded_moments is not None:
+            return np.zeros_like(self._around)
+        B, R11, around = self._B, np.asarray(self.summary.second_moments), self._around
+        mean = np.asarray(self.summary.means)[:, :, None]
+        spread = symmetrize(product(product(B, second), np.swapaxes(B, 1, 2)))
+        both = product(around, spread)
+        leaning = product(both, product(mean, np.swapaxes(mean, 1, 2)))
+        levels = np.sum(mean * product(spread, mean), axis=(1, 2))
+        total = levels[:, None, None] * around + leaning + np.swapaxes(leaning, 1, 2)
+        total += np.einsum("aii->a", both)[:, None, None] * R11 + product(both, around)
+        return symmetrize(np.asarray(self.summary.counts)[:, None, None] * total)
 
     def bound(self, delta: float, horizon: int, context_bound: float = 1.0) -> Array:
         """``ΔM = 0``."""
@@ -89,12 +131,15 @@ class KnownCrossMoments(EstimatorDefaults):
 
     def state(self) -> tuple[dict[str, Any], dict[str, Array]]:
         """What a file needs to restore it."""
-        return {"kind": "known"}, {"cross_moments": self.cross_moments}
+        arrays = {"cross_moments": self.cross_moments}
+        if self.recorded_moments is not None:
+            arrays["recorded_moments"] = self.recorded_moments
+        return {"kind": "known"}, arrays
 
     @classmethod
     def from_state(cls, summary: LogSummary, meta: dict[str, Any], arrays: dict[str, Any]) -> KnownCrossMoments:
         """The inverse of ``state``."""
-        return cls(summary, arrays["cross_moments"])
+        return cls(summary, arrays["cross_moments"], arrays.get("recorded_moments"))
 
     def _repr_html_(self) -> str:
         from sidelight.hidden.cards import estimator_card
@@ -104,3 +149,9 @@ class KnownCrossMoments(EstimatorDefaults):
     def __repr__(self) -> str:
         s = self.summary
         return f"KnownCrossMoments({s.n_arms} arms, {s.n_features - s.n_recorded} of {s.n_features} features hidden)"
+
+
+def _inverse_of(R11: Array) -> Array:
+    """``R11⁺`` of one arm, features scaled by powers of two first: which directions it lacks depends on no unit."""
+    scale = 1.0 / power_of_two(np.sqrt(np.maximum(np.diagonal(R11), 0.0)))
+    return np.asarray(pseudo_inverse(symmetrize(R11 * scale[:, None] * scale)) * scale[:, None] * scale)

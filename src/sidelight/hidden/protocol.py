@@ -62,7 +62,7 @@ class EstimatorDefaults:
     """What learners use of an estimator beyond ``HiddenEstimator``, with defaults for one that offers no more."""
 
     error_from_log: bool = False
-    """Whether ``B̂`` errs by the log's own rows: its ``τ²`` then adds to the log's ``s²``, and is no part of it."""
+    """Whether ``B̂`` errs by the log's own rows: what ``log_error`` tells then adds to the log's ``s²G``."""
     sums: AnswerSums | None = None
     """The weighted second moments of the answered contexts by arm, or None if it does not keep them."""
     companion: LogSummary | None = None
@@ -71,6 +71,15 @@ class EstimatorDefaults:
     """Whether ``observe(x, arm)`` is the same as adding to ``sums`` and calling ``took(1)``, as kernels do."""
     estimates_by_weighting: bool = False
     """Whether it estimates ``R̂12(a) = Σ ω x_ox_hᵀ/(tP(a))`` from ``sums``, the paper's estimator."""
+
+    def log_error(self, second: Array) -> Array:
+        """(K, L, L)  what an error of ``B̂`` that comes from the log's own rows adds to ``Σ ε²x_ox_oᵀ`` over them.
+
+        second: (K, m, m)  ``E[w_hw_hᵀ]``, as far as the hidden weights are known; here ``E[w_hᵀΣw_h]`` more noise
+        """
+        estimator = cast(HiddenEstimator, self)
+        more = np.einsum("aij,aij->a", estimator.residual_moments(), second)
+        return np.asarray(more[:, None, None] * estimator.summary.grams)
 
     def room(self) -> int:
         """How many answers kernels may add to ``sums`` before ``took`` must be called."""
@@ -105,6 +114,7 @@ class CompleteEstimator(HiddenEstimator, Protocol):
     def takes_actions_by_sums(self) -> bool: ...  # noqa: D102
     @property
     def estimates_by_weighting(self) -> bool: ...  # noqa: D102
+    def log_error(self, second: Array) -> Array: ...  # noqa: D102
     def room(self) -> int: ...  # noqa: D102
     def took(self, answers: int) -> None: ...  # noqa: D102
     def unpooled(self) -> Any: ...  # noqa: D102

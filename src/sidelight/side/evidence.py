@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from sidelight.hidden.frame import power_of_two
 from sidelight.hidden.protocol import HiddenEstimator
 from sidelight.kernels.soft import expected_squares, lift, marginals, soft_evidence
 from sidelight.linalg import Array, apply, product, symmetric_eigen, symmetrize, triangle
@@ -90,19 +91,34 @@ class LogGeometry:
         summary, L = hidden.summary, hidden.summary.n_recorded
         self.R, self.y = np.array(summary.factors[:, :L, :L]), np.array(summary.factors[:, :L, L])
         self.G, self.g = np.array(summary.grams), np.array(summary.cross)
+        self._log = (self.G, self.g, np.asarray(summary.residual_variances))
+        self._meat = None
         if meat is not None:
-            self.R, self.y = _sandwiched(self.G, self.g, meat, np.asarray(summary.residual_variances))
-            self.G, self.g = product(Rt := np.swapaxes(self.R, 1, 2), self.R), apply(Rt, self.y)
+            # a sandwich of few rows claims too much, so a tenth of it is the classical s²G
+            self._meat = 0.9 * np.asarray(meat) + 0.1 * self._log[2][:, None, None] * self.G
+            self._count(self._meat)
         self.renew()
 
-    def renew(self) -> None:
-        """Take the answers as they are now."""
+    def renew(self, error: Array | None = None) -> None:
+        """Take the answers as they are now.
+
+        error: (K, L, L)  what an error of ``B̂`` that comes from the log's own rows adds to ``Σ ε²x_ox_oᵀ``
+        """
+        if error is not None:
+            G, _, s2 = self._log
+            self._count(error + (s2[:, None, None] * G if self._meat is None else self._meat))
         self.B, A = np.ascontiguousarray(self.hidden.regression()), self.hidden.precision()
         self.A = np.zeros((0, *self.G.shape[1:]))
         if A is None or not self.G.size:
             return
         self.A = np.array(A)
         lift(self.A, self.G)
+
+    def _count(self, meat: Array) -> None:
+        """Take ``meat`` for ``Σ ε²x_ox_oᵀ``."""
+        G, g, s2 = self._log
+        self.R, self.y = _sandwiched(G, g, meat, s2)
+        self.G, self.g = product(Rt := np.swapaxes(self.R, 1, 2), self.R), apply(Rt, self.y)
 
     def evidence(self, tau2: Array, s2: Array) -> LogEvidence:
         """``J`` and ``h`` for given ``τ²`` (K,) and ``s²`` (K,); an infinite ``s²`` means that the log says nothing."""
@@ -133,14 +149,12 @@ class LogGeometry:
 
 
 def _sandwiched(G: Array, g: Array, meat: Array, s2: Array) -> tuple[Array, Array]:
-    """``R'``, ``y'`` with ``R'ᵀR' = s²G N⁺G`` and ``R'ᵀy' = s²G N⁺g``, ``N`` the meat: ``s²(R'ᵀR')⁻¹`` is the sandwich.
-
-    A sandwich of few rows claims too much, so a tenth of ``N`` is the classical ``s²G``.
-    """
-    N = 0.9 * np.asarray(meat) + 0.1 * s2[:, None, None] * G
-    values, vectors = symmetric_eigen(symmetrize(N))
-    cut = N.shape[-1] * 1e-14 * np.maximum(values[..., -1:], 1e-300)
+    """``R'``, ``y'`` with ``R'ᵀR' = s²GN⁺G``, ``R'ᵀy' = s²GN⁺g``, ``N`` the meat: ``s²(R'ᵀR')⁻¹`` is the sandwich."""
+    # powers of two: what is left out as rounding does not depend on units
+    scale = 1.0 / power_of_two(np.sqrt(np.maximum(np.einsum("aii->ai", meat), 0.0)))
+    values, vectors = symmetric_eigen(symmetrize(meat * scale[:, :, None] * scale[:, None, :]))
+    cut = meat.shape[-1] * 1e-14 * np.maximum(values[..., -1:], 1e-300)
     root = np.sqrt(np.where(values > cut, s2[:, None] / np.where(values > cut, values, 1.0), 0.0))
-    both = product(np.swapaxes(vectors * root[:, None, :], 1, 2), np.concatenate([G, g[..., None]], axis=2))
-    upper = triangle(both)
+    scaled = scale[:, :, None] * np.concatenate([G, g[..., None]], axis=2)
+    upper = triangle(product(np.swapaxes(vectors * root[:, None, :], 1, 2), scaled))
     return np.ascontiguousarray(upper[..., :-1]), np.ascontiguousarray(upper[..., -1])

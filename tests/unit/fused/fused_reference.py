@@ -86,6 +86,21 @@ def draw_log(
     return RawLog(recorded, X[:, recorded], arms, rewards, summary, d, K)
 
 
+def known_error(raw: RawLog, a: int, B: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """``n·Cov(x_o(x_o·v))`` for normal ``x_o`` and ``v = Bw_h``, ``E[w_hw_hᵀ]`` given, by moments one by one."""
+    x_o = raw.x_o[raw.arms == a]
+    mu, Psi, L = x_o.mean(axis=0), B @ second @ B.T, x_o.shape[1]
+    S = x_o.T @ x_o / len(x_o) - np.outer(mu, mu)
+    total = np.zeros((L, L))
+    for i, j, k, h in np.ndindex(L, L, L, L):
+        # E[x_ix_jx_kx_h] − E[x_ix_k]E[x_jx_h] of normal variables
+        fourth = mu[i] * mu[j] * mu[k] * mu[h]
+        for (p, q), (r, t) in (((i, j), (k, h)), ((i, k), (j, h)), ((i, h), (j, k))):
+            fourth += S[p, q] * S[r, t] + S[p, q] * mu[r] * mu[t] + mu[p] * mu[q] * S[r, t]
+        total[i, j] += (fourth - (S[i, k] + mu[i] * mu[k]) * (S[j, h] + mu[j] * mu[h])) * Psi[k, h]
+    return len(x_o) * total
+
+
 @dataclass
 class ReferenceFused:
     """``V = λI + σ²ΣM̂ᵀΛM̂ + Σxxᵀ`` etc. with ``λ``, ``μ``, ``σ`` given.
@@ -112,6 +127,8 @@ class ReferenceFused:
     def __post_init__(self) -> None:
         self.logs = [(raw, copy.deepcopy(estimator)) for raw, estimator in self.logs]
         self.tau2 = [0.5 * raw.s2 for raw, _ in self.logs]
+        # on top of Σε²x_ox_oᵀ, where R12 is known; at first half of it again
+        self.more = [0.5 * raw.s2[:, None, None] * np.array(raw.gram) for raw, _ in self.logs]
         self.evidence = self._evidence()
         self.refresh()
 
@@ -139,20 +156,19 @@ class ReferenceFused:
         for j, (raw, estimator) in enumerate(self.logs):
             h = raw.order[len(raw.recorded) :]
             Sigma_e = estimator.residual_moments()
-            # with R12 known Σ_e is BᵀR11B, no part of the log's residual
             known = isinstance(estimator, sl.KnownCrossMoments)
-            most = np.full(self.K, np.inf) if known else raw.s2
             for a in range(self.K):
                 if self.weight_bound is not None:
-                    largest = float(np.linalg.norm(self.mu[a][h])) + self.weight_bound
-                    spread = Sigma_e[a]
-                    if known:
-                        spread = self.context_bound**2 * estimator.regression()[a].T @ estimator.regression()[a]
-                    tau2 = largest**2 * np.linalg.eigvalsh(spread).max()
-                    self.tau2[j][a] = min(tau2, most[a])
+                    largest = (float(np.linalg.norm(self.mu[a][h])) + self.weight_bound) ** 2
+                    tau2 = min(largest * np.linalg.eigvalsh(Sigma_e[a]).max(), raw.s2[a])
+                    self.tau2[j][a] = self.context_bound**2 * largest if known else tau2
+                    continue
+                if known:
+                    second = np.outer(w[a][h], w[a][h]) + covariance[a][np.ix_(h, h)]
+                    self.more[j][a] = known_error(raw, a, estimator.regression()[a], second)
                     continue
                 tau2 = w[a][h] @ Sigma_e[a] @ w[a][h] + np.trace(Sigma_e[a] @ covariance[a][np.ix_(h, h)])
-                self.tau2[j][a] = min(tau2, most[a])
+                self.tau2[j][a] = min(tau2, raw.s2[a])
         self.evidence = self._evidence()
 
     def _evidence(self) -> tuple[np.ndarray, np.ndarray]:
@@ -171,7 +187,12 @@ class ReferenceFused:
             if self.sandwich:
                 N = 0.9 * raw.meat[a] + 0.1 * raw.s2[a] * raw.gram[a]
                 C = np.linalg.inv(raw.gram[a]) @ N @ np.linalg.inv(raw.gram[a])
-            own = raw.s2[a] + (self.tau2[j][a] if isinstance(estimator, sl.KnownCrossMoments) else 0.0)
+            own = raw.s2[a]
+            if isinstance(estimator, sl.KnownCrossMoments):
+                if self.weight_bound is not None:
+                    own += self.tau2[j][a]
+                else:
+                    C = C + np.linalg.inv(raw.gram[a]) @ self.more[j][a] @ np.linalg.inv(raw.gram[a])
             C = C * (own + n * self.bias_bound**2) / raw.s2[a]
             if A is not None and not A[a].any():
                 continue  # nobody answered: the log says nothing yet

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.unit.fused.fused_reference import RawLog, ReferenceFused, draw_log
+from tests.unit.fused.fused_reference import RawLog, ReferenceFused, draw_log, known_error
 
 import sidelight as sl
 
@@ -199,15 +199,22 @@ def test_a_known_R12_with_repeated_features_and_few_rows(rng, rows, noise, sandw
 
 
 def test_known_logs_err_by_their_own_rows(rng):
-    """Nothing is shared between them, so nothing is multiplied by their number."""
+    """By ``n·Cov(x_o(x_o·v))``; nothing is shared between logs, so nothing is multiplied by their number."""
     weights = rng.normal(size=(K, D))
-    summaries = [draw_log(rng, D, [1, 4], K, weights, SIGMA, rows=400).summary for _ in range(2)]
+    raws = [draw_log(rng, D, [1, 4], K, weights, SIGMA, rows=400) for _ in range(2)]
     R12 = rng.normal(size=(K, 2, 3))
-    learner = sl.FusedOFUL([sl.KnownCrossMoments(summary, R12) for summary in summaries], safety=0.0)
-    for log, summary in zip(learner.logs, summaries, strict=True):
-        assert (log.tau2 > 0.1 * log.s2).all()
-        expected = np.asarray(summary.grams) / (log.s2 + log.tau2)[:, None, None]
-        np.testing.assert_allclose(log.evidence.precision, expected, rtol=1e-12)
+    learner = sl.FusedOFUL([sl.KnownCrossMoments(raw.summary, R12) for raw in raws], safety=0.0)
+    roots = rng.normal(size=(K, D, D))
+    covariances, bounds = roots @ np.swapaxes(roots, 1, 2), {"weight_bound": 1.0, "context_bound": 1.0}
+    for log, raw in zip(learner.logs, raws, strict=True):
+        log.refresh(weights, covariances, variance=0.3, shared=2, bias_bound=0.0, sandwich=False, **bounds)
+        hidden = [0, 2, 3]
+        for a in range(K):
+            second = np.outer(weights[a][hidden], weights[a][hidden]) + 0.3 * covariances[a][np.ix_(hidden, hidden)]
+            error = known_error(raw, a, log.hidden.regression()[a], second)
+            inverse = np.linalg.inv(raw.gram[a])
+            expected = np.linalg.inv(raw.s2[a] * inverse + inverse @ error @ inverse)
+            np.testing.assert_allclose(log.evidence.precision[a], expected, rtol=1e-8)
 
 
 def test_no_online_reward_has_a_say_in_the_proven_evidence(rng, log):

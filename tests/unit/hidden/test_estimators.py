@@ -153,6 +153,23 @@ def test_known_cross_moments_go_with_the_logs_own_second_moments(rng, problem):
             sl.KnownCrossMoments(p.summary, bad)
 
 
+def test_both_moments_known_leave_no_error_and_no_units(rng, problem):
+    """``B = R11⁻¹R12`` of the source, to the bit under powers of two; files keep both."""
+    p, units = problem, np.array([2.0**20, 1.0, 2.0**-30])
+    roots = rng.normal(size=(3, 3, 3)) + 30.0 * np.eye(3)[0]
+    R11, R12 = roots @ np.swapaxes(roots, 1, 2), rng.normal(size=(3, 3, 3))
+    known = sl.KnownCrossMoments(p.summary, R12, R11)
+    np.testing.assert_allclose(known.regression(), np.linalg.solve(R11, R12), rtol=1e-6)
+    assert not known.log_error(np.ones((3, 3, 3))).any()
+    scaled = sl.KnownCrossMoments(p.summary, units[:, None] * R12, units[:, None] * R11 * units)
+    np.testing.assert_array_equal(scaled.regression() * units[:, None], known.regression())
+    again = sl.KnownCrossMoments.from_state(p.summary, *known.state())
+    np.testing.assert_array_equal(again.regression(), known.regression())
+    for bad, message in ((np.zeros((3, 3, 2)), r"\(3, 3, 3\)"), (np.full((3, 3, 3), np.inf), "not finite")):
+        with pytest.raises(InputError, match=f"R11 has.*{message}"):
+            sl.KnownCrossMoments(p.summary, R12, bad)
+
+
 def test_the_bound_of_ipw_is_the_corrected_one(rng, problem):
     p = problem
     queries = sl.BehaviorQueries(p.summary, estimator="ipw")

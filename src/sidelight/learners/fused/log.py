@@ -31,8 +31,8 @@ class FusedLog:
         hidden: the estimator, which carries the summary.
         labels: its arms, with their positions in the log   arms: (K_j,)  their positions in the learner.
         order: (d,)  its features, recorded first, as positions in the context.
-        s2: (K_j,)  residual variance of the log   tau2: (K_j,)  the part that the hidden features explain, or what
-            takes its place in the error of a known ``R12``.
+        s2: (K_j,)  residual variance of the log   tau2: (K_j,)  the part that the hidden features explain; 0 where
+            ``B̂`` errs by the log's own rows (where proven, what then comes on top of ``s²``).
         proven: for ``radius="theory"``: nothing here may depend on online rewards, or rest on more than the proof does.
     """
 
@@ -56,8 +56,10 @@ class FusedLog:
         self.s2 = np.maximum(self.s2, 1e-12 * second)
         # where nothing is hidden there is nothing for it to explain
         self.tau2 = (0.5 if len(self.order) > self.L else 0.0) * self.s2
-        #: a known R12 errs by the log's own rows (see there): its τ² is no part of s² but comes on top of it
+        #: a known R12 errs by the log's own rows (see there), which is no part of s² but comes on top of it
         self._on_top = hidden.error_from_log
+        if self._on_top and not proven:
+            self.tau2 = np.zeros_like(self.s2)
         self.evidence: LogEvidence | None = None
         self.geometry: LogGeometry | None = None
         self.fresh = True
@@ -93,8 +95,8 @@ class FusedLog:
         """Take ``τ²`` from what the learner knows of the hidden weights, and the evidence from it.
 
         The proven radius needs a ``τ²`` that no online reward had a say in: the largest that ``‖w_h − μ_h‖ ≤ S_w``
-        allows, ``min(s², (‖μ_h‖ + S_w)² λ_max(Σ_e))``; where ``R12`` is known, ``S_x²(‖μ_h‖ + S_w)² λ_max(B̂ᵀB̂)``, since
-        ``E[(x_oᵀv)²x_ox_oᵀ] ⪯ S_x²‖v‖²R11``.
+        allows, ``min(s², (‖μ_h‖ + S_w)² λ_max(Σ_e))``; where ``R12`` is known, ``S_x²(‖μ_h‖ + S_w)²`` on top of ``s²``,
+        since ``E[(x_h·w_h)²x_ox_oᵀ] ⪯ S_x²‖w_h‖²R11``.
 
         Args:
             weights: (K, d)  ``ŵ`` (where proven: ``μ``), in the context's order.
@@ -107,28 +109,28 @@ class FusedLog:
             context_bound: ``S_x``.
             plays: (K,)  rounds of every arm, where the prior is learned.
         """
-        hidden = self.order[self.L :]
-        cap = np.full_like(self.s2, np.inf) if self._on_top else self.s2
+        hidden, error = self.order[self.L :], None
         if self.proven:
-            largest = np.linalg.norm(weights[self.arms][:, hidden], axis=1) + weight_bound
-            spread = self.hidden.residual_moments()
-            if self._on_top:
-                B = self.hidden.regression()
-                spread = context_bound**2 * product(np.swapaxes(B, 1, 2), B)
-            widest = eigenvalues(spread)[:, -1] if len(hidden) else 0.0
-            self.tau2 = np.minimum(largest**2 * widest, cap)
+            largest = np.square(np.linalg.norm(weights[self.arms][:, hidden], axis=1) + weight_bound)
+            widest = eigenvalues(self.hidden.residual_moments())[:, -1] if len(hidden) else 0.0
+            self.tau2 = context_bound**2 * largest if self._on_top else np.minimum(largest * widest, self.s2)
+        elif self._on_top:
+            own = weights[self.arms][:, hidden]
+            second = own[:, :, None] * own[:, None, :] + variance * covariances[np.ix_(self.arms, hidden, hidden)]
+            # before anything is known about the hidden weights: as if they had half of what the log left unexplained
+            fresh = 0.5 * self.s2[:, None, None] * np.asarray(self.hidden.summary.grams)
+            error = fresh if self.fresh else self.hidden.log_error(second)
         elif not self.fresh:
             self.tau2 = hidden_variance(
-                self.hidden.residual_moments(), weights, covariances, variance, self.arms, hidden, cap
+                self.hidden.residual_moments(), weights, covariances, variance, self.arms, hidden, self.s2
             )
-            if plays is not None and not self._on_top and len(hidden):
+            if plays is not None and len(hidden):
                 self.tau2 = np.maximum(self.tau2, self._least_tau2(plays[self.arms], len(hidden)))
         self.fresh = False
         self._shared, self._bias_bound = float(shared), bias_bound
         if self.geometry is None:
             self.geometry = LogGeometry(self.hidden, self.hidden.summary.meat if sandwich else None)
-        else:
-            self.geometry.renew()
+        self.geometry.renew(error)
         self.evidence = self.geometry.evidence(self._shared * self.tau2, self._variances())
 
     def well_told(self) -> NDArray[np.bool_]:
