@@ -48,7 +48,6 @@ _IDENTIFIER = {
     "subject",
     "user",
 }
-_CODES = {"code", "type", "class", "zone", "region", "store"}
 _PROPENSITY = {"propensity", "probability", "prob"}
 
 

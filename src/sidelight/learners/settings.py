@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from sidelight.errors import InputError
 from sidelight.linalg import Array
@@ -107,8 +106,3 @@ def _number(name: str, value: Any, lowest: float, strict: bool = False) -> None:
         raise InputError(f"{name}={value!r} must be a number.")
     if not math.isfinite(value) or value < lowest or (strict and value == lowest):
         raise InputError(f"{name}={value!r} must be finite and {'above' if strict else 'at least'} {lowest:g}.")
-
-
-def as_vector(x: ArrayLike) -> Array:
-    """A float64 vector, contiguous."""
-    return np.ascontiguousarray(x, dtype=np.float64)

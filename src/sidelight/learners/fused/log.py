@@ -300,13 +300,6 @@ class FusedLog:
             J[np.ix_(self.arms, rows.recorded, rows.recorded)] += rows.grams / noise[:, :, None]
             h[np.ix_(self.arms, rows.recorded)] += rows.cross / noise
 
-    def hidden_squares(self) -> tuple[Array, float]:
-        """``Σ x_h²`` (m,) and the number of contexts that the estimator has seen."""
-        sums = self.hidden.sums
-        if sums is None:
-            return np.zeros(len(self.order) - self.L), 0.0
-        return np.einsum("aii->i", sums.S22), float(sums.counts.sum())
-
     def information_share(self, online: Array) -> Array:
         """(K_j,)  the log's part in ``tr(J_log + J_online)``, features scaled alike.  online: (K, d, d)"""
         if self.evidence is None:

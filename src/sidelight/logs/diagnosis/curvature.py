@@ -25,7 +25,7 @@ from sidelight.logs.schema.schema import Schema
 from sidelight.logs.schema.terms import Product, Term
 from sidelight.logs.summarize import summarize_log
 
-__all__ = ["Proposal", "candidate_terms", "curved_schema", "propose_terms"]
+__all__ = ["Proposal", "candidate_terms", "propose_terms"]
 
 # Columns of a spline that is tried: the number and two bends.
 _BENDS = 3
@@ -132,11 +132,6 @@ def propose_terms(source: Any, schema: Schema, on_invalid: str = "raise") -> lis
         used += k
         del columns[best]
     return found
-
-
-def curved_schema(source: Any, schema: Schema, on_invalid: str = "raise") -> Schema:
-    """The schema with every term that :func:`propose_terms` proposes."""
-    return schema.with_derived([proposal.term for proposal in propose_terms(source, schema, on_invalid)])
 
 
 def _names_of(schema: Schema, terms: Sequence[Term]) -> set[str]:

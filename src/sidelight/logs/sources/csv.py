@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 __all__ = ["csv_columns", "csv_tables"]
 
 _BLOCK = 8 << 20
-_CODECS = {".gz": "gzip", ".gzip": "gzip", ".zst": "zstd", ".zstd": "zstd", ".bz2": "bz2", ".lz4": "lz4"}
 _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2", b"\x04\x22\x4d\x18": "lz4"}
 # What stands for a missing value, besides the empty cell.
 _MISSING = ["", "NA", "N/A", "NaN", "nan", "NULL", "null", "None", "#N/A", "-nan", "-NaN", "<NA>"]

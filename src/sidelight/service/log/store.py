@@ -33,7 +33,7 @@ from sidelight.service.log.settling import (
     place_drafts,
     settle_group,
 )
-from sidelight.service.log.snapshots import Shelf, Snapshot, thinned
+from sidelight.service.log.snapshots import Shelf, Snapshot
 
 __all__ = ["COPY", "Diverged", "Draft", "Outdated", "Proposal", "Snapshot", "Store", "Written"]
 
@@ -44,7 +44,6 @@ COPY = "copy"
 
 _CHUNK = 500
 _NO_HEAD = "the event log has no head row: it was altered from outside. Restore a back-up."
-_thinned = thinned
 
 # Built once: making a statement costs more than running it.
 _HEAD = select(
