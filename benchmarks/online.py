@@ -1,4 +1,4 @@
-"""Microseconds a round, as ratios of one run: ``python -m benchmarks.online [--peers] [--profile] [--batches]``.
+"""Microseconds a round, as ratios of one run: ``python -m benchmarks.online`` (``--help`` says what else it times).
 
 One thread, processor time; the candidates take turns in short blocks, so that what else the machine does meets all of
 them alike.
@@ -280,25 +280,47 @@ def profile() -> None:
     for (path, _, name), (_, _, _, seconds, _) in pstats.Stats(watch).stats.items():  # type: ignore[attr-defined]
         if name in parts and "sidelight" in path and not (name in ("_relearn", "refresh") and "ridge" in path):
             print(f"  {name:20}{Path(path).name:18}{1e3 * seconds:8.0f}")
-    first = (
-        "import time; t = time.perf_counter(); import numpy as np, sidelight as sl; x = np.ones(30); "
-        "l = sl.OFUL(30, 30); l.observe(x, l.decide(x).arm, 0.1); print(time.perf_counter() - t)"
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        for what, environment in (("compiled before", {}), ("nothing compiled", {"NUMBA_CACHE_DIR": folder})):
-            done = subprocess.run(
-                [sys.executable, "-c", first],
-                env={**os.environ, **environment},
-                capture_output=True,
-                text=True,
-                check=True,
-            )
-            print(f"first decision and observation of a process, {what}: {float(done.stdout):.1f} s")
+    begin()
+
+
+#: what a process does until its first decision and observation, and all that can be compiled; seconds of processor time
+FIRST = {
+    "OFUL": "l = sl.OFUL(30, 30)",
+    "FusedOFUL": (
+        "rng = np.random.default_rng(0); s = sl.Schema.for_arrays(30, recorded=25, n_arms=3); "
+        "X = rng.normal(size=(900, 25)); "
+        "log = sl.LogSummary.from_arrays(X, list(s.arms) * 300, rng.normal(size=900), s); "
+        "l = sl.FusedOFUL(sl.BehaviorQueries(log))"
+    ),
+}
+WARM = "import time; from sidelight.cli.warm import warm; warm(); print(time.process_time())"
+
+
+def begin() -> None:
+    """Processor time of a process until its first decision and observation, and of ``sidelight warm``."""
+    start = "import time; import numpy as np, sidelight as sl; x = np.ones(30)"
+    end = "l.observe(x, l.decide(x).arm, 0.1); print(time.process_time())"
+    scripts = {f"first decision and observation of {name}": f"{start}; {make}; {end}" for name, make in FIRST.items()}
+    for name, script in {**scripts, "sidelight warm": WARM}.items():
+        seconds = []
+        with tempfile.TemporaryDirectory() as folder:
+            # the second time what was compiled is found
+            for _ in range(2):
+                done = subprocess.run(
+                    [sys.executable, "-c", script],
+                    env={**os.environ, "NUMBA_CACHE_DIR": folder},
+                    capture_output=True,
+                    text=True,
+                    check=True,
+                )
+                seconds.append(float(done.stdout.split()[-1]))
+        print(f"{name}: {seconds[0]:.1f} s of processor time with nothing compiled, {seconds[1]:.1f} s afterwards")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.online")
     parser.add_argument("--profile", action="store_true", help="where a fused run spends its time, and nothing else")
+    parser.add_argument("--begin", action="store_true", help="what compiling takes, and nothing else")
     parser.add_argument("--batches", action="store_true", help="rows of decide_many and observe_many, and nothing else")
     parser.add_argument("--peers", action="store_true", help="also other libraries, each in an environment of its own")
     options = parser.parse_args(sys.argv[1:])
@@ -309,6 +331,9 @@ def main() -> None:
         return
     if options.profile:
         profile()
+        return
+    if options.begin:
+        begin()
         return
     if options.batches:
         from benchmarks.batches import batches
