@@ -60,7 +60,7 @@ class Regret:
 
     @property
     def rounds(self) -> int:
-        """How many were played."""
+        """The number of rounds that were played."""
         last: int = max(self.table["round"].to_pylist())
         return last
 

@@ -49,7 +49,7 @@ def section(title: str, *pieces: str) -> str:
 
 
 def paragraph(text: str) -> str:
-    """A paragraph."""
+    """The text, escaped, as an HTML paragraph."""
     return f"<p>{escape(text)}</p>\n"
 
 

@@ -48,7 +48,7 @@ class FirstPlays:
         return self.learner.decide(x, allowed, rng)
 
     def observe(self, x: Any, arm: Any, reward: float) -> None:
-        """Learn from a round."""
+        """Pass a round on to the learner inside."""
         if arm in self._untried:
             self._untried.remove(arm)
         self.learner.observe(x, arm, reward)

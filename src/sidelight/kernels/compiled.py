@@ -50,7 +50,7 @@ class _HelperLibrary(JITCodeLibrary):
     """Intermediate code that waits to be linked into a kernel, which optimizes and assembles all of it at once."""
 
     def _optimize_final_module(self) -> None:
-        """Left to the kernel."""
+        """Nothing: the kernel that links this code optimizes it."""
 
     def _finalize_final_module(self) -> None:
         """Close the library without handing it to the assembler."""
@@ -131,5 +131,5 @@ def helper(function: Callable[..., Any]) -> Any:
 
 
 def inlined(function: Callable[..., Any]) -> Any:
-    """A helper whose arguments are too many to be handed over: it is written out where it is called."""
+    """A helper that is always inlined: passing its many arguments would cost more than its work."""
     return _part(function, forceinline=True)

@@ -16,7 +16,7 @@ class Notice(event.Listener):
     said = False
 
     def on_start(self, event: Any) -> None:
-        """The compiler has begun."""
+        """Numba calls this when a compilation starts: print the notice, once in a process."""
         if not Notice.said:
             Notice.said = True
             print(
@@ -27,11 +27,11 @@ class Notice(event.Listener):
             )
 
     def on_end(self, event: Any) -> None:
-        """The compiler is done."""
+        """Numba calls this when a compilation ends: nothing to say."""
 
 
 def silence() -> None:
-    """Say nothing: somebody else already does."""
+    """Suppress the notice, for commands that show their own progress."""
     Notice.said = True
 
 

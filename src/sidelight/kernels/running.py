@@ -124,7 +124,7 @@ def factor(P, a, c, G):  # type: ignore[no-untyped-def]
     """
     m = G.shape[0]
     log_det = 0.0
-    # logarithms are dear: one for as many pivots as a float holds the product of
+    # logarithms are slow: one for the product of many pivots, taken before it overflows or underflows
     product = 1.0
     for j in range(m):
         pivot = P[a, 0, j, j] - c * P[a, 1, j, j] + c * c * P[a, 2, j, j]

@@ -16,7 +16,7 @@ from sidelight.kernels.spd import backward, factor, padded, subtract_product
 
 @kernel
 def lift(A, G):  # type: ignore[no-untyped-def]
-    """Directions nobody answered about get a precision in ``A`` that is as good as none, so that its factor exists.
+    """Give directions without answers a negligible precision in ``A``, so that its Cholesky factor exists.
 
     It is measured in units of the columns' own scale, which for a column that is zero all over the log is the answers'.
     An arm with neither rows nor answers says nothing, whatever stands there.  A, G: (K, L, L)

@@ -26,7 +26,7 @@ def padded(n):  # type: ignore[no-untyped-def]
 
 @helper
 def in_fours(m, width):  # type: ignore[no-untyped-def]
-    """How many of ``m`` rows go four at a time: that spares reads, and pays where rows are long."""
+    """How many of ``m`` rows are eliminated four at a time, which saves memory reads where rows are long; else 0."""
     return m & ~3 if width >= WIDE else 0
 
 

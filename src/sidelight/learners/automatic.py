@@ -196,7 +196,7 @@ class Automatic:
         return [np.zeros(0)] * 5 if r is None else [r.low, r.high, r.centres, r.scales, r.limits]
 
     def state(self) -> dict[str, Any]:
-        """Arrays to be saved."""
+        """The arrays that a file keeps of it, by name."""
         hyper = [] if self.hyper is None else [*self.hyper.variances, self.hyper.mean_variance]
         u = self.units
         return {
@@ -251,7 +251,7 @@ def add_log(tally: Tally, summary: LogSummary, positions: NDArray[np.int64]) -> 
     rows = float(summary.n_rows)
     sums = (summary.means * summary.counts[:, None]).sum(axis=0)
     tally.add(positions, rows, sums, summary.feature_squares)
-    # not known only in old files without an intercept, where nobody asks for it
+    # NaN only in old files without an intercept, whose learners do not use it
     total = float(np.nan_to_num(summary.reward_sums).sum())
     tally.add_rewards(rows, total, float(summary.reward_squares.sum()))
 

@@ -125,7 +125,7 @@ class BaseLearner:
 
     @property
     def n_arms(self) -> int:
-        """K."""
+        """``K``, the number of arms."""
         return len(self.arms)
 
     def scores(self, x: Context) -> tuple[Array, Array]:
@@ -187,7 +187,7 @@ class BaseLearner:
         return score_table(self, x)
 
     def wants_query(self, x: Context) -> bool:
-        """Whether asking the old policy at ``x`` is worth it: always for learners that use answers."""
+        """Whether to ask the old policy at ``x``: true for every context if the learner uses answers at all."""
         return self.needs is not None
 
     # ------------------------------------------------------------------------------- learning

@@ -299,7 +299,7 @@ class EpochOFUL(ReducedLearner):
     # ---------------------------------------------------------------------------------------- files
 
     def estimators(self) -> dict[Any, Any]:
-        """The one estimator."""
+        """Its one estimator of the hidden half, under the key None."""
         return {None: self.hidden}
 
     def options(self) -> dict[str, Any]:

@@ -126,7 +126,7 @@ class FloorLedger:
 
     @property
     def n_arms(self) -> int:
-        """K."""
+        """``K``, the number of arms."""
         return len(self.counts)
 
     @property

@@ -171,7 +171,7 @@ class Gaps:
     # --------------------------------------------------------------------------------------- files
 
     def state(self) -> dict[str, Any]:
-        """Arrays to be saved."""
+        """The arrays that a file keeps of it, by name."""
         return {
             "gaps_rows": np.array([self.rows, self.due]),
             "gaps_means": np.stack([self.origins, self.means, self.scales]),

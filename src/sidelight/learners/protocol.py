@@ -79,7 +79,7 @@ class Learner(Protocol):
         """Learn what the old policy would do at ``x``."""
 
     def wants_query(self, x: Context) -> bool:
-        """Is asking the old policy at ``x`` worth its price."""
+        """Whether to ask the old policy what it would do at ``x``."""
 
     def decide_many(self, X: Any, rng: np.random.Generator | None = None) -> Any:
         """``decide`` for every row: a list of decisions, or a frame where a frame came in."""

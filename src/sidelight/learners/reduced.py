@@ -27,7 +27,7 @@ WORTH_THREADS = 5_000_000
 #: an arm's rows go into its sums alone where there are so many of them, and a third of its dimensions: the refresh from
 #: the sums that follows then costs less than what it saves
 TOGETHER = 32
-#: for learners that nobody asks
+#: empty sums, for learners that take no answers
 NO_ANSWERS = kernels.Answers(
     np.zeros(0, dtype=np.int64), np.zeros((0, 0, 0)), np.zeros((0, 0, 0)), np.zeros((0, 0)), np.zeros(0)
 )

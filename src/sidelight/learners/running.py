@@ -358,7 +358,7 @@ class RunningOFUL(BaseLearner):
         return out
 
     def estimators(self) -> dict[Any, Any]:
-        """The one estimator."""
+        """Its one estimator of the hidden half, under the key None."""
         return {None: self.hidden}
 
     def state(self) -> dict[str, Any]:

@@ -95,7 +95,7 @@ class Settings:
         return np.array(np.broadcast_to(mean, (n_arms, n_features)))
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-safe."""
+        """The settings as values that JSON can hold, by name."""
         out = asdict(self)
         out["prior_mean"] = np.asarray(self.prior_mean, dtype=np.float64).tolist()
         return out

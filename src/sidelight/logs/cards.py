@@ -45,7 +45,7 @@ def label_column(labels: Iterable[Any]) -> pa.Array:
 
 
 def summary_card(summary: ArmRegressions) -> str:
-    """The summary as HTML."""
+    """The HTML card that a notebook shows for a summary: features, skipped rows, and a line for each arm."""
     names = summary.schema.encoded_names
     hidden = [names[j] for j in summary.hidden]
     pairs = [
@@ -63,7 +63,7 @@ def summary_card(summary: ArmRegressions) -> str:
 
 
 def eras_card(eras: Mapping[Any, ArmRegressions]) -> str:
-    """Eras as HTML."""
+    """The HTML card that a notebook shows for several eras: one row for each of them."""
     rows = [
         (
             ", ".join(map(str, key)) if isinstance(key, tuple) else str(key),

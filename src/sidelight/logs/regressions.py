@@ -74,7 +74,7 @@ class ArmRegressions:
 
     @property
     def n_arms(self) -> int:
-        """``K``."""
+        """``K``, the number of arms."""
         return len(self.arms)
 
     @property

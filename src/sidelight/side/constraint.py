@@ -42,12 +42,12 @@ class Reduction:
 
     @property
     def n_arms(self) -> int:
-        """K."""
+        """``K``, the number of arms."""
         return int(self.loadings.shape[0])
 
     @property
     def n_features(self) -> int:
-        """d."""
+        """``d``, the number of features."""
         return int(self.order.shape[0])
 
     @property
@@ -222,12 +222,12 @@ class SideInformation:
 
     @property
     def n_arms(self) -> int:
-        """K."""
+        """``K``, the number of arms."""
         return self.reduction.n_arms
 
     @property
     def n_features(self) -> int:
-        """d."""
+        """``d``, the number of features."""
         return self.reduction.n_features
 
     def pseudo_inverse(self, index: int) -> Array:

@@ -42,7 +42,7 @@ class Tally:
 
     @classmethod
     def empty(cls, d: int) -> Tally:
-        """Nothing seen."""
+        """A tally of zero rows for ``d`` features."""
         return cls(np.zeros(d), np.zeros(d), np.zeros(d), np.zeros(3))
 
     def add(self, positions: NDArray[np.int64] | slice, rows: float, sums: Array, squares: Array) -> None:
@@ -52,7 +52,7 @@ class Tally:
         self.squares[positions] += squares
 
     def add_rewards(self, rows: float, total: float, squares: float) -> None:
-        """``rows`` more rewards."""
+        """Add ``rows`` rewards by their sum and their sum of squares."""
         self.rewards += (rows, total, squares)
 
 
@@ -83,7 +83,7 @@ class Units:
 
     @classmethod
     def of(cls, tally: Tally, constant: int | None) -> Units:
-        """From what was seen."""
+        """Centres and scales from the sums of a tally."""
         n = np.maximum(tally.rows, 1.0)
         second = tally.squares / n
         centres = np.zeros_like(second)

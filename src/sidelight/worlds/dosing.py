@@ -94,7 +94,7 @@ class DosingWorld(LinearWorld):
         return float(np.sqrt(1 + 1 + 5 * _CLIP**2 + 4**2 + 1))
 
     def contexts(self, n: int, rng: np.random.Generator) -> Floats:
-        """``X`` ``(n, 11)``: patients."""
+        """``X`` ``(n, 11)``: features of ``n`` patients, drawn independently."""
         income, distance, age, weight, cells, latent = np.clip(rng.standard_normal((6, n)), -_CLIP, _CLIP)
         uniforms = rng.random((2, n))
         stage = np.digitize(0.8 * latent - 0.5 * income + 0.2 * age, [-0.7, 0.2, 1.0])
@@ -112,6 +112,6 @@ class DosingWorld(LinearWorld):
         return X
 
     def behavior_logits(self, X: Floats) -> Floats:
-        """``(n, 4)``: the clinicians."""
+        """``(n, 4)``: logits of the schedule that the clinicians choose; their softmax is the old policy."""
         logits: Floats = X @ self._rules.T
         return logits

@@ -42,12 +42,12 @@ class World(Protocol):
 
     @property
     def n_arms(self) -> int:
-        """``K``."""
+        """``K``, the number of arms."""
         ...
 
     @property
     def n_features(self) -> int:
-        """``d``."""
+        """``d``, the number of features."""
         ...
 
     @property

@@ -118,7 +118,7 @@ class TrafficWorld(LinearWorld):
         return X
 
     def behavior_logits(self, X: Floats) -> Floats:
-        """``(n, 6)``: the old controller."""
+        """``(n, 6)``: logits of the plan that the old controller chooses; their softmax is the old policy."""
         logits: Floats = X @ self._rules.T
         return logits
 

@@ -28,7 +28,7 @@ from sidelight.worlds.table_rows import Rows, read_rows
 from sidelight.worlds.trial_results import ReplayedRun, ReplayResult, bootstrap_interval
 
 ASSUME_RANDOMIZED = "assume_randomized=True"
-"""How to say in Python that a trial was randomized all the same; the command line has an option of its own."""
+"""What an error message advises a caller from Python who knows that the trial was randomized although a check fails."""
 
 
 class TrialReplayWorld(SplitTable):

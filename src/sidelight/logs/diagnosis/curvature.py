@@ -171,7 +171,8 @@ class _Left:
 
 
 def _basis(columns: np.ndarray) -> np.ndarray:
-    """An orthonormal basis of the span of columns whose norms are at most 1; what is next to nothing spans nothing."""
+    """An orthonormal basis of the span of columns whose norms are at most 1; columns that rounding has
+    left of others are dropped."""
     values, vectors = np.linalg.eigh(columns.T @ columns)
     kept = values > 1e-10
     basis: np.ndarray = columns @ (vectors[:, kept] / np.sqrt(values[kept]))

@@ -196,7 +196,7 @@ class _Inline(Executor):
     """Runs what it is given at once: a Dask worker has threads of its own."""
 
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Run ``fn`` now."""
+        """Run ``fn`` in this process and return a finished future, like an executor without workers."""
         future: Future[Any] = Future()
         try:
             future.set_result(fn(*args, **kwargs))

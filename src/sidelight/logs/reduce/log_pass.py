@@ -178,7 +178,7 @@ class LogPass:
             self._fold_oldest()
 
     def cancel(self) -> None:
-        """Forget what is under way."""
+        """Drop batches that are being reduced; their results are not added."""
         for future in self._pending:
             future.cancel()
         self._pending.clear()

@@ -34,7 +34,7 @@ _SPAN = 16_384
 # Up to so many numbers a factor is computed in extended precision, if there are no more than so many arms.
 _CAREFUL = 4_096
 _FEW_ARMS = 64
-# Below this a batch takes the slow road, which needs no compiled code.
+# Batches with fewer rows are reduced by NumPy: a compiled kernel would not pay, and need not be compiled.
 _SMALL = 20_000
 
 
@@ -60,7 +60,7 @@ class Moments:
 
     @classmethod
     def empty(cls, n_arms: int, n_columns: int) -> Moments:
-        """No rows at all."""
+        """The moments of zero rows: the neutral element of adding moments up."""
         size = n_columns + 1
         counts, sums = np.zeros(n_arms, dtype=np.int64), np.zeros((n_arms, n_columns))
         return cls(counts, sums, np.zeros((n_arms, size, size)), np.zeros(n_arms))

@@ -53,11 +53,11 @@ class DatePart(Term):
 
     @property
     def inputs(self) -> Mapping[str, Kind]:
-        """The date."""
+        """The one column it reads, a date."""
         return {self.column: "date"}
 
     def names(self, levels: Mapping[str, Sequence[Label]]) -> list[str]:
-        """Sine and cosine."""
+        """Names of the two encoded columns: sine and cosine."""
         return [f"sin {self.part}({self.column})", f"cos {self.part}({self.column})"]
 
     def columns(self, values: Inputs, keep: Sequence[bool]) -> list[np.ndarray]:
@@ -117,7 +117,7 @@ class DaysSince(Term):
 
     @property
     def inputs(self) -> Mapping[str, Kind]:
-        """The date."""
+        """The one column it reads, a date."""
         return {self.column: "date"}
 
     @property
@@ -135,7 +135,7 @@ class DaysSince(Term):
         return [f"days_since({self.column})"]
 
     def columns(self, values: Inputs, keep: Sequence[bool]) -> list[np.ndarray]:
-        """The days."""
+        """One encoded column (n,): days since the origin, fractions included."""
         return [values.numbers[self.column] - self.__dict__["_day"]]
 
     def found(self) -> dict[str, Any]:

@@ -49,7 +49,7 @@ class Power(Term):
 
     @property
     def inputs(self) -> Mapping[str, Kind]:
-        """The number."""
+        """The one column it reads, a number."""
         return {self.column: "number"}
 
     def columns(self, values: Inputs, keep: Sequence[bool]) -> list[np.ndarray]:
@@ -93,7 +93,7 @@ class Logarithm(Term):
 
     @property
     def inputs(self) -> Mapping[str, Kind]:
-        """The number."""
+        """The one column it reads, a number."""
         return {self.column: "number"}
 
     def columns(self, values: Inputs, keep: Sequence[bool]) -> list[np.ndarray]:
@@ -156,7 +156,7 @@ class Spline(Term):
 
     @property
     def inputs(self) -> Mapping[str, Kind]:
-        """The number."""
+        """The one column it reads, a number."""
         return {self.column: "number"}
 
     @property
@@ -177,11 +177,11 @@ class Spline(Term):
         return replace(self, knots=knots, bends=Bends.of(knots, sample[at]), knots_found=True)
 
     def names(self, levels: Mapping[str, Sequence[Label]]) -> list[str]:
-        """One for each bend."""
+        """Names of the encoded columns: one for each basis function of the spline."""
         return [f"bend{i}({self.column})" for i in range(1, self.df)]
 
     def columns(self, values: Inputs, keep: Sequence[bool]) -> list[np.ndarray]:
-        """The bends."""
+        """The encoded columns: values of the basis functions, (n,) each."""
         assert self.bends is not None
         return self.bends.columns(values.numbers[self.column], keep)
 
@@ -194,7 +194,7 @@ class Spline(Term):
         return [values.numbers[self.column], *self.columns(values, [True] * (self.df - 1))]
 
     def found(self) -> dict[str, Any]:
-        """Knots and bends."""
+        """What was found in the log and is kept in files: knots and the basis."""
         if self.bends is None:
             return {}
         return {
@@ -257,7 +257,7 @@ class Bins(Term):
 
     @property
     def inputs(self) -> Mapping[str, Kind]:
-        """The number."""
+        """The one column it reads, a number."""
         return {self.column: "number"}
 
     @property

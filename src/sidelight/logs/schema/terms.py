@@ -112,7 +112,7 @@ class Term:
 
 @dataclass(frozen=True)
 class Column(Term):
-    """A column as it is; only as a factor of a :class:`Product`."""
+    """A column without a function applied to it; it stands only as a factor of a :class:`Product`."""
 
     name: str
 
@@ -265,7 +265,7 @@ class Product(Term):
         return list(itertools.product(*(term.factor_names(levels) for term in self.factors)))
 
     def columns(self, values: Inputs, keep: Sequence[bool]) -> list[np.ndarray]:
-        """The products."""
+        """The encoded columns: products of the factors' columns, in the order of ``names``."""
         parts = [term.factor_columns(values) for term in self.factors]
         out = []
         for kept, combination in zip(keep, itertools.product(*parts), strict=True):
@@ -277,7 +277,7 @@ class Product(Term):
         return out
 
     def found(self) -> dict[str, Any]:
-        """What the factors found."""
+        """What the factors found in the log, by factor."""
         found = [term.found() for term in self.factors]
         return {"factors": found} if any(found) else {}
 
