@@ -244,7 +244,7 @@ def test_an_event_that_the_learner_fails_at_teaches_nothing_live_and_at_every_st
             assert (engine.state.counts["rewards"], engine.state.counts["failures"]) == (3, 1)
             assert engine.state.learner.counts.sum() == 2
             assert b"sidelight_learner_failures_total 1.0" in engine.metrics.text()
-            assert engine.digest() == engine.digest() | {"digest": bits(engine.state)}
+            assert (await engine.digest())["digest"] == bits(engine.state)
             return bits(engine.state), failed
 
     digest, failed = run(live())
@@ -273,11 +273,11 @@ def test_the_digest_is_computed_once_for_each_event(tmp_path, rng, monkeypatch):
             snapshot = engine.state.snapshot
             monkeypatch.setattr(engine.state, "snapshot", lambda at: computed.append(1) or snapshot(at))
             number, _, _ = await engine.decide(x, None)
-            before = engine.digest()
-            assert engine.digest() == before
+            before = await engine.digest()
+            assert await engine.digest() == before
             assert len(computed) == 1
             await engine.reward(DecisionId(number), 1.5, None, None)
-            after = engine.digest()
+            after = await engine.digest()
             assert after["event"] == before["event"] + 1
             assert after["digest"] == snapshot(0.0).digest != before["digest"]
             assert len(computed) == 2

@@ -17,6 +17,7 @@ from sidelight.service.core import engine as engines
 from sidelight.service.core import recovery
 from sidelight.service.core.engine import Engine
 from sidelight.service.core.fold import State
+from sidelight.service.core.folding import Folding
 from sidelight.service.core.proposals import DecisionsProposal, RewardProposal
 from sidelight.service.log import store as stores
 from sidelight.service.log.committer import Committer, Entry, Group
@@ -184,16 +185,33 @@ def what_others_wrote_is_not_folded() -> Patches:
 
 @fault
 def a_group_is_folded_in_another_order() -> Patches:
-    fold = Engine._fold
+    take = Folding.take
 
-    def wrong(self: Engine, news: list[Any]) -> None:
+    def wrong(self: Folding, news: Any) -> None:
         rewards = [i for i, item in enumerate(news) if isinstance(item.event, Reward)]
         swapped = list(news)
         for i, j in zip(rewards, reversed(rewards), strict=True):
             swapped[i] = news[i]._replace(event=news[j].event, context=news[j].context)
-        fold(self, swapped)
+        take(self, swapped)
 
-    return [mock.patch.object(Engine, "_fold", wrong)]
+    return [mock.patch.object(Folding, "take", wrong)]
+
+
+@fault
+def a_twin_is_published_before_it_has_caught_up() -> Patches:
+    """What was folded while a twin was not there is left out of it."""
+    aside = Folding._fold_aside
+
+    def wrong(self: Folding, news: Any, unlearns: int | None) -> Any:
+        for item in self._behind:
+            if self._twin is not None and item.number > self._twin.number:
+                self._twin.number, self._twin.chain = item.number, item.chain
+        return aside(self, news, unlearns)
+
+    return [
+        mock.patch.object(Folding, "_fold_aside", wrong),
+        mock.patch.object(Folding, "_catch_up", return_value=None),
+    ]
 
 
 @fault

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import sqlalchemy as sa
@@ -24,7 +25,7 @@ from sidelight.errors import StoreError
 from sidelight.service.config import Config
 from sidelight.service.core import engine as engines
 from sidelight.service.core import fold as folds
-from sidelight.service.core import recovery, starting
+from sidelight.service.core import folding, recovery, starting
 from sidelight.service.core.deciding import Ask
 from sidelight.service.core.engine import Engine
 from sidelight.service.log import connections
@@ -615,7 +616,9 @@ class World:
     def run(self) -> None:
         """All of it."""
         asyncio.set_event_loop(self.loop)
-        with fold_version() as self.change_fold:
+        # Every other run folds in a thread, as large learners are.
+        large = 0 if self.plan.seed % 2 else folding.LARGE
+        with fold_version() as self.change_fold, mock.patch.object(folding, "LARGE", large):
             try:
                 self.loop.run_until_complete(self.live())
             finally:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import hashlib
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -22,9 +23,10 @@ from starlette.routing import Route
 
 from sidelight.errors import StoreError
 from sidelight.labels import label_to_json
+from sidelight.linalg import Array
 from sidelight.logs.schema.units import units_to_json
 from sidelight.service.core.engine import Engine, Noted, unknown_decision
-from sidelight.service.core.fold import LEARNER_ERRORS
+from sidelight.service.core.fold import LEARNER_ERRORS, State
 from sidelight.service.dashboard.alarms import ALARMS
 from sidelight.service.dashboard.routes import Dashboard
 from sidelight.service.http.auth import EVERYBODY, Token, Tokens, list_tokens
@@ -159,16 +161,14 @@ class Service:
         body |= describe_history(history, None if event.answers is None else event.answers[id.position])
         body["explanation"] = None
         if not deleted:
-            state = await self.engine.state_at(event.version)
-            exact = state is not None
-            state = state or self.engine.state
             try:
-                # The learner may be the one that goes on learning here, so its numbers are taken in this thread.
-                scored = score(state.learner, x)
+                look = functools.partial(_score_at, x)
+                scored, version, exact = await self.engine.look_at(event.version, look)
             except LEARNER_ERRORS as error:
+                if isinstance(error, Problem):
+                    raise
                 logger.error("decision %s cannot be explained: %s", id, type(error).__name__, exc_info=error)
             else:
-                version = event.version if exact else state.version
                 arms = await self.aside(explain, scored, self.engine.schema, x, allowed)
                 body["explanation"] = {"as_of_version": version, "exact": exact, "arms": arms}
         return Response(await self.aside(to_json, body), media_type=_JSON)
@@ -256,7 +256,7 @@ class Service:
     async def state(self, request: Request) -> Response:
         """GET /v1/state."""
         self.allow(request, "read")
-        return _json(self.digest.now())
+        return _json(await self.digest.now())
 
     async def schema(self, request: Request) -> Response:
         """GET /v1/schema."""
@@ -327,27 +327,33 @@ class Service:
         return Response(self.description, media_type=_JSON)
 
 
+def _score_at(x: Array, state: State) -> Any:
+    return score(state.learner, x)
+
+
 class Seldom:
     """A value that is dear to compute, made at most for a twentieth of the time.
 
     Args:
-        make: computes it, while everybody waits.
+        make: computes it.
         moment: what it is a value of; while that is the same, so is the value.
     """
 
-    def __init__(self, make: Callable[[], Any], moment: Callable[[], int]) -> None:
+    def __init__(self, make: Callable[[], Awaitable[Any]], moment: Callable[[], int]) -> None:
         self._make, self._moment = make, moment
         self._made: tuple[int, Any] | None = None
         self._after = 0.0
+        self._making = asyncio.Lock()
 
-    def now(self) -> Any:
+    async def now(self) -> Any:
         """The value: that of now, or the last one where computing it again would take too much of the time."""
-        moment, started = self._moment(), time.monotonic()
-        if self._made is None or (self._made[0] != moment and started >= self._after):
-            self._made = moment, self._make()
-            ended = time.monotonic()
-            self._after = ended + 20.0 * (ended - started)
-        return self._made[1]
+        async with self._making:
+            moment, started = self._moment(), time.monotonic()
+            if self._made is None or (self._made[0] != moment and started >= self._after):
+                self._made = moment, await self._make()
+                ended = time.monotonic()
+                self._after = ended + 20.0 * (ended - started)
+            return self._made[1]
 
 
 def create_app(engine: Engine) -> Starlette:

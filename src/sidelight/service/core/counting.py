@@ -37,11 +37,10 @@ def count_event(metrics: Metrics, event: Event, at: float) -> None:
             metrics.default_rewards.inc()
 
 
-def count_group(metrics: Metrics, group: Group, state: State) -> None:
-    """A transaction was written, and this is the state after it."""
+def count_group(metrics: Metrics, group: Group) -> None:
+    """A transaction was written."""
     if group.entries:
         metrics.committed(len(group.entries), group.seconds)
-    show_state(metrics, state)
 
 
 def show_state(metrics: Metrics, state: State) -> None:

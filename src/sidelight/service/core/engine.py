@@ -25,7 +25,8 @@ from sidelight.service.config import Config
 from sidelight.service.core.bounds import Bounds
 from sidelight.service.core.counting import count_event, count_group, show_state
 from sidelight.service.core.deciding import Ask, Decider
-from sidelight.service.core.fold import FOLD, LEARNER_ERRORS, ContextsDeleted, NotRebuildable, Numbered, State
+from sidelight.service.core.fold import FOLD, LEARNER_ERRORS, NotRebuildable, Numbered, State
+from sidelight.service.core.folding import Failure, Folding
 from sidelight.service.core.gate import GateSettings
 from sidelight.service.core.gatekeeper import Gatekeeper
 from sidelight.service.core.old_policy import load_old_policy
@@ -56,10 +57,10 @@ from sidelight.service.log.events import (
     Decisions,
     Forgotten,
     GateStep,
-    Retraction,
     Row,
     event_from_row,
 )
+from sidelight.service.log.snapshots import Snapshot
 from sidelight.service.log.store import Diverged, Draft, Outdated, Store, Written
 from sidelight.service.log.surroundings import Surroundings
 from sidelight.service.metrics import Metrics
@@ -117,14 +118,14 @@ class Engine:
         took_over = take_over(store, config)
         started = self._around.monotonic()
         recovered = recover(store, repair=True)
-        self.state: State = recovered.state
+        state = recovered.state
         self.recovered_from = recovered.start
         self.damaged = recovered.damaged
         self.metrics.damaged_snapshots.inc(len(recovered.damaged))
         logger.info(
             "folded events %d to %d in %.2f s",
             recovered.start,
-            self.state.number,
+            state.number,
             self._around.monotonic() - started,
         )
         self.schema: Schema = config.load_schema()
@@ -134,30 +135,36 @@ class Engine:
         self._recent: OrderedDict[int, tuple[str, bytes, int, int]] = OrderedDict()
         self._recent_size = 0
         self._decider = Decider(
-            self.state.learner,
+            state.learner,
             self.metrics,
             load_old_policy(config),
             rng=self._around.generator(),
             every_chance=config.mode.propensities == "all",
         )
         self._readers = self._around.readers()
+        self._folders = self._around.readers()
         self._rebuilding = asyncio.Semaphore(1)
         self.error: StoreError | None = None
         self._stuck: StoreError | None = None
         self.committer: Committer | None = None
         self.spans: Spans | None = None
         self.on_decision: Callable[[int, Decisions], None] | None = None
-        self._outdated = False
-        self._digest: tuple[int, str] | None = None
+        self._digest: dict[str, Any] | None = None
         self._self_check = SelfCheck(store)
         self._checking: asyncio.Task[None] | None = None
         self.listeners: list[Callable[[list[Numbered]], None]] = []
         self._gatekeeper = Gatekeeper(self, self._around)
+        self._folding = Folding(state, store, self, self._around.now, self._folders)
         self._watching: asyncio.Task[None] | None = None
         self._warm()
         if recovered.damaged or took_over:
             store.put_snapshot(self.state.snapshot(self._around.now()))
             self._snapshot_at = self.state.number
+
+    @property
+    def state(self) -> State:
+        """The state that decides: the fold of the log up to event ``state.number``."""
+        return self._folding.state
 
     def _warm(self) -> None:
         """Compile what deciding and learning need, on a copy, so that no request waits for it."""
@@ -208,7 +215,7 @@ class Engine:
         Raises:
             Problem: the log cannot be read.
         """
-        number, expected = self.state.number, self.state.snapshot(0.0).digest
+        number, expected = await self._folding.look(lambda state: (state.number, state.snapshot(0.0).digest))
         found = await self.read(self._self_check.digest_at, number)
         if found is None:
             return None
@@ -274,6 +281,7 @@ class Engine:
             ended = await loop.run_in_executor(None, committer.stop, timeout)
             # The worker has handed everything over; what it handed over last is folded in before this continues.
             await asyncio.sleep(0)
+            await self._folding.stop(timeout)
             if ended and self.state.number > self._snapshot_at and self.error is None:
                 with contextlib.suppress(StoreError):
                     snapshot = self.state.snapshot(self._around.now())
@@ -281,6 +289,7 @@ class Engine:
         if not ended:
             logger.error("the database does not answer: ending without waiting for it")
         self._readers.shutdown(wait=ended)
+        self._folders.shutdown(wait=ended)
 
     @property
     def ready(self) -> bool:
@@ -326,6 +335,8 @@ class Engine:
                 self._decider.account.end(event)
             if not isinstance(outcome, Outdated):
                 break
+            # The change is in the log, and may not be folded in yet.
+            await self._wait_for(None)
         if isinstance(outcome, Written):
             if outcome.epoch:
                 event = replace(event, epoch=outcome.epoch)
@@ -402,11 +413,23 @@ class Engine:
             proposal = ReleaseProposal(doubted, context, by, reason)
         else:
             proposal = RetractionProposal(doubted, await self.read(base_number, self.store), by, reason)
-        return self._noted(await self.submit(proposal))
+        return await self._in_force(self._noted(await self.submit(proposal)))
+
+    async def _in_force(self, noted: Noted) -> Noted:
+        """Return what was noted when the state that decides has it."""
+        await self._wait_for(noted.number)
+        return noted
+
+    async def _wait_for(self, number: int | None) -> None:
+        """Wait until the state that decides has event ``number``, or all that were delivered so far."""
+        try:
+            await self._folding.folded(number)
+        except StoreError as error:
+            raise storage_problem(error) from error
 
     async def configure(self, event: Configuration) -> int:
         """Change the rails, for every server on this store."""
-        return self._noted(await self.submit(ConfigurationProposal.of(event)))[0]
+        return (await self._in_force(self._noted(await self.submit(ConfigurationProposal.of(event))))).number
 
     async def step(self, after: int | None, held: bool | None, by: str) -> Noted:
         """A person moves the gate to a rung, holds it or lets it go.
@@ -428,7 +451,7 @@ class Engine:
             raise Problem("conflict", str(error)) from error
         mode = "act" if moved.before < 0 <= moved.after else None
         event = GateStep(moved.before, moved.after, moved.share, moved.reason, moved.evidence, by, held, mode)
-        return self._noted(await self.submit(GateProposal.of(event, gate.tests)))
+        return await self._in_force(self._noted(await self.submit(GateProposal.of(event, gate.tests))))
 
     def _noted(self, outcome: Written | Known | Outdated) -> Noted:
         if isinstance(outcome, Outdated):
@@ -472,29 +495,56 @@ class Engine:
                 news.append(Numbered(outcome.number, now, event, entry.context, outcome.chain))
         try:
             if self._stuck is None:
-                self._fold(news)
+                self._folding.take(news)
         except Exception as error:
-            self._give_up(error)
+            self.gave_up(error)
         if self._stuck is not None:
             refuse(group.entries, self._stuck)
             return
         for entry, outcome in zip(group.entries, group.outcomes, strict=True):
             if not entry.future.done():
                 entry.future.set_result(outcome)
-        count_group(self.metrics, group, self.state)
+        count_group(self.metrics, group)
+
+    def folded(self, news: Sequence[Numbered], failures: Sequence[Failure]) -> None:
+        """Events are in the state that decides now."""
+        for item in news:
+            count_event(self.metrics, item.event, item.at)
+            if isinstance(item.event, Forgotten):
+                self._forget_recent()
+        for number, error in failures:
+            # The event stands in the log and teaches nothing.
+            name = type(error).__name__
+            logger.error("the learner could not learn from event %d: %s", number, name, exc_info=error)
+            self.metrics.learner_failures.inc()
+        show_state(self.metrics, self.state)
         for listener in self.listeners:
             try:
-                listener(news)
+                listener(list(news))
             except Exception:
                 # Who only looks on must not stop what follows.
                 logger.exception("a listener failed")
         self._gatekeeper.consider()
-        if self.state.number - self._snapshot_at >= self.config.storage.snapshot_every and self.committer is not None:
-            self._snapshot_at = self.state.number
-            self.committer.keep(self.state.snapshot(now))
+
+    def snapshot_due(self) -> bool:
+        """Whether a snapshot is to be taken."""
+        every = self.config.storage.snapshot_every
+        return self.committer is not None and self.state.number - self._snapshot_at >= every
+
+    def keep(self, snapshot: Snapshot) -> None:
+        """Have a snapshot written when there is time."""
+        self._snapshot_at = self.state.number
+        if self.committer is not None:
+            self.committer.keep(snapshot)
             self.metrics.snapshots.inc()
 
-    def _give_up(self, error: Exception) -> None:
+    def cannot_read(self, error: StoreError | None) -> None:
+        """The log cannot be folded again, which is tried until it works; or it worked."""
+        self._failed(error)
+        if error is None:
+            self._forget_recent()
+
+    def gave_up(self, error: Exception) -> None:
         """A bug in the fold: what follows is in the log, but this server's learner cannot follow it any more.
 
         Deciding on what is half folded in, or letting requests wait in vain, would be worse than saying so.
@@ -505,54 +555,6 @@ class Engine:
             "Restart the server, and report this."
         )
         self._failed(self._stuck)
-
-    def _fold(self, news: list[Numbered]) -> None:
-        if self._outdated:
-            self._reload()
-        for item in news:
-            count_event(self.metrics, item.event, item.at)
-            if item.number <= self.state.number or self._outdated:
-                continue
-            waited = isinstance(item.event, Retraction) and (item.event.event, item.event.position) in (
-                self.state.quarantine
-            )
-            try:
-                self.state.apply(item)
-            except ContextsDeleted:
-                self._reload()
-            else:
-                self._note_failure(item.number)
-            if isinstance(item.event, Retraction) and not waited:
-                # From before the event that was wrong, without it: the learner has no way of unlearning.
-                self.state = recover(self.store, upto=item.number).state
-            if isinstance(item.event, Forgotten):
-                self._forget_recent()
-
-    def _note_failure(self, number: int) -> None:
-        """Say that the learner failed at an event, if it did; the event stands in the log and teaches nothing."""
-        failure = self.state.failure
-        if failure is not None:
-            name = type(failure).__name__
-            logger.error("the learner could not learn from event %d: %s", number, name, exc_info=failure)
-            self.metrics.learner_failures.inc()
-
-    def _reload(self) -> None:
-        """Start again from the base.
-
-        Somebody was forgotten while we were behind, and what we have yet to fold needs contexts that are gone; the base
-        that was kept then holds what became of them. It may be ahead of the commit thread, which then tells no news.
-        """
-        self._digest = None
-        try:
-            self.state = recover(self.store).state
-        except StoreError as error:
-            self._outdated = True
-            self._failed(error)
-        else:
-            if self._outdated:
-                self._outdated = False
-                self._failed(None)
-            self._forget_recent()
 
     def _forget_recent(self) -> None:
         """Drop from memory what was forgotten."""
@@ -604,13 +606,21 @@ class Engine:
             raise unknown_decision(str(id))
         return event
 
-    async def state_at(self, version: int, farthest: int = 50_000) -> State | None:
-        """The state after event ``version``, rebuilt.
+    async def look_at(
+        self, version: int, function: Callable[[State], T], farthest: int = 50_000
+    ) -> tuple[T, int, bool]:
+        """What a function says about the state after event ``version``.
 
-        None where that means folding more than ``farthest`` events, or where a context it needs was deleted.
+        Returns:
+            that, the version that it was asked about, and whether it is the one that was wanted: not where rebuilding
+            it means folding more than ``farthest`` events, or where a context it needs was deleted.
         """
-        if version == self.state.version:
-            return self.state
+        found, seen = await self._folding.look(lambda state: (function(state), state.version))
+        if seen != version and (past := await self._state_at(version, farthest)) is not None:
+            return await self.read(function, past), version, True
+        return found, seen, seen == version
+
+    async def _state_at(self, version: int, farthest: int) -> State | None:
         numbers = await self.read(self.store.snapshot_numbers)
         start = max((number for number in numbers if number <= version), default=self.store.origin)
         if version - start > farthest:
@@ -631,13 +641,15 @@ class Engine:
         except StoreError as error:
             raise storage_problem(error) from error
 
-    def digest(self) -> dict[str, Any]:
+    async def digest(self) -> dict[str, Any]:
         """The state in one line: servers of one log that are at the same event have the same."""
-        state = self.state
-        if self._digest is None or self._digest[0] != state.number:
-            # A large learner takes a while to write down, and everybody else waits meanwhile.
-            self._digest = state.number, state.snapshot(0.0).digest
-        return {"event": state.number, "version": state.version, "digest": self._digest[1]}
+        if self._digest is None or self._digest["event"] != self.state.number:
+            self._digest = await self._folding.look(_digest_of)
+        return self._digest
+
+
+def _digest_of(state: State) -> dict[str, Any]:
+    return {"event": state.number, "version": state.version, "digest": state.snapshot(0.0).digest}
 
 
 def storage_problem(error: StoreError) -> Problem:

@@ -41,7 +41,10 @@ class Server(Protocol):
     """What the gatekeeper needs of an engine."""
 
     store: Store
-    state: State
+
+    @property
+    def state(self) -> State:
+        """The state that decides."""
 
     async def submit(self, proposal: ReferringProposal) -> Any:
         """Have a proposal written."""

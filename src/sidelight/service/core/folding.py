@@ -1,0 +1,336 @@
+"""Folding events in while decisions go on.
+
+A small learner is folded in the event loop, where groups are delivered: microseconds.  A large one may take a tenth of
+a second for a refresh, so it has a twin: the twin is folded in a thread, takes the place of the one that decides by one
+assignment, and the other one is brought up to date in its turn.  Whichever decides is the fold of a prefix of the log
+at every moment, and nobody reads a learner while it learns.  Folding the log again after a retraction, snapshots,
+digests and whoever wants to look at a large learner take the same way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from sidelight.errors import StoreError
+from sidelight.service.core.fold import ContextsDeleted, State
+from sidelight.service.core.recovery import recover
+from sidelight.service.log.events import Action, Behavior, Decisions, DefaultReward, Event, Release, Retraction, Reward
+from sidelight.service.log.numbering import Numbered
+from sidelight.service.log.snapshots import Snapshot
+from sidelight.service.log.store import Store
+
+__all__ = ["Folding", "Follower"]
+
+T = TypeVar("T")
+
+#: ``K·d²`` from which on a learner has a twin
+LARGE = 20_000
+#: seconds until the log is read again after it could not be
+_AGAIN_SECONDS = 1.0
+
+
+class Follower(Protocol):
+    """Who is told what was folded in; all of it in the event loop."""
+
+    def folded(self, news: Sequence[Numbered], failures: Sequence[Failure]) -> None:
+        """These events are in the state that decides now; the learner failed at some."""
+
+    def gave_up(self, error: Exception) -> None:
+        """An event cannot be folded in: this state stays as it is for ever."""
+
+    def cannot_read(self, error: StoreError | None) -> None:
+        """The log cannot be read again, or can be after all."""
+
+    def snapshot_due(self) -> bool:
+        """Whether a snapshot is to be taken."""
+
+    def keep(self, snapshot: Snapshot) -> None:
+        """A snapshot was taken."""
+
+
+class Failure(NamedTuple):
+    """What the learner raised at an event."""
+
+    number: int
+    error: Exception
+
+
+class _Unreadable(Exception):
+    """The log cannot be read now."""
+
+    def __init__(self, error: StoreError) -> None:
+        self.error = error
+
+
+class _Folded(NamedTuple):
+    """What a thread has made: a state to decide with, and its twin where that is new too."""
+
+    state: State
+    failures: list[Failure]
+    twin: State | None
+    fresh: bool
+
+
+class Folding:
+    """The state that decides, kept up to date.
+
+    Args:
+        state: the fold of the log so far.
+        store: the log.
+        follower: who is told.
+        now: seconds since 1970.
+        threads: where large learners are folded.
+    """
+
+    def __init__(
+        self, state: State, store: Store, follower: Follower, now: Callable[[], float], threads: Executor
+    ) -> None:
+        self.state = state
+        self._store, self._follower, self._now, self._threads = store, follower, now, threads
+        learner = state.learner
+        # Under a floor a decision counts the ones before it, so it must not be answered before they are folded in.
+        self._waits = learner.ledger is not None
+        self._large = not self._waits and len(learner.arms) * learner.n_features**2 >= LARGE
+        self._twin = _twin_of(state) if self._large else None
+        #: events that the state has and its twin has not
+        self._behind: list[Numbered] = []
+        self._queue: deque[Sequence[Numbered]] = deque()
+        self._looks: deque[tuple[Callable[[State], Any], asyncio.Future[Any]]] = deque()
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._reload = False
+        self._error: Exception | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._last = state.number
+
+    # ------------------------------------------------------------------------- in the event loop
+
+    def take(self, news: Sequence[Numbered]) -> None:
+        """Fold in what was written, in order: at once, or as soon as what came before is."""
+        if self._error is not None:
+            return
+        if news:
+            self._last = max(self._last, news[-1].number)
+        if self._task is None and not self._aside(news):
+            self._fold_here(news)
+        else:
+            self._queue.append(news)
+            self._begin()
+
+    async def folded(self, number: int | None = None) -> None:
+        """Return when the state that decides has this event, or all that were delivered so far.
+
+        Raises:
+            StoreError: it never will.
+        """
+        number = self._last if number is None else number
+        if self.state.number < number and self._error is None:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append((number, future))
+            await future
+
+    async def look(self, function: Callable[[State], T]) -> T:
+        """What a function says about the state that decides: here if it is small, in a thread on its twin if not.
+
+        The function must change nothing.
+        """
+        if self._twin is None or self._error is not None:
+            return function(self.state)
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._looks.append((function, future))
+        self._begin()
+        return await future
+
+    async def stop(self, timeout: float | None = None) -> None:
+        """Wait for what is being folded in, at most so many seconds."""
+        if self._task is not None:
+            _, pending = await asyncio.wait([self._task], timeout=timeout)
+            for task in pending:
+                task.cancel()
+
+    def _aside(self, news: Sequence[Numbered]) -> bool:
+        """Whether folding these in would make the event loop wait."""
+        if self._waits:
+            return False
+        if self._twin is not None and (self._follower.snapshot_due() or any(_teaches(item.event) for item in news)):
+            return True
+        return self._reload or any(self._unlearns(item.event) for item in news)
+
+    def _unlearns(self, event: Event) -> bool:
+        """Whether an event calls for folding the log again: a retraction of what was not in quarantine is one."""
+        return isinstance(event, Retraction) and (event.event, event.position) not in self.state.quarantine
+
+    def _fold_here(self, news: Sequence[Numbered]) -> None:
+        """Fold in the event loop.
+
+        Raises:
+            Exception: an event cannot be folded in.
+        """
+        unlearns = [item.number for item in news if self._unlearns(item.event)]
+        if self._reload or unlearns:  # under a floor
+            made = self._fold_aside(news, unlearns[-1] if unlearns else None)
+            self._reload = False
+            self._publish(made, news)
+            return
+        failures = []
+        for item in news:
+            if item.number <= self.state.number:
+                continue
+            try:
+                self.state.apply(item)
+            except ContextsDeleted:
+                # Somebody was forgotten while we were behind: the base that was kept then is the way on.
+                self._reload = True
+                self.take(news)
+                return
+            if self.state.failure is not None:
+                failures.append(Failure(item.number, self.state.failure))
+        if self._twin is not None:
+            self._behind += news
+        self._tell(news, failures)
+        if self._twin is None and self._follower.snapshot_due():
+            self._follower.keep(self.state.snapshot(self._now()))
+
+    def _tell(self, news: Sequence[Numbered], failures: Sequence[Failure]) -> None:
+        self._follower.folded(news, failures)
+        ready = [future for number, future in self._waiting if number <= self.state.number]
+        self._waiting = [waits for waits in self._waiting if waits[0] > self.state.number]
+        for future in ready:
+            if not future.done():
+                future.set_result(None)
+
+    def _publish(self, made: _Folded, news: Sequence[Numbered]) -> None:
+        """Decide with another state from now on."""
+        if made.fresh:
+            self._twin, self._behind = made.twin, []
+        else:
+            self._twin, self._behind = self.state, list(news)
+        self.state = made.state
+        self._tell(news, made.failures)
+
+    # --------------------------------------------------------------------------- beside the loop
+
+    def _begin(self) -> None:
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._work())
+
+    async def _work(self) -> None:
+        try:
+            while self._queue or self._looks or self._reload or (self._twin is not None and self._due()):
+                if self._queue or self._reload:
+                    await self._fold_queue()
+                if self._behind:
+                    await self._run(self._catch_up)
+                if self._due():
+                    state = self.state if self._twin is None else self._twin
+                    self._follower.keep(await self._run(state.snapshot, self._now()))
+                while self._looks:
+                    await self._answer(*self._looks.popleft())
+        except Exception as error:
+            self._error = error
+            self._follower.gave_up(error)
+            for _, future in self._waiting:
+                if not future.done():
+                    future.set_exception(StoreError("this server cannot follow the log any more."))
+            for function, looking in self._looks:
+                if not looking.done():
+                    looking.set_result(function(self.state))
+        finally:
+            self._task = None
+
+    def _due(self) -> bool:
+        return self._follower.snapshot_due()
+
+    async def _run(self, function: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
+
+    async def _answer(self, function: Callable[[State], Any], future: asyncio.Future[Any]) -> None:
+        try:
+            found = await self._run(function, self.state if self._twin is None else self._twin)
+        except Exception as error:
+            if not future.done():
+                future.set_exception(error)
+        else:
+            if not future.done():
+                future.set_result(found)
+
+    async def _fold_queue(self) -> None:
+        """Fold what waits into the twin, and decide with that one."""
+        news = [item for group in self._queue for item in group]
+        groups = len(self._queue)
+        unlearns = [item.number for item in news if self._unlearns(item.event)]
+        if self._twin is None and not unlearns and not self._reload:
+            # what came while the log was folded again
+            self._queue.clear()
+            self._fold_here(news)
+            return
+        try:
+            made = await self._run(self._fold_aside, news, unlearns[-1] if unlearns else None)
+        except _Unreadable as unreadable:
+            self._follower.cannot_read(unreadable.error)
+            self._reload = True
+            await asyncio.sleep(_AGAIN_SECONDS)
+            return
+        for _ in range(groups):
+            self._queue.popleft()
+        if self._reload:
+            self._reload = False
+            self._follower.cannot_read(None)
+        self._publish(made, news)
+
+    def _fold_aside(self, news: Sequence[Numbered], unlearns: int | None) -> _Folded:
+        """The state after ``news``, made without touching the one that decides.
+
+        Args:
+            news: what to fold in.
+            unlearns: the last event that takes something back; the log is folded again up to there, without it.
+        """
+        fresh = self._reload or unlearns is not None or self._twin is None
+        state = self._recover(None if self._reload else unlearns) if fresh else self._twin
+        assert state is not None
+        failures = []
+        for item in [*(() if fresh else self._behind), *news]:
+            if item.number <= state.number:
+                continue
+            try:
+                state.apply(item)
+            except ContextsDeleted:
+                state, fresh = self._recover(None), True
+            if state.failure is not None and (not news or item.number >= news[0].number):
+                failures.append(Failure(item.number, state.failure))
+        return _Folded(state, failures, _twin_of(state) if fresh and self._large else None, fresh)
+
+    def _recover(self, upto: int | None) -> State:
+        try:
+            return recover(self._store, upto=upto).state
+        except StoreError as error:
+            raise _Unreadable(error) from error
+
+    def _catch_up(self) -> None:
+        """Bring the twin to where the state that decides is."""
+        assert self._twin is not None
+        behind, self._behind = self._behind, []
+        for item in behind:
+            if item.number > self._twin.number:
+                self._twin.apply(item)
+
+
+def _teaches(event: Event) -> bool:
+    """Whether a learner learns from an event, which may take long."""
+    match event:
+        case Decisions():
+            return event.answers is not None
+        case Action():
+            return event.answer or event.replaces is not None
+        case Reward() | Behavior() | DefaultReward() | Release():
+            return True
+    return False
+
+
+def _twin_of(state: State) -> State:
+    twin = State.from_snapshot(state.snapshot(0.0))
+    twin.chain = state.chain
+    return twin

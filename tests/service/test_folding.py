@@ -1,0 +1,172 @@
+"""A large learner is folded beside the event loop: decisions go on, from folds of prefixes of the log."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from sidelight.service.core import folding
+from sidelight.service.core.deciding import Ask
+from sidelight.service.core.fold import State
+from sidelight.service.core.recovery import recover
+from sidelight.service.log.events import Answer, Configuration, DecisionId, Reward
+from sidelight.service.operations.retention import forget
+from tests.service.helpers import bits, engine_of, make_config, make_schema, random_context, replayed, run
+
+encode = make_schema().encode
+
+
+@pytest.fixture(autouse=True)
+def large(monkeypatch):
+    monkeypatch.setattr(folding, "LARGE", 0)
+
+
+async def decided(engine, rng, **ask) -> DecisionId:
+    number, event, _ = await engine.decide(encode(random_context(rng))[None], [Ask(**ask)] if ask else None)
+    return DecisionId(number, 0, event.epoch)
+
+
+def slowly(monkeypatch, seconds: float) -> list[str]:
+    """Every reward takes so long to fold in; the threads that did it."""
+    apply, threads = State.apply, []
+
+    def slow(self, item):
+        if isinstance(item.event, Reward):
+            threads.append(threading.current_thread().name)
+            time.sleep(seconds)
+        apply(self, item)
+
+    monkeypatch.setattr(State, "apply", slow)
+    return threads
+
+
+def test_decisions_go_on_while_a_reward_is_folded_in(tmp_path, rng, monkeypatch):
+    config = make_config(tmp_path, kind="RunningOFUL", mode="act")
+
+    async def live() -> str:
+        async with engine_of(config) as engine:
+            ids = [await decided(engine, rng) for _ in range(3)]
+            threads = slowly(monkeypatch, 0.5)
+            version = engine.state.version
+            noted = await engine.reward(ids[0], 1.0, None, None)
+            began, worst = time.monotonic(), 0.0
+            while engine.state.version == version:
+                before = time.monotonic()
+                assert (await engine.decision(await decided(engine, rng))).version == version
+                worst = max(worst, time.monotonic() - before)
+            assert time.monotonic() - began > 0.4
+            assert worst < 0.4, "a decision waited for the fold"
+            assert engine.state.version == noted.number
+            assert threads
+            assert all(name.startswith("sidelight-read") for name in threads)
+            # what has to be in force when it is answered waits; and then it is
+            await engine.reward(ids[1], 1.0, None, None)
+            await engine.configure(Configuration(killed=True, by="somebody"))
+            assert engine.state.rails.killed
+            _, event, _ = await engine.decide(encode(random_context(rng))[None], None)
+            assert event.routes == ["fallback"]
+            # a decision that was made before the change is made anew
+            await engine.reward(ids[2], 1.0, None, None)
+            change = asyncio.ensure_future(engine.configure(Configuration(killed=False, by="somebody")))
+            outcomes = await asyncio.gather(*(decided(engine, rng) for _ in range(5)))
+            await change
+            for id in outcomes:
+                event = await engine.decision(id)
+                assert (event.routes == ["learner"]) == (id.number > (await change))
+            monkeypatch.undo()
+            assert await engine.check_itself() is True
+            return bits(engine.state)
+
+    assert run(live()) == replayed(config)
+
+
+def test_the_state_that_decides_is_always_a_prefix(tmp_path, database, rng):
+    """Decisions, rewards, answers, retractions, forgetting and snapshots, all at once, on two servers."""
+    config = make_config(tmp_path, kind="RunningOFUL", mode="act", database=database, snapshot_every=7)
+    seen: dict[int, str] = {}
+
+    async def live() -> None:
+        async with engine_of(config) as engine, engine_of(config) as other:
+            for round in range(6):
+                server = (engine, other)[round % 2]
+                subject = f"s{round}"
+                ids = await asyncio.gather(*(decided(server, rng, subject=subject) for _ in range(4)))
+                told = [server.reward(id, float(rng.normal()), "low", None) for id in ids[:3]]
+                told.append(server.behavior_at(encode(random_context(rng)), Answer("mid"), None, None))
+                await asyncio.gather(*told, decided(engine, rng), decided(other, rng))
+                if round == 2:
+                    await server.retract(ids[0], None, "a slip")
+                if round == 3:
+                    forget(server.store, "s0", erase=False)
+                for watched in (engine, other):
+                    seen[watched.state.number] = bits(watched.state)
+            for _ in range(300):
+                if engine.state.number == other.state.number == engine.store.head():
+                    break
+                await asyncio.sleep(0.02)
+            assert bits(engine.state) == bits(other.state)
+            assert await engine.check_itself() is True
+            assert engine.store.snapshot_numbers()
+            assert (await engine.digest())["digest"] == bits(engine.state)
+            retraction = next(row.number for row in engine.store.of_kind("retraction"))
+            base = next(row.number for row in engine.store.of_kind("forgotten"))
+            for number, digest in seen.items():
+                if number >= max(base, retraction):
+                    assert bits(recover(engine.store, upto=number).state) == digest
+
+    run(live())
+    assert replayed(config)
+
+
+def test_a_fold_that_fails_stops_the_server_and_nobody_waits(tmp_path, rng, monkeypatch):
+    config = make_config(tmp_path, kind="RunningOFUL", mode="act")
+
+    async def live() -> None:
+        async with engine_of(config) as engine:
+            id = await decided(engine, rng)
+            apply = State.apply
+
+            def broken(self, item):
+                if isinstance(item.event, Reward):
+                    raise AssertionError("a bug")
+                apply(self, item)
+
+            monkeypatch.setattr(State, "apply", broken)
+            await engine.reward(id, 1.0, None, None)
+            for _ in range(200):
+                if not engine.ready:
+                    break
+                await asyncio.sleep(0.01)
+            assert "stuck" in str(engine.why_not_ready())
+            with pytest.raises(Exception, match="stuck"):
+                await asyncio.wait_for(decided(engine, rng), 5)
+            monkeypatch.undo()
+
+    run(live())
+
+
+def test_explanations_and_digests_do_not_hold_up_the_loop(tmp_path, rng, monkeypatch):
+    config = make_config(tmp_path, kind="RunningOFUL", mode="act")
+
+    async def live() -> None:
+        async with engine_of(config) as engine:
+            id = await decided(engine, rng)
+            main = threading.current_thread()
+
+            def look(state: State) -> tuple[bool, np.ndarray]:
+                return threading.current_thread() is main, state.learner.scores(np.ones(7))[0]
+
+            (here, scores), version, exact = await engine.look_at(engine.state.version, look)
+            assert not here
+            assert exact
+            assert np.array_equal(scores, engine.state.learner.scores(np.ones(7))[0])
+            await engine.reward(id, 1.0, None, None)
+            (here, _), _, exact = await engine.look_at(version, look)
+            assert not here
+            assert exact, "rebuilt"
+
+    run(live())
