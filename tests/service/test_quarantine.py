@@ -203,7 +203,7 @@ def test_a_discarded_one_never_teaches_and_costs_no_refold(tmp_path, rng, monkey
             id = await decided(engine, rng, pain=1e6)
             noted = await engine.reward(id, 1.0, None, None)
             assert "pain is not within -5 to 5" in str(noted.quarantine)
-            monkeypatch.setattr("sidelight.service.core.engine.recover", None)
+            monkeypatch.setattr("sidelight.service.core.folding.recover", None)
             await engine.decide_doubt(DecisionId(noted.number), False, "doctor", "a slip")
             monkeypatch.undo()
             assert engine.state.learner.counts.sum() == 0

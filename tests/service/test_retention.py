@@ -136,7 +136,7 @@ def test_a_server_that_was_behind_takes_over_the_base(tmp_path, database, rng, m
     """Rewards that it has not folded yet need contexts that are gone: it starts again from the base."""
     config = make_config(tmp_path, kind="RunningOFUL", mode="act", database=database)
 
-    def fails(store: Store) -> None:
+    def fails(store: Store, upto: int | None = None) -> None:
         raise StoreError("cannot read the event log")
 
     async def live() -> None:
@@ -148,9 +148,15 @@ def test_a_server_that_was_behind_takes_over_the_base(tmp_path, database, rng, m
             forget(ahead.store, ANNA, erase=False)
             await visits(ahead, rng, 2, "berta")
             with monkeypatch.context() as broken:
-                broken.setattr("sidelight.service.core.engine.recover", fails)
-                await behind.configure(Configuration(share=0.8))
+                broken.setattr("sidelight.service.core.folding.recover", fails)
+                change = asyncio.ensure_future(behind.configure(Configuration(share=0.8)))
+                for _ in range(500):
+                    if not behind.ready:
+                        break
+                    await asyncio.sleep(0.01)
                 assert not behind.ready, "it stays behind until the store can be read"
+                assert not change.done()
+            await change
             await ahead.configure(Configuration(share=0.7))
             await behind.configure(Configuration(share=0.6))
             assert behind.ready
