@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -135,19 +136,32 @@ class Server:
             preexec_fn=before,
         )
         self.said: list[str] = []
+        # Whoever does not read what a server logs stops it as soon as a pipe's 64 KB are full.
+        self._logged: list[str] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.said.append(line)
             if "decides at" in line:
                 break
         else:
-            assert self.process.stderr is not None
-            self.errors = self.process.stderr.read()
             self.process.wait(10)
+            self._reader.join(10)
             self.url = ""
             return
         self.url = self.said[-1].split(" at ")[1].split()[0]
         self.port = int(self.url.rpartition(":")[2])
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self._logged.append(line)
+
+    @property
+    def errors(self) -> str:
+        """What it has logged so far."""
+        return "".join(self._logged)
 
     def kill(self) -> None:
         """As a power cut would."""
@@ -163,6 +177,7 @@ class Server:
         return code
 
     def _close(self) -> None:
+        self._reader.join(10)
         for stream in (self.process.stdout, self.process.stderr):
             if stream is not None:
                 stream.close()
