@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import warnings
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import pytest
 import sidelight as sl
 from sidelight.errors import StoreError
 from sidelight.learners.saving import learner_bytes
+from sidelight.service.config import initial_config, load_config, save_config
 from sidelight.service.core.deciding import Ask
 from sidelight.service.core.engine import Engine
 from sidelight.service.core.recovery import recover
@@ -181,6 +183,23 @@ def test_a_gap_in_the_log_is_an_error(tmp_path, rng):
         connection.execute(tables.events.delete().where(tables.events.c.number == 5))
     with pytest.raises(StoreError, match="gap after"):
         recover(store)
+    store.close()
+
+
+def test_a_start_does_not_warn_of_contexts_that_nobody_sent(tmp_path, rng):
+    """What is compiled beforehand is compiled with zeros, which are wild where a log's years lie around 2020."""
+    X = np.column_stack([np.ones(400), rng.normal(2_020, 2, 400)])
+    schema = sl.Schema(["year", "age"], recorded=["year"], arms=["a", "b"], intercept=True)
+    sl.LogSummary.from_arrays(X, rng.choice(["a", "b"], 400), rng.normal(size=400), schema).save(
+        tmp_path / "log.summary"
+    )
+    save_config(initial_config(schema, summary_path="log.summary", port=0), tmp_path / "sidelight.toml")
+    config = load_config(tmp_path / "sidelight.toml")
+    store = open_store(config)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        Engine(store, config)
+    assert not [str(warning.message) for warning in caught if issubclass(warning.category, sl.SidelightWarning)]
     store.close()
 
 

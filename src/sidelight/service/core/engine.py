@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from sidelight.errors import InputError, StoreError
+from sidelight.errors import InputError, SidelightWarning, StoreError
 from sidelight.labels import Label
 from sidelight.linalg import Array
 from sidelight.logs.schema.schema import Schema
@@ -168,6 +169,12 @@ class Engine:
 
     def _warm(self) -> None:
         """Compile what deciding and learning need, on a copy, so that no request waits for it."""
+        with warnings.catch_warnings():
+            # its contexts are made up, and may be wild by the log; nobody needs to hear of that
+            warnings.simplefilter("ignore", SidelightWarning)
+            self._rehearse()
+
+    def _rehearse(self) -> None:
         rehearse(self.config)
         copy = State.from_snapshot(self.state.snapshot(0.0))
         learner, K = copy.learner, len(copy.learner.arms)
