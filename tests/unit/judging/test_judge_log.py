@@ -463,3 +463,13 @@ def test_derived_features_and_dates_are_judged_with_their_columns():
         assert lines["complete"].known
         if lines["answers"].known:
             assert lines["answers"].low < lines["complete"].gain < lines["answers"].high
+
+
+def test_a_policy_that_always_takes_one_arm_is_said_to_be_that_arm(rng):
+    """Not that it is 0.000000 better."""
+    n = 1_500
+    x, arms = rng.normal(size=n), rng.choice(["low", "high"], n)
+    rewards = np.where(arms == "high", 2.0, 0.0) + 0.01 * x + 0.1 * rng.normal(size=n)
+    schema = sl.Schema(["x"], recorded=["x"], arm="arm", reward="reward")
+    verdict = sl.judge(pa.table({"x": x, "arm": arms, "reward": rewards}), schema)
+    assert verdict.sentence.endswith("as far as the log tells: always high, which this policy takes too.")
