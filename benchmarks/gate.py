@@ -3,6 +3,10 @@
     python -m benchmarks.gate                    1,000 runs of each scenario
     python -m benchmarks.gate --runs 100 --only equal drift
 
+Scenarios called "shadow" are before the ladder: the old policy draws one of three arms and tells its chances, and the
+learner, as good or better, looks on; ``lying`` is a log that has its estimates off by 2, ``no overlap`` an old policy
+that never takes what the learner wants in half of the contexts. A step that is not merely asked for is a promotion.
+
 The ladder's own code runs (``sidelight.service.core.gate``), with rewards of noise 1: the learner better, equal or
 worse, all rewards drifting by three deviations, subjects who come back, rewards that are late, and rewards that never
 come and count as 0 for one route more often than for the other. A promotion of a learner that is not better, or a
@@ -21,6 +25,7 @@ import numpy as np
 from scipy.stats import beta, norm
 
 from sidelight.service.core.gate import Gate, GateSettings
+from sidelight.service.log.events import Answer, Decisions
 
 SETTINGS = GateSettings(promote="automatic", ladder=(0.1, 0.5, 1.0), error_rate=0.05, holdout=0.05)
 
@@ -58,6 +63,69 @@ SCENARIOS = {
     "late": Scenario(delay=300),
     "missing": Scenario(missing=(0.3, 0.1)),
 }
+
+
+@dataclass(frozen=True)
+class Looking:
+    """What happens before the ladder.
+
+    Attributes:
+        gain: what the learner's arm earns more than the others', in deviations of a reward.
+        lie: by how much its estimates are off.
+        never: the share of contexts in which the old policy never takes the learner's arm.
+    """
+
+    gain: float = 0.0
+    lie: float = 0.0
+    never: float = 0.0
+
+    @property
+    def true_gain(self) -> float:
+        """Of the learner over the old policy, which takes the learner's arm in a third of the other contexts."""
+        return self.gain * (1.0 - (1.0 - self.never) / 3.0)
+
+
+SHADOW = {
+    "shadow better": Looking(gain=0.3),
+    "shadow equal": Looking(),
+    "shadow lying": Looking(lie=2.0),
+    "shadow no overlap": Looking(gain=-0.3, lie=2.0, never=0.5),
+}
+
+
+def look_on(scenario: Looking, units: int, seed: int) -> tuple[list[int], int | None]:
+    """Steps of one gate in shadow (+1: onto the ladder, by itself), and after how many units it came."""
+    rng = np.random.default_rng([seed, 78])
+    gate = Gate(SETTINGS)
+    gate.look_on("shadow", ["a", "b", "c"], 1)
+    x = np.zeros(1)
+    for i in range(units):
+        wanted, barred = int(rng.integers(3)), rng.random() < scenario.never
+        chances = [0.0 if barred and a == wanted else 1.0 for a in range(3)]
+        chances = [chance / sum(chances) for chance in chances]
+        arm = int(rng.choice(3, p=chances))
+        event = Decisions(
+            contexts=x[None],
+            arms=["abc"[arm]],
+            recommended=["abc"[wanted]],
+            estimates=[scenario.gain + scenario.lie],
+            widths=[0.0],
+            propensities=[chances[arm]],
+            routes=["old_policy"],
+            asked=[False],
+            query_probabilities=[0.0],
+            version=0,
+            mode="shadow",
+            share=0.0,
+            answers=[Answer("abc"[arm], tuple(chances))],
+        )
+        assert gate.shadow is not None
+        gate.shadow.decided(i, event, 0)
+        gate.settled(i, 0, float(scenario.gain * (arm == wanted) + rng.standard_normal()), "abc"[arm], x)
+        step = gate.proposal()
+        if step is not None and gate.automatic(step):
+            return [1], i + 1
+    return [], None
 
 
 def run(scenario: Scenario, units: int, seed: int) -> tuple[list[int], int | None]:
@@ -114,14 +182,18 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--runs", type=int, default=1_000)
     parser.add_argument("--units", type=int, default=4_000)
-    parser.add_argument("--only", nargs="+", default=list(SCENARIOS), choices=list(SCENARIOS))
+    parser.add_argument("--only", nargs="+", default=[*SCENARIOS, *SHADOW], choices=[*SCENARIOS, *SHADOW])
     given = parser.parse_args(arguments)
     print(f"{given.runs} runs of {given.units:,} units, error rate {SETTINGS.error_rate:.0%}")
     print("| scenario | falsely promoted | falsely demoted | promoted | demoted | units to the first promotion |")
     print("|---|---|---|---|---|---|")
     for name in given.only:
-        scenario, started = SCENARIOS[name], time.perf_counter()
-        results = [run(scenario, given.units, seed) for seed in range(given.runs)]
+        started = time.perf_counter()
+        scenario: Scenario | Looking = SHADOW[name] if name in SHADOW else SCENARIOS[name]
+        results = [
+            run(scenario, given.units, seed) if isinstance(scenario, Scenario) else look_on(scenario, given.units, seed)
+            for seed in range(given.runs)
+        ]
         up, down = sum(1 in steps for steps, _ in results), sum(-1 in steps for steps, _ in results)
         texts = []
         for hits, false in ((up, scenario.true_gain <= 0), (down, scenario.true_gain >= 0)):
@@ -129,7 +201,9 @@ def main(arguments: list[str] | None = None) -> int:
             texts.append(f"{hits / given.runs:.3f} ({low:.3f} to {high:.3f})" if false else "–")
         times = [first for _, first in results if first is not None]
         to_first = "–"
-        if times and scenario.true_gain > 0:
+        if times and isinstance(scenario, Looking):
+            to_first = f"{np.mean(times):,.0f}"
+        elif times and scenario.true_gain > 0:
             needed = fixed_sample(scenario.gain, SETTINGS.ladder[0], SETTINGS.error_rate / len(SETTINGS.ladder))
             to_first = f"{np.mean(times):,.0f}, {np.mean(times) / max(needed, 1_100):.2f} of a fixed sample"
         shares = f"{up / given.runs:.3f} | {down / given.runs:.3f}"
