@@ -85,7 +85,7 @@ def verdict_page(
             table_title="The ladder so far",
             header=("when", "from", "to", "gain", "bounds", "why"),
             rows=[_row(at, step) for at, step in reversed(steps[-20:])],
-            more="",
+            more="" if steps else "No step was taken yet.",
             source=f"The event log up to event {event:,}",
             row_count=count(found.get("units", 0)),
             date=f"{now:%Y-%m-%d %H:%M} UTC",
