@@ -220,7 +220,9 @@ class Automatic:
         variance, events, refreshed, *more = (float(v) for v in arrays["auto_numbers"])
         self.variance, self.events, self.refreshed = variance, int(events), int(refreshed)
         self.search_at, self.reference = (int(more[0]) if more else 0), (more[1] if len(more) > 1 else 0.0)
-        self.hyper = Hyper(tuple(hyper[:-1]), hyper[-1]) if hyper and self.reference > 0.0 else None
+        # variances of other blocks than today's are searched for anew
+        usable = len(hyper) == len(self.blocks) + 1 and self.reference > 0.0
+        self.hyper = Hyper(tuple(hyper[:-1]), hyper[-1]) if usable else None
         if "auto_units" in arrays:
             centres, scales, rows = np.array(arrays["auto_units"], dtype=np.float64)
             centre, variance, reward_rows, known = (float(v) for v in arrays["auto_rewards"])
@@ -231,12 +233,21 @@ class Automatic:
             self.ranges = Ranges(*bounds) if len(self.alike) else None
 
 
-def feature_blocks(d: int, recorded: Sequence[int], constant: int | None = None) -> list[NDArray[np.int64]]:
-    """Recorded features first (the others are tied to them), then hidden ones, then the intercept."""
-    first = np.array([i for i in recorded if i != constant], dtype=np.int64)
-    rest = np.array([i for i in range(d) if i not in set(recorded) and i != constant], dtype=np.int64)
-    last = np.array([] if constant is None else [constant], dtype=np.int64)
-    return [block for block in (first, rest, last) if len(block)]
+def feature_blocks(
+    d: int, recorded: Sequence[int], constant: int | None = None, derived: Sequence[int] = ()
+) -> list[NDArray[np.int64]]:
+    """Recorded features first (the others are tied to them), then hidden ones, then the intercept.
+
+    What is derived (bends, products) comes last, in blocks of its own, recorded and hidden: where effects are straight
+    its weights shrink, and those of the columns themselves do not.
+    """
+    bent, is_recorded = set(derived), set(recorded)
+    known = [i for i in recorded if i != constant]
+    rest = [i for i in range(d) if i not in is_recorded and i != constant]
+    straight = [[i for i in block if i not in bent] or block for block in (known, rest)]
+    curved = [[i for i in block if i not in own] for block, own in zip((known, rest), map(set, straight), strict=True)]
+    blocks = [*straight, [] if constant is None else [constant], *curved]
+    return [np.array(block, dtype=np.int64) for block in blocks if block]
 
 
 def log_variance(summary: LogSummary | None) -> float | None:

@@ -149,9 +149,9 @@ class RidgeLearner(BaseLearner):
             constant = None
             if schema is not None and schema.intercept:
                 constant = int(np.flatnonzero(reduction.order == 0)[0])
-            self.automatic = Automatic.begin(
-                feature_blocks(d, [int(i) for i in recorded], constant), d, self._first_variance(settings), constant
-            )
+            derived = [] if schema is None else np.flatnonzero(np.isin(reduction.order, schema.derived_index)).tolist()
+            blocks = feature_blocks(d, [int(i) for i in recorded], constant, derived)
+            self.automatic = Automatic.begin(blocks, d, self._first_variance(settings), constant)
             self.automatic.eager = settings.regularization == "auto"
         self._install(reduction)
 

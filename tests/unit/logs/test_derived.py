@@ -443,3 +443,30 @@ def test_times_of_any_zone_are_read_alike(hours, zone):
         np.testing.assert_array_equal(schema.encode({"t": other}), expected)
     for column in (instants, instants.cast(pa.timestamp("ms", "Asia/Tokyo")), pa.array([elsewhere.isoformat()])):
         np.testing.assert_array_equal(schema.encode_many(pa.table({"t": column}))[0], expected)
+
+
+def test_what_is_derived_has_prior_variances_of_its_own():
+    """Bends of recorded and of hidden features are two blocks, so that in straight worlds they alone are shrunk."""
+    rng = np.random.default_rng(0)
+    knots = [-1.0, 0.0, 1.0]
+    schema = sl.Schema(
+        ["a", "b", "h"], ["a", "b"], intercept=True, derived=[sl.Spline("a", knots=knots), sl.Spline("h", knots=knots)]
+    )
+    a, b, arm = rng.normal(size=3_000), rng.normal(size=3_000), rng.integers(0, 3, 3_000)
+    log = {"a": a, "b": b, "arm": arm, "reward": (arm + 1) * a - b + 0.3 * rng.normal(size=3_000)}
+    learner = sl.FusedOFUL(sl.BehaviorQueries(sl.summarize_log(log, schema)))
+    names = [learner.schema.encoded_names[i] for i in learner.reduction.order]
+    blocks = [[names[i] for i in block] for block in learner.automatic.blocks]
+    assert blocks[:3] == [["a", "b"], ["h"], ["intercept"]]
+    assert blocks[3:] == [list(learner.schema.term_names(term)) for term in learner.schema.derived]
+    straight, bends = learner.automatic.hyper.variances[0], learner.automatic.hyper.variances[3]
+    assert bends < straight / 16
+    # a file whose prior had other blocks is read, and searched for anew
+    state = learner.state()
+    state["auto_hyper"] = state["auto_hyper"][:4]
+    learner.restore(state)
+    assert learner.automatic.hyper is None
+    x = learner.schema.encode({"a": 0.1, "b": 0.2, "h": 0.3})
+    for t in range(40):
+        learner.observe(x + 0.1 * t, t % 3, float(t))
+    assert learner.automatic.hyper is not None

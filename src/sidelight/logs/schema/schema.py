@@ -202,6 +202,12 @@ class Schema:
         return self._hidden_index
 
     @property
+    def derived_index(self) -> np.ndarray:
+        """Positions of the derived features' columns in the encoded context, increasing."""
+        self._require_levels()
+        return np.arange(len(self._names) - sum(sum(keep) for _, keep in self._whole.terms), len(self._names))
+
+    @property
     def may_miss(self) -> np.ndarray:
         """(d,) booleans: the encoded columns that are NaN in a context whose gap is to be inferred."""
         self._require_levels()
