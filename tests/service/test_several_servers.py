@@ -19,9 +19,9 @@ import pytest
 
 from sidelight.errors import ServiceError
 from sidelight.service.client import Client, Decision
-from sidelight.service.config import load_config
+from sidelight.service.config import Config, load_config
 from sidelight.service.core.recovery import recover
-from sidelight.service.core.starting import open_store
+from sidelight.service.core.starting import open_store, prepare
 from tests.service.helpers import ARMS, Server, bits, make_config, post, random_context
 from tests.service.test_crash import Worker, check, free_port
 
@@ -193,3 +193,27 @@ def test_what_one_server_wrote_the_other_knows_without_waiting(pair):
     assert post(one, "/v1/kill", {"killed": True}).status_code == 200
     assert other.get("/v1/status").json()["rails"]["killed"] is False
     assert post(other, "/v1/decisions", {"context": context}).json()["by"] == "fallback"
+
+
+def test_two_first_starts_on_one_empty_database(tmp_path: Path, new_postgres: Callable[[], str]):
+    """Tables, first event and initial learner are made once, and neither server fails."""
+    for attempt in range(3):
+        folder = tmp_path / str(attempt)
+        folder.mkdir()
+        config = make_config(folder, kind="OFUL", mode="act", database=new_postgres())
+        together = threading.Barrier(2)
+
+        def start(config: Config = config, together: threading.Barrier = together) -> tuple[bytes, str | None]:
+            together.wait()
+            store = open_store(config)
+            try:
+                prepare(store, config)
+                first = store.first()
+                return store.identity, None if first is None else first.payload
+            finally:
+                store.close()
+
+        with ThreadPoolExecutor(2) as pool:
+            one, other = (future.result() for future in [pool.submit(start) for _ in range(2)])
+        assert one == other
+        assert one[1] is not None

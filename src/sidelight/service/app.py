@@ -140,7 +140,8 @@ class Service:
         token = self.allow(request, "decide")
         content = await self.body(request)
         X, asks = await self.read(self.bodies.decisions, content)
-        number, event, new = await self.engine.decide(X, asks, *self.idempotency(request, token, content))
+        key = await self.read(lambda content: self.idempotency(request, token, content), content)
+        number, event, new = await self.engine.decide(X, asks, *key)
         return _json({"decisions": self.bodies.decided(number, event)}, 201 if new else 200)
 
     async def read_decision(self, request: Request) -> Response:

@@ -26,6 +26,10 @@ __all__ = ["Bounds"]
 _CONFIGURED, _LOGGED, _SEEN = "as configured", "by the log", "by what the learner was taught"
 
 
+#: a reason names so many features at most: it is kept in the log, and in every snapshot until a person has looked
+_NAMED = 3
+
+
 class Bounds:
     """The bounds of one service.
 
@@ -91,9 +95,11 @@ class Bounds:
         out = np.flatnonzero((values < low) | (values > high))  # a gap is neither
         if not len(out) or is_deleted(x):  # a deleted context teaches nothing anyway
             return None
-        return "; ".join(
-            f"{self._names[i]} is not within {low[i]:.6g} to {high[i]:.6g} ({self._sources[i] or _SEEN})" for i in out
-        )
+        said = [
+            f"{self._names[i]} is not within {low[i]:.6g} to {high[i]:.6g} ({self._sources[i] or _SEEN})"
+            for i in out[:_NAMED]
+        ]
+        return "; ".join(said + ([f"and {len(out) - _NAMED} more"] if len(out) > _NAMED else []))
 
     def _take(self, ranges: Ranges) -> None:
         self._ranges = ranges

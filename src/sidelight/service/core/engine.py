@@ -75,6 +75,8 @@ T = TypeVar("T")
 
 #: a request that has waited so long for its transaction, in seconds, makes the server not ready
 _LONGEST_WAIT = 5.0
+#: so many contexts at once are decided beside the event loop, if the learner is large
+_MANY = 16
 #: seconds between two self-checks
 _SELF_CHECK_SECONDS = 600.0
 #: bytes of decisions that are kept in memory for the rewards that follow; older ones are read from the store
@@ -135,12 +137,17 @@ class Engine:
         # As text and bytes, not as records: a hundred thousand small objects would slow every garbage collection.
         self._recent: OrderedDict[int, tuple[str, bytes, int, int]] = OrderedDict()
         self._recent_size = 0
-        self._decider = Decider(
-            state.learner,
-            self.metrics,
-            load_old_policy(config),
-            rng=self._around.generator(),
-            every_chance=config.mode.propensities == "all",
+        rng = self._around.generator()
+        # The second one decides for large batches, in a thread.
+        self._decider, self._aside = (
+            Decider(
+                state.learner,
+                self.metrics,
+                load_old_policy(config),
+                rng=drawn,
+                every_chance=config.mode.propensities == "all",
+            )
+            for drawn in (rng, *rng.spawn(1))
         )
         self._readers = self._around.readers()
         self._folders = self._around.readers()
@@ -320,9 +327,22 @@ class Engine:
 
     def choose(self, X: Array, asks: Sequence[Ask] | None, fingerprint: str | None = None) -> Decisions:
         """Decide for every row of ``X`` (n, d); nothing is written yet."""
-        event = self._decider.choose(self.state, X, asks, fingerprint)
+        return self._doubt_answers(self._decider.choose(self.state, X, asks, fingerprint))
+
+    async def _choose(self, X: Array, asks: Sequence[Ask] | None, fingerprint: str | None) -> tuple[Decisions, int]:
+        """Decide, and say after which event; many contexts for a large learner are decided in a thread."""
+        if len(X) < _MANY or not self._folding.large:
+            return self.choose(X, asks, fingerprint), self.state.number
+        event, number = await self._folding.look(
+            lambda state: (self._aside.choose(state, X, asks, fingerprint), state.number)
+        )
+        return self._doubt_answers(event), number
+
+    def _doubt_answers(self, event: Decisions) -> Decisions:
+        """Keep answers at contexts out of bounds from the learner."""
         if event.answers is not None:
-            reasons = [None if answer is None else self.doubt(x) for x, answer in zip(X, event.answers, strict=True)]
+            pairs = zip(event.contexts, event.answers, strict=True)
+            reasons = [None if answer is None else self.doubt(x) for x, answer in pairs]
             event.quarantine = reasons if any(reasons) else None
         return event
 
@@ -335,9 +355,9 @@ class Engine:
         after the kill switch that was decided before it.
         """
         while True:
-            event = self.choose(X, asks, fingerprint)
+            event, number = await self._choose(X, asks, fingerprint)
             try:
-                outcome = await self.submit(DecisionsProposal(Draft.of(event, key, self.state.number)))
+                outcome = await self.submit(DecisionsProposal(Draft.of(event, key, number)))
             finally:
                 self._decider.account.end(event)
             if not isinstance(outcome, Outdated):

@@ -84,6 +84,10 @@ class Folding:
         follower: who is told.
         now: seconds since 1970.
         threads: where large learners are folded.
+
+    Attributes:
+        state: the one that decides.
+        large: whether it has a twin.
     """
 
     def __init__(
@@ -94,8 +98,8 @@ class Folding:
         learner = state.learner
         # Under a floor a decision counts the ones before it, so it must not be answered before they are folded in.
         self._waits = learner.ledger is not None
-        self._large = not self._waits and len(learner.arms) * learner.n_features**2 >= LARGE
-        self._twin = _twin_of(state) if self._large else None
+        self.large = not self._waits and len(learner.arms) * learner.n_features**2 >= LARGE
+        self._twin = _twin_of(state) if self.large else None
         #: events that the state has and its twin has not
         self._behind: list[Numbered] = []
         self._queue: deque[Sequence[Numbered]] = deque()
@@ -301,7 +305,7 @@ class Folding:
                 state, fresh = self._recover(None), True
             if state.failure is not None and (not news or item.number >= news[0].number):
                 failures.append(Failure(item.number, state.failure))
-        return _Folded(state, failures, _twin_of(state) if fresh and self._large else None, fresh)
+        return _Folded(state, failures, _twin_of(state) if fresh and self.large else None, fresh)
 
     def _recover(self, upto: int | None) -> State:
         try:
