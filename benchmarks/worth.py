@@ -2,6 +2,9 @@
 
     python -m benchmarks.worth                  all cells, 8 seeds
     python -m benchmarks.worth --cells real     cells whose name begins with this
+    python -m benchmarks.worth --fresh --first-seed 1000 [--csv FILE]
+                                                other worlds, sizes and seeds than those by which the constant was
+                                                chosen, and the number columns of a file as contexts
 
 In each cell of a grid of worlds and log sizes the worth of a log is measured: the learner that starts from the log runs
 ``T`` rounds, a learner without it (the same prior, learned in the same way) runs much longer, and the measured worth is
@@ -14,9 +17,10 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -40,7 +44,7 @@ class Cell:
         recorded_strength, hidden_strength: standard deviation over contexts of their part of a mean reward.
         noise: standard deviation of a reward given everything.
         arms: K.
-        table: a public data set whose rows are the contexts; None draws normal ones.
+        table: a public data set, or a CSV file, whose rows are the contexts; None draws normal ones.
         recorded, hidden: how many features of either kind, an intercept not counted.
     """
 
@@ -73,6 +77,40 @@ def cells() -> list[Cell]:
     return found
 
 
+def fresh_cells(files: Iterable[str] = ()) -> list[Cell]:
+    """Another grid: nothing in it was looked at when the constant of ``logs/diagnosis/worth.py`` was chosen."""
+    kinds: dict[str, dict[str, Any]] = {
+        "few features": {"recorded": 3, "hidden": 1, "arms": 3},
+        "many features": {"recorded": 12, "hidden": 6, "arms": 4},
+        "very strong hidden": {"recorded_strength": 0.3, "hidden_strength": 2.0, "noise": 0.5},
+        "weak effects": {"recorded_strength": 0.3, "hidden_strength": 0.3, "noise": 1.0},
+        "eight arms": {"arms": 8, "noise": 1.0},
+        "little noise": {"noise": 0.2},
+    }
+    found = [Cell(f"normal, {name}", rows, **values) for name, values in kinds.items() for rows in (300, 3_000)]
+    for table in ("wine", *files):
+        for name in ("few features", "very strong hidden", "weak effects"):
+            label = f"real, {Path(table).stem}, {name}"
+            found += [Cell(label, rows, table=table, **kinds[name]) for rows in (300, 3_000)]
+    return found
+
+
+def columns_of_file(path: str) -> np.ndarray:
+    """The number columns of a CSV file that have a value in nearly every row, ``(n, p)``; rows with gaps left out."""
+    import pyarrow as pa
+    import pyarrow.csv as csv
+
+    table = csv.read_csv(path)
+    numbers = [
+        column.cast(pa.float64()).to_numpy()
+        for column in table.columns
+        if (pa.types.is_integer(column.type) or pa.types.is_floating(column.type))
+        and column.null_count < 0.05 * len(column)
+    ]
+    X = np.column_stack(numbers)
+    return X[np.isfinite(X).all(axis=1)]
+
+
 @cache
 def covariates(table: str) -> np.ndarray:
     """The columns of a public data set, standardised, ``(n, p)``."""
@@ -82,6 +120,8 @@ def covariates(table: str) -> np.ndarray:
         frame = getattr(sm.datasets, table).load_pandas().data
         frame = frame.drop(columns={"fair": ["affairs"], "randhie": ["mdvis"]}[table])
         X = frame.to_numpy(dtype=float)
+    elif table.endswith(".csv"):
+        X = columns_of_file(table)
     else:
         from sklearn import datasets
 
@@ -165,11 +205,11 @@ def logs_of(cell: Cell, seed: int) -> tuple[Any, Any]:
     return sl.summarize_log(log, world.schema(world.default_recorded)), sl.summarize_log(log, every)
 
 
-def simulated(cell: Cell, seeds: int, horizon: int, cold_rounds: int = COLD_ROUNDS) -> float:
+def simulated(cell: Cell, seeds: Sequence[int], horizon: int, cold_rounds: int = COLD_ROUNDS) -> float:
     """The measured worth of the cell's logs."""
     world = partial(DrawnWorld, cell)
     recorded = world(0).default_recorded
-    run = partial(sl.simulate, world, recorded=recorded, log_rows=cell.rows, seeds=seeds, workers=1, every=EVERY)
+    run = partial(sl.simulate, world, recorded=recorded, log_rows=cell.rows, seeds=list(seeds), workers=1, every=EVERY)
     cost = mean_regret(run({"fused": fused}, horizon=horizon))[-1]
     return measured_worth(mean_regret(run({"cold": cold}, horizon=cold_rounds)), cost, horizon)
 
@@ -185,14 +225,12 @@ def described(worths: Iterable[Worth], measured: float, longest: int) -> dict[st
     return {"low": round(low), "high": round(high), "inside": inside, "right": right}
 
 
-def measure(wanted: str = "", seeds: int = 8, horizon: int = HORIZON) -> dict[str, Any]:
+def measure(grid: Sequence[Cell], seeds: Sequence[int] = range(8), horizon: int = HORIZON) -> dict[str, Any]:
     """Every cell: the measured worth, and the ranges that the diagnosis gives without and with the hidden columns."""
     rows = []
-    for cell in cells():
-        if not cell.name.startswith(wanted):
-            continue
+    for cell in grid:
         truth = simulated(cell, seeds, horizon)
-        logs = [logs_of(cell, seed) for seed in range(seeds)]
+        logs = [logs_of(cell, seed) for seed in seeds]
         alone = described((worth_in_rounds(log, horizon=horizon) for log, _ in logs), truth, COLD_ROUNDS - horizon)
         full = (worth_in_rounds(log, complete=complete, horizon=horizon) for log, complete in logs)
         row = {**asdict(cell), "measured": truth if np.isfinite(truth) else None, "alone": alone}
@@ -203,15 +241,20 @@ def measure(wanted: str = "", seeds: int = 8, horizon: int = HORIZON) -> dict[st
         told = [row[kind]["right"] for row in rows if row[kind]["right"] is not None]
         inside = sum(bool(row[kind]["inside"]) for row in rows)
         shares[kind] = {"inside": inside, "right": sum(told), "told": len(told), "cells": len(rows)}
-    return {"seeds": seeds, "horizon": horizon, "cells": rows, "shares": shares}
+    return {"seeds": list(seeds), "horizon": horizon, "cells": rows, "shares": shares}
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cells", default="")
     parser.add_argument("--seeds", type=int, default=8)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--fresh", action="store_true", help="the other grid")
+    parser.add_argument("--csv", action="append", default=[], metavar="FILE", help="contexts for the other grid")
     given = parser.parse_args()
-    for kind, share in measure(given.cells, given.seeds)["shares"].items():
+    every = fresh_cells(given.csv) if given.fresh else cells()
+    chosen = [cell for cell in every if cell.name.startswith(given.cells)]
+    for kind, share in measure(chosen, range(given.first_seed, given.first_seed + given.seeds))["shares"].items():
         print(
             f"{kind}: of {share['cells']} cells {share['told']} have a range; {share['inside']} hold the measured "
             f"worth, {share['right']} within a factor of 2"

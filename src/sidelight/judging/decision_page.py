@@ -215,7 +215,9 @@ def _overturn(verdict: Findings, line: Line) -> list[str]:
 def _simpler(verdict: Findings) -> list[str]:
     found: list[str] = []
     simpler = verdict.simpler
-    if simpler is not None:
+    if simpler is not None and simpler.same:
+        found.append(f"The policy takes the same arm everywhere: {simpler.policy} is all that it comes to.")
+    elif simpler is not None:
         span = _span(simpler.low, simpler.high)
         word = "is as good, as far as can be told" if simpler.as_good else "is worse"
         found.append(

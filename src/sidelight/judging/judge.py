@@ -196,4 +196,5 @@ def _simpler_with(found: Found, valued: Valuation) -> None:
     mean, variance = valued.gain(found.headline, best)
     level = level_of_each(found.settings.level, len(found.arms))
     half = quantile(level, valued.rows - 1.0) * math.sqrt(variance)
-    found.simpler = Simpler(best, "complete", mean, mean - half, mean + half)
+    scale = max(abs(valued.value(best)), math.sqrt(valued.variance(best) * valued.rows))
+    found.simpler = Simpler(best, "complete", mean, mean - half, mean + half, scale)

@@ -120,6 +120,7 @@ class Simpler:
     Attributes:
         policy: its name   stage: where they are compared.
         difference: what the policy gains over it   low, high: the interval of that, without hidden features.
+        scale: the size of a reward, of which rounding is a part.
     """
 
     policy: str
@@ -127,11 +128,17 @@ class Simpler:
     difference: float
     low: float
     high: float
+    scale: float = 0.0
 
     @property
     def as_good(self) -> bool:
         """Whether the policy is not shown to be better than the fixed arm."""
         return not self.low > 0.0
+
+    @property
+    def same(self) -> bool:
+        """Whether the policy takes that arm everywhere: there is no difference, nor could there be one."""
+        return max(abs(self.low), abs(self.high)) <= 1e-9 * self.scale
 
     @property
     def better(self) -> bool:

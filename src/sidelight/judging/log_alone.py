@@ -285,7 +285,8 @@ def _simpler(
     if against.problem is not None:
         return None
     half = against.half(level)
-    return Simpler(always(best), "log", against.gain, against.gain - half, against.gain + half)
+    scale = max(population.reward_squares for population, _ in against.parts) ** 0.5
+    return Simpler(always(best), "log", against.gain, against.gain - half, against.gain + half, scale)
 
 
 def _warnings(by_arm: Mapping[Label, Estimate]) -> list[str]:

@@ -40,6 +40,8 @@ def simpler_of(verdict: Findings) -> str:
     simpler, gain = verdict.simpler, verdict.line(verdict.headline).gain
     if simpler is None or simpler.policy == verdict.headline or not gain > 0 or not simpler.as_good:
         return ""
+    if simpler.same:
+        return f"Something simpler is the same: {simpler.policy}, which is what the policy takes everywhere."
     by = f"the policy is {number(abs(simpler.difference))} {'better' if simpler.difference >= 0 else 'worse'}"
     if simpler.better:
         return f"Something simpler is better: {simpler.policy} ({by})."

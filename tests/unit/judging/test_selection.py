@@ -91,3 +91,31 @@ def test_the_quantile_of_a_range(level, freedom):
 def test_the_level_of_each():
     assert level_of_each(0.95, 1) == 0.95
     assert level_of_each(0.95, 4) ** 4 == pytest.approx(0.95)
+
+
+@pytest.mark.parametrize(
+    ("bonus", "slope", "says"),
+    [
+        (0.5, 0.0, "Something simpler is the same: always 1, which is what the policy takes everywhere"),
+        (0.1, 0.02, "Something simpler is as good, as far as the log tells: always 1"),
+        (0.0, 1.0, ""),
+    ],
+)
+def test_what_the_sentence_says_of_the_best_fixed_arm(bonus, slope, says):
+    rng = np.random.default_rng(4)
+    x, arm = rng.normal(size=4_000), rng.integers(0, 2, 4_000)
+    log = {"x": x, "arm": arm, "reward": bonus * arm + slope * arm * x + 0.3 * rng.normal(size=4_000)}
+    verdict = sl.judge(log, sl.Schema(["x"], ["x"]))
+    assert says in verdict.sentence
+    assert ("Something simpler" in verdict.sentence) == bool(says)
+    assert ("takes the same arm everywhere" in verdict.to_html()) == says.startswith("Something simpler is the same")
+
+
+def test_a_fixed_arm_that_is_better_is_called_better():
+    rng = np.random.default_rng(5)
+    arm = rng.integers(0, 2, 4_000)
+    log = {"x": rng.normal(size=4_000), "arm": arm, "reward": arm + 0.3 * rng.normal(size=4_000)}
+    verdict = sl.judge(log, sl.Schema(["x"], ["x"]), policies=lambda c: np.where(c["x"] > -1.5, 1, 0))
+    assert verdict.simpler.better
+    assert "Something simpler is better: always 1" in verdict.sentence
+    assert "always 1, is better" in verdict.to_html()
