@@ -16,6 +16,7 @@ from sidelight.report.insight_part import estimates_part, widths_part
 from sidelight.report.log_part import hidden_part, log_part
 from sidelight.report.parts import Part, curves, interval_rows, numbers_of, series_of
 from sidelight.report.study import Study
+from sidelight.report.verdict_part import verdict_of, verdict_part
 
 __all__ = ["headline", "parts", "simpler_sentences", "worth_of"]
 
@@ -27,9 +28,11 @@ BLOCKS = 20
 
 def parts(study: Study) -> list[Part]:
     """Every part that this study has the numbers for, in the order of the page."""
+    verdict = None if study.log is None else verdict_of(study.log)
     made = [
         log_part(study.diagnosis) if study.diagnosis is not None else None,
         hidden_part(study.diagnosis) if study.diagnosis is not None else None,
+        verdict_part(verdict) if verdict is not None else None,
         _regret(study) if study.knows_truth else _standing(study),
         _reward(study),
         _worth(study),

@@ -49,6 +49,7 @@ class Study:
         levels: further rewards to compare with, as lines: what one arm gives always.
         simpler: learners of the table that are simpler than the one judged; if one is as good, the report says so.
         beyond: simpler learner → mean reward per round less that of the one judged, likewise.
+        log: the summary of the first seed's log, of which it is told what it proves by itself.
     """
 
     table: pa.Table
@@ -65,6 +66,7 @@ class Study:
     levels: Mapping[str, float] = field(default_factory=dict)
     simpler: tuple[str, ...] = ()
     beyond: Mapping[str, Interval] = field(default_factory=dict)
+    log: LogSummary | None = None
 
     def __post_init__(self) -> None:
         for name in (self.baseline, self.best):
@@ -148,6 +150,7 @@ def of_world(
         float(means.max(axis=1).mean()),
         facts,
         simpler=tuple(name for name in learners if name in SIMPLER),
+        log=summary,
     )
 
 
@@ -230,6 +233,7 @@ def of_trial(
         _best_arm(world),
         tuple(name for name in result.learners if name in SIMPLER),
         {name: Interval(*result.difference(name, best)) for name in result.learners if name in SIMPLER},
+        seen["log"],
     )
 
 

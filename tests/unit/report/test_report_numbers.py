@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import math
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import sidelight as sl
+from sidelight.drawing.intervals import number
 from sidelight.errors import InputError
 from sidelight.report.document import report_html, write_report
 from sidelight.report.head_start import HeadStart, head_start
@@ -87,12 +89,26 @@ def study() -> Study:
 
 def test_a_world_has_every_part(study: Study, tmp_path: Path) -> None:
     anchors = [part.anchor for part in parts(study)]
-    assert anchors == ["log", "hidden", "learners", "rewards", "worth", "chosen", "estimates-part", "widths-part"]
+    assert anchors == [
+        "log",
+        "hidden",
+        "verdict",
+        "learners",
+        "rewards",
+        "worth",
+        "chosen",
+        "estimates-part",
+        "widths-part",
+    ]
     path = write_report(study, tmp_path / "r.html", title="A & B")
     text = path.read_text()
     assert "A &amp; B" in text
     assert "a &lt;small&gt; one" in text
     assert worth_of(study)[0].split(":")[0] in text
+    assert study.log is not None
+    verdict = sl.judge(study.log)
+    assert html.escape(verdict.sentence) in text.replace("&#39;", "&#x27;")
+    assert number(verdict.line(verdict.headline).low, sign=True) in text
     # nothing is loaded from elsewhere
     assert not any(f'{attribute}="http' in text for attribute in ("src", "href"))
     table = pq.read_table(path.with_suffix(".parquet"))
@@ -135,7 +151,7 @@ def test_a_trial_leaves_out_what_needs_the_truth(rng: np.random.Generator) -> No
     study = of_trial(trial, learners, baseline="OFUL", best="FusedOFUL", seeds=2)
     assert not study.knows_truth
     anchors = [part.anchor for part in parts(study)]
-    assert anchors == ["log", "hidden", "learners", "rewards", "worth", "chosen", "widths-part"]
+    assert anchors == ["log", "hidden", "verdict", "learners", "rewards", "worth", "chosen", "widths-part"]
     text = report_html(study)
     assert "Cumulative regret" not in text
     assert "True mean reward" not in text
