@@ -107,6 +107,7 @@ def record(make: Callable[[Setting], Any], setting: Setting, marks: Sequence[int
     }
     if isinstance(learner, sl.FusedOFUL):
         out["doubted"] = any(entry["doubted"] for entry in learner.log_trust())
+        out["broken"] = [entry["assumption"] for entry in learner.assumptions() if not entry["holds"]]
         if setting.cell.linear:
             out["calibration"] = calibration(learner, setting.world)
     return out

@@ -154,6 +154,8 @@ def row_of(cell: Cell, records: list[dict[str, Record]], rounds: int, learner: s
         "best_is": late,
         "known": compare(records, learner, "known", rounds),
         "doubted": (sum(doubts), len(doubts)),
+        "curved": sum("linear" in r.get(learner, {}).get("broken", ()) for r in records),
+        "moving": sum("still" in r.get(learner, {}).get("broken", ()) for r in records),
         "calibration": float(np.mean(calibrations)) if calibrations else np.nan,
         "failed": sorted({f"{n}: {v['failed']}" for r in records for n, v in r.items() if "failed" in v}),
     }
@@ -161,7 +163,7 @@ def row_of(cell: Cell, records: list[dict[str, Record]], rounds: int, learner: s
 
 HEADER = (
     f"{'cell':42} {'n':>3} {'regret':>9} {'bound':>9} | {'cold@200':>12} {'best@200':>12} {'':5} | "
-    f"{'cold':>12} {'best':>12} {'':5} {'known R12':>12} | {'doubt':>6} {'calib':>6}"
+    f"{'cold':>12} {'best':>12} {'':5} {'known R12':>12} | {'doubt':>6} {'curved':>6} {'moving':>6} {'calib':>6}"
 )
 
 
@@ -172,7 +174,8 @@ def line(row: dict[str, Any]) -> str:
     return (
         f"{row['cell']:42} {row['seeds']:3d} {row['regret']:9.4g} {row['bound']:9.4g} | {show['cold_early']:>12} "
         f"{show['best_early']:>12} {row['best_early_is'][:5]:5} | {show['cold']:>12} {show['best']:>12} "
-        f"{row['best_is'][:5]:5} {show['known']:>12} | {doubted:>3}/{of:<3}{row['calibration']:6.2f}"
+        f"{row['best_is'][:5]:5} {show['known']:>12} | {doubted:>3}/{of:<3}"
+        f"{row['curved']:6d} {row['moving']:6d} {row['calibration']:6.2f}"
     )
 
 
@@ -191,7 +194,8 @@ def overall(rows: list[dict[str, Any]]) -> list[str]:
             mean = np.mean([r.value for r, _ in have])
             out.append(f"against {words}: mean ratio {mean:.2f}, largest upper end {worst.high:.2f} ({where})")
     doubted, of = (sum(r["doubted"][i] for r in rows) for i in (0, 1))
-    out.append(f"honest logs doubted in {doubted} of {of} runs")
+    curved, moving = (sum(r[key] for r in rows) for key in ("curved", "moving"))
+    out.append(f"honest logs doubted in {doubted} of {of} runs, called curved in {curved}, moving in {moving}")
     return out
 
 

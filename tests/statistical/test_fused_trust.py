@@ -147,7 +147,7 @@ def test_the_test_does_not_take_luck_for_less_noise(seed, monkeypatch):
         if not settings:
             learner.automatic.variance = 0.01**2
         used, log = [], learner.logs[0]
-        marginals = log.marginals
-        monkeypatch.setattr(log, "marginals", lambda *a, inner=marginals, used=used: used.append(a[-1]) or inner(*a))
-        learner._judge()
+        freeze = log.freeze
+        monkeypatch.setattr(log, "freeze", lambda *a, inner=freeze, used=used: used.append(a[-1]) or inner(*a))
+        learner._freeze()
         assert used == [pytest.approx(expected, rel=0.15)]

@@ -10,6 +10,7 @@ import math
 import numpy as np
 
 from sidelight.kernels.compiled import kernel
+from sidelight.kernels.elementary import log as natural_log
 from sidelight.kernels.simd import add_scaled, subtract_row
 from sidelight.kernels.spd import backward, factor, padded, subtract_product
 
@@ -118,8 +119,11 @@ def expected_squares(Sigma, weights, covariances, variance, arms, hidden, found)
 
 
 @kernel
-def marginals(P0, h0, rounds, log, tau2, s2, values):  # type: ignore[no-untyped-def]
+def marginals(P0, h0, rounds, log, tau2, s2, values, sides):  # type: ignore[no-untyped-def]
     """``log p(online rewards)`` of every arm where the log counts with variance ``s²``, for several ``s²`` at once.
+
+    And what is gained over the first of them where the log's coefficients are biased in one direction ``u`` alone, with
+    variance ``v``: ``N + v(Ru)(Ru)ᵀ`` has the determinant ``(1 + vq) det N``, ``q = (Ru)ᵀN⁻¹Ru``.
 
     The log is one more observation ``y = RMw + ε``, ``Cov ε = s²I + τ²RA⁻¹Rᵀ``, and by Bayes' rule
     ``p(rounds | y) = p(rounds) p(y | rounds)/p(y)``.  For ``w`` of precision ``P`` and mean ``P⁻¹h``, ``y`` is normal
@@ -129,7 +133,10 @@ def marginals(P0, h0, rounds, log, tau2, s2, values):  # type: ignore[no-untyped
     rounds: grams (K, d, d), moments (K, d) and the variance of their noise
     log: R (K, L, L) upper triangular, y (K, L), B (K, L, m) of ``M = [I, B]``, A (K, L, L), or (0, …) for ``τ² = 0``
     tau2: (K,)   s2, values: (n, K)
+    sides: ``Ru`` (K, L, p) of every direction, ``v`` (K, p), and where the gains go (p, K)
     """
+    RU, v, gains = sides
+    p = RU.shape[2]
     grams, moments, variance = rounds
     R, y, B, A = log
     K, d = h0.shape
@@ -141,8 +148,10 @@ def marginals(P0, h0, rounds, log, tau2, s2, values):  # type: ignore[no-untyped
     spread = np.zeros((L, n))
     base = np.zeros((L + 1, n))
     N = np.zeros((L, n))
+    wide = np.zeros((L, padded(L + 1 + p)))
     for a in range(K):
         values[:, a] = 0.0
+        gains[:, a] = 0.0
         seen = False
         for i in range(d):
             seen = seen or grams[a, i, i] != 0.0
@@ -182,13 +191,26 @@ def marginals(P0, h0, rounds, log, tau2, s2, values):  # type: ignore[no-untyped
                 values[k, a] += sign * (log_det + base[L, L])
                 if math.isinf(s2[k, a]):
                     continue
+                table = wide if k == 0 else N
                 for i in range(L):
-                    for j in range(n):
-                        N[i, j] = -base[i, j]
-                    N[i, i] += s2[k, a]
-                    N[i, L] = y[a, i] + base[i, L]
-                among = factor(N)
+                    for j in range(L):
+                        table[i, j] = -base[i, j]
+                    table[i, i] += s2[k, a]
+                    table[i, L] = y[a, i] + base[i, L]
+                    if k == 0:
+                        for j in range(p):
+                            table[i, L + 1 + j] = RU[a, i, j]
+                among = factor(table)
                 square = 0.0
                 for i in range(L):
-                    square += N[i, L] * N[i, L]
+                    square += table[i, L] * table[i, L]
                 values[k, a] += sign * (among + square)
+                if k == 0:
+                    for j in range(p):
+                        size = 0.0
+                        along = 0.0
+                        for i in range(L):
+                            size += table[i, L + 1 + j] * table[i, L + 1 + j]
+                            along += table[i, L + 1 + j] * table[i, L]
+                        more = 1.0 + v[a, j] * size
+                        gains[j, a] += sign * (natural_log(more) - v[a, j] * along * along / more)

@@ -369,6 +369,10 @@ class BaseLearner:
         """What each log still counts for, per arm: nothing here, this learner weighs no log."""
         return []
 
+    def assumptions(self) -> list[dict[str, Any]]:
+        """What the rounds say about the model's assumptions: nothing here, this learner tests none."""
+        return []
+
     # ---------------------------------------------------------------------------------- files
 
     def save(self, path: str | os.PathLike[str]) -> None:

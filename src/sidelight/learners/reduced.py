@@ -96,9 +96,13 @@ class ReducedLearner(RidgeLearner):
                 self._refresh_arm(a)
             if due:
                 self._refresh_arm(int(indices[t - 1]))
+            self._took_rows(X[start:t], indices[start:t], rewards[start:t])
             self.n_contexts += t - start
             ReducedLearner._caught_up(self, t - start, 0, surprised)
         return None
+
+    def _took_rows(self, X: Array, indices: NDArray[np.int64], rewards: Array) -> None:
+        """Rows were taken in by compiled code: what a learner keeps of them besides the sums of ``RidgeLearner``."""
 
     def _observes_plainly(self) -> bool:
         """Whether one observation is ``take_in`` and what is due after it, and nothing else."""

@@ -72,9 +72,12 @@ def _ridge_rounds(
             continue
         arena, sizes, _ = learner._held
         part = rounds._replace(X=X[:stop], rewards=rewards[:stop])
+        start = t
         t, phase, events, taken, due, surprised = play(
             arena, sizes, part, sums, (t, phase, room, answer_room, learner._calm())
         )
+        played = rounds.played[start:t]
+        learner._took_rows(X[start:t], played, np.take_along_axis(rewards[start:t], played[:, None], axis=1)[:, 0])
         if due >= 0:
             learner._refresh_arm(due)
         learner.n_contexts += events - taken

@@ -10,6 +10,7 @@ So the log is evidence ``J = M̂ᵀΛM̂``, ``h = M̂ᵀΛb`` about ``w``, in th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,9 +19,10 @@ from numpy.typing import NDArray
 from sidelight.hidden.frame import power_of_two
 from sidelight.hidden.protocol import HiddenEstimator
 from sidelight.kernels.soft import expected_squares, lift, marginals, soft_evidence
-from sidelight.linalg import Array, apply, product, symmetric_eigen, symmetrize, triangle
+from sidelight.linalg import Array, apply, product, solve, symmetric_eigen, symmetrize, triangle
+from sidelight.logs.summary import LogSummary
 
-__all__ = ["LogEvidence", "LogGeometry", "hidden_variance"]
+__all__ = ["FrozenLog", "LogEvidence", "LogGeometry", "hidden_variance"]
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,8 @@ class LogGeometry:
             # a sandwich of few rows claims too much, so a tenth of it is the classical s²G
             self._meat = 0.9 * np.asarray(meat) + 0.1 * self._log[2][:, None, None] * self.G
             self._count(self._meat)
+        #: (L, L)  directions in which a log may be wrong, in columns: one recorded feature's slope around its mean
+        self.directions = _directions(summary)
         self.renew()
 
     def renew(self, error: Array | None = None) -> None:
@@ -120,32 +124,96 @@ class LogGeometry:
         self.R, self.y = _sandwiched(G, g, meat, s2)
         self.G, self.g = product(Rt := np.swapaxes(self.R, 1, 2), self.R), apply(Rt, self.y)
 
-    def evidence(self, tau2: Array, s2: Array) -> LogEvidence:
-        """``J`` and ``h`` for given ``τ²`` (K,) and ``s²`` (K,); an infinite ``s²`` means that the log says nothing."""
+    def evidence(self, tau2: Array, s2: Array, bias: Array | None = None) -> LogEvidence:
+        """``J`` and ``h`` for given ``τ²`` (K,) and ``s²`` (K,); an infinite ``s²`` means that the log says nothing.
+
+        bias: (K, L, n) ``U``: the log's coefficients may be biased with covariance ``UUᵀ``, which is added to ``C``
+        """
         K, L, m = self.B.shape
         J, h = np.empty((K, L + m, L + m)), np.empty((K, L + m))
-        if soft_evidence(self.G, self.g, self.A, self.B, tau2, s2, J, h) >= 0:
+        A, tau2 = self._with_bias(tau2, s2, bias)
+        if soft_evidence(self.G, self.g, A, self.B, tau2, s2, J, h) >= 0:
             raise np.linalg.LinAlgError("The answers' precision matrix is not positive definite.")
         return LogEvidence(J, h, L)
 
+    def _with_bias(self, tau2: Array, s2: Array, bias: Array | None) -> tuple[Array, Array]:
+        """``A'`` and 1 with ``A'⁻¹ = τ²A⁻¹ + UUᵀ``, which takes the place of ``τ²A⁻¹``: an error like that of ``B̂``."""
+        if bias is None or not bias.any():
+            return self.A, tau2
+        # where nothing is hidden or R12 is known: a millionth of s²G⁻¹ in place of no error of B̂, so that A/τ² exists
+        small = 1e-6 * np.where(np.isfinite(s2), s2, 1.0)
+        P = self.A / np.maximum(tau2, small)[:, None, None] if len(self.A) else self.G / small[:, None, None]
+        PU = product(P, bias)
+        inner = np.eye(bias.shape[2]) + product(np.swapaxes(bias, 1, 2), PU)
+        reduced = symmetrize(P - product(PU, solve(inner, np.swapaxes(PU, 1, 2))))
+        # what rounding may have lost, so that it stays positive definite; 1 for a column without any row
+        diagonal = np.einsum("aii->ai", P)
+        reduced += np.where(diagonal > 0.0, 1e-14 * diagonal, 1.0)[:, :, None] * np.eye(P.shape[1])
+        return reduced, np.ones(len(tau2))
+
+    def direction_sizes(self, s2: Array, rows: Sequence[float]) -> Array:
+        """(K, n · L)  variance of a bias along each direction that leaves each of ``n`` numbers of rows.  s2: (K,)"""
+        summary = self.hidden.summary
+        moments = np.asarray(summary.second_moments)
+        squares = (self.directions * product(moments, self.directions)).sum(axis=1)
+        known = squares > 0.0
+        one = np.where(known, s2[:, None] / np.where(known, squares, 1.0), 0.0)
+        return np.concatenate([np.zeros((len(one), 0)), *(one / left for left in rows)], axis=1)
+
+    def frozen(self, tau2: Array, s2: Array, bias: Array | None = None) -> FrozenLog:
+        """What the next rounds are compared with: the log as it is understood now.  s2: (n, K), full trust first"""
+        A, tau2 = self._with_bias(tau2, s2[0], bias)
+        return FrozenLog(np.array(self.R), np.array(self.y), np.array(self.B), np.array(A), np.array(tau2), s2)
+
     def marginals(
-        self, J0: Array, h0: Array, grams: Array, moments: Array, variance: float, tau2: Array, s2: Array
-    ) -> Array:
-        """(n, K) ``log p(online rewards)``, up to what ``s²`` does not change, where the log has each of ``n`` ``s²``.
+        self, prior: tuple[Array, Array], rounds: tuple[Array, Array], variance: float, log: FrozenLog, sizes: Array
+    ) -> tuple[Array, Array]:
+        """How well rounds fit the log at each of several ``s²``, and biased along each direction.
 
         Args:
-            J0: (K, d, d)  what is known before the rounds, this log apart; recorded features first, as everywhere here.
-            h0: (K, d)  likewise.
-            grams: (K, d, d)  ``Σ x xᵀ`` of the rounds.
-            moments: (K, d)  ``Σ x r`` of the rounds.
+            prior: ``J`` (K, d, d) and ``h`` (K, d) known before these rounds, this log apart; recorded features first,
+                as everywhere here.
+            rounds: ``Σ x xᵀ`` (K, d, d) and ``Σ x r`` (K, d).
             variance: ``σ²`` of the rounds.
-            tau2: (K,)  ``τ²``.
-            s2: (n, K)  ``s²``; infinite where the log says nothing.
+            log: as it was understood before these rounds.
+            sizes: (K, n · L)  variances of the bias along each direction, one size after the other.
+
+        Returns:
+            (n, K) ``log p(rewards)``, up to what ``s²`` does not change; (n · L, K) what each bias adds.
         """
-        values = np.empty(s2.shape)
-        log = (self.R, self.y, self.B, self.A)
-        marginals(J0, h0, (grams, moments, variance), log, tau2, s2, values)
-        return values
+        values, gains = np.empty(log.s2.shape), np.empty(sizes.shape[::-1])
+        turned = np.tile(product(log.R, self.directions), (1, 1, sizes.shape[1] // max(log.R.shape[2], 1)))
+        sides = (np.ascontiguousarray(turned), sizes, gains)
+        marginals(*prior, (*rounds, variance), (log.R, log.y, log.B, log.A), log.tau2, log.s2, values, sides)
+        return values, gains
+
+
+@dataclass(frozen=True)
+class FrozenLog:
+    """A log as it was understood at one moment.
+
+    Attributes:
+        R: (K, L, L)   y: (K, L)   ``[R | y]`` the triangular factor of its rows.
+        B: (K, L, m)   A: (K, L, L), or (0, …) for ``τ² = 0``   tau2: (K,)   s2: (n, K)  of every level of trust.
+    """
+
+    R: Array
+    y: Array
+    B: Array
+    A: Array
+    tau2: Array
+    s2: Array
+
+
+def _directions(summary: LogSummary) -> Array:
+    """(L, L)  ``e_j − c_je_k`` in columns: with an intercept ``k`` features around their means ``c_j`` in the log."""
+    U = np.eye(summary.n_recorded)
+    if summary.schema.intercept and summary.n_rows:
+        k = int(np.flatnonzero(np.asarray(summary.recorded) == 0)[0])
+        means = np.cumsum(summary.shares[:, None] * summary.means, axis=0)[-1]
+        U[k] -= means
+        U[k, k] = 1.0
+    return U
 
 
 def _sandwiched(G: Array, g: Array, meat: Array, s2: Array) -> tuple[Array, Array]:

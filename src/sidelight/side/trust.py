@@ -1,9 +1,14 @@
 """Does the log fit what is seen now?  Time-uniform tests, with and without rewards.
 
-A log may be biased: ``b = Mw + β`` with ``β ~ N(0, Δ²R11⁻¹)``, which makes it count for at most ``s²/Δ²`` rows.  For
-each arm a few sizes of ``Δ`` compete by the marginal likelihood of the online rewards.  Under an honest log and a
-fixed prior the ratio of any of them to ``Δ = 0`` is a non-negative martingale that starts at one, so by Ville's
-inequality it ever exceeds ``1/p`` with probability at most ``p``: the tests may be looked at after every round.
+A log may be biased: ``b = Mw + β`` with ``β ~ N(0, Δ²R11⁻¹)``, so that it counts for at most ``s²/Δ²`` rows; or in one
+recorded feature's slope alone.  A few sizes of ``Δ`` for each arm and for the whole log, and each feature for the whole
+log, compete with an honest log by how well they foretold the rewards.
+
+**One process.**  From one refresh to the next everything that a prediction rests on is fixed: the regression of hidden
+on recorded features with its error, prior and noise, and what the rounds so far have taught.  The ratio ``p_Δ/p_0`` of
+the rewards that follow has mean one if the log is honest and its error is what it was claimed to be, whatever was
+learned before; so the product over refreshes is a martingale although all of these change from factor to factor.  By
+Ville's inequality it ever exceeds ``1/p`` with probability at most ``p``: it may be looked at after every round.
 """
 
 from __future__ import annotations
@@ -17,17 +22,23 @@ from numpy.typing import NDArray
 
 from sidelight.hidden.protocol import CompleteEstimator
 from sidelight.linalg import Array, apply, chi_square_tail, log, log_gamma, symmetric_eigen
+from sidelight.side.misfit import NEVER, restarted
 
 if TYPE_CHECKING:
     from sidelight.hidden.sums import AnswerSums
     from sidelight.logs.summary import LogSummary
 
-__all__ = ["EFFECTIVE_ROWS", "AnswersTest", "Verdict", "verdict"]
+__all__ = ["EFFECTIVE_ROWS", "FEATURE_ROWS", "AnswersTest", "LogTest", "Verdict", "verdict"]
 
 #: what a log may count for, in rows of an arm: in full, less and less, not at all
 EFFECTIVE_ROWS = (math.inf, 1000.0, 100.0, 10.0, 0.0)
-#: the chance given beforehand that some arm's log is biased, and that the whole log is
-ARM_PRIOR, LOG_PRIOR = 0.03, 0.02
+#: the chance given beforehand that some arm's log is biased, that the whole log is, and that it is in one feature: the
+#: sum bounds the chance that an honest log is ever doubted
+ARM_PRIOR, LOG_PRIOR, FEATURE_PRIOR = 0.025, 0.015, 0.01
+#: a bias so large that a log counts for nothing leaves fewer rows than these, for what may excuse it
+FEWEST_ROWS = 3.0
+#: how many rows a log that is wrong about one feature may count for there: a little wrong, and very wrong
+FEATURE_ROWS = (10.0, 0.03)
 #: … and that another arm's is, once one is
 NEXT_PRIOR = 0.3
 LOG_2 = 0.6931471805599453
@@ -41,39 +52,105 @@ class Verdict:
         levels: (K,)  positions in ``EFFECTIVE_ROWS``; 0 is full trust.
         strengths: (K,)  log likelihood ratio of that level against full trust.
         common: the whole log is judged as one.
+        feature: ``size·L`` and the position of the recorded feature that the log is wrong about, or −1.
     """
 
     levels: NDArray[np.int64]
     strengths: Array
     common: bool
+    feature: int = -1
+
+    @property
+    def doubted(self) -> NDArray[np.bool_]:
+        """(K,)  Whether the log counts for less than in full."""
+        return np.asarray((self.levels > 0) | (self.feature >= 0))
 
 
-def verdict(log_marginals: Array, suspicion: float = 0.0) -> Verdict:
+def verdict(gain: Array, suspicion: float = 0.0, whole: Array | None = None, features: Array | None = None) -> Verdict:
     """The most probable sizes of bias.
 
     Args:
-        log_marginals: (levels, K)  from ``LogGeometry.marginals``, full trust first.
+        gain: (levels, K)  log likelihood ratios against full trust, which comes first; a row's level is taken off.
         suspicion: log odds that the test without rewards adds against the log.
+        whole: (levels,)  likewise for all arms together; default the sum over arms.
+        features: (n,)  likewise for a bias in one recorded feature's slope, for each of ``FEATURE_ROWS``; default none.
     """
-    n_levels, K = log_marginals.shape
-    gain = log_marginals - log_marginals[0]
+    n_levels, K = gain.shape
+    gain = gain - gain[0]
+    honest = np.arange(n_levels) == 0
     # however strong the suspicion, honesty keeps even odds until the rewards decide
     most = log(0.5 / (n_levels - 1))
     arm = min(log(ARM_PRIOR / K / (n_levels - 1)) + suspicion, most)
-    single = gain + np.where(np.arange(n_levels) == 0, 0.0, arm)[:, None]
+    single = gain + np.where(honest, 0.0, arm)[:, None]
     alone = single.argmax(axis=0)
     if alone.any():
         # a log that is wrong about one arm has lost its credit with the others
         again = min(log(NEXT_PRIOR / (n_levels - 1)) + suspicion, most)
-        others = gain + np.where(np.arange(n_levels) == 0, 0.0, max(arm, again))[:, None]
+        others = gain + np.where(honest, 0.0, max(arm, again))[:, None]
         alone = np.where(alone > 0, alone, others.argmax(axis=0))
+    apart = float(single.max(axis=0).sum())
     common_prior = min(log(LOG_PRIOR / (n_levels - 1)) + suspicion, most)
-    together = gain.sum(axis=1) + np.where(np.arange(n_levels) == 0, 0.0, common_prior)
+    together = (gain.sum(axis=1) if whole is None else whole - whole[0]) + np.where(honest, 0.0, common_prior)
     best = int(together.argmax())
-    if best > 0 and together[best] > float(single.max(axis=0).sum()):
-        levels = np.full(K, best, dtype=np.int64)
-        return Verdict(levels, gain[best], True)
+    if features is not None and len(features):
+        j = int(features.argmax())
+        value = float(features[j]) + min(log(FEATURE_PRIOR / len(features)) + suspicion, log(0.5 / len(features)))
+        if value > max(0.0, apart, float(together[best])):
+            return Verdict(np.zeros(K, dtype=np.int64), np.full(K, float(features[j])), False, j)
+    if best > 0 and together[best] > apart:
+        return Verdict(np.full(K, best, dtype=np.int64), gain[best], True)
     return Verdict(alone.astype(np.int64), gain[alone, np.arange(K)], False)
+
+
+class LogTest:
+    """The evidence about one log so far: products of ratios, each from what was fixed before its rewards.
+
+    Attributes:
+        arms: (levels, K)   whole: (levels,)   features: (sizes · L,)   ``log A`` of ``restarted``; level 0 is 0.
+        steps: refreshes that the products have seen.
+    """
+
+    def __init__(self, K: int, L: int) -> None:
+        n = len(EFFECTIVE_ROWS)
+        self.arms, self.whole = np.full((n, K), NEVER), np.full(n, NEVER)
+        self.features = np.full(len(FEATURE_ROWS) * L, NEVER)
+        self.arms[0] = self.whole[0] = 0.0
+        self.steps = 0
+
+    def add(self, values: Array, gains: Array, judged: bool) -> None:
+        """Take in one refresh's ratios, as evidence if ``judged``.  values: (levels, K)   gains: (sizes · L, K)"""
+        # a ratio that rounding has lost says nothing
+        ratios = np.nan_to_num(values - values[0], nan=0.0, posinf=0.0, neginf=0.0)
+        gains = np.nan_to_num(gains, nan=0.0, posinf=0.0, neginf=0.0)
+        if judged:
+            self.steps += 1
+            self.arms[1:] = restarted(self.arms[1:], ratios[1:], self.steps)
+            self.whole[1:] = restarted(self.whole[1:], ratios[1:].sum(axis=1), self.steps)
+            self.features = restarted(self.features, gains.sum(axis=1), self.steps)
+
+    def verdict(self, suspicion: float, excused: float = math.inf) -> Verdict:
+        """What it says, beyond what a bias explains that leaves a log ``excused`` rows or more."""
+        arms, whole, features = self.arms.copy(), self.whole.copy(), self.features
+        allowed = sum(max(rows, FEWEST_ROWS) >= excused for rows in EFFECTIVE_ROWS) - 1
+        if allowed > 0:
+            features = features - whole[: allowed + 1].max()
+            rows = np.repeat(FEATURE_ROWS, len(features) // len(FEATURE_ROWS))
+            features = np.where(np.maximum(rows, FEWEST_ROWS) >= excused, NEVER, features)
+            for part in (arms, whole):
+                part[0] = part[: allowed + 1].max(axis=0)
+                part[1 : allowed + 1] = NEVER
+        return verdict(arms, suspicion, whole, features)
+
+    def state(self) -> dict[str, Array]:
+        """Arrays to be saved."""
+        numbers = np.array([float(self.steps)])
+        return {"arms": self.arms, "whole": self.whole, "features": self.features, "steps": numbers}
+
+    def restore(self, arrays: dict[str, Array]) -> None:
+        """The inverse of ``state``."""
+        self.arms, self.whole = np.array(arrays["arms"]), np.array(arrays["whole"])
+        self.features = np.array(arrays["features"])
+        self.steps = int(arrays["steps"][0])
 
 
 class AnswersTest:

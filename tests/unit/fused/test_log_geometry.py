@@ -193,15 +193,39 @@ def test_marginals_are_the_density_of_the_rewards(rng, exact):
     J0 = np.array([(R := rng.normal(size=(d, d))) @ R.T + 0.3 * np.eye(d) for _ in range(K)])
     h0 = rng.normal(size=(K, d))
     geometry, s2 = LogGeometry(hidden), np.array([S2, 30.0 * S2, np.full(K, np.inf)])
-    ours = geometry.marginals(J0, h0, grams, moments, sigma**2, TAU2, s2)
-    theirs = np.empty_like(ours)
-    for k in range(len(s2)):
-        evidence = geometry.evidence(TAU2, s2[k])
-        for a in range(K):
-            P, moment = J0[a] + evidence.J[a], h0[a] + evidence.h[a]
-            covariance = X[a] @ np.linalg.solve(P, X[a].T) + sigma**2 * np.eye(n)
-            theirs[k, a] = multivariate_normal(X[a] @ np.linalg.solve(P, moment), covariance).logpdf(r[a])
+    sizes = geometry.direction_sizes(S2, (10.0, 0.3))
+    assert sizes.shape == (K, 2 * L)
+    ours, gains = geometry.marginals((J0, h0), (grams, moments), sigma**2, geometry.frozen(TAU2, s2), sizes)
+
+    def density(evidence, a):
+        P, moment = J0[a] + evidence.J[a], h0[a] + evidence.h[a]
+        covariance = X[a] @ np.linalg.solve(P, X[a].T) + sigma**2 * np.eye(n)
+        return multivariate_normal(X[a] @ np.linalg.solve(P, moment), covariance).logpdf(r[a])
+
+    theirs = np.array([[density(geometry.evidence(TAU2, row), a) for a in range(K)] for row in s2])
     np.testing.assert_allclose(np.diff(ours, axis=0), np.diff(theirs, axis=0), rtol=1e-7, atol=1e-7)
+    # a bias in one direction alone
+    for j in range(2 * L):
+        U = (np.sqrt(sizes[:, j])[:, None] * geometry.directions[:, j % L])[:, :, None]
+        biased = geometry.evidence(TAU2, S2, U)
+        found = [density(biased, a) - theirs[0, a] for a in range(1, K)]
+        np.testing.assert_allclose(gains[j, 1:], found, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_a_bias_adds_its_covariance(rng, exact):
+    """``C = s²G⁻¹ + τ²A⁻¹ + UUᵀ``; where ``B̂`` has no error a millionth of ``s²G⁻¹`` takes its place."""
+    hidden = make(rng)
+    A, hidden.A = hidden.A, None if exact else hidden.A
+    U = rng.normal(size=(K, L, 2))
+    evidence = LogGeometry(hidden).evidence(TAU2, S2, U)
+    for a in range(K):
+        G, g = hidden.summary.grams[a], hidden.summary.cross[a]
+        C = S2[a] * np.linalg.inv(G) + U[a] @ U[a].T + (0.0 if exact else TAU2[a] * np.linalg.inv(A[a]))
+        np.testing.assert_allclose(np.linalg.inv(evidence.precision[a]), C, rtol=1e-4, atol=1e-8)
+        np.testing.assert_allclose(
+            np.linalg.solve(evidence.precision[a], evidence.target[a]), np.linalg.solve(G, g), rtol=1e-6
+        )
 
 
 def test_a_geometry_takes_further_answers(rng):

@@ -83,7 +83,7 @@ def test_a_new_verdict_makes_it_search_again(rng, searches, changed):
     X = world.contexts(100, rng)
     play_rounds(learner, X, world.potential_rewards(X, rng), world.behavior_actions(X, rng).astype(np.int64), rng)
     learner.automatic.search_at = 10**9
-    learner.logs[0].judge = lambda verdict, events: changed
+    learner.logs[0].judge = lambda verdict, accused, events: changed
     before = len(searches)
     learner._relearn()
     assert len(searches) == before + changed
@@ -98,11 +98,11 @@ def test_a_verdict_says_whether_it_is_a_new_one(rng):
     log, said = learner.logs[0], []
     judge = log.judge
 
-    def noted(verdict, events):
-        before = log.levels.copy()
-        changed = judge(verdict, events)
+    def noted(verdict, accused, events):
+        before, feature = log.levels.copy(), log.feature
+        changed = judge(verdict, accused, events)
         said.append(changed)
-        assert changed == bool((log.levels != before).any())
+        assert changed == (bool((log.levels != before).any()) or log.feature != feature)
         return changed
 
     log.judge = noted

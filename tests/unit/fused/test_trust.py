@@ -7,9 +7,9 @@ import pytest
 from tests.statistical.fused_worlds import log_of, play, small_world
 
 import sidelight as sl
-from sidelight.learners.fused.learner import FIRST_JUDGED
 from sidelight.learners.fused.log import CAUGHT
-from sidelight.side.trust import EFFECTIVE_ROWS, verdict
+from sidelight.learners.fused.trust import FIRST_JUDGED
+from sidelight.side.trust import EFFECTIVE_ROWS, FEATURE_ROWS, LogTest, verdict
 
 LEVELS = len(EFFECTIVE_ROWS)
 
@@ -33,6 +33,57 @@ def test_many_arms_a_little_wrong_are_a_log_that_is_wrong():
     found = verdict(marginals(4.0, 4.0, 4.0, 4.0))
     assert found.common
     assert found.levels.tolist() == [LEVELS - 1] * 4
+
+
+def test_one_feature_that_is_wrong_leaves_the_others_alone():
+    """A bias in one feature's slope explains as much as one of everything: the smaller claim is made."""
+    values = marginals(20.0, 20.0, 20.0)
+    found = verdict(values, features=np.array([-3.0, 61.0, 2.0]))
+    assert (found.feature, found.levels.tolist()) == (1, [0, 0, 0])
+    assert found.doubted.all()
+    assert verdict(values, features=np.array([-3.0, 30.0, 2.0])).feature == -1
+    assert verdict(marginals(0.0, 0.0), features=np.array([5.0, 0.0])).feature == -1, "no more than luck"
+
+
+def test_evidence_is_a_product_over_refreshes_that_may_begin_at_any_of_them():
+    """``A_k = Σ_j w_j Π_{i ≥ j} L_i`` with ``w_j = 1/(j(j + 1))``, for arms, the whole log and features alike."""
+    rng = np.random.default_rng(3)
+    test, steps = LogTest(2, 3), 6
+    values, gains = rng.normal(size=(steps, LEVELS, 2)), rng.normal(size=(steps, 3 * len(FEATURE_ROWS), 2))
+    for i in range(steps):
+        test.add(values[i], gains[i], judged=i > 0)
+    ratios = (values - values[:, :1])[1:]
+    weights = np.array([1.0 / (j * (j + 1.0)) for j in range(1, steps)])
+
+    def mixture(logs):
+        return np.log(sum(w * np.exp(logs[j:].sum(axis=0)) for j, w in enumerate(weights)))
+
+    np.testing.assert_allclose(test.arms[1:], mixture(ratios)[1:], rtol=1e-9)
+    np.testing.assert_allclose(test.whole[1:], mixture(ratios.sum(axis=2))[1:], rtol=1e-9)
+    np.testing.assert_allclose(test.features, mixture(gains[1:].sum(axis=2)), rtol=1e-9)
+    copy = LogTest(2, 3)
+    copy.restore(test.state())
+    copy.add(values[0], gains[0], judged=True)
+    test.add(values[0], gains[0], judged=True)
+    np.testing.assert_array_equal(copy.features, test.features)
+    np.testing.assert_array_equal(copy.arms, test.arms)
+
+
+def test_what_curvature_explains_is_no_accusation():
+    """A bias that leaves 100 rows is excused where curvature may bias as much; one that leaves none is not."""
+    test = LogTest(2, 1)
+    test.arms[1:], test.whole[1:] = -50.0, -50.0
+    test.arms[EFFECTIVE_ROWS.index(100.0)] = 40.0
+    assert test.verdict(0.0).doubted.all()
+    assert not test.verdict(0.0, excused=30.0).doubted.any()
+    assert test.verdict(0.0, excused=300.0).doubted.all()
+    test.arms[-1] = 80.0
+    assert test.verdict(0.0, excused=30.0).doubted.all()
+    test.arms[1:], test.features = -50.0, np.array([40.0, -5.0])
+    assert test.verdict(0.0).feature == 0
+    assert test.verdict(0.0, excused=0.5 * FEATURE_ROWS[0]).feature == -1
+    test.features = np.array([-5.0, 40.0])
+    assert test.verdict(0.0, excused=0.5 * FEATURE_ROWS[0]).feature == 1
 
 
 @pytest.fixture

@@ -18,9 +18,9 @@ from sidelight.learners.base import BaseLearner
 from sidelight.learners.correcting import Receipt
 from sidelight.learners.floor import Floor, FloorLedger, floor_of
 from sidelight.learners.fused.asking import QueryBudget
-from sidelight.learners.fused.log import FusedLog, by_key
+from sidelight.learners.fused.log import FusedLog, bias_of, by_key
+from sidelight.learners.fused.trust import WEIGHED, Trusting
 from sidelight.learners.protocol import Context, Decision
-from sidelight.learners.reduced import ReducedLearner
 from sidelight.learners.ridge import BINARY_VARIANCE, RADIUS_KINDS
 from sidelight.learners.settings import Settings
 from sidelight.linalg import Array, apply, eigenvalues, log_det, power, product
@@ -28,7 +28,7 @@ from sidelight.linalg import log as natural_log
 from sidelight.side.constraint import Reduction, unreduced
 from sidelight.side.coordinates import Tally, Units
 from sidelight.side.spread import SpreadLikelihood
-from sidelight.side.trust import EFFECTIVE_ROWS, verdict
+from sidelight.side.trust import EFFECTIVE_ROWS
 from sidelight.theory import log_error_radius, refresh_confidence
 
 if TYPE_CHECKING:
@@ -38,11 +38,9 @@ __all__ = ["FusedOFUL"]
 
 #: how many standard deviations off a reward must be to have the logs judged before their time
 SURPRISE = 5.0
-#: rounds before the logs are judged: until then prior and pooling are too rough for odds to mean what they say
-FIRST_JUDGED = 50
 
 
-class FusedOFUL(ReducedLearner):
+class FusedOFUL(Trusting):
     """Optimism over what the log, the old policy's answers and the online rounds say together.
 
     Each log is a prior whose error is accounted for: ``V_a = σ²(Ω⁻¹ + Σ_j M̂_jᵀΛ_jM̂_j) + Σ x xᵀ`` (see
@@ -62,7 +60,9 @@ class FusedOFUL(ReducedLearner):
             without end.  ``wants_query`` then says where.
         forgetting: what a round still counts for after one more (1 for a world that stands still); logs fade alike.
         bias_bound: how far the log's predicted rewards may be off on average (root mean square, in reward units): the
-            log then never counts for more than ``s²/bias_bound²`` rows of an arm.
+            log then never counts for more than ``s²/bias_bound²`` rows of an arm.  Or by feature, a mapping from names
+            or one number for each: how far the log's coefficients may be off, in reward units per unit of the feature;
+            it may be wrong about those that are named, and is believed about the others.
         floor: how much less than the old policy it may earn: a share of the old policy's reward, or a ``Floor``.  Then
             ``decide`` takes the old policy's arm as ``default``, and ``record_decision`` is called for every decision.
         schema, arms: default those of the first log; further arms may be named that no log knows.
@@ -98,7 +98,7 @@ class FusedOFUL(ReducedLearner):
         weight_bound: float = 1.0,
         radius: str = "posterior",
         sandwich: bool = False,
-        bias_bound: float = 0.0,
+        bias_bound: float | Mapping[str, float] | ArrayLike = 0.0,
         safety: float = 0.1,
         query_budget: float | None = None,
         forgetting: float = 1.0,
@@ -117,8 +117,6 @@ class FusedOFUL(ReducedLearner):
             weight_bound=weight_bound,
             radius=radius,
         )
-        if not bias_bound >= 0:
-            raise InputError(f"bias_bound={bias_bound!r} must be a number of at least 0.")
         if not 0 <= safety < math.inf:
             raise InputError(f"safety={safety!r} must be a number of at least 0; 0 trusts the logs blindly.")
         if not 0 < forgetting <= 1:
@@ -133,7 +131,7 @@ class FusedOFUL(ReducedLearner):
                 f"radius='theory' is proven for a world that stands still, and forgetting={forgetting!r} is for one "
                 "that moves: use radius='posterior'."
             )
-        self.sandwich, self.bias_bound, self.safety = bool(sandwich), float(bias_bound), float(safety)
+        self.sandwich, self.safety = bool(sandwich), float(safety)
         self.forgetting = float(forgetting)
         self.floor = floor_of(floor, settings)
         self.asking = QueryBudget(query_budget)
@@ -156,6 +154,9 @@ class FusedOFUL(ReducedLearner):
                     f"sandwich=True needs the squared residuals of the log{'' if key is None else f' {key!r}'}, which "
                     "take a second pass: summarize_log(source, schema, sandwich=True)."
                 )
+        recorded = np.unique(np.concatenate([estimator.summary.recorded for estimator in estimators.values()]))
+        shown = first.schema if schema is None else schema
+        self.bias_bound = bias_of(bias_bound, shown.encoded_names, recorded)
         index = {arm: i for i, arm in enumerate(labels)}
         # shrinking toward the pooled regression is a bias that no proof covers
         copies = {
@@ -171,7 +172,7 @@ class FusedOFUL(ReducedLearner):
             labels,
             unreduced(len(labels), d),
             settings,
-            first.schema if schema is None else schema,
+            shown,
             rng,
             log=first,
         )
@@ -463,9 +464,6 @@ class FusedOFUL(ReducedLearner):
         self.effective = np.concatenate([old, np.zeros(K - len(old))])
         old_clocks = getattr(self, "faded_at", np.zeros(0, dtype=np.int64))
         self.faded_at = np.concatenate([old_clocks, np.full(K - len(old_clocks), self.clock)])
-        old_tests = getattr(self, "untested", np.zeros(0))
-        #: (K,)  by how much more readily an arm is tried whose rounds have not tested the log yet
-        self.untested = np.concatenate([old_tests, np.ones(K - len(old_tests))])
         super()._install(reduction)
 
     def _rewards_are_binary(self) -> bool:
@@ -529,8 +527,8 @@ class FusedOFUL(ReducedLearner):
         out = np.zeros(self.n_arms)
         for log in self.logs:
             gamma = float(log_error_radius(log.L, delta)) if log.L else 0.0
-            if self.bias_bound:
-                gamma += 1.0  # ‖Λ^{1/2}β‖ ≤ 1 for every bias β of root mean square at most the bound
+            if np.any(self.bias_bound):
+                gamma += 1.0  # ‖Λ^{1/2}β‖ ≤ 1 for every bias β within the bound
             out[log.arms] += gamma * log.norms(v[log.arms])
         return np.asarray(s.alpha * self.noise**2 * out)
 
@@ -599,12 +597,14 @@ class FusedOFUL(ReducedLearner):
         if self.forgetting < 1.0:
             for a in range(self.n_arms):
                 self._fade(a)
+        self._judge()
         for _ in range(passes):
             self._learn_from_logs()
             super()._relearn()
+        self._freeze()
 
     def _learn_from_logs(self) -> None:
-        """Learn ``τ²`` and the logs' evidence anew, and judge the logs."""
+        """Learn ``τ²`` and the logs' evidence anew."""
         known = np.ones(self.n_features, dtype=bool)
         if self.automatic is not None and self.settings.regularization == "auto":
             known = Units.of(self._tally(), self.automatic.constant).known
@@ -625,49 +625,6 @@ class FusedOFUL(ReducedLearner):
             )
             if not self.asking.unlimited:
                 log.learn_gain()
-        if self.safety and self.counts.sum() >= FIRST_JUDGED:
-            self._judge()
-
-    # -------------------------------------------------------------------------------------- trust
-
-    def _judge(self) -> None:
-        """Let each log's sizes of bias compete by the marginal likelihood of the online rewards.
-
-        Learned noise may be too small by luck, which makes the same luck look like a lie; an honest log's own rewards
-        say how small it may be.
-        """
-        precision, means = self._prior()
-        J_prior, h_prior = precision / self.noise**2, product(means, precision) / self.noise**2
-        # rounds of an arm with less noise tell more
-        relative = (self.noise**2 / np.square(self.noises))[:, None]
-        for log in self.logs:
-            variance = max(self.noise**2, log.noise_variance() if self.settings.noise == "auto" else 0.0)
-            J0, h0 = np.broadcast_to(J_prior, self.grams.shape).copy(), h_prior.copy()
-            log.add_companion(J0, h0)
-            for other in self.logs:
-                if other is not log:
-                    other.add_to(J0, h0)
-            log.suspicion = log.suspected()
-            events = 0 if self.automatic is None else self.automatic.events
-            marginals = log.marginals(J0, h0, relative[:, :, None] * self.grams, relative * self.moments, variance)
-            # trials count as far as they could have told a lie of the log from the truth
-            plays = self.counts[log.arms]
-            rounds, tests = 1.0 + plays, 1.0 + plays * log.tested(self.covariances, self.grams)
-            self.untested[log.arms] = np.minimum(rounds / tests * np.sqrt(rounds / tests), rounds)
-            if log.judge(verdict(marginals, log.suspicion), events) and self.automatic is not None:
-                self.automatic.search_at = 0
-
-    def log_trust(self) -> list[dict[str, Any]]:
-        """What each log still counts for, per arm.
-
-        Returns:
-            one entry for every log and arm: ``log``, ``arm``, ``share`` (of what is known about the arm, how much rests
-            on the log), ``effective_rows`` (how many of the arm's rows it may count for), ``doubted``, ``strength``
-            (log likelihood ratio against the log), ``since`` (the number of rounds and answers when doubt began, or
-            None), ``whole_log`` (the log is doubted as one), ``suspicion`` (what the answers alone say against it).
-        """
-        online = self.grams / np.square(self.noises)[:, None, None]
-        return [entry for log in self.logs for entry in log.trust(self.arms, online)]
 
     # --------------------------------------------------------------------------------- forgetting
 
@@ -719,7 +676,7 @@ class FusedOFUL(ReducedLearner):
     def _fade(self, index: int) -> None:
         """Discount one arm's sums by the rounds since it was last brought up to date."""
         factor = power(self.forgetting, float(self.clock - self.faded_at[index]))
-        for sums in (self.grams, self.moments, self.squares, self.effective):
+        for sums in (self.grams, self.moments, self.squares, self.effective, *(getattr(self, n) for n in WEIGHED)):
             sums[index] *= factor
         self.faded_at[index] = self.clock
         self._refresh_arm(index)
@@ -733,7 +690,7 @@ class FusedOFUL(ReducedLearner):
         """Constructor arguments beyond the settings that all learners share."""
         return {
             "sandwich": self.sandwich,
-            "bias_bound": self.bias_bound,
+            "bias_bound": self.bias_bound if isinstance(self.bias_bound, float) else self.bias_bound.tolist(),
             "safety": self.safety,
             "query_budget": self.asking.budget,
             "forgetting": self.forgetting,
@@ -747,8 +704,9 @@ class FusedOFUL(ReducedLearner):
     def state(self) -> dict[str, Any]:
         """Everything that observing changes, the estimators apart."""
         out = super().state()
-        for name in ("prior_precisions", "prior_moments", "prior_log_dets", "effective", "faded_at", "untested"):
+        for name in ("prior_precisions", "prior_moments", "prior_log_dets", "effective", "faded_at"):
             out[name] = getattr(self, name)
+        out.update(self._trust_state())
         out["fused_numbers"] = np.array([self.refreshes, self.clock, self.asking.asked])
         out["fused_bounds"] = np.array([self._prior_term, self._growth])
         for i, log in enumerate(self.logs):
@@ -765,7 +723,7 @@ class FusedOFUL(ReducedLearner):
         for name in ("prior_precisions", "prior_moments", "prior_log_dets", "effective"):
             setattr(self, name, np.array(arrays[name], dtype=np.float64))
         self.faded_at = np.array(arrays["faded_at"], dtype=np.int64)
-        self.untested = np.array(arrays.get("untested", np.ones(self.n_arms)), dtype=np.float64)
+        self._restore_trust(arrays)
         self._prior_term, self._growth = (float(v) for v in arrays["fused_bounds"])
         self._put_settings(self._held[2])
         if self.ledger is not None:

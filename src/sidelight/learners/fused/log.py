@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,14 +12,17 @@ from numpy.typing import ArrayLike, NDArray
 from sidelight.errors import InputError
 from sidelight.hidden.protocol import CompleteEstimator, HiddenEstimator, completed
 from sidelight.learners.hidden_half import behavior_answer
-from sidelight.linalg import Array, apply, eigenvalues, product, pseudo_inverse
-from sidelight.side.evidence import LogEvidence, LogGeometry, hidden_variance
-from sidelight.side.trust import EFFECTIVE_ROWS, AnswersTest, Verdict
+from sidelight.linalg import Array, apply, eigenvalues, product, pseudo_inverse, solve
+from sidelight.side.evidence import FrozenLog, LogEvidence, LogGeometry, hidden_variance
+from sidelight.side.trust import EFFECTIVE_ROWS, FEATURE_ROWS, AnswersTest, LogTest, Verdict
 
-__all__ = ["FusedLog", "by_key"]
+__all__ = ["FusedLog", "bias_of", "by_key"]
 
 #: how much more readily the other arms of a log are tried that was wrong about one
 CAUGHT = 20.0
+#: the test allows for so many times the variance that ``B̂`` is claimed to have: pooling biases it, and where features
+#: are skewed or few arms tell how much, the claim is too small
+ERROR = 4.0
 #: (levels, 1)  one over the rows that a log may count for
 _BIASES = np.array([[1.0 / rows if rows else np.inf] for rows in EFFECTIVE_ROWS])
 
@@ -67,10 +71,19 @@ class FusedLog:
         self.strengths = np.zeros(len(self.arms))
         self.since = np.full(len(self.arms), -1, dtype=np.int64)
         self.common = False
+        #: ``size·L`` and the position of the recorded feature that the log is wrong about, or −1
+        self.feature = -1
+        #: (K_j,)  whether it is the log that is wrong where it counts for less, not curved rewards or a moving present
+        self.accused = np.zeros(len(self.arms), dtype=bool)
         self.suspicion = 0.0
-        self._test: AnswersTest | None = None
+        # the proof is a union over all settings that rewards may choose: few of them
+        self.test = LogTest(len(self.arms), 0 if proven else self.L)
+        self._answers_test: AnswersTest | None = None
         self._gain: Array | None = None
         self._shared, self._bias_bound = 1.0, 0.0
+        #: (L, n)  directions in which the user allows for a bias, times its size
+        self._bias_directions = np.zeros((self.L, 0))
+        self._frozen: _Frozen | None = None
 
     def answer(self, x: Array, arm: Any, probabilities: ArrayLike | None, probability: float) -> None:
         """What the old policy would do at ``x``; ``arm`` is matched by label, whatever the learner's order of arms."""
@@ -86,7 +99,7 @@ class FusedLog:
         *,
         variance: float,
         shared: int,
-        bias_bound: float,
+        bias_bound: float | Array,
         sandwich: bool,
         weight_bound: float,
         context_bound: float,
@@ -103,7 +116,8 @@ class FusedLog:
             covariances: (K, d, d)  ``V⁻¹``.
             variance: ``σ²``: their posterior covariances are ``σ²V⁻¹``.
             shared: how many logs' ``B̂`` come from the same contexts (``τ²`` is multiplied by it: always safe).
-            bias_bound: root mean square of the bias the log may have, in reward units.
+            bias_bound: root mean square of the bias the log may have, in reward units; or (d,) the largest bias of each
+                feature's coefficient.
             sandwich: use the summary's ``meat``.
             weight_bound: ``S_w``.
             context_bound: ``S_x``.
@@ -127,11 +141,37 @@ class FusedLog:
             if plays is not None and len(hidden):
                 self.tau2 = np.maximum(self.tau2, self._least_tau2(plays[self.arms], len(hidden)))
         self.fresh = False
-        self._shared, self._bias_bound = float(shared), bias_bound
+        self._shared = float(shared)
+        if isinstance(bias_bound, float):
+            self._bias_bound = bias_bound
+        else:
+            self._bias_directions = _bias_directions(bias_bound[self.order[: self.L]])
         if self.geometry is None:
             self.geometry = LogGeometry(self.hidden, self.hidden.summary.meat if sandwich else None)
         self.geometry.renew(error)
-        self.evidence = self.geometry.evidence(self._shared * self.tau2, self._variances())
+        self._set_evidence()
+
+    def _set_evidence(self) -> None:
+        assert self.geometry is not None
+        variances = self._variances()
+        self.evidence = self.geometry.evidence(self._shared * self.tau2, variances, self._bias(self.feature))
+
+    def _bias(self, feature: int) -> Array | None:
+        """(K_j, L, n)  ``U`` with the covariance ``UUᵀ`` of the bias that is allowed for, and of one in ``feature``."""
+        assert self.geometry is not None
+        if not self._bias_directions.shape[1] and feature < 0:
+            return None
+        U = np.broadcast_to(self._bias_directions, (len(self.arms), *self._bias_directions.shape))
+        if feature >= 0:
+            sizes = np.sqrt(self._direction_sizes()[:, feature])
+            wrong = sizes[:, None] * self.geometry.directions[:, feature % self.L]
+            U = np.concatenate([U, wrong[:, :, None]], axis=2)
+        return np.ascontiguousarray(U)
+
+    def _direction_sizes(self) -> Array:
+        """(K_j, sizes · L)  Variance of a bias in one feature that lets the log count for ``FEATURE_ROWS`` there."""
+        assert self.geometry is not None
+        return self.geometry.direction_sizes(self.s2, () if self.proven else FEATURE_ROWS)
 
     def well_told(self) -> NDArray[np.bool_]:
         """(K_j,)  Whether an arm has so many rows that its ``s²`` can be compared with others'."""
@@ -169,28 +209,62 @@ class FusedLog:
             return 0.0
         return float(((self.s2 - self.tau2) * self.counts).sum() / self.counts.sum())
 
-    def marginals(self, J0: Array, h0: Array, grams: Array, moments: Array, variance: float) -> Array:
-        """(levels, K_j)  how well the rounds fit each level, given ``J0``, ``h0`` from elsewhere.
+    def freeze(self, J0: Array, h0: Array, rounds: tuple[Array, Array], variance: float) -> None:
+        """Fix what the next rounds are compared with; everything in the context's order, for all arms of the learner.
 
-        All of them in the context's order and for all arms of the learner; see ``LogGeometry.marginals``.
+        Args:
+            J0: (K, d, d)  what is known without this log and without rounds.
+            h0: (K, d)  likewise.
+            rounds: ``Σ x xᵀ`` (K, d, d) and ``Σ x r`` (K, d) so far.
+            variance: ``σ²``.
         """
         assert self.geometry is not None
-        if not self._in_place or len(self.arms) != len(J0):
-            matrices, vectors = np.ix_(self.arms, self.order, self.order), np.ix_(self.arms, self.order)
-            J0, h0, grams, moments = J0[matrices], h0[vectors], grams[matrices], moments[vectors]
-        s2 = self._level_variances()
-        return self.geometry.marginals(J0, h0, grams, moments, variance, self._shared * self.tau2, s2)
+        grams, moments = self._own(*rounds)
+        J, h = self._own(J0, h0)
+        log = self.geometry.frozen(ERROR * self._shared * self.tau2, self._level_variances(), self._bias(-1))
+        self._frozen = _Frozen(J + grams / variance, h + moments / variance, variance, log)
 
-    def judge(self, verdict: Verdict, events: int) -> bool:
-        """Take over a verdict, and say whether it is a new one; remember since when an arm is doubted."""
-        assert self.geometry is not None
-        doubted = verdict.levels > 0
-        self.since = np.where(doubted, np.where(self.since >= 0, self.since, events), -1)
-        self.strengths, self.common = verdict.strengths, verdict.common
-        changed = bool((verdict.levels != self.levels).any())
-        if changed:
-            self.levels = verdict.levels
-            self.evidence = self.geometry.evidence(self._shared * self.tau2, self._variances())
+    def weigh(self, rounds: tuple[Array, Array], squares: Array, counts: Array, judged: bool) -> None:
+        """Compare the rounds since ``freeze`` with what each kind of bias foretold.
+
+        Rounds of an arm whose rewards vary more around what they themselves say than the noise does count for as much
+        less: a few wild rewards are no lie of the log.
+
+        Args:
+            rounds: their ``Σ x xᵀ`` (K, d, d) and ``Σ x r`` (K, d), in the context's order.
+            squares: (K,)  their ``Σ r²``.
+            counts: (K,)  their number.
+            judged: whether they count as evidence about the log.
+        """
+        if self._frozen is None or self.geometry is None:
+            return
+        f = self._frozen
+        grams, moments = self._own(*rounds)
+        weights = np.ones(len(self.arms))
+        for i in np.flatnonzero(counts[self.arms] > 0):
+            w = solve(f.J[i] + grams[i] / f.variance, f.h[i] + moments[i] / f.variance)
+            left = float(squares[self.arms[i]]) + float((w * (product(grams[i], w) - 2.0 * moments[i])).sum())
+            weights[i] = min(1.0, f.variance * float(counts[self.arms[i]]) / max(left, 1e-300))
+        grams, moments = weights[:, None, None] * grams, weights[:, None] * moments
+        self.test.add(
+            *self.geometry.marginals((f.J, f.h), (grams, moments), f.variance, f.log, self._direction_sizes()), judged
+        )
+
+    def _own(self, J: Array, h: Array) -> tuple[Array, Array]:
+        """Matrices and vectors of the learner's arms for this log's arms, its recorded features first."""
+        if self._in_place and len(self.arms) == len(J):
+            return J, h
+        return J[np.ix_(self.arms, self.order, self.order)], h[np.ix_(self.arms, self.order)]
+
+    def judge(self, found: Verdict, accused: NDArray[np.bool_], events: int) -> bool:
+        """Take over a verdict, and say whether it is a new one; remember since when an arm is doubted.
+
+        accused: (K_j,)  whether it is the log that is wrong, where it counts for less
+        """
+        self.since = np.where(found.doubted, np.where(self.since >= 0, self.since, events), -1)
+        self.strengths, self.common, self.accused = found.strengths, found.common, accused
+        changed = bool((found.levels != self.levels).any()) or found.feature != self.feature
+        self.levels, self.feature = found.levels, found.feature
         return changed
 
     def tested(self, covariances: Array, grams: Array) -> Array:
@@ -214,15 +288,16 @@ class FusedLog:
 
     def readiness(self) -> Array:
         """(K_j,)  How readily to try an arm in doubt: 1; more if the log is wrong elsewhere; 0 where it is silent."""
-        others_wrong = (self.levels > 0).sum() > (self.levels > 0)
+        wrong = self.levels > 0
+        others_wrong = wrong.sum() > wrong
         speaks = (self.counts > 0) & (np.array(EFFECTIVE_ROWS)[self.levels] > 0)
         return np.where(speaks, np.where(others_wrong & (self.levels == 0), CAUGHT, 1.0), 0.0)
 
     def suspected(self) -> float:
         """Log odds against the log, from the answers alone."""
-        if self._test is None:
-            self._test = AnswersTest(self.hidden.summary)
-        return max(self._test.log_ratio(self.hidden), 0.0)
+        if self._answers_test is None:
+            self._answers_test = AnswersTest(self.hidden.summary)
+        return max(self._answers_test.log_ratio(self.hidden), 0.0)
 
     def norms(self, v: Array) -> Array:
         """(K_j,)  ``‖Λ^{1/2}M̂v_a‖ = √(v_aᵀJv_a)``.  v: (K_j, d), in the context's order"""
@@ -254,10 +329,15 @@ class FusedLog:
     def state(self) -> dict[str, Any]:
         """Arrays to be saved: what the learner knows of this log beyond its estimator."""
         assert self.evidence is not None
-        numbers = np.array([float(self.common), self.suspicion, self._shared, self._bias_bound])
+        numbers = np.array([float(self.common), self.suspicion, self._shared, self._bias_bound, float(self.feature)])
         gain = np.zeros((0, 0)) if self._gain is None else self._gain
         e = self.evidence
+        frozen = {} if self._frozen is None else self._frozen.state()
         return {
+            **{f"test_{name}": value for name, value in self.test.state().items()},
+            **{f"frozen_{name}": value for name, value in frozen.items()},
+            "accused": self.accused,
+            "bias": self._bias_directions,
             "tau2": self.tau2,
             "levels": self.levels,
             "strengths": self.strengths,
@@ -274,10 +354,27 @@ class FusedLog:
         self.strengths = np.array(arrays["strengths"], dtype=np.float64)
         self.levels = np.array(arrays["levels"], dtype=np.int64)
         self.since = np.array(arrays["since"], dtype=np.int64)
-        common, self.suspicion, self._shared, self._bias_bound = (float(v) for v in arrays["numbers"])
-        self.common = bool(common)
+        common, self.suspicion, self._shared, self._bias_bound, *more = (float(v) for v in arrays["numbers"])
+        self.common, self.feature = bool(common), int(more[0]) if more else -1
+        if more:
+            self.test.restore(_under("test_", arrays))
+            self.accused = np.array(arrays["accused"], dtype=bool)
+            self._bias_directions = np.array(arrays["bias"], dtype=np.float64).reshape(self.L, -1)
+            frozen = _under("frozen_", arrays)
+            self._frozen = _Frozen.restored(frozen) if frozen else None
+        else:
+            # a file from before evidence was kept from refresh to refresh: its verdict stands until there is new
+            self._continue_verdict()
         self._gain = np.array(arrays["gain"]) if arrays["gain"].size else None
         self.evidence = LogEvidence(np.array(arrays["J"]), np.array(arrays["h"]), self.L)
+
+    def _continue_verdict(self) -> None:
+        """Let the test start where an earlier version's verdict stood."""
+        self.accused = self.levels > 0
+        for i in np.flatnonzero(self.levels):
+            self.test.arms[self.levels[i], i] = self.strengths[i]
+        if self.common and len(self.levels):
+            self.test.whole[self.levels[0]] = self.strengths.sum()
 
     def add_to(self, J: Array, h: Array) -> None:
         """Add its evidence to ``J`` (K, d, d) and ``h`` (K, d), in the context's order."""
@@ -300,25 +397,39 @@ class FusedLog:
             J[np.ix_(self.arms, rows.recorded, rows.recorded)] += rows.grams / noise[:, :, None]
             h[np.ix_(self.arms, rows.recorded)] += rows.cross / noise
 
-    def information_share(self, online: Array) -> Array:
-        """(K_j,)  the log's part in ``tr(J_log + J_online)``, features scaled alike.  online: (K, d, d)"""
-        if self.evidence is None:
+    def effective_rows(self) -> Array:
+        """(K_j,)  ``n·tr(ΛG⁻¹)s²/L``: as many rows with a known hidden half, and no bias, would say as much."""
+        if self.evidence is None or not self.L:
             return np.zeros(len(self.arms))
-        mine = np.einsum("aii->ai", self.evidence.J)
-        rounds = np.einsum("aii->ai", online)[self.arms][:, self.order]
-        total = mine + rounds
-        return np.asarray(np.mean(np.where(total > 0, mine / np.where(total > 0, total, 1.0), 0.0), axis=1))
+        G = np.asarray(self.hidden.summary.grams)
+        scale = np.sqrt(np.maximum(np.einsum("aii->ai", G), 1e-300))
+        scales = scale[:, :, None] * scale[:, None, :]
+        part = (pseudo_inverse(G / scales, 1e-12) * self.evidence.precision / scales).sum(axis=(1, 2))
+        return np.asarray(np.clip(part * self.s2 / self.L, 0.0, 1.0) * self.counts)
 
-    def trust(self, labels: Sequence[Any], online: Array) -> list[dict[str, Any]]:
-        """What it still counts for, arm by arm, as ``FusedOFUL.log_trust`` tells it.  online: (K, d, d)"""
-        shares = self.information_share(online)
+    def trust(self, labels: Sequence[Any], covariances: Array, features: Sequence[Any]) -> list[dict[str, Any]]:
+        """What it still counts for, arm by arm, as ``FusedOFUL.log_trust`` tells it.
+
+        Args:
+            labels: of the learner's arms.
+            covariances: (K, d, d)  of the arms' weights, in the context's order.
+            features: names of the context's features.
+        """
+        shares = np.zeros(len(self.arms))
+        if self.evidence is not None:
+            covariance = covariances[np.ix_(self.arms, self.order, self.order)]
+            shares = (self.evidence.J * covariance).sum(axis=(1, 2)) / len(self.order)
+        rows = self.effective_rows()
+        wrong = None if self.feature < 0 else features[self.order[self.feature % self.L]]
         return [
             {
                 "log": self.key,
                 "arm": labels[a],
-                "share": float(shares[i]),
-                "effective_rows": min(EFFECTIVE_ROWS[self.levels[i]], float(self.counts[i])),
-                "doubted": bool(self.levels[i] > 0),
+                "share": float(min(max(shares[i], 0.0), 1.0)),
+                "effective_rows": float(rows[i]),
+                "doubted": bool(self.accused[i]),
+                "reduced": bool(self.levels[i] > 0 or self.feature >= 0),
+                "feature": wrong,
                 "strength": float(self.strengths[i]),
                 "since": int(self.since[i]) if self.since[i] >= 0 else None,
                 "whole_log": self.common,
@@ -326,6 +437,72 @@ class FusedLog:
             }
             for i, a in enumerate(self.arms)
         ]
+
+
+#: what is saved of a ``FrozenLog``
+FROZEN = ("R", "y", "B", "A", "tau2", "s2")
+
+
+@dataclass(frozen=True)
+class _Frozen:
+    """What rounds are compared with: ``J``, ``h`` without this log, the noise's variance, and the log as it was."""
+
+    J: Array
+    h: Array
+    variance: float
+    log: FrozenLog
+
+    def state(self) -> dict[str, Array]:
+        log = self.log
+        parts = {name: getattr(log, name) for name in FROZEN}
+        return {"J": self.J, "h": self.h, **parts, "variance": np.array([self.variance])}
+
+    @classmethod
+    def restored(cls, arrays: Mapping[str, Any]) -> _Frozen:
+        J, h, *log = (np.array(arrays[k], dtype=np.float64) for k in ("J", "h", *FROZEN))
+        return cls(J, h, float(arrays["variance"][0]), FrozenLog(*log))
+
+
+def _under(prefix: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    return {key.removeprefix(prefix): value for key, value in arrays.items() if key.startswith(prefix)}
+
+
+def _bias_directions(bounds: Array) -> Array:
+    """(L, p)  ``√p·Δ_je_j`` of the ``p`` features that are named; ``D = p·diag(Δ_j²)``.  bounds: (L,)"""
+    named = np.flatnonzero(bounds > 0.0)
+    out = np.zeros((len(bounds), len(named)))
+    out[named, np.arange(len(named))] = np.sqrt(float(len(named))) * bounds[named]
+    return out
+
+
+def bias_of(bound: Any, names: Sequence[str], recorded: NDArray[np.int64]) -> float | Array:
+    """A ``bias_bound`` as a number, or as (d,) numbers, one for each feature.
+
+    Args:
+        bound: a number, a mapping from features to numbers, or a number for each feature.
+        names: (d,)  of the features.
+        recorded: positions of those that some log records.
+    """
+    if isinstance(bound, Mapping):
+        unknown = [name for name in bound if name not in {names[j] for j in recorded}]
+        if unknown:
+            raise InputError(
+                f"bias_bound names {', '.join(map(repr, unknown))}, which no log records; the recorded features are "
+                f"{', '.join(repr(names[j]) for j in recorded)}."
+            )
+        bound = [bound.get(name, 0.0) for name in names]
+    try:
+        values = np.array(bound, dtype=np.float64)
+    except (TypeError, ValueError):
+        values = np.full(1, np.nan)
+    if values.ndim == 0 and values >= 0.0 and np.isfinite(values):
+        return float(values)
+    if values.shape != (len(names),) or not (np.isfinite(values) & (values >= 0.0)).all():
+        raise InputError(
+            f"bias_bound={bound!r} must be a number of at least 0, a mapping from recorded features to such numbers, "
+            f"or {len(names)} of them, one for each feature."
+        )
+    return values
 
 
 def by_key(hidden: Any, learner: str) -> dict[Any, CompleteEstimator]:

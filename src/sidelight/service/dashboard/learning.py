@@ -22,6 +22,8 @@ __all__ = ["ArmRow", "arm_rows", "arms_table", "queries", "trust"]
 
 #: arms in a table before the reader asks for all of them
 SHOWN = 10
+#: what a log's row says where it is not doubted, by the cause for which it counts for less
+VERDICTS = {None: "trusted", "curved": "rewards are curved", "moving": "the present moves"}
 
 
 class ArmRow(NamedTuple):
@@ -122,29 +124,39 @@ def trust(state: State, first: Sequence[Label]) -> Markup:
     for entry in entries:
         logs.setdefault(entry["log"], []).append(entry)
     place = {arm: i for i, arm in enumerate(first)}
-    return Markup("").join(_one_log(name, arms, place, len(logs)) for name, arms in logs.items())
+    told = [entry["says"] for entry in state.learner.assumptions() if not entry["holds"]]
+    notes = [piece("note", words) for words in told]
+    return Markup("").join([*notes, *(_one_log(name, arms, place) for name, arms in logs.items())])
 
 
-def _one_log(name: Any, entries: list[dict[str, Any]], place: dict[Label, int], n_logs: int) -> Markup:
-    doubted = [entry for entry in entries if entry.get("doubted")]
+def _one_log(name: Any, entries: list[dict[str, Any]], place: dict[Label, int]) -> Markup:
+    doubted = [entry for entry in entries if entry["doubted"]]
+    reduced = [entry for entry in entries if entry["reduced"]]
     shares = [float(entry["share"]) for entry in entries if math.isfinite(entry["share"])]
     title = "The log" if name is None else f"Log {name}"
     mean = sum(shares) / len(shares) if shares else math.nan
     words = f"{percent(mean)} of what is known about an arm rests on it, on average over {len(entries)} arms. "
-    if any(entry.get("whole_log") for entry in entries):
+    if doubted and doubted[0]["feature"] is not None:
+        words += f"What it says about {doubted[0]['feature']} is doubted; the rest is believed."
+    elif doubted and doubted[0]["whole_log"]:
         words += "It is doubted as a whole: what is seen online contradicts it."
     elif doubted:
         words += f"It is doubted for {len(doubted)} arm{'s' if len(doubted) > 1 else ''}."
+    elif reduced:
+        why = "rewards are not linear" if reduced[0]["cause"] == "curved" else "the present moves"
+        words += f"It counts for less because {why}, not because it is wrong."
     else:
         words += "Nothing seen so far contradicts it."
-    order = sorted(entries, key=lambda entry: (not entry.get("doubted"), place.get(entry["arm"], len(place))))
+    order = sorted(
+        entries, key=lambda entry: (not entry["doubted"], not entry["reduced"], place.get(entry["arm"], len(place)))
+    )
     rows = [
         [
             str(entry["arm"]),
-            drawn(share_bar(float(entry["share"]), "alarm" if entry.get("doubted") else "")),
+            drawn(share_bar(float(entry["share"]), "alarm" if entry["doubted"] else "")),
             percent(float(entry["share"])) if math.isfinite(entry["share"]) else "–",
             count(entry["effective_rows"]) if math.isfinite(entry.get("effective_rows", math.nan)) else "all",
-            piece("alarm", "doubted") if entry.get("doubted") else "trusted",
+            piece("alarm", "doubted") if entry["doubted"] else VERDICTS[entry["cause"]],
         ]
         for entry in order[:SHOWN]
     ]

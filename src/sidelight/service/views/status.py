@@ -55,13 +55,7 @@ def describe_floor(state: State) -> dict[str, Any] | None:
 def describe_state(state: State) -> dict[str, Any]:
     """What the events amount to so far: counts, arms, rails, and what each log still counts for."""
     learner = state.learner
-    trust = [
-        {
-            k: label_to_json(v) if k in ("arm", "log") and v is not None else finite(v) if type(v) is float else v
-            for k, v in entry.items()
-        }
-        for entry in learner.log_trust()
-    ]
+    trust = [_plain(entry) for entry in learner.log_trust()]
     return {
         "event": state.number,
         "version": state.version,
@@ -86,4 +80,13 @@ def describe_state(state: State) -> dict[str, Any]:
             for key in (arm if type(arm) is str else json.dumps(label_to_json(arm)),)
         ],
         "log_trust": trust,
+        "assumptions": [_plain(entry) for entry in learner.assumptions()],
+    }
+
+
+def _plain(entry: dict[str, Any]) -> dict[str, Any]:
+    """An entry of ``log_trust`` or ``assumptions`` with labels and numbers that JSON can say."""
+    return {
+        k: label_to_json(v) if k in ("arm", "log") and v is not None else finite(v) if type(v) is float else v
+        for k, v in entry.items()
     }

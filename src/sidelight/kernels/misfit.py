@@ -1,0 +1,140 @@
+"""Compiled sums behind two questions about the rounds themselves: are rewards linear, and does the present move?
+
+One vector of floats and one of integers hold everything, as in ``kernels.state``; ``sums_of`` names the parts.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sidelight.arrays import Array
+from sidelight.kernels.compiled import inlined, kernel
+from sidelight.kernels.simd import add_at, dot_at
+
+__all__ = ["CLIP", "MisfitSums", "add_rows", "sums_of", "vectors_for"]
+
+#: integers before the pairs: K, d, p, number of pairs
+HEAD = 4
+#: a feature's deviation counts for at most this much, so that one row of a long tail does not decide
+CLIP = 3.0
+
+
+class MisfitSums(NamedTuple):
+    """The parts, with ``K`` arms, ``d`` features and ``p`` terms; ``z = (x − centres)/scales``, in internal order."""
+
+    #: (n, 3)  term ``i`` is the sum over its rows ``(i, j, k)`` of ``z_j z_k``
+    pairs: Any
+    #: (K,)  1 for arms whose weights and projections are known well enough to be tested
+    active: Any
+
+    #: (d,)  fixed when the sums begin   (1,)  what is subtracted from rewards
+    centres: Any
+    scales: Any
+    reward_centre: Any
+
+    #: fixed between refreshes: (K, d) weights ``v`` from rounds alone, (K, d) how they moved at the last refresh,
+    #: (K, p, d) the terms' regression on ``z``, (K,) ``σ_a``
+    weights: Any
+    moved: Any
+    projections: Any
+    noises: Any
+
+    #: the sums: (K, p, d) ``Σ f zᵀ`` of all rounds; of active arms (K, p) ``Σ ef̃``, (K, p, p) ``Σ e²f̃f̃ᵀ`` and (K,)
+    #: rounds; (K, 2) ``Σ u`` and ``Σ u²`` since the last refresh, ``u = e(moved·z)/σ``
+    cross: Any
+    scores: Any
+    squares: Any
+    rounds: Any
+    drift: Any
+
+
+def vectors_for(K: int, d: int, p: int, pairs: NDArray[np.int64]) -> tuple[Array, NDArray[np.int64]]:
+    """The two vectors before any round, all zero but for sizes and pairs (n, 3)."""
+    sizes = np.concatenate([[K, d, p, len(pairs)], pairs.ravel(), np.zeros(K, dtype=np.int64)]).astype(np.int64)
+    return np.zeros(2 * d + 1 + 2 * K * d + 2 * K * p * d + 4 * K + K * p + K * p * p), sizes
+
+
+@inlined
+def sums_of(arena, sizes):  # type: ignore[no-untyped-def]
+    """The named parts of the two vectors, which they share memory with."""
+    K, d, p, n = sizes[0], sizes[1], sizes[2], sizes[3]
+    pairs = sizes[HEAD : HEAD + 3 * n].reshape((n, 3))
+    active = sizes[HEAD + 3 * n : HEAD + 3 * n + K]
+    a, b = 0, d
+    centres = arena[a:b]
+    a, b = b, b + d
+    scales = arena[a:b]
+    a, b = b, b + 1
+    reward_centre = arena[a:b]
+    a, b = b, b + K * d
+    weights = arena[a:b].reshape((K, d))
+    a, b = b, b + K * d
+    moved = arena[a:b].reshape((K, d))
+    a, b = b, b + K * p * d
+    projections = arena[a:b].reshape((K, p, d))
+    a, b = b, b + K
+    noises = arena[a:b]
+    a, b = b, b + K * p * d
+    cross = arena[a:b].reshape((K, p, d))
+    a, b = b, b + K * p
+    scores = arena[a:b].reshape((K, p))
+    a, b = b, b + K * p * p
+    squares = arena[a:b].reshape((K, p, p))
+    a, b = b, b + K
+    rounds = arena[a:b]
+    a, b = b, b + 2 * K
+    drift = arena[a:b].reshape((K, 2))
+    return MisfitSums(
+        pairs,
+        active,
+        centres,
+        scales,
+        reward_centre,
+        weights,
+        moved,
+        projections,
+        noises,
+        cross,
+        scores,
+        squares,
+        rounds,
+        drift,
+    )
+
+
+@inlined
+def clipped(value):  # type: ignore[no-untyped-def]
+    """``value``, at most ``CLIP`` in size."""
+    return min(max(value, -CLIP), CLIP)
+
+
+@kernel
+def add_rows(arena, sizes, order, X, arms, rewards):  # type: ignore[no-untyped-def]
+    """Rounds in order: contexts ``X`` (n, d), positions of arms (n,), rewards (n,).  order: (d,) internal → context"""
+    s = sums_of(arena, sizes)
+    _, p, d = s.cross.shape
+    z, f = np.empty(d), np.empty(p)
+    for t in range(X.shape[0]):
+        a = arms[t]
+        for i in range(d):
+            z[i] = (X[t, order[i]] - s.centres[i]) / s.scales[i]
+        f[:] = 0.0
+        for n in range(s.pairs.shape[0]):
+            f[s.pairs[n, 0]] += clipped(z[s.pairs[n, 1]]) * clipped(z[s.pairs[n, 2]])
+        for i in range(p):
+            add_at(s.cross, (a * p + i) * d, f[i], z, 0, d)
+        if not s.active[a]:
+            continue
+        error = (rewards[t] - s.reward_centre[0] - dot_at(s.weights, a * d, z, 0, d)) / s.noises[a]
+        u = error * dot_at(s.moved, a * d, z, 0, d) / s.noises[a]
+        s.drift[a, 0] += u
+        s.drift[a, 1] += u * u
+        s.rounds[a] += 1.0
+        for i in range(p):
+            f[i] = error * (f[i] - dot_at(s.projections, (a * p + i) * d, z, 0, d))
+        for i in range(p):
+            s.scores[a, i] += f[i]
+            add_at(s.squares, (a * p + i) * p, f[i], f, 0, p)

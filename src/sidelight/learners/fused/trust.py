@@ -1,0 +1,265 @@
+"""What a fused learner makes of its logs and of its own assumptions: three questions, three tests, three names.
+
+Does the log lie (``side.trust``)?  Are rewards linear, does the present stand still (``side.misfit``)?  Curved rewards
+and a present that moves make an honest log fit badly, so they are looked at first, from rounds alone; a log is called
+wrong only for what they do not explain.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sidelight.learners.reduced import ReducedLearner
+from sidelight.linalg import Array, log, product
+from sidelight.side.constraint import Reduction
+from sidelight.side.misfit import ERROR_RATE, Misfit
+
+if TYPE_CHECKING:
+    from sidelight.learners.fused.log import FusedLog
+
+__all__ = ["FIRST_JUDGED", "WEIGHED", "Trusting"]
+
+#: rounds before the logs are judged: until then prior and pooling are too rough for odds to mean what they say
+FIRST_JUDGED = 50
+#: log evidence from which on an assumption counts as broken
+BROKEN = float(log(1.0 / ERROR_RATE))
+#: … and from which on it may explain why a log does not fit: an accusation takes more than an excuse
+EXCUSE = float(log(3.0))
+#: how many times the variance of the curved part that was found (a cautious figure: squared errors, which the curved
+#: part makes larger, are its yardstick) the bias of a straight line through other contexts may have
+LEVERAGE = 16.0
+#: the rounds' sums as they were at the last refresh
+WEIGHED = ("weighed_grams", "weighed_moments", "weighed_squares", "weighed_rounds")
+SAYS = {
+    "linear": (
+        "Rewards are not linear in these features: at least {share:.0%} of what rounds leave unexplained follows "
+        "squares or products of them. Derived features (a square, a product, a spline) would help logs and rounds.",
+        "Rewards look linear in these features.",
+    ),
+    "still": (
+        "The present moves: what arms pay has changed while rounds were observed. forgetting=0.999 or less follows it.",
+        "What arms pay has not changed while rounds were observed.",
+    ),
+}
+
+
+class Trusting(ReducedLearner):
+    """The part of ``FusedOFUL`` that judges its logs.
+
+    Attributes:
+        logs: the logs.
+        safety: 0 where logs are believed blindly, and nothing is tested.
+        untested: (K,)  by how much more readily an arm is tried whose rounds have not tested the log yet.
+        weighed_grams, weighed_moments, weighed_squares, weighed_rounds: the rounds' sums at the last refresh.
+        misfit: the tests of the assumptions, once units are known   broken: events when each was first found broken.
+    """
+
+    logs: list[FusedLog]
+    safety: float
+    forgetting: float
+    clock: int
+
+    def _install(self, reduction: Reduction) -> None:
+        K, d = reduction.n_arms, reduction.n_features
+
+        def grown(name: str, shape: tuple[int, ...], value: float) -> Array:
+            old = getattr(self, name, np.zeros((0, *shape)))
+            return np.concatenate([old, np.full((K - len(old), *shape), value)])
+
+        self.untested = grown("untested", (), 1.0)
+        self.weighed_grams, self.weighed_moments = (
+            grown("weighed_grams", (d, d), 0.0),
+            grown("weighed_moments", (d,), 0.0),
+        )
+        self.weighed_squares, self.weighed_rounds = grown("weighed_squares", (), 0.0), grown("weighed_rounds", (), 0.0)
+        self.misfit: Misfit | None = getattr(self, "misfit", None)
+        if self.misfit is not None and len(self.misfit.began) < K:
+            self.misfit = self.misfit.grown(K)
+        self.broken: dict[str, int] = getattr(self, "broken", {"linear": -1, "still": -1})
+        super()._install(reduction)
+
+    # ------------------------------------------------------------------------------------ rounds
+
+    def _take(self, x: Array, index: int, reward: float, weight: float = 1.0) -> None:
+        if self.misfit is not None:
+            self._took_rows(x[None], np.array([index], dtype=np.int64), np.array([reward]))
+        super()._take(x, index, reward, weight)
+
+    def _took_rows(self, X: Array, indices: NDArray[np.int64], rewards: Array) -> None:
+        if self.misfit is not None and len(X):
+            self.misfit.add(self.reduction.order, X, indices, rewards)
+
+    # ----------------------------------------------------------------------------------- judging
+
+    def _judge(self) -> None:
+        """Take the rounds since the last refresh as evidence, and let each log count accordingly."""
+        rounds = float(self.counts.sum())
+        if not self.safety or not rounds:
+            return
+        events = 0 if self.automatic is None else self.automatic.events
+        self._test_assumptions(events)
+        since = (self.grams - self.weighed_grams, self.moments - self.weighed_moments)
+        relative = self._relative()
+        weighed = (relative[:, :, None] * since[0], relative * since[1])
+        squares, counts = (
+            relative[:, 0] * (self.squares - self.weighed_squares),
+            self._arm_rounds() - self.weighed_rounds,
+        )
+        for entry in self.logs:
+            entry.weigh(weighed, squares, counts, rounds >= FIRST_JUDGED)
+            if rounds < FIRST_JUDGED:
+                continue
+            # trials count as far as they could have told a lie of the log from the truth
+            plays = self.counts[entry.arms]
+            most, tests = 1.0 + plays, 1.0 + plays * entry.tested(self.covariances, self.grams)
+            self.untested[entry.arms] = np.minimum(most / tests * np.sqrt(most / tests), most)
+            entry.suspicion = entry.suspected()
+            found = entry.test.verdict(entry.suspicion)
+            if entry.judge(found, found.doubted & self._accused(entry), events) and self.automatic is not None:
+                self.automatic.search_at = 0
+
+    def _relative(self) -> Array:
+        """(K, 1)  ``σ²/σ_a²``: rounds of an arm with less noise tell more."""
+        return np.asarray((self.noise**2 / np.square(self.noises))[:, None])
+
+    def _freeze(self) -> None:
+        """Fix what the next rounds are compared with.
+
+        Learned noise may be too small by luck, which makes the same luck look like a lie; an honest log's own rewards
+        say how small it may be.
+        """
+        if not self.safety:
+            return
+        precision, means = self._prior()
+        J_prior, h_prior = precision / self.noise**2, product(means, precision) / self.noise**2
+        relative = self._relative()
+        rounds = (relative[:, :, None] * self.grams, relative * self.moments)
+        self.weighed_grams, self.weighed_moments = self.grams.copy(), self.moments.copy()
+        self.weighed_squares, self.weighed_rounds = self.squares.copy(), self._arm_rounds().copy()
+        for entry in self.logs:
+            variance = max(self.noise**2, entry.noise_variance() if self.settings.noise == "auto" else 0.0)
+            J0, h0 = np.broadcast_to(J_prior, self.grams.shape).copy(), h_prior.copy()
+            entry.add_companion(J0, h0)
+            for other in self.logs:
+                if other is not entry:
+                    other.add_to(J0, h0)
+            entry.freeze(J0, h0, rounds, variance)
+
+    def _test_assumptions(self, events: int) -> None:
+        if self.forgetting < 1.0 or self.automatic is None or self.binary or self.gaps is not None:
+            # sums that fade or are weighted do not go with those of the tests, and forgetting expects a moving present
+            return
+        if self.misfit is None:
+            if self.counts.sum() >= FIRST_JUDGED:
+                self.misfit = Misfit.begin(self.automatic.units, self.grams, self.counts)
+            return
+        self.misfit.refresh((self.grams, self.moments), self.counts, self.noises)
+        for name, evidence in (("linear", self.misfit.curved), ("still", self.misfit.moving)):
+            if self.broken[name] < 0 and evidence >= BROKEN:
+                self.broken[name] = events
+
+    def _accused(self, entry: FusedLog) -> NDArray[np.bool_]:
+        """(K_j,)  Whether a log is wrong beyond what curved rewards or a moving present may explain."""
+        if self.misfit is None:
+            return np.ones(len(entry.arms), dtype=bool)
+        if self.misfit.moving >= max(EXCUSE, self.misfit.curved):
+            return np.zeros(len(entry.arms), dtype=bool)
+        if self.misfit.curved < EXCUSE:
+            return np.ones(len(entry.arms), dtype=bool)
+        bias = LEVERAGE * self.misfit.share * self.noise**2
+        return entry.test.verdict(entry.suspicion, float(np.mean(entry.s2)) / max(bias, 1e-300)).doubted
+
+    # ------------------------------------------------------------------------------------ telling
+
+    def log_trust(self) -> list[dict[str, Any]]:
+        """What each log still counts for, per arm.
+
+        Returns:
+            one entry for every log and arm: ``log``, ``arm``; ``share``: of what is known about the arm's weights, how
+            much is the log's doing (shares of logs, rounds and prior add up to 1); ``effective_rows``: as many rows
+            with a known hidden half would say as much; ``doubted``: the log is wrong about this arm; ``reduced``: it
+            counts for less than in full, and ``cause`` says why: ``"log"``, ``"curved"``, ``"moving"`` or None;
+            ``feature``: the one feature that the log is wrong about, or None; ``strength`` (log likelihood ratio
+            against the log), ``since`` (rounds and answers when it began to count for less, or None), ``whole_log``
+            (the log is judged as one), ``suspicion`` (log odds against it from the answers alone), ``says`` (in words).
+        """
+        covariances = np.square(self.noises)[:, None, None] * self.covariances
+        out = [e for entry in self.logs for e in entry.trust(self.arms, covariances, self._labels_of_features())]
+        for e in out:
+            e["cause"] = self._cause(e)
+            e["says"] = _sentence(e)
+        return out
+
+    def _labels_of_features(self) -> list[Any]:
+        """Names of the features, or their positions where there is no schema."""
+        return list(range(self.n_features)) if self.schema is None else list(self.schema.encoded_names)
+
+    def _cause(self, entry: dict[str, Any]) -> str | None:
+        if not entry["reduced"]:
+            return None
+        if entry["doubted"] or self.misfit is None:
+            return "log"
+        return "moving" if self.misfit.moving >= max(EXCUSE, self.misfit.curved) else "curved"
+
+    def assumptions(self) -> list[dict[str, Any]]:
+        """What the rounds alone say about the model: are rewards linear, does the present stand still?
+
+        Returns:
+            one entry for each assumption that is tested: ``assumption`` (``"linear"`` or ``"still"``), ``holds``,
+            ``strength`` (log evidence against it), ``since`` (rounds and answers when it was found broken, or None),
+            ``error_rate`` (the chance that it is ever found broken where it holds), ``share`` (for ``"linear"``: at
+            least so much of what rounds leave unexplained follows squares and products; else None), ``says``.
+            Empty without tests: before 50 rounds, with ``safety=0``, with ``forgetting``, for rewards of 0 and 1, and
+            where contexts may have gaps.
+        """
+        if self.misfit is None:
+            return []
+        out = []
+        for name, strength in (("linear", self.misfit.curved), ("still", self.misfit.moving)):
+            since, share = self.broken[name], self.misfit.share if name == "linear" else None
+            out.append(
+                {
+                    "assumption": name,
+                    "holds": since < 0,
+                    "strength": strength,
+                    "since": since if since >= 0 else None,
+                    "error_rate": ERROR_RATE,
+                    "share": share,
+                    "says": SAYS[name][since < 0].format(share=self.misfit.share),
+                }
+            )
+        return out
+
+    # -------------------------------------------------------------------------------------- files
+
+    def _trust_state(self) -> dict[str, Any]:
+        """Arrays to be saved."""
+        out = {name: getattr(self, name) for name in ("untested", *WEIGHED)}
+        out["broken"] = np.array([self.broken["linear"], self.broken["still"]])
+        return out if self.misfit is None else out | self.misfit.state()
+
+    def _restore_trust(self, arrays: dict[str, Any]) -> None:
+        """The inverse of ``_trust_state``; a file from before evidence was kept begins with what it has seen."""
+        self.untested = np.array(arrays.get("untested", np.ones(self.n_arms)), dtype=np.float64)
+        for name, now in zip(WEIGHED, (self.grams, self.moments, self.squares, self._arm_rounds()), strict=True):
+            setattr(self, name, np.array(arrays.get(name, now), dtype=np.float64).reshape(now.shape))
+        linear, still = (int(v) for v in arrays.get("broken", (-1, -1)))
+        self.broken = {"linear": linear, "still": still}
+        self.misfit = Misfit.restored(arrays, None if self.automatic is None else self.automatic.constant)
+
+
+def _sentence(entry: dict[str, Any]) -> str:
+    """What an entry of ``log_trust`` means."""
+    which = "The log" if entry["log"] is None else f"The log {entry['log']!r}"
+    if not entry["reduced"]:
+        return f"{which} is believed."
+    if entry["cause"] == "moving":
+        return f"{which} fits the present badly, which moves: nothing speaks against what it says about its own time."
+    if entry["cause"] == "curved":
+        return f"{which} counts for less, since rewards are not linear: a straight line through its rows is not ours."
+    if entry["feature"] is not None:
+        return f"{which} is wrong about {entry['feature']}; what it says about other features is believed."
+    return f"{which} is wrong {'as a whole' if entry['whole_log'] else 'about this arm'}: rewards contradict it."
