@@ -40,6 +40,8 @@ SAME_IDEA = {
     "cards",  # how the objects of its package show themselves in a notebook
 }
 SAME_IDEA_PAIRS = {
+    "misfit": {"kernels", "side"},
+    "trust": {"learners", "side"},
     "running": {"kernels", "learners"},
     "ridge": {"kernels", "learners"},
     "sums": {"kernels", "hidden"},
