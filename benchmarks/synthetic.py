@@ -224,6 +224,12 @@ class SyntheticWorld:
         cross = moments[:, schema.recorded_index][:, :, schema.hidden_index]
         return cross / np.maximum(mass, 1e-300)[:, None, None]
 
+    def moments(self, schema: sl.Schema) -> tuple[Array, Array]:
+        """R12(a) (K, L, m) and R11(a) (K, L, L) of a log with this schema, from the same contexts."""
+        moments, mass = self._second_moments
+        recorded = moments[:, schema.recorded_index][:, :, schema.recorded_index]
+        return self.cross_moments(schema), recorded / np.maximum(mass, 1e-300)[:, None, None]
+
     @cached_property
     def _second_moments(self) -> tuple[Array, Array]:
         """Σ π_b(a|x) x xᵀ (K, d, d) and Σ π_b(a|x) (K,) over ``MOMENT_ROWS`` contexts."""

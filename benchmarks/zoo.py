@@ -44,6 +44,10 @@ def _known(setting: Setting) -> list[Any]:
     return [sl.KnownCrossMoments(s, setting.world.cross_moments(s.schema)) for s in setting.summaries]
 
 
+def _known_both(setting: Setting) -> list[Any]:
+    return [sl.KnownCrossMoments(s, *setting.world.moments(s.schema)) for s in setting.summaries]
+
+
 def _queries(setting: Setting) -> list[Any]:
     return [sl.BehaviorQueries(summary) for summary in setting.summaries]
 
@@ -55,15 +59,17 @@ LEARNERS: dict[str, Callable[[Setting], Any]] = {
     "every round": lambda s: sl.RunningOFUL(sl.BehaviorQueries(completed(s.summary), estimator="ipw"), **AUTO),
     "known": lambda s: sl.FusedOFUL(_known(s)),
     # not among the defaults
+    "known, R11 too": lambda s: sl.FusedOFUL(_known_both(s)),
     "newest log": lambda s: sl.FusedOFUL(sl.BehaviorQueries(s.summary)),
     "probabilities": lambda s: sl.FusedOFUL([sl.BehaviorProbabilities(summary) for summary in s.summaries]),
     "thompson": lambda s: sl.FusedThompson(_queries(s)),
+    "thompson, half": lambda s: sl.FusedThompson(_queries(s), alpha=0.5),
     "safety off": lambda s: sl.FusedOFUL(_queries(s), safety=0.0),
 }
 #: "floor" is no learner but the lower bound of ``benchmarks/rivals/floor.py``
 DEFAULT = ("fused", "cold", "zeros", "every round", "known", "floor")
 SIMPLE = ("cold", "zeros", "every round")
-FUSED = ("fused", "known", "newest log", "probabilities", "thompson", "safety off")
+FUSED = ("fused", "known", "known, R11 too", "newest log", "probabilities", "thompson", "thompson, half", "safety off")
 
 
 # -------------------------------------------------------------------------------------------------------- running
