@@ -26,6 +26,7 @@ from sidelight.hidden.pooling import (
     Strengths,
     Told,
     find_strengths,
+    first_own,
     fit_arms,
     own_guess,
     regress,
@@ -40,8 +41,6 @@ from sidelight.logs.summary import LogSummary, one_summary
 __all__ = ["AnswerEstimator", "EstimatorName"]
 
 EstimatorName = Literal["regression", "ipw", "control_variate"]
-#: before the first answer the pooled regression is pulled to 0 with this part of what the log lets expect
-OWN_BELOW = 1 / 16
 
 
 class AnswerEstimator(EstimatorDefaults):
@@ -81,7 +80,7 @@ class AnswerEstimator(EstimatorDefaults):
         self._leveled = Frame.leveled(summary)
         self._guess = own_guess(self._leveled)
         p = max(summary.n_recorded - (self._leveled.size == summary.n_recorded), 1)
-        self._strengths = Strengths(self._guess * OWN_BELOW, SLOPE_CENTRE * p, LEVEL_CENTRE)
+        self._strengths = Strengths(first_own(self._guess), SLOPE_CENTRE * p, LEVEL_CENTRE)
         if pooling != "auto":
             self.fix_pooling(float(pooling))
 

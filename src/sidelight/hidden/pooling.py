@@ -23,7 +23,7 @@ from sidelight.kernels.answers import SINGULAR, add_up, between_arms, gaps, pool
 from sidelight.kernels.answers import own_likelihoods as likelihoods_of_own
 from sidelight.kernels.answers import regress as regress_arms
 from sidelight.kernels.spd import invert
-from sidelight.linalg import Array, log, product, pseudo_inverse, symmetric_eigen, symmetrize
+from sidelight.linalg import Array, exp, log, product, pseudo_inverse, symmetric_eigen, symmetrize
 
 __all__ = [
     "LEVEL_GRID",
@@ -34,6 +34,7 @@ __all__ = [
     "Strengths",
     "Told",
     "find_strengths",
+    "first_own",
     "leaning_of",
     "own_guess",
 ]
@@ -270,6 +271,11 @@ def own_likelihoods(told: Told, guess: float) -> Array:
 def _find_own(told: Told, guess: float) -> float:
     values = own_likelihoods(told, guess)
     return float(OWN_GRID[int(np.argmax(values >= values.max() - SLACK))])
+
+
+def first_own(guess: float) -> float:
+    """``κ₀`` before answers tell: ``1/E[1/κ₀]`` of its prior, since ``E[1/κ₀]`` is the coefficients' variance."""
+    return guess * float(exp(-0.5 * WEAK * WEAK))
 
 
 class Apart(NamedTuple):

@@ -29,7 +29,7 @@ class FusedThompson(FusedOFUL):
 
     Arguments are those of ``FusedOFUL``.  Sampling tries doubtful arms by itself, so there are no trials on top; the
     tests of the logs are the same.  Draws by the whole deviation explore more than changing contexts need, so its
-    regret is higher than ``FusedOFUL``'s; ``alpha=0.5`` takes most of that back (figures: docs/explanation/choosing.md).
+    regret is higher than ``FusedOFUL``'s; ``alpha=0.5`` takes most of that back (docs/explanation/choosing.md).
 
     Examples:
         >>> import numpy as np, sidelight as sl

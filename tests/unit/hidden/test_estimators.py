@@ -13,7 +13,7 @@ from tests.unit.learners.histories import Problem, draw_problem
 import sidelight as sl
 from sidelight.errors import ContextError, InputError, SidelightError, UnknownArmError
 from sidelight.hidden.frame import Frame
-from sidelight.hidden.pooling import LEVEL_GRID, OWN_GRID, SLOPE_GRID
+from sidelight.hidden.pooling import LEVEL_GRID, OWN_GRID, SLOPE_GRID, first_own
 from sidelight.hidden.registry import estimator_from_state, estimator_state
 
 
@@ -151,6 +151,12 @@ def test_known_cross_moments_go_with_the_logs_own_second_moments(rng, problem):
     for bad, message in ((np.zeros((3, 3, 2)), r"\(3, 3, 3\)"), (np.full((3, 3, 3), np.nan), "not finite")):
         with pytest.raises(InputError, match=message):
             sl.KnownCrossMoments(p.summary, bad)
+
+
+def test_before_the_first_answer_coefficients_have_their_expected_variance(rng):
+    """``κ₀ = 1/E[1/κ₀]`` of a log-normal prior, here by drawing from it; 10⁶ draws, a tenth is many deviations."""
+    draws = 40.0 * np.exp(1.5 * rng.normal(size=1_000_000))
+    assert first_own(40.0) == pytest.approx(1.0 / np.mean(1.0 / draws), rel=0.1)
 
 
 def test_both_moments_known_leave_no_error_and_no_units(rng, problem):
