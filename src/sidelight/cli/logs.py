@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import re
@@ -16,6 +15,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from sidelight.cli.looking import mistyped
 from sidelight.errors import InputError, SchemaError, SidelightError, SidelightWarning
 from sidelight.labels import typed_labels
 from sidelight.logs.diagnosis.curvature import Proposal, propose_terms
@@ -367,17 +367,12 @@ def check_hidden(log: list[str], schema: Schema) -> None:
     for feature in schema.features:
         if feature.name in schema.recorded or feature.name in available:
             continue
-        for close in difflib.get_close_matches(feature.name, unused, 1, cutoff=0.8):
-            if not _differ_in_digits(feature.name, close):
-                raise SchemaError(
-                    f"{feature.name!r} is hidden, and the log has a column {close!r} that nothing uses: did you mean "
-                    f"that one? Where both exist, give them names that differ more."
-                )
-
-
-def _differ_in_digits(one: str, other: str) -> bool:
-    """Whether two names are the same but for numbers: ``dose_1`` and ``dose_2`` are no typing error."""
-    return re.sub(r"\d+", "#", one) == re.sub(r"\d+", "#", other)
+        close = mistyped(feature.name, unused)
+        if close is not None:
+            raise SchemaError(
+                f"{feature.name!r} is hidden, and the log has a column {close!r} that nothing uses: did you mean that "
+                "one? Where both exist, give them names that differ more."
+            )
 
 
 def say_what_is_text(given: Schema, found: Schema, origin: str) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import datetime as dt
+import difflib
 import glob
 import os
 import re
@@ -25,7 +26,7 @@ import pyarrow.parquet as pq
 
 from sidelight.errors import SourceError
 
-__all__ = ["Look", "Profile", "look_at", "write_prepared"]
+__all__ = ["Look", "Profile", "look_at", "mistyped", "write_prepared"]
 
 ROWS = 50_000
 """Rows that are looked at."""
@@ -103,6 +104,16 @@ class Look:
     def repairs(self) -> tuple[Profile, ...]:
         """The columns that Sidelight cannot read as they are written."""
         return tuple(profile for profile in self.profiles if profile.repair)
+
+
+def mistyped(name: str, columns: Sequence[str]) -> str | None:
+    """The column that ``name`` is but for a typing error; ``dose_1`` beside ``dose_2`` is none."""
+
+    def without_digits(text: str) -> str:
+        return re.sub(r"\d+", "#", text)
+
+    close = difflib.get_close_matches(name, columns, 1, cutoff=0.8)
+    return close[0] if close and without_digits(close[0]) != without_digits(name) else None
 
 
 def look_at(sources: Sequence[str]) -> Look:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sidelight.cli.looking import Look, Profile
+from sidelight.cli.looking import Look, Profile, mistyped
 from sidelight.errors import SchemaError
 from sidelight.logs.schema.schema import Schema
 
@@ -177,6 +177,14 @@ def _check(look: Look, said: Said) -> None:
     for option, name in named:
         if name not in look.columns:
             raise SchemaError(f"there is no column {name!r} for {option}; there are {', '.join(look.columns)}.")
+    for name in said.hidden:
+        others = [column for column in look.columns if column not in (*said.hidden, *said.recorded, *said.keep)]
+        close = None if name in look.columns else mistyped(name, others)
+        if close is not None:
+            raise SchemaError(
+                f"{name!r} is to be hidden, and the file has a column {close!r}: did you mean that one? Where both "
+                f"exist, name it too: --keep {close}."
+            )
     for profile in look.profiles:
         wrong = _no_reward(profile)
         if profile.name == said.reward and wrong:

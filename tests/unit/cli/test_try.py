@@ -253,6 +253,7 @@ def test_what_the_user_says_goes_first(tmp_path):
         (Said(ignore=("nothing",)), "no column 'nothing' for --ignore"),
         (Said(arm="offer", hidden=("offer",)), "named by --arm and by --hidden"),
         (Said(hidden=("order id",)), "different texts"),
+        (Said(hidden=("baskit",)), "the file has a column 'basket': did you mean that one"),
     ],
 )
 def test_what_cannot_be_is_said(tmp_path, said, message):
