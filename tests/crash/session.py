@@ -44,7 +44,7 @@ async def session(folder: Path, rounds: int) -> None:
             number, event, _ = await engine.decide(service_context(rng)[None], None)
             told(f"event {number}")
             if rng.random() < 0.5:
-                number, _ = await engine.reward(DecisionId(number, 0, event.epoch), 1.0, "low", None)
+                number, *_ = await engine.reward(DecisionId(number, 0, event.epoch), 1.0, "low", None)
                 told(f"event {number}")
 
     await some(rounds)

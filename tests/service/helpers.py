@@ -155,8 +155,9 @@ class Server:
 
     def _read(self) -> None:
         assert self.process.stderr is not None
-        for line in self.process.stderr:
-            self._logged.append(line)
+        with contextlib.suppress(ValueError):  # it is closed when the server was ended
+            for line in self.process.stderr:
+                self._logged.append(line)
 
     @property
     def errors(self) -> str:
