@@ -59,11 +59,14 @@ def verdict_card(verdict: Verdict) -> Markup:
     )
     if ends:
         caption += f", drawn from {number(bounds[0])} to {number(bounds[1])}"
-    header = ["Policy", "Known from", "Gain", "Interval*", "Drawn~", "Overturned at*"]
+    header = ["Policy", "Known from", "Gain", "Interval*", "Drawn~", "Undone by*"]
     out = [piece("note", verdict.sentence), table(caption, header, [_row(line, bounds) for line in shown], "arms")]
+    out.append(
+        piece("note", "Undone by: the share of the unexplained reward, and of the choice, that hidden features need.")
+    )
     if len(shown) < len(lines):
         out.append(piece("note", f"The {len(shown)} largest of {len(lines)}."))
-    out += [piece("note", f"Holds if: {text}") for text in verdict.assumptions]
+    out.append(piece("note", f"What must hold. {' '.join(verdict.assumptions)}"))
     out += [piece("alarm", text) for text in verdict.warnings]
     return Markup("").join(out)
 
