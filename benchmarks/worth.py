@@ -219,7 +219,7 @@ def described(worths: Iterable[Worth], measured: float, longest: int) -> dict[st
     told = [worth for worth in worths if worth.known]
     if not told:
         return {"low": None, "high": None, "inside": None, "right": None}
-    low, high = (float(np.median([getattr(worth, end) for worth in told])) for end in ("low", "high"))
+    low, high = (float(np.median([worth.shown[end] for worth in told])) for end in (0, 1))
     truth = min(max(measured, 1.0), longest)
     inside, right = bool(low <= truth <= high), bool(low / 2 <= truth <= 2 * high)
     return {"low": round(low), "high": round(high), "inside": inside, "right": right}

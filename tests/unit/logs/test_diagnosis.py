@@ -9,7 +9,7 @@ import pytest
 
 from sidelight.errors import InputError
 from sidelight.logs.diagnosis.diagnosis import difference_of_regressions, queries_needed
-from sidelight.logs.diagnosis.worth import hidden_share, two_digits, worth_in_rounds
+from sidelight.logs.diagnosis.worth import Worth, hidden_share, two_digits, worth_in_rounds
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.summarize import summarize_log
 from sidelight.logs.summary import LogSummary
@@ -46,7 +46,7 @@ def test_three_forms_of_one_page(tmp_path):
     assert described["sentence"] == found.sentence
     assert found.sentence in page
     assert found.sentence in text
-    assert "between" in found.sentence
+    assert "fewer than 100 online rounds" in found.sentence
     assert "assumes" in page
     assert "assumes" in " ".join(text.split())
     for word in ("4 of 6", "residual variance", "queries needed", "collinear"):
@@ -54,6 +54,17 @@ def test_three_forms_of_one_page(tmp_path):
         assert word in page
     assert "http" not in page.replace("http-equiv", "")
     assert described["arms"][2]["rows"] == found.arms[2].rows
+
+
+def test_a_range_below_a_hundred_rounds_is_not_told_apart():
+    def worth(low, high, source="told"):
+        return Worth(low, high, True, 1_000, 1.0, (0.5, 0.5), source, "")
+
+    assert worth(8, 43).sentence == "This log is worth fewer than 100 online rounds."
+    assert worth(8, 430).sentence == "This log is worth between 8 and 430 online rounds."
+    # with nothing hidden a logged row is an online round, however few there are
+    assert worth(8, 43, "none").sentence == "This log is worth between 8 and 43 online rounds."
+    assert worth(0.1, 0.4).sentence == "This log is worth less than one online round."
 
 
 def test_the_page_escapes_what_users_name():

@@ -33,7 +33,7 @@ from scipy.special import ndtr
 from sidelight.errors import InputError
 from sidelight.logs.regressions import ArmRegressions
 
-__all__ = ["HORIZON", "Worth", "hidden_share", "two_digits", "worth_in_rounds"]
+__all__ = ["HORIZON", "LEAST_TOLD", "Worth", "hidden_share", "two_digits", "worth_in_rounds"]
 
 #: The rounds over which a log's advantage is counted.
 HORIZON = 1_000
@@ -41,6 +41,9 @@ HORIZON = 1_000
 _INFORMATION = (0.3, 1.0)
 #: The hidden features' share of the residual variance where nobody says how large the noise is: least and most.
 _OPEN_SHARE = (0.1, 0.8)
+#: Fewer rounds than this are not told apart where something is hidden: a cold learner's first rounds, in which it finds
+#: its scale, are not in the formula.
+LEAST_TOLD = 100.0
 _CONTEXTS = 128
 _LONGEST = 1e6
 
@@ -70,13 +73,21 @@ class Worth:
     assumption: str
 
     @property
+    def shown(self) -> tuple[float, float]:
+        """The range that a reader is told: where something is hidden, less than 100 rounds are not told apart."""
+        small = self.source != "none" and 1.0 <= self.high < LEAST_TOLD
+        return (0.0, LEAST_TOLD) if small else (self.low, self.high)
+
+    @property
     def sentence(self) -> str:
         """The range in one sentence, or that there is none."""
         if not self.known:
             return "How many online rounds this log is worth cannot be told from the log alone."
-        low, high = two_digits(self.low), two_digits(self.high)
+        low, high = (two_digits(end) for end in self.shown)
         if high < 1:
             return "This log is worth less than one online round."
+        if low < 1:
+            return f"This log is worth fewer than {high:,} online rounds."
         if low == high:
             return f"This log is worth about {high:,} online round{'s' if high > 1 else ''}."
         return f"This log is worth between {low:,} and {high:,} online rounds."
