@@ -132,7 +132,7 @@ def sentences(claims: Mapping[str, Claim], measured: Mapping[str, Any]) -> str:
         "",
         "| page | what it has |",
         "|---|---|",
-        "| [every claim](measurements/claims.md) | the tables behind these sentences, and three claims more |",
+        "| [every claim](measurements/claims.md) | the tables behind these sentences, and more claims |",
         "| [against every rival](measurements/rivals.md) | regret beside eight published or common methods, with a "
         "lower "
         "bound |",

@@ -220,7 +220,7 @@ class SyntheticWorld:
 
     def cross_moments(self, schema: sl.Schema) -> Array:
         """R12(a) (K, L, m) of a log with this schema; zero for an arm that the old policy never takes."""
-        moments, mass = self._second_moments
+        moments, mass = self.second_moments
         cross = moments[:, schema.recorded_index][:, :, schema.hidden_index]
         return cross / np.maximum(mass, 1e-300)[:, None, None]
 
@@ -231,7 +231,7 @@ class SyntheticWorld:
         return self.cross_moments(schema), recorded / np.maximum(mass, 1e-300)[:, None, None]
 
     @cached_property
-    def _second_moments(self) -> tuple[Array, Array]:
+    def second_moments(self) -> tuple[Array, Array]:
         """Σ π_b(a|x) x xᵀ (K, d, d) and Σ π_b(a|x) (K,) over ``MOMENT_ROWS`` contexts."""
         rng = np.random.default_rng(20_261_116)
         K, d = self.n_arms, self.n_features

@@ -36,15 +36,20 @@ def floor_regret(setting: Setting) -> Array:
                 continue
             schema = summary.schema
             recorded, hidden = np.asarray(schema.recorded_index), np.asarray(schema.hidden_index)
-            cross = world.cross_moments(schema)[a]
-            square = np.asarray(summary.second_moments[a])
+            # both moments from one sample: with the log's own R11 the means of the features do not cancel
+            moments_of = world.second_moments[0][a]
+            square, cross = moments_of[np.ix_(recorded, recorded)], moments_of[np.ix_(recorded, hidden)]
+            # in units of the features' own sizes, or least squares takes the smallest columns for nothing
+            size = np.sqrt(np.maximum(np.diag(square), 1e-300))
+            scaled = np.linalg.lstsq(square / np.outer(size, size), cross / size[:, None], rcond=None)[0]
             M = np.zeros((len(recorded), d))
             M[np.arange(len(recorded)), recorded] = 1.0
-            M[:, hidden] = np.linalg.lstsq(square, cross, rcond=None)[0]
+            M[:, hidden] = scaled / size[:, None]
             spread = max(float(summary.residual_variances[a]), float(world.noises[a]) ** 2)
             J += M.T @ summary.grams[a] @ M / spread
             h += M.T @ summary.cross[a] / spread
-        inverses[a] = np.linalg.inv(J)
+        size = np.sqrt(np.diag(J))
+        inverses[a] = np.linalg.inv(J / np.outer(size, size)) / np.outer(size, size)
         moments[a] = h
     noises = world.noises**2 if cell.tails != "binary" else np.full(K, 0.25)
     return _greedy(inverses, moments, noises, X, rewards, means)

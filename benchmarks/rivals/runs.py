@@ -11,7 +11,7 @@ import ast
 import hashlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import product
@@ -69,7 +69,8 @@ def setting_of(cell: AnyCell, seed: int, rounds: int) -> AnySetting:
     return DataSetting(cell, seed, rounds) if isinstance(cell, DataCell) else Setting(cell, seed, rounds)
 
 
-RIVAL_CODE = ("rivals/bounded", "rivals/data", "rivals/deconfounded", "rivals/floor", "rivals/practice", "rivals/ridge")
+RIVAL_CODE = ("rivals/bounded", "rivals/data", "rivals/deconfounded", "rivals/practice", "rivals/ridge")
+FLOOR_CODE = ("rivals/data", "rivals/floor")
 PACKAGE_CODE = ("rivals/data", "rivals/package_loop", "rivals/packages")
 WORLD_CODE = ("paired", "synthetic")
 
@@ -91,7 +92,10 @@ def kept_as(name: str, state: str) -> str:
     """The folder of a learner's or rival's results: what they depend on."""
     if name in OURS:
         return state
-    kind, code = ("packages", PACKAGE_CODE) if name in PACKAGES else ("rivals", RIVAL_CODE)
+    if name == "floor":
+        kind, code = "floor", FLOOR_CODE
+    else:
+        kind, code = ("packages", PACKAGE_CODE) if name in PACKAGES else ("rivals", RIVAL_CODE)
     return f"{kind}-{code_hash((*code, *WORLD_CODE))}"
 
 
@@ -184,7 +188,7 @@ def run_seed(cell: AnyCell, seed: int, plan: Plan) -> str:
 
 def stored(cell: AnyCell, seed: int, rounds: int, state: str) -> dict[str, Any]:
     """Everything that is kept of one seed: name → record."""
-    kinds = {kept_as(name, state) for name in ("fused", "zeros", *PACKAGES)}
+    kinds = {kept_as(name, state) for name in ("fused", "zeros", "floor", *PACKAGES)}
     return {
         name: record
         for kind in sorted(kinds)
@@ -192,7 +196,12 @@ def stored(cell: AnyCell, seed: int, rounds: int, state: str) -> dict[str, Any]:
     }
 
 
-def collected(cell: AnyCell, rounds: int, seeds: range, state: str) -> list[dict[str, Any]]:
+def seeds_of(cell: AnyCell, rounds: int, state: str) -> list[int]:
+    """The seeds of a cell that Sidelight was run with at this state."""
+    return sorted(int(path.stem) for path in folder_of(cell, rounds, state).glob("*.json"))
+
+
+def collected(cell: AnyCell, rounds: int, seeds: Iterable[int], state: str) -> list[dict[str, Any]]:
     """For each seed that has both, the records of rivals, floor and Sidelight."""
     found = [stored(cell, seed, rounds, state) for seed in seeds]
     return [records for records in found if "fused" in records and all(name in records for name in RIVALS)]

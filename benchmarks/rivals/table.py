@@ -13,7 +13,7 @@ import numpy as np
 from benchmarks.evidence import machine
 from benchmarks.paired import Ratio, ratio
 from benchmarks.rivals.packages import PACKAGES
-from benchmarks.rivals.runs import EARLY, OURS, RIVALS, AnyCell, collected
+from benchmarks.rivals.runs import EARLY, OURS, RIVALS, AnyCell, collected, seeds_of
 
 Array = Any
 ROOT = Path(__file__).parents[2]
@@ -45,11 +45,20 @@ class Row:
         return {what: (self.end["fused"] - self.end[name]) / loss for what, name in prices.items() if name in self.end}
 
 
-def rows(cells: list[AnyCell], rounds: int, seeds: range, state: str) -> list[Row]:
-    """A row for each cell that has results."""
+def told(against: Ratio, theirs: float) -> str:
+    """A ratio with its interval: none with one seed, and no ratio to a regret of nothing."""
+    if theirs <= 0.0:
+        return "no ratio: the rival has no regret"
+    if not math.isfinite(against.half):
+        return f"{against.value:.2f}"
+    return f"{against.value:.2f} ({max(against.low, 0.0):.2f} to {against.high:.2f})"
+
+
+def rows(cells: list[AnyCell], rounds: int, seeds: range | None, state: str) -> list[Row]:
+    """A row for each cell that has results, of these seeds or of all (None)."""
     out = []
     for cell in cells:
-        records = collected(cell, rounds, seeds, state)
+        records = collected(cell, rounds, seeds_of(cell, rounds, state) if seeds is None else seeds, state)
         if not records:
             continue
         names = [name for name in (*OURS, "floor", *RIVALS, *PACKAGES) if all(name in record for record in records)]
@@ -73,6 +82,10 @@ def verdict(found: list[Row]) -> str:
     """How many cells meet the bar, and what of it rests on few seeds."""
     if not found:
         return "Nothing has been measured at this state of `src/` yet."
+    zero = [row.cell.name for row in found if row.end[row.best] <= 0.0]
+    found = [row for row in found if row.end[row.best] > 0.0]
+    if not found:
+        return f"The best rival has no regret at all in {', '.join(zero)}."
     highs = [row.against.high for row in found]
     least = min(row.seeds for row in found)
     means = [row.against.value for row in found]
@@ -81,6 +94,7 @@ def verdict(found: list[Row]) -> str:
         f"mean in {sum(m <= 1.0 for m in means)}; upper end of the 95 % interval at most {BAR} in "
         f"{sum(h <= BAR for h in highs)}, at most {WORST:.2f} in {sum(h <= WORST for h in highs)}; geometric mean of "
         f"the ratios {math.exp(float(np.mean(np.log(means)))):.2f}."
+        + (f" Left out, since the best rival has no regret at all there: {', '.join(zero)}." if zero else "")
     )
 
 
@@ -103,7 +117,7 @@ def text(found: list[Row]) -> str:
 def write(found: list[Row], rounds: int, tuning: int, state: str) -> None:
     """The page of the docs."""
     shown = [n for n in (*RIVALS, *PACKAGES) if any(n in row.end for row in found)]
-    lost = [row for row in found if row.against.high > BAR]
+    lost = [row for row in found if row.against.value > 1.0 or BAR < row.against.high < math.inf]
     parts = [
         "# Against every rival\n",
         "Written by `python -m benchmarks.rivals --write`, never by hand; "
@@ -119,7 +133,7 @@ def write(found: list[Row], rounds: int, tuning: int, state: str) -> None:
         "|---|---|---|---|---|---|---|",
     ]
     for row in found:
-        ends = f"{row.against.value:.2f} ({row.against.low:.2f} to {row.against.high:.2f})"
+        ends = told(row.against, row.end[row.best])
         early = f"{row.early_against.value:.2f} ({row.early_best})"
         parts.append(
             f"| {row.cell.name} | {row.seeds} | {row.end['fused']:.4g} | {row.end[row.best]:.4g} ({row.best}) "
@@ -128,16 +142,16 @@ def write(found: list[Row], rounds: int, tuning: int, state: str) -> None:
     parts += ["", f"## Where the upper end is above {BAR}\n"]
     if lost:
         parts += [
-            "With few seeds an interval is wide, so some of these are no losses at all: the second column is the "
-            "mean. *Safety off* and *told R12* are the same learner without trials and tests against a log that "
+            "With few seeds an interval is wide, so some of these are no losses at all; with one seed there is none, "
+            "and a cell is listed if its mean is above 1. *Safety off* and *told R12* are the same learner without trials and tests against a log that "
             "lies, and told how the hidden features go with the recorded ones instead of asking.\n",
-            "| cell | ratio | upper end | fused | safety off | told R12 | best rival |",
-            "|---|---|---|---|---|---|---|",
+            "| cell | ratio (95 % interval) | fused | safety off | told R12 | best rival |",
+            "|---|---|---|---|---|---|",
         ]
         for row in sorted(lost, key=lambda row: -row.against.value):
             extra = " | ".join(f"{row.end[n]:.4g}" if n in row.end else "–" for n in ("safety off", "R12 known"))
             parts.append(
-                f"| {row.cell.name} | {row.against.value:.2f} | {row.against.high:.2f} | {row.end['fused']:.4g} "
+                f"| {row.cell.name} | {told(row.against, row.end[row.best])} | {row.end['fused']:.4g} "
                 f"| {extra} | {row.end[row.best]:.4g} ({row.best}) |"
             )
     else:

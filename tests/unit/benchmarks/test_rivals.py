@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from benchmarks import claims
+from benchmarks.cells import CELLS
 from benchmarks.paired import Setting, play
 from benchmarks.rivals import package_loop, runs, table
 from benchmarks.rivals.bounded import AnchorTS, EllipsoidalMinUCB, HybridLinUCB
@@ -16,6 +18,7 @@ from benchmarks.rivals.floor import floor_regret, prior, told_everything
 from benchmarks.rivals.packages import task_of
 from benchmarks.rivals.practice import ArrowCB, FrozenRidge, ImputedStart, ZeroStart
 from benchmarks.rivals.ridge import Sums, noise_of, zero_filled
+from benchmarks.sentences import SENTENCES
 from benchmarks.synthetic import Cell, SyntheticWorld
 
 import sidelight as sl
@@ -353,6 +356,12 @@ def test_the_floor_lies_below_every_learner():
     assert np.mean(floors) < 0.5 * np.mean(fused)
 
 
+def test_the_floor_does_not_depend_on_units():
+    """The clinic's units, a rate of millionths beside an income of thousands, against the same world standardised."""
+    plain, clinic = (floor_regret(setting(300, 2, CELLS[name]))[-1] for name in ("base", "units: clinic"))
+    assert clinic == pytest.approx(plain, rel=1e-6)
+
+
 def test_the_floor_s_prior_is_that_of_the_worlds():
     """Mean and covariance of 4,000 drawn arms against the stated ones, in raw units."""
     cell = Cell("", arms=4_000, recorded=2, hidden=1, units=((60.0, 12.0), (0.0, 3.0), (5.0, 0.1)), reward_shift=7.0)
@@ -449,7 +458,7 @@ def test_a_run_that_was_stopped_goes_on_where_it_stood(results, monkeypatch):
     plan = runs.Plan(40, 1, "state", ("fused",), ("zeros", "frozen"))
     runs.run_seed(SMALL, 0, plan)
     before = {path: path.read_bytes() for path in results.rglob("*.json")}
-    assert len(before) == 4  # two tunings, the rivals' seed, ours
+    assert len(before) == 5  # two tunings, the rivals' seed, the floor's, ours
 
     def again(*_):
         raise AssertionError("it was run already")
@@ -507,3 +516,21 @@ def test_a_row_says_what_of_a_loss_is_the_price_of_what(results):
     assert row.against.value == pytest.approx(13.0 / 11.0)
     assert row.shares == {"trials and tests against a lying log": pytest.approx(0.5)}
     assert "at most 1.05 in 0" in table.verdict([row])
+
+
+def test_the_claims_are_read_from_the_result_files(results, monkeypatch):
+    """How many cells meet the bar, at one state of ``src/``."""
+    monkeypatch.setattr(claims, "source_hash", lambda: "state")
+    cells = [CELLS["base"], CELLS["size: K = 2"], DATA["wine"]]
+    for cell, mine in zip(cells, (4.0, 8.0, 30.0), strict=True):
+        for seed in range(3):
+            records = {"fused": mine + 0.01 * seed}
+            theirs = {**dict.fromkeys(runs.RIVALS, 20.0 + 0.01 * seed), "floor": 1.0}
+            for kind, ends in (("state", records), (runs.kept_as("zeros", ""), theirs)):
+                path = runs.folder_of(cell, 2_000, kind) / f"{seed}.json"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(json.dumps({name: {"early": 1.0, "end": end} for name, end in ends.items()}))
+    zoo, data = claims.rivals(None)
+    assert (zoo["cells"], zoo["within 1.05"], data["cells"], data["within 1.10"]) == (2, 2, 1, 0)
+    assert not claims.rivals_hold([zoo, data])
+    assert SENTENCES["rivals"]([zoo, data]).endswith("in 2 of 3 (the aim is nine of ten; at least 3 seeds).")
