@@ -143,7 +143,8 @@ def write(found: list[Row], rounds: int, tuning: int, state: str) -> None:
     if lost:
         parts += [
             "With few seeds an interval is wide, so some of these are no losses at all; with one seed there is none, "
-            "and a cell is listed if its mean is above 1. *Safety off* and *told R12* are the same learner without trials and tests against a log that "
+            "and a cell is listed if its mean is above 1. *Safety off* and *told R12* are the same learner without "
+            "trials and tests against a log that "
             "lies, and told how the hidden features go with the recorded ones instead of asking.\n",
             "| cell | ratio (95 % interval) | fused | safety off | told R12 | best rival |",
             "|---|---|---|---|---|---|",

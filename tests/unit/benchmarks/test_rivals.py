@@ -533,4 +533,4 @@ def test_the_claims_are_read_from_the_result_files(results, monkeypatch):
     zoo, data = claims.rivals(None)
     assert (zoo["cells"], zoo["within 1.05"], data["cells"], data["within 1.10"]) == (2, 2, 1, 0)
     assert not claims.rivals_hold([zoo, data])
-    assert SENTENCES["rivals"]([zoo, data]).endswith("in 2 of 3 (the aim is nine of ten; at least 3 seeds).")
+    assert SENTENCES["rivals"]([zoo, data]).endswith("in 2 of 3 (the aim is nine of ten; 3 seed or more).")
