@@ -461,8 +461,8 @@ CLAIMS: dict[str, Claim] = {
             "recorded_features",
             "More recorded features, less regret, with R12 known or estimated",
             "The paper's world as its text describes it (d = K = 30, σ = 0.05), a log of a million rows, 8,000 rounds, "
-            "α = 0.01, λ = 1. L = 0 is OFUL; *each arm first* plays every arm once first, as the authors' code does and "
-            "the text does not say.",
+            "α = 0.01, λ = 1. L = 0 is OFUL; *each arm first* plays every arm once first, as the authors' code does "
+            "and the text does not say.",
             recorded_features,
             recorded_features_hold,
             900,
