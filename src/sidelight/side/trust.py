@@ -35,6 +35,8 @@ EFFECTIVE_ROWS = (math.inf, 1000.0, 100.0, 10.0, 0.0)
 #: the chance given beforehand that some arm's log is biased, that the whole log is, and that it is in one feature: the
 #: sum bounds the chance that an honest log is ever doubted
 ARM_PRIOR, LOG_PRIOR, FEATURE_PRIOR = 0.025, 0.015, 0.01
+#: log evidence of an arm from which on it agrees that the log is wrong about a feature; it takes two of them
+AGREES = 1.0
 #: a bias so large that a log counts for nothing leaves fewer rows than these, for what may excuse it
 FEWEST_ROWS = 3.0
 #: how many rows a log that is wrong about one feature may count for there: a little wrong, and very wrong
@@ -107,6 +109,7 @@ class LogTest:
 
     Attributes:
         arms: (levels, K)   whole: (levels,)   features: (sizes · L,)   ``log A`` of ``restarted``; level 0 is 0.
+        by_arm: (sizes · L, K)  the features' evidence arm by arm: a bias of one arm alone is no matter of a feature.
         steps: refreshes that the products have seen.
     """
 
@@ -114,6 +117,7 @@ class LogTest:
         n = len(EFFECTIVE_ROWS)
         self.arms, self.whole = np.full((n, K), NEVER), np.full(n, NEVER)
         self.features = np.full(len(FEATURE_ROWS) * L, NEVER)
+        self.by_arm = np.full((len(FEATURE_ROWS) * L, K), NEVER)
         self.arms[0] = self.whole[0] = 0.0
         self.steps = 0
 
@@ -127,10 +131,13 @@ class LogTest:
             self.arms[1:] = restarted(self.arms[1:], ratios[1:], self.steps)
             self.whole[1:] = restarted(self.whole[1:], ratios[1:].sum(axis=1), self.steps)
             self.features = restarted(self.features, gains.sum(axis=1), self.steps)
+            self.by_arm = restarted(self.by_arm, gains, self.steps)
 
     def verdict(self, suspicion: float, excused: float = math.inf) -> Verdict:
         """What it says, beyond what a bias explains that leaves a log ``excused`` rows or more."""
-        arms, whole, features = self.arms.copy(), self.whole.copy(), self.features
+        arms, whole = self.arms.copy(), self.whole.copy()
+        agreeing = (self.by_arm > AGREES).sum(axis=1)
+        features = np.where(agreeing >= min(2, arms.shape[1]), self.features, NEVER)
         allowed = sum(max(rows, FEWEST_ROWS) >= excused for rows in EFFECTIVE_ROWS) - 1
         if allowed > 0:
             features = features - whole[: allowed + 1].max()
@@ -143,13 +150,13 @@ class LogTest:
 
     def state(self) -> dict[str, Array]:
         """Arrays to be saved."""
-        numbers = np.array([float(self.steps)])
-        return {"arms": self.arms, "whole": self.whole, "features": self.features, "steps": numbers}
+        names = ("arms", "whole", "features", "by_arm")
+        return {name: getattr(self, name) for name in names} | {"steps": np.array([float(self.steps)])}
 
     def restore(self, arrays: dict[str, Array]) -> None:
         """The inverse of ``state``."""
         self.arms, self.whole = np.array(arrays["arms"]), np.array(arrays["whole"])
-        self.features = np.array(arrays["features"])
+        self.features, self.by_arm = np.array(arrays["features"]), np.array(arrays["by_arm"])
         self.steps = int(arrays["steps"][0])
 
 

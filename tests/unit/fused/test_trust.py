@@ -61,6 +61,7 @@ def test_evidence_is_a_product_over_refreshes_that_may_begin_at_any_of_them():
     np.testing.assert_allclose(test.arms[1:], mixture(ratios)[1:], rtol=1e-9)
     np.testing.assert_allclose(test.whole[1:], mixture(ratios.sum(axis=2))[1:], rtol=1e-9)
     np.testing.assert_allclose(test.features, mixture(gains[1:].sum(axis=2)), rtol=1e-9)
+    np.testing.assert_allclose(test.by_arm, mixture(gains[1:]), rtol=1e-9)
     copy = LogTest(2, 3)
     copy.restore(test.state())
     copy.add(values[0], gains[0], judged=True)
@@ -80,6 +81,10 @@ def test_what_curvature_explains_is_no_accusation():
     test.arms[-1] = 80.0
     assert test.verdict(0.0, excused=30.0).doubted.all()
     test.arms[1:], test.features = -50.0, np.array([40.0, -5.0])
+    assert test.verdict(0.0).feature == -1, "no arm agrees"
+    test.by_arm[:, 0] = 40.0
+    assert test.verdict(0.0).feature == -1, "one arm alone is no matter of a feature"
+    test.by_arm[:, 1] = 3.0
     assert test.verdict(0.0).feature == 0
     assert test.verdict(0.0, excused=0.5 * FEATURE_ROWS[0]).feature == -1
     test.features = np.array([-5.0, 40.0])

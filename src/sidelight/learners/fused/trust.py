@@ -24,6 +24,8 @@ __all__ = ["FIRST_JUDGED", "WEIGHED", "Trusting"]
 
 #: rounds before the logs are judged: until then prior and pooling are too rough for odds to mean what they say
 FIRST_JUDGED = 50
+#: by how many units of log likelihood an arm's rounds must speak against "the log says nothing" to have tested the log
+TOLD = 3.0
 #: log evidence from which on an assumption counts as broken
 BROKEN = float(log(1.0 / ERROR_RATE))
 #: … and from which on it may explain why a log does not fit: an accusation takes more than an excuse
@@ -114,7 +116,10 @@ class Trusting(ReducedLearner):
                 continue
             # trials count as far as they could have told a lie of the log from the truth
             plays = self.counts[entry.arms]
-            most, tests = 1.0 + plays, 1.0 + plays * entry.tested(self.covariances, self.grams)
+            # … and a handful that spoke neither for the log nor against it have told nothing
+            silent = (plays < self.n_features) & (entry.test.arms[-1] > -TOLD)
+            tested = np.where(silent, 0.0, entry.tested(self.covariances, self.grams))
+            most, tests = 1.0 + plays, 1.0 + plays * tested
             self.untested[entry.arms] = np.minimum(most / tests * np.sqrt(most / tests), most)
             entry.suspicion = entry.suspected()
             found = entry.test.verdict(entry.suspicion)
