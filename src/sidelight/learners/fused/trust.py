@@ -117,7 +117,7 @@ class Trusting(ReducedLearner):
             # trials count as far as they could have told a lie of the log from the truth
             plays = self.counts[entry.arms]
             # … and a handful that spoke neither for the log nor against it have told nothing
-            silent = (plays < self.n_features) & (entry.test.arms[-1] > -TOLD)
+            silent = (plays < 3 * self.n_features) & (entry.test.arms[-1] > -TOLD)
             tested = np.where(silent, 0.0, entry.tested(self.covariances, self.grams))
             most, tests = 1.0 + plays, 1.0 + plays * tested
             self.untested[entry.arms] = np.minimum(most / tests * np.sqrt(most / tests), most)
