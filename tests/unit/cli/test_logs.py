@@ -58,9 +58,9 @@ def test_summarize_then_diagnose(run, log, tmp_path):
     assert sl.LogSummary.load(out).arms == ("x", "y")
     code, printed, _ = run("diagnose", out, "--html", tmp_path / "page.html", "--noise", 0.9)
     assert code == 0
-    assert "This log is worth between" in printed
+    assert "This log is worth fewer than 100 online rounds" in printed
     assert "3 of 4" in printed  # the constant among them
-    assert "This log is worth between" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "This log is worth fewer than 100 online rounds" in (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "cannot be told from the log alone" in run("diagnose", out)[1]
 
 
