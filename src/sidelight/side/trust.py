@@ -36,7 +36,7 @@ EFFECTIVE_ROWS = (math.inf, 1000.0, 100.0, 10.0, 0.0)
 #: sum bounds the chance that an honest log is ever doubted
 ARM_PRIOR, LOG_PRIOR, FEATURE_PRIOR = 0.025, 0.015, 0.01
 #: log evidence of an arm from which on it agrees that the log is wrong about a feature; it takes two of them
-AGREES = 1.0
+AGREES = 4.0
 #: a bias so large that a log counts for nothing leaves fewer rows than these, for what may excuse it
 FEWEST_ROWS = 3.0
 #: how many rows a log that is wrong about one feature may count for there: a little wrong, and very wrong

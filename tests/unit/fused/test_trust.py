@@ -84,7 +84,7 @@ def test_what_curvature_explains_is_no_accusation():
     assert test.verdict(0.0).feature == -1, "no arm agrees"
     test.by_arm[:, 0] = 40.0
     assert test.verdict(0.0).feature == -1, "one arm alone is no matter of a feature"
-    test.by_arm[:, 1] = 3.0
+    test.by_arm[:, 1] = 6.0
     assert test.verdict(0.0).feature == 0
     assert test.verdict(0.0, excused=0.5 * FEATURE_ROWS[0]).feature == -1
     test.features = np.array([-5.0, 40.0])
