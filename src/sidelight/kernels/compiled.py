@@ -7,7 +7,8 @@ key covers the source of the whole package, so that an edit of a helper is notic
 ``@helper`` marks a function that kernels call.  It is typed and translated to LLVM's intermediate code once, whoever
 calls it, and becomes machine code only as part of a kernel.  Left to numba, every helper would be optimized, assembled
 and wrapped for callers in C by itself as well, once more for each set of options it is called under, and none of that
-would ever run: it took half of the time of compiling.
+would ever run: it took half of the time of compiling.  This reaches into numba, so it is done for the releases that it
+was tested with (``TESTED``); under any other, helpers are compiled numba's own way: slower, with the same results.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numba
 from numba import _dynfunc, njit  # type: ignore[attr-defined]
 from numba.core.caching import FunctionCache
 from numba.core.codegen import JITCodeLibrary
@@ -24,8 +26,12 @@ from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import register_pass
 from numba.core.typed_passes import NativeLowering
 from numba.core.types import Dispatcher, unliteral
+from numba.extending import register_jitable
 
 __all__ = ["helper", "inlined", "is_kernel", "kernel", "source_digest"]
+
+#: releases of numba, by their first two numbers, whose internals ``_HelperLowering`` was tested with
+TESTED = ("0.68",)
 
 
 def source_digest(folder: Path = Path(__file__).parent) -> str:
@@ -109,6 +115,8 @@ def is_kernel(thing: object) -> bool:
 
 def _part(function: Any, forceinline: bool) -> Any:
     """The function itself, marked so that compiled code which names it calls its compiled form."""
+    if ".".join(numba.__version__.split(".")[:2]) not in TESTED:
+        return register_jitable(error_model="numpy", forceinline=forceinline)(function)
     dispatcher = _njit(
         nogil=True,
         error_model="numpy",
