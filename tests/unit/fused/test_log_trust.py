@@ -121,3 +121,17 @@ def test_a_file_of_a_learner_in_doubt_goes_on_as_it_was(rng, tmp_path):
     assert copy.log_trust() == learner.log_trust()
     assert copy.assumptions() == learner.assumptions()
     np.testing.assert_array_equal(copy.weights, learner.weights)
+
+
+def test_a_log_is_excused_by_a_moving_present_only_where_that_was_found(rng):
+    """A cause that ``log_trust`` names is one that ``assumptions`` reports: weak signs of drift excuse no log."""
+    world = small_world(seed=2)
+    learner = sl.FusedOFUL(sl.BehaviorQueries(log_of(world, 2_000, 4, rng)))
+    play(world, learner, 200, rng)
+    assert learner.misfit is not None
+    entry = learner.logs[0]
+    learner.misfit.moving, learner.misfit.curved = 2.0, 0.0
+    assert learner._accused(entry).all(), "two units of log evidence are within chance"
+    learner.misfit.moving, learner.broken["still"] = 6.0, 350
+    assert not learner._accused(entry).any()
+    assert not learner.assumptions()[1]["holds"]

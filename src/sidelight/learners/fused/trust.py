@@ -28,7 +28,8 @@ FIRST_JUDGED = 50
 TOLD = 3.0
 #: log evidence from which on an assumption counts as broken
 BROKEN = float(log(1.0 / ERROR_RATE))
-#: … and from which on it may explain why a log does not fit: an accusation takes more than an excuse
+#: … and from which on curved rewards, whose size bounds what they may explain, are taken into account where a log does
+#: not fit: an accusation takes more than an excuse
 EXCUSE = float(log(3.0))
 #: how many times the variance of the curved part that was found (a cautious figure: squared errors, which the curved
 #: part makes larger, are its yardstick) the bias of a straight line through other contexts may have
@@ -170,12 +171,16 @@ class Trusting(ReducedLearner):
         """(K_j,)  Whether a log is wrong beyond what curved rewards or a moving present may explain."""
         if self.misfit is None:
             return np.ones(len(entry.arms), dtype=bool)
-        if self.misfit.moving >= max(EXCUSE, self.misfit.curved):
+        if self._moves():
             return np.zeros(len(entry.arms), dtype=bool)
         if self.misfit.curved < EXCUSE:
             return np.ones(len(entry.arms), dtype=bool)
         bias = LEVERAGE * self.misfit.share * self.noise**2
         return entry.test.verdict(entry.suspicion, float(np.mean(entry.s2)) / max(bias, 1e-300)).doubted
+
+    def _moves(self) -> bool:
+        """Whether a moving present, which explains any misfit of a log, was found and fits better than curvature."""
+        return self.misfit is not None and self.broken["still"] >= 0 and self.misfit.moving >= self.misfit.curved
 
     # ------------------------------------------------------------------------------------ telling
 
@@ -207,7 +212,7 @@ class Trusting(ReducedLearner):
             return None
         if entry["doubted"] or self.misfit is None:
             return "log"
-        return "moving" if self.misfit.moving >= max(EXCUSE, self.misfit.curved) else "curved"
+        return "moving" if self._moves() else "curved"
 
     def assumptions(self) -> list[dict[str, Any]]:
         """What the rounds alone say about the model: are rewards linear, does the present stand still?
