@@ -249,7 +249,13 @@ def test_switching_the_mode_asks_first(browser: Any, service: Service) -> None:
         button.click()
         dialog.get_by_role("button", name="Switch to act").click()
         page.get_by_role("status").filter(has_text="Switched to act.").wait_for()
-        assert service.rails() == {"mode": "act", "share": 0.125, "fallback": "low", "killed": False}
+        assert service.rails() == {
+            "mode": "act",
+            "share": 0.125,
+            "fallback": "low",
+            "killed": False,
+            "explore": 0.0,
+        }
         assert page.locator("#mode-now").inner_text() == "act"
         assert page.locator("#ramp-now").inner_text() == "12.5 % of the traffic"
         assert button.is_disabled()

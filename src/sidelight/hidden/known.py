@@ -22,7 +22,7 @@ class KnownCrossMoments(EstimatorDefaults):
     ``R11`` is a mean over the log's rows, so ``B̂`` has an error although ``R12`` has none, and it goes with that of the
     log's own regression: ``b − M̂w = G⁻¹Σ[x_o(x_h·w_h + η) − R12w_h]``, the sum over an arm's ``n`` rows, so
 
-        C = nG⁻¹(σ²R11 + E[(x_h·w_h)²x_ox_oᵀ] − R12w_hw_hᵀR12ᵀ)G⁻¹ ⪯ (σ² + S²)nG⁻¹R11G⁻¹,    S ≥ |x_h·w_h|.
+        C = nG⁻¹(σ²R11 + E[(x_h·w_h)²x_ox_oᵀ] − R12w_hw_hᵀR12ᵀ)G⁻¹ ⪯ (σ² + S²)nG⁻¹R11G⁻¹,    −S ≤ x_h·w_h ≤ S.
 
     The bound holds for every distribution (in the limit of many rows) and is what ``radius="theory"`` counts.  The
     other fused learners count ``C`` itself as it is for normal ``x_o``, see ``log_error``; features far from normal

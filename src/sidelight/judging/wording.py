@@ -46,8 +46,6 @@ def simpler_of(verdict: Findings) -> str:
     if simpler.better:
         return f"Something simpler is better: {simpler.policy} ({by})."
     tells = "the log tells" if simpler.stage == "log" else f"{_STAGE[simpler.stage]} tell"
-    if abs(simpler.difference) < 1e-9 * gain:  # it takes that arm always, or next to always
-        return f"Something simpler is as good, as far as {tells}: {simpler.policy}, which this policy takes too."
     return f"Something simpler is as good, as far as {tells}: {simpler.policy} ({by}, which may be chance)."
 
 

@@ -92,12 +92,16 @@ class Misfit:
 
     def __init__(self, arena: Array, sizes: NDArray[np.int64], constant: int | None, base: Array, began: Array) -> None:
         self.arena, self.sizes, self.constant = arena, sizes, constant
-        self.sums: Any = sums_of(arena, sizes)
         self.base, self.began = base, began
         self.fixed, self.fixed_cross = np.zeros_like(base), np.zeros_like(self.sums.cross)
         self.started = np.full(len(SPEEDS), NEVER)
         self.steps = 0
         self.curved = self.moving = self.share = 0.0
+
+    @property
+    def sums(self) -> Any:
+        """The named parts of the arena; made anew for each use, so that a copy of this object has parts of its own."""
+        return sums_of(self.arena, self.sizes)
 
     @classmethod
     def begin(cls, units: Units, grams: Array, counts: Array) -> Misfit | None:
