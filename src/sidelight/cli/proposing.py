@@ -25,7 +25,7 @@ _ARM = {"arm", "action", "treatment", "variant", "decision", "assignment", "assi
 _ARM_TOO = {
     "segment", "group", "offer", "plan", "campaign", "policy", "choice", "option", "therapy", "drug", "promotion",
     "promo", "coupon", "discount", "recommendation", "strategy", "experiment", "version", "cell", "intervention",
-    "banner", "creative", "ad", "dose",
+    "banner", "creative", "ad", "dose", "item", "article", "product",
 }  # fmt: skip
 _REWARD = {"reward", "outcome", "response", "payoff", "utility"}
 _REWARD_TOO = {
@@ -294,7 +294,7 @@ def _guess(profile: Profile, said: Said) -> tuple[str, str]:
     if profile.missing_share > MOST_MISSING:
         return "left out", (
             f"missing in {profile.missing_share:.0%} of the rows (--hidden {profile.name} if the learner will see it, "
-            "--keep to use the other rows alone)"
+            "--keep to use the other rows, or all of them as eras)"
         )
     if words & _PROPENSITY and profile.kind == "number":
         return "left out", "looks like the old policy's probability (--propensity if it is)"

@@ -285,7 +285,8 @@ def _dropped(world: Any) -> list[str]:
     if not lost:
         return []
     told = ", ".join(f"{count:,} for {name}" for name, count in sorted(lost.items(), key=lambda pair: -pair[1]))
-    return [f"{sum(lost.values()):,} rows left out because a value was missing: {told}."]
+    rows = sum(lost.values())
+    return [f"{rows:,} row{'' if rows == 1 else 's'} left out because a value was missing: {told}."]
 
 
 def _origin(context: typer.Context, source: str | None) -> str:

@@ -26,6 +26,7 @@ from sidelight.judging.judge import judge
 from sidelight.judging.verdict import Verdict
 from sidelight.logs.diagnosis.curvature import Proposal as Term
 from sidelight.logs.diagnosis.curvature import propose_terms
+from sidelight.logs.schema.encoding import MISSING
 from sidelight.logs.schema.schema_file import SCHEMA_FILE_VERSION
 
 __all__ = ["gain_lines", "schema_text", "try_"]
@@ -136,7 +137,8 @@ def try_(
     verdict, reason = _judged(source, schema, has_hidden=complete is not None)
     if html is not None and verdict is not None:
         verdict.to_html(html, f"sidelight {_quoted(sys.argv[1:])}")
-    steps = next_steps(source, out, bool(diagnosis.hidden), bool(summary.skipped))
+    lacking = any(reason.endswith(MISSING) for reason in summary.skipped)
+    steps = next_steps(source, out, bool(diagnosis.hidden), bool(summary.skipped), lacking)
     if as_json:
         told: dict[str, Any] = {
             "file": list(look.files),
@@ -199,7 +201,7 @@ def _opening(look: Look) -> str:
     )
     rows = f"{look.rows:,} rows" if look.whole else f"the first {look.rows:,} rows"
     many = f" and {len(look.files) - 1} more" if len(look.files) > 1 else ""
-    return f"{look.files[0]}{many} ({form}): {len(look.profiles)} columns, by {rows}.\n"
+    return f"{look.files[0]}{many} ({form}): {len(look.profiles)} columns; {rows} looked at.\n"
 
 
 def _proposal_table(proposal: Proposal) -> Table:
@@ -308,8 +310,16 @@ def _judged(source: list[str], schema: Any, has_hidden: bool) -> tuple[Verdict |
         return None, f"What the log proves cannot be told: {error}"
 
 
-def next_steps(source: list[str], schema: Path, hidden: bool, skipped: bool) -> list[str]:
-    """What to do after this, as commands; ``skipped`` says that some rows could not be used."""
+def next_steps(source: list[str], schema: Path, hidden: bool, skipped: bool, lacking: bool = False) -> list[str]:
+    """What to do after this, as commands.
+
+    Args:
+        source: the files of the log.
+        schema: the schema that was written.
+        hidden: whether features are hidden.
+        skipped: whether some rows could not be used.
+        lacking: whether some of them only lack values, so that they can be used as eras.
+    """
     skip = " --skip-invalid" if skipped else ""
     files, described = _quoted(source), _quoted([str(schema)])
     steps = []
@@ -325,6 +335,12 @@ def next_steps(source: list[str], schema: Path, hidden: bool, skipped: bool) -> 
         f"Keep what is worth keeping:   sidelight summarize {files} --schema {described}{skip} -o log.summary",
         "Let a learner watch:          sidelight init --summary log.summary   (it starts in shadow mode)",
     ]
+    if lacking:
+        steps.append(
+            "Use the skipped rows too:     "
+            f"sidelight summarize {files} --schema {described} --eras missing -o log.summary   "
+            "(rows that lack the same columns become an era of their own)"
+        )
     return steps
 
 

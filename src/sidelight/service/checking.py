@@ -33,7 +33,7 @@ class FieldError(NamedTuple):
 
 def shown(value: Any) -> str:
     """A value for a message, at most 60 characters long."""
-    text = repr(value)
+    text = "null" if value is None else repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 
@@ -88,6 +88,13 @@ def invalid_body(errors: list[FieldError]) -> Problem:
         more = ", ".join(names) + (f" and {left} more" if names and left else f"{left} more" if left else "")
         detail += f" Also wrong: {more}."
     return Problem("invalid", detail, errors=[error._asdict() for error in errors])
+
+
+def _nullable(kind: mi.Type) -> bool:
+    """Whether ``null`` is a value of this kind."""
+    inner = kind.type if isinstance(kind, mi.Metadata) else kind
+    parts = inner.types if isinstance(inner, mi.UnionType) else (inner,)
+    return any(isinstance(part, mi.NoneType | mi.AnyType) for part in parts)
 
 
 class _Look:
@@ -166,12 +173,13 @@ class _Look:
             detail = f"has none of {', '.join(words.one_of)}" if value else "is empty"
             self.found.append(FieldError(where, detail, words.empty))
         for name, field in known.items():
-            if name in value:
+            null = name in value and value[name] is None and field.required and not _nullable(field.type)
+            if name in value and not null:
                 self.at(field.type, value[name], pointer(where, name), {})
             elif field.required:
                 extra = (field.type.extra or {}) if isinstance(field.type, mi.Metadata) else {}
                 missing = extra.get("missing", words.missing)
-                detail = extra.get("is_missing", "is missing")
+                detail = "is null" if null else extra.get("is_missing", "is missing")
                 self.found.append(FieldError(pointer(where, name), detail, missing))
         for name in value:
             if name not in known:

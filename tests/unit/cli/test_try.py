@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import shlex
 import tomllib
 
 import numpy as np
@@ -369,3 +370,22 @@ def test_a_column_that_began_later_is_offered_as_hidden_and_a_banner_is_an_arm(t
     reason = next(column.why for column in proposal.columns if column.name == "loyalty")
     assert "missing in 70% of the rows" in reason
     assert "--hidden loyalty if the learner will see it" in reason
+
+
+def test_rows_that_lack_values_are_offered_as_eras(run, tmp_path):
+    rng, n = np.random.default_rng(0), 600
+    age = np.where(rng.random(n) < 0.15, np.nan, np.round(rng.normal(40, 9, n)))
+    item, clicked = rng.choice(["news", "sport"], n), rng.integers(0, 2, n)
+    rows = [
+        f"{'' if np.isnan(a) else a},{h},{i},{c}"
+        for a, h, i, c in zip(age, rng.normal(size=n), item, clicked, strict=True)
+    ]
+    (tmp_path / "clicks.csv").write_text("\n".join(["age,speed,item,clicked", *rows]))
+    told = json.loads(run(tmp_path / "clicks.csv", "--json", "-o", tmp_path / "schema.toml").stdout)
+    assert next(column["name"] for column in told["columns"] if column["role"] == "arm") == "item"
+    (step,) = [step for step in told["next"] if "--eras missing" in step]
+    file, schema = shlex.split(step.split("sidelight summarize ")[1])[:3:2]
+    eras = sl.summarize_eras(file, read_schema_file(schema), by="missing")
+    assert sorted(era.n_rows for era in eras.values()) == sorted(
+        [int(np.isnan(age).sum()), int((~np.isnan(age)).sum())]
+    )

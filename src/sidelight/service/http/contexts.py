@@ -65,7 +65,9 @@ class Contexts:
             kw_only=True,
         )
         self.words = ObjectWords(
-            "is not a feature of this service", "the features are", "Every feature needs a value to decide"
+            "is not a feature of this service",
+            "the features are",
+            "Every feature needs a value to decide, unless the schema lets it be missing: missing = \"impute\"",
         )
         array: Any = Annotated[
             array_of(self.number if self._gaps is None else self.number | None),
