@@ -136,7 +136,7 @@ class Proposal:
         return told
 
     def schema(self) -> Schema:
-        """The schema."""
+        """The proposal as a ``Schema``."""
         return Schema(**self.described())
 
 

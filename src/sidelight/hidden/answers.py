@@ -134,7 +134,7 @@ class AnswerEstimator(EstimatorDefaults):
         return self._last[2]
 
     def _fit(self) -> tuple[Pool, Fit]:
-        """The regressions, likewise."""
+        """The regression pooled over arms and every arm's own, cached until the sums or the strengths change."""
         told, at = self._told(), self._strengths
         if self._fitted is None or self._fitted[0] != at:
             pool, pull = Pool.of(told, at.own), slope_pull(told, at.slopes, at.levels)

@@ -174,7 +174,7 @@ class Pool:
 
     @classmethod
     def of(cls, told: Told, own: float) -> Pool:
-        """With strength ``κ₀``."""
+        """The regression of all arms' answers, pulled to 0 with the weight of ``own = κ₀`` answers."""
         n, m = told.frame.size, told.total.shape[0] - told.frame.size
         pull = own_pull(told, own)
         inverse, theta, residual = np.empty((n, n)), np.empty((n, m)), np.empty((m, m))
@@ -293,7 +293,7 @@ class Apart(NamedTuple):
 
     @classmethod
     def of(cls, told: Told, pool: Pool) -> Apart:
-        """From the pool's residuals."""
+        """The residuals of the arms' answers from the pooled regression, as sums."""
         n, m = pool.theta.shape
         gap = np.empty((len(told.S), n, m))
         gaps(told.S, pool.theta, gap)

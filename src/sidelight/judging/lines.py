@@ -64,7 +64,7 @@ class Line:
 
     @property
     def known(self) -> bool:
-        """Whether there is a number at all."""
+        """Whether the policy's gain could be estimated from this stage's data."""
         return math.isfinite(self.gain)
 
     @property

@@ -77,7 +77,7 @@ class Found:
         return self.eras[0][1].arms
 
     def verdict(self) -> Verdict:
-        """All that was found."""
+        """The results of all stages as a ``Verdict``."""
         rows = sum(population.n_rows for _, population in self.eras)
         return Verdict(
             tuple(self.lines),

@@ -305,7 +305,7 @@ class EraTally:
 
 @dataclass(frozen=True)
 class Valued:
-    """What the second pass found."""
+    """The second pass's sums, era by era: residuals, a sample of rows, and every policy's scores."""
 
     eras: tuple[EraTally, ...]
 

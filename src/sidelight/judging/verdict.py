@@ -79,7 +79,7 @@ class Verdict(Findings):
 
     @property
     def sentence(self) -> str:
-        """The verdict in words."""
+        """One sentence: the best policy's gain, its interval, and what would overturn it."""
         return sentence_of(self)
 
     def to_dict(self) -> dict[str, Any]:

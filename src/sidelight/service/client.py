@@ -275,15 +275,15 @@ class Client:
     # ------------------------------------------------------------------------------- the service
 
     def status(self) -> dict[str, Any]:
-        """Where the service stands."""
+        """``GET /v1/status``: readiness, mode, counts, arms, trust in the logs, as a dictionary."""
         return self._call("GET", "/v1/status", None, {})
 
     def set_mode(self, mode: str | None = None, *, share: float | None = None, fallback: Any = None) -> dict[str, Any]:
-        """Change who acts."""
+        """``POST /v1/mode``: change mode, share of traffic or fallback arm; needs the scope ``admin``."""
         return self._post("/v1/mode", _given(mode=mode, share=share, fallback=fallback))
 
     def kill(self, killed: bool = True) -> dict[str, Any]:
-        """The kill switch."""
+        """``POST /v1/kill``: stop the learner on all servers, or let it decide again; needs the scope ``admin``."""
         return self._post("/v1/kill", {"killed": killed})
 
     # ------------------------------------------------------------------------------------ calling

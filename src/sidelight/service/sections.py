@@ -90,7 +90,7 @@ class LearnerConfig:
 
 @dataclass(frozen=True)
 class ModeConfig:
-    """Who acts."""
+    """``[mode]``: who acts at the start, the learner's share, and the fallback arm."""
 
     mode: Annotated[str, _one_of(MODES, "who acts at first; see [who acts](modes.md)")] = "shadow"
     share: Annotated[
@@ -242,7 +242,7 @@ class LogsConfig:
 
 @dataclass(frozen=True)
 class TelemetryConfig:
-    """OpenTelemetry."""
+    """``[telemetry]``: where spans are sent, and under which name."""
 
     traces: Annotated[
         str,

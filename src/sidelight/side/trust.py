@@ -190,7 +190,7 @@ class AnswersTest:
         self.shares = [_Dirichlet(null), _Dirichlet(len(null) * null / null.sum())]
 
     def log_ratio(self, hidden: CompleteEstimator) -> float:
-        """How strongly they do; 0 or less: not at all."""
+        """Log odds, from the answers alone, that the log comes from another policy; 0 or less means no evidence."""
         sums = hidden.sums
         if sums is None or hidden.needs != "action" or sums.n_answers < 50 or sums.total_weight != sums.n_answers:
             return 0.0

@@ -283,7 +283,7 @@ class State:
         self.reward_sums[_name(arm)] += sign * reward  # type: ignore[assignment]
 
     def _default(self, event: DefaultReward, context: Array | None) -> None:
-        """The wait for a reward is over."""
+        """Fold a ``default`` event: teach the learner the default reward until the real one comes."""
         self.counts["default rewards"] += 1
         self.defaults.waited = max(self.defaults.waited, event.decision.number)
         if self.gate is not None:

@@ -49,7 +49,7 @@ class Follower(Protocol):
         """Whether a snapshot is to be taken."""
 
     def keep(self, snapshot: Snapshot) -> None:
-        """A snapshot was taken."""
+        """Hand a finished snapshot over to be written."""
 
 
 class Failure(NamedTuple):

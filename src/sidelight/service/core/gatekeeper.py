@@ -102,7 +102,7 @@ class Gatekeeper:
         task.add_done_callback(self._tasks.discard)
 
     async def watch(self) -> None:
-        """End waits, for ever."""
+        """Write default rewards for decisions whose wait is over, in a loop that ends only by being cancelled."""
         most, least = _LOOK_SECONDS
         while True:
             seconds = self._server.state.defaults.seconds

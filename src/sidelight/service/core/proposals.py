@@ -105,7 +105,7 @@ class ConfigurationProposal:
 
     @classmethod
     def of(cls, event: Configuration) -> ConfigurationProposal:
-        """From the event."""
+        """A proposal that writes this event, under no idempotency key."""
         return cls(Draft.of(event))
 
     def settle(self, found: Mapping[str, Row]) -> Outcome:
@@ -128,7 +128,7 @@ class GateProposal:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """That of the rung that is left."""
+        """One key for each step of the ladder, so that two servers take it once."""
         return () if self.draft.key is None else (self.draft.key,)
 
     def settle(self, found: Mapping[str, Row]) -> Outcome:

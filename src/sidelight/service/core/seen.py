@@ -86,17 +86,17 @@ class Quarantine:
         self._waiting: dict[tuple[int, int], str] = {}
 
     def put(self, number: int, position: int, reason: str) -> None:
-        """An event, or the answer of one decision in it, waits."""
+        """Note that an event, or the answer of one decision in it, waits for a person; keeps the newest ``_LISTED``."""
         self._waiting[number, position] = reason
         if len(self._waiting) > _LISTED:
             del self._waiting[next(iter(self._waiting))]
 
     def settle(self, number: int, position: int) -> None:
-        """A person has decided."""
+        """Remove an entry after a person released or discarded it."""
         self._waiting.pop((number, position), None)
 
     def copy(self) -> Quarantine:
-        """As it is now, for another thread."""
+        """An independent copy, for use in another thread."""
         return Quarantine.from_list(self.to_list())
 
     def __contains__(self, place: tuple[int, int]) -> bool:

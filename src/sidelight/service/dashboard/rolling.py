@@ -84,7 +84,7 @@ class Rewarded:
         self._count = 0
 
     def add(self, decision: DecisionId, context: Array, reward: float, actor: int) -> None:
-        """Take one in; the oldest makes room."""
+        """Append an entry; once the buffer is full the oldest is overwritten."""
         place = self._count % self.size
         self._contexts[place], self._rewards[place], self._actors[place] = context, reward, actor
         self._decisions[place] = decision[:2]
@@ -144,7 +144,7 @@ class Rolling:
     # --------------------------------------------------------------------------------------- writing
 
     def take(self, news: Iterable[Numbered]) -> None:
-        """Count what was folded in."""
+        """Update the rolling counters with events that were folded into the state."""
         # What one transaction brought has one time, so it is counted together.
         tally: _Tally | None = None
         for number, at, event, context, _ in news:
@@ -312,7 +312,7 @@ class Rolling:
     # --------------------------------------------------------------------------------------- reading
 
     def rate(self, name: str, now: float) -> float:
-        """Per minute, over the last minute."""
+        """Decisions or rewards per minute, averaged over the last minute."""
         return 60.0 * self.minute.total(name, now) / self.minute.seconds(now)
 
     def mean_context(self) -> tuple[Array, int] | None:

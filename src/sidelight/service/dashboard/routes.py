@@ -280,7 +280,7 @@ class _Watched(StreamingResponse):
         watching[who] += 1
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it."""
+        """Send the stream, and give its place among the token's streams back when it ends."""
         try:
             await super().__call__(scope, receive, send)
         finally:

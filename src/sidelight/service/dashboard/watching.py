@@ -46,7 +46,7 @@ class ErrorLog(logging.Handler):
         self.lines: deque[Said] = deque(maxlen=size)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take a line in."""
+        """Keep a record of the log (``logging.Handler.emit``) for the list of last errors."""
         self.lines.append(Said(record.created, record.levelname.lower(), record.getMessage()[:400]))
 
 

@@ -56,7 +56,7 @@ class Window:
         self._arms = {kind: [[0] * n_arms for _ in range(slots)] for kind in ARMS}
 
     def grow(self, n_arms: int) -> None:
-        """Make room for new arms."""
+        """Add columns of zeros for arms that were added to the learner."""
         for rows in self._arms.values():
             for row in rows:
                 row.extend([0] * (n_arms - self.n_arms))
@@ -83,11 +83,11 @@ class Window:
             rows[slot] = [0] * self.n_arms
 
     def add(self, slot: int, name: str, amount: float = 1.0) -> None:
-        """Count."""
+        """Add ``amount`` to one counter of a slot."""
         self._totals[slot][_PLACE[name]] += amount
 
     def add_arm(self, slot: int, kind: str, arm: int, times: int = 1) -> None:
-        """Count an arm, as one of ``ARMS``."""
+        """Count an arm ``times`` times in a slot, in one of the roles of ``ARMS``."""
         self._arms[kind][slot][arm] += times
 
     # --------------------------------------------------------------------------------------- reading
@@ -104,7 +104,7 @@ class Window:
         return [self._totals[slot][place] for slot in self._order(now)]
 
     def total(self, name: str, now: float) -> float:
-        """A total over all of it."""
+        """The sum of a counter over all slots of the window."""
         return sum(self.series(name, now))
 
     def arms(self, now: float, kind: str = "taken") -> list[list[int]]:

@@ -70,7 +70,7 @@ class Entry:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The proposal's."""
+        """The idempotency keys of the proposal inside."""
         return self.proposal.keys
 
     def settle(self, found: Mapping[str, Row]) -> Draft | Any:
