@@ -67,7 +67,7 @@ class Contexts:
         self.words = ObjectWords(
             "is not a feature of this service",
             "the features are",
-            "Every feature needs a value to decide, unless the schema lets it be missing: missing = \"impute\"",
+            'Every feature needs a value to decide, unless the schema lets it be missing: missing = "impute"',
         )
         array: Any = Annotated[
             array_of(self.number if self._gaps is None else self.number | None),
