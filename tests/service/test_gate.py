@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from sidelight.errors import InputError
+from sidelight.judging.sequences import mostly_first
 from sidelight.service.core.gate import Gate, GateSettings
 
 SETTINGS = GateSettings(promote="automatic", ladder=(0.1, 0.3, 1.0), smallest_gain=0.0, error_rate=0.05, holdout=0.05)
@@ -109,6 +110,85 @@ def test_suggestions_wait_for_a_person_and_a_hold_stops_promotions():
     assert gate.proposal() is None
     gate.hold(False)
     assert gate.proposal() == step
+
+
+def test_visits_together_spend_the_error_rate_and_those_without_units_nothing():
+    settings = GateSettings(promote="automatic", ladder=(0.1, 0.3, 1.0), error_rate=0.06, holdout=0.05)
+    gate = Gate(settings, rung=0)
+    up: dict[int, list[float]] = {-1: [], 0: [], 1: []}
+    down = []
+    for entry in range(400):
+        rung = (0, 1, 0, -1, 2)[entry % 5]
+        gate.enter(rung)
+        gate.enter(rung)  # nobody was decided about in between
+        if rung < 0:
+            gate.look_on("shadow", ["a", "b"], 1)
+            assert gate.shadow is not None
+            up[rung].append(gate.shadow.rows.sequence.alpha)
+            continue
+        assert gate.promotion is not None
+        assert gate.demotion is not None
+        down.append(gate.demotion.sequence.alpha)
+        if rung < 2:  # nothing is above the last one
+            up[rung].append(gate.promotion.sequence.alpha)
+        gate.decided(entry, 0, True, gate.share)
+    assert up[0][0] == up[1][0] == up[-1][0] == mostly_first(0.06 / 3, 1) == pytest.approx(0.018)
+    assert sum(map(sum, up.values())) < 0.06
+    assert sum(down) < 0.06
+    assert sum(down) > 0.059
+    assert gate.tests == 1 + 2 * 320
+
+
+def test_rewards_far_from_zero_are_as_good_as_others():
+    """A reward of 1,000,000 ± 1 says as much about a difference as one of 0 ± 1."""
+    near, far = Gate(SETTINGS, rung=0), Gate(SETTINGS, rung=0)
+    for gate, level in ((near, 0.0), (far, 2.0**20)):
+        rng = np.random.default_rng(11)
+        for i in range(3_000):
+            treated = bool(rng.random() < 0.1)
+            gate.decided(i, 0, treated, 0.1)
+            gate.settled(i, 0, level + 0.3 * treated + rng.normal())
+    one, other = near.evidence(), far.evidence()
+    assert other["gain"] == pytest.approx(one["gain"], rel=1e-3)
+    assert other["low"] == pytest.approx(one["low"], rel=1e-3)
+    assert other["high"] == pytest.approx(one["high"], rel=1e-3)
+
+
+def test_equal_rewards_stay_open():
+    gate = Gate(SETTINGS, rung=0)
+    rng = np.random.default_rng(12)
+    for i in range(3_000):
+        gate.decided(i, 0, bool(rng.random() < 0.1), 0.1)
+        gate.settled(i, 0, 1.0)
+    assert gate.says() in ("open", "too early")
+    assert gate.proposal() is None
+    assert gate.evidence()["gain"] in (None, 0.0)
+
+
+def test_a_reward_that_no_evidence_can_hold_ends_that_of_its_rung():
+    gate = Gate(SETTINGS, rung=0)
+    rng = np.random.default_rng(13)
+    for i in range(3_000):
+        treated = bool(rng.random() < 0.1)
+        gate.decided(i, 0, treated, 0.1)
+        gate.settled(i, 0, 1e308 if i == 500 else 2.0 * treated + rng.normal())
+    assert gate.says() == "too early"
+    assert gate.proposal() is None
+    assert "too large for any evidence" in gate.evidence()["problem"]
+    copy = Gate.from_dict(json.loads(json.dumps(gate.to_dict())))
+    assert copy.evidence() == gate.evidence()
+    gate.enter(0)
+    assert gate.evidence()["problem"] is None
+
+
+def test_a_log_without_rewards_needs_no_end_of_memory(monkeypatch):
+    monkeypatch.setattr("sidelight.service.core.gate.MOST_WAITING", 10)
+    gate = Gate(SETTINGS, rung=0)
+    entered = [gate.decided(i, 0, False, 0.1) for i in range(20)]
+    assert entered == [True] * 10 + [False] * 10
+    assert "set [gate] reward_after" in gate.evidence()["problem"]
+    gate.settled(0, 0, 0.0)
+    assert gate.decided(20, 0, False, 0.1)
 
 
 def test_nothing_is_promoted_while_the_routes_shares_are_wrong():

@@ -13,14 +13,16 @@ import pytest
 
 import sidelight as sl
 from sidelight.errors import InputError
+from sidelight.judging.sequences import mostly_first
 from sidelight.service.app import create_app
 from sidelight.service.config import GateConfig, load_config, save_config
+from sidelight.service.core.deciding import Ask
 from sidelight.service.core.engine import Engine
 from sidelight.service.core.starting import open_store
 from sidelight.service.dashboard.climbing import gate_card, waits_card
 from sidelight.service.dashboard.rolling import Rolling
 from sidelight.service.dashboard.watching import changes
-from sidelight.service.log.events import DecisionId, DefaultReward, GateStep, event_from_row
+from sidelight.service.log.events import Configuration, DecisionId, DefaultReward, GateStep, event_from_row
 from sidelight.service.log.surroundings import Surroundings
 from sidelight.service.views.audit import audit
 from sidelight.service.views.status import describe_state
@@ -297,23 +299,103 @@ def test_people_hold_step_and_undo_over_http(tmp_path):
                 assert 'sidelight_gate_gain{bound="low"} NaN' in text
                 answer = await client.post("/v1/mode", json={"share": 0.33})
                 assert answer.status_code == 200
-                assert engine.state.gate.says() == "no shared traffic"
+                gate = (await client.get("/v1/status")).json()["gate"]
+                assert (gate["rung"], gate["share"], gate["says"]) == (-1, 0.33, "too early")
+                assert "a share of 33\u00a0% is on no rung" in str(gate_card(engine.state.gate))
+                assert "33\u00a0% is on no rung" in (await client.get("/verdict")).text
         store.close()
 
     run(play())
 
 
-def test_without_a_gate_there_is_none(tmp_path):
+def test_without_a_ladder_there_is_evidence_and_no_step(tmp_path):
     config = make_config(tmp_path, kind="OFUL", mode="act", share=0.5)
 
     async def play():
         async with engine_of(config) as engine:
-            assert engine.state.gate is None
-            assert describe_state(engine.state)["gate"] is None
-            with pytest.raises(Exception, match="there is no gate"):
+            await traffic(engine, 8, 0.5, np.random.default_rng(1))
+            described = describe_state(engine.state)["gate"]
+            assert described["says"] == "better"
+            assert described["low"] > 0
+            assert described["proposal"] is None
+            assert "promote is off" in str(gate_card(engine.state.gate))
+            with pytest.raises(Exception, match="there is no ladder"):
                 await engine.step(1, None, "ops")
+            with pytest.raises(Exception, match="there is no ladder"):
+                await engine.step(None, True, "ops")
+            assert steps_of(engine) == []
+            return bits(engine.state)
+
+    assert run(play()) == replayed(config)
+
+
+def test_a_share_raised_by_hand_keeps_everybody_and_counts_nobody_twice(tmp_path):
+    """Without a ladder subjects are drawn with the same number at every share."""
+    config = make_config(tmp_path, kind="OFUL", mode="act", share=0.2)
+    asks = [Ask(subject=f"subject {i}") for i in range(300)]
+
+    async def play():
+        async with engine_of(config) as engine:
+            X = np.zeros((300, engine.state.learner.n_features))
+            X[:, 0] = 1.0
+            _, before, _ = await engine.decide(X, asks)
+            assert engine.state.gate.units == 300
+            await engine.configure(Configuration(share=0.6))
+            _, after, _ = await engine.decide(X, asks)
+            on = [route == "learner" for route in before.routes]
+            assert all(now == "learner" for now, was in zip(after.routes, on, strict=True) if was)
+            assert sum(route == "learner" for route in after.routes) > sum(on)
+            assert engine.state.gate.units == 0
+            assert engine.state.gate.tests == 2
 
     run(play())
+
+
+def test_a_gate_that_was_off_for_a_while_steps_again(tmp_path):
+    """Its steps have keys of their own: with those of before the next one would be taken for a retry."""
+    on = gated(tmp_path)
+
+    async def play(config, seed):
+        async with engine_of(config) as engine:
+            if config.gate.promote == "off":
+                await engine.configure(Configuration(share=0.5))
+            await traffic(engine, 8, 0.5, np.random.default_rng(seed))
+            await asyncio.sleep(0.1)
+            return len(steps_of(engine)), engine.state.rails.share, engine.state.gate.tests
+
+    assert run(play(on, 1)) == (1, 0.9, 3)
+    off = replace(on, gate=replace(on.gate, promote="off"))
+    assert run(play(off, 2))[:2] == (1, 0.5)
+    steps, share, _ = run(play(on, 3))
+    assert (steps, share) == (2, 0.9)
+
+
+def test_other_settings_between_restarts(tmp_path):
+    """A hold and what was spent of the error rate stay; evidence stays where what it means does."""
+    config = gated(tmp_path, promote="suggest")
+
+    async def play(changed, steps=0):
+        async with engine_of(replace(config, gate=changed)) as engine:
+            gate = engine.state.gate
+            if steps:
+                await traffic(engine, 2, 0.0, np.random.default_rng(1))
+                await engine.step(None, True, "ops")
+            assert gate.held
+            return gate.rung, gate.share, gate.units, gate.tests, gate.promotion.sequence.alpha
+
+    first = run(play(config.gate, steps=1))
+    assert first == (0, 0.5, 400, 2, mostly_first(0.1 / 2, 1))
+    assert run(play(replace(config.gate, smallest_gain=0.5, demote="suggest"))) == first
+    # another error rate: fresh evidence, and the second visit to the rung
+    rung, share, units, tests, alpha = run(play(replace(config.gate, error_rate=0.2)))
+    assert (rung, share, units, tests) == (0, 0.5, 0, 3)
+    assert alpha == mostly_first(0.2 / 2, 2)
+    # another holdout is another share of the last rung; nothing was looked at since, so it is the second visit again
+    assert run(play(replace(config.gate, holdout=0.2)))[2:] == (0, 4, mostly_first(0.1 / 2, 2))
+    # a ladder that has no such share any more: the share stays, outside of it
+    assert run(play(replace(config.gate, ladder=[0.1, 0.3])))[:3] == (-1, 0.5, 0)
+    # and one on which it is another rung
+    assert run(play(replace(config.gate, ladder=[0.1, 0.5, 1.0])))[:3] == (1, 0.5, 0)
 
 
 @pytest.mark.parametrize(
@@ -325,6 +407,12 @@ def test_without_a_gate_there_is_none(tmp_path):
         ("ladder = [0.0, 0.1]", "must lie above 0"),
         ('ladder = "0.1"', "must be a list of numbers"),
         ("holdout = 0.0", "holdout = 0.0 must be"),
+        ("holdout = 0.5", "holdout = 0.5 must be"),
+        ("error_rate = 0.5", "error_rate = 0.5 must be"),
+        ("ladder = [0.1, nan, 0.5]", "must be shares that grow"),
+        ("ladder = [0.5, 0.96, 1.0]\nholdout = 0.05", "only the last rung may lie there or above"),
+        ("default_reward = inf", "default_reward = inf must be"),
+        ("smallest_gain = nan", "smallest_gain = nan must be"),
         ('promote = "always"', "is not one of"),
     ],
 )
@@ -363,6 +451,5 @@ def test_the_card_on_the_dashboard_says_where_the_ladder_stands(tmp_path):
             rolling.fill(engine.store, engine.state.number, engine.state.learner.n_features)
             assert "rung 2" in str(changes(rolling))
             assert "&lt;b&gt;ops" in str(changes(rolling))
-        assert "There is no gate" in str(gate_card(None))
 
     run(play())

@@ -4,7 +4,8 @@ The score of a row is the doubly robust one of ``judging.complete`` minus the re
 
     ψ = μ̂(x, π) + 1{a = π} (r − μ̂(x, π))/e(π|x) − r,
 
-``π`` the arm that the learner would have taken and ``μ̂`` its estimate, both from when it decided; ``e`` the chance with
+``π`` the arm that the learner would have taken and ``μ̂`` its estimate, both from when it decided (or the mean reward of
+earlier matching rows, where that has predicted them better: any ``μ̂`` from the past will do); ``e`` the chance with
 which the old policy takes that arm, told by it or from :class:`PolicyModel`, which is fitted to earlier rows.  Its
 running mean has the bounds of ``judging.sequences``.  With an estimated ``e`` they are conditional on that model: a
 curved policy gave 0 % coverage with weights that looked perfect, so such evidence may suggest and never prove.
@@ -24,7 +25,7 @@ import numpy as np
 
 from sidelight.arrays import Array
 from sidelight.judging.complete import LEAST_MATCHED, MOST_NEVER, NEVER
-from sidelight.judging.sequences import FIRST_LOOK, AsymptoticSequence
+from sidelight.judging.sequences import FIRST_LOOK, LARGEST_SCORE, AsymptoticSequence
 from sidelight.linalg import exp, product
 
 __all__ = ["SMALLEST_CHANCE", "OldRows", "PolicyModel", "doubly_robust_gain"]
@@ -136,6 +137,9 @@ class OldRows:
         never: in how many of them the old policy all but never takes the learner's arm.
         weights, squares: ``Σ w`` and ``Σ w²`` over matched rows, by the learner's arm.
         wanted: how often the learner wanted each arm.
+        mean: the mean reward of matched rows.
+        missed: ``Σ(r − μ̂)²`` over matched rows but the first, of the learner's estimates and of the mean before each.
+        unusable: rows whose score is too large for any evidence; one of them, and the rows cannot tell.
 
     Examples:
         >>> rows = OldRows(AsymptoticSequence(alpha=0.025, variance=1.0), n_arms=2)
@@ -154,6 +158,9 @@ class OldRows:
     weights: list[float] = field(default_factory=list)
     squares: list[float] = field(default_factory=list)
     wanted: list[int] = field(default_factory=list)
+    mean: float = 0.0
+    missed: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    unusable: int = 0
 
     def __post_init__(self) -> None:
         self.weights = self.weights or [0.0] * self.n_arms
@@ -173,14 +180,24 @@ class OldRows:
             chance: with which the old policy takes that arm; None where it is not known and not needed (no match).
             known: whether the chance was told, not estimated.
         """
-        self.sequence.observe(doubly_robust_gain(reward, estimate, matched, 1.0 if chance is None else chance))
+        own, plain = self.missed
+        guess = estimate if own <= plain else self.mean
+        score = doubly_robust_gain(reward, guess, matched, 1.0 if chance is None else chance)
+        if not abs(score) < LARGEST_SCORE:
+            self.unusable += 1
+            return
+        self.sequence.observe(score)
         self.rows += 1
         self.wanted[wanted] += 1
         self.known = self.known and known
         self.never += chance is not None and chance < NEVER
         if matched:
             weight = 1.0 / max(1.0 if chance is None else chance, SMALLEST_CHANCE)
+            if self.matched:
+                errors = (reward - estimate, reward - self.mean)
+                self.missed = [own + errors[0] * errors[0], plain + errors[1] * errors[1]]
             self.matched += 1
+            self.mean += (reward - self.mean) / self.matched
             self.weights[wanted] += weight
             self.squares[wanted] += weight * weight
 
@@ -195,6 +212,8 @@ class OldRows:
 
         arms: (K,)  the labels
         """
+        if self.unusable:
+            return f"these rows cannot tell, because {self.unusable:,} of their rewards are too large for any evidence"
         if self.rows < _OVERLAP_ROWS:
             return ""
         if self.known:
@@ -231,9 +250,9 @@ class OldRows:
             return "cannot tell"
         if not self.ready:
             return "too early"
-        if self.sequence.lower() > margin:
+        if self.sequence.above(margin):
             return "better"
-        return "worse" if self.sequence.upper() < 0.0 else "open"
+        return "worse" if self.sequence.below(0.0) else "open"
 
     def to_dict(self) -> dict[str, Any]:
         """The whole state, JSON-safe; floats survive to the bit."""

@@ -29,6 +29,7 @@ from sidelight.linalg import exp, log
 
 __all__ = [
     "FIRST_LOOK",
+    "LARGEST_SCORE",
     "LARGEST_SHARE",
     "LEAST_PER_ROUTE",
     "AsymptoticSequence",
@@ -37,6 +38,7 @@ __all__ = [
     "SampleRatio",
     "asymptotic_width",
     "mixing_variance",
+    "mostly_first",
     "spent",
 ]
 
@@ -46,6 +48,8 @@ FIRST_LOOK = 1_000
 LEAST_PER_ROUTE = 50
 #: nor while a single unit makes up more than this part of ``V_t``: the sum is then not yet close to normal.
 LARGEST_SHARE = 0.1
+#: scores beyond this have no square that is a number
+LARGEST_SCORE = 1e150
 
 # Units that only set the scale of an asymptotic sequence whose variance nobody stated; the sequence starts after them.
 _SCALE_UNITS = 100
@@ -62,6 +66,14 @@ def spent(alpha: float, test: int) -> float:
     if test < 1:
         raise InputError(f"tests are counted from 1, not from {test}.")
     return 6.0 * alpha / (math.pi * math.pi * test * test)
+
+
+def mostly_first(alpha: float, test: int) -> float:
+    """``0.9 α`` for the first of any number of tests, ``6·0.1α/(π²(j − 1)²)`` for the ``j``-th; all together ``α``.
+
+    For tests that are rarely repeated: the first one is hardly wider than a single test.
+    """
+    return 0.9 * alpha if test == 1 else spent(0.1 * alpha, test - 1)
 
 
 def mixing_variance(alpha: float, target: float) -> float:
@@ -152,6 +164,8 @@ class AsymptoticSequence(_State):
             raise InputError(f"target_rows={self.target_rows!r} must be positive.")
         if self.variance is not None and not (math.isfinite(self.variance) and self.variance > 0):
             raise InputError(f"variance={self.variance!r} must be a positive number, or None to learn it.")
+        #: what ``ρ²`` was computed from, and ``ρ²``: it never changes once the variance is known
+        self._mixing: tuple[tuple[float, float, float], float] | None = None
 
     def observe(self, score: float) -> None:
         """Add the score ``ψ`` of the next unit."""
@@ -182,8 +196,18 @@ class AsymptoticSequence(_State):
         """How far each bound lies from ``mean``; infinite before the first unit of the sequence."""
         if self.count == 0 or self.variance is None:
             return math.inf
-        rho_squared = mixing_variance(self.alpha, self.variance * self.target_rows)
-        return float(asymptotic_width(self.count, self.variation, rho_squared, self.alpha))
+        given = (self.alpha, self.variance, self.target_rows)
+        if self._mixing is None or self._mixing[0] != given:
+            self._mixing = given, mixing_variance(self.alpha, self.variance * self.target_rows)
+        return float(asymptotic_width(self.count, self.variation, self._mixing[1], self.alpha))
+
+    def above(self, margin: float) -> bool:
+        """Whether ``lower() > margin``, without computing the bound where the mean alone says no."""
+        return self.mean > margin and self.lower() > margin
+
+    def below(self, margin: float) -> bool:
+        """Whether ``upper() < margin``, as in ``above``."""
+        return self.mean < margin and self.upper() < margin
 
     def lower(self) -> float:
         """The average gain so far is at least this, with probability ``1 − α`` at all times together."""
@@ -246,6 +270,14 @@ class BernsteinSequence(_State):
     def settled(self) -> bool:
         """Its bounds hold from the first unit on."""
         return True
+
+    def above(self, margin: float) -> bool:
+        """Whether ``lower() > margin``, without computing the bound where the mean alone says no."""
+        return self.mean > margin and self.lower() > margin
+
+    def below(self, margin: float) -> bool:
+        """Whether ``upper() < margin``, as in ``above``."""
+        return self.mean < margin and self.upper() < margin
 
     def lower(self) -> float:
         """The average gain so far is at least this, with probability ``1 − α`` at all times together."""
@@ -372,7 +404,7 @@ class Comparison(_State):
             share: ``p``, the chance of that when the unit was routed.
             reward: ``r``.
             baseline: ``m``, a prediction of ``r`` from the past and the context, not from the route; by default the
-                routes' mean rewards so far, weighted so that the score varies least.
+                routes' mean rewards so far, weighted so that the score varies least, and 0 before the first one.
         """
         if not 0.0 < share < 1.0:
             raise InputError(f"share={share!r}: a unit tells something only if both routes were possible for it.")
@@ -389,7 +421,21 @@ class Comparison(_State):
 
     def observe(self, treated: bool, share: float, reward: float, baseline: float | None = None) -> None:
         """Add a unit; see ``score``."""
-        self.sequence.observe(self.score(treated, share, reward, baseline))
+        score = self.score(treated, share, reward, baseline)
+        self.add(None if baseline is None and not self.begun else score, treated, reward)
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is a past to predict a reward from.
+
+        The first unit has none. It does not enter the sequence: far from 0, its score would outweigh all others.
+        """
+        return self.counts != [0, 0]
+
+    def add(self, score: float | None, treated: bool, reward: float) -> None:
+        """Add a unit whose score is known: another comparison of the same units, with another ``α``, computed it."""
+        if score is not None:
+            self.sequence.observe(score)
         self.counts[int(treated)] += 1
         self.rewards[int(treated)] += float(reward)
 
@@ -403,9 +449,9 @@ class Comparison(_State):
         """Whether the new route's average gain is above ``margin``, below it, undecided, or not yet to be judged."""
         if not self.ready:
             return "too early"
-        if self.sequence.lower() > margin:
+        if self.sequence.above(margin):
             return "better"
-        return "worse" if self.sequence.upper() < margin else "open"
+        return "worse" if self.sequence.below(margin) else "open"
 
     def to_dict(self) -> dict[str, Any]:
         """The whole state as numbers, with the name of its sequence."""

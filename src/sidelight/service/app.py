@@ -283,7 +283,7 @@ class Service:
         token = self.dashboard.allow(request, "admin")
         step, hold = await self.read(self.bodies.gate, await self.body(request))
         gate = self.engine.state.gate
-        rung = -1 if gate is None else gate.rung
+        rung = gate.rung
         after = {None: None, "up": rung + 1, "down": rung - 1, "off": -1}[step]
         number = (await self.engine.step(after, hold, token.name)).number
         return _json({"event": number, "rails": self.engine.state.rails.to_dict()})
@@ -314,7 +314,7 @@ class Service:
         """GET /metrics."""
         self.allow(request, "read")
         gate = self.engine.state.gate
-        self.engine.metrics.gate_stands(None if gate is None else gate.evidence())
+        self.engine.metrics.gate_stands(gate.evidence())
         odd = {alarm.kind for alarm in self.dashboard.renderer.alarms(time.time())}
         for kind in ALARMS:
             self.engine.metrics.alarms.labels(kind).set(kind in odd)

@@ -167,6 +167,7 @@ def _within(kind: mi.IntType | mi.FloatType, value: float) -> bool:
         and (kind.gt is None or value > kind.gt)
         and (kind.ge is None or value >= kind.ge)
         and (kind.le is None or value <= kind.le)
+        and (kind.lt is None or value < kind.lt)
     )
 
 
@@ -181,7 +182,9 @@ def _range(kind: mi.IntType | mi.FloatType) -> str:
         else []
     )
     parts += [f"at most {_plain(kind.le)}"] if kind.le is not None else []
-    return " and ".join([*parts, *(["finite"] if isinstance(kind, mi.FloatType) and kind.le is None else [])])
+    parts += [f"below {_plain(kind.lt)}"] if kind.lt is not None else []
+    open_above = kind.le is None and kind.lt is None
+    return " and ".join([*parts, *(["finite"] if isinstance(kind, mi.FloatType) and open_above else [])])
 
 
 def _plain(number: float) -> str:

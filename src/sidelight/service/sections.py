@@ -138,10 +138,10 @@ class GateConfig:
         float, Meta(ge=0, description="what the learner must be better by, in the reward's unit")
     ] = 0.0
     error_rate: Annotated[
-        float, Meta(gt=0, le=0.5, description="the chance of ever taking a step up, or one down, that is wrong")
+        float, Meta(gt=0, lt=0.5, description="the chance of ever taking a step up, or one down, that is wrong")
     ] = 0.05
     holdout: Annotated[
-        float, Meta(ge=0.01, le=0.5, description="the share that stays with the old policy at the top")
+        float, Meta(ge=0.01, lt=0.5, description="the share that stays with the old policy at the top")
     ] = 0.01
     reward_after: Annotated[
         str,
@@ -155,10 +155,15 @@ class GateConfig:
     def problems(self) -> list[str]:
         """What the fields say together that cannot be, for an error message."""
         found = []
-        if not self.ladder or any(a >= b for a, b in zip(self.ladder, self.ladder[1:], strict=False)):
+        if not self.ladder or any(not a < b for a, b in zip(self.ladder, self.ladder[1:], strict=False)):
             found.append(f"[gate] ladder = {self.ladder} must be shares that grow, such as [0.01, 0.05, 0.2, 1.0]")
         elif not (self.ladder[0] > 0.0 and self.ladder[-1] <= 1.0):
             found.append(f"[gate] ladder = {self.ladder} must lie above 0 and at most at 1")
+        elif len(self.ladder) > 1 and self.ladder[-2] >= 1.0 - self.holdout:
+            found.append(
+                f"[gate] ladder = {self.ladder}: with holdout = {self.holdout:g} the learner's share is at most "
+                f"{1.0 - self.holdout:g}, so only the last rung may lie there or above"
+            )
         if self.promote != "off" and not self.reward_after.strip():
             found.append(
                 "[gate] reward_after is needed where promote is on: one decision whose reward never comes would hold "

@@ -66,7 +66,7 @@ class Decider:
         if state.learner.ledger is not None:
             return self._choose_under_floor(state, X, asks, fingerprint)
         rails, rng = state.rails, self._rng
-        salt = "" if state.gate is None else state.gate.salt
+        salt = state.gate.salt
         n = len(X)
         plain = rails.explore == 0.0 and not self._every_chance
         if n == 1 and asks is None and self._old is None and _learner_acts(rails) and plain:
@@ -217,9 +217,7 @@ class Decider:
                 old_arm=old_arm if old is None else old,
                 old_propensity=old_propensity,
                 allowed=ask.allowed,
-                draw=self._rng.random()
-                if ask.subject is None
-                else subject_draw(ask.subject, "" if state.gate is None else state.gate.salt),
+                draw=self._rng.random() if ask.subject is None else subject_draw(ask.subject, state.gate.salt),
                 failed=failed,
             )
             if acts and route.by == "learner":

@@ -467,11 +467,9 @@ class Engine:
             by: the name of the person's token.
 
         Raises:
-            Problem: there is no gate, or no such rung.
+            Problem: there is no ladder, or no such rung.
         """
         gate = self.state.gate
-        if gate is None:
-            raise Problem("conflict", "there is no gate: [gate] promote is off in the configuration.")
         try:
             moved = gate.move(gate.rung if after is None else after, f"{by} decided so")
         except InputError as error:

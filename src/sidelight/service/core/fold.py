@@ -93,7 +93,7 @@ class State:
         forgotten: decisions whose contexts were deleted; what is told about them later teaches nothing.
         failure: what the learner raised at the last event, which then taught it nothing; no part of snapshots.
         chain: the log's chained digest after ``number``; None where it is not known. No part of the digest.
-        gate: the ladder of the learner's share and its evidence; None where there is none.
+        gate: the evidence about the learner, and the ladder of its share where there is one.
         defaults: how long rewards are waited for, what counts afterwards, and what a late one must correct.
         seen: what the learner was taught, as ranges beyond which a value is wild.
         quarantine: what was kept from the learner and waits for a person.
@@ -110,7 +110,7 @@ class State:
         self.forgotten: set[tuple[int, int]] = set()
         self.failure: Exception | None = None
         self.chain: bytes | None = None
-        self.gate: Gate | None = None
+        self.gate = Gate.at_share(GateSettings(), self._shared())
         self.defaults = Defaults()
         schema = learner.schema
         self.seen = Seen(learner.n_features, 0 if schema is not None and schema.intercept else None)
@@ -273,9 +273,8 @@ class State:
             self.quarantine.put(self.number, position, reason)
 
     def _settle_evidence(self, event: Reward, context: Array | None) -> None:
-        if self.gate is not None:
-            number, position = event.decision.number, event.decision.position
-            self.gate.settled(number, position, event.reward, event.arm, self._filled(context))
+        number, position = event.decision.number, event.decision.position
+        self.gate.settled(number, position, event.reward, event.arm, self._filled(context))
 
     def _add_reward(self, arm: Any, reward: float, sign: int = 1) -> None:
         """Count a reward of an arm, or take one back."""
@@ -286,9 +285,8 @@ class State:
         """Fold a ``default`` event: teach the learner the default reward until the real one comes."""
         self.counts["default rewards"] += 1
         self.defaults.waited = max(self.defaults.waited, event.decision.number)
-        if self.gate is not None:
-            number, position = event.decision.number, event.decision.position
-            self.gate.settled(number, position, event.reward, event.arm, self._filled(context))
+        number, position = event.decision.number, event.decision.position
+        self.gate.settled(number, position, event.reward, event.arm, self._filled(context))
         if event.arm is None:
             return
         self._add_reward(event.arm, event.reward)
@@ -339,12 +337,10 @@ class State:
         }
         self.rails = replace(self.rails, **changes)
         if event.gate is not None:
-            settings = GateSettings.from_dict(event.gate)
-            tests = 0 if self.gate is None else self.gate.tests
-            self.gate = Gate.at_share(settings, self._shared(), tests) if settings.on else None
+            self.gate.configure(GateSettings.from_dict(event.gate), self._shared())
         if event.waits is not None:
             self.defaults.configure(event.waits, self.number)
-        if event.gate is None and self.gate is not None and ({"mode", "share"} & changes.keys()):
+        if {"mode", "share"} & changes.keys():
             self.gate.follow(self._shared(), self.rails.mode)
 
     # ------------------------------------------------------------------------------------ the gate
@@ -355,7 +351,7 @@ class State:
 
     def _enter_evidence(self, event: Decisions) -> None:
         """Decisions whose route was drawn are units of the evidence; where nothing is drawn, the learner looks on."""
-        if self.gate is None or self.rails.killed:
+        if self.rails.killed:
             return
         if event.mode != "act":
             if event.mode == self.rails.mode:
@@ -371,8 +367,6 @@ class State:
 
     def _step(self, event: GateStep) -> None:
         self.counts["gate steps"] += event.before != event.after
-        if self.gate is None:
-            return
         if event.held is not None:
             self.gate.hold(event.held)
         if event.before != event.after:
@@ -393,8 +387,7 @@ class State:
             "seen": self.seen.to_dict(),
             "quarantine": self.quarantine.to_list(),
         }
-        if self.gate is not None:
-            state["gate"] = self.gate.to_dict()
+        state["gate"] = self.gate.to_dict()
         if self.defaults != Defaults():
             state["defaults"] = self.defaults.to_dict()
         body = json.dumps(state, sort_keys=True)
@@ -411,7 +404,8 @@ class State:
         state.arm_counts.update(body["arm_counts"])
         state.reward_sums.update(body["reward_sums"])
         state.forgotten.update((number, position) for number, position in body.get("forgotten", ()))
-        state.gate = None if body.get("gate") is None else Gate.from_dict(body["gate"])
+        if body.get("gate") is not None:  # not in states of Sidelight 0.1.0
+            state.gate = Gate.from_dict(body["gate"])
         state.defaults = Defaults.from_dict(body.get("defaults") or {})
         if "seen" in body:  # not in states of Sidelight 0.1.0
             state.seen = Seen.from_dict(body["seen"])

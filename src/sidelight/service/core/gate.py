@@ -8,25 +8,27 @@ old policy; the score of a unit and its confidence sequence are ``judging.sequen
   without a subject. Each rung draws routes with a salt of its own.
 - Units enter the evidence **in the order of their decisions, once their wait is over**: a reward came, or the wait for
   it ended and the default reward counts. Later corrections reach the learner, not the evidence.
-- Every rung has a fresh sequence. Promotions share the error rate evenly over the rungs; the j-th rung that is ever
-  entered may spend ``6α/(π²j²)`` on a false demotion, so that any number of them together spends ``α``.
+- Every rung has a fresh sequence. Promotions share the error rate evenly over the rungs, and the visits to one rung
+  share its part (``mostly_first``); the j-th rung that is ever entered may spend ``6α/(π²j²)`` on a false demotion. So
+  any number of steps up and down, by the gate or by persons, spends ``α`` on each side.
 - Below the ladder, while the old policy acts or a person decides, the rows of the old policy are the evidence
   (``shadowing``). With chances that the old policy told it may prove enough for the first rung; with estimated ones it
   may suggest, never promote; where the rows cannot tell, it asks for the first randomised share.
 - At the top a **holdout** stays with the old policy, or nothing could be tested there.
+- Evidence is kept with ``promote = "off"`` too, and at shares that are on no rung; then no step follows from it.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
 from sidelight.arrays import Array
 from sidelight.errors import InputError
-from sidelight.judging.sequences import AsymptoticSequence, Comparison, SampleRatio, spent
-from sidelight.service.core.shadowing import Shadow
+from sidelight.judging.sequences import LARGEST_SCORE, AsymptoticSequence, Comparison, SampleRatio, mostly_first, spent
+from sidelight.service.core.shadowing import MOST_WAITING, Shadow
 from sidelight.service.core.trail import Trail
 
 __all__ = ["Gate", "GateSettings", "Step", "Unit"]
@@ -61,7 +63,7 @@ class GateSettings:
         for name in ("promote", "demote"):
             if getattr(self, name) not in ("off", "suggest", "automatic"):
                 raise InputError(f'[gate] {name} = {getattr(self, name)!r}: give "off", "suggest" or "automatic".')
-        if not self.ladder or any(a >= b for a, b in zip(self.ladder, self.ladder[1:], strict=False)):
+        if not self.ladder or any(not a < b for a, b in zip(self.ladder, self.ladder[1:], strict=False)):
             raise InputError(f"[gate] ladder = {list(self.ladder)}: give shares that grow, such as [0.01, 0.05, 0.2].")
         if not (self.ladder[0] > 0.0 and self.ladder[-1] <= 1.0):
             raise InputError(f"[gate] ladder = {list(self.ladder)}: shares lie above 0 and at most at 1.")
@@ -77,7 +79,7 @@ class GateSettings:
 
     @property
     def on(self) -> bool:
-        """Whether there is a gate at all: evidence is kept wherever a step up may at least be suggested."""
+        """Whether there is a ladder: without one evidence is kept and no step follows from it."""
         return self.promote != "off"
 
     def share_of(self, rung: int) -> float:
@@ -142,44 +144,79 @@ class Gate:
         settings: what was agreed.
         rung: where it starts; −1 is below the ladder.
         tests: how many rungs were ever entered, this one included.
+        share: the learner's share of traffic where that is on no rung.
     """
 
-    def __init__(self, settings: GateSettings, rung: int = -1, tests: int = 0) -> None:
+    def __init__(self, settings: GateSettings, rung: int = -1, tests: int = 0, share: float = 0.0) -> None:
         self.settings = settings
         self.held = False
         self.tests = tests
-        self.enter(rung)
+        #: how often evidence was begun on each rung (−1: from the old policy's rows, or at a share on no rung), and how
+        #: often the learner was tested for being worse; what had no unit does not count
+        self._visits: Counter[int] = Counter()
+        self.rung = rung
+        self._demotions = 0
+        self.units = 0
+        self.promotion: Comparison | None = None
+        self._subjects: set[str] = set()
+        self.enter(rung, share)
 
     @classmethod
-    def at_share(cls, settings: GateSettings, share: float, tests: int = 0) -> Gate:
-        """A gate on the rung that has this share of traffic; below the ladder where none has."""
-        return cls(settings, settings.rung_of(share), tests)
+    def at_share(cls, settings: GateSettings, share: float) -> Gate:
+        """A gate on the rung that has this share of traffic; outside the ladder where none has."""
+        return cls(settings, settings.rung_of(share), share=share)
 
     def follow(self, share: float, mode: str) -> None:
         """Somebody set the learner's share, or who acts: on with fresh evidence from the rung that has it."""
         if share != self.share or (self.shadow is not None and self.shadow.mode != mode):
-            self.enter(self.settings.rung_of(share))
+            self.enter(self.settings.rung_of(share), share)
 
-    def enter(self, rung: int) -> None:
-        """Go on from a rung, with evidence of its own."""
+    def configure(self, settings: GateSettings, share: float) -> None:
+        """Other settings, and perhaps another share of traffic.
+
+        Evidence goes on where its error rate, the shares and the draws of subjects stay as they were; what was spent of
+        the error rate, and a hold, stay in any case.
+        """
+        before, self.settings = self.settings, settings
+        same = all(getattr(before, name) == getattr(settings, name) for name in ("ladder", "error_rate", "holdout"))
+        if not same or before.on != settings.on or share != self.share:
+            self.enter(settings.rung_of(share), share)
+
+    def enter(self, rung: int, share: float = 0.0) -> None:
+        """Go on from a rung, with evidence of its own.
+
+        ``share`` is the learner's share of traffic outside the ladder, where ``rung`` is −1.
+        """
         if not -1 <= rung < len(self.settings.ladder):
             raise InputError(f"there is no rung {rung} on a ladder of {len(self.settings.ladder)}.")
+        if self.promotion is not None and not self.units:
+            self._visits[self.rung] -= 1
+            self._demotions -= 1
         self.rung = rung
+        self.share = self.settings.share_of(rung) if rung >= 0 else share
         self.units = 0
+        #: units whose reward is too large for any evidence; one of them, and nothing is said on this rung any more
+        self.unusable = 0
         self.waiting: deque[Unit] = deque()
         self._places: dict[tuple[int, int], Unit] = {}
-        self._subjects: set[str] = set()
+        if self.settings.on:
+            # without a ladder all shares draw with the same salt: a second entry would not be drawn anew
+            self._subjects = set()
         self.promotion = self.demotion = None
         self.ratio: SampleRatio | None = None
         self.shadow: Shadow | None = None
         self.trail = Trail()
-        if rung >= 0:
+        if 0.0 < self.share < 1.0:
             self.tests += 1
-            self.promotion = Comparison(
-                AsymptoticSequence(self.settings.error_rate / len(self.settings.ladder)),
-            )
-            self.demotion = Comparison(AsymptoticSequence(spent(self.settings.error_rate, self.tests)))
-            self.ratio = SampleRatio(self.settings.share_of(rung))
+            self.promotion = Comparison(AsymptoticSequence(self._visit(rung)))
+            self._demotions += 1
+            self.demotion = Comparison(AsymptoticSequence(spent(self.settings.error_rate, self._demotions)))
+            self.ratio = SampleRatio(self.share)
+
+    def _visit(self, rung: int) -> float:
+        """The chance of a false step up that one more visit to a rung may have."""
+        self._visits[rung] += 1
+        return mostly_first(self.settings.error_rate / len(self.settings.ladder), self._visits[rung])
 
     def look_on(self, mode: str, arms: Sequence[Any], n_features: int) -> None:
         """The old policy acts (``shadow``), or a person decides (``assist``): gather evidence from their rows.
@@ -187,24 +224,23 @@ class Gate:
         The last rung has no promotion to spend its part of the error rate on, so the first one may have it here.
         """
         if self.shadow is None or self.shadow.mode != mode:
-            alpha = self.settings.error_rate / len(self.settings.ladder)
-            self.shadow = Shadow(mode, arms, n_features, alpha)
-
-    @property
-    def share(self) -> float:
-        """The learner's share of traffic now."""
-        return self.settings.share_of(self.rung)
+            self.shadow = Shadow(mode, arms, n_features, self._visit(-1))
 
     @property
     def salt(self) -> str:
-        """What subjects are drawn with on this rung: another one for every rung that is entered."""
-        return f"rung {self.tests}"
+        """What subjects are drawn with: another one for every rung that is entered.
+
+        Empty without a ladder, so that a person who raises the share by hand keeps everybody who was on the new route.
+        """
+        return f"rung {self.tests}" if self.settings.on else ""
 
     # ------------------------------------------------------------------------------------- what happens
 
     def decided(self, number: int, position: int, treated: bool, share: float, subject: str | None = None) -> bool:
         """A decision was taken on this rung by a draw of chance ``share``.  Whether it is a unit of the evidence."""
-        if self.rung < 0 or not 0.0 < share < 1.0 or (subject is not None and subject in self._subjects):
+        if self.promotion is None or not 0.0 < share < 1.0 or len(self.waiting) >= MOST_WAITING:
+            return False
+        if subject is not None and subject in self._subjects:
             return False
         if subject is not None:
             self._subjects.add(subject)
@@ -233,10 +269,17 @@ class Gate:
             assert self.promotion is not None
             assert self.demotion is not None
             assert done.reward is not None
-            self.promotion.observe(done.treated, done.share, done.reward)
-            self.demotion.observe(done.treated, done.share, done.reward)
+            score: float | None = None
+            if self.promotion.begun:
+                score = self.promotion.score(done.treated, done.share, done.reward)
+            if not abs(done.reward if score is None else score) < LARGEST_SCORE:
+                self.unusable += 1
+                continue
+            # both have seen the same units, so the score is the same
+            self.promotion.add(score, done.treated, done.reward)
+            self.demotion.add(score, done.treated, done.reward)
             if self.promotion.ready:
-                self.trail.add(self.promotion.sequence, self.demotion.sequence.upper())
+                self.trail.add(self.promotion.sequence, self.demotion.sequence)
 
     def hold(self, held: bool) -> None:
         """A person stopped the ladder, or let it go on."""
@@ -257,7 +300,7 @@ class Gate:
             return {**found, **self._shadow_evidence(self.shadow)}
         if self.promotion is None or self.demotion is None:
             return {**found, "says": "no shared traffic", "gain": None, "low": None, "high": None, "history": []}
-        ready = self.promotion.ready
+        ready = self.ready
         low, high = self.promotion.sequence.lower(), self.demotion.sequence.upper()
         return {
             **found,
@@ -269,7 +312,31 @@ class Gate:
             "old_policy_units": self.promotion.counts[0],
             "ratio_wrong": self.ratio is not None and self.ratio.wrong(RATIO_ERROR),
             "history": self.trail.points,
+            "problem": self._problem(),
         }
+
+    @property
+    def ready(self) -> bool:
+        """Whether the units of this rung are enough to speak."""
+        return self.promotion is not None and self.promotion.ready and not self.unusable
+
+    def _problem(self) -> str | None:
+        """What keeps evidence of this rung from growing, and the remedy."""
+        if self.unusable:
+            return (
+                f"{self.unusable} reward(s) are too large for any evidence on this rung: set bounds for rewards, and "
+                "enter the rung anew"
+            )
+        return self._waits_in_vain(len(self.waiting))
+
+    @staticmethod
+    def _waits_in_vain(waiting: int) -> str | None:
+        if waiting < MOST_WAITING:
+            return None
+        return (
+            f"{waiting:,} units wait behind one without a reward, and no more are taken: set [gate] reward_after, so "
+            "that waits end"
+        )
 
     def _shadow_evidence(self, shadow: Shadow) -> dict[str, Any]:
         rows, sequence = shadow.rows, shadow.rows.sequence
@@ -287,7 +354,7 @@ class Gate:
             "matched": rows.matched,
             "learned_from": shadow.model.count,
             "propensities": "told" if rows.known else "estimated",
-            "problem": rows.problem(shadow.arms) or None,
+            "problem": rows.problem(shadow.arms) or self._waits_in_vain(len(shadow.waiting)),
         }
 
     def says(self) -> Literal["better", "worse", "open", "too early", "no shared traffic", "cannot tell"]:
@@ -296,30 +363,32 @@ class Gate:
             return self.shadow.rows.says(self.settings.smallest_gain)
         if self.promotion is None or self.demotion is None:
             return "no shared traffic"
-        if not self.promotion.ready:
+        if not self.ready:
             return "too early"
-        if self.demotion.sequence.upper() < 0.0:
+        if self.demotion.sequence.below(0.0):
             return "worse"
-        return "better" if self.promotion.sequence.lower() > self.settings.smallest_gain else "open"
+        return "better" if self.promotion.sequence.above(self.settings.smallest_gain) else "open"
 
     def proposal(self) -> Step | None:
         """The step that the evidence calls for; None where it calls for none, or the routes' shares are wrong."""
+        if not self.settings.on or (self.rung < 0 and self.shadow is None):
+            return None
         said = self.says()
         if self.shadow is not None:
             return self._first_step(said, self.shadow)
         if said == "worse" and self.settings.demote != "off":
             return self._step(self.rung - 1, "the learner is worse than the old policy on this rung")
-        if self.ratio is not None and self.ratio.wrong(RATIO_ERROR):
-            return None
         top = len(self.settings.ladder) - 1
-        if said == "better" and self.rung < top and self.settings.promote != "off" and not self.held:
+        if said == "better" and self.rung < top and not self.held:
+            if self.ratio is not None and self.ratio.wrong(RATIO_ERROR):
+                return None
             gain = f" by more than {self.settings.smallest_gain:g}" if self.settings.smallest_gain else ""
             return self._step(self.rung + 1, f"the learner is better than the old policy{gain} on this rung")
         return None
 
     def _first_step(self, said: str, shadow: Shadow) -> Step | None:
         """Onto the ladder: the rows of the old policy speak for it, or only randomised ones could tell."""
-        if self.settings.promote == "off" or self.held:
+        if self.held:
             return None
         if said == "cannot tell":
             why = f"{shadow.rows.problem(shadow.arms)}: only a first share that is drawn at random can"
@@ -340,6 +409,8 @@ class Gate:
 
     def move(self, after: int, reason: str) -> Step:
         """A step that a person takes; ``InputError`` where there is no such rung."""
+        if not self.settings.on:
+            raise InputError("there is no ladder: [gate] promote is off in the configuration.")
         if not -1 <= after < len(self.settings.ladder):
             raise InputError(f"there is no rung {after}; they are 0 to {len(self.settings.ladder) - 1}, −1 is below.")
         return self._step(after, reason)
@@ -353,7 +424,11 @@ class Gate:
             "rung": self.rung,
             "tests": self.tests,
             "held": self.held,
+            "share": self.share,
+            "visits": [[rung, visits] for rung, visits in sorted(self._visits.items())],
+            "demotions": self._demotions,
             "units": self.units,
+            "unusable": self.unusable,
             "waiting": [[u.number, u.position, u.treated, u.share, u.reward] for u in self.waiting],
             "subjects": sorted(self._subjects),
             "promotion": None if self.promotion is None else self.promotion.to_dict(),
@@ -366,8 +441,10 @@ class Gate:
     @classmethod
     def from_dict(cls, body: Mapping[str, Any]) -> Gate:
         """The inverse of ``to_dict``."""
-        gate = cls(GateSettings.from_dict(body["settings"]), body["rung"])
+        gate = cls(GateSettings.from_dict(body["settings"]), body["rung"], share=body.get("share", 0.0))
         gate.tests, gate.held, gate.units = body["tests"], body["held"], body["units"]
+        gate._visits, gate.unusable = Counter(dict(body.get("visits", ()))), body.get("unusable", 0)
+        gate._demotions = body.get("demotions", gate.tests)
         gate.waiting = deque(Unit(*values) for values in body["waiting"])
         gate._places = {(unit.number, unit.position): unit for unit in gate.waiting}
         gate._subjects = set(body["subjects"])

@@ -75,7 +75,7 @@ class Gatekeeper:
     def consider(self) -> None:
         """After events were folded in: take the step that the evidence calls for, if that needs no person."""
         gate = self._server.state.gate
-        if gate is None or (gate.tests, gate.rung) == self._proposed:
+        if (gate.tests, gate.rung) == self._proposed:
             return
         step = gate.proposal()
         if step is None or not gate.automatic(step):

@@ -23,7 +23,10 @@ from sidelight.labels import Label, label_from_json, label_to_json
 from sidelight.service.core.trail import Trail
 from sidelight.service.log.events import Decisions
 
-__all__ = ["Shadow"]
+__all__ = ["MOST_WAITING", "Shadow"]
+
+#: units that may wait for rewards; beyond, no further ones enter, so that a log without rewards needs no end of memory
+MOST_WAITING = 100_000
 
 
 @dataclass
@@ -78,8 +81,8 @@ class Shadow:
     def decided(self, number: int, event: Decisions, position: int) -> None:
         """The learner looked on at a decision."""
         estimate = event.estimates[position]
-        if estimate is None:
-            return  # the learner failed there
+        if estimate is None or len(self.waiting) >= MOST_WAITING:
+            return  # the learner failed there, or too many wait
         subject = None if event.subjects is None else event.subjects[position]
         if subject is not None:
             if subject in self._subjects:

@@ -10,6 +10,8 @@ from sidelight.judging.sequences import AsymptoticSequence, BernsteinSequence
 
 __all__ = ["Trail"]
 
+Sequence = AsymptoticSequence | BernsteinSequence
+
 #: points that are kept; when there are more, every second one goes and points come half as often
 _POINTS = 128
 
@@ -25,11 +27,11 @@ class Trail:
     every: int = 50
     points: list[list[float]] = field(default_factory=list)
 
-    def add(self, sequence: AsymptoticSequence | BernsteinSequence, upper: float | None = None) -> None:
-        """Note where the sequence stands, if it is time; ``upper`` takes the place of its own upper bound."""
+    def add(self, sequence: Sequence, upper: Sequence | None = None) -> None:
+        """Note where the sequence stands, if it is time; the upper bound is that of ``upper`` where it is given."""
         if sequence.count % self.every:
             return
-        high = sequence.upper() if upper is None else upper
+        high = (sequence if upper is None else upper).upper()
         self.points.append([sequence.count, sequence.mean, sequence.lower(), high])
         if len(self.points) > _POINTS:
             self.every *= 2

@@ -57,7 +57,7 @@ def alarms(state: State, rolling: Rolling, names: list[str], now: float) -> list
         now: the time.
     """
     found = _of_contexts(state, rolling, names) + _of_answers(state, rolling, now) + _of_arms(state, rolling)
-    if state.gate is not None and state.gate.evidence().get("ratio_wrong"):
+    if state.gate.evidence().get("ratio_wrong"):
         found.append(
             Alarm(
                 "shares",

@@ -23,7 +23,7 @@ _SAYS = {
     "worse": "the learner is worse than the old policy",
     "open": "neither better nor worse can be told yet",
     "too early": "too early to tell: 1,000 units, 50 on each side, are needed",
-    "no shared traffic": "no traffic is shared on a rung, so nothing can be told",
+    "no shared traffic": "no traffic is shared by chance, so nothing can be told",
     "cannot tell": "these rows cannot tell",
 }
 
@@ -102,10 +102,8 @@ def _looking_on(found: Mapping[str, Any]) -> list[tuple[str, str]]:
     return facts
 
 
-def gate_card(gate: Gate | None) -> Markup:
-    """What the gate knows; where there is none, how to have one."""
-    if gate is None:
-        return piece("empty", "There is no gate: [gate] promote is off in the configuration.")
+def gate_card(gate: Gate) -> Markup:
+    """What the gate knows, and the ladder where there is one."""
     found = gate.evidence()
     facts = [("Evidence", _SAYS[found["says"]])]
     picture = Markup("")
@@ -119,6 +117,8 @@ def gate_card(gate: Gate | None) -> Markup:
         facts += _looking_on(found)
     elif found["says"] != "no shared traffic":
         facts.append(("Units", f"{count(found['units'])}, of which {count(found['waiting'])} wait for a reward"))
+        if found["problem"]:
+            facts.append(("Why", found["problem"]))
     step = gate.proposal()
     if step is not None:
         way = "up" if step.after > step.before else "down"
@@ -128,6 +128,11 @@ def gate_card(gate: Gate | None) -> Markup:
         facts.append(("Held", "a person has stopped promotions"))
     if found.get("ratio_wrong"):
         facts.append(("Alarm", "the shares of the two routes are not as set: nothing is promoted"))
+    if not gate.settings.on:
+        facts.append(("Steps", "none follow from this: [gate] promote is off in the configuration"))
+        return piece("facts", facts, picture)
+    if gate.rung < 0 < gate.share:
+        facts.append(("Steps", f"none: a share of {percent(gate.share)} is on no rung"))
     rows = [
         [
             f"{rung + 1}" + (" (now)" if rung == gate.rung else ""),

@@ -169,8 +169,7 @@ class Dashboard:
             n_arms=len(learner.arms),
             shown_arms=SHOWN,
             may_switch="admin" in token.scopes,
-            has_gate=self.engine.state.gate is not None,
-            has_rest=self.engine.state.defaults.seconds is not None or learner.ledger is not None,
+            has_ladder=self.engine.state.gate.settings.on,
             watcher=None if token is EVERYBODY else token.name,
         )
         return _html(content)

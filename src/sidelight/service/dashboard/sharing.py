@@ -36,7 +36,7 @@ _ANSWERS = {
 
 
 def verdict_page(
-    gate: Gate | None,
+    gate: Gate,
     steps: Sequence[tuple[float, GateStep]],
     odd: Sequence[Alarm],
     unit: str,
@@ -46,14 +46,14 @@ def verdict_page(
     """The page as HTML.
 
     Args:
-        gate: the gate as it stands; None where there is none.
+        gate: the gate as it stands.
         steps: of the ladder so far, with their times.
         odd: what is odd about the traffic.
         unit: of the reward.
         event: the last event of the log.
         now: the time.
     """
-    found: dict[str, Any] = {"says": "no shared traffic", "gain": None} if gate is None else gate.evidence()
+    found = gate.evidence()
     tone, answer = _ANSWERS[found["says"]]
     if found.get("propensities") == "estimated" and found["says"] in ("better", "worse"):
         answer = f"{answer[:-1]}, if the model of the old policy is right."
@@ -69,7 +69,7 @@ def verdict_page(
             question="Does the learner do better than the old policy?",
             answer=answer,
             tone=tone,
-            sentence=_sentence(gate, found),
+            sentence=_sentence(found),
             per_thousand=number(1_000 * found["gain"], sign=True) if known else "",
             range=f"{number(1_000 * found['low'])} to {number(1_000 * found['high'])}" if known else "",
             unit=unit,
@@ -116,9 +116,7 @@ def _bar(label: str, found: Mapping[str, Any]) -> Bar:
     return Bar(label, remark, float(found["gain"]), low, high, low, high)
 
 
-def _sentence(gate: Gate | None, found: Mapping[str, Any]) -> str:
-    if gate is None:
-        return "There is no gate, so nothing is tested: [gate] promote is off in the configuration."
+def _sentence(found: Mapping[str, Any]) -> str:
     units = count(found["units"])
     if found["gain"] is None:
         why = f" {found['problem'].capitalize()}." if found.get("problem") else ""
@@ -131,9 +129,7 @@ def _sentence(gate: Gate | None, found: Mapping[str, Any]) -> str:
     )
 
 
-def _assumptions(gate: Gate | None, found: Mapping[str, Any]) -> list[str]:
-    if gate is None:
-        return ["Nothing is claimed."]
+def _assumptions(gate: Gate, found: Mapping[str, Any]) -> list[str]:
     rate = percent(gate.settings.error_rate)
     shared = [
         f"The bounds are wrong at any time with a chance of at most {rate}, over all rungs together; they hold from "
@@ -162,10 +158,12 @@ def _overturn(found: Mapping[str, Any]) -> list[str]:
     return out
 
 
-def _next(gate: Gate | None) -> list[str]:
-    step = None if gate is None else gate.proposal()
-    if gate is None:
-        return ["Nothing, until there is a gate."]
+def _next(gate: Gate) -> list[str]:
+    step = gate.proposal()
+    if not gate.settings.on:
+        return ["Nothing by itself: [gate] promote is off in the configuration."]
+    if gate.rung < 0 < gate.share:
+        return [f"Nothing by itself: a share of {percent(gate.share)} is on no rung of the ladder."]
     if gate.held:
         return ["A person has stopped promotions."]
     if step is None:

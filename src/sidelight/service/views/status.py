@@ -27,10 +27,8 @@ def describe_engine(engine: Engine) -> dict[str, Any]:
     }
 
 
-def describe_gate(gate: Gate | None) -> dict[str, Any] | None:
-    """Settings, evidence and the step that it calls for; None where there is no gate."""
-    if gate is None:
-        return None
+def describe_gate(gate: Gate) -> dict[str, Any]:
+    """Settings, evidence and the step that it calls for."""
     step = gate.proposal()
     return {
         "settings": gate.settings.to_dict(),
