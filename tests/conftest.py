@@ -5,8 +5,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import numpy as np
 import pytest
+
+# Before NumPy reads it, and for every process that a test starts: tests already run one to a core, and threads of the
+# linear algebra library that wait for a core spin, which on a busy machine made a test take twenty times the work.
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+
+import numpy as np  # noqa: E402
 
 
 def _seeds() -> list[int]:
