@@ -194,6 +194,69 @@ def test_defaults_are_exported_as_assumed_until_a_reward_comes(tmp_path, rng):
     assert sorted((row["reward"], row["assumed"]) for row in rows) == [(-1.0, True), (5.0, False), (7.0, False)]
 
 
+def test_the_export_has_the_rewards_that_the_learner_was_taught(tmp_path, rng):
+    """Quarantined: the default stands until the release. Retracted: it stands again. Moved to another arm: there."""
+    config = exploring(tmp_path, explore=0.0)
+    config = replace(
+        config,
+        gate=GateConfig(reward_after="1s", default_reward=-1.0),
+        bounds=replace(config.bounds, reward=[-10.0, 10.0]),
+    )
+    save_config(config, tmp_path / "sidelight.toml")
+    config = load_config(tmp_path / "sidelight.toml")
+
+    async def go():
+        async with engine_of(config) as engine:
+            number, event, _ = await engine.decide(contexts(rng, 6), None)
+            ids = [DecisionId(number, i) for i in range(6)]
+            other = [next(arm for arm in engine.state.learner.arms if arm != event.arms[i]) for i in range(6)]
+            await engine.reward(ids[0], 5.0, None, None)
+            wild = [await engine.reward(ids[i], 1_000.0 + i, None, None) for i in (1, 2)]
+            assert all(noted.quarantine for noted in wild)
+            await engine.reward(ids[3], 3.0, None, None)
+            await asyncio.sleep(1.1)
+            await engine._gatekeeper.end_waits()
+            await engine.action(ids[4], other[4], "person")
+
+            def exported(name, after=0):
+                done = export_log(engine.store, engine.schema, tmp_path / name, after=after)
+                rows = pq.read_table(tmp_path / name).to_pylist()
+                shown = [(row["decision"], row[engine.schema.reward], row["assumed"], row["corrects"]) for row in rows]
+                return done, sorted(shown), {row["decision"]: row[engine.schema.arm] for row in rows}
+
+            name = [str(id) for id in ids]
+            first, rows, arms = exported("first.parquet")
+            assert rows == [
+                (name[0], 5.0, False, False),
+                (name[1], -1.0, True, False),
+                (name[2], -1.0, True, False),
+                (name[3], 3.0, False, False),
+                (name[4], -1.0, True, False),
+                (name[5], -1.0, True, False),
+            ]
+            assert arms[name[4]] == other[4]
+            assert arms[name[5]] == event.arms[5]
+            await engine.decide_doubt(DecisionId(wild[0].number), True, None, "right")
+            await engine.decide_doubt(DecisionId(wild[1].number), False, None, "wrong")
+            await engine.retract(ids[3], None, "a slip")
+            await engine.reward(ids[5], 6.0, None, None)
+            _, rows, _ = exported("second.parquet")
+            assert rows == [
+                (name[0], 5.0, False, False),
+                (name[1], 1_001.0, False, False),
+                (name[2], -1.0, True, False),
+                (name[4], -1.0, True, False),
+                (name[5], 6.0, False, False),
+            ]
+            done, rows, _ = exported("more.parquet", after=first.last)
+            assert rows == [(name[1], 1_001.0, False, True), (name[5], 6.0, False, True)]
+            assert done.corrected == 2
+            sums = engine.state.reward_sums
+            assert sum(sums.values()) == pytest.approx(5.0 + 1_001.0 - 1.0 - 1.0 + 6.0)
+
+    run(go())
+
+
 def test_exploration_is_configured_by_an_event_and_refused_under_a_floor(tmp_path):
     config = exploring(tmp_path, explore=0.0)
 

@@ -131,6 +131,11 @@ def export(
         typer.echo(f"{done.unknown} of them have no propensity (people chose, or an old policy that does not tell).")
     if done.dropped:
         typer.echo(f"{done.dropped} were left out.")
+    if done.corrected:
+        typer.echo(
+            f"{done.corrected} take the place of default rewards in exports up to event {after}: drop the rows there "
+            "that have the same decision."
+        )
 
 
 def backup(

@@ -18,7 +18,17 @@ from sidelight.logs.schema.features import Category
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.schema.units import in_units
 from sidelight.logs.sources.writing import TableWriter, kind_written
-from sidelight.service.log.events import Decisions, DefaultReward, Reward, Row, event_from_row, is_deleted
+from sidelight.service.core.proposals import assumed_reward
+from sidelight.service.log.events import (
+    Decisions,
+    DefaultReward,
+    Event,
+    Release,
+    Reward,
+    Row,
+    event_from_row,
+    is_deleted,
+)
 from sidelight.service.log.store import Store
 from sidelight.service.views.chances import Switches, arm_chances, route_chance
 
@@ -42,8 +52,12 @@ _OWN = (
     "route",
     "route_probability",
     "assumed",
+    "corrects",
     "propensities",
 )
+#: what teaches the learner a reward, and the keys of a reward, its release and its retraction
+_TEACHING = (Reward.kind, DefaultReward.kind, Release.kind)
+_REWARDS = ("reward", "release:reward", "retracted:reward")
 #: the names that the Open Bandit Pipeline uses
 _OBP = ("context", "action", "reward", "pscore", "position")
 
@@ -58,12 +72,14 @@ class Exported:
         unknown: rows without a propensity: overrides, what a person confirmed, the old policy's own actions where it
             did not tell.
         dropped: rows left out: their context was deleted, or they are not wanted (who acted, unknown propensity).
+        corrected: rows whose decision has the default reward in an export up to ``after``; that row holds no more.
     """
 
     rows: int
     last: int
     unknown: int
     dropped: int
+    corrected: int = 0
 
 
 def export_log(
@@ -79,6 +95,8 @@ def export_log(
     progress: Callable[[int, int], None] | None = None,
 ) -> Exported:
     """Write every rewarded decision to a file: Parquet, CSV or Arrow, as its name ends.
+
+    The rewards are those that the learner was taught, by what the log says now: none in quarantine, none retracted.
 
     Args:
         store: the event log; it may be written to meanwhile.
@@ -103,7 +121,7 @@ def export_log(
     arrow = _arrow_schema(schema, kind, names)
     key = None if subjects else secrets.token_bytes(16)
     temporary = target.parent / f".{target.name}.{secrets.token_hex(4)}.part"
-    rows = unknown = dropped = 0
+    rows = unknown = dropped = corrected = 0
     end = store.head()
     try:
         with TableWriter(temporary, kind, arrow) as writer:
@@ -117,6 +135,7 @@ def export_log(
                     unknown += missing
                 rows += len(batch)
                 dropped += lost
+                corrected += sum(batch.column(own_column(schema, "corrects")).to_pylist())
                 if len(batch):
                     writer.write(batch)
                 if progress is not None:
@@ -126,7 +145,7 @@ def export_log(
         raise InputError(f"cannot write {target}: {error}. Choose a folder that exists and has space.") from error
     finally:
         temporary.unlink(missing_ok=True)
-    return Exported(rows, end, unknown, dropped)
+    return Exported(rows, end, unknown, dropped, corrected)
 
 
 class _Wanted(NamedTuple):
@@ -144,21 +163,54 @@ class _Wanted(NamedTuple):
         return hashlib.blake2b(name.encode("utf-8", "surrogatepass"), key=self.key, digest_size=12).hexdigest()
 
 
-def _rewards(store: Store, chunk: list[Row], d: int) -> list[tuple[Row, Reward, bool]]:
-    """Rewards of a chunk, and whether each is the default one; defaults that a reward has replaced are left out."""
-    defaults = [(row, event_from_row(row, d)) for row in chunk if row.kind == DefaultReward.kind]
-    came = store.find(f"reward:{event.decision}" for _, event in defaults if isinstance(event, DefaultReward))
-    found: list[tuple[Row, Reward, bool]] = []
-    for row, event in defaults:
-        assert isinstance(event, DefaultReward)
-        if event.arm is not None and f"reward:{event.decision}" not in came:
-            found.append((row, Reward(event.decision, event.reward, event.arm), True))
-    for row in chunk:
-        if row.kind == Reward.kind:
-            event = event_from_row(row, d)
-            assert isinstance(event, Reward)
-            found.append((row, event, False))
-    return sorted(found, key=lambda item: item[0].number)
+class _Rewarded(NamedTuple):
+    """A reward as the learner has it by now.
+
+    Attributes:
+        row: the event that taught it.
+        reward: it.
+        assumed: whether it is the default one.
+        replaces: the event of the default reward whose place it takes; None where there was none.
+    """
+
+    row: Row
+    reward: Reward
+    assumed: bool
+    replaces: int | None = None
+
+
+def _rewards(store: Store, chunk: list[Row], d: int, end: int) -> list[_Rewarded]:
+    """The rewards of a chunk that the learner was taught by event ``end``, in their order.
+
+    What is in quarantine counts from its release on, what was retracted never did, and the default reward stands for
+    the arm that was taken until a reward that counts has come.
+    """
+    told = [(row, _told(event_from_row(row, d))) for row in chunk if row.kind in _TEACHING]
+    ids = {event.decision for _, event in told if event is not None}
+    keys = [f"{name}:{id}" for id in ids for name in ("default", "action", *_REWARDS)]
+    # what came after the end of this export is for the next one
+    found = {key: row for key, row in store.find(keys).items() if row.number <= end} if keys else {}
+    out: list[_Rewarded] = []
+    for row, event in told:
+        if event is None:
+            continue
+        reward, release, retracted = (found.get(f"{name}:{event.decision}") for name in _REWARDS)
+        kept = reward is not None and getattr(event_from_row(reward, 0), "quarantine", None) is not None
+        counts = None if retracted is not None else release if kept else reward
+        assumed = assumed_reward(found, event.decision)
+        if isinstance(event, DefaultReward):
+            if counts is None and assumed is not None:
+                out.append(_Rewarded(row, Reward(event.decision, event.reward, assumed[2]), True))
+        elif counts is not None and counts.number == row.number:
+            default = None if assumed is None else assumed[0].number
+            out.append(_Rewarded(row, event, False, default))
+    return out
+
+
+def _told(event: Event) -> Reward | DefaultReward | None:
+    """The reward that an event is about; None where it is about another thing."""
+    told = event.released if isinstance(event, Release) else event
+    return told if isinstance(told, Reward | DefaultReward) else None
 
 
 def _batches(
@@ -170,12 +222,12 @@ def _batches(
     d, arms = schema.n_features, list(schema.arms or ())
     switches = Switches(store)
     for chunk in store.follow(after, end):
-        rewards = _rewards(store, chunk, d)
-        decisions = store.rows(event.decision.number for _, event, _ in rewards)
+        rewards = _rewards(store, chunk, d, end)
+        decisions = store.rows(item.reward.decision.number for item in rewards)
         parsed = {number: event_from_row(row, d) for number, row in decisions.items()}
         records: list[dict[str, Any]] = []
         lost = 0
-        for row, reward, assumed in rewards:
+        for row, reward, assumed, replaces in rewards:
             event = parsed[reward.decision.number]
             assert isinstance(event, Decisions)
             i = reward.decision.position
@@ -206,6 +258,7 @@ def _batches(
                 event.routes[i],
                 route_chance(event, i, rails),
                 assumed,
+                replaces is not None and replaces <= after,
                 json.dumps(listed) if wanted.kind == "csv" and listed is not None else listed,
             )
             record: dict[str, Any] = dict(zip(own, values, strict=True))
@@ -245,7 +298,7 @@ def _arrow_schema(schema: Schema, kind: str, names: str) -> pa.Schema:
     listed = text if kind == "csv" else pa.list_(number)
     types = (
         *(pa.int64(), text, pa.timestamp("us", "UTC"), text, text, pa.bool_(), text),
-        *(text, text, text, number, pa.bool_(), listed),
+        *(text, text, text, number, pa.bool_(), pa.bool_(), listed),
     )
     fields: dict[str, Any] = {own_column(schema, name): kind for name, kind in zip(_OWN, types, strict=True)}
     if names == "obp":
