@@ -469,3 +469,27 @@ def weighted_ridge(X: np.ndarray, r: np.ndarray, weights: np.ndarray, ridge: flo
         V = V + c * np.outer(x, x)
         Y = Y + c * reward * x
     return np.linalg.solve(V, Y), V
+
+
+def completed_answer(x, L, recorded, regression, residual):
+    """An answered context as it counts: missing recorded features from the present ones, then missing hidden ones.
+
+    recorded: mean and covariance of the recorded features   regression: slopes (L, m) and levels (m,) of the hidden
+    ones   residual: (m, m)  what it leaves
+    Returns the context and the covariance (d, d) of its hidden features.
+    """
+    y, more = x.copy(), np.zeros((len(x), len(x)))
+    (mean, covariance), (slopes, levels) = recorded, regression
+    gone = np.isnan(y[:L])
+    if gone.any():
+        there = ~gone
+        solved = np.linalg.pinv(covariance[np.ix_(there, there)], rcond=1e-10)
+        y[:L][gone] = mean[gone] + covariance[np.ix_(gone, there)] @ solved @ (y[:L][there] - mean[there])
+    gone = np.isnan(y[L:])
+    if gone.any():
+        there, expected = ~gone, y[:L] @ slopes + levels
+        C = residual[np.ix_(gone, there)] @ np.linalg.inv(residual[np.ix_(there, there)])
+        y[L:][gone] = expected[gone] + C @ (y[L:][there] - expected[there])
+        at = L + np.flatnonzero(gone)
+        more[np.ix_(at, at)] = residual[np.ix_(gone, gone)] - C @ residual[np.ix_(there, gone)]
+    return y, more

@@ -18,6 +18,7 @@ import numpy as np
 
 from sidelight.errors import InputError
 from sidelight.hidden.frame import Frame
+from sidelight.hidden.gap_answers import GapAnswers, Prediction
 from sidelight.hidden.pooling import (
     LEVEL_CENTRE,
     SLOPE_CENTRE,
@@ -41,6 +42,12 @@ from sidelight.logs.summary import LogSummary, one_summary
 __all__ = ["AnswerEstimator", "EstimatorName"]
 
 EstimatorName = Literal["regression", "ipw", "control_variate"]
+
+#: most steps by which missing hidden features and the regressions that foretell them are made to agree, and from which
+#: relative change of the coefficients on they do
+STEPS, STILL = 20, 1e-4
+#: pull of the regressions that fill gaps toward the pooled one, in answers for each of their coordinates
+FILLING = 2.0
 
 
 class AnswerEstimator(EstimatorDefaults):
@@ -72,7 +79,9 @@ class AnswerEstimator(EstimatorDefaults):
         self.estimator = estimator
         self.pooling = pooling
         self.sums = AnswerSums(summary)
-        self._last: tuple[Array, tuple[int, float], Told] | None = None
+        #: answers at contexts with gaps
+        self.gap_answers = GapAnswers(summary)
+        self._last: tuple[Array, tuple[int, float, int], Told, AnswerSums] | None = None
         self._fitted: tuple[Strengths, Pool, Fit] | None = None
         self._strength_at, self._still = 0, False
         #: for a file of version 0.1, until strengths are found anew: the pull of levels relative to that of slopes
@@ -86,8 +95,19 @@ class AnswerEstimator(EstimatorDefaults):
 
     @property
     def n_answers(self) -> int:
-        """``t``: how many contexts have been answered."""
-        return self.sums.n_answers
+        """``t``: how many contexts have been answered, those with gaps included where they tell anything."""
+        return self.sums.n_answers + self.gap_answers.n_answers
+
+    def _observe_gaps(self, x: Array, chances: Array, probability: float) -> None:
+        """Take an answer at a context with gaps: a regression learns from it, the other estimators do not.
+
+        Args:
+            x: (d,)  NaN where something is missing.
+            chances: (K,)  1 for the arm that was named, or the policy's probabilities.
+            probability: with which the context was asked about.
+        """
+        if self.estimator == "regression" and self.gap_answers.add(x, chances, probability):
+            self._answered()
 
     # ---------------------------------------------------------------------------------- estimates
 
@@ -127,22 +147,51 @@ class AnswerEstimator(EstimatorDefaults):
     def _told(self) -> Told:
         """The sums as they count, worked out once for all who ask before the next answer."""
         S = self.sums
-        at = (S.n_answers, S.total_weight)
+        at = (S.n_answers, S.total_weight, self.gap_answers.n_answers)
         if self._last is None or self._last[0] is not S.S or self._last[1] != at:
-            self._last = (S.S, at, Told.of(S, self._frame, self._shared_answers))
+            self._last = (S.S, at, *self._all_told())
             self._fitted = None
         return self._last[2]
+
+    def _all_told(self) -> tuple[Told, AnswerSums]:
+        """What all answers tell, and their sums; those at contexts with gaps as regressions complete them.
+
+        These regressions are pulled toward each other little, and never by learned strengths: a gap that is filled by
+        arms as alike as they were found to be would confirm that they are.
+        """
+        if not self.gap_answers.n_answers:
+            return Told.of(self.sums, self._frame, self._shared_answers), self.sums
+        at, frame = self._strengths, self._frame
+        if self.pooling == "auto":
+            at = Strengths(first_own(self._guess), FILLING * frame.size, LEVEL_CENTRE)
+        sums = self.gap_answers.completed(self.sums, self.gap_answers.start(self.sums))
+        told, before = Told.of(sums, frame, self._shared_answers), np.zeros(0)
+        for _ in range(STEPS):
+            pool, fit = self._fit_of(told, at)
+            if len(before) and np.abs(fit.theta - before).max() <= STILL * np.abs(fit.theta).max():
+                break
+            before = fit.theta
+            theta = np.concatenate([fit.theta, pool.theta[None]])
+            slopes, levels = told.unit * frame.slopes(theta), told.unit * frame.levels(theta, told.means)
+            unit = np.where(told.hidden_scale > 0.0, told.unit, 0.0)
+            residual = pool.residual * unit[:, None] * unit
+            sums = self.gap_answers.completed(self.sums, Prediction(slopes, levels, residual))
+            told = Told.of(sums, frame, self._shared_answers)
+        return told, sums
 
     def _fit(self) -> tuple[Pool, Fit]:
         """The regression pooled over arms and every arm's own, cached until the sums or the strengths change."""
         told, at = self._told(), self._strengths
         if self._fitted is None or self._fitted[0] != at:
-            pool, pull = Pool.of(told, at.own), slope_pull(told, at.slopes, at.levels)
-            if self._past is not None:
-                mean = told.frame.mean
-                pull -= at.slopes * (1.0 - self._past) * mean[:, None] * mean
-            self._fitted = (at, pool, fit_arms(told, pool, pull))
+            self._fitted = (at, *self._fit_of(told, at))
         return self._fitted[1:]
+
+    def _fit_of(self, told: Told, at: Strengths) -> tuple[Pool, Fit]:
+        pool, pull = Pool.of(told, at.own), slope_pull(told, at.slopes, at.levels)
+        if self._past is not None:
+            mean = told.frame.mean
+            pull -= at.slopes * (1.0 - self._past) * mean[:, None] * mean
+        return pool, fit_arms(told, pool, pull)
 
     # ------------------------------------------------------------------------------------ pooling
 
@@ -202,7 +251,9 @@ class AnswerEstimator(EstimatorDefaults):
             return np.asarray(S.total_weight * self.summary.shares[:, None, None] * self.summary.second_moments)
         if self.pooling_strength() == 0.0:
             # nothing is borrowed: A_p(Σω²x_ox_oᵀ)⁺A_p, which is the Gram matrix itself where every weight is one
-            return _congruent(S.S11, S.S_squared)
+            self._told()
+            assert self._last is not None
+            return _congruent(self._last[3].S11, self._last[3].S_squared)
         told, (pool, fit) = self._told(), self._fit()
         shared = fit.pull + symmetrize(product(product(fit.share.T, told.noise + pool.pull), fit.share))
         E, more = told.frame.projection(), self._ones_error()
@@ -295,6 +346,7 @@ class AnswerEstimator(EstimatorDefaults):
         twin.__dict__.update(self.__dict__)
         twin.sums = AnswerSums(self.summary)
         twin.sums.restore({k: np.array(v) for k, v in self.sums.state().items()})
+        twin.gap_answers = self.gap_answers.copy()
         return twin
 
     def state(self) -> tuple[dict[str, Any], dict[str, Array]]:
@@ -308,7 +360,7 @@ class AnswerEstimator(EstimatorDefaults):
             "strength_at": self._strength_at,
             "strength_still": self._still,
         }
-        return meta, self.sums.state()
+        return meta, {**self.sums.state(), **self.gap_answers.state()}
 
     @classmethod
     def from_state(cls, summary: LogSummary, meta: dict[str, Any], arrays: dict[str, Array]) -> Any:
@@ -323,6 +375,7 @@ class AnswerEstimator(EstimatorDefaults):
         self._strength_at = int(meta["strength_at"])
         self._still = bool(meta.get("strength_still", False))
         self.sums.restore(arrays)
+        self.gap_answers.restore(arrays)
         if "strengths" in meta:
             self._strengths = Strengths(*(float(value) for value in meta["strengths"]))
             self._past = meta["past"]

@@ -131,15 +131,20 @@ class Frame:
             return np.zeros((len(theta), theta.shape[2]))
         return np.asarray(theta[:, self.constant] - np.sum(self.shift[:, None] * theta, axis=1) + means)
 
+    def slopes(self, theta: Array) -> Array:
+        """``F_a`` (K, L, m) of coefficients in these coordinates, 0 for the constant.  theta: (K, n, m)"""
+        L = self.ones.shape[1]
+        out = self.scale[:, None] * theta
+        if self.constant is not None and self.constant < L:
+            out[:, self.constant] = 0.0
+        return np.asarray(out[:, :L])
+
     def coefficients(self, theta: Array, means: Array) -> Array:
         """``B_a = F_a + u_ac_aᵀ`` (K, L, m) of coefficients in these coordinates.  theta: (K, n, m)"""
-        L = self.ones.shape[1]
-        slopes = self.scale[:, None] * theta
+        slopes = self.slopes(theta)
         if self.constant is None:
-            return np.asarray(slopes)
-        if self.constant < L:
-            slopes[:, self.constant] = 0.0
-        return np.asarray(slopes[:, :L] + self.ones[:, :, None] * self.levels(theta, means)[:, None, :])
+            return slopes
+        return np.asarray(slopes + self.ones[:, :, None] * self.levels(theta, means)[:, None, :])
 
     def projection(self) -> Array:
         """``E``: (K, L, n), with ``B_a = E_aθ_a`` up to the hidden features' means."""

@@ -106,6 +106,9 @@ class Told:
             whole = sums.whole_with_one() if shared else None
         else:
             S, squared, whole = sums.S, sums.S_squared, sums.whole if shared else None
+        apart = _apart(sums, n)
+        if apart is not None:
+            S, squared = np.concatenate([S, apart[0]]), np.concatenate([squared, apart[1]])
         squares = np.sum(np.einsum("aii->ai", sums.S22), axis=0)
         unit, means = np.ones(m), np.zeros(m)
         count = float(np.sum(sums.counts))
@@ -119,6 +122,8 @@ class Told:
         S = frame.moved(S, means)
         nothing = np.zeros(0)
         squared = frame.moved(squared * frame.scale[:, None] * frame.scale, nothing)
+        if apart is not None:
+            (S, more), (squared, more_squared) = (S[:K], S[K]), (squared[:K], squared[K])
         seen = np.sum(np.einsum("aii->ai", S[:, :n, :n]), axis=0)
         D, own = frame.D.copy(), np.diagonal(frame.D)
         # what centring leaves of a feature that varied neither in the log nor in the answers is rounding
@@ -132,6 +137,10 @@ class Told:
         total, noise, sizes, squares = np.empty((n + m, n + m)), np.empty((n, n)), np.empty(K + 1), np.empty(K + 1)
         units = 1.0 / np.diagonal(D)
         add_up(np.ascontiguousarray(S), np.ascontiguousarray(squared), units, total, noise, sizes, squares)
+        if apart is not None:
+            total, noise = total + more, noise + more_squared
+            sizes[K] += float(np.sum(np.diagonal(more)[:n] * units))
+            squares[K] += float(np.sum(np.diagonal(more_squared) * units))
         if whole is not None:
             noise = frame.moved((whole * frame.scale[:, None] * frame.scale)[None], nothing)[0]
             noise[still], noise[:, still] = 0.0, 0.0
@@ -154,6 +163,23 @@ class Told:
         # what centring leaves of a feature that did not vary is rounding
         squares = np.where(squares > 1e-12 * (squares + self.answers * np.square(self.means)), squares, 0.0)
         return np.maximum(squares, 0.0) / max(self.answers, 1e-300) if self.answers > 0 else np.zeros(len(squares))
+
+
+def _apart(sums: AnswerSums, n: int) -> tuple[Array, Array] | None:
+    """What the sums over arms lack of the pooled regression's, (1, n + m, n + m) and (1, n, n); None if nothing."""
+    S, first, squared = sums.apart
+    if not S.any():
+        return None
+    L = sums.L
+    if n > L:
+        inner = np.r_[0:L, n : n + len(S) - L]
+        wide, wide_squared = np.zeros((len(S) + 1, len(S) + 1)), np.zeros((n, n))
+        wide[inner[:, None], inner] = S
+        wide[L, inner], wide[inner, L] = first, first
+        wide_squared[:L, :L] = squared
+        wide_squared[L, :L], wide_squared[:L, L] = first[:L], first[:L]
+        S, squared = wide, wide_squared
+    return S[None], squared[None]
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from sidelight.errors import InputError
 from sidelight.hidden.answers import AnswerEstimator
 from sidelight.hidden.protocol import Needs
 from sidelight.hidden.sums import chance
+from sidelight.linalg import Array
 
 if TYPE_CHECKING:
     from sidelight.logs.summary import LogSummary
@@ -50,6 +51,15 @@ class BehaviorProbabilities(AnswerEstimator):
 
     def observe(self, x: ArrayLike, probabilities: ArrayLike, probability: float = 1.0) -> None:
         """The old policy's probabilities at the full context ``x``, in the order of the log's arms."""
+        self.sums.add_probabilities(self.sums.context(x), self._chances(probabilities), chance(probability))
+        self._answered()
+
+    def observe_gaps(self, x: Array, probabilities: ArrayLike, probability: float = 1.0) -> None:
+        """Likewise at a context with gaps, NaN; only the regression learns from it.  x: (d,)"""
+        self._observe_gaps(x, self._chances(probabilities), chance(probability))
+
+    def _chances(self, probabilities: ArrayLike) -> Array:
+        """(K,)  Checked."""
         try:
             p = np.asarray(probabilities, dtype=np.float64)
         except (TypeError, ValueError):
@@ -62,8 +72,7 @@ class BehaviorProbabilities(AnswerEstimator):
                 f"probabilities must be at least 0 and sum to 1; their smallest is {p.min()!r} and their sum "
                 f"{p.sum()!r}."
             )
-        self.sums.add_probabilities(self.sums.context(x), p, chance(probability))
-        self._answered()
+        return p
 
     #: arms share contexts, whose weights add up to 1/q over them
     _shared_answers = True

@@ -81,6 +81,9 @@ class EstimatorDefaults:
         more = np.einsum("aij,aij->a", estimator.residual_moments(), second)
         return np.asarray(more[:, None, None] * estimator.summary.grams)
 
+    def observe_gaps(self, x: Array, answer: Any, probability: float = 1.0) -> None:
+        """Take what the old policy would do at a context with gaps, NaN; here nothing is learned from it."""
+
     def room(self) -> int:
         """How many answers kernels may add to ``sums`` before ``took`` must be called."""
         return int(np.iinfo(np.int64).max)
@@ -115,6 +118,7 @@ class CompleteEstimator(HiddenEstimator, Protocol):
     @property
     def estimates_by_weighting(self) -> bool: ...  # noqa: D102
     def log_error(self, second: Array) -> Array: ...  # noqa: D102
+    def observe_gaps(self, x: Array, answer: Any, probability: float = 1.0) -> None: ...  # noqa: D102
     def room(self) -> int: ...  # noqa: D102
     def took(self, answers: int) -> None: ...  # noqa: D102
     def unpooled(self) -> Any: ...  # noqa: D102

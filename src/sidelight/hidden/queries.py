@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from sidelight.errors import UnknownArmError
 from sidelight.hidden.answers import AnswerEstimator, EstimatorName
 from sidelight.hidden.protocol import Needs
 from sidelight.hidden.sums import chance
+from sidelight.linalg import Array
 
 if TYPE_CHECKING:
     from sidelight.logs.summary import LogSummary
@@ -58,6 +60,16 @@ class BehaviorQueries(AnswerEstimator):
 
     def observe(self, x: ArrayLike, arm: Any, probability: float = 1.0) -> None:
         """The old policy would take ``arm`` at the full context ``x``; this was asked with ``probability``."""
+        self.sums.add_action(self.sums.context(x), self._position(arm), chance(probability))
+        self._answered()
+
+    def observe_gaps(self, x: Array, arm: Any, probability: float = 1.0) -> None:
+        """Likewise at a context with gaps, NaN; only the regression learns from it.  x: (d,)"""
+        chances = np.zeros(self.summary.n_arms)
+        chances[self._position(arm)] = 1.0
+        self._observe_gaps(x, chances, chance(probability))
+
+    def _position(self, arm: Any) -> int:
         try:
             index = self._index.get(arm)
         except TypeError:  # a list, an array: nothing that can be a label
@@ -67,5 +79,4 @@ class BehaviorQueries(AnswerEstimator):
                 f"The old policy answered {arm!r}, which is not an arm of this log "
                 f"({', '.join(map(repr, self.summary.arms[:8]))}{' …' if len(self.summary.arms) > 8 else ''})."
             )
-        self.sums.add_action(self.sums.context(x), index, chance(probability))
-        self._answered()
+        return index

@@ -65,6 +65,9 @@ class AnswerSums:
         self.excess = np.zeros((K, L + 1))
         self.whole_excess = np.zeros(L + 1)
         self.rows: list[tuple[Array, int | Array, float]] = []
+        #: (d, d), (d,) and (L, L)  what the sums over all arms of ``S``, ``sums`` and ``S_squared`` lack of those that
+        #: the pooled regression is made of (see ``hidden.gap_answers``)
+        self.apart = (np.zeros((d, d)), np.zeros(d), np.zeros((L, L)))
 
     @property
     def arrays(self) -> Answers:

@@ -426,16 +426,13 @@ class BaseLearner:
             raise ContextError(f"A context of shape {out.shape}; this learner takes {self.n_features} features.")
         return self._with_gaps(out)
 
-    def _learn_gaps(self, x: Array) -> bool:
-        """Learn how features go together from the context of an answer; returns whether it had no gaps.
-
-        An answer at a context with gaps teaches nothing else: what the old policy saw there would have to be inferred
-        from what it chose, which is what answers are to teach.
-        """
+    def _learn_gaps(self, x: Array) -> Array:
+        """Learn how features go together from the context of an answer; returns it with its gaps filled."""
         if self.gaps is None:
-            return True
+            return x
+        filled = self.gaps.fill(x)
         self.gaps.learn(x)
-        return not np.isnan(x).any()
+        return filled
 
     def _with_gaps(self, x: Array) -> Array:
         """``x``, if all that is not finite in it are gaps that it may have."""

@@ -286,10 +286,9 @@ class EpochOFUL(ReducedLearner):
     ) -> None:
         """What the old policy would do at ``x``: its ``arm``, or its ``probabilities``."""
         context, taken, fresh = self._read(x), True, False
-        if not self._learn_gaps(context):
-            return
+        filled = self._learn_gaps(context)
         if self.automatic is not None:
-            taken, fresh = self.automatic.answerable(context, self._name)
+            taken, fresh = self.automatic.answerable(filled, self._name)
         if not taken:
             return
         behavior_answer(self, self.hidden, context, arm, probabilities, 1.0 if probability is None else probability)

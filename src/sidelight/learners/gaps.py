@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sidelight.hidden.gap_answers import conditional
 from sidelight.learners.wild import ENOUGH, LIMITS
-from sidelight.linalg import Array, apply, inverse
+from sidelight.linalg import Array, inverse
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.summary import LogSummary
 from sidelight.side.coordinates import SAME
@@ -31,8 +32,6 @@ LOG_ROWS = 1000.0
 GROWTH = 1.1
 #: a correlation matrix of pairs need not be one of all: it is drawn toward the identity in steps of this factor
 STEP = 2.0
-#: values further off than so many standard deviations say no more about others than one that is
-FARTHEST = 10.0
 
 
 @dataclass(frozen=True)
@@ -150,22 +149,11 @@ class Gaps:
         return out
 
     def complete(self, x: Array) -> Completed:
-        """``x̂`` and ``Σ`` of a context.  x: (d,)
-
-        With ``Ω`` the precision of ``z = (x − means)/scales``, ``ẑ_m = −Ω_mm⁻¹Ω_mp z_p`` and ``Cov(z_m|z_p) = Ω_mm⁻¹``.
-        """
-        missing = np.isnan(x)
-        gaps = np.flatnonzero(missing)
-        if not len(gaps):
-            return Completed(x, gaps, np.zeros((0, 0)), True)
-        scales = np.where(self.scales > 0.0, self.scales, 1.0)
-        z = np.where(missing | (self.scales == 0.0), 0.0, (x - self.means) / scales)
-        z = np.clip(z, -FARTHEST, FARTHEST)
-        rows = self.precision[gaps]
-        covariance = inverse(rows[:, gaps])
-        filled = x.copy()
+        """``x̂`` and ``Σ`` of a context.  x: (d,)"""
+        if not np.isnan(x).any():
+            return Completed(x, np.zeros(0, dtype=np.int64), np.zeros((0, 0)), True)
+        filled, gaps, covariance = conditional(x, self.means, self.scales, self.precision)
         own = self.scales[gaps]
-        filled[gaps] = self.means[gaps] - own * apply(covariance, apply(rows, z))
         return Completed(filled, gaps, own[:, None] * covariance * own, bool((own > 0.0).all()))
 
     # --------------------------------------------------------------------------------------- files

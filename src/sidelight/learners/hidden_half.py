@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from sidelight.errors import InputError
@@ -31,26 +32,27 @@ def single_estimator(hidden: Any, learner: str) -> CompleteEstimator:
 
 def behavior_answer(
     learner: Any,
-    hidden: HiddenEstimator,
+    hidden: CompleteEstimator,
     x: Array,
     arm: Any,
     probabilities: ArrayLike | None,
     probability: float,
 ) -> None:
-    """Hand an answer of the old policy to ``hidden``, in the form that it needs."""
+    """Hand an answer of the old policy to ``hidden``, in the form that it needs.  x: (d,), NaN where it has gaps"""
     if (arm is None) == (probabilities is None):
         raise InputError("Give the arm the old policy would take, or probabilities=…: exactly one of them.")
+    observe = hidden.observe_gaps if np.isnan(x).any() else hidden.observe
     if hidden.needs == "action":
         if probabilities is not None:
             raise InputError(
                 f"{type(hidden).__name__} learns from the old policy's actions; for its probabilities use "
                 "BehaviorProbabilities."
             )
-        hidden.observe(x, hidden.summary.arms[learner._arm(arm)], probability)
+        observe(x, hidden.summary.arms[learner._arm(arm)], probability)
     elif hidden.needs == "probabilities":
         if probabilities is None:
             raise InputError(
                 f"{type(hidden).__name__} learns from the old policy's probabilities; for single actions use "
                 "BehaviorQueries."
             )
-        hidden.observe(x, probabilities, probability)
+        observe(x, probabilities, probability)

@@ -143,13 +143,17 @@ def test_contexts_without_gaps_are_learned_as_ever(world, summary):
         assert plain.decide(x) == gappy.decide(x)
 
 
-def test_an_answer_at_a_context_with_gaps_teaches_how_features_go_together_alone(summary):
+def test_an_answer_at_a_context_with_gaps_teaches_the_hidden_half(summary):
     learner = sl.FusedOFUL(sl.BehaviorQueries(summary))
+    hidden = learner.logs[0].hidden
     learner.observe_behavior([1.0, 0.5, np.nan, 0.3, 0.1], "a")
-    assert learner.logs[0].hidden.sums.n_answers == 0
+    assert (hidden.n_answers, hidden.sums.n_answers) == (1, 0)
     assert (learner.gaps.rows, learner.asking.asked) == (1, 1)
     learner.observe_behavior([1.0, 0.5, 0.2, 0.3, 0.1], "a")
-    assert learner.logs[0].hidden.sums.n_answers == 1
+    assert (hidden.n_answers, hidden.sums.n_answers) == (2, 1)
+    # without any hidden feature it teaches how the recorded ones go together alone
+    learner.observe_behavior([1.0, 0.5, 0.2, np.nan, np.nan], "a")
+    assert (hidden.n_answers, learner.gaps.rows) == (2, 3)
 
 
 def test_batches_are_rows_one_by_one(world, summary):

@@ -221,11 +221,9 @@ class FusedOFUL(Trusting):
             if not logs:
                 raise UnknownArmError(f"The old policy answered {arm!r}, an arm that no log has.")
         self.asking.asked += 1
-        if not self._learn_gaps(context):
-            return
-        taken, fresh = True, False
+        filled, taken, fresh = self._learn_gaps(context), True, False
         if self._guarded and self.automatic is not None:
-            taken, fresh = self.automatic.answerable(context, self._name)
+            taken, fresh = self.automatic.answerable(filled, self._name)
         if not taken:
             return
         for entry in logs:
@@ -562,7 +560,7 @@ class FusedOFUL(Trusting):
             known = units.known[hidden]
             freedom = np.asarray(log.hidden.summary.degrees_of_freedom, dtype=np.float64)
             told = log.well_told()
-            unanswered = log.hidden.sums is not None and log.hidden.sums.n_answers < len(hidden)
+            unanswered = log.hidden.sums is not None and log.hidden.n_answers < len(hidden)
             if not known.any() or np.count_nonzero(told) < 2 or unanswered:
                 continue
             scales = units.scales[hidden][known]
