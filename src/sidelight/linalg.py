@@ -1,7 +1,7 @@
 """Linear algebra with the same bits on every processor, and that of side information: pure functions of arrays.
 
-``product``, ``cholesky``, ``inverse``, ``solve``, ``log_det``, ``symmetric_eigen``, ``pseudo_inverse``, ``orthogonal``,
-``triangle`` and ``log``, ``exp``, ``log1p``, ``power``, ``log_gamma``, ``chi_square_tail`` run compiled loops of
+``product``, ``inverse``, ``solve``, ``log_det``, ``symmetric_eigen``, ``pseudo_inverse``, ``orthogonal``, ``triangle``
+and ``log``, ``exp``, ``log1p``, ``power``, ``log_gamma``, ``chi_square_tail`` run compiled loops of
 ``kernels`` in a fixed order.  Whatever a learner observes, answers or refreshes with uses these, never BLAS or LAPACK.
 
 Notation (one arm): ``M`` is ``(L, d)``, ``m = d − L``, ``N`` is a ``(d, m)`` basis of the kernel of ``M``.
@@ -22,7 +22,6 @@ __all__ = [
     "Array",
     "apply",
     "chi_square_tail",
-    "cholesky",
     "eigenvalues",
     "exp",
     "inverse",
@@ -110,32 +109,8 @@ def solve_upper(R: Array, y: Array) -> Array:
     return x
 
 
-def _factor(A: Array, right: Array | None = None) -> tuple[Array, float, int]:
-    """``[Gᵀ | A⁻¹X]`` of ``A = GGᵀ`` (m, m), ``log det A`` (NaN where there is none) and the column where X begins."""
-    m = len(A)
-    first = (m + 7) & ~7
-    n = 0 if right is None else right.shape[1]
-    table = np.zeros((m, first + ((n + 7) & ~7)))
-    table[:, :m] = A
-    if right is not None:
-        table[:, first : first + n] = right
-    return table, (spd.factor_table(table, first) if m else 0.0), first
-
-
 def _not_definite() -> np.linalg.LinAlgError:
     return np.linalg.LinAlgError("The matrix is not positive definite.")
-
-
-def cholesky(A: ArrayLike) -> Array:
-    """``G`` (…, m, m), lower triangular, ``A = GGᵀ``; LinAlgError where ``A`` is not positive definite."""
-    stack, lead = _stack(A)
-    out = np.zeros_like(stack)
-    for a, matrix in enumerate(stack):
-        table, found, _ = _factor(matrix)
-        if math.isnan(found):
-            raise _not_definite()
-        out[a] = np.tril(table[:, : len(matrix)].T)
-    return out.reshape(*lead, *stack.shape[1:])
 
 
 def inverse(A: ArrayLike) -> Array:
@@ -160,14 +135,9 @@ def solve(A: ArrayLike, B: ArrayLike) -> Array:
     right = right[:, None] if vector else right
     lead = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
     lefts = _stack(np.broadcast_to(left, (*lead, *left.shape[-2:])))[0]
-    rights = _stack(np.broadcast_to(right, (*lead, *right.shape[-2:])))[0]
-    out = np.empty_like(rights)
-    for a in range(len(out) if out.size else 0):
-        table, found, first = _factor(lefts[a], rights[a])
-        if math.isnan(found):
-            raise _not_definite()
-        out[a] = table[:, first : first + out.shape[2]]
-    out = out.reshape(*lead, *out.shape[1:])
+    out = np.array(np.broadcast_to(right, (*lead, *right.shape[-2:])), order="C")
+    if out.size and not spd.solve_stack(lefts, out.reshape(len(lefts), *out.shape[-2:])):
+        raise _not_definite()
     return out[..., 0] if vector else out
 
 

@@ -117,6 +117,15 @@ def test_products_have_the_shapes_of_matmul(rng, left, right):
     np.testing.assert_allclose(found, np.matmul(A, B), rtol=1e-13, atol=1e-13)
 
 
+@pytest.mark.parametrize(("i", "k", "j"), [(1, 1, 1), (4, 9, 8), (7, 5, 13), (33, 40, 2)])
+def test_every_entry_of_a_product_adds_up_in_order(rng, i, k, j):
+    A, B = rng.normal(size=(i, k)), rng.normal(size=(k, j))
+    expected = np.zeros((i, j))
+    for inner in range(k):
+        expected += A[:, inner, None] * B[inner]
+    np.testing.assert_array_equal(linalg.product(A, B), expected)
+
+
 def test_a_product_of_transposed_arrays_and_of_lengths_that_do_not_fit(rng):
     A, B = rng.normal(size=(4, 3)), rng.normal(size=(5, 4))
     np.testing.assert_allclose(linalg.product(A.T, B.T), A.T @ B.T, rtol=1e-13)
@@ -125,12 +134,9 @@ def test_a_product_of_transposed_arrays_and_of_lengths_that_do_not_fit(rng):
 
 
 @pytest.mark.parametrize("m", [1, 2, 5, 8, 17, 60])
-def test_factor_inverse_solution_and_determinant(rng, m):
+def test_inverse_solution_and_determinant(rng, m):
     root = rng.normal(size=(4, m, m + 2))
     A = root @ np.swapaxes(root, 1, 2)
-    G = linalg.cholesky(A)
-    assert not np.triu(G, 1).any()
-    np.testing.assert_allclose(G @ np.swapaxes(G, 1, 2), A, rtol=1e-10, atol=1e-10)
     inverse = linalg.inverse(A)
     np.testing.assert_array_equal(inverse, np.swapaxes(inverse, 1, 2))
     np.testing.assert_allclose(A @ inverse, np.broadcast_to(np.eye(m), A.shape), atol=1e-7)
@@ -142,7 +148,7 @@ def test_factor_inverse_solution_and_determinant(rng, m):
 
 def test_what_is_not_positive_definite_is_refused():
     A = np.array([[1.0, 2.0], [2.0, 1.0]])
-    for function in (linalg.cholesky, linalg.inverse, lambda A: linalg.solve(A, np.ones(2))):
+    for function in (linalg.inverse, lambda A: linalg.solve(A, np.ones(2))):
         with pytest.raises(np.linalg.LinAlgError, match="positive definite"):
             function(A)
     assert np.isnan(linalg.log_det(A))
@@ -222,7 +228,7 @@ A = rng.normal(size=(3, 33, 40))
 S = l.product(A, np.swapaxes(A, 1, 2))
 x = np.ldexp(rng.uniform(1, 2, 5000), rng.integers(-30, 30, 5000))  # exact, unlike numpy.exp
 values, vectors = l.symmetric_eigen(S)
-found = [S, l.cholesky(S), l.inverse(S), l.solve(S, A), l.log_det(S), values, vectors, l.orthogonal(A), l.triangle(A)]
+found = [S, l.inverse(S), l.solve(S, A), l.log_det(S), values, vectors, l.orthogonal(A), l.triangle(A)]
 found += [l.pseudo_inverse(S), l.log(x), l.log1p(x), l.exp(rng.uniform(-700, 700, 5000)), l.power(x, 0.37)]
 found += [*l.singular_values(A[0]), l.log_gamma(x), l.chi_square_tail(x, 3.5)]
 print([hashlib.sha256(np.ascontiguousarray(part).tobytes()).hexdigest()[:16] for part in found])

@@ -83,6 +83,7 @@ class AnswerEstimator(EstimatorDefaults):
         self.gap_answers = GapAnswers(summary)
         self._last: tuple[Array, tuple[int, float, int], Told, AnswerSums] | None = None
         self._fitted: tuple[Strengths, Pool, Fit] | None = None
+        self._residuals: tuple[Fit, Array] | None = None
         self._strength_at, self._still = 0, False
         #: for a file of version 0.1, until strengths are found anew: the pull of levels relative to that of slopes
         self._past: float | None = None
@@ -296,6 +297,8 @@ class AnswerEstimator(EstimatorDefaults):
             pooled = (total + np.diag(np.where(own > 0, own, 1.0))) / (count + 1.0)
             return symmetrize((S.S22 + prior * pooled) / (S.counts + prior)[:, None, None])
         told, (pool, fit), Sigma = self._told(), self._fit(), np.empty_like(S.S22)
+        if self._residuals is not None and self._residuals[0] is fit:
+            return self._residuals[1].copy()
         # without pooling a column of zeros has no inverse but for the last bit
         pull, used = fit.pull + 1e-12 * told.D, np.ascontiguousarray(fit.share.T)
         np.einsum("ii->i", used)[...] += 1.0
@@ -303,7 +306,8 @@ class AnswerEstimator(EstimatorDefaults):
         levels = told.frame.levels(fit.theta, told.means)
         # without a constant among the recorded features the level is predicted by u_a·x_o, which errs
         Sigma += told.frame.missing[:, None, None] * (levels[:, :, None] * levels[:, None, :])
-        return np.asarray(Sigma * told.unit[:, None] * told.unit)
+        self._residuals = (fit, np.asarray(Sigma * told.unit[:, None] * told.unit))
+        return self._residuals[1].copy()
 
     def bound(self, delta: float, horizon: int, context_bound: float = 1.0) -> Array:
         """``ΔM``: (K,), with ``‖M̂_a − M_a‖ ≤ ΔM_a`` for all arms and episodes with probability ``1 − δ/2``.

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sidelight.kernels.answers import move_sums
 from sidelight.kernels.spd import invert
 from sidelight.linalg import Array
 from sidelight.logs.summary import LogSummary
@@ -111,19 +112,18 @@ class Frame:
         centred[c, c] = mean[c] * mean[c]
         return cls(scale, shift, c, _ridged(centred, scale), np.eye(len(scale))[c], ones, missing, ones_error)
 
-    def moved(self, S: Array, means: Array) -> Array:
+    def moved(self, S: Array, unit: Array, means: Array) -> Array:
         """Sums of products in these coordinates.
 
         Args:
-            S: (K, N, N)  ``Σ ω v vᵀ`` with ``v`` the features ``y`` and whatever follows, already scaled.
-            means: (N − n,)  what to subtract from the features that follow, in scaled units.
+            S: (K, N, N)  ``Σ ω v vᵀ`` with ``v`` the features ``y`` and whatever follows.
+            unit: (N − n,)  scales of the features that follow.
+            means: (N − n,)  what to subtract from them, in scaled units.
         """
-        if self.constant is None:
-            return S
-        c = self.constant
-        shift = np.concatenate([self.shift, means])
-        S = S - shift[:, None] * S[:, c : c + 1, :]
-        return np.asarray(S - S[:, :, c : c + 1] * shift)
+        scale, shift = np.concatenate([self.scale, 1.0 / unit]), np.concatenate([self.shift, means])
+        out = np.empty_like(S)
+        move_sums(S, scale, shift, -1 if self.constant is None else self.constant, out)
+        return out
 
     def levels(self, theta: Array, means: Array) -> Array:
         """(K, m)  the level ``c_a`` of hidden features where all recorded ones are 0.  theta: (K, n, m)"""

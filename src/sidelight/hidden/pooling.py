@@ -19,11 +19,11 @@ import numpy as np
 
 from sidelight.hidden.frame import CONSTANT, Frame, power_of_two
 from sidelight.hidden.sums import AnswerSums
-from sidelight.kernels.answers import SINGULAR, add_up, between_arms, gaps, pooled_regression
+from sidelight.kernels.answers import SINGULAR, add_up, between_arms, pooled_regression
 from sidelight.kernels.answers import own_likelihoods as likelihoods_of_own
 from sidelight.kernels.answers import regress as regress_arms
 from sidelight.kernels.spd import invert
-from sidelight.linalg import Array, exp, log, product, pseudo_inverse, symmetric_eigen, symmetrize
+from sidelight.linalg import Array, exp, log, log_det, product, pseudo_inverse, symmetric_eigen, symmetrize
 
 __all__ = [
     "LEVEL_GRID",
@@ -99,9 +99,10 @@ class Told:
         K, m = len(sums.S), sums.S.shape[1] - L
         if n > L:
             S = np.empty((K, n + m, n + m))
-            inner = np.r_[0:L, n : n + m]
-            S[:, inner[:, None], inner] = sums.S
-            S[:, L, inner], S[:, inner, L], S[:, L, L] = sums.sums, sums.sums, sums.counts
+            S[:, :L, :L], S[:, :L, n:] = sums.S[:, :L, :L], sums.S[:, :L, L:]
+            S[:, n:, :L], S[:, n:, n:] = sums.S[:, L:, :L], sums.S[:, L:, L:]
+            S[:, L, :L], S[:, L, L], S[:, L, n:] = sums.sums[:, :L], sums.counts, sums.sums[:, L:]
+            S[:, :, L] = S[:, L]
             squared = sums.squares_with_one()
             whole = sums.whole_with_one() if shared else None
         else:
@@ -116,12 +117,9 @@ class Told:
             unit = power_of_two(np.sqrt(squares / count))
             if frame.constant is not None:
                 means = np.sum(sums.sums[:, L:], axis=0) / unit / count
-        scale = np.concatenate([frame.scale, 1.0 / unit])
-        S = S * scale[:, None] * scale
-        before = np.sum(np.einsum("aii->ai", S[:, :n, :n]), axis=0)
-        S = frame.moved(S, means)
+        before = np.sum(np.einsum("aii->ai", S[:, :n, :n]) * frame.scale * frame.scale, axis=0)
         nothing = np.zeros(0)
-        squared = frame.moved(squared * frame.scale[:, None] * frame.scale, nothing)
+        S, squared = frame.moved(S, unit, means), frame.moved(squared, nothing, nothing)
         if apart is not None:
             (S, more), (squared, more_squared) = (S[:K], S[K]), (squared[:K], squared[K])
         seen = np.sum(np.einsum("aii->ai", S[:, :n, :n]), axis=0)
@@ -136,13 +134,13 @@ class Told:
         np.fill_diagonal(D, np.where(np.isnan(own), filled, own))
         total, noise, sizes, squares = np.empty((n + m, n + m)), np.empty((n, n)), np.empty(K + 1), np.empty(K + 1)
         units = 1.0 / np.diagonal(D)
-        add_up(np.ascontiguousarray(S), np.ascontiguousarray(squared), units, total, noise, sizes, squares)
+        add_up(S, squared, units, total, noise, sizes, squares)
         if apart is not None:
             total, noise = total + more, noise + more_squared
             sizes[K] += float(np.sum(np.diagonal(more)[:n] * units))
             squares[K] += float(np.sum(np.diagonal(more_squared) * units))
         if whole is not None:
-            noise = frame.moved((whole * frame.scale[:, None] * frame.scale)[None], nothing)[0]
+            noise = frame.moved(whole[None], nothing, nothing)[0]
             noise[still], noise[:, still] = 0.0, 0.0
             squares[K] = float(np.sum(np.diagonal(noise) * units))
         # 1 for unweighted answers; also 1 if the total weight underflows
@@ -153,7 +151,6 @@ class Told:
         if (f != 1.0).any():
             f3 = f[:, None, None]
             S, squared, counts = f3 * S, f3 * (f3 * squared), f * counts
-        S, squared = np.ascontiguousarray(S), np.ascontiguousarray(squared)
         return cls(frame, D, S, squared, counts, g * total, g * (g * noise), g * count, unit, means)
 
     @property
@@ -321,8 +318,7 @@ class Apart(NamedTuple):
     def of(cls, told: Told, pool: Pool) -> Apart:
         """The residuals of the arms' answers from the pooled regression, as sums."""
         n, m = pool.theta.shape
-        gap = np.empty((len(told.S), n, m))
-        gaps(told.S, pool.theta, gap)
+        gap = told.S[:, :n, n:] - product(told.S[:, :n, :n], pool.theta)
         leave = np.concatenate([-pool.theta, np.eye(m)])
         squares = product(leave.T, product(np.sum(told.S, axis=0), leave)) + (m + 1) * pool.residual
         used = n - float(np.sum(pool.inverse * pool.pull))
@@ -349,10 +345,9 @@ def between_likelihoods(told: Told, apart: Apart, slopes: float) -> Array:
     explained, log_dets = np.empty((len(levels), m, m)), np.empty(len(levels))
     between_arms(told.S, told.D, gap, told.frame.mean * math.sqrt(own), slopes, levels, explained, log_dets)
     values = -0.5 * m * (log_dets - len(gap) * (n * log(slopes) + log(levels)))
-    for k in np.flatnonzero(~np.isnan(values)):
-        left = symmetrize(squares - explained[k])
-        np.einsum("ii->i", left)[...] += 1e-12 * np.diagonal(squares)
-        values[k] -= 0.5 * free * invert(left, np.empty_like(left))
+    left = symmetrize(squares - explained)
+    np.einsum("kii->ki", left)[...] += 1e-12 * np.diagonal(squares)
+    values -= 0.5 * free * log_det(left)
     values += _weakly(slopes, SLOPE_CENTRE * max(n - (c is not None), 1), WEAKER) + _weakly(grid, LEVEL_CENTRE)
     return np.where(np.isnan(values), -math.inf, values)
 

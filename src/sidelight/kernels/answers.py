@@ -13,7 +13,15 @@ import numpy as np
 from sidelight.kernels.compiled import helper, kernel
 from sidelight.kernels.elementary import log
 from sidelight.kernels.simd import add_scaled, copy_columns, subtract_four, subtract_row
-from sidelight.kernels.spd import backward, factor, inverse_from, invert_factor, invert_into, padded
+from sidelight.kernels.spd import (
+    backward,
+    factor,
+    inverse_from,
+    invert_factor,
+    invert_into,
+    padded,
+    subtract_product,
+)
 
 #: a pivot, relative to the diagonal, below which rounding decides what a solution is
 SINGULAR = 1e-12
@@ -67,18 +75,6 @@ def unexplained(S, B, left):  # type: ignore[no-untyped-def]
         subtract_row(left, i, (S, i * d, 1, 0, L), B, (0, 0, width))
 
 
-@kernel
-def gaps(S, B, gap):  # type: ignore[no-untyped-def]
-    """``gap_a = S12(a) − S11(a)B``.  B: (L, m), the same for all arms   gap: (K, L, m)"""
-    K, L, m = gap.shape
-    table = np.zeros((L, padded(m)))
-    left = np.empty((L, padded(m)))
-    copy_columns(B, table, m)
-    for a in range(K):
-        unexplained(S[a], table, left)
-        copy_columns(left, gap[a], m)
-
-
 @helper
 def residual_squares(S, B, left, own):  # type: ignore[no-untyped-def]
     """``own = Σ ω(x_h − Bᵀx_o)(x_h − Bᵀx_o)ᵀ = S22 − S12ᵀB − Bᵀ(S12 − S11B)``.
@@ -100,6 +96,29 @@ def residual_squares(S, B, left, own):  # type: ignore[no-untyped-def]
         for j in range(i):
             own[i, j] = 0.5 * (own[i, j] + own[j, i])
             own[j, i] = own[i, j]
+
+
+@kernel
+def move_sums(S, scale, shift, c, out):  # type: ignore[no-untyped-def]
+    """``Σ ω v vᵀ`` becomes ``Σ ω z zᵀ`` with ``z = scale∘v − shift·(scale∘v)_c``; only scaled where ``c`` is −1.
+
+    S, out: (K, d, d)   scale, shift: (d,)
+    """
+    K, d, _ = S.shape
+    for a in range(K):
+        for i in range(d):
+            for j in range(d):
+                out[a, i, j] = S[a, i, j] * scale[i] * scale[j]
+        if c < 0:
+            continue
+        level = out[a, c].copy()
+        for i in range(d):
+            for j in range(d):
+                out[a, i, j] -= shift[i] * level[j]
+        for i in range(d):
+            own = out[a, i, c]
+            for j in range(d):
+                out[a, i, j] -= own * shift[j]
 
 
 @kernel
@@ -202,7 +221,10 @@ def answers_precision(S, S_squared, pull, shared, E, more, A):  # type: ignore[n
     first = padded(n)
     width = padded(L)
     table = np.zeros((n, first + width))
-    product = np.zeros((n, width))
+    noise = np.empty((n, n))
+    # −(S² + shared)H and HᵀS²H with H = W⁻¹Eᵀ, its upper triangle
+    product = np.empty((n, width))
+    upper = np.empty((L, width))
     covariance = np.empty((L, L))
     whole = True
     for a in range(K):
@@ -217,16 +239,19 @@ def answers_precision(S, S_squared, pull, shared, E, more, A):  # type: ignore[n
             continue
         backward(table, first)
         for i in range(n):
-            product[i] = 0.0
-            for k in range(n):
-                add_scaled(product[i], S_squared[a, i, k] + shared[i, k], table[k, first:])
+            for j in range(n):
+                noise[i, j] = S_squared[a, i, j] + shared[i, j]
+        product[:, :] = 0.0
+        for i in range(0, n - 3, 4):
+            subtract_four(product, i, (noise, i * n, n, 1, 0, n), table, (first, 0, width))
+        for i in range(n & ~3, n):
+            subtract_row(product, i, (noise, i * n, 1, 0, n), table, (first, 0, width))
+        upper[:, :] = 0.0
+        subtract_product(upper, table, first, product, 0)
         for i in range(L):
-            for j in range(i + 1):
-                total = more[a, i, j] if more.shape[0] > 0 else 0.0
-                for k in range(n):
-                    total += table[k, first + i] * product[k, j]
-                covariance[i, j] = total
-                covariance[j, i] = total
+            for j in range(i, L):
+                covariance[i, j] = upper[i, j] + (more[a, i, j] if more.shape[0] > 0 else 0.0)
+                covariance[j, i] = covariance[i, j]
         if math.isnan(invert_into(covariance, A[a])):
             A[a] = math.nan
             whole = False

@@ -11,6 +11,7 @@ import math
 import numpy as np
 
 from sidelight.kernels.compiled import helper, kernel
+from sidelight.kernels.simd import copy_columns, subtract_four
 
 __all__ = ["householder", "multiply", "orthogonalize_rows", "symmetric_eigen"]
 
@@ -23,18 +24,23 @@ def multiply(A, B, out):  # type: ignore[no-untyped-def]
     """
     n, rows, columns = out.shape
     inner = A.shape[2]
+    # padded with zeros to multiples of four rows and eight columns, which are added up in registers
+    width = (columns + 7) & ~7
+    left, right = np.zeros(((rows + 3) & ~3, inner)), np.zeros((inner, width))
+    negative = np.empty((left.shape[0], width))
     for a in range(n):
-        left = A[a if A.shape[0] > 1 else 0]
-        right = B[a if B.shape[0] > 1 else 0]
+        if a == 0 or A.shape[0] > 1:
+            for i in range(rows):
+                for k in range(inner):
+                    left[i, k] = A[a, i, k]
+        if a == 0 or B.shape[0] > 1:
+            copy_columns(B[a], right, columns)
+        negative[:, :] = 0.0
+        for i in range(0, rows, 4):
+            subtract_four(negative, i, (left, i * inner, inner, 1, 0, inner), right, (0, 0, width))
         for i in range(rows):
-            target = out[a, i]
             for j in range(columns):
-                target[j] = 0.0
-            for k in range(inner):
-                factor = left[i, k]
-                source = right[k]
-                for j in range(columns):
-                    target[j] += factor * source[j]
+                out[a, i, j] = -negative[i, j]
 
 
 @helper

@@ -13,3 +13,20 @@ def within(x, reward, low, high):  # type: ignore[no-untyped-def]
         if not low[i] <= x[i] <= high[i]:
             return False
     return low[d] <= reward <= high[d]
+
+
+@kernel
+def first_outside(X, rewards, low, high):  # type: ignore[no-untyped-def]
+    """The first row of which a value or a reward is not within ``low`` and ``high``; ``n`` if there is none.
+
+    X: (n, d)   rewards: (n, K)   low, high: (d + 1,), the rewards' last
+    """
+    n, d = X.shape
+    for t in range(n):
+        for i in range(d):
+            if not low[i] <= X[t, i] <= high[i]:
+                return t
+        for k in range(rewards.shape[1]):
+            if not low[d] <= rewards[t, k] <= high[d]:
+                return t
+    return n

@@ -133,7 +133,8 @@ def marginals(P0, h0, rounds, log, tau2, s2, values, sides):  # type: ignore[no-
     rounds: grams (K, d, d), moments (K, d) and the variance of their noise
     log: R (K, L, L) upper triangular, y (K, L), B (K, L, m) of ``M = [I, B]``, A (K, L, L), or (0, …) for ``τ² = 0``
     tau2: (K,)   s2, values: (n, K)
-    sides: ``Ru`` (K, L, p) of every direction, ``v`` (K, p), and where the gains go (p, K)
+    sides: ``Ru`` (K, L, p) of every direction, ``v`` (K, q · p) for ``q`` sizes one after the other, and where the
+    gains go (q · p, K)
     """
     RU, v, gains = sides
     p = RU.shape[2]
@@ -212,5 +213,6 @@ def marginals(P0, h0, rounds, log, tau2, s2, values, sides):  # type: ignore[no-
                         for i in range(L):
                             size += table[i, L + 1 + j] * table[i, L + 1 + j]
                             along += table[i, L + 1 + j] * table[i, L]
-                        more = 1.0 + v[a, j] * size
-                        gains[j, a] += sign * (natural_log(more) - v[a, j] * along * along / more)
+                        for i in range(j, v.shape[1], p):
+                            more = 1.0 + v[a, i] * size
+                            gains[i, a] += sign * (natural_log(more) - v[a, i] * along * along / more)

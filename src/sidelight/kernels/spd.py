@@ -142,12 +142,27 @@ def invert(A, inverse):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def factor_table(table, first):  # type: ignore[no-untyped-def]
-    """``[A | X]`` becomes ``[Gᵀ | A⁻¹X]``, ``X`` from column ``first`` on; returns ``log det A``, NaN where none is."""
-    log_det = factor(table)
-    if not math.isnan(log_det):
+def solve_stack(A, X):  # type: ignore[no-untyped-def]
+    """``X_a`` becomes ``A_a⁻¹X_a``; returns whether every matrix is positive definite, else it stops at the first.
+
+    A: (K, m, m)   X: (K, m, n)
+    """
+    K, m, n = X.shape
+    first = padded(m)
+    table = np.zeros((m, first + padded(n)))
+    for a in range(K):
+        for i in range(m):
+            for j in range(m):
+                table[i, j] = A[a, i, j]
+            for j in range(n):
+                table[i, first + j] = X[a, i, j]
+        if math.isnan(factor(table)):
+            return False
         backward(table, first)
-    return log_det
+        for i in range(m):
+            for j in range(n):
+                X[a, i, j] = table[i, first + j]
+    return True
 
 
 @kernel

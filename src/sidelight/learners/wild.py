@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sidelight.errors import WildValueWarning
-from sidelight.kernels.ranges import within
+from sidelight.kernels.ranges import first_outside, within
 from sidelight.linalg import Array
 from sidelight.side.coordinates import SAME, UNKNOWN, Units
 
@@ -130,10 +130,7 @@ class Ranges:
 
     def first_unusual(self, X: Array, rewards: Array) -> int:
         """The first row with a wild or new value, or their number.  X: (n, d)   rewards: (n,) or (n, K)"""
-        inside = ((self.low[:-1] <= X) & (self.high[:-1] >= X)).all(axis=1)
-        rewards = rewards if rewards.ndim == 2 else rewards[:, None]
-        inside &= ((self.low[-1] <= rewards) & (rewards <= self.high[-1])).all(axis=1)
-        return int(inside.argmin()) if not inside.all() else len(X)
+        return int(first_outside(X, rewards if rewards.ndim == 2 else rewards[:, None], self.low, self.high))
 
 
 def weight_of(values: list[WildValue]) -> float:

@@ -73,7 +73,9 @@ def hidden_variance(
         cap: (K_j,)  ``s²``.
     """
     found = np.empty(len(arms))
-    expected_squares(residual_moments, weights, covariances, variance, arms, hidden, found)
+    # a user's estimator may give any array, and kernels are compiled for one kind
+    Sigma = np.array(residual_moments, dtype=np.float64, order="C")
+    expected_squares(Sigma, weights, covariances, variance, arms, hidden, found)
     return np.asarray(np.clip(found, 0.0, cap))
 
 
@@ -100,7 +102,9 @@ class LogGeometry:
             self._meat = 0.9 * np.asarray(meat) + 0.1 * self._log[2][:, None, None] * self.G
             self._count(self._meat)
         #: (L, L)  directions in which a log may be wrong, in columns: one recorded feature's slope around its mean
-        self.directions = _directions(summary)
+        self.directions, self._intercept = _directions(summary)
+        #: (K, L)  second moments of the recorded features along each direction
+        self._direction_squares = (self.directions * product(summary.second_moments, self.directions)).sum(axis=1)
         self.renew()
 
     def renew(self, error: Array | None = None) -> None:
@@ -111,11 +115,11 @@ class LogGeometry:
         if error is not None:
             G, _, s2 = self._log
             self._count(error + (s2[:, None, None] * G if self._meat is None else self._meat))
-        self.B, A = np.ascontiguousarray(self.hidden.regression()), self.hidden.precision()
+        self.B, A = np.array(self.hidden.regression(), dtype=np.float64, order="C"), self.hidden.precision()
         self.A = np.zeros((0, *self.G.shape[1:]))
         if A is None or not self.G.size:
             return
-        self.A = np.array(A)
+        self.A = np.array(A, dtype=np.float64, order="C")
         lift(self.A, self.G)
 
     def _count(self, meat: Array) -> None:
@@ -153,9 +157,7 @@ class LogGeometry:
 
     def direction_sizes(self, s2: Array, rows: Sequence[float]) -> Array:
         """(K, n · L)  variance of a bias along each direction that leaves each of ``n`` numbers of rows.  s2: (K,)"""
-        summary = self.hidden.summary
-        moments = np.asarray(summary.second_moments)
-        squares = (self.directions * product(moments, self.directions)).sum(axis=1)
+        squares = self._direction_squares
         known = squares > 0.0
         one = np.where(known, s2[:, None] / np.where(known, squares, 1.0), 0.0)
         return np.concatenate([np.zeros((len(one), 0)), *(one / left for left in rows)], axis=1)
@@ -182,10 +184,17 @@ class LogGeometry:
             (n, K) ``log p(rewards)``, up to what ``s²`` does not change; (n · L, K) what each bias adds.
         """
         values, gains = np.empty(log.s2.shape), np.empty(sizes.shape[::-1])
-        turned = np.tile(product(log.R, self.directions), (1, 1, sizes.shape[1] // max(log.R.shape[2], 1)))
-        sides = (np.ascontiguousarray(turned), sizes, gains)
+        # where no bias of a feature is weighed there is no direction to look along
+        sides = (np.ascontiguousarray(self._turned(log.R)[:, :, : sizes.shape[1]]), sizes, gains)
         marginals(*prior, (*rounds, variance), (log.R, log.y, log.B, log.A), log.tau2, log.s2, values, sides)
         return values, gains
+
+    def _turned(self, R: Array) -> Array:
+        """``RU`` (K, L, L) of the directions ``U = I + e_k(u − e_k)ᵀ``, ``k`` the intercept: its row alone differs."""
+        if self._intercept is None:
+            return R
+        k = self._intercept
+        return np.asarray(R + R[:, :, k, None] * (self.directions[k] - np.eye(len(self.directions))[k]))
 
 
 @dataclass(frozen=True)
@@ -205,15 +214,16 @@ class FrozenLog:
     s2: Array
 
 
-def _directions(summary: LogSummary) -> Array:
+def _directions(summary: LogSummary) -> tuple[Array, int | None]:
     """(L, L)  ``e_j − c_je_k`` in columns: with an intercept ``k`` features around their means ``c_j`` in the log."""
     U = np.eye(summary.n_recorded)
-    if summary.schema.intercept and summary.n_rows:
-        k = int(np.flatnonzero(np.asarray(summary.recorded) == 0)[0])
-        means = np.cumsum(summary.shares[:, None] * summary.means, axis=0)[-1]
-        U[k] -= means
-        U[k, k] = 1.0
-    return U
+    if not (summary.schema.intercept and summary.n_rows):
+        return U, None
+    k = int(np.flatnonzero(np.asarray(summary.recorded) == 0)[0])
+    means = np.cumsum(summary.shares[:, None] * summary.means, axis=0)[-1]
+    U[k] -= means
+    U[k, k] = 1.0
+    return U, k
 
 
 def _sandwiched(G: Array, g: Array, meat: Array, s2: Array) -> tuple[Array, Array]:

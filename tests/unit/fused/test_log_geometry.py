@@ -40,11 +40,13 @@ class Given:
         return self
 
 
-def make(rng, rows=(40, 25, 60), scales=(1.0, 1.0, 1.0), answers=(12, 9, 15)):
-    """A log with the given rows per arm, and ``A`` of the given numbers of answers."""
+def make(rng, rows=(40, 25, 60), scales=(1.0, 1.0, 1.0), answers=(12, 9, 15), intercept=False):
+    """A log with the given rows per arm, and ``A`` of so many answers; with an intercept it is the first feature."""
     arms = np.repeat(np.arange(K), rows)
     X = (rng.normal(size=(len(arms), L)) + 0.4) * np.asarray(scales)
-    schema = sl.Schema.for_arrays(L + M, recorded=L, n_arms=K)
+    names = [f"x{j}" for j in range(intercept, L + M)]
+    schema = sl.Schema(names, names[: L - intercept], arms=range(K), intercept=intercept)
+    X[:, :intercept] = 1.0
     summary = sl.LogSummary.from_arrays(X, arms, rng.normal(size=len(arms)) + X[:, 0], schema)
     A = np.zeros((K, L, L))
     for a, n in enumerate(answers):
@@ -150,7 +152,7 @@ def test_the_sandwich_is_the_covariance_of_the_coefficients(rng):
     """With a tenth of the classical meat mixed in: ``s²G'⁻¹ = G⁻¹NG⁻¹``, and ``b`` stays where it was."""
     hidden = make(rng)
     hidden.A = None
-    s2 = hidden.summary.residual_variances
+    s2 = np.array(hidden.summary.residual_variances)
     meat = np.array([G @ np.diag([1.0, 3.0, 0.2]) for G in hidden.summary.grams])
     meat = meat @ np.swapaxes(meat, 1, 2)
     evidence = LogGeometry(hidden, meat).evidence(np.zeros(K), s2)
@@ -180,13 +182,14 @@ def test_more_hidden_variance_or_noise_never_means_more_evidence(rng):
 
 
 @pytest.mark.parametrize("exact", [False, True])
-def test_marginals_are_the_density_of_the_rewards(rng, exact):
+@pytest.mark.parametrize("intercept", [False, True])
+def test_marginals_are_the_density_of_the_rewards(rng, exact, intercept):
     """For the prior that log and ``J0`` make together, up to what the log's ``s²`` does not change; infinite included.
 
     Arm 0 has fewer rows than features.
     """
     d, n, sigma = L + M, 6, 0.5
-    hidden = make(rng, rows=(2, 25, 60))
+    hidden = make(rng, rows=(2, 25, 60), intercept=intercept)
     hidden.A = None if exact else hidden.A
     X, r = rng.normal(size=(K, n, d)), rng.normal(size=(K, n))
     grams, moments = np.einsum("kni,knj->kij", X, X), np.einsum("kni,kn->ki", X, r)

@@ -88,14 +88,24 @@ def test_sums_over_arms_and_what_they_tell_of_a_regression(rng, L, m):
     np.testing.assert_allclose(residual, M.T @ total @ M, rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.parametrize("c", [-1, 0, 3])
+def test_sums_in_other_coordinates_are_those_of_the_moved_rows(rng, c):
+    """``z = scale∘v − shift·(scale∘v)_c``; a constant that is 1 once scaled stays as it is."""
+    V, scale, shift = rng.normal(size=(2, 9, 5)), rng.uniform(0.5, 3.0, size=5), rng.normal(size=5)
+    moved = V * scale
+    if c >= 0:
+        V[:, :, c], shift[c] = 1.0 / scale[c], 0.0
+        moved = V * scale - shift
+    out = np.empty((2, 5, 5))
+    answers.move_sums(np.swapaxes(V, 1, 2) @ V, scale, shift, c, out)
+    np.testing.assert_allclose(out, np.swapaxes(moved, 1, 2) @ moved, rtol=1e-10, atol=1e-10)
+
+
 @SIZES
-def test_gaps_and_residual_moments_by_their_definitions(rng, L, m):
+def test_residual_moments_by_their_definition(rng, L, m):
     K, weight = 4, 3.7
     S, pull, used = stack(rng, K, L + m), stack(rng, 1, L)[0], np.eye(L) + 0.1 * rng.normal(size=(L, L))
     B, pooled = rng.normal(size=(K, L, m)), stack(rng, 1, m)[0]
-    gap = np.empty((K, L, m))
-    answers.gaps(S, B[0], gap)
-    np.testing.assert_allclose(gap, S[:, :L, L:] - S[:, :L, :L] @ B[0], rtol=1e-9, atol=1e-9)
     # an arm with few answers, and one whose matrix has no inverse
     counts = np.array([50.0, 0.5, 80.0, 70.0])
     S[3, :L, :L] = -2.0 * pull

@@ -11,13 +11,14 @@ import numba
 numba.__version__ = sys.argv[1]
 import numpy as np
 from sidelight.kernels import compiled
-from sidelight.kernels.answers import gaps
+from sidelight.kernels.sums import Answers, add_answer
 assert hasattr(compiled.helper(lambda x: x), "_compiled") == (sys.argv[1] == "0.68.1")
 rng = np.random.default_rng(3)
-S, B, gap = rng.normal(size=(2, 7, 7)), rng.normal(size=(4, 3)), np.empty((2, 4, 3))
-gaps(S, B, gap)
-np.testing.assert_allclose(gap, S[:, :4, 4:] - S[:, :4, :4] @ B, rtol=1e-12)
-print(gap.tobytes().hex())
+x, S = rng.normal(size=7), rng.normal(size=(2, 7, 7))
+expected = S[1] + 0.3 * np.outer(x, x)
+add_answer(Answers(np.arange(7), S, np.zeros((2, 4, 4)), np.zeros((2, 7)), np.zeros(2)), x, 1, 0.3)
+np.testing.assert_allclose(S[1], expected, rtol=1e-12)
+print(S.tobytes().hex())
 """
 
 

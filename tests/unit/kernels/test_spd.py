@@ -60,3 +60,13 @@ def test_a_matrix_that_is_not_positive_definite_has_no_determinant():
     spd.log_det_stack(np.array([[[1.0, 2.0], [2.0, 1.0]], [[2.0, 1.0], [1.0, 2.0]]]), log_det)
     assert np.isnan(log_det[0])
     assert log_det[1] == pytest.approx(np.log(3.0))
+
+
+@pytest.mark.parametrize(("m", "n"), [(1, 1), (5, 1), (8, 9), (13, 4), (99, 3)])
+def test_solutions_of_a_stack(rng, m, n):
+    A, X = stack(rng, 3, m), rng.normal(size=(3, m, n))
+    found = X.copy()
+    assert spd.solve_stack(A, found)
+    np.testing.assert_allclose(A @ found, X, rtol=1e-6, atol=1e-7)
+    A[1] = -A[1]
+    assert not spd.solve_stack(A, X.copy())

@@ -241,10 +241,11 @@ class FusedLog:
         f = self._frozen
         grams, moments = self._own(*rounds)
         weights = np.ones(len(self.arms))
-        for i in np.flatnonzero(counts[self.arms] > 0):
-            w = solve(f.J[i] + grams[i] / f.variance, f.h[i] + moments[i] / f.variance)
-            left = float(squares[self.arms[i]]) + float((w * (product(grams[i], w) - 2.0 * moments[i])).sum())
-            weights[i] = min(1.0, f.variance * float(counts[self.arms[i]]) / max(left, 1e-300))
+        played = np.flatnonzero(counts[self.arms] > 0)
+        G, g = grams[played], moments[played]
+        w = solve(f.J[played] + G / f.variance, (f.h[played] + g / f.variance)[:, :, None])[:, :, 0]
+        left = squares[self.arms[played]] + (w * (apply(G, w) - 2.0 * g)).sum(axis=1)
+        weights[played] = np.minimum(1.0, f.variance * counts[self.arms[played]] / np.maximum(left, 1e-300))
         grams, moments = weights[:, None, None] * grams, weights[:, None] * moments
         self.test.add(
             *self.geometry.marginals((f.J, f.h), (grams, moments), f.variance, f.log, self._direction_sizes()), judged
