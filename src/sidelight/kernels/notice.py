@@ -7,17 +7,22 @@ from typing import Any
 
 from numba.core import event
 
+from sidelight.kernels.compiled import is_kernel
+
 __all__ = ["Notice", "silence"]
 
 
 class Notice(event.Listener):
-    """Says at the first compilation of a process what is going on; loading what was compiled before says nothing."""
+    """Says at the first compilation of a kernel in a process what is going on.
+
+    Loading what was compiled before says nothing, and neither does compiling a function of somebody else's.
+    """
 
     said = False
 
     def on_start(self, event: Any) -> None:
         """Numba calls this when a compilation starts: print the notice, once in a process."""
-        if not Notice.said:
+        if not Notice.said and is_kernel(event.data["dispatcher"]):
             Notice.said = True
             print(
                 "Sidelight compiles its inner loops for this machine: some seconds, once. `sidelight warm` does it "

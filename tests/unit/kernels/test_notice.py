@@ -13,9 +13,8 @@ CALL = (
 )
 
 
-def told(folder, call: str = CALL) -> str:
+def told(folder, code: str = CODE.format(call=CALL)) -> str:
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(folder)}
-    code = CODE.format(call=call)
     return subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
     ).stderr
@@ -24,3 +23,8 @@ def told(folder, call: str = CALL) -> str:
 def test_the_first_compilation_says_so_and_the_next_process_does_not(tmp_path):
     assert told(tmp_path).count("sidelight warm") == 1
     assert told(tmp_path) == ""
+
+
+def test_a_function_of_somebody_else_is_no_matter_of_sidelight(tmp_path):
+    code = "import numba, sidelight.kernels.compiled; numba.njit(lambda x: x + 1)(1)"
+    assert told(tmp_path, code=code) == ""
