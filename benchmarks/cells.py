@@ -105,6 +105,16 @@ CHANGES: dict[str, dict[str, object]] = {
     # several logs
     "logs: two": {"logs": "two"},
     "logs: three eras": {"logs": "eras"},
+    "logs: six eras": {"logs": "six eras"},
+    "logs: three of the same columns": {"logs": "same columns"},
+    "logs: the same columns, two small": {"logs": "same columns, sizes"},
+    "logs: eras, the newest small": {"logs": "sizes"},
+    "logs: eras, the newest large": {"logs": "two small"},
+    "logs: eras without some arms": {"logs": "arms"},
+    "logs: eras, few answers": {"logs": "eras", "answered": 0.1},
+    "logs: eras, correlated and skewed": {"logs": "eras", "correlation": 0.7, "kinds": ("skewed", "skewed")},
+    "logs: eras, clinic": {"logs": "eras", "units": CLINIC},
+    "logs: eras, hidden strong": {"logs": "eras", "strengths": (0.3, 3.0)},
     # several at once
     "clinic as it is": {
         "units": CLINIC,

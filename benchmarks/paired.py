@@ -88,12 +88,10 @@ def play(learner: Any, setting: Setting) -> Array:
 def _answer(learner: Any, x: Array, arm: int, chances: Array | None) -> None:
     if learner.needs is None:
         return
-    for log in [log.key for log in getattr(learner, "logs", ())] if len(getattr(learner, "logs", ())) > 1 else [None]:
-        where = {} if log is None else {"log": log}
-        if chances is None:
-            learner.observe_behavior(x, arm, **where)
-        else:
-            learner.observe_behavior(x, probabilities=chances, **where)
+    if chances is None:
+        learner.observe_behavior(x, arm)
+    else:
+        learner.observe_behavior(x, probabilities=chances)
 
 
 def record(make: Callable[[Setting], Any], setting: Setting, marks: Sequence[int]) -> dict[str, Any]:

@@ -26,6 +26,37 @@ MOMENT_ROWS = 1 << 18
 
 
 @dataclass(frozen=True)
+class Era:
+    """One of several logs of the same policy.
+
+    Attributes:
+        recorded, hidden: the share of the cell's recorded and of its hidden features that this log recorded, the first
+            ones of each.
+        rows: its rows, as a multiple of the cell's.
+        arms: the share of the arms whose rows were kept, the first ones.
+    """
+
+    recorded: float = 1.0
+    hidden: float = 0.0
+    rows: float = 1.0
+    arms: float = 1.0
+
+
+#: name → the logs, oldest first
+LOGS: dict[str, tuple[Era, ...]] = {
+    "one": (Era(),),
+    "two": (Era(), Era(recorded=0.5, hidden=0.5)),
+    "eras": (Era(recorded=0.5), Era(), Era(hidden=0.5)),
+    "six eras": (*(Era(recorded=share) for share in (0.2, 0.4, 0.6, 0.8, 1.0)), Era(hidden=0.5)),
+    "same columns": (Era(), Era(), Era()),
+    "same columns, sizes": (Era(rows=0.03), Era(rows=0.1), Era()),
+    "sizes": (Era(recorded=0.5, rows=5.0), Era(), Era(hidden=0.5, rows=0.05)),
+    "two small": (Era(recorded=0.5, rows=0.02), Era(rows=0.02), Era(hidden=0.5)),
+    "arms": (Era(recorded=0.5, arms=0.5), Era(arms=0.7), Era(hidden=0.5)),
+}
+
+
+@dataclass(frozen=True)
 class Cell:
     """One honest world of the zoo; the defaults are the base world.
 
@@ -54,7 +85,7 @@ class Cell:
         curvature: standard deviation of the curved part of a mean reward.
         curved_in: whose squares it is made of: ``recorded`` or ``hidden``.
         reward_shift, reward_unit: units of the reward.
-        logs: ``one``; ``two`` with different columns; ``eras``: three, each recording more than the one before.
+        logs: the logs that there are, a name in ``LOGS``.
     """
 
     name: str
@@ -140,20 +171,15 @@ class SyntheticWorld:
             self.weights = slopes
         self.names = [f"x{j}" for j in range(p)]
 
-    def schema(self, columns: list[int]) -> sl.Schema:
-        """The schema of a log that recorded these features."""
+    def schema(self, columns: list[int], arms: int | None = None) -> sl.Schema:
+        """The schema of a log that recorded these features, of the first arms or of all."""
         names = [self.names[j] for j in columns]
-        return sl.Schema(self.names, names, arms=range(self.n_arms), intercept=self.cell.intercept)
+        return sl.Schema(self.names, names, arms=range(arms or self.n_arms), intercept=self.cell.intercept)
 
     def columns(self) -> list[list[int]]:
         """The features that each log recorded."""
         L, m = self.cell.recorded, self.cell.hidden
-        everything = list(range(L + m))
-        if self.cell.logs == "two":
-            return [everything[:L], everything[: L // 2] + everything[L : L + m // 2]]
-        if self.cell.logs == "eras":
-            return [everything[: L // 2], everything[:L], everything[: L + m // 2]]
-        return [everything[:L]]
+        return [[*range(int(era.recorded * L)), *range(L, L + int(era.hidden * m))] for era in LOGS[self.cell.logs]]
 
     def contexts(self, n: int, rng: np.random.Generator) -> Array:
         """X (n, d)."""
@@ -206,10 +232,13 @@ class SyntheticWorld:
 
     def log_rows(self, rng: np.random.Generator) -> Iterator[tuple[sl.Schema, Array, Array, Array]]:
         """Of each log its schema, the full contexts (n, d), of which it records a part, the arms and the rewards."""
-        for columns in self.columns():
-            X = self.contexts(self.cell.rows, rng)
+        for era, columns in zip(LOGS[self.cell.logs], self.columns(), strict=True):
+            X = self.contexts(int(era.rows * self.cell.rows), rng)
             arms = self.behavior_actions(X, rng)
-            yield self.schema(columns), X, arms, self.potential_rewards(X, rng)[np.arange(len(X)), arms]
+            rewards = self.potential_rewards(X, rng)[np.arange(len(X)), arms]
+            n_arms = int(era.arms * self.n_arms)
+            kept = arms < n_arms
+            yield self.schema(columns, n_arms), X[kept], arms[kept], rewards[kept]
 
     def logs(self, rng: np.random.Generator) -> list[sl.LogSummary]:
         """A summary of each log, all of them of the same policy."""
@@ -226,7 +255,7 @@ class SyntheticWorld:
 
     def moments(self, schema: sl.Schema) -> tuple[Array, Array]:
         """R12(a) (K, L, m) and R11(a) (K, L, L) of a log with this schema, from the same contexts."""
-        moments, mass = self._second_moments
+        moments, mass = self.second_moments
         recorded = moments[:, schema.recorded_index][:, :, schema.recorded_index]
         return self.cross_moments(schema), recorded / np.maximum(mass, 1e-300)[:, None, None]
 
