@@ -36,15 +36,16 @@ def play(world: Any, learner: Any, rounds: int, rng: np.random.Generator) -> np.
     return means.max(axis=1) - means[np.arange(rounds), played]
 
 
-def log_errors(learner: Any, world: Any) -> list[float]:
-    """``ξᵀΛξ/L`` of every log and arm, ``ξ = b − M̂w``."""
+def log_errors(learner: Any, world: Any, counted: bool = False) -> list[float]:
+    """``ξᵀΛξ/L`` of every log and arm, ``ξ = b − M̂w``; ``Λ`` as each log has it, or as it counts among several."""
     out = []
     for log in learner.logs:
         b, B = np.asarray(log.hidden.summary.coefficients), log.hidden.regression()
         for i, a in enumerate(log.arms):
             w = world.weights[a][log.order]
             xi = b[i] - (w[: log.L] + B[i] @ w[log.L :])
-            out.append(float(xi @ log.evidence.precision[i] @ xi) / log.L)
+            evidence = log.counted if counted else log.evidence
+            out.append(float(xi @ evidence.precision[i] @ xi) / log.L)
     return out
 
 

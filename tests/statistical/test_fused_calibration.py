@@ -31,19 +31,28 @@ def test_one_log(seed, rows):
     assert 0.4 < np.mean(posterior) < 1.9
 
 
-def test_two_logs_with_different_columns_that_share_the_contexts(seed):
-    """Their ``B̂`` come from the same answers.  Caution is allowed (``Jτ²``), confidence is not: failure below 1e-4."""
-    values, posterior = [], []
+@pytest.mark.parametrize(
+    ("columns", "least"),
+    [(([0, 1, 2, 3], [0, 4]), 0.2), (([0, 1], [0, 1, 2], [0, 1, 2, 3]), 0.1)],
+    ids=["two", "eras"],
+)
+def test_several_logs_with_different_columns_that_share_the_contexts(seed, columns, least):
+    """Their ``B̂`` come from the same answers: each errs by what it says, and together they may only be cautious.
+
+    Of eras the older ones hardly count beside the newest, so the mean over them is small.  Failure below 1e-4.
+    """
+    alone, values, posterior = [], [], []
     for s in range(10):
         rng = np.random.default_rng([seed, s])
         world = small_world(seed=1000 * seed + s)
-        logs = [sl.BehaviorQueries(log_of(world, 20_000, columns, rng)) for columns in ([0, 1, 2, 3], [0, 4])]
-        learner = sl.FusedOFUL(logs)
+        learner = sl.FusedOFUL([sl.BehaviorQueries(log_of(world, 20_000, list(some), rng)) for some in columns])
         play(world, learner, 250, rng)
         learner._relearn()
-        values += log_errors(learner, world)
+        alone += log_errors(learner, world)
+        values += log_errors(learner, world, counted=True)
         posterior += posterior_errors(learner, world)
-    assert 0.2 < np.mean(values) < 1.3
+    assert 0.4 < np.mean(alone) < 1.9
+    assert least < np.mean(values) < 1.3
     assert 0.3 < np.mean(posterior) < 1.3
 
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from sidelight.errors import InputError
 from sidelight.kernels import ridge as kernels
@@ -124,6 +124,8 @@ class RidgeLearner(BaseLearner):
         schema: Schema | None = None,
         rng: np.random.Generator | None = None,
         log: LogSummary | None = None,
+        *,
+        recorded: ArrayLike | None = None,
     ) -> None:
         if len(arms) != reduction.n_arms:
             raise InputError(f"{len(arms)} arm labels for {reduction.n_arms} arms.")
@@ -145,12 +147,14 @@ class RidgeLearner(BaseLearner):
         self.n_contexts = 0
         if self.refreshes_logs or "auto" in (settings.regularization, settings.noise):
             d = self.n_features
-            recorded = range(d) if log is None else np.flatnonzero(np.isin(reduction.order, log.recorded))
+            if recorded is None:
+                recorded = np.arange(d) if log is None else log.recorded
+            known = np.flatnonzero(np.isin(reduction.order, recorded))
             constant = None
             if schema is not None and schema.intercept:
                 constant = int(np.flatnonzero(reduction.order == 0)[0])
             derived = [] if schema is None else np.flatnonzero(np.isin(reduction.order, schema.derived_index)).tolist()
-            blocks = feature_blocks(d, [int(i) for i in recorded], constant, derived)
+            blocks = feature_blocks(d, known.tolist(), constant, derived)
             self.automatic = Automatic.begin(blocks, d, self._first_variance(settings), constant)
             self.automatic.eager = settings.regularization == "auto"
         self._install(reduction)

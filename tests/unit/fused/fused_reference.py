@@ -172,11 +172,34 @@ class ReferenceFused:
         self.evidence = self._evidence()
 
     def _evidence(self) -> tuple[np.ndarray, np.ndarray]:
-        self.parts = [self._evidence_of(j) for j in range(len(self.logs))]
+        shares = np.full((self.K, len(self.logs)), 1.0 / len(self.logs))
+        if self.weight_bound is None and len(self.logs) > 1:
+            shares = np.array([self._shares_of(a) for a in range(self.K)])
+        self.parts = [self._evidence_of(j, shares[:, j]) for j in range(len(self.logs))]
         return sum(J for J, _ in self.parts), sum(h for _, h in self.parts)
 
-    def _evidence_of(self, j: int) -> tuple[np.ndarray, np.ndarray]:
-        """``J = M̂ᵀ(s²G⁻¹ + Jτ²A⁻¹)⁻¹M̂`` and ``h = M̂ᵀ(…)⁻¹b`` of one log, in the context's order."""
+    def _shares_of(self, a: int) -> np.ndarray:
+        """Eight steps ``α_j ← α_j ∂log det V/∂α_j`` for ``V = (λI + Σxxᵀ)/σ² + Σ_jM̂ᵀ(s²G⁻¹ + τ²A⁻¹/α_j)⁻¹M̂``."""
+        V0 = self.lam * np.eye(self.d) / self.sigma**2
+        for x, arm, _ in self.rounds:
+            V0 = V0 + (arm == a) * np.outer(x, x) / self.sigma**2
+        logs = []
+        for (raw, estimator), tau2 in zip(self.logs, self.tau2, strict=True):
+            M = np.zeros((len(raw.recorded), self.d))
+            M[:, raw.order] = np.hstack([np.eye(len(M)), estimator.regression()[a]])
+            logs.append((M, raw.s2[a] * np.linalg.inv(raw.gram[a]), tau2[a] * np.linalg.inv(estimator.precision()[a])))
+        shares = np.full(len(logs), 1.0 / len(logs))
+        for _ in range(8):
+            inner = [np.linalg.inv(C + D / share) for (_, C, D), share in zip(logs, shares, strict=True)]
+            V = V0 + sum(M.T @ Lambda @ M for (M, _, _), Lambda in zip(logs, inner, strict=True))
+            for j, ((M, _, D), Lambda) in enumerate(zip(logs, inner, strict=True)):
+                shares[j] = np.trace(np.linalg.inv(V) @ M.T @ Lambda @ D @ Lambda @ M) / shares[j]
+            shares = np.maximum(shares / shares.sum(), 1e-3)
+            shares = shares / shares.sum()
+        return shares
+
+    def _evidence_of(self, j: int, shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """``J = M̂ᵀ(s²G⁻¹ + τ²A⁻¹/α)⁻¹M̂`` and ``h = M̂ᵀ(…)⁻¹b`` of one log, in the context's order."""
         J, h = np.zeros((self.K, self.d, self.d)), np.zeros((self.K, self.d))
         raw, estimator = self.logs[j]
         L = len(raw.recorded)
@@ -197,7 +220,7 @@ class ReferenceFused:
             if A is not None and not A[a].any():
                 continue  # nobody answered: the log says nothing yet
             if A is not None:
-                C = C + len(self.logs) * self.tau2[j][a] * np.linalg.inv(A[a])
+                C = C + self.tau2[j][a] / shares[a] * np.linalg.inv(A[a])
             M = np.zeros((L, self.d))
             M[:, raw.order[:L]] = np.eye(L)
             M[:, raw.order[L:]] = B[a]

@@ -27,6 +27,7 @@ from sidelight.linalg import Array, apply, eigenvalues, log_det, power, product
 from sidelight.linalg import log as natural_log
 from sidelight.side.constraint import Reduction, unreduced
 from sidelight.side.coordinates import Tally, Units
+from sidelight.side.intersection import intersection_shares
 from sidelight.side.spread import SpreadLikelihood
 from sidelight.side.trust import EFFECTIVE_ROWS
 from sidelight.theory import log_error_radius, refresh_confidence
@@ -175,6 +176,7 @@ class FusedOFUL(Trusting):
             shown,
             rng,
             log=first,
+            recorded=recorded,
         )
         if forgetting < 1 and self.automatic is not None:
             # arms that are not played fade at refreshes alone: at least four of them in the time that is remembered
@@ -548,13 +550,17 @@ class FusedOFUL(Trusting):
         return J, h
 
     def _spread_of_logs(self, units: Units) -> Callable[[float], float] | None:
-        """The sum over logs that have arms to compare, and hidden features whose units are known.
+        """The likelihood of the variance of weights that no log recorded, from logs that have arms to compare.
 
-        Of rewards of 0 and 1 the residual variances follow from the rates, and tell nothing else.
+        Of those the logs that lack least besides.  They tell of the same arms' weights, so a mean is taken, in which
+        larger logs weigh more.  Of rewards of 0 and 1 the residual variances follow from the rates, and tell nothing.
         """
-        if self.binary:
+        never = np.ones(self.n_features, dtype=bool)
+        for log in self.logs:
+            never[log.order[: log.L]] = False
+        if self.binary or not never.any():
             return None
-        found = []
+        found: dict[int, list[tuple[float, SpreadLikelihood]]] = {}
         for log in self.logs:
             hidden = log.order[log.L :]
             known = units.known[hidden]
@@ -570,10 +576,13 @@ class FusedOFUL(Trusting):
                 spreads = np.maximum(1.0 - np.einsum("aii->ai", moments), 0.1)
             else:
                 spreads = np.maximum(eigenvalues(moments), 0.0)
-            found.append(SpreadLikelihood(log.s2[told] / units.reward_variance, freedom[told], spreads[told]))
+            part = SpreadLikelihood(log.s2[told] / units.reward_variance, freedom[told], spreads[told])
+            found.setdefault(int(np.count_nonzero(~never[hidden])), []).append((float(freedom[told].sum()), part))
         if not found:
             return None
-        return lambda omega: sum(part(omega / units.reward_variance) for part in found)
+        parts = found[min(found)]
+        total = sum(weight for weight, _ in parts)
+        return lambda omega: sum(weight / total * part(omega / units.reward_variance) for weight, part in parts)
 
     def _tally(self) -> Tally:
         """What logs, answers and rounds have seen of every feature, and logs and rounds of the rewards."""
@@ -623,6 +632,16 @@ class FusedOFUL(Trusting):
             )
             if not self.asking.unlimited:
                 log.learn_gain()
+        if len(self.logs) > 1 and self.settings.radius != "theory":
+            self._intersect()
+
+    def _intersect(self) -> None:
+        """Let several logs, whose errors go together in a way that nobody knows, count for as much as they can."""
+        variances = self._cautious_variances()[:, None, None]
+        known = self._prior()[0] / self.noise**2 + self.grams / variances
+        shares = intersection_shares([log.directions(self.n_arms) for log in self.logs], known)
+        for j, log in enumerate(self.logs):
+            log.count(shares[log.arms, j])
 
     # --------------------------------------------------------------------------------- forgetting
 

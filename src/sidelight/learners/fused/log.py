@@ -14,6 +14,7 @@ from sidelight.hidden.protocol import CompleteEstimator, HiddenEstimator, comple
 from sidelight.learners.hidden_half import behavior_answer
 from sidelight.linalg import Array, apply, eigenvalues, product, pseudo_inverse, solve
 from sidelight.side.evidence import FrozenLog, LogEvidence, LogGeometry, hidden_variance
+from sidelight.side.intersection import Directions, error_directions
 from sidelight.side.trust import EFFECTIVE_ROWS, FEATURE_ROWS, AnswersTest, LogTest, Verdict
 
 __all__ = ["FusedLog", "bias_of", "by_key"]
@@ -37,6 +38,8 @@ class FusedLog:
         order: (d,)  its features, recorded first, as positions in the context.
         s2: (K_j,)  residual variance of the log   tau2: (K_j,)  the part that the hidden features explain; 0 where
             ``B̂`` errs by the log's own rows (where proven, what then comes on top of ``s²``).
+        evidence: what it says   cautious: … with ``τ²`` times the number of logs, whatever they have in common
+            counted: what it adds to the evidence of all logs; all three the same where it is the only one.
         proven: for ``radius="theory"``: nothing here may depend on online rewards, or rest on more than the proof does.
     """
 
@@ -65,6 +68,8 @@ class FusedLog:
         if self._on_top and not proven:
             self.tau2 = np.zeros_like(self.s2)
         self.evidence: LogEvidence | None = None
+        self.cautious: LogEvidence | None = None
+        self.counted: LogEvidence | None = None
         self.geometry: LogGeometry | None = None
         self.fresh = True
         self.levels: NDArray[np.int64] = np.zeros(len(self.arms), dtype=np.int64)
@@ -152,9 +157,25 @@ class FusedLog:
         self._set_evidence()
 
     def _set_evidence(self) -> None:
+        self.evidence = self.cautious = self.counted = self._evidence_of(self._shared * self.tau2)
+        if self._shared > 1.0 and not self.proven:
+            self.evidence = self._evidence_of(self.tau2)
+
+    def _evidence_of(self, tau2: Array) -> LogEvidence:
         assert self.geometry is not None
-        variances = self._variances()
-        self.evidence = self.geometry.evidence(self._shared * self.tau2, variances, self._bias(self.feature))
+        return self.geometry.evidence(tau2, self._variances(), self._bias(self.feature))
+
+    def directions(self, n_arms: int) -> Directions:
+        """What it says of all arms of the learner, for ``intersection_shares``; biases by feature are left out."""
+        assert self.geometry is not None
+        own = error_directions(self.geometry, self.tau2, self._variances(), self.order)
+        rows, errors = np.zeros((n_arms, self.L, len(self.order))), np.zeros((n_arms, self.L))
+        rows[self.arms], errors[self.arms] = own
+        return Directions(rows, errors)
+
+    def count(self, shares: Array) -> None:
+        """Count for as much as its shares of what several logs together may claim.  shares: (K_j,)"""
+        self.counted = self._evidence_of(self.tau2 / shares)
 
     def _bias(self, feature: int) -> Array | None:
         """(K_j, L, n)  ``U`` with the covariance ``UUᵀ`` of the bias that is allowed for, and of one in ``feature``."""
@@ -332,7 +353,8 @@ class FusedLog:
         assert self.evidence is not None
         numbers = np.array([float(self.common), self.suspicion, self._shared, self._bias_bound, float(self.feature)])
         gain = np.zeros((0, 0)) if self._gain is None else self._gain
-        e = self.evidence
+        e, counted = self.evidence, self.counted
+        assert counted is not None
         frozen = {} if self._frozen is None else self._frozen.state()
         return {
             **{f"test_{name}": value for name, value in self.test.state().items()},
@@ -347,6 +369,7 @@ class FusedLog:
             "gain": gain,
             "J": e.J,
             "h": e.h,
+            **({} if counted is e else {"counted_J": counted.J, "counted_h": counted.h}),
         }
 
     def restore(self, arrays: dict[str, Any]) -> None:
@@ -367,7 +390,10 @@ class FusedLog:
             # a file from before evidence was kept from refresh to refresh: its verdict stands until there is new
             self._continue_verdict()
         self._gain = np.array(arrays["gain"]) if arrays["gain"].size else None
-        self.evidence = LogEvidence(np.array(arrays["J"]), np.array(arrays["h"]), self.L)
+        self.evidence = self.counted = LogEvidence(np.array(arrays["J"]), np.array(arrays["h"]), self.L)
+        if "counted_J" in arrays:
+            self.counted = LogEvidence(np.array(arrays["counted_J"]), np.array(arrays["counted_h"]), self.L)
+        self.cautious = self.counted  # until the next refresh, before which nobody asks for it
 
     def _continue_verdict(self) -> None:
         """Let the test start where an earlier version's verdict stood."""
@@ -377,16 +403,20 @@ class FusedLog:
         if self.common and len(self.levels):
             self.test.whole[self.levels[0]] = self.strengths.sum()
 
-    def add_to(self, J: Array, h: Array) -> None:
-        """Add its evidence to ``J`` (K, d, d) and ``h`` (K, d), in the context's order."""
-        if self.evidence is None:
+    def add_to(self, J: Array, h: Array, cautiously: bool = False) -> None:
+        """Add what it counts for to ``J`` (K, d, d) and ``h`` (K, d), in the context's order.
+
+        cautiously: with the same share of the logs' common error for every log
+        """
+        evidence = self.cautious if cautiously else self.counted
+        if evidence is None:
             return
         if self._in_place and len(self.arms) == len(J):
-            J += self.evidence.J
-            h += self.evidence.h
+            J += evidence.J
+            h += evidence.h
         else:
-            J[np.ix_(self.arms, self.order, self.order)] += self.evidence.J
-            h[np.ix_(self.arms, self.order)] += self.evidence.h
+            J[np.ix_(self.arms, self.order, self.order)] += evidence.J
+            h[np.ix_(self.arms, self.order)] += evidence.h
         self.add_companion(J, h)
 
     def add_companion(self, J: Array, h: Array) -> None:
@@ -400,12 +430,12 @@ class FusedLog:
 
     def effective_rows(self) -> Array:
         """(K_j,)  ``n·tr(ΛG⁻¹)s²/L``: as many rows with a known hidden half, and no bias, would say as much."""
-        if self.evidence is None or not self.L:
+        if self.counted is None or not self.L:
             return np.zeros(len(self.arms))
         G = np.asarray(self.hidden.summary.grams)
         scale = np.sqrt(np.maximum(np.einsum("aii->ai", G), 1e-300))
         scales = scale[:, :, None] * scale[:, None, :]
-        part = (pseudo_inverse(G / scales, 1e-12) * self.evidence.precision / scales).sum(axis=(1, 2))
+        part = (pseudo_inverse(G / scales, 1e-12) * self.counted.precision / scales).sum(axis=(1, 2))
         return np.asarray(np.clip(part * self.s2 / self.L, 0.0, 1.0) * self.counts)
 
     def trust(self, labels: Sequence[Any], covariances: Array, features: Sequence[Any]) -> list[dict[str, Any]]:
@@ -417,9 +447,9 @@ class FusedLog:
             features: names of the context's features.
         """
         shares = np.zeros(len(self.arms))
-        if self.evidence is not None:
+        if self.counted is not None:
             covariance = covariances[np.ix_(self.arms, self.order, self.order)]
-            shares = (self.evidence.J * covariance).sum(axis=(1, 2)) / len(self.order)
+            shares = (self.counted.J * covariance).sum(axis=(1, 2)) / len(self.order)
         rows = self.effective_rows()
         wrong = None if self.feature < 0 else features[self.order[self.feature % self.L]]
         return [

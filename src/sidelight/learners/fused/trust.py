@@ -151,7 +151,7 @@ class Trusting(ReducedLearner):
             entry.add_companion(J0, h0)
             for other in self.logs:
                 if other is not entry:
-                    other.add_to(J0, h0)
+                    other.add_to(J0, h0, cautiously=True)
             entry.freeze(J0, h0, rounds, variance)
 
     def _test_assumptions(self, events: int) -> None:
