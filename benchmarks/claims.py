@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 import sidelight as sl
+from benchmarks import floor, gate
 from benchmarks.evidence import Claim, Row, source_hash
 from sidelight.drawing.regret import standings
 from sidelight.experiments.first_plays import FirstPlays
@@ -528,6 +529,35 @@ CLAIMS: dict[str, Claim] = {
             partial(verdict_grid, "widths"),
             lambda rows: all(row["of stage 1"] <= 0.65 for row in rows),
             35,
+        ),
+        Claim(
+            "gate",
+            "The gate steps falsely in at most 5 % of runs, and promotes within 1.5 times a fixed-sample test",
+            "Simulated services with the real fold and a clock of their own (`python -m benchmarks.gate`), an error "
+            "rate of 5 %, a ladder of 10, 50 and 95 %, looked at after every event. The fixed-sample test has a power "
+            "of 90 % and was told the gain.",
+            gate.measure,
+            gate.holds,
+            3_000,
+        ),
+        Claim(
+            "floor",
+            "A floor of 90 % of the old policy's reward is broken in at most 5 % of runs, whatever the log says",
+            "Three arms, five features of which two are hidden (`python -m benchmarks.floor`), δ = 5 %; with negative "
+            "rewards the floor is an allowance a round. *Least room*: how far above what was promised the expected "
+            "total was at its worst, in the mean over runs; *old arm kept*: the share of rounds in which the floor "
+            "held the learner back.",
+            floor.measure,
+            lambda rows: all(float(row["interval"].split(" ")[0]) <= floor.DELTA for row in rows),
+            2_400,
+        ),
+        Claim(
+            "floor_regret",
+            "On honest logs regret with a floor of 90 % is at most 1.1 times that without",
+            "The same worlds, positive rewards, the same contexts and noise with and without the floor.",
+            floor.measure_regret,
+            lambda rows: rows[0]["ratio"] <= 1.1,
+            120,
         ),
         Claim(
             "log_pass",

@@ -1,7 +1,10 @@
 """Does the floor hold, and what does it cost?  Simulated learners under a floor, honest logs and lying ones.
 
-    python -m benchmarks.floor                              100 runs of 1,500 rounds for each log and sign
-    python -m benchmarks.floor --regret --runs 8            regret with and without a floor, 6,000 rounds, honest log
+    make evidence ONLY=floor                                1,000 runs of 1,500 rounds for each log and sign
+    make evidence ONLY=floor_regret                         regret with and without a floor, 6,000 rounds, honest log
+    python -m benchmarks.floor --runs 100                   fewer runs; --regret for the second table
+
+Runs are kept by the state of ``src/`` and of this file: one that was stopped goes on where it stood.
 
 Three arms, five features (a constant, two recorded, two hidden). With positive rewards every arm's mean is above 0 and
 the floor is a share of the old policy's reward; with negative ones it is an allowance a round. A floor is broken if at
@@ -11,17 +14,28 @@ any round the expected reward of what was played falls below what was promised. 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import sys
-import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 import sidelight as sl
+from benchmarks.evidence import Parts, Row, show, source_hash, table
 from benchmarks.gate import interval
 from sidelight.worlds.linear import LinearWorld
 
-LOGS = ("honest", "shifted", "slandered", "swapped")
+LOGS = {"honest": "honest", "shifted": "shifted", "slandered": "slandering", "swapped": "relabelled"}
 NOISE = 0.3
+RUNS, ROUNDS, DELTA = 1_000, 1_500, 0.05
+REGRET_RUNS, REGRET_ROUNDS = 40, 6_000
+#: runs that are kept together
+_PART = 25
+
+Part = Callable[[str, Callable[[], Any]], Any]
 
 
 class Floored(LinearWorld):
@@ -50,7 +64,7 @@ def learner_of(world: LinearWorld, seed: int, floor: sl.Floor | None) -> sl.Fuse
     return sl.FusedOFUL(sl.BehaviorQueries(sl.summarize_log(log, world.schema(3))), floor=floor)
 
 
-def play(kind: str, sign: float, seed: int, rounds: int, floor: sl.Floor | None) -> tuple[float, float, int]:
+def play(kind: str, sign: float, seed: int, rounds: int, floor: sl.Floor | None) -> tuple[float | None, float, int]:
     """The least room that was left at any round, the regret, and how often the old policy's arm was kept."""
     honest = Floored(seed, sign)
     world = honest if kind == "honest" else sl.worlds.DriftedWorld(honest, kind, size=2.0, seed=seed)
@@ -74,13 +88,75 @@ def play(kind: str, sign: float, seed: int, rounds: int, floor: sl.Floor | None)
             least = min(least, earned - promised)
         learner.observe(x, arm, float(means[t, arm] + NOISE * noise.standard_normal()))
         regret += float(means[t].max() - means[t, arm])
-    return float(least), regret, kept
+    return None if floor is None else float(least), regret, kept
 
 
 def floor_for(sign: float, size: float) -> sl.Floor:
     """A share of what the old policy earns, or about as much a round."""
-    bounds = {"noise": NOISE, "weight_bound": 1.2}
+    bounds = {"noise": NOISE, "weight_bound": 1.2, "delta": DELTA}
     return sl.Floor(share=size, **bounds) if sign > 0 else sl.Floor(allowance=0.9 * size, **bounds)
+
+
+def measure(part: Part, runs: int = RUNS, rounds: int = ROUNDS, size: float = 0.1) -> list[Row]:
+    """How often the floor is broken, for each log and sign of the rewards."""
+    return list(_kept_promises(part, runs, rounds, size))
+
+
+def _kept_promises(part: Part, runs: int, rounds: int, size: float) -> Iterator[Row]:
+    for kind, words in LOGS.items():
+        for sign, name in ((1.0, "positive"), (-1.0, "negative")):
+            floor = floor_for(sign, size)
+            found = _runs(
+                part, f"{kind}-{name}-{rounds}-{size}", runs, partial(play, kind, sign, rounds=rounds, floor=floor)
+            )
+            broken = sum(least < -1e-9 for least, _, _ in found)
+            low, high = interval(broken, runs)
+            yield {
+                "log": words,
+                "rewards": name,
+                "runs": runs,
+                "rounds": rounds,
+                "broken": broken / runs,
+                "interval": f"{low:.4f} to {high:.4f}",
+                "least room": float(np.mean([least for least, _, _ in found])),
+                "old arm kept": float(np.mean([kept for _, _, kept in found])) / rounds,
+            }
+
+
+def measure_regret(part: Part, runs: int = REGRET_RUNS, rounds: int = REGRET_ROUNDS, size: float = 0.1) -> list[Row]:
+    """Regret with and without the floor on honest logs, and the 95 % interval of the ratio of their means."""
+    key = f"regret-{rounds}-{size}"
+    floored = _runs(part, f"{key}-with", runs, partial(play, "honest", 1.0, rounds=rounds, floor=floor_for(1.0, size)))
+    free = _runs(part, f"{key}-without", runs, partial(play, "honest", 1.0, rounds=rounds, floor=None))
+    with_floor, without = (np.array([regret for _, regret, _ in found]) for found in (floored, free))
+    ratio = float(with_floor.mean() / without.mean())
+    error = float(np.std(with_floor - ratio * without, ddof=1) / np.sqrt(runs) / without.mean())
+    return [
+        {
+            "runs": runs,
+            "rounds": rounds,
+            "regret with floor": float(with_floor.mean()),
+            "without": float(without.mean()),
+            "ratio": ratio,
+            "low": ratio - 1.96 * error,
+            "high": ratio + 1.96 * error,
+            "rounds with the old arm kept": float(np.mean([kept for _, _, kept in floored])),
+        }
+    ]
+
+
+def _runs(part: Part, key: str, runs: int, run: Callable[..., Any]) -> list[Any]:
+    """All runs of a cell, from ``part`` where they are kept."""
+    harness = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:8]
+    found: list[Any] = []
+    for start in range(0, runs, _PART):
+        seeds = range(start, min(start + _PART, runs))
+        found += part(f"{harness}-{key}-{seeds.start}-{seeds.stop}", partial(_each, run, seeds))
+    return found
+
+
+def _each(run: Callable[..., Any], seeds: range) -> list[Any]:
+    return [run(seed=seed) for seed in seeds]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -88,39 +164,21 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.floor", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--runs", type=int, default=100)
+    parser.add_argument("--runs", type=int, default=None)
     parser.add_argument("--rounds", type=int, default=None)
     parser.add_argument("--size", type=float, default=0.1, help="the floor's share")
     parser.add_argument("--regret", action="store_true", help="compare regret with and without the floor")
     given = parser.parse_args(arguments)
+    part = Parts("floor", source_hash())
     if given.regret:
-        rounds = given.rounds or 6_000
-        pairs = []
-        for seed in range(given.runs):
-            floored = play("honest", 1.0, seed, rounds, floor_for(1.0, given.size))
-            free = play("honest", 1.0, seed, rounds, None)
-            pairs.append((floored[1], free[1], floored[2]))
-            print(f"seed {seed}: {pairs[-1]}", file=sys.stderr, flush=True)
-        values = np.array(pairs)
-        ratio = values[:, 0].mean() / values[:, 1].mean()
-        print(f"{given.runs} runs of {rounds:,} rounds, floor={given.size}, honest log:")
-        print(f"regret {values[:, 0].mean():.1f} with the floor, {values[:, 1].mean():.1f} without: {ratio:.2f}")
-        print(f"the old policy's arm was kept in {values[:, 2].mean():.0f} rounds")
-        return 0
-    rounds = given.rounds or 1_500
-    print(f"{given.runs} runs of {rounds:,} rounds, floor={given.size}, δ = 5 %")
-    print("| log | rewards | broken | least room (mean) | old arm kept |")
-    print("|---|---|---|---|---|")
-    for kind in LOGS:
-        for sign, name in ((1.0, "positive"), (-1.0, "negative")):
-            started = time.perf_counter()
-            found = [play(kind, sign, seed, rounds, floor_for(sign, given.size)) for seed in range(given.runs)]
-            broken = sum(least < -1e-9 for least, _, _ in found)
-            low, high = interval(broken, given.runs)
-            least, kept = np.mean([v[0] for v in found]), np.mean([v[2] for v in found])
-            row = f"{broken / given.runs:.3f} ({low:.3f} to {high:.3f}) | {least:.2f} | {kept / rounds:.0%}"
-            print(f"| {kind} | {name} | {row} |", flush=True)
-            print(f"{kind}, {name}: {time.perf_counter() - started:.0f} s", file=sys.stderr)
+        rows = measure_regret(part, given.runs or REGRET_RUNS, given.rounds or REGRET_ROUNDS, given.size)
+    else:
+        rows = []
+        for row in _kept_promises(part, given.runs or RUNS, given.rounds or ROUNDS, given.size):
+            rows.append(row)
+            print(" | ".join(show(value) for value in row.values()), file=sys.stderr, flush=True)
+    print(f"floor={given.size}, δ = {DELTA:.0%}")
+    print("\n".join(table(rows)))
     return 0
 
 

@@ -41,6 +41,7 @@ SAME_IDEA = {
 }
 SAME_IDEA_PAIRS = {
     "misfit": {"kernels", "side"},
+    "floor": {"kernels", "learners"},
     "trust": {"learners", "side"},
     "running": {"kernels", "learners"},
     "ridge": {"kernels", "learners"},

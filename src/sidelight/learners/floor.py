@@ -24,9 +24,10 @@ import numpy as np
 
 from sidelight.arrays import Array
 from sidelight.errors import InputError
+from sidelight.kernels import floor as kernels
 from sidelight.learners.correcting import Sums
 from sidelight.learners.settings import Settings
-from sidelight.linalg import apply, inverse, log1p, log_det, product
+from sidelight.linalg import inverse, log_det
 from sidelight.theory import determinant_radius
 
 __all__ = ["Floor", "FloorLedger", "floor_of"]
@@ -114,7 +115,6 @@ class FloorLedger:
     def __init__(self, floor: Floor, n_arms: int, n_features: int) -> None:
         self.floor = floor
         self.rounds = 0
-        self.fallbacks = 0
         #: z_a (K, d)
         self.differences = np.zeros((n_arms, n_features))
         self.grams = np.zeros((n_arms, n_features, n_features))
@@ -122,6 +122,7 @@ class FloorLedger:
         self.counts = np.zeros(n_arms, dtype=np.int64)
         self._inverses = np.tile(np.eye(n_features) / floor.regularization, (n_arms, 1, 1))
         self._log_dets = np.zeros(n_arms)
+        self._radii = self._radius(self._log_dets)
         self._bounds = np.zeros(n_arms)
 
     @property
@@ -138,19 +139,25 @@ class FloorLedger:
         """Whether ``arm`` may be taken at ``x`` where the old policy takes ``default``."""
         if arm == default:
             return True
-        kept = 1.0 - self.floor.share
-        changed = math.fsum(np.delete(self._bounds, [arm, default]))
-        changed += self._lower(arm, self.differences[arm] + x)
-        changed += self._lower(default, self.differences[default] - kept * x)
+        pair = [arm, default]
+        changed = math.fsum(np.delete(self._bounds, pair)) + math.fsum(self._lower(pair, self._with(x, arm, default)))
         return changed + self.floor.allowance * (self.rounds + 1) >= 0.0
+
+    def _with(self, x: Array, arm: int, default: int) -> Array:
+        """(2, d)  ``z`` of both arms with one more decision."""
+        kept = 1.0 - self.floor.share
+        return np.array([self.differences[arm] + x, self.differences[default] - kept * x])
 
     def record(self, x: Array, arm: int, default: int) -> None:
         """``arm`` was taken at ``x`` where the old policy would have taken ``default``."""
-        self.differences[arm] += x
-        self.differences[default] -= (1.0 - self.floor.share) * x
         self.rounds += 1
-        for a in {arm, default}:
-            self._bounds[a] = self._lower(a, self.differences[a])
+        if arm == default:
+            self.differences[arm] += self.floor.share * x
+            self._bounds[arm] = self._lower([arm], self.differences[[arm]])[0]
+            return
+        pair = [arm, default]
+        self.differences[pair] = self._with(x, arm, default)
+        self._bounds[pair] = self._lower(pair, self.differences[pair])
 
     def ahead(self) -> FloorLedger:
         """A copy in which decisions may be recorded that are under way; it shares what rewards alone change."""
@@ -160,23 +167,19 @@ class FloorLedger:
 
     def observe(self, x: Array, arm: int, reward: float) -> None:
         """A reward of ``arm`` at ``x`` arrived."""
-        self.grams[arm] += product(x[:, None], x[None, :])
-        self.moments[arm] += reward * x
+        x = np.ascontiguousarray(x, dtype=np.float64)
+        room = np.empty(len(x))
+        kernels.add_round(arm, x, float(reward), self.grams, self.moments, self._inverses, self._log_dets, room)
         self.counts[arm] += 1
         if self.counts[arm] % _REFRESH == 0:
             self._refresh(arm)
-        else:
-            u = apply(self._inverses[arm], x)
-            growth = float(product(x, u))
-            self._inverses[arm] -= product(u[:, None], u[None, :]) / (1.0 + growth)
-            self._log_dets[arm] += float(log1p(growth))
-        self._bounds[arm] = self._lower(arm, self.differences[arm])
+        self._update(arm)
 
     def correct(self, x: Array, arm: int, old: float, new: float | None) -> None:
         """The reward of a round was another one; None: the round was another arm's."""
         Sums(self.grams, self.moments, np.zeros(self.n_arms), self.counts).change(arm, x, old, new)
         self._refresh(arm)
-        self._bounds[arm] = self._lower(arm, self.differences[arm])
+        self._update(arm)
 
     def add_arm(self) -> None:
         """One more arm, at the end, of which nothing is known."""
@@ -187,20 +190,31 @@ class FloorLedger:
         self.counts = np.append(self.counts, 0)
         self._inverses = np.concatenate([self._inverses, np.eye(d)[None] / self.floor.regularization])
         self._log_dets = np.append(self._log_dets, 0.0)
-        self._bounds = np.append(self._bounds, 0.0)
-        self._bounds = np.array([self._lower(a, z) for a, z in enumerate(self.differences)])
+        self._radii = self._radius(self._log_dets)
+        self._bounds = self._lower(list(range(self.n_arms)), self.differences)
 
-    def _lower(self, a: int, z: Array) -> float:
-        """``z·ŵ_a − √β_a ‖z‖_{V_a⁻¹}``: at most ``z·w_a`` while the confidence set of the arm holds."""
-        u = apply(self._inverses[a], z)
+    def _update(self, a: int) -> None:
+        """The radius and the bound of an arm, after its sums have changed."""
+        self._radii[a] = self._radius(self._log_dets[a])
+        self._bounds[a] = self._lower([a], self.differences[[a]])[0]
+
+    def _radius(self, log_dets: Array | float) -> Array:
+        """``√β`` by ``log det(V/λ)``."""
         floor = self.floor
-        radius = determinant_radius(
-            self._log_dets[a],
-            floor.noise,
-            floor.delta / self.n_arms,
-            floor.regularization * floor.weight_bound**2,
+        return np.asarray(
+            determinant_radius(
+                log_dets, floor.noise, floor.delta / self.n_arms, floor.regularization * floor.weight_bound**2
+            )
         )
-        return float(product(u, self.moments[a])) - float(radius) * math.sqrt(max(float(product(z, u)), 0.0))
+
+    def _lower(self, arms: list[int], Z: Array) -> Array:
+        """(n,)  ``z·ŵ_a − √β_a ‖z‖_{V_a⁻¹}``: at most ``z·w_a`` while the confidence set of the arm holds.
+
+        Z: (n, d), one ``z`` for each of ``arms``
+        """
+        out = np.empty(len(Z))
+        kernels.lower_bounds(np.array(arms), Z, self._inverses, self.moments, self._radii, out)
+        return out
 
     def _refresh(self, a: int) -> None:
         """The inverse and the determinant of one arm from its sums."""
@@ -219,7 +233,7 @@ class FloorLedger:
             "floor_inverses": self._inverses,
             "floor_log_dets": self._log_dets,
             "floor_bounds": self._bounds,
-            "floor_rounds": np.array([self.rounds, self.fallbacks]),
+            "floor_rounds": np.array([self.rounds]),
         }
 
     def restore(self, arrays: dict[str, Any]) -> None:
@@ -231,4 +245,6 @@ class FloorLedger:
         self._inverses = np.array(arrays["floor_inverses"], dtype=np.float64)
         self._log_dets = np.array(arrays["floor_log_dets"], dtype=np.float64)
         self._bounds = np.array(arrays["floor_bounds"], dtype=np.float64)
-        self.rounds, self.fallbacks = (int(v) for v in arrays["floor_rounds"])
+        self._radii = self._radius(self._log_dets)
+        # files of earlier versions have a second number there, which was never counted
+        self.rounds = int(arrays["floor_rounds"][0])

@@ -10,6 +10,8 @@ import pytest
 import sidelight as sl
 from sidelight.errors import InputError
 from sidelight.learners.floor import Floor, FloorLedger
+from sidelight.linalg import apply, log1p, product
+from sidelight.theory import determinant_radius
 
 FLOOR = Floor(0.1, noise=0.4, weight_bound=1.5, regularization=0.7, delta=0.02)
 
@@ -250,3 +252,41 @@ def test_what_a_floored_learner_refuses():
         learner.decide_many([x])
     with pytest.raises(InputError, match="keeps no floor"):
         sl.FusedThompson(sl.BehaviorQueries(summary), floor=Floor(0.1)).decide(x, default=0)
+
+
+def test_the_compiled_sums_are_those_of_plain_products_to_the_bit():
+    rng = np.random.default_rng(6)
+    K, d = 3, 7
+    floor = Floor(0.2, noise=0.3, weight_bound=2.5, regularization=0.4, delta=0.1)
+    ledger = FloorLedger(floor, K, d)
+    grams, moments = np.zeros((K, d, d)), np.zeros((K, d))
+    inverses, log_dets = np.tile(np.eye(d) / 0.4, (K, 1, 1)), np.zeros(K)
+    for _ in range(300):
+        x, arm, old, reward = rng.normal(size=d), int(rng.integers(K)), int(rng.integers(K)), float(rng.normal())
+        ledger.record(x, arm, old)
+        ledger.observe(x, arm, reward)
+        grams[arm] += product(x[:, None], x[None, :])
+        moments[arm] += reward * x
+        u = apply(inverses[arm], x)
+        growth = float(product(x, u))
+        inverses[arm] -= product(u[:, None], u[None, :]) / (1.0 + growth)
+        log_dets[arm] += float(log1p(growth))
+    radii = determinant_radius(log_dets, 0.3, 0.1 / K, 0.4 * 2.5**2)
+    bounds = []
+    for a, z in enumerate(ledger.differences):
+        u = apply(inverses[a], z)
+        bounds.append(float(product(u, moments[a])) - float(radii[a]) * math.sqrt(float(product(z, u))))
+    found = ledger.state()
+    for name, expected in (("grams", grams), ("moments", moments), ("inverses", inverses), ("log_dets", log_dets)):
+        np.testing.assert_array_equal(found[f"floor_{name}"], expected)
+    assert ledger.total == math.fsum(bounds)
+
+
+def test_files_of_before_have_a_second_number_of_rounds_which_is_passed_over():
+    ledger = FloorLedger(FLOOR, 2, 3)
+    for _ in range(5):
+        ledger.record(np.ones(3), 1, 0)
+    again = FloorLedger(FLOOR, 2, 3)
+    again.restore({**ledger.state(), "floor_rounds": np.array([5, 0])})
+    assert again.rounds == 5
+    assert again.total == ledger.total
