@@ -308,6 +308,55 @@ def test_people_hold_step_and_undo_over_http(tmp_path):
     run(play())
 
 
+def test_the_kill_switch_holds_a_promotion_back(tmp_path):
+    """Rewards of decisions from before it was thrown may still prove that the learner is better."""
+    config = gated(tmp_path)
+
+    async def play():
+        async with engine_of(config) as engine:
+            rng = np.random.default_rng(1)
+            ids = await traffic(engine, 8, 0.5, rng, rewarded=False)
+            await engine.configure(Configuration(killed=True))
+            routes = {n: (await engine.decision(DecisionId(n, 0))).routes for n in {id.number for id in ids}}
+            rewards = [0.5 * (routes[id.number][id.position] == "learner") + 0.3 * rng.normal() for id in ids]
+            for start in range(0, len(ids), 200):
+                pairs = zip(ids[start : start + 200], rewards[start : start + 200], strict=True)
+                await asyncio.gather(*(engine.reward(id, float(r), None, None) for id, r in pairs))
+            await asyncio.sleep(0.1)
+            assert engine.state.gate.says() == "better"
+            assert steps_of(engine) == []
+            assert "waits until the kill switch is off" in str(gate_card(engine.state.gate, killed=True))
+            await engine.configure(Configuration(killed=False))
+            await until(lambda: engine.state.rails.share == 0.9)
+            assert len(steps_of(engine)) == 1
+
+    run(play())
+
+
+def test_a_clock_that_was_wrong_for_a_moment_holds_up_no_wait(tmp_path):
+    config = gated(tmp_path)
+
+    async def play():
+        now = [1_000.0]
+        async with at_a_fake_time(config, now) as engine:
+            await traffic(engine, 1, 0.0, np.random.default_rng(1), size=2, rewarded=False)
+            now[0] = 3e7  # a year's jump, and back
+            await traffic(engine, 1, 0.0, np.random.default_rng(2), size=3, rewarded=False)
+            now[0] = 2_000.0
+            await traffic(engine, 1, 0.0, np.random.default_rng(3), size=4, rewarded=False)
+            now[0] = 900.0  # before everything
+            await traffic(engine, 1, 0.0, np.random.default_rng(4), size=5, rewarded=False)
+            assert await engine._gatekeeper.end_waits() == 0
+            now[0] = 1_000.0 + 3_600.0
+            assert await engine._gatekeeper.end_waits() == 2
+            now[0] = 2_000.0 + 3_600.0
+            # those from the year's jump are older than these, so their wait is over too
+            assert await engine._gatekeeper.end_waits() == 12
+            assert len(engine.state.gate.waiting) == 0
+
+    run(play())
+
+
 def test_without_a_ladder_there_is_evidence_and_no_step(tmp_path):
     config = make_config(tmp_path, kind="OFUL", mode="act", share=0.5)
 

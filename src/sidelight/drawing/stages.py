@@ -83,11 +83,16 @@ def stages_picture(bars: Sequence[Bar], unit: str, title: str, width: int = _WID
         inside = min(max(value, low), high)
         return _LEFT + 20 + (inside - low) / (high - low) * (width - _LEFT - _RIGHT - 40)
 
+    def lines(value: float, kind: str) -> list[str]:
+        """A line down the picture that leaves out the words above each bar, so that it crosses none of them."""
+        tops = [34 + room * i for i in range(len(bars))]
+        return [_line(x(value), top + room - 46, top + room, kind) for top in tops]
+
     parts = []
     for tick in ticks:
-        parts.append(_line(x(tick), 26, bottom, "grid"))
+        parts += lines(tick, "grid")
         parts.append(_text(x(tick), bottom + 16, "0" if tick == 0 else number(tick, sign=True), "middle"))
-    parts.append(_line(x(0), 20, bottom, "zero"))
+    parts += [_line(x(0), 20, 33, "zero"), *lines(0, "zero")]
     anchor = "start" if x(0) < 90 else "end" if x(0) > width - 90 else "middle"
     parts.append(_text(x(0), 14, "the old policy", anchor))
     for i, bar in enumerate(bars):

@@ -106,3 +106,17 @@ def test_what_cannot_be_told_is_said_in_large_type():
     assert verdict.line("always 1").sign == 0
     page = verdict.to_html()
     assert '<h1 class="open">Cannot be told.</h1>' in page
+
+
+@pytest.mark.parametrize("width", [350, 700])
+def test_no_line_crosses_the_words_of_a_bar(width):
+    bars = [Bar(f"{i} % of the traffic, now", "on condition", 1.0, 0.9, 1.1, 0.8, 1.2) for i in range(3)]
+    svg = stages_picture(bars, "EUR", "t", width=width).svg
+    lines = [
+        (float(top), float(bottom)) for top, bottom in re.findall(r'<line [^>]*y1="([\d.]+)"[^>]*y2="([\d.]+)"', svg)
+    ]
+    words = [float(y) for y in re.findall(r'<text [^>]*y="([\d.]+)"[^>]*>(?:\d % of|on condition)', svg)]
+    assert len(words) == 6
+    assert len(lines) > 6
+    for baseline in words:
+        assert all(bottom <= baseline - 10 or top >= baseline + 3 for top, bottom in lines)

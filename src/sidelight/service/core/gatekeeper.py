@@ -6,7 +6,6 @@ Whatever follows is an event with a key of its own, so that of several servers e
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
@@ -20,7 +19,7 @@ from sidelight.service.core.proposals import (
     wait_ended_by,
     wait_keys,
 )
-from sidelight.service.log.events import DecisionId, Decisions, GateStep, event_from_row
+from sidelight.service.log.events import DecisionId, Decisions, GateStep, Row, event_from_row
 from sidelight.service.log.store import Store, Written
 from sidelight.service.log.surroundings import Surroundings
 from sidelight.service.problems import Problem
@@ -80,6 +79,9 @@ class Gatekeeper:
         step = gate.proposal()
         if step is None or not gate.automatic(step):
             return
+        if self._server.state.rails.killed and step.after > step.before:
+            # rewards of earlier decisions may still come; whoever lets the learner act again gets no larger share
+            return
         self._proposed = (gate.tests, gate.rung)
         mode = "act" if step.before < 0 else None
         event = GateStep(step.before, step.after, step.share, step.reason, step.evidence, mode=mode)
@@ -120,8 +122,9 @@ class Gatekeeper:
             return 0
         # the last event that has a default may have decisions that have none yet
         start = max(self._looked, defaults.waited - 1)
-        store, until = self._server.store, self._clock.now() - defaults.seconds
-        due, looked = await self._server.read(_due, store, start, until, self._server.state.learner.n_features)
+        store, now = self._server.store, self._clock.now()
+        span = (now - defaults.seconds, now)
+        due, looked = await self._server.read(_due, store, start, span, self._server.state.learner.n_features)
         outcomes = await asyncio.gather(
             *(
                 self._server.submit(
@@ -142,8 +145,31 @@ class Gatekeeper:
             await asyncio.gather(task, return_exceptions=True)
 
 
-def _due(store: Store, start: int, until: float, n_features: int) -> tuple[list[tuple[DecisionId, Decisions]], int]:
-    """Decisions after event ``start`` and not after the time ``until`` that have neither a reward nor a default.
+def _ripe(rows: list[Row], until: float, now: float) -> list[Row]:
+    """The first rows, up to the last whose time is not after ``until``.
+
+    A row from after ``now`` was written while a clock was wrong. Those behind it do not wait for that time to come: it
+    is older than they are, so its wait is over when one of theirs is.
+    """
+    ripe = 0
+    for i, row in enumerate(rows):
+        if row.at <= until:
+            ripe = i + 1
+        elif row.at <= now:
+            break
+    return rows[:ripe]
+
+
+def _due(
+    store: Store, start: int, span: tuple[float, float], n_features: int
+) -> tuple[list[tuple[DecisionId, Decisions]], int]:
+    """Decisions after event ``start`` whose wait is over and that have neither a reward nor a default.
+
+    Args:
+        store: the log.
+        start: where to begin.
+        span: the time up to which waits are over, and the present.
+        n_features: ``d``.
 
     Returns:
         More than ``_MOST_AT_ONCE`` of them where there are more, and the last event that was looked at.
@@ -151,7 +177,7 @@ def _due(store: Store, start: int, until: float, n_features: int) -> tuple[list[
     found: list[tuple[DecisionId, Decisions]] = []
     looked = start
     for rows in store.follow(start, chunk=_CHUNK):
-        ripe = list(itertools.takewhile(lambda row: row.at <= until, rows))
+        ripe = _ripe(rows, *span)
         events = [(row, event_from_row(row, n_features)) for row in ripe if row.kind == Decisions.kind]
         ids = [
             (DecisionId(row.number, i, row.epoch), event)

@@ -102,8 +102,8 @@ def _looking_on(found: Mapping[str, Any]) -> list[tuple[str, str]]:
     return facts
 
 
-def gate_card(gate: Gate) -> Markup:
-    """What the gate knows, and the ladder where there is one."""
+def gate_card(gate: Gate, killed: bool = False) -> Markup:
+    """What the gate knows, and the ladder where there is one; under the kill switch no step up is taken."""
     found = gate.evidence()
     facts = [("Evidence", _SAYS[found["says"]])]
     picture = Markup("")
@@ -111,8 +111,7 @@ def gate_card(gate: Gate) -> Markup:
         low, gain, high = found["low"], found["gain"], found["high"]
         facts.append(("Gain for each unit", f"{number(gain, sign=True)} ({number(low)} to {number(high)})"))
         edge = 1.15 * max(abs(low), abs(high))
-        picture = drawn(strip(gain, low, high, (-edge, edge)))
-    picture += _history(found)
+        picture = _history(found) or drawn(strip(gain, low, high, (-edge, edge)))
     if gate.shadow is not None:
         facts += _looking_on(found)
     elif found["says"] != "no shared traffic":
@@ -123,6 +122,8 @@ def gate_card(gate: Gate) -> Markup:
     if step is not None:
         way = "up" if step.after > step.before else "down"
         taken = "is being taken" if gate.automatic(step) else "waits for a person"
+        if killed and way == "up":
+            taken = "waits until the kill switch is off"
         facts.append(("Next step", f"{way} to {percent(step.share)} of the traffic; it {taken}"))
     if found["held"]:
         facts.append(("Held", "a person has stopped promotions"))

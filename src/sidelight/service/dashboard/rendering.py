@@ -96,7 +96,7 @@ class Renderer:
                 "gate",
                 _FAST,
                 lambda: (
-                    climbing.gate_card(state.gate)
+                    climbing.gate_card(state.gate, state.rails.killed)
                     + climbing.floor_card(state)
                     + climbing.waits_card(state.defaults, rolling, now)
                 ),
