@@ -26,7 +26,7 @@ import numpy as np
 from sidelight.arrays import Array
 from sidelight.judging.complete import LEAST_MATCHED, MOST_NEVER, NEVER
 from sidelight.judging.sequences import FIRST_LOOK, LARGEST_SCORE, AsymptoticSequence
-from sidelight.linalg import exp, product
+from sidelight.kernels.choices import predict_and_learn
 
 __all__ = ["SMALLEST_CHANCE", "OldRows", "PolicyModel", "doubly_robust_gain"]
 
@@ -38,10 +38,9 @@ WARM_UP = 500
 _OVERLAP_ROWS = 200
 #: an arm that the learner wants in a smaller share of the rows decides nothing
 _HARDLY = 0.02
-#: how far a standardised feature counts
-_FAR = 6.0
-#: the size of the model's first steps
-_STEP = 0.5
+#: the parts of a model, by their names in files
+_MOMENTS = ("mean", "squares")
+_COEFFICIENTS = ("weights", "gradients", "average")
 
 
 def doubly_robust_gain(reward: float, estimate: float, matched: bool, chance: float) -> float:
@@ -70,56 +69,33 @@ class PolicyModel:
 
     def __init__(self, n_arms: int, n_features: int) -> None:
         self.count = 0
-        self.mean, self.squares = np.zeros(n_features), np.zeros(n_features)
-        #: (K, 1 + d)  the coefficients, their sums of squared gradients, their average
-        self.weights, self.gradients, self.average = (np.zeros((n_arms, 1 + n_features)) for _ in range(3))
+        #: (2, d)  means of the features, sums of squared deviations
+        self._moments = np.zeros((2, n_features))
+        #: (3, K, 1 + d)  the coefficients, their sums of squared gradients, their average
+        self._coefficients = np.zeros((3, n_arms, 1 + n_features))
 
-    def chances(self, x: Array) -> Array:
-        """(K,)  of every arm at ``x`` (d,), from the rows so far."""
-        return _softmax(product(self.average, self._standard(x)))
-
-    def observe(self, x: Array, arm: int) -> None:
-        """The old policy took ``arm`` at ``x`` (d,)."""
-        z = self._standard(x)
-        errors = _softmax(product(self.weights, z))
-        errors[arm] -= 1.0
-        gradient = errors[:, None] * z[None, :]
-        self.gradients += gradient * gradient
-        self.weights -= _STEP * gradient / np.sqrt(self.gradients + 1e-12)
+    def observe(self, x: Array, arm: int) -> Array:
+        """The old policy took ``arm`` at ``x`` (d,).  Returns (K,) every arm's chance by the rows before this one."""
+        K, n = self._coefficients.shape[1:]
+        chances, room = np.empty(K), np.empty(n + K)
+        row = np.ascontiguousarray(x, dtype=np.float64)
+        predict_and_learn(row, arm, self.count, self._moments, self._coefficients, room, chances)
         self.count += 1
-        # later coefficients weigh more: the average of the last half, about
-        self.average += (self.weights - self.average) * min(1.0, 4.0 / (3.0 + self.count))
-        difference = x - self.mean
-        self.mean += difference / self.count
-        self.squares += difference * (x - self.mean)
-
-    def _standard(self, x: Array) -> Array:
-        """(1 + d,)  a constant, and the features in deviations from their means."""
-        if self.count < 2:
-            return np.concatenate([np.ones(1), np.zeros(len(x))])
-        deviations = np.sqrt(self.squares / self.count)
-        varies = deviations > 1e-9 * np.abs(self.mean)
-        z = np.where(varies, (x - self.mean) / np.where(varies, deviations, 1.0), 0.0)
-        return np.concatenate([np.ones(1), np.clip(z, -_FAR, _FAR)])
+        return chances
 
     def to_dict(self) -> dict[str, Any]:
         """The whole state, JSON-safe; floats survive to the bit."""
-        names = ("mean", "squares", "weights", "gradients", "average")
-        return {"count": self.count, **{name: getattr(self, name).tolist() for name in names}}
+        parts = (*zip(_MOMENTS, self._moments, strict=True), *zip(_COEFFICIENTS, self._coefficients, strict=True))
+        return {"count": self.count, **{name: part.tolist() for name, part in parts}}
 
     @classmethod
     def from_dict(cls, body: Mapping[str, Any]) -> PolicyModel:
         """The inverse of ``to_dict``."""
         model = cls(len(body["weights"]), len(body["mean"]))
         model.count = body["count"]
-        for name in ("mean", "squares", "weights", "gradients", "average"):
-            setattr(model, name, np.array(body[name], dtype=np.float64))
+        model._moments = np.array([body[name] for name in _MOMENTS], dtype=np.float64)
+        model._coefficients = np.array([body[name] for name in _COEFFICIENTS], dtype=np.float64)
         return model
-
-
-def _softmax(logits: Array) -> Array:
-    values = exp(logits - logits.max())
-    return np.asarray(values / math.fsum(values))
 
 
 @dataclass

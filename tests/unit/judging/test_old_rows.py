@@ -46,13 +46,12 @@ def look_on(rng, n, known, **world):
     rows, model = OldRows(AsymptoticSequence(0.05), 3), PolicyModel(3, X.shape[1])
     truths = []
     for i in range(n):
-        chance = chances[i, wanted[i]] if known else float(model.chances(X[i])[wanted[i]])
-        if known or model.count >= 500:
+        before = model.count
+        chance = chances[i, wanted[i]] if known else float(model.observe(X[i], int(arms[i]))[wanted[i]])
+        if known or before >= 500:
             matched = bool(arms[i] == wanted[i])
             rows.observe(int(wanted[i]), matched, float(rewards[i]), 0.3, float(chance), known=known)
             truths.append(means[i, wanted[i]] - chances[i] @ means[i])
-        if not known:
-            model.observe(X[i], int(arms[i]))
     return rows, float(np.mean(truths[-rows.sequence.count :])), model
 
 
@@ -81,7 +80,9 @@ def test_the_model_finds_the_old_policys_chances():
     rng = np.random.default_rng(8)
     X, chances, *_ = played(rng, 4_000, sharpness=0.8)
     _, _, model = look_on(np.random.default_rng(8), 4_000, False, sharpness=0.8)
-    error = np.mean([np.abs(model.chances(x) - p).mean() for x, p in zip(X[-300:], chances[-300:], strict=True)])
+    body = model.to_dict()
+    found = [PolicyModel.from_dict(body).observe(x, 0) for x in X[-300:]]
+    error = np.mean(np.abs(np.array(found) - chances[-300:]))
     shares = np.abs(chances.mean(axis=0) - chances[-300:]).mean()
     assert error < 0.25 * shares
 
@@ -111,10 +112,35 @@ def test_states_survive_json_to_the_bit():
     x = rng.normal(size=4)
     for one in (rows, again):
         one.observe(1, True, 0.3, 0.2, 0.4, known=False)
-    for one in (model, model_again):
-        one.observe(x, 2)
     assert again.to_dict() == rows.to_dict()
-    np.testing.assert_array_equal(model.chances(x), model_again.chances(x))
+    np.testing.assert_array_equal(model.observe(x, 2), model_again.observe(x, 2))
+    assert model_again.to_dict() == model.to_dict()
+
+
+def test_the_compiled_step_is_that_of_the_formulas():
+    """Softmax regression by AdaGrad on features standardised by the rows before, its average weighted to the last."""
+    rng = np.random.default_rng(14)
+    K, d = 4, 3
+    model = PolicyModel(K, d)
+    X = rng.normal([0.0, 5.0, -200.0], [1.0, 0.1, 40.0], size=(400, d))
+    X[:, 1] = np.where(np.arange(400) < 50, 5.0, X[:, 1])  # does not vary at first
+    X[17, 2] = 1e6
+    weights, gradients, average = np.zeros((3, K, 1 + d))
+    for i, x in enumerate(X):
+        z = np.zeros(d)
+        if i >= 2:
+            mean, deviation = X[:i].mean(axis=0), X[:i].std(axis=0)
+            varies = deviation > 1e-9 * abs(mean)
+            z[varies] = np.clip((x - mean)[varies] / deviation[varies], -6, 6)
+        z = np.concatenate([[1.0], z])
+        expected = softmax((average @ z)[None])[0]
+        arm = int(rng.integers(K))
+        np.testing.assert_allclose(model.observe(x, arm), expected, rtol=1e-7, atol=1e-10)
+        gradient = np.outer(softmax((weights @ z)[None])[0] - np.eye(K)[arm], z)
+        gradients += gradient**2
+        weights -= 0.5 * gradient / np.sqrt(gradients + 1e-12)
+        average += (weights - average) * min(1.0, 4.0 / (4.0 + i))
+    assert model.count == 400
 
 
 def test_features_that_never_vary_and_wild_ones_leave_finite_chances():
@@ -122,6 +148,6 @@ def test_features_that_never_vary_and_wild_ones_leave_finite_chances():
     rng = np.random.default_rng(10)
     for i in range(300):
         model.observe(np.array([1.0, 1e9 if i == 200 else rng.normal(), 0.0]), int(rng.integers(2)))
-    found = model.chances(np.array([1.0, -1e12, 5.0]))
+    found = model.observe(np.array([1.0, -1e12, 5.0]), 0)
     assert np.isfinite(found).all()
     assert found.sum() == pytest.approx(1.0)

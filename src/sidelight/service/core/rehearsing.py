@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from sidelight.judging.old_rows import PolicyModel
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.summary import LogSummary
 from sidelight.service.config import Config
@@ -57,13 +58,19 @@ def _log(schema: Schema, rng: np.random.Generator) -> LogSummary:
 
 
 def _live(learner: Any, rng: np.random.Generator) -> None:
-    """Rounds with answers of the old policy and rewards, for every arm in turn."""
+    """Rounds with answers of the old policy and rewards, for every arm in turn, and the evidence about them."""
+    model = PolicyModel(len(_ARMS), learner.n_features)
     for i in range(_ROUNDS):
         x, arm = rng.normal(size=learner.n_features), _ARMS[i % len(_ARMS)]
         if learner.needs == "action":
             learner.observe_behavior(x, arm)
         elif learner.needs == "probabilities":
             learner.observe_behavior(x, probabilities=np.full(len(_ARMS), 1.0 / len(_ARMS)))
-        learner.decide(x)
+        model.observe(x, i % len(_ARMS))
+        if learner.ledger is None:
+            learner.decide(x)
+        else:
+            learner.decide_under(learner.ledger, x, _ARMS[0])
+            learner.record_decision(x, arm, _ARMS[0])
         learner.observe(x, arm, float(rng.normal()))
     learner.decide_many(rng.normal(size=(_BATCH, learner.n_features)))

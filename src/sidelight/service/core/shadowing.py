@@ -110,9 +110,8 @@ class Shadow:
                 row.matched, row.chance, row.known = taken == row.wanted, row.told, True
         elif taken is not None and x is not None:
             seen = x if self.mode == "shadow" else np.concatenate([x, np.eye(len(self.arms))[row.wanted]])
-            row.chance = float(self.model.chances(seen)[row.wanted])
             row.matched = None if self.model.count < WARM_UP else taken == row.wanted
-            self.model.observe(seen, taken)
+            row.chance = float(self.model.observe(seen, taken)[row.wanted])
         while self.waiting and self.waiting[0].settled:
             done = self.waiting.popleft()
             del self._places[done.number, done.position]
