@@ -9,7 +9,7 @@ from pkgutil import iter_modules
 import benchmarks
 
 #: long statistical studies, each a command of its own: ``python -m benchmarks.NAME``
-STUDIES = ("__main__", "evidence", "regret", "zoo")
+STUDIES = ("__main__", "evidence", "misses", "regret", "zoo")
 
 
 def names() -> list[str]:

@@ -235,6 +235,7 @@ class AnswerEstimator(EstimatorDefaults):
         """``answers`` full-weight answers went into the sums elsewhere (in a kernel)."""
         self.sums.n_answers += answers
         self.sums.total_weight += float(answers)
+        self.sums.heaviest = np.maximum(self.sums.heaviest, 1.0)
         self._answered()
 
     # -------------------------------------------------------------------------------- uncertainty
@@ -267,6 +268,22 @@ class AnswerEstimator(EstimatorDefaults):
                 C = symmetrize(product(H.T, product(told.squared[a] + shared, H)))
                 A[a] = pseudo_inverse(C + more[a] if len(more) else C)
         return A
+
+    def cautious_precision(self) -> Array:
+        """``Σωx_ox_oᵀ/max ω``: (K, L, L).  See ``EstimatorDefaults``; for the weighting estimators ``precision()``.
+
+        ``E[ω²(e·w_h)²x_ox_oᵀ] ⪯ max ω · E[ω(e·w_h)²x_ox_oᵀ]``, and the latter is ``E[(e·w_h)²x_ox_oᵀ | a]`` for each of
+        ``Σω`` answers.  ``precision()`` takes ``ω`` and ``e`` for unrelated, which they are not where the old policy
+        looks at hidden features.
+        """
+        if self.estimator != "regression" or self.pooling_strength() != 0.0:
+            return self.precision()
+        heaviest = self.sums.heaviest
+        return np.asarray(self.sums.S11 / np.where(heaviest > 0.0, heaviest, 1.0)[:, None, None])
+
+    def answer_counts(self) -> Array:
+        """``(Σω)²/Σω²``: (K,)."""
+        return self.sums.effective_counts()
 
     def _ones_error(self) -> Array:
         """(K, L, L)  what the error of ``u_a`` adds to ``A⁻¹``: ``(cᵀΣ⁻¹c/m)Cov(u_a)``; (0, …) where it has none."""

@@ -81,6 +81,7 @@ class CompanionLog(AnswerEstimator):
         self.sums.S_squared = np.ascontiguousarray(S[:, :L, :L])
         self.sums.sums = (rows.means * rows.counts[:, None])[:, take]
         self.sums.counts = rows.counts.astype(np.float64)
+        self.sums.heaviest = np.ones(len(self.sums.counts))
         self.sums.n_answers = int(rows.n_rows)
         self.sums.total_weight = float(rows.n_rows)
         self._answered()

@@ -84,6 +84,18 @@ class EstimatorDefaults:
     def observe_gaps(self, x: Array, answer: Any, probability: float = 1.0) -> None:
         """Take what the old policy would do at a context with gaps, NaN; here nothing is learned from it."""
 
+    def cautious_precision(self) -> Array | None:
+        """``A`` for which ``A⁻¹NA⁻¹`` bounds ``Cov((B − B̂)w_h)`` if ``N`` has as many answers; default ``precision()``.
+
+        It may not rest on the answers' weights having nothing to do with ``e``.
+        """
+        return cast(HiddenEstimator, self).precision()
+
+    def answer_counts(self) -> Array:
+        """(K,)  effective number of answers of every arm; here as the arms' shares in the log have it."""
+        estimator = cast(HiddenEstimator, self)
+        return np.asarray(float(estimator.n_answers) * np.asarray(estimator.summary.shares))
+
     def room(self) -> int:
         """How many answers kernels may add to ``sums`` before ``took`` must be called."""
         return int(np.iinfo(np.int64).max)
@@ -119,6 +131,8 @@ class CompleteEstimator(HiddenEstimator, Protocol):
     def estimates_by_weighting(self) -> bool: ...  # noqa: D102
     def log_error(self, second: Array) -> Array: ...  # noqa: D102
     def observe_gaps(self, x: Array, answer: Any, probability: float = 1.0) -> None: ...  # noqa: D102
+    def cautious_precision(self) -> Array | None: ...  # noqa: D102
+    def answer_counts(self) -> Array: ...  # noqa: D102
     def room(self) -> int: ...  # noqa: D102
     def took(self, answers: int) -> None: ...  # noqa: D102
     def unpooled(self) -> Any: ...  # noqa: D102

@@ -46,6 +46,7 @@ class AnswerSums:
         whole: (L, L)  ``Σ x_o x_oᵀ/q²`` of contexts that were answered by probabilities, which all arms share.
         excess: (K, L + 1)  ``Σ (ω² − ω)(x_o, 1)``: what ``Σω²(x_o, 1)`` has beyond ``sums`` and ``counts``.
         whole_excess: (L + 1,)  ``Σ (1/q² − 1/q)(x_o, 1)`` of contexts that were answered by probabilities.
+        heaviest: (K,)  the largest ``ω`` of every arm so far.
         rows: the first 10,000 answers as ``(x, arm position or probabilities, 1/q)``, from which a verdict takes
             fourth moments. Files, copies and answers that kernels add to the sums leave them out.
     """
@@ -64,6 +65,7 @@ class AnswerSums:
         self.whole = np.zeros((L, L))
         self.excess = np.zeros((K, L + 1))
         self.whole_excess = np.zeros(L + 1)
+        self.heaviest = np.zeros(K)
         self.rows: list[tuple[Array, int | Array, float]] = []
         #: (d, d), (d,) and (L, L)  what the sums over all arms of ``S``, ``sums`` and ``S_squared`` lack of those that
         #: the pooled regression is made of (see ``hidden.gap_answers``)
@@ -110,6 +112,7 @@ class AnswerSums:
         """One answer "I would take arm ``index``", asked for with ``probability``."""
         weight = 1.0 / probability
         add_answer(self.arrays, x, index, weight)
+        self.heaviest[index] = max(self.heaviest[index], weight)
         if weight != 1.0:
             self.excess[index] += weight * (weight - 1.0) * self._with_one(x)
         self._count(weight)
@@ -121,6 +124,7 @@ class AnswerSums:
         add_probabilities(self.arrays, x, probabilities, weight)
         y = self._with_one(x)
         weights = weight * probabilities
+        self.heaviest = np.maximum(self.heaviest, weights)
         self.excess += (weights * (weights - 1.0))[:, None] * y
         self.whole_excess += weight * (weight - 1.0) * y
         y = weight * y[: self.L]
@@ -131,6 +135,11 @@ class AnswerSums:
     def _with_one(self, x: Array) -> Array:
         """``(x_o, 1)``: (L + 1,)."""
         return np.append(x[self.order[: self.L]], 1.0)
+
+    def effective_counts(self) -> Array:
+        """``(Σω)²/Σω²``: (K,), so many answers of equal weight know as much; 0 where there are none."""
+        squares = self.counts + self.excess[:, -1]
+        return np.where(squares > 0.0, np.square(self.counts) / np.where(squares > 0.0, squares, 1.0), 0.0)
 
     def squares_with_one(self) -> Array:
         """``Σ ω²(x_o, 1)(x_o, 1)ᵀ``: (K, L + 1, L + 1)."""
@@ -159,6 +168,7 @@ class AnswerSums:
             "whole": self.whole,
             "excess": self.excess,
             "whole_excess": self.whole_excess,
+            "heaviest": self.heaviest,
             "totals": np.array([self.n_answers, self.total_weight]),
         }
 
@@ -172,6 +182,10 @@ class AnswerSums:
             self.whole = np.array(arrays["whole"], dtype=np.float64)
         else:  # a file from before it was kept: as if every context had been asked with the same chance
             self.whole = self.total_weight / max(self.n_answers, 1) * self.S11.sum(axis=0)
+        if "heaviest" in arrays:
+            self.heaviest = np.array(arrays["heaviest"], dtype=np.float64)
+        else:  # likewise: every 1/q is at least 1, so none is larger than what all have above that, and 1
+            self.heaviest = np.full(len(self.counts), max(self.total_weight - self.n_answers, 0.0) + 1.0)
         first = np.column_stack([self.sums[:, : self.L], self.counts])
         if "excess" in arrays:
             self.excess = np.array(arrays["excess"], dtype=np.float64)

@@ -29,8 +29,10 @@ class ArmRegressions:
         factors: (K, L+1, L+1), the upper-triangular ``R`` of ``[x_o | r]``, nonnegative diagonal.
         reward_sums: (K,) ``Σ r``; NaN if the summary comes from a version 1 file whose schema has no intercept.
         skipped: reason → how many rows were skipped for it.
-        meat: (K, L, L), ``Σ ε² x_o x_oᵀ``, the middle of the sandwich covariance, or ``None`` where it was not asked
-            for.
+        meat: (K, L, L), ``Σ (ε/(1 − h))² x_o x_oᵀ`` with the leverages ``h``, the middle of the sandwich covariance, or
+            ``None`` where it was not asked for. (Summaries without ``meat_freedom`` have ``Σ ε² x_o x_oᵀ``.)
+        meat_freedom: (K,) degrees of freedom of ``meat``: it varies as a Wishart matrix with so many does. ``None``
+            where it is not known.
         propensities: (K, 4) with ``Σ p``, ``Σ 1/p``, ``Σ 1/p²`` and ``min p`` of the logged propensities, or ``None``.
     """
 
@@ -41,6 +43,7 @@ class ArmRegressions:
         skipped: Mapping[str, int] | None = None,
         meat: np.ndarray | None = None,
         propensities: np.ndarray | None = None,
+        meat_freedom: np.ndarray | None = None,
     ) -> None:
         if not schema.resolved:
             raise SchemaError("a summary needs a schema whose arms and levels are known.")
@@ -53,6 +56,7 @@ class ArmRegressions:
         self.schema = schema
         self.skipped: dict[str, int] = dict(skipped or {})
         self.meat = meat
+        self.meat_freedom = meat_freedom
         self.propensities = propensities
         self.counts = moments.counts
         self.factors = moments.factors

@@ -42,8 +42,10 @@ class LogSummary(ArmRegressions):
         factors: (K, L+1, L+1), the upper-triangular ``R`` of ``[x_o | r]``, nonnegative diagonal.
         reward_sums: (K,) ``Σ r``; NaN if the summary comes from a version 1 file whose schema has no intercept.
         skipped: reason → how many rows were skipped for it.
-        meat: (K, L, L), ``Σ ε² x_o x_oᵀ``, the middle of the sandwich covariance, or ``None`` where it was not asked
-            for.
+        meat: (K, L, L), ``Σ (ε/(1 − h))² x_o x_oᵀ`` with the leverages ``h``, the middle of the sandwich covariance, or
+            ``None`` where it was not asked for. (Summaries without ``meat_freedom`` have ``Σ ε² x_o x_oᵀ``.)
+        meat_freedom: (K,) degrees of freedom of ``meat``: it varies as a Wishart matrix with so many does. ``None``
+            where it is not known.
         propensities: (K, 4) with ``Σ p``, ``Σ 1/p``, ``Σ 1/p²`` and ``min p`` of the logged propensities, or ``None``.
 
     Examples:
@@ -146,8 +148,8 @@ class LogSummary(ArmRegressions):
             propensities = np.zeros((K, 4))
             propensities[:, 3] = np.inf
             propensities[at] = self.propensities
-        meat = self.meat if T is None and at == list(range(K)) else None
-        return LogSummary(schema, moments, self.skipped, meat, propensities)
+        meat, freedom = (self.meat, self.meat_freedom) if T is None and at == list(range(K)) else (None, None)
+        return LogSummary(schema, moments, self.skipped, meat, propensities, freedom)
 
     def with_labels(self, retype: Callable[[Sequence[Label]], tuple[Label, ...]]) -> LogSummary:
         """The same rows with discovered arms and levels relabelled, one for one, and sorted again."""
@@ -197,7 +199,7 @@ class LogSummary(ArmRegressions):
             "factors": self.factors,
             "reward_sums": self.reward_sums,
         }
-        optional = {"meat": self.meat, "propensities": self.propensities}
+        optional = {"meat": self.meat, "propensities": self.propensities, "meat_freedom": self.meat_freedom}
         arrays.update({name: array for name, array in optional.items() if array is not None})
         return {"schema": self.schema.to_dict(), "skipped": self.skipped}, arrays
 
@@ -210,6 +212,7 @@ class LogSummary(ArmRegressions):
                 meta["skipped"],
                 arrays.get("meat"),
                 arrays.get("propensities"),
+                arrays.get("meat_freedom"),
             )
         except (KeyError, InputError) as error:
             raise FileFormatError(f"{origin} is not a summary this Sidelight understands: {error}") from error

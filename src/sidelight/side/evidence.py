@@ -16,13 +16,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sidelight.hidden.frame import power_of_two
 from sidelight.hidden.protocol import HiddenEstimator
 from sidelight.kernels.soft import expected_squares, lift, marginals, soft_evidence
-from sidelight.linalg import Array, apply, product, solve, symmetric_eigen, symmetrize, triangle
+from sidelight.linalg import Array, apply, product, solve, symmetrize
 from sidelight.logs.summary import LogSummary
+from sidelight.side.robust import Sandwich, sandwiched
 
-__all__ = ["FrozenLog", "LogEvidence", "LogGeometry", "hidden_variance"]
+__all__ = ["AnswersHalf", "FrozenLog", "LogEvidence", "LogGeometry", "hidden_variance"]
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,23 @@ def hidden_variance(
     return np.asarray(np.clip(found, 0.0, cap))
 
 
+@dataclass(frozen=True)
+class AnswersHalf:
+    """What is known of ``Cov((B − B̂)w_h)`` beyond the estimator's precision.
+
+    Attributes:
+        tau2: (K,)  ``τ²``   s2: (K,)  ``s²``.
+        precision: (K, L, L)  ``A`` in place of the estimator's own, and all of the sandwich's ``W`` for each answer;
+            None where ``W`` is split by ``τ²``.
+        scarcity: (K,)  times which the covariance is counted, for few answers; None for 1.
+    """
+
+    tau2: Array
+    s2: Array
+    precision: Array | None = None
+    scarcity: Array | None = None
+
+
 class LogGeometry:
     """One log and the answers about it: ``Λ`` for any ``τ²``, ``s²``, and how well rounds fit it.
 
@@ -87,7 +104,8 @@ class LogGeometry:
 
     Args:
         hidden: the estimator of the log's hidden half, which carries the log.
-        meat: (K, L, L)  ``Σ ε²x_ox_oᵀ`` for the sandwich covariance; default the classical ``s²G``.
+        meat: (K, L, L)  ``Σ ε²x_ox_oᵀ`` for the sandwich covariance; default the classical ``s²G``.  The answers'
+            half is classical until ``renew`` says otherwise.
     """
 
     def __init__(self, hidden: HiddenEstimator, meat: Array | None = None) -> None:
@@ -96,36 +114,42 @@ class LogGeometry:
         self.R, self.y = np.array(summary.factors[:, :L, :L]), np.array(summary.factors[:, :L, L])
         self.G, self.g = np.array(summary.grams), np.array(summary.cross)
         self._log = (self.G, self.g, np.asarray(summary.residual_variances))
-        self._meat = None
-        if meat is not None:
-            # a sandwich of few rows claims too much, so a tenth of it is the classical s²G
-            self._meat = 0.9 * np.asarray(meat) + 0.1 * self._log[2][:, None, None] * self.G
-            self._count(self._meat)
+        self.sandwich = None if meat is None else Sandwich(summary, meat)
+        if self.sandwich is not None:
+            self._count(self.sandwich.middle)
         #: (L, L)  directions in which a log may be wrong, in columns: one recorded feature's slope around its mean
         self.directions, self._intercept = _directions(summary)
         #: (K, L)  second moments of the recorded features along each direction
         self._direction_squares = (self.directions * product(summary.second_moments, self.directions)).sum(axis=1)
         self.renew()
 
-    def renew(self, error: Array | None = None) -> None:
+    def renew(self, error: Array | None = None, answers: AnswersHalf | None = None) -> None:
         """Take the answers as they are now.
 
-        error: (K, L, L)  what an error of ``B̂`` that comes from the log's own rows adds to ``Σ ε²x_ox_oᵀ``
+        Args:
+            error: (K, L, L)  what an error of ``B̂`` that comes from the log's own rows adds to ``Σ ε²x_ox_oᵀ``.
+            answers: what is known of the answers' half of the covariance; default the classical ``τ²A⁻¹``.
         """
         if error is not None:
             G, _, s2 = self._log
-            self._count(error + (s2[:, None, None] * G if self._meat is None else self._meat))
-        self.B, A = np.array(self.hidden.regression(), dtype=np.float64, order="C"), self.hidden.precision()
+            self._count(error + (s2[:, None, None] * G if self.sandwich is None else self.sandwich.middle))
+        self.B = np.array(self.hidden.regression(), dtype=np.float64, order="C")
+        A = self.hidden.precision() if answers is None or answers.precision is None else answers.precision
         self.A = np.zeros((0, *self.G.shape[1:]))
         if A is None or not self.G.size:
             return
         self.A = np.array(A, dtype=np.float64, order="C")
         lift(self.A, self.G)
+        if answers is not None:
+            if self.sandwich is not None:
+                self.A = self.sandwich.of_answers(self.A, answers.tau2, answers.s2, answers.precision is not None)
+            if answers.scarcity is not None:
+                self.A /= answers.scarcity[:, None, None]
 
     def _count(self, meat: Array) -> None:
         """Take ``meat`` for ``Σ ε²x_ox_oᵀ``."""
         G, g, s2 = self._log
-        self.R, self.y = _sandwiched(G, g, meat, s2)
+        self.R, self.y = sandwiched(G, g, meat, s2)
         self.G, self.g = product(Rt := np.swapaxes(self.R, 1, 2), self.R), apply(Rt, self.y)
 
     def evidence(self, tau2: Array, s2: Array, bias: Array | None = None) -> LogEvidence:
@@ -224,15 +248,3 @@ def _directions(summary: LogSummary) -> tuple[Array, int | None]:
     U[k] -= means
     U[k, k] = 1.0
     return U, k
-
-
-def _sandwiched(G: Array, g: Array, meat: Array, s2: Array) -> tuple[Array, Array]:
-    """``R'``, ``y'`` with ``R'ᵀR' = s²GN⁺G``, ``R'ᵀy' = s²GN⁺g``, ``N`` the meat: ``s²(R'ᵀR')⁻¹`` is the sandwich."""
-    # powers of two: what is left out as rounding does not depend on units
-    scale = 1.0 / power_of_two(np.sqrt(np.maximum(np.einsum("aii->ai", meat), 0.0)))
-    values, vectors = symmetric_eigen(symmetrize(meat * scale[:, :, None] * scale[:, None, :]))
-    cut = meat.shape[-1] * 1e-14 * np.maximum(values[..., -1:], 1e-300)
-    root = np.sqrt(np.where(values > cut, s2[:, None] / np.where(values > cut, values, 1.0), 0.0))
-    scaled = scale[:, :, None] * np.concatenate([G, g[..., None]], axis=2)
-    upper = triangle(product(np.swapaxes(vectors * root[:, None, :], 1, 2), scaled))
-    return np.ascontiguousarray(upper[..., :-1]), np.ascontiguousarray(upper[..., -1])

@@ -23,6 +23,7 @@ from sidelight.theory.matrix_error import (
     matrix_bernstein,
     printed_cross_moment_constants,
 )
+from sidelight.theory.quantiles import chi_square_quantile, f_quantile, f_tail, scarcity_factor
 from sidelight.theory.radii import (
     anchor_error,
     arm_radii,
@@ -52,6 +53,7 @@ __all__ = [
     "anchor_error",
     "arm_radii",
     "bias_factor",
+    "chi_square_quantile",
     "cross_moment_constants",
     "delta_m",
     "determinant_radius",
@@ -62,6 +64,8 @@ __all__ = [
     "epoch_regret_bound",
     "equivalent_rounds",
     "error_propagation",
+    "f_quantile",
+    "f_tail",
     "finite_log_penalty",
     "inflated_noise",
     "largest_radius",
@@ -75,5 +79,6 @@ __all__ = [
     "projected_estimate",
     "projected_regret_bound",
     "refresh_confidence",
+    "scarcity_factor",
     "visitation_bound",
 ]

@@ -11,7 +11,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from scipy.linalg import eigh, sqrtm
 from scipy.stats import chi2
+from scipy.stats import f as f_distribution
 
 import sidelight as sl
 
@@ -66,10 +68,31 @@ class RawLog:
 
     @cached_property
     def meat(self) -> np.ndarray:
+        """``Σ(ε/(1 − h))²x_ox_oᵀ``, row by row."""
         N = np.zeros_like(self.gram)
         for x, a, r in zip(self.x_o, self.arms, self.rewards, strict=True):
-            N[a] += (r - x @ self.b[a]) ** 2 * np.outer(x, x)
+            left = 1.0 - x @ np.linalg.inv(self.gram[a]) @ x
+            N[a] += ((r - x @ self.b[a]) / left) ** 2 * np.outer(x, x)
         return N
+
+    @cached_property
+    def meat_freedom(self) -> np.ndarray:
+        """``E‖Ŵ − Ω‖²`` of rows against that of a Wishart matrix, with every row's own matrix where ``G = I``."""
+        out = []
+        for a in range(self.K):
+            rows = self.arms == a
+            T = np.linalg.inv(np.linalg.cholesky(self.gram[a]))
+            Z = self.x_o[rows] @ T.T
+            weights = ((self.rewards[rows] - self.x_o[rows] @ self.b[a]) / (1.0 - np.square(Z).sum(axis=1))) ** 2
+            parts = weights[:, None, None] * Z[:, :, None] * Z[:, None, :]
+            mean = parts.sum(axis=0)
+            variation = np.square(parts - mean / len(Z)).sum()
+            out.append((np.trace(mean @ mean) + np.trace(mean) ** 2) / variation)
+        return np.array(out)
+
+    def summarized(self) -> sl.LogSummary:
+        """The same rows, read again for the sandwich."""
+        return sl.summarize_log((self.x_o, self.arms, self.rewards), self.summary.schema, sandwich=True)
 
 
 def draw_log(
@@ -84,6 +107,31 @@ def draw_log(
     schema = sl.Schema.for_arrays(d, recorded=recorded, n_arms=K)
     summary = sl.LogSummary.from_arrays(X[:, recorded], arms, rewards, schema)
     return RawLog(recorded, X[:, recorded], arms, rewards, summary, d, K)
+
+
+def answers_half(raw: RawLog, a: int, A: np.ndarray, tau2: float, whole: bool) -> np.ndarray:
+    """``A⁻¹NA⁻¹``, ``N = X^{1/2}W(X^{1/2})ᵀ``, ``X = AR11⁻¹``; ``W``, or what of it may be the hidden features' doing.
+
+    ``Wv = oR11v`` has solutions with ``V R11 V = I``, so that ``W = R11V diag(o) VᵀR11``.
+    """
+    n = int((raw.arms == a).sum())
+    R11 = raw.gram[a] / n
+    W = 0.9 * raw.meat[a] / n + 0.1 * raw.s2[a] * R11
+    o, V = eigh(W, R11)
+    if not whole:
+        o = np.array([min(value, tau2 + max(value - raw.s2[a], 0.0)) for value in o])
+        W = R11 @ V @ np.diag(o) @ V.T @ R11
+    root = np.real(sqrtm(A @ np.linalg.inv(R11)))
+    return np.linalg.inv(A) @ root @ W @ root.T @ np.linalg.inv(A)
+
+
+def scarcity(L: int, freedom: float, delta: float, matrix: bool = False) -> float:
+    """The quantile of ``ξᵀĈ⁻¹ξ`` over that of ``ξᵀC⁻¹ξ``: Snedecor's F, with ``matrix`` Hotelling's ``T²``."""
+    if matrix:
+        freedom = max(freedom, L)
+        k = freedom - L + 1
+        return L * freedom / k * f_distribution.isf(delta, L, k) / chi2.isf(delta, L)
+    return L * f_distribution.isf(delta, L, max(freedom, 1.0)) / chi2.isf(delta, L)
 
 
 def known_error(raw: RawLog, a: int, B: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -107,6 +155,7 @@ class ReferenceFused:
 
     Attributes:
         logs: raw rows with the estimator of their hidden half.
+        delta, settings: ``δ`` and ``J`` of that radius.
         weight_bound: given for ``radius="theory"``, where ``τ²`` is the largest that it allows.
     """
 
@@ -121,6 +170,8 @@ class ReferenceFused:
     sandwich: bool = False
     weight_bound: float | None = None
     context_bound: float = 1.0
+    delta: float = 0.05
+    settings: int = 1
     rounds: list[tuple[np.ndarray, int, float]] = field(default_factory=list)
     refreshes: int = 0
 
@@ -202,25 +253,38 @@ class ReferenceFused:
         """``J = M̂ᵀ(s²G⁻¹ + τ²A⁻¹/α)⁻¹M̂`` and ``h = M̂ᵀ(…)⁻¹b`` of one log, in the context's order."""
         J, h = np.zeros((self.K, self.d, self.d)), np.zeros((self.K, self.d))
         raw, estimator = self.logs[j]
-        L = len(raw.recorded)
+        L, proven = len(raw.recorded), self.weight_bound is not None
         B, A = estimator.regression(), estimator.precision()
         for a in range(self.K):
             n = int((raw.arms == a).sum())
-            C = raw.s2[a] * np.linalg.inv(raw.gram[a])
+            inverse, N = np.linalg.inv(raw.gram[a]), raw.s2[a] * raw.gram[a]
             if self.sandwich:
                 N = 0.9 * raw.meat[a] + 0.1 * raw.s2[a] * raw.gram[a]
-                C = np.linalg.inv(raw.gram[a]) @ N @ np.linalg.inv(raw.gram[a])
-            own = raw.s2[a]
+            C, few, own = inverse @ N @ inverse, 1.0, raw.s2[a]
             if isinstance(estimator, sl.KnownCrossMoments):
-                if self.weight_bound is not None:
+                if proven and not self.sandwich:
                     own += self.tau2[j][a]
                 else:
-                    C = C + np.linalg.inv(raw.gram[a]) @ self.more[j][a] @ np.linalg.inv(raw.gram[a])
-            C = C * (own + n * self.bias_bound**2) / raw.s2[a]
+                    more = self.tau2[j][a] * raw.gram[a] if proven else self.more[j][a]
+                    C = C + inverse @ more @ inverse
+            if proven:
+                delta = self.delta_of_refresh() / len(self.logs)
+                freedom = raw.meat_freedom[a] if self.sandwich else n - L
+                few = scarcity(L, freedom, delta, matrix=self.sandwich)
+            if self.sandwich:
+                C = few * (C + n * self.bias_bound**2 * inverse)
+            else:
+                C = C * (few * own + n * self.bias_bound**2) / raw.s2[a]
             if A is not None and not A[a].any():
                 continue  # nobody answered: the log says nothing yet
             if A is not None:
-                C = C + self.tau2[j][a] / shares[a] * np.linalg.inv(A[a])
+                more = self.tau2[j][a] * np.linalg.inv(A[a])
+                if self.sandwich:
+                    precision = estimator.cautious_precision()[a] if proven else A[a]
+                    more = (few if proven else 1.0) * answers_half(raw, a, precision, self.tau2[j][a], whole=proven)
+                if proven:
+                    more = scarcity(L, estimator.answer_counts()[a] - L, delta) * more
+                C = C + more / shares[a]
             M = np.zeros((L, self.d))
             M[:, raw.order[:L]] = np.eye(L)
             M[:, raw.order[L:]] = B[a]
@@ -252,10 +316,14 @@ class ReferenceFused:
         _, w, covariance = self.posterior()
         return w @ x, self.alpha * np.sqrt(np.einsum("i,aij,j->a", x, covariance, x))
 
-    def theory_widths(self, x: np.ndarray, delta: float, settings: int) -> np.ndarray:
-        """``√β‖x‖_{V⁻¹} + Σ_j γσ²‖Λ^{1/2}M̂V⁻¹x‖``, ``δ_k = δ/(2KJk(k + 1))`` shared by the logs in the second term."""
-        k = self.refreshes
-        delta_k = delta / (2 * self.K * settings * k * (k + 1))
+    def delta_of_refresh(self) -> float:
+        """``δ_k = δ/(2KJk(k + 1))``, ``k`` from 1."""
+        k = max(self.refreshes, 1)
+        return self.delta / (2 * self.K * self.settings * k * (k + 1))
+
+    def theory_widths(self, x: np.ndarray) -> np.ndarray:
+        """``√β‖x‖_{V⁻¹} + Σ_j γσ²‖Λ^{1/2}M̂V⁻¹x‖``, ``δ_k`` shared by the logs in the second term."""
+        delta_k = self.delta_of_refresh()
         V, _, _ = self.posterior()
         total, out = self.evidence[0], []
         for a in range(self.K):

@@ -84,13 +84,30 @@ def test_a_bound_on_the_bias(rng, log, weights):
     compare(rng, [log], [sl.BehaviorQueries(log.summary)], "action", weights, bias_bound=0.17)
 
 
-def test_the_sandwich(rng, log, weights):
-    from sidelight.logs.reduce.moments import Moments
+def uneven_log(rng, weights) -> RawLog:
+    """Noise that grows with the first recorded feature, so that the sandwich differs from the classical covariance."""
+    raw = draw_log(rng, D, [1, 4], K, weights, SIGMA, rows=80)
+    rewards = raw.rewards + np.square(raw.x_o[:, 0]) * rng.normal(size=len(raw.rewards))
+    summary = sl.LogSummary.from_arrays(raw.x_o, raw.arms, rewards, raw.summary.schema)
+    raw = RawLog(raw.recorded, raw.x_o, raw.arms, rewards, summary, D, K)
+    raw.summary = raw.summarized()
+    return raw
 
-    s = log.summary
-    moments = Moments(s.counts, s.means * s.counts[:, None], s.factors)
-    log.summary = sl.LogSummary(s.schema, moments, meat=log.meat)
-    compare(rng, [log], [sl.BehaviorQueries(log.summary)], "action", weights, sandwich=True)
+
+@pytest.mark.parametrize("bias_bound", [0.0, 0.17])
+def test_the_sandwich_with_queries(rng, weights, bias_bound):
+    raw = uneven_log(rng, weights)
+    estimators = [sl.BehaviorQueries(raw.summary)]
+    compare(rng, [raw], estimators, "action", weights, sandwich=True, bias_bound=bias_bound)
+
+
+def test_the_sandwich_with_probabilities_with_a_companion_and_with_known_cross_moments(rng, weights):
+    raw = uneven_log(rng, weights)
+    rows = draw_log(rng, D, list(range(D)), K, weights, SIGMA, rows=40).summary
+    compare(rng, [raw], [sl.BehaviorProbabilities(raw.summary)], "probabilities", weights, sandwich=True)
+    compare(rng, [raw], [sl.CompanionLog(raw.summary, rows)], None, weights, sandwich=True)
+    known = sl.KnownCrossMoments(raw.summary, rng.normal(size=(K, 2, 3)))
+    compare(rng, [raw], [known], None, weights, sandwich=True)
 
 
 @pytest.mark.parametrize("second", [[0, 1, 3], [4], [1, 4]], ids=str)
@@ -127,21 +144,25 @@ def test_arms_are_matched_by_label_whatever_their_order(rng, weights):
 
 
 @pytest.mark.parametrize("bias_bound", [0.0, 0.2])
-@pytest.mark.parametrize("second", [None, [0, 2]], ids=["one log", "two logs"])
+@pytest.mark.parametrize("second", [None, [0, 2], "uneven"], ids=["one log", "two logs", "sandwich"])
 def test_the_proven_radius(rng, log, weights, second, bias_bound):
-    logs = [log] if second is None else [log, draw_log(rng, D, second, K, weights, SIGMA, rows=50)]
+    sandwich = second == "uneven"
+    logs = [uneven_log(rng, weights)] if sandwich else [log]
+    if second not in (None, "uneven"):
+        logs.append(draw_log(rng, D, second, K, weights, SIGMA, rows=50))
     estimators = [sl.BehaviorQueries(one.summary, pooling=0.0) for one in logs]
     mu = 0.2 * rng.normal(size=(K, D))
-    common = {"alpha": 0.8, "bias_bound": bias_bound}
+    common = {"alpha": 0.8, "bias_bound": bias_bound, "sandwich": sandwich, "delta": 0.17}
     learner = sl.FusedOFUL(
-        estimators, radius="theory", regularization=1.3, noise=0.7, prior_mean=mu, delta=0.17, weight_bound=0.4,
-        safety=0.0, **common,
+        estimators, radius="theory", regularization=1.3, noise=0.7, prior_mean=mu, weight_bound=0.4, safety=0.0,
+        **common,
     )  # fmt: skip
     reference = ReferenceFused(list(zip(logs, estimators, strict=True)), K, D, 1.3, mu, 0.7, weight_bound=0.4, **common)
     for t in range(140):
         x, answer, a, r = rng.normal(size=D) + 0.3, int(rng.integers(K)), int(rng.integers(K)), float(rng.normal())
-        learner.observe_behavior(x, answer)
-        reference.answer(x, answer)
+        chance = [1.0, 0.4][t % 2] if sandwich else 1.0
+        learner.observe_behavior(x, answer, probability=chance)
+        reference.answer(x, answer, chance)
         reference.follow(learner.refreshes)
         learner.observe(x, a, r)
         reference.observe(x, a, r)
@@ -149,7 +170,7 @@ def test_the_proven_radius(rng, log, weights, second, bias_bound):
         if t > 60 and t % 20 == 5:
             z = rng.normal(size=D)
             np.testing.assert_allclose(learner.scores(z)[0], reference.scores(z)[0], rtol=1e-6, atol=1e-8)
-            np.testing.assert_allclose(learner.scores(z)[1], reference.theory_widths(z, 0.17, 1), rtol=1e-6)
+            np.testing.assert_allclose(learner.scores(z)[1], reference.theory_widths(z), rtol=1e-6)
             decision = learner.decide(z)
             assert (decision.estimate, decision.width) == tuple(v[decision.arm] for v in learner.scores(z))
     # tests of the log choose among five weights for it, by the rewards: the union is over them too
@@ -158,10 +179,12 @@ def test_the_proven_radius(rng, log, weights, second, bias_bound):
     assert tested.radii[0] > trusted.radii[0]
 
 
-def test_a_known_R12_in_theory_errs_by_at_most_what_contexts_and_weights_allow(rng, log):
+@pytest.mark.parametrize("sandwich", [False, True])
+def test_a_known_R12_in_theory_errs_by_at_most_what_contexts_and_weights_allow(rng, log, weights, sandwich):
+    log = uneven_log(rng, weights) if sandwich else log
     hidden, mu = sl.KnownCrossMoments(log.summary, rng.normal(size=(K, 2, 3))), 0.2 * rng.normal(size=(K, D))
-    settings = {"regularization": 1.3, "noise": 0.7, "prior_mean": mu, "delta": 0.17, "safety": 0.0}
-    bounds = {"bias_bound": 0.1, "weight_bound": 0.4, "context_bound": 2.5}
+    settings = {"regularization": 1.3, "noise": 0.7, "prior_mean": mu, "safety": 0.0}
+    bounds = {"bias_bound": 0.1, "weight_bound": 0.4, "context_bound": 2.5, "delta": 0.17, "sandwich": sandwich}
     learner = sl.FusedOFUL(hidden, radius="theory", **settings, **bounds)
     reference = ReferenceFused([(log, hidden)], K, D, 1.3, mu, 0.7, **bounds)
     for _ in range(60):
@@ -171,7 +194,7 @@ def test_a_known_R12_in_theory_errs_by_at_most_what_contexts_and_weights_allow(r
         reference.follow(learner.refreshes)
     z = rng.normal(size=D)
     np.testing.assert_allclose(learner.scores(z)[0], reference.scores(z)[0], rtol=1e-6, atol=1e-8)
-    np.testing.assert_allclose(learner.scores(z)[1], reference.theory_widths(z, 0.17, 1), rtol=1e-6)
+    np.testing.assert_allclose(learner.scores(z)[1], reference.theory_widths(z), rtol=1e-6)
 
 
 @pytest.mark.parametrize("sandwich", [False, True])

@@ -702,3 +702,28 @@ def test_the_rows_behind_the_sums_are_kept():
     assert {weight for _, _, weight in queries.sums.rows} == {2.0}
     assert all(p.tolist() == [0.25, 0.75] for _, p, _ in known.sums.rows)
     assert queries.copy().sums.rows == []
+
+
+@pytest.mark.parametrize("kind", ["action", "probabilities"])
+def test_weighted_answers_by_the_heaviest_of_them(rng, kind):
+    """``Σωx_ox_oᵀ/max ω`` and ``(Σω)²/Σω²``, answer by answer; copies keep them, older files have a bound."""
+    schema = sl.Schema.for_arrays(3, recorded=2, n_arms=2)
+    log = sl.LogSummary.from_arrays(rng.normal(size=(50, 2)), np.arange(50) % 2, rng.normal(size=50), schema)
+    hidden = (sl.BehaviorQueries if kind == "action" else sl.BehaviorProbabilities)(log, pooling=0.0)
+    S, heaviest, sums = np.zeros((2, 2, 2)), np.zeros(2), np.zeros((2, 2))
+    for _ in range(40):
+        x, q, a, p = rng.normal(size=3), float(rng.uniform(0.3, 1.0)), int(rng.integers(2)), rng.dirichlet([1.0, 2.0])
+        hidden.observe(x, a if kind == "action" else p, q)
+        for arm, weight in enumerate((np.eye(2)[a] if kind == "action" else p) / q):
+            S[arm] += weight * np.outer(x[:2], x[:2])
+            heaviest[arm] = max(heaviest[arm], weight)
+            sums[arm] += weight, weight**2
+    for same in (hidden, hidden.copy(), type(hidden).from_state(log, *hidden.state())):
+        np.testing.assert_allclose(same.cautious_precision(), S / heaviest[:, None, None], rtol=1e-12)
+        np.testing.assert_allclose(same.answer_counts(), sums[:, 0] ** 2 / sums[:, 1], rtol=1e-12)
+    meta, arrays = hidden.state()
+    older = type(hidden).from_state(log, meta, {k: v for k, v in arrays.items() if k != "heaviest"})
+    assert (older.sums.heaviest >= heaviest).all()
+    assert sl.BehaviorQueries(log, pooling=0.0).answer_counts().tolist() == [0.0, 0.0]
+    ipw = type(hidden)(log, estimator="ipw")
+    np.testing.assert_array_equal(ipw.cautious_precision(), ipw.precision())

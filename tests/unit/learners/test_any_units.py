@@ -32,6 +32,12 @@ class Past:
         X, arms, rewards = draw(1_500)
         own = rewards[np.arange(len(X)), arms]
         self.summary = sl.LogSummary.from_arrays(X[:, : L + intercept], arms, own, self.schema)
+        residuals = own - np.einsum("nl,nl->n", X[:, : L + intercept], self.summary.coefficients[arms])
+        meat = np.zeros((K, L + intercept, L + intercept))
+        for a in range(K):
+            part = X[arms == a][:, : L + intercept] * residuals[arms == a][:, None]
+            meat[a] = np.einsum("ni,nj->ij", part, part)
+        self.with_meat = sl.LogSummary(self.schema, self.summary.moments, meat=meat)
         cross = [
             X[arms == a][:, : L + intercept].T @ X[arms == a][:, L + intercept :] / (arms == a).sum() for a in range(K)
         ]
@@ -45,6 +51,7 @@ LEARNERS = {
     "zero-filled": lambda p: sl.ZeroFilledOFUL(p.summary, **AUTO),
     "every round": lambda p: sl.RunningOFUL(sl.BehaviorQueries(p.summary, estimator="ipw"), **AUTO),
     "projected": lambda p: sl.ProjectedOFUL(sl.SideInformation.from_log(p.summary, p.R12), **AUTO),
+    "fused, sandwich": lambda p: sl.FusedOFUL(sl.BehaviorQueries(p.with_meat), sandwich=True),
     "fused, known": lambda p: sl.FusedOFUL(sl.KnownCrossMoments(p.summary, p.R12)),
 }
 

@@ -374,9 +374,40 @@ def test_sandwich(table):
         float
     )
     residuals = part.reward.to_numpy() - X @ found.coefficients[2]
-    np.testing.assert_allclose(found.meat[2], (X * residuals[:, None] ** 2).T @ X, rtol=1e-9, atol=1e-9)
+    leverages = np.diagonal(X @ np.linalg.inv(X.T @ X) @ X.T)
+    weights = np.square(residuals / (1.0 - leverages))
+    np.testing.assert_allclose(found.meat[2], (X * weights[:, None]).T @ X, rtol=1e-9, atol=1e-9)
     again = LogSummary.from_bytes(found.to_bytes())
     np.testing.assert_array_equal(again.meat, found.meat)
+    np.testing.assert_array_equal(again.meat_freedom, found.meat_freedom)
+
+
+def test_the_degrees_of_freedom_of_a_sandwich(rng):
+    """Of normal rows ``n(L + 1)/(3L + 5)``; one row with most of the squares leaves about as many as one row has."""
+    n, L = 40_000, 3
+    X, schema = rng.normal(size=(n, L)), Schema.for_arrays(L, recorded=L, n_arms=1)
+    r = rng.normal(size=n)
+    found = summarize_log((X, np.zeros(n, int), r), schema, sandwich=True)
+    assert found.meat_freedom[0] == pytest.approx(n * (L + 1) / (3 * L + 5), rel=0.1)
+    r[7] = 1e5
+    found = summarize_log((X, np.zeros(n, int), r), schema, sandwich=True)
+    assert 1.0 < found.meat_freedom[0] < 3.0
+    np.testing.assert_array_equal(found.moved_to(schema).meat_freedom, found.meat_freedom)
+
+
+def test_a_row_that_alone_decides_a_coefficient_counts_with_the_variance_of_its_arm(rng):
+    """It has no residual, and a sandwich of residuals alone would take its coefficient for exact."""
+    X = np.column_stack([np.ones(60), np.zeros(60)])
+    X[5, 1] = 2.0
+    r = rng.normal(size=60)
+    schema = Schema.for_arrays(2, recorded=2, n_arms=2)
+    found = summarize_log((X, np.zeros(60, int), r), schema, sandwich=True)
+    others = np.delete(np.arange(60), 5)
+    weights = np.square((r[others] - r[others].mean()) / (1.0 - 1.0 / 59))
+    assert found.meat[0, 1, 1] == pytest.approx(4.0 * found.residual_variances[0])
+    assert found.meat[0, 0, 0] == pytest.approx(weights.sum() + found.residual_variances[0])
+    assert not found.meat[1].any()
+    assert found.meat_freedom[1] == 0.0
 
 
 def test_propensities(tmp_path):

@@ -629,6 +629,7 @@ class FusedOFUL(Trusting):
                 weight_bound=self.settings.weight_bound,
                 context_bound=self.settings.context_bound,
                 plays=self._arm_rounds() if self.settings.regularization == "auto" and not self.binary else None,
+                delta=self._refresh_delta() / len(self.logs),
             )
             if not self.asking.unlimited:
                 log.learn_gain()

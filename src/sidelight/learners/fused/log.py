@@ -13,9 +13,11 @@ from sidelight.errors import InputError
 from sidelight.hidden.protocol import CompleteEstimator, HiddenEstimator, completed
 from sidelight.learners.hidden_half import behavior_answer
 from sidelight.linalg import Array, apply, eigenvalues, product, pseudo_inverse, solve
-from sidelight.side.evidence import FrozenLog, LogEvidence, LogGeometry, hidden_variance
+from sidelight.side.evidence import AnswersHalf, FrozenLog, LogEvidence, LogGeometry, hidden_variance
 from sidelight.side.intersection import Directions, error_directions
+from sidelight.side.robust import LEAST
 from sidelight.side.trust import EFFECTIVE_ROWS, FEATURE_ROWS, AnswersTest, LogTest, Verdict
+from sidelight.theory import scarcity_factor
 
 __all__ = ["FusedLog", "bias_of", "by_key"]
 
@@ -89,6 +91,8 @@ class FusedLog:
         #: (L, n)  directions in which the user allows for a bias, times its size
         self._bias_directions = np.zeros((self.L, 0))
         self._frozen: _Frozen | None = None
+        #: (K_j,)  times which ``s²`` is counted where proven, since it was estimated from so few rows
+        self._rows_scarcity = np.ones(len(self.arms))
 
     def answer(self, x: Array, arm: Any, probabilities: ArrayLike | None, probability: float) -> None:
         """What the old policy would do at ``x``; ``arm`` is matched by label, whatever the learner's order of arms."""
@@ -109,12 +113,13 @@ class FusedLog:
         weight_bound: float,
         context_bound: float,
         plays: Array | None = None,
+        delta: float = 0.05,
     ) -> None:
         """Take ``τ²`` from what the learner knows of the hidden weights, and the evidence from it.
 
         The proven radius needs a ``τ²`` that no online reward had a say in: the largest that ``‖w_h − μ_h‖ ≤ S_w``
-        allows, ``min(s², (‖μ_h‖ + S_w)² λ_max(Σ_e))``; where ``R12`` is known, ``S_x²(‖μ_h‖ + S_w)²`` on top of ``s²``,
-        since ``E[(x_h·w_h)²x_ox_oᵀ] ⪯ S_x²‖w_h‖²R11``.
+        allows, ``min(s², (‖μ_h‖ + S_w)² λ_max(Σ_e))``; with the sandwich all of the log's squared residuals.  Where
+        ``R12`` is known, ``S_x²(‖μ_h‖ + S_w)²`` on top of ``s²``, since ``E[(x_h·w_h)²x_ox_oᵀ] ⪯ S_x²‖w_h‖²R11``.
 
         Args:
             weights: (K, d)  ``ŵ`` (where proven: ``μ``), in the context's order.
@@ -127,12 +132,17 @@ class FusedLog:
             weight_bound: ``S_w``.
             context_bound: ``S_x``.
             plays: (K,)  rounds of every arm, where the prior is learned.
+            delta: ``δ_k`` of this log, where proven: few rows and answers count for as much less as it needs.
         """
-        hidden, error = self.order[self.L :], None
+        hidden, error, answers = self.order[self.L :], None, None
         if self.proven:
             largest = np.square(np.linalg.norm(weights[self.arms][:, hidden], axis=1) + weight_bound)
             widest = eigenvalues(self.hidden.residual_moments())[:, -1] if len(hidden) else 0.0
             self.tau2 = context_bound**2 * largest if self._on_top else np.minimum(largest * widest, self.s2)
+            if sandwich and self._on_top:
+                error = self.tau2[:, None, None] * np.asarray(self.hidden.summary.grams)
+                self.tau2 = np.zeros_like(self.s2)
+            answers = self._proven_half(sandwich, delta)
         elif self._on_top:
             own = weights[self.arms][:, hidden]
             second = own[:, :, None] * own[:, None, :] + variance * covariances[np.ix_(self.arms, hidden, hidden)]
@@ -147,14 +157,38 @@ class FusedLog:
                 self.tau2 = np.maximum(self.tau2, self._least_tau2(plays[self.arms], len(hidden)))
         self.fresh = False
         self._shared = float(shared)
-        if isinstance(bias_bound, float):
+        if isinstance(bias_bound, float) and sandwich and bias_bound > 0.0:
+            # nΔ²G⁻¹, as it is added to s²G⁻¹ where there is no sandwich
+            more = (self.counts * bias_bound**2)[:, None, None] * np.asarray(self.hidden.summary.grams)
+            error = more if error is None else error + more
+        elif isinstance(bias_bound, float):
             self._bias_bound = bias_bound
         else:
             self._bias_directions = _bias_directions(bias_bound[self.order[: self.L]])
+        if sandwich and not self.proven and not self._on_top and len(hidden):
+            self.tau2 = np.maximum(self.tau2, LEAST * self.s2)
+            answers = AnswersHalf(self.tau2, self.s2)
         if self.geometry is None:
             self.geometry = LogGeometry(self.hidden, self.hidden.summary.meat if sandwich else None)
-        self.geometry.renew(error)
+        self.geometry.renew(error, answers)
         self._set_evidence()
+
+    def _proven_half(self, sandwich: bool, delta: float) -> AnswersHalf | None:
+        """The answers' half for the proven radius; None where there is none.  Few rows are accounted for as well."""
+        summary = self.hidden.summary
+        rows = np.asarray(summary.degrees_of_freedom, dtype=np.float64)
+        if sandwich:
+            # of normal rows where it is not known
+            normal = self.counts * ((self.L + 1.0) / (3.0 * self.L + 5.0))
+            rows = normal if summary.meat_freedom is None else np.asarray(summary.meat_freedom)
+        self._rows_scarcity = scarcity_factor(self.L, rows, delta, matrix=sandwich)
+        if self._on_top or len(self.order) == self.L or self.hidden.precision() is None:
+            return None
+        few_answers = scarcity_factor(self.L, self.hidden.answer_counts() - self.L, delta)
+        if not sandwich:
+            return AnswersHalf(self.tau2, self.s2, None, few_answers)
+        self.tau2 = self.s2.copy()
+        return AnswersHalf(self.tau2, self.s2, self.hidden.cautious_precision(), few_answers * self._rows_scarcity)
 
     def _set_evidence(self) -> None:
         self.evidence = self.cautious = self.counted = self._evidence_of(self._shared * self.tau2)
@@ -220,6 +254,8 @@ class FusedLog:
     def _level_variances(self) -> Array:
         """(levels, K_j)  ``s²`` where the log counts for at most so many ``EFFECTIVE_ROWS`` of an arm."""
         own = self.s2 + self.tau2 if self._on_top else self.s2
+        if self.proven:
+            own = own * self._rows_scarcity
         # a bias of covariance Δ²R11⁻¹ = nΔ²G⁻¹ adds to s²G⁻¹: the log counts for at most s²/Δ² rows
         s2 = own + self.counts * self._bias_bound**2
         return np.asarray(s2 + _BIASES * (own * np.maximum(self.counts, 1.0)))
