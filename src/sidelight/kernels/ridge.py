@@ -39,6 +39,8 @@ __all__ = [
 ]
 
 DETERMINANT, PRINTED, POSTERIOR = 0, 1, 2
+#: rounds whose rewards are 0 or 1 are weighted so that the noise of each has this variance, if its rate is right
+BINARY_VARIANCE = 0.25
 #: what pruning allows for rounding, relative to estimate and width: far above what rounding does
 MARGIN = 1e-9
 #: every arm's caches are recomputed from its sums after this many rank-one updates
@@ -248,14 +250,14 @@ def add_round(s, a, y, r, weight, z):  # type: ignore[no-untyped-def]
 
 @inlined
 def rate_weight(s, estimate):  # type: ignore[no-untyped-def]
-    """``σ²/p(1 − p)``, what a round counts for whose reward is 0 or 1, with ``p = estimate``; 1 for other rewards.
+    """``¼/p(1 − p)``, what a round counts for whose reward is 0 or 1, with ``p = estimate``; 1 for other rewards.
 
     A rate of almost 0 or 1 would make one round count for all others, so ``p`` keeps ``least_rate`` from both.
     """
     if s.least_rate <= 0.0:
         return 1.0
     p = min(max(estimate, s.least_rate), 1.0 - s.least_rate)
-    return s.noise * s.noise / (p * (1.0 - p))
+    return BINARY_VARIANCE / (p * (1.0 - p))
 
 
 @inlined

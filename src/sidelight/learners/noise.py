@@ -12,7 +12,7 @@ import numpy as np
 from sidelight.kernels import variances
 from sidelight.linalg import Array, apply, exp, log
 
-__all__ = ["arm_noises", "own_residuals", "residual_noise", "residuals"]
+__all__ = ["arm_noises", "own_residuals", "rate_noise", "residual_noise", "residuals"]
 
 #: how many rounds of the log's (or the first rewards') guess the noise estimate starts with
 NOISE_WEIGHT = 20.0
@@ -61,6 +61,26 @@ def residual_noise(guess: float, left: Array, used: Array, rounds: float) -> flo
     """
     free = max(rounds - float(used.sum()), 0.0)
     return (NOISE_WEIGHT * guess + float(left.sum())) / (NOISE_WEIGHT + free)
+
+
+def rate_noise(expected: float, least: float, left: Array, used: Array, rounds: float) -> float:
+    """``σ²`` of all arms together where rewards are 0 or 1 and rounds are weighted by their rates.
+
+    It is ``expected`` where rates are what they are taken for, and less where rewards follow the features more closely
+    than any line does, so that most rates are 0 or 1 and the line keeps away from both (quasi-likelihood: the variance
+    is a multiple of ``p(1 − p)``).  A squared error ``(r − p)²/p(1 − p)`` has the variance ``1/p(1 − p) − 4`` where one
+    of normal noise has 2, so that so many times more rounds tell as much; of all rates the least is taken.
+
+    Args:
+        expected: the variance that rounds are weighted to have.
+        least: the rate that is nearest to 0 or 1 of those by which rounds are weighted.
+        left: (K,)  from ``residuals``.
+        used: (K,)  likewise.
+        rounds: in all.
+    """
+    weight = NOISE_WEIGHT * max(0.5 / (least * (1.0 - least)) - 2.0, 1.0)
+    free = max(rounds - float(used.sum()), 0.0)
+    return (weight * expected + float(left.sum())) / (weight + free)
 
 
 def arm_noises(variance: float, left: Array, free: Array) -> Array:

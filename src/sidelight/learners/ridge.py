@@ -24,7 +24,7 @@ from sidelight.learners.automatic import (
 from sidelight.learners.base import BaseLearner
 from sidelight.learners.correcting import Receipt, Sums
 from sidelight.learners.gaps import Completed
-from sidelight.learners.noise import arm_noises, own_residuals, residual_noise, residuals
+from sidelight.learners.noise import arm_noises, own_residuals, rate_noise, residual_noise, residuals
 from sidelight.learners.protocol import Context
 from sidelight.learners.settings import Settings
 from sidelight.learners.wild import Ranges
@@ -46,10 +46,9 @@ RADIUS_KINDS = {
 FOREVER = np.iinfo(np.int64).max
 #: events up to which the units of contexts are so rough that widths in them are not added up
 FEW_EVENTS = 16
-#: rounds whose rewards are 0 or 1 are weighted so that the noise of each has this variance
-BINARY_VARIANCE = 0.25
+BINARY_VARIANCE = kernels.BINARY_VARIANCE
 #: rates below this part of the mean rate are taken for it when a round is weighted
-LEAST_RATE = 0.25
+LEAST_RATE = 0.5
 #: an arm's noise has at least this part of the variance of all arms' together
 ARM_FLOOR = 1e-3
 #: what observing changes
@@ -358,14 +357,11 @@ class RidgeLearner(BaseLearner):
         before, units = self.automatic.units, self.automatic.renew(self._tally(), self.reduction.order)
         if (units.reward_known and not before.reward_known) or self.automatic.events <= FEW_EVENTS:
             self.spent[:] = 0.0  # widths from before rewards and features had units, or rough ones
-        if self.binary:
-            self.automatic.variance = BINARY_VARIANCE
-            self.automatic.variances = np.full(self.n_arms, BINARY_VARIANCE)
-        elif self.settings.noise == "auto":
+        if self.settings.noise == "auto":
             theta = apply(self.covariances, self.prior_moments + self.moments)
             left, used = residuals(self.squares, self.moments, self.grams, theta, self.covariances)
             rounds = self._arm_rounds()
-            if self.reduction.loadings.shape[1] == 0:
+            if self.reduction.loadings.shape[1] == 0 and not self.binary:
                 # in the features' own units, where a level far from zero costs no digits
                 grams, moments = units.evidence(self.grams, self.moments)
                 squares, k, centre = self.squares, units.constant, units.reward_centre
@@ -373,12 +369,17 @@ class RidgeLearner(BaseLearner):
                     squares = squares - centre * (2.0 * self.moments[:, k] - centre * self.grams[:, k, k])
                 own_residuals(squares, moments, grams, rounds, left, used)
             floor = NOISE_FLOOR * units.reward_variance
-            # an arm whose rewards are all alike says less about the other arms' weights than its residuals claim
-            self.automatic.variance = max(
-                residual_noise(self._noise_guess(units), left, used, float(rounds.sum())), floor
-            )
-            noises = arm_noises(self.automatic.variance, left, np.maximum(rounds - used, 0.0))
-            self.automatic.variances = np.maximum(noises, max(floor, ARM_FLOOR * self.automatic.variance))
+            rounds_in_all = float(rounds.sum())
+            if self.binary:
+                found = rate_noise(BINARY_VARIANCE, self._least_rate(), left, used, rounds_in_all)
+                self.automatic.variance = max(found, floor)
+                self.automatic.variances = np.full(self.n_arms, self.automatic.variance)
+            else:
+                found = residual_noise(self._noise_guess(units), left, used, rounds_in_all)
+                self.automatic.variance = max(found, floor)
+                noises = arm_noises(self.automatic.variance, left, np.maximum(rounds - used, 0.0))
+                # an arm whose rewards are all alike says less about the other arms' weights than its residuals claim
+                self.automatic.variances = np.maximum(noises, max(floor, ARM_FLOOR * self.automatic.variance))
         if self.settings.regularization == "auto":
             self.automatic.learn(*self._evidence(), units, lambda: self._spread_of_logs(units))
         self.automatic.refreshed = self.automatic.events
@@ -522,7 +523,7 @@ class RidgeLearner(BaseLearner):
             return 1.0
         least = float(self._held[2].least_rate)
         rate = min(max(weight * float(product(context[self.reduction.order], self.weights[index])), least), 1.0 - least)
-        return self.noise**2 / (rate * (1.0 - rate))
+        return BINARY_VARIANCE / (rate * (1.0 - rate))
 
     def ranges(self) -> Ranges | None:
         """What log, answers and rounds have seen of every feature, as of the last refresh."""

@@ -44,6 +44,9 @@ FEATURE_ROWS = (10.0, 0.03)
 #: … and that another arm's is, once one is
 NEXT_PRIOR = 0.3
 LOG_2 = 0.6931471805599453
+#: log odds against each further size of bias where an honest log is expected to fit a little badly: a tenth for a bias
+#: of ten times the variance, a law without a scale
+STEEP = 2.302585092994046
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,13 @@ class Verdict:
         return np.asarray((self.levels > 0) | (self.feature >= 0))
 
 
-def verdict(gain: Array, suspicion: float = 0.0, whole: Array | None = None, features: Array | None = None) -> Verdict:
+def verdict(
+    gain: Array,
+    suspicion: float = 0.0,
+    whole: Array | None = None,
+    features: Array | None = None,
+    steep: bool = False,
+) -> Verdict:
     """The most probable sizes of bias.
 
     Args:
@@ -76,23 +85,25 @@ def verdict(gain: Array, suspicion: float = 0.0, whole: Array | None = None, fea
         suspicion: log odds that the test without rewards adds against the log.
         whole: (levels,)  likewise for all arms together; default the sum over arms.
         features: (n,)  likewise for a bias in one recorded feature's slope, for each of ``FEATURE_ROWS``; default none.
+        steep: whether larger biases are less likely beforehand (``STEEP``), not all alike.
     """
     n_levels, K = gain.shape
     gain = gain - gain[0]
     honest = np.arange(n_levels) == 0
+    larger = -STEEP * np.maximum(np.arange(n_levels) - 1.0, 0.0) if steep else np.zeros(n_levels)
     # however strong the suspicion, honesty keeps even odds until the rewards decide
     most = log(0.5 / (n_levels - 1))
     arm = min(log(ARM_PRIOR / K / (n_levels - 1)) + suspicion, most)
-    single = gain + np.where(honest, 0.0, arm)[:, None]
+    single = gain + np.where(honest, 0.0, arm + larger)[:, None]
     alone = single.argmax(axis=0)
     if alone.any():
         # a log that is wrong about one arm has lost its credit with the others
         again = min(log(NEXT_PRIOR / (n_levels - 1)) + suspicion, most)
-        others = gain + np.where(honest, 0.0, max(arm, again))[:, None]
+        others = gain + np.where(honest, 0.0, max(arm, again) + larger)[:, None]
         alone = np.where(alone > 0, alone, others.argmax(axis=0))
     apart = float(single.max(axis=0).sum())
     common_prior = min(log(LOG_PRIOR / (n_levels - 1)) + suspicion, most)
-    together = (gain.sum(axis=1) if whole is None else whole - whole[0]) + np.where(honest, 0.0, common_prior)
+    together = (gain.sum(axis=1) if whole is None else whole - whole[0]) + np.where(honest, 0.0, common_prior + larger)
     best = int(together.argmax())
     if features is not None and len(features):
         j = int(features.argmax())
@@ -133,8 +144,8 @@ class LogTest:
             self.features = restarted(self.features, gains.sum(axis=1), self.steps)
             self.by_arm = restarted(self.by_arm, gains, self.steps)
 
-    def verdict(self, suspicion: float, excused: float = math.inf) -> Verdict:
-        """What it says, beyond what a bias explains that leaves a log ``excused`` rows or more."""
+    def verdict(self, suspicion: float, excused: float = math.inf, steep: bool = False) -> Verdict:
+        """What it says, beyond what a bias explains that leaves a log ``excused`` rows or more (``steep``: above)."""
         arms, whole = self.arms.copy(), self.whole.copy()
         agreeing = (self.by_arm > AGREES).sum(axis=1)
         features = np.where(agreeing >= min(2, arms.shape[1]), self.features, NEVER)
@@ -146,7 +157,7 @@ class LogTest:
             for part in (arms, whole):
                 part[0] = part[: allowed + 1].max(axis=0)
                 part[1 : allowed + 1] = NEVER
-        return verdict(arms, suspicion, whole, features)
+        return verdict(arms, suspicion, whole, features, steep)
 
     def state(self) -> dict[str, Array]:
         """Arrays to be saved."""

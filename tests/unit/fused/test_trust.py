@@ -35,6 +35,19 @@ def test_many_arms_a_little_wrong_are_a_log_that_is_wrong():
     assert found.levels.tolist() == [LEVELS - 1] * 4
 
 
+def test_where_a_log_is_expected_to_fit_badly_a_larger_bias_takes_more_evidence():
+    """Each further size is a tenth as likely beforehand; the first is as likely as without."""
+    gain = np.zeros((5, 2))
+    gain[1:, 0] = [9.0, 9.5, 10.5, 14.0]
+    assert verdict(gain).levels[0] == 4
+    found = verdict(gain, steep=True)
+    assert found.levels[0] == 1, "14 − 3 log 10 = 7.1 is less than 9"
+    gain[4, 0] = 17.0
+    assert verdict(gain, steep=True).levels[0] == 4
+    gain[1:, 0] = [6.4, -9.0, -9.0, -9.0]
+    assert verdict(gain).levels[0] == verdict(gain, steep=True).levels[0] == 1
+
+
 def test_one_feature_that_is_wrong_leaves_the_others_alone():
     """A bias in one feature's slope explains as much as one of everything: the smaller claim is made."""
     values = marginals(20.0, 20.0, 20.0)

@@ -8,7 +8,7 @@ from tests import reference
 
 import sidelight as sl
 from sidelight.learners import noise
-from sidelight.learners.noise import arm_noises, own_residuals, residual_noise, residuals
+from sidelight.learners.noise import arm_noises, own_residuals, rate_noise, residual_noise, residuals
 
 AUTO = {"regularization": "auto", "radius": "posterior"}
 
@@ -23,6 +23,21 @@ def test_residuals_are_those_of_the_rows(rng):
     assert residual_noise(2.5, left, used, 60.0) == pytest.approx(
         (20.0 * 2.5 + left.sum()) / (20.0 + 60.0 - used.sum())
     )
+
+
+@pytest.mark.parametrize("rate", [0.5, 0.2, 0.03])
+def test_the_noise_of_rates_starts_with_as_many_rounds_as_tell_as_much(rng, rate):
+    """Weighted squared errors of right rates have mean ¼, and the variance that the weight of the guess allows for."""
+    draws = (rng.random((2_000, 200)) < rate).astype(float)
+    errors = 0.25 * np.square(draws - rate) / (rate * (1.0 - rate))
+    spread = max(1.0 / (rate * (1.0 - rate)) - 4.0, 2.0)
+    assert errors.mean() == pytest.approx(0.25, rel=0.05)
+    if rate < 0.2:  # at 0.2 and above the weight is that of normal noise, which is more cautious
+        assert errors.var() / 0.25**2 == pytest.approx(spread, rel=0.1)
+    left, used = np.array([3.0, 4.5]), np.array([2.0, 3.5])
+    weight = 20.0 * spread / 2.0
+    expected = (weight * 0.25 + 7.5) / (weight + 100.0 - 5.5)
+    assert rate_noise(0.25, rate, left, used, 100.0) == pytest.approx(expected)
 
 
 def test_arms_that_differ_get_their_own_and_arms_that_do_not_the_common(rng):

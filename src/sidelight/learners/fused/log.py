@@ -344,6 +344,23 @@ class FusedLog:
         parts = np.where(seen, 1.0 - explained / np.where(seen, own, 1.0), 0.0)
         return np.asarray(np.clip(parts.sum(axis=1) / np.maximum(seen.sum(axis=1), 1), 0.0, 1.0))
 
+    def overruled(self, covariances: Array, variances: Array) -> Array:
+        """(K_j,)  What part of a lie of the log about an arm its rounds have taken back, between 0 and 1.
+
+        Of a bias ``β`` of the log the estimate ``M̂ŵ`` has the part ``σ²M̂V⁻¹M̂ᵀΛβ``; the mean over directions is
+        ``σ² tr(JV⁻¹)/L``.  Rounds that outweigh the log cannot tell its lie from the truth either (``tested``), but it
+        does no harm any more.
+
+        Args:
+            covariances: (K, d, d)  ``V⁻¹``, the log's evidence in it.
+            variances: (K,)  ``σ_a²``.
+        """
+        if self.evidence is None:
+            return np.zeros(len(self.arms))
+        own = covariances[np.ix_(self.arms, self.order, self.order)]
+        left = variances[self.arms] * (self.evidence.J * own).sum(axis=(1, 2)) / max(self.L, 1)
+        return np.asarray(np.clip(1.0 - left, 0.0, 1.0))
+
     def readiness(self) -> Array:
         """(K_j,)  How readily to try an arm in doubt: 1; more if the log is wrong elsewhere; 0 where it is silent."""
         wrong = self.levels > 0

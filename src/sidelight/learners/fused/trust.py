@@ -115,15 +115,19 @@ class Trusting(ReducedLearner):
             entry.weigh(weighed, squares, counts, rounds >= FIRST_JUDGED)
             if rounds < FIRST_JUDGED:
                 continue
-            # trials count as far as they could have told a lie of the log from the truth
+            # trials count as far as they could have told a lie of the log from the truth, or have taken it back
             plays = self.counts[entry.arms]
             # … and a handful that spoke neither for the log nor against it have told nothing
             silent = (plays < 3 * self.n_features) & (entry.test.arms[-1] > -TOLD)
-            tested = np.where(silent, 0.0, entry.tested(self.covariances, self.grams))
+            told = np.maximum(
+                entry.tested(self.covariances, self.grams),
+                entry.overruled(self.covariances, np.square(self.noises)),
+            )
+            tested = np.where(silent, 0.0, told)
             most, tests = 1.0 + plays, 1.0 + plays * tested
             self.untested[entry.arms] = np.minimum(most / tests * np.sqrt(most / tests), most)
             entry.suspicion = entry.suspected()
-            found = entry.test.verdict(entry.suspicion)
+            found = entry.test.verdict(entry.suspicion, steep=self._fits_badly())
             if entry.judge(found, found.doubted & self._accused(entry), events) and self.automatic is not None:
                 self.automatic.search_at = 0
 
@@ -176,7 +180,15 @@ class Trusting(ReducedLearner):
         if self.misfit.curved < EXCUSE:
             return np.ones(len(entry.arms), dtype=bool)
         bias = LEVERAGE * self.misfit.share * self.noise**2
-        return entry.test.verdict(entry.suspicion, float(np.mean(entry.s2)) / max(bias, 1e-300)).doubted
+        excused = float(np.mean(entry.s2)) / max(bias, 1e-300)
+        return entry.test.verdict(entry.suspicion, excused, self._fits_badly()).doubted
+
+    def _fits_badly(self) -> bool:
+        """Whether an honest log is expected to: rewards are curved, or rates, which no line follows to 0 and 1.
+
+        Such a log still says more about contexts in which an arm is not played than that arm's rounds do.
+        """
+        return self.binary or (self.misfit is not None and self.misfit.curved >= EXCUSE)
 
     def _moves(self) -> bool:
         """Whether a moving present, which explains any misfit of a log, was found and fits better than curvature."""
