@@ -13,7 +13,7 @@ import json
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -64,15 +64,16 @@ OURS: dict[str, Callable[[Setting | DataSetting], Any]] = {
 }
 
 
+@lru_cache(maxsize=4)
 def setting_of(cell: AnyCell, seed: int, rounds: int) -> AnySetting:
-    """What the learners of one seed share."""
+    """What the learners of one seed share, logs and draws with it: rivals are tuned one after the other on the same."""
     return DataSetting(cell, seed, rounds) if isinstance(cell, DataCell) else Setting(cell, seed, rounds)
 
 
-RIVAL_CODE = ("rivals/bounded", "rivals/data", "rivals/deconfounded", "rivals/practice", "rivals/ridge")
-FLOOR_CODE = ("rivals/data", "rivals/floor")
-PACKAGE_CODE = ("rivals/data", "rivals/package_loop", "rivals/packages")
+FLOOR_CODE = ("rivals/floor",)
+PACKAGE_CODE = ("rivals/package_loop", "rivals/packages")
 WORLD_CODE = ("paired", "synthetic")
+DATA_CODE = ("paired", "rivals/data")
 
 
 @cache
@@ -88,15 +89,18 @@ def code_hash(names: tuple[str, ...]) -> str:
     return digest.hexdigest()[:8]
 
 
-def kept_as(name: str, state: str) -> str:
-    """The folder of a learner's or rival's results: what they depend on."""
+def kept_as(name: str, cell: AnyCell, state: str) -> str:
+    """The folder of a learner's or rival's results: what they depend on, its own module and the cell's."""
     if name in OURS:
         return state
     if name == "floor":
         kind, code = "floor", FLOOR_CODE
+    elif name in PACKAGES:
+        kind, code = "packages", PACKAGE_CODE
     else:
-        kind, code = ("packages", PACKAGE_CODE) if name in PACKAGES else ("rivals", RIVAL_CODE)
-    return f"{kind}-{code_hash((*code, *WORLD_CODE))}"
+        kind = RIVALS[name][0].__module__.rpartition(".")[2]
+        code = (f"rivals/{kind}", "rivals/ridge")
+    return f"{kind}-{code_hash((*code, *(DATA_CODE if isinstance(cell, DataCell) else WORLD_CODE)))}"
 
 
 def folder_of(cell: AnyCell, rounds: int, kind: str) -> Path:
@@ -125,7 +129,7 @@ def grid_of(name: str) -> dict[str, tuple[float, ...]]:
 def tuning_file(name: str, cell: AnyCell, rounds: int, seeds: int) -> Path:
     """Where the chosen settings of a rival in a cell are kept."""
     safe = "".join(c if c.isalnum() else "_" for c in name)
-    return folder_of(cell, rounds, kept_as(name, "")) / f"tuning-{seeds}-{safe}.json"
+    return folder_of(cell, rounds, kept_as(name, cell, "")) / f"tuning-{seeds}-{safe}.json"
 
 
 def tuned(name: str, cell: AnyCell, rounds: int, seeds: int) -> dict[str, float]:
@@ -158,7 +162,7 @@ class Plan:
 
 def kept(name: str, cell: AnyCell, seed: int, plan: Plan, run: Callable[[], Array]) -> None:
     """Regret at round 200 and at the end, and the seconds it took, added to the seed's result file unless there."""
-    path = folder_of(cell, plan.rounds, kept_as(name, plan.state)) / f"{seed}.json"
+    path = folder_of(cell, plan.rounds, kept_as(name, cell, plan.state)) / f"{seed}.json"
     have = read(path)
     if name not in have:
         started = time.perf_counter()
@@ -188,7 +192,7 @@ def run_seed(cell: AnyCell, seed: int, plan: Plan) -> str:
 
 def stored(cell: AnyCell, seed: int, rounds: int, state: str) -> dict[str, Any]:
     """Everything that is kept of one seed: name → record."""
-    kinds = {kept_as(name, state) for name in ("fused", "zeros", "floor", *PACKAGES)}
+    kinds = {kept_as(name, cell, state) for name in ("fused", "floor", *RIVALS, *PACKAGES)}
     return {
         name: record
         for kind in sorted(kinds)

@@ -507,7 +507,7 @@ def test_a_row_says_what_of_a_loss_is_the_price_of_what(results):
         mine = {name: {"early": 1.0, "end": end + seed} for name, end in (("fused", 12.0), ("safety off", 11.0))}
         theirs = {name: {"early": 2.0, "end": 30.0} for name in (*runs.RIVALS, "floor")}
         theirs["zeros"]["end"] = 10.0 + seed
-        for kind, records in (("state", mine), (runs.kept_as("zeros", ""), theirs)):
+        for kind, records in (("state", mine), (runs.kept_as("zeros", SMALL, ""), theirs)):
             path = runs.folder_of(SMALL, 40, kind) / f"{seed}.json"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(records))
@@ -526,7 +526,7 @@ def test_the_claims_are_read_from_the_result_files(results, monkeypatch):
         for seed in range(3):
             records = {"fused": mine + 0.01 * seed}
             theirs = {**dict.fromkeys(runs.RIVALS, 20.0 + 0.01 * seed), "floor": 1.0}
-            for kind, ends in (("state", records), (runs.kept_as("zeros", ""), theirs)):
+            for kind, ends in (("state", records), (runs.kept_as("zeros", cell, ""), theirs)):
                 path = runs.folder_of(cell, 2_000, kind) / f"{seed}.json"
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(json.dumps({name: {"early": 1.0, "end": end} for name, end in ends.items()}))
