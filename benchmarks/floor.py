@@ -33,7 +33,7 @@ NOISE = 0.3
 RUNS, ROUNDS, DELTA = 1_000, 1_500, 0.05
 REGRET_RUNS, REGRET_ROUNDS = 40, 6_000
 #: runs that are kept together
-_PART = 25
+_PART = 5
 
 Part = Callable[[str, Callable[[], Any]], Any]
 

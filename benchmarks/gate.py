@@ -49,7 +49,7 @@ from sidelight.service.rails import Rails, subject_draw
 RUNS = 1_000
 SETTINGS = GateSettings(promote="automatic", ladder=(0.1, 0.5, 1.0), error_rate=0.05, holdout=0.05)
 #: runs that are kept together
-_PART = 25
+_PART = 5
 
 
 @dataclass(frozen=True)
