@@ -5,6 +5,7 @@
     python -m benchmarks.misses --logs 2000 --seed 7       more logs, other ones
     python -m benchmarks.misses --rows                     also one line for every cell
     python -m benchmarks.misses --results FILE             keep counts there, and go on where it stood
+    python -m benchmarks.misses --learned 12               instead: mean ξᵀΛξ/L of the automatic learner, 12 logs
 
 ``γ² = χ²_L(1 − δ)`` should be exceeded in at most a share ``δ``.  ``Λ`` is that of the learner (``FusedLog.refresh``)
 with the tightest bounds that hold, ``S_w = ‖w_h‖`` and, for a known R12, ``S_x`` the largest ``‖x_h‖``.  The noise is
@@ -40,7 +41,7 @@ WORLDS = {
     "skewed": "exponential features",
     "flags": "flags, set in a tenth of the rows",
     "heavy": "as normal, noise with Student's t, 3 degrees of freedom",
-    "uneven": "as normal, noise growing as |z|^1.5",
+    "uneven": "as normal, noise growing with z as its power 1.5",
     "signs": "x_h the sign of z with one in ten turned over",
 }
 SOURCES = ("queries", "probabilities", "companion", "known")
@@ -171,17 +172,52 @@ def estimator(cell: Cell, log: sl.LogSummary, w: np.ndarray, rng: np.random.Gene
     return hidden, 1.0
 
 
+def draw_log(cell: Cell, w: np.ndarray, rng: np.random.Generator) -> sl.LogSummary:
+    """A log of the cell's world, with what the sandwich needs.  w: (2, d)"""
+    L, X = cell.recorded, contexts(cell, cell.rows, rng)
+    arms = actions(cell, X, rng)
+    paid, schema = rewards(cell, X, arms, w, rng), sl.Schema.for_arrays(w.shape[1], recorded=L, n_arms=2)
+    sums = MeatSums(sl.LogSummary.from_arrays(X[:, :L], arms, paid, schema))
+    sums.add(X[:, :L], arms, paid)
+    return sums.summary()
+
+
+def error(log: sl.LogSummary, hidden: Any, w: np.ndarray) -> np.ndarray:
+    """(2, L)  ``ξ = b − M̂w`` of both arms."""
+    L = log.n_recorded
+    found = log.least_squares(np.arange(2)) - w[:, :L] - np.einsum("alm,am->al", hidden.regression(), w[:, L:])
+    return np.asarray(found)
+
+
+def learned(cell: Cell, rng: np.random.Generator, rounds: int = 300) -> np.ndarray:
+    """(2,)  ``ξᵀΛξ/L``, mean over arms, after so many rounds of ``FusedOFUL``; classically and with the sandwich."""
+    w = weights(cell, rng)
+    log, X = draw_log(cell, w, rng), contexts(cell, rounds, rng)
+    answers, noise, means = actions(cell, X, rng), cell.noise * rng.normal(size=rounds), X @ w.T
+    found = np.empty(2)
+    for sandwich in (False, True):
+        learner = sl.FusedOFUL(sl.BehaviorQueries(log), sandwich=sandwich)
+        draws = np.random.default_rng(1)
+        for t, x in enumerate(X):
+            learner.observe_behavior(x, int(answers[t]))
+            arm = learner.decide(x, rng=draws).arm
+            learner.observe(x, arm, float(means[t, arm] + noise[t]))
+        learner._relearn()
+        fused = learner.logs[0]
+        xi = error(log, fused.hidden, w)
+        assert fused.evidence is not None
+        squares = np.einsum("ai,aij,aj->a", xi, fused.evidence.precision, xi)
+        found[int(sandwich)] = squares.mean() / cell.recorded
+    return found
+
+
 def norms(cell: Cell, delta: float, rng: np.random.Generator) -> np.ndarray:
     """(2, 2)  ``‖Λ^{1/2}ξ‖/γ`` of both arms of one log, classically and with the sandwich."""
     L, d = cell.recorded, cell.recorded + cell.hidden
-    w, X = weights(cell, rng), contexts(cell, cell.rows, rng)
-    arms = actions(cell, X, rng)
-    paid = rewards(cell, X, arms, w, rng)
-    sums = MeatSums(sl.LogSummary.from_arrays(X[:, :L], arms, paid, sl.Schema.for_arrays(d, recorded=L, n_arms=2)))
-    sums.add(X[:, :L], arms, paid)
-    log = sums.summary()
+    w = weights(cell, rng)
+    log = draw_log(cell, w, rng)
     hidden, widest = estimator(cell, log, w, rng)
-    xi = log.least_squares(np.arange(2)) - w[:, :L] - np.einsum("alm,am->al", hidden.regression(), w[:, L:])
+    xi = error(log, hidden, w)
     squares = np.empty((2, 2))
     for sandwich in (False, True):
         fused = FusedLog(None, hidden, {0: 0, 1: 1}, proven=True)
@@ -240,7 +276,15 @@ def main(given: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--results", type=Path, help="where counts are kept; cells that stand there are not run again")
     parser.add_argument("--rows", action="store_true", help="one line for every cell")
+    parser.add_argument("--learned", type=int, metavar="LOGS", help="the automatic learner, so many logs of 5,000 rows")
     options = parser.parse_args(given)
+    if options.learned:
+        for world in options.worlds:
+            cell = Cell(world, 2, 1, 5_000, 0)
+            seeds = range(options.learned)
+            found = np.mean([learned(cell, np.random.default_rng([options.seed, i])) for i in seeds], axis=0)
+            print(f"{world}: classical {found[0]:.2f}, sandwich {found[1]:.2f}", flush=True)
+        return
     kept = json.loads(options.results.read_text()) if options.results and options.results.exists() else {}
     found = {}
     for cell in cells(options.worlds):
