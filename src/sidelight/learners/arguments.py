@@ -1,0 +1,179 @@
+"""What a user gives a learner, checked and encoded: contexts with and without names or gaps, arms, rewards."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sidelight.errors import ContextError, InputError, UnknownArmError
+from sidelight.learners.gaps import Gaps
+from sidelight.learners.protocol import Context
+from sidelight.linalg import Array
+from sidelight.logs.schema.naming import by_name, rows_by_name
+
+if TYPE_CHECKING:
+    from sidelight.logs.schema.schema import Schema
+
+__all__ = ["ArgumentReader"]
+
+_FLOAT = np.dtype(np.float64)
+
+
+class ArgumentReader:
+    """The part of ``BaseLearner`` that reads its arguments; what cannot be used is an error that says why.
+
+    Attributes:
+        arms: the labels, in a fixed order.
+        n_features: d, the length of a context.
+        schema: names and encodes features where one was given.
+        gaps: what is known about features that contexts may lack; None where the schema lets none be missing.
+    """
+
+    arms: tuple[Any, ...]
+    n_features: int
+    schema: Schema | None
+    gaps: Gaps | None
+    #: positions of the arms by label
+    _index: dict[Any, int]
+    #: ``(d,)``
+    _shape: tuple[int, ...]
+
+    def _context(self, x: Context) -> Array:
+        """A context as decisions are made on it: checked, encoded, its gaps filled."""
+        # what most callers give, before anything that asks what else it could be
+        if (
+            type(x) is np.ndarray
+            and x.dtype is _FLOAT
+            and x.shape == self._shape
+            and x.flags.carray
+            and math.isfinite(x.dot(x))
+        ):
+            return x
+        context = self._read(x)
+        return context if self.gaps is None else self.gaps.fill(context)
+
+    def _read(self, x: Context) -> Array:
+        """A context checked and encoded, NaN where it has gaps that it may have."""
+        if type(x) is np.ndarray and x.dtype is _FLOAT and x.shape == self._shape and x.flags.carray:
+            return x if math.isfinite(x.dot(x)) else self._with_gaps(x)
+        named = by_name(x)
+        if named is not None:
+            if self.schema is None:
+                raise ContextError(
+                    "A context by feature names needs a schema: make the learner from a log summary, or with schema=…."
+                )
+            return self._with_gaps(self.schema.encode(named))
+        try:
+            # a copy where it is read-only: kernels are compiled for arrays that may be written
+            out = np.require(x, np.float64, ("C", "A", "W"))
+        except (TypeError, ValueError):
+            raise ContextError(
+                f"A context must be {self.n_features} numbers or a mapping from feature name to value; "
+                f"got {type(x).__name__}."
+            ) from None
+        if out.shape != self._shape:
+            raise ContextError(f"A context of shape {out.shape}; this learner takes {self.n_features} features.")
+        return self._with_gaps(out)
+
+    def _learn_gaps(self, x: Array) -> Array:
+        """Learn how features go together from the context of an answer; returns it with its gaps filled."""
+        if self.gaps is None:
+            return x
+        filled = self.gaps.fill(x)
+        self.gaps.learn(x)
+        return filled
+
+    def _with_gaps(self, x: Array) -> Array:
+        """``x``, if all that is not finite in it are gaps that it may have."""
+        with np.errstate(over="ignore"):
+            # one NaN or infinity makes the sum of squares not finite
+            if math.isfinite(x.dot(x)):
+                return x
+            missing = np.isnan(x)
+            if self.gaps is None or (missing & ~self.gaps.may_miss).any():
+                raise ContextError(self._not_usable(x))
+            there = np.where(missing, 0.0, x)
+            if not math.isfinite(there.dot(there)):
+                raise ContextError(self._not_usable(there))
+        if missing.all():
+            raise ContextError("Every feature of the context is missing: at least one needs a value to decide.")
+        return x
+
+    def _contexts(self, X: Any) -> Array:
+        """Contexts as decisions are made on them: checked, encoded, their gaps filled.  (n, d)"""
+        contexts = self._read_many(X)
+        return contexts if self.gaps is None else self.gaps.fill_rows(contexts)
+
+    def _read_many(self, X: Any) -> Array:
+        """Contexts checked and encoded, NaN where they have gaps that they may have.  (n, d)"""
+        if hasattr(X, "__arrow_c_stream__") or rows_by_name(X) is not None:
+            if self.schema is None:
+                raise ContextError(
+                    f"A {type(X).__name__} names its columns, and this learner knows no names: make it from a log "
+                    "summary or with schema=…, or give the numbers in order, an array."
+                )
+            out = self.schema.encode_many(X)
+        else:
+            try:
+                out = np.require(X, np.float64, ("C", "A", "W"))
+            except (TypeError, ValueError):
+                raise ContextError(
+                    f"Contexts must be an array (n, {self.n_features}) of numbers; got {type(X).__name__}: "
+                    f"{X!r:.200}. Contexts by feature name need a schema."
+                ) from None
+            if out.ndim != 2 or out.shape[1] != self.n_features:
+                raise ContextError(f"Contexts of shape {out.shape}; this learner takes (n, {self.n_features}).")
+        usable = np.isfinite(np.einsum("nd,nd->n", out, out))
+        for row in np.flatnonzero(~usable):
+            try:
+                self._with_gaps(out[row])
+            except ContextError as error:
+                raise ContextError(f"Row {row}: {error}") from None
+        return out
+
+    def _not_usable(self, x: Array) -> str:
+        """Why the sum of squares of ``x`` is not finite."""
+        if not np.isfinite(x).all():
+            return f"{self._name(int(np.argmin(np.isfinite(x))))} of the context is not finite."
+        position = int(np.argmax(np.abs(x)))
+        return (
+            f"{self._name(position)} of the context is {x[position]:g}, so large that its square overflows; "
+            "use another unit."
+        )
+
+    def _name(self, position: int) -> str:
+        if self.schema is None:
+            return f"Feature {position}"
+        return f"Feature {self.schema.encoded_names[position]!r}"
+
+    def _arm(self, arm: Any) -> int:
+        try:
+            index = self._index.get(arm)
+        except TypeError:  # a list, an array: nothing that can be a label
+            index = None
+        if index is None:
+            known = ", ".join(map(repr, self.arms[:8])) + (" …" if len(self.arms) > 8 else "")
+            raise UnknownArmError(f"{arm!r} is not one of this learner's arms ({known}).")
+        return index
+
+    def _reward(self, reward: Any) -> float:
+        try:
+            value = float(reward)
+        except (TypeError, ValueError):
+            raise InputError(f"The reward {reward!r} is not a number.") from None
+        if not math.isfinite(value * value):
+            why = "so large that its square overflows" if math.isfinite(value) else "not finite"
+            raise InputError(f"The reward {reward!r} is {why}; nothing was learned from it.")
+        return value
+
+    def _mask(self, allowed: Iterable[Any]) -> NDArray[np.bool_]:
+        mask = np.zeros(len(self.arms), dtype=bool)
+        for arm in allowed:
+            mask[self._arm(arm)] = True
+        if not mask.any():
+            raise InputError("allowed is empty: at least one arm must be left to decide for.")
+        return mask
