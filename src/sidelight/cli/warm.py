@@ -14,8 +14,12 @@ from rich.console import Console
 
 from sidelight.experiments.registry import HIDDEN, learner_factory
 from sidelight.hidden.companion import CompanionLog
+from sidelight.hidden.queries import BehaviorQueries
+from sidelight.judging.old_rows import PolicyModel
 from sidelight.kernels.compiled import is_kernel
 from sidelight.kernels.notice import silence
+from sidelight.learners.floor import Floor
+from sidelight.learners.fused.learner import FusedOFUL
 from sidelight.learners.oful import OFUL
 from sidelight.learners.projected import ProjectedOFUL
 from sidelight.learners.protocol import Learner
@@ -93,6 +97,17 @@ def _exercises() -> Iterator[tuple[str, Callable[[], object]]]:
         learner.observe_many(X, [0] * 64, np.zeros(64))
 
     yield "decide and observe", from_python
+
+    def under_a_floor() -> None:
+        log = summarize_log(world.sample_log(500, 2, np.random.default_rng(0)), world.schema(2))
+        learner, x = FusedOFUL(BehaviorQueries(log), floor=Floor(0.1, noise=1.0, weight_bound=1.0)), np.ones(4)
+        arm = learner.arms[0]
+        learner.record_decision(x, learner.decide(x, default=arm).arm, arm)
+        learner.observe(x, arm, 0.0)
+        learner.decide(x, default=arm)
+
+    yield "a floor", under_a_floor
+    yield "the old policy's rows", lambda: PolicyModel(2, 4).observe(np.ones(4), 0)
 
 
 def _run(simulate: Any, world: Any, name: str, factory: Any) -> Callable[[], object]:

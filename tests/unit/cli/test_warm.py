@@ -10,12 +10,16 @@ import sys
 PROGRAM = """
 import warnings
 import numpy as np
+from importlib import import_module
 from numba.core import event
 import sidelight as sl
-from sidelight.cli.warm import warm
+from sidelight.cli.warm import compiled_kernels, warm
 from sidelight.kernels.compiled import is_kernel
 
 warm()
+for name in compiled_kernels():
+    module, _, function = name.rpartition(".")
+    assert getattr(import_module(module), function).signatures, f"warm does not compile {name}"
 compiled = []
 
 class Watch(event.Listener):
