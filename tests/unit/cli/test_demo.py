@@ -1,11 +1,9 @@
-"""The demo end to end at a small size, its sentence in all three cases, and ``warm`` from an empty cache."""
+"""The demo end to end at a small size, and its sentence in all three cases."""
 
 from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +13,6 @@ import typer
 from typer.testing import CliRunner
 
 from sidelight.cli.demo import BASELINE, contenders, demo, make_world, opening, worth
-from sidelight.cli.warm import compiled_kernels
 from sidelight.drawing.regret import standings
 from sidelight.worlds.confounded import ConfoundedWorld
 
@@ -107,33 +104,6 @@ def _errors(world: ConfoundedWorld, rows: int) -> tuple[float, float]:
     numbers = re.findall(r"by (\d\.\d+)", " ".join(opening(world, rows)[0]))
     assert len(numbers) == 2
     return float(numbers[0]), float(numbers[1])
-
-
-WARM = """
-import json
-from importlib import import_module
-from sidelight.cli.warm import compiled_kernels, warm
-
-warm()
-found = {}
-for name in compiled_kernels():
-    module, _, function = name.rpartition(".")
-    kernel = getattr(import_module(module), function)
-    found[name] = [len(kernel.signatures), sum((kernel.stats.cache_hits + kernel.stats.cache_misses).values())]
-print(json.dumps(found))
-"""
-
-
-@pytest.mark.timeout(900)  # may have to compile, which on a busy machine takes minutes
-def test_warm_leaves_no_kernel_uncompiled() -> None:
-    """In a process of its own every kernel was called, and each of its forms came from or went to the disk."""
-    result = subprocess.run([sys.executable, "-c", WARM], capture_output=True, text=True, check=True)
-    found = json.loads(result.stdout.splitlines()[-1])
-    assert set(found) == set(compiled_kernels())
-    unused = sorted(name for name, (signatures, _) in found.items() if not signatures)
-    assert not unused, f"warm runs nothing that uses {unused}"
-    assert all(signatures == kept for signatures, kept in found.values()), found
-    assert "ready" in " ".join(result.stderr.split())
 
 
 def test_contenders_start_cold_and_differ() -> None:
