@@ -18,6 +18,7 @@ from sidelight.service.app import create_app
 from sidelight.service.config import GateConfig, load_config, save_config
 from sidelight.service.core.deciding import Ask
 from sidelight.service.core.engine import Engine
+from sidelight.service.core.proposals import GateProposal
 from sidelight.service.core.starting import open_store
 from sidelight.service.dashboard.climbing import gate_card, waits_card
 from sidelight.service.dashboard.rolling import Rolling
@@ -355,6 +356,32 @@ def test_a_clock_that_was_wrong_for_a_moment_holds_up_no_wait(tmp_path):
             assert len(engine.state.gate.waiting) == 0
 
     run(play())
+
+
+def test_a_step_does_not_undo_what_somebody_set_meanwhile(tmp_path):
+    """The share is taken away in the moment in which a promotion is on its way, by a person or by the gate itself."""
+    config = gated(tmp_path)
+
+    async def live() -> None:
+        async with engine_of(config) as engine:
+            gate = engine.state.gate
+            assert gate.rung == 0
+            off = Configuration(share=0.0, by="somebody")
+            _, noted = await asyncio.gather(engine.configure(off), engine.step(None, True, "another"))
+            (held,) = steps_of(engine)
+            assert (held.before, held.after, held.held) == (-1, -1, True), "chosen anew, from where the ladder stands"
+            assert engine.state.rails.share == 0.0
+            # what the gate proposed before is not written, and nothing calls for it any more
+            await engine.configure(Configuration(share=0.5, by="somebody"))
+            stale = GateStep(0, 1, 0.9, "better", {}, by=None)
+            proposal = GateProposal.of(stale, engine.state.gate.tests, engine.state.number)
+            await engine.configure(off)
+            await engine._gatekeeper._take(proposal)
+            assert engine.state.rails.share == 0.0
+            assert steps_of(engine) == [held]
+            assert noted.new
+
+    run(live())
 
 
 def test_without_a_ladder_there_is_evidence_and_no_step(tmp_path):

@@ -7,10 +7,13 @@ import json
 
 import pytest
 
+from sidelight.errors import InputError
 from sidelight.learners.saving import learner_bytes
+from sidelight.service.core import engine as engines
 from sidelight.service.core.recovery import recover
 from sidelight.service.core.starting import open_store
 from sidelight.service.log.events import DecisionId
+from sidelight.service.operations import retracting
 from sidelight.service.operations.retention import forget
 from sidelight.service.problems import Problem
 from tests.service.helpers import bits, command, engine_of, make_config, make_schema, random_context, run
@@ -89,6 +92,40 @@ def test_a_base_that_holds_it_is_a_clear_no(tmp_path, rng):
             forget(engine.store, "anna", erase=False)
             with pytest.raises(Problem, match=r"base after event.*cannot be taken out"):
                 await engine.retract(ids[1], None, None)
+
+    run(live())
+
+
+@pytest.mark.parametrize("by_command", [False, True])
+def test_a_base_that_comes_between_the_look_and_the_writing_is_noticed(tmp_path, rng, monkeypatch, by_command):
+    """Somebody is forgotten after it was looked up which events a base holds."""
+    config = make_config(tmp_path, kind="OFUL", mode="act")
+    module = retracting if by_command else engines
+    look, looks = module.base_number, []
+
+    def slow_look(store):
+        found = look(store)
+        if not looks:
+            other = open_store(config)
+            assert forget(other, "anna").decisions
+            other.close()
+        looks.append(found)
+        return found
+
+    monkeypatch.setattr(module, "base_number", slow_look)
+
+    async def live() -> None:
+        async with engine_of(config) as engine:
+            ids = await rewarded(engine, rng, [1.0, 5.0])
+            if by_command:
+                with pytest.raises(InputError, match="replays start from a base"):
+                    retracting.retract_reward(engine.store, ids[1], None, None)
+            else:
+                with pytest.raises(Problem, match="replays start from a base") as caught:
+                    await asyncio.wait_for(engine.retract(ids[1], None, None), 30)
+                assert caught.value.kind == "conflict"
+            assert looks[0] is None
+            assert looks[1] is not None
 
     run(live())
 

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -433,14 +433,24 @@ class Engine:
         """
         row = (await self.read(self.store.rows, [id.number])).get(id.number)
         doubted = Doubted.at(row, id, self.state.learner.n_features)
-        proposal: ReferringProposal
         if release:
             about = doubted.event.decision
             context = None if about is None else (await self.decision(about)).contexts[about.position]
-            proposal = ReleaseProposal(doubted, context, by, reason)
-        else:
-            proposal = RetractionProposal(doubted, await self.read(base_number, self.store), by, reason)
-        return await self._in_force(self._noted(await self.submit(proposal)))
+            outcome = await self.submit(ReleaseProposal(doubted, context, by, reason))
+            return await self._in_force(self._noted(outcome))
+
+        async def retraction() -> RetractionProposal:
+            known = self.state.number
+            return RetractionProposal(doubted, await self.read(base_number, self.store), by, reason, known)
+
+        return await self._in_force(self._noted(await self._submit_anew(retraction)))
+
+    async def _submit_anew(self, propose: Callable[[], Awaitable[ReferringProposal]]) -> Written | Known:
+        """Submit what ``propose`` makes of the state as it is, again and again until nothing has outdated it."""
+        while isinstance(outcome := await self.submit(await propose()), Outdated):
+            # What outdated it is in the log, and may not be folded in yet.
+            await self._wait_for(None)
+        return outcome
 
     async def _in_force(self, noted: Noted) -> Noted:
         """Return what was noted when the state that decides has it."""
@@ -469,18 +479,22 @@ class Engine:
         Raises:
             Problem: there is no ladder, or no such rung.
         """
-        gate = self.state.gate
-        try:
-            moved = gate.move(gate.rung if after is None else after, f"{by} decided so")
-        except InputError as error:
-            raise Problem("conflict", str(error)) from error
-        mode = "act" if moved.before < 0 <= moved.after else None
-        event = GateStep(moved.before, moved.after, moved.share, moved.reason, moved.evidence, by, held, mode)
-        return await self._in_force(self._noted(await self.submit(GateProposal.of(event, gate.tests))))
+
+        async def step() -> GateProposal:
+            gate = self.state.gate
+            try:
+                moved = gate.move(gate.rung if after is None else after, f"{by} decided so")
+            except InputError as error:
+                raise Problem("conflict", str(error)) from error
+            mode = "act" if moved.before < 0 <= moved.after else None
+            event = GateStep(moved.before, moved.after, moved.share, moved.reason, moved.evidence, by, held, mode)
+            return GateProposal.of(event, gate.tests, self.state.number)
+
+        return await self._in_force(self._noted(await self._submit_anew(step)))
 
     def _noted(self, outcome: Written | Known | Outdated) -> Noted:
         if isinstance(outcome, Outdated):
-            raise TypeError("only decisions can be outdated")
+            raise TypeError("what tells about a decision is never outdated")
         if isinstance(outcome, Written):
             return Noted(outcome.number, True, getattr(outcome.draft.event, "quarantine", None))
         return Noted(outcome.row.number, False, None)

@@ -20,7 +20,7 @@ from sidelight.service.core.proposals import (
     wait_keys,
 )
 from sidelight.service.log.events import DecisionId, Decisions, GateStep, Row, event_from_row
-from sidelight.service.log.store import Store, Written
+from sidelight.service.log.store import Outdated, Store, Written
 from sidelight.service.log.surroundings import Surroundings
 from sidelight.service.problems import Problem
 
@@ -85,15 +85,22 @@ class Gatekeeper:
         self._proposed = (gate.tests, gate.rung)
         mode = "act" if step.before < 0 else None
         event = GateStep(step.before, step.after, step.share, step.reason, step.evidence, mode=mode)
-        self._run(self._take(GateProposal.of(event, gate.tests)))
+        self._run(self._take(GateProposal.of(event, gate.tests, self._server.state.number)))
 
     async def _take(self, proposal: GateProposal) -> None:
         try:
-            await self._server.submit(proposal)
+            outcome = await self._server.submit(proposal)
         except Problem as problem:
             logger.warning("a step of the gate was not written, and is proposed again: %s", problem)
             self._proposed = None
         else:
+            if isinstance(outcome, Outdated):
+                # Somebody changed who acts meanwhile. The evidence is looked at again when that is folded in, which it
+                # may be already.
+                self._proposed = None
+                if self._server.state.number > (proposal.draft.chosen_at or 0):
+                    self.consider()
+                return
             event = proposal.draft.event
             assert isinstance(event, GateStep)
             logger.warning("the gate: %s; the learner's share is %g from now on", event.reason, event.share)

@@ -115,16 +115,20 @@ class ConfigurationProposal:
 
 @dataclass(frozen=True)
 class GateProposal:
-    """Write a step of the gate, unless one was taken from this rung already: two servers may propose the same one."""
+    """Write a step of the gate, unless one was taken from this rung already: two servers may propose the same one.
+
+    A step that was proposed before somebody changed who acts is outdated: it would undo that change.
+    """
 
     draft: Draft
     context: Array | None = None
 
     @classmethod
-    def of(cls, event: GateStep, tests: int) -> GateProposal:
-        """From the event and the number of rungs that were entered before it."""
+    def of(cls, event: GateStep, tests: int, chosen_at: int) -> GateProposal:
+        """From the event, the number of rungs that were entered before it, and the last event that was known."""
         # below the ladder no rung is entered, so the number of rungs alone would stand for two steps
-        return cls(Draft.of(event, f"gate:{tests}:{event.before}" if event.before != event.after else None))
+        key = f"gate:{tests}:{event.before}" if event.before != event.after else None
+        return cls(Draft.of(event, key, chosen_at))
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -427,11 +431,12 @@ class RetractionProposal(_AboutDoubted):
         base: the event of the newest base; what the learner made of events up to there cannot be undone.
         by: who asks for it.
         reason: in that person's words.
+        chosen_at: an event that was known before ``base`` was looked up: a later base outdates the proposal.
     """
 
-    def __init__(self, doubted: Doubted, base: int | None, by: str | None, reason: str | None) -> None:
+    def __init__(self, doubted: Doubted, base: int | None, by: str | None, reason: str | None, chosen_at: int) -> None:
         super().__init__(doubted, by, reason)
-        self.base = base
+        self.base, self.chosen_at = base, chosen_at
 
     def settle(self, found: Mapping[str, Row]) -> Outcome:
         """The retraction; the same again is known."""
@@ -449,7 +454,7 @@ class RetractionProposal(_AboutDoubted):
                 "the base's sums and cannot be taken out any more.",
             )
         event = Retraction(row.number, self.by, self.reason, self.doubted.position)
-        return Draft.of(event, self.retraction_key)
+        return Draft.of(event, self.retraction_key, self.chosen_at)
 
 
 class ReleaseProposal(_AboutDoubted):

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from sidelight.errors import StoreError
 from sidelight.linalg import Array
 from sidelight.service.log.database import Rejected
-from sidelight.service.log.events import CHANGES_WHO_ACTS, Row
+from sidelight.service.log.events import OUTDATES, Row
 from sidelight.service.log.numbering import Numbered, numbered
 from sidelight.service.log.snapshots import Snapshot
 from sidelight.service.log.store import Diverged, Draft, Proposal, Store, Written
@@ -377,7 +377,7 @@ class Committer:
         news = [(item.number, item.event, item.chain) for item in group.others]
         news += [(w.number, w.draft.event, w.chain) for w in written]
         for number, event, _ in news:
-            if isinstance(event, CHANGES_WHO_ACTS):
+            if isinstance(event, OUTDATES):
                 self._configured = number
         if news:
             self._chain = news[-1][2]

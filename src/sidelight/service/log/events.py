@@ -35,7 +35,7 @@ from sidelight.labels import Label, label_from_json, label_to_json
 from sidelight.linalg import Array
 
 __all__ = [
-    "CHANGES_WHO_ACTS",
+    "OUTDATES",
     "Action",
     "Answer",
     "Behavior",
@@ -437,8 +437,8 @@ Event: TypeAlias = (
     | DefaultReward
 )
 
-#: events that change who acts: decisions that were chosen before them are chosen anew
-CHANGES_WHO_ACTS = (Configuration, GateStep)
+#: events that change who acts, or what a base holds: what was chosen before them is chosen anew
+OUTDATES = (Configuration, GateStep, Forgotten)
 
 _Plain: TypeAlias = (
     Action | Reward | Configuration | Forgotten | Retraction | FoldChange | NewEpoch | GateStep | DefaultReward

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sidelight.errors import StoreError
-from sidelight.service.log.events import CHANGES_WHO_ACTS, Event, NewEpoch, Row, event_content
+from sidelight.service.log.events import OUTDATES, Event, NewEpoch, Row, event_content
 from sidelight.service.log.sealing import SALT_BYTES, Head, chain_after, seal_of
 
 __all__ = [
@@ -34,8 +34,8 @@ class Draft:
 
     Attributes:
         key: names what may exist only once.
-        chosen_at: the last event that was known when this was decided; it is not written if who acts was changed by a
-            later one. None where that does not matter.
+        chosen_at: the last event that was known when this was decided; it is not written if a later one is of
+            ``OUTDATES``. None where that does not matter.
     """
 
     event: Event
@@ -74,7 +74,7 @@ class Written:
 
 
 class Outdated:
-    """The outcome of a draft that was decided before a change of who acts: decide again."""
+    """The outcome of a draft that was decided before an event that may change it: decide again."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def settle_group(
         head: the end of the log, which nobody else moves meanwhile.
         proposals: in the order in which they came.
         found: the events that have one of the proposals' keys; those of this group are added.
-        configured: the last event that changed who acts.
+        configured: the last event of ``OUTDATES``.
         now: the time that the events will carry.
         salts: ``SALT_BYTES`` random bytes for each proposal.
     """
@@ -125,7 +125,7 @@ def settle_group(
             continue
         row, head = _next(head, draft, now, salts[i * SALT_BYTES : (i + 1) * SALT_BYTES])
         rows.append(row)
-        if isinstance(draft.event, CHANGES_WHO_ACTS):
+        if isinstance(draft.event, OUTDATES):
             configured = row.number
         outcomes.append(Written(row.number, draft, head.epoch, head.chain))
         if draft.key is not None:

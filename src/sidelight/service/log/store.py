@@ -20,7 +20,7 @@ from sidelight.errors import StoreError
 from sidelight.service.log import migrations as tables
 from sidelight.service.log.connections import place_of
 from sidelight.service.log.database import Rejected, Unsynced
-from sidelight.service.log.events import CHANGES_WHO_ACTS, NewEpoch, Row
+from sidelight.service.log.events import OUTDATES, NewEpoch, Row
 from sidelight.service.log.sealing import SALT_BYTES, Head, chain_after, is_sealed_anew, seal_matches, seal_of
 from sidelight.service.log.settling import (
     Diverged,
@@ -71,7 +71,7 @@ def _insert_sql(size: int) -> str:
     return f"INSERT INTO {tables.events.name} ({', '.join(_COLUMNS)}) VALUES {', '.join([row] * size)}"
 
 
-_WHO_ACTS = {event.kind for event in CHANGES_WHO_ACTS}
+_OUTDATING = {event.kind for event in OUTDATES}
 
 
 class Store(Shelf):
@@ -114,7 +114,7 @@ class Store(Shelf):
         Args:
             proposals: in the order in which they came.
             seen: the last number the caller knows.
-            configured: the last of those that changed who acts.
+            configured: the last of those that outdate what was chosen before them.
             known: the chained digest that the caller knows for ``seen``; None to check nothing.
             fold: the version of the caller's fold; None to check nothing. The first event sets the log's.
 
@@ -146,7 +146,7 @@ class Store(Shelf):
             now = clock.now()
             moved, head = self._after_a_move(connection, head, now)
             others += moved
-            configured = max((row.number for row in others if row.kind in _WHO_ACTS), default=configured)
+            configured = max((row.number for row in others if row.kind in _OUTDATING), default=configured)
             wanted = [key for proposal in proposals for key in proposal.keys]
             found = self._find(connection, wanted) if wanted else {}
             salts = clock.random_bytes(SALT_BYTES * len(proposals))

@@ -7,7 +7,7 @@ from sidelight.service.core.fold import FOLD
 from sidelight.service.core.proposals import Doubted, Known, ReleaseProposal, RetractionProposal
 from sidelight.service.log.bases import base_number
 from sidelight.service.log.events import DecisionId
-from sidelight.service.log.store import Store, Written
+from sidelight.service.log.store import Outdated, Store, Written
 from sidelight.service.problems import Problem
 
 __all__ = ["decide_doubt", "retract_reward"]
@@ -49,11 +49,15 @@ def decide_doubt(
     except Problem as problem:
         raise InputError(problem.detail) from problem
     proposal: ReleaseProposal | RetractionProposal
-    if release:
-        proposal = ReleaseProposal(doubted, None, by, reason)
-    else:
-        proposal = RetractionProposal(doubted, base_number(store), by, reason)
-    _, (outcome,) = store.append([proposal], store.head(), 0, None, FOLD)
+    while True:
+        known = store.head()
+        if release:
+            proposal = ReleaseProposal(doubted, None, by, reason)
+        else:
+            proposal = RetractionProposal(doubted, base_number(store), by, reason, known)
+        _, (outcome,) = store.append([proposal], known, 0, None, FOLD)
+        if not isinstance(outcome, Outdated):  # nobody was forgotten meanwhile
+            break
     if isinstance(outcome, Problem):
         raise InputError(outcome.detail)
     if isinstance(outcome, Known):
