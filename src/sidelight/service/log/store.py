@@ -61,6 +61,16 @@ _ADVANCE = (
         place=sa.bindparam("where"),
     )
 )
+_REWRITE = (
+    tables.events.update()
+    .where(tables.events.c.number == sa.bindparam("of"))
+    .values(
+        payload=sa.bindparam("said"),
+        contexts=sa.bindparam("vectors"),
+        seal=sa.bindparam("sealed"),
+        chain=sa.bindparam("chained"),
+    )
+)
 _INSERT = tables.events.insert()
 _COLUMNS = tuple(column.name for column in tables.events.columns)
 
@@ -210,14 +220,32 @@ class Store(Shelf):
         self.advance(connection, after)
         return rows, after
 
-    def rewrite(self, connection: Connection, row: Row, payload: str, contexts: bytes | None) -> None:
-        """Replace the content of an event from which something was deleted, and seal it anew; its chain stays."""
-        salt = self.surroundings.random_bytes(SALT_BYTES)
-        seal = seal_of(row.number, row.kind, row.at, row.key, payload, contexts, row.epoch, salt, anew=True)
-        e = tables.events
-        # An event that was written before there were seals gets one now, and the chain that is taken for it.
-        values = {"payload": payload, "contexts": contexts, "seal": seal, "chain": row.chain or self.identity}
-        connection.execute(e.update().where(e.c.number == row.number).values(**values))
+    def rewrite(self, connection: Connection, changes: Sequence[tuple[Row, str, bytes | None]]) -> None:
+        """Replace the content of events from which something was deleted, and seal them anew; their chains stay.
+
+        Args:
+            connection: of the caller's transaction.
+            changes: each event as it was, its new payload and its new contexts.
+        """
+        values = []
+        for row, payload, contexts in changes:
+            salt = self.surroundings.random_bytes(SALT_BYTES)
+            seal = seal_of(row.number, row.kind, row.at, row.key, payload, contexts, row.epoch, salt, anew=True)
+            # An event that was written before there were seals gets one now, and the chain that is taken for it.
+            chain = row.chain or self.identity
+            values.append({"of": row.number, "said": payload, "vectors": contexts, "sealed": seal, "chained": chain})
+        if values:
+            connection.execute(_REWRITE, values)
+
+    def seals_within(self, connection: Connection, numbers: Iterable[int]) -> dict[int, bytes | None]:
+        """The seals of the events with these numbers, as far as they exist, in the caller's transaction."""
+        e, wanted = tables.events, sorted(numbers)
+        found: dict[int, bytes | None] = {}
+        for start in range(0, len(wanted), _CHUNK):
+            query = select(e.c.number, e.c.seal).where(e.c.number.in_(wanted[start : start + _CHUNK]))
+            for number, seal in connection.execute(query):
+                found[number] = None if seal is None else bytes(seal)
+        return found
 
     def insert(self, connection: Connection, rows: Sequence[Row]) -> None:
         """Write rows, under the lock."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +23,11 @@ from sidelight.service.log.events import Forgotten, Row
 from sidelight.service.log.store import Draft, Store
 
 __all__ = ["Forgetting", "forget"]
+
+#: events that may be left to fold in while all servers wait
+_FEW = 200
+#: how often what was written meanwhile is folded in before that is done under the lock
+_TRIES = 8
 
 
 @dataclass(frozen=True)
@@ -73,7 +78,20 @@ def forget(
 
 
 def _forget(store: Store, subject: str, state: State) -> tuple[int, int]:
-    """Base, event and deletion in one transaction; returns the event's number and how many contexts went."""
+    """Base, event and deletion in one transaction; returns the event's number and how many contexts went.
+
+    Every server waits for the transaction, so whatever can be done before it is.
+    """
+    for _ in range(_TRIES):
+        if (end := store.head()) - state.number <= _FEW:
+            break
+        fold_tail(store, state, end, Retracted(store, end))
+    # Loading a large learner takes long; what is folded in after this is a few events more of the same kinds.
+    snapshot = state.snapshot(0.0)
+    if State.from_snapshot(snapshot).snapshot(0.0) != snapshot:
+        raise StoreError("the learner does not survive being saved and loaded; nothing was deleted. Report this.")
+    known = _decisions_about(store, subject)
+    prepared = _rewritten(store.rows(known), known, state.learner.n_features)
     with store.writing(patience=600) as connection:
         head = store.lock(connection)
         fold_tail(store, state, head.number, Retracted(store, head.number))
@@ -82,17 +100,23 @@ def _forget(store: Store, subject: str, state: State) -> tuple[int, int]:
         event = Forgotten(ids)
         (row,), _ = store.write_drafts(connection, head, [Draft.of(event)])
         state.apply(Numbered(row.number, row.at, event, None, row.chain))
-        snapshot = state.snapshot(row.at)
-        if State.from_snapshot(snapshot).snapshot(row.at) != snapshot:
-            raise StoreError("the learner does not survive being saved and loaded; nothing was deleted. Report this.")
-        put_base(connection, snapshot)
+        put_base(connection, state.snapshot(row.at))
         # The difference of two snapshots around a reward tells the context that it was for.
         connection.execute(tables.snapshots.delete())
-        for about in store.rows_within(connection, positions).values():
-            payload, contexts = _without(about, positions[about.number], state.learner.n_features)
-            store.rewrite(connection, about, payload, contexts)
+        # decisions that came since, and those of which another deletion took a part meanwhile
+        seals = store.seals_within(connection, positions)
+        stale = [n for n, seal in seals.items() if n not in prepared or prepared[n][0].seal != seal]
+        prepared |= _rewritten(store.rows_within(connection, stale), positions, state.learner.n_features)
+        store.rewrite(connection, [prepared[n] for n in seals])
         connection.execute(tables.subjects.delete().where(tables.subjects.c.subject == subject))
     return row.number, len(ids)
+
+
+def _rewritten(
+    rows: Mapping[int, Row], positions: Mapping[int, set[int]], n_features: int
+) -> dict[int, tuple[Row, str, bytes | None]]:
+    """Number → a decisions event as it was, and its payload and contexts without what is forgotten."""
+    return {number: (row, *_without(row, positions[number], n_features)) for number, row in rows.items()}
 
 
 def _decisions_about(store: Store, subject: str) -> dict[int, set[int]]:
