@@ -27,7 +27,7 @@ from sidelight.errors import InputError, ServiceError, StoreError
 from sidelight.service.core.fold import FOLD, State
 from sidelight.service.core.recovery import recover
 from sidelight.service.core.starting import open_store
-from sidelight.service.log.connections import database_url
+from sidelight.service.log.connections import database_url, untouched
 from sidelight.service.log.events import DecisionId
 from sidelight.service.log.store import Store
 from sidelight.service.operations.copying import copy_store
@@ -164,7 +164,7 @@ def restore(
     """
     settings = read_config(config, database)
     target = database_url(settings.storage.database, settings.folder)
-    last = _copy(Store.existing(database_url(source)), target.render_as_string(hide_password=False), as_json)
+    last = _copy(Store.existing(untouched(database_url(source))), target.render_as_string(hide_password=False), as_json)
     store = read_store(settings)
     with progress_bar("checking", as_json) as tick:
         whole = recover(store, use_snapshots=False, progress=tick).state.snapshot(0.0).digest

@@ -173,6 +173,7 @@ class Committer:
         self._company = 0
         self._errands_at = 0.0
         self._ending = threading.Event()
+        self._dead = False
         self._worker: Worker | None = None
 
     def start(self) -> None:
@@ -191,6 +192,9 @@ class Committer:
         if self._worker is None or self._worker.is_alive():
             self._waiting.append((self._clock.monotonic(), entry))
             self._queue.put(entry)
+            if self._dead:
+                # The worker may have emptied the queue before this came into it.
+                refuse(self._left(), StoreError(_ENDED))
         else:
             entry.future.set_exception(StoreError(_ENDED))
         return entry.future
@@ -242,6 +246,7 @@ class Committer:
         except BaseException:
             # A bug here would leave every request waiting; better to say that nothing can be written any more.
             error = StoreError(_ENDED)
+            self._dead = True
             self._loop.call_soon_threadsafe(self._failed, error)
             self._loop.call_soon_threadsafe(refuse, self._left(), error)
             raise

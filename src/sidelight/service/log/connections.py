@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote
 
 import sqlalchemy as sa
 from sqlalchemy import Connection, Engine, event
@@ -14,7 +15,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from sidelight.errors import StoreError
 
-__all__ = ["connect", "database_url", "explain_failure", "place_of", "sqlite_flaw"]
+__all__ = ["connect", "database_url", "explain_failure", "file_of", "place_of", "sqlite_flaw", "untouched"]
 
 logger = logging.getLogger("sidelight.service")
 
@@ -36,6 +37,25 @@ def database_url(database: str, folder: Path | None = None) -> sa.URL:
     if backend == "sqlite" and url.database not in (None, "", ":memory:"):
         return url
     raise StoreError(f"{database!r}: Sidelight keeps its events in a SQLite file or in postgresql://….")
+
+
+def untouched(url: sa.URL) -> sa.URL:
+    """The address by which a SQLite file is read without a trace, as from a medium that cannot be written.
+
+    Readers otherwise make files beside it. Somebody may write to a file that has a write-ahead log, and no other kind
+    of database is a file: those addresses come back as they are.
+    """
+    path = Path(str(url.database))
+    if url.get_backend_name() != "sqlite" or url.query or path.with_name(path.name + "-wal").exists():
+        return url
+    query = {"uri": "true", "mode": "ro", "immutable": "1"}
+    return url.set(database="file:" + quote(str(path.absolute())), query=query)
+
+
+def file_of(url: sa.URL) -> Path:
+    """The file of a SQLite database."""
+    name = str(url.database)
+    return Path(unquote(name.removeprefix("file:"))) if url.query.get("uri") else Path(name)
 
 
 def connect(url: sa.URL) -> tuple[Engine, Engine]:

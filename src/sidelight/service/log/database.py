@@ -16,7 +16,7 @@ from sqlalchemy.exc import DataError, IntegrityError, InterfaceError, Programmin
 
 from sidelight.errors import StoreError
 from sidelight.service.log import migrations as tables
-from sidelight.service.log.connections import connect, explain_failure
+from sidelight.service.log.connections import connect, explain_failure, file_of
 from sidelight.service.log.settling import Diverged
 from sidelight.service.log.surroundings import Surroundings
 
@@ -75,7 +75,7 @@ class Database:
 
     @property
     def _path(self) -> Path:
-        return Path(str(self.url.database))
+        return file_of(self.url)
 
     def _migrate(self) -> tuple[int, int]:
         version = self.version()
