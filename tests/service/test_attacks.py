@@ -11,14 +11,19 @@ import json
 import socket
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
 
+from sidelight.errors import StoreError
+from sidelight.service.config import Config
+from sidelight.service.core.engine import Engine
 from sidelight.service.core.starting import open_store
 from sidelight.service.http.auth import SCOPES, create_token
+from sidelight.service.log.committer import Committer
 from sidelight.service.log.connections import database_url
 from sidelight.service.log.store import Store
 from sidelight.service.problems import Problem
@@ -136,6 +141,35 @@ def test_who_comes_while_the_commit_thread_dies_is_refused_too(tmp_path: Path):
             engine.committer._worker = None
 
     run(live())
+
+
+def test_a_server_that_cannot_start_leaves_no_thread_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    config = make_config(tmp_path, kind="OFUL", mode="act")
+    run(_live_briefly(config))
+    changed = replace(config, mode=replace(config.mode, share=0.25))
+
+    def fails(*_arguments: object) -> None:
+        raise StoreError("no room")
+
+    async def live() -> None:
+        store = open_store(changed)
+        engine = Engine(store, changed)
+        monkeypatch.setattr(store, "append", fails)
+        started: list[Committer] = []
+        start = Committer.start
+        monkeypatch.setattr(Committer, "start", lambda self: (started.append(self), start(self)))
+        with pytest.raises(Problem, match="no room"):
+            await engine.start()
+        assert len(started) == 1
+        assert not started[0].alive
+        store.close()
+
+    run(live())
+
+
+async def _live_briefly(config: Config) -> None:
+    async with engine_of(config):
+        pass
 
 
 def test_a_restore_leaves_the_back_up_and_its_folder_as_they_are(tmp_path: Path, rng):

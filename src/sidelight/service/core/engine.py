@@ -211,7 +211,12 @@ class Engine:
             surroundings=self._around,
         )
         self.committer.start()
-        await self._apply_file()
+        try:
+            await self._apply_file()
+        except BaseException:
+            # A thread that goes on while the interpreter ends finds its modules half gone.
+            await self.stop(self.config.limits.seconds)
+            raise
         self._watching = asyncio.create_task(self._gatekeeper.watch())
         self._checking = asyncio.create_task(self._check_again_and_again())
         self._gatekeeper.consider()
@@ -265,7 +270,7 @@ class Engine:
             return
         file = {"rails": now, "gate": gate.to_dict(), "waits": waits}
         event = Configuration(**changed, source="file", file=file)
-        await self.submit(ConfigurationProposal.of(event))
+        await self.configure(event)
 
     def _last_file(self) -> dict[str, Any]:
         """Rails, gate and waits as the configuration file had them when they were last taken over."""

@@ -34,6 +34,8 @@ _MOST_AT_ONCE = 256
 _CHUNK = 500
 #: seconds between two looks at the waits, at most and at least
 _LOOK_SECONDS = (60.0, 0.25)
+#: seconds until a server that waits for no rewards looks whether it should: another one may have been told to
+_IDLE_SECONDS = 1.0
 
 
 class Server(Protocol):
@@ -115,7 +117,7 @@ class Gatekeeper:
         most, least = _LOOK_SECONDS
         while True:
             seconds = self._server.state.defaults.seconds
-            await asyncio.sleep(most if seconds is None else min(max(seconds / 20.0, least), most))
+            await asyncio.sleep(_IDLE_SECONDS if seconds is None else min(max(seconds / 20.0, least), most))
             try:
                 while await self.end_waits() == _MOST_AT_ONCE:
                     pass
