@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.simulation.checks import failures, failures_of, shrink
 from tests.simulation.faults import FAULTS, planted
-from tests.simulation.world import draw_plan
+from tests.simulation.plans import draw_plan
 
 
 def find(name: str, start: int, seeds: int) -> int | None:

@@ -10,8 +10,23 @@ from pathlib import Path
 from typing import Any
 
 from sidelight.service.core.recovery import fold_at, recover
-from sidelight.service.log.events import Configuration, Decisions, NewEpoch, Reward, event_from_row
-from tests.simulation.world import FOLD, Ack, Plan, Step, World, draw_plan, quiet, shared_connections, template
+from sidelight.service.log.events import (
+    Configuration,
+    DecisionId,
+    Decisions,
+    DefaultReward,
+    GateStep,
+    NewEpoch,
+    Release,
+    Retraction,
+    Reward,
+    event_from_row,
+)
+from tests.simulation.callers import Run
+from tests.simulation.plans import Plan, Step, draw_plan
+from tests.simulation.settings import PATIENCE, WAIT, early_gate, template
+from tests.simulation.teaching import differences
+from tests.simulation.world import FOLD, Ack, World, quiet, shared_connections
 
 D = 7
 
@@ -24,9 +39,9 @@ def failures(seed: int) -> list[str]:
 def failures_of(plan: Plan) -> list[str]:
     """What is wrong with a run."""
     quiet()
-    _, config = template()
-    with tempfile.TemporaryDirectory(dir=template()[0]) as folder, shared_connections():
-        world = World(plan, Path(folder), config)
+    home, config = template(plan.config)
+    with tempfile.TemporaryDirectory(dir=home) as folder, shared_connections(), early_gate():
+        world = Run(plan, Path(folder), config)
         try:
             try:
                 world.run()
@@ -50,11 +65,15 @@ def check(world: World) -> list[str]:
             *_rewards_where_they_belong(world, events),
             *_rails(events),
             *_epochs(events),
+            *_waits(world, events),
+            *_doubts(events),
         ]
         if len({row.key for row in rows if row.key}) != sum(row.key is not None for row in rows):
             found.append("a key stands for two events")
         whole = recover(store, use_snapshots=False).state
         quick = recover(store).state
+        if world.version == FOLD and world.plan.config not in ("running", "fused"):
+            found += differences(world, store, events, whole.learner)
         digests = {"replay": whole.snapshot(0.0).digest, "snapshots": quick.snapshot(0.0).digest}
         for i, engine in enumerate(with_fold):
             if engine.state.number != whole.number:
@@ -93,6 +112,10 @@ def _nothing_lost_or_doubled(world: World, store: Any, events: list[Any]) -> Ite
                 yield f"decision {ack.id} was answered otherwise than it is in the log"
         elif ack.what == "reward" and not (isinstance(event, Reward) and event.reward == ack.value):
             yield f"the reward of {ack.id} was acknowledged as event {ack.number}, which is {row.kind}"
+        elif ack.what in ("release", "retraction", "gate") and row.kind != ack.what:
+            yield f"a {ack.what} was acknowledged as event {ack.number}, which is {row.kind}"
+        elif ack.what in ("release", "retraction") and ack.value not in (None, (event.event, event.position)):
+            yield f"a {ack.what} of {ack.value} was acknowledged as event {ack.number}, about {event.event}"
 
 
 def _marked(event: Decisions, i: int, marker: float) -> bool:
@@ -118,17 +141,82 @@ def _rewards_where_they_belong(world: World, events: list[Any]) -> Iterable[str]
 
 
 def _rails(events: list[Any]) -> Iterable[str]:
-    """No decision stands after a change of who acts that was decided before it."""
-    killed, share = False, 1.0
+    """No decision stands after a change of who acts that was decided before it, nor does a step of the gate."""
+    killed, share, mode = False, 1.0, "act"
     for row, event in events:
         if isinstance(event, Configuration):
             killed = killed if event.killed is None else event.killed
             share = share if event.share is None else event.share
+            mode = mode if event.mode is None else event.mode
+        elif isinstance(event, GateStep):
+            stood = event.evidence["share"]
+            if event.before >= 0 and (stood != share or mode != "act"):
+                yield f"event {row.number} is a step from share {stood}, and {share} was in force in mode {mode}"
+            if event.before != event.after:
+                share, mode = event.share, event.mode or mode
         elif isinstance(event, Decisions):
-            if event.share != share:
-                yield f"event {row.number} was decided at share {event.share}, and {share} was in force"
-            if any(route == "learner" for route in event.routes) and (killed or share == 0.0):
+            if (event.share, event.mode) != (share, mode):
+                yield f"event {row.number} was decided at {event.share} in {event.mode}; {share}, {mode} was in force"
+            barred = killed or mode == "shadow" or (mode == "act" and share == 0.0)
+            if barred and any(route == "learner" for route in event.routes):
                 yield f"event {row.number}: the learner decided after the kill switch"
+
+
+def _waits(world: World, events: list[Any]) -> Iterable[str]:
+    """A default reward comes after the wait, once, and not where a reward had come; late rewards replace it."""
+    made: dict[int, float] = {}
+    ended: dict[tuple[int, ...], tuple[float, Any]] = {}
+    rewarded: set[tuple[int, ...]] = set()
+    for row, event in events:
+        if isinstance(event, Decisions):
+            made[row.number] = row.at
+        elif isinstance(event, DefaultReward):
+            if row.at < made[event.decision.number] + WAIT:
+                yield f"event {row.number} ends a wait after {row.at - made[event.decision.number]:.3f} s"
+            if event.decision in ended or event.decision in rewarded:
+                yield f"event {row.number} ends the wait for {event.decision}, which had ended"
+            ended[event.decision] = event.reward, event.arm
+        elif isinstance(event, Reward) or (isinstance(event, Release) and isinstance(event.released, Reward)):
+            reward = event if isinstance(event, Reward) else event.released
+            if reward.quarantine is None:
+                rewarded.add(reward.decision)
+                default, arm = ended.get(reward.decision, (None, None))
+                if reward.replaces != (default if arm is not None else None):
+                    yield f"event {row.number} replaces the default reward {reward.replaces}, and there was {default}"
+    waiting = False
+    for row, event in events:
+        if isinstance(event, Configuration) and event.waits is not None:
+            waiting = event.waits["seconds"] is not None
+        if isinstance(event, Decisions) and waiting and row.at < world.peace_at - PATIENCE:
+            for id in (DecisionId(row.number, i, row.epoch) for i in range(len(event))):
+                if id not in ended and id not in rewarded:
+                    yield f"the wait for {id} has not ended {world.peace_at - row.at:.1f} s later"
+
+
+def _doubts(events: list[Any]) -> Iterable[str]:
+    """Only what is in quarantine is released, as it was, once, and nothing that was retracted before."""
+    doubted: dict[tuple[int, int], Any] = {}
+    settled: dict[tuple[int, int], str] = {}
+    for row, event in events:
+        if isinstance(event, Decisions):
+            for i, reason in enumerate(event.quarantine or ()):
+                if reason is not None:
+                    doubted[row.number, i] = event.answers[i]
+        elif getattr(event, "quarantine", None) is not None and not isinstance(event, Release):
+            doubted[row.number, 0] = event
+        elif isinstance(event, Release):
+            place = event.event, event.position
+            was = doubted.get(place)
+            if was is None or place in settled:
+                yield f"event {row.number} releases {place}, which was {settled.get(place, 'not in quarantine')}"
+            elif isinstance(was, Reward) and (was.reward, was.decision) != (
+                event.released.reward,
+                event.released.decision,
+            ):
+                yield f"event {row.number} releases another reward than event {event.event}"
+            settled[place] = "released"
+        elif isinstance(event, Retraction):
+            settled[event.event, event.position] = "retracted"
 
 
 def _epochs(events: list[Any]) -> Iterable[str]:

@@ -14,18 +14,25 @@ from unittest import mock
 
 from sidelight.errors import StoreError
 from sidelight.service.core import engine as engines
-from sidelight.service.core import recovery
+from sidelight.service.core import gatekeeper, recovery
+from sidelight.service.core.defaults import Defaults
 from sidelight.service.core.engine import Engine
 from sidelight.service.core.fold import State
 from sidelight.service.core.folding import Folding
-from sidelight.service.core.proposals import DecisionsProposal, RewardProposal
+from sidelight.service.core.gate import Gate
+from sidelight.service.core.proposals import (
+    DecisionsProposal,
+    DefaultRewardProposal,
+    GateProposal,
+    ReleaseProposal,
+    RewardProposal,
+)
 from sidelight.service.log import store as stores
 from sidelight.service.log.committer import Committer, Entry, Group
-from sidelight.service.log.events import Decisions, Reward
+from sidelight.service.log.events import Decisions, Release, Reward
 from sidelight.service.log.settling import Diverged, Draft, Written, settle_group
 from sidelight.service.log.store import Store
 from sidelight.service.operations import retention
-from tests.simulation.world import Plan, Step, draw_plan
 
 Patches = list[Any]
 FAULTS: dict[str, Callable[[], Patches]] = {}
@@ -123,7 +130,7 @@ def decisions_are_never_outdated() -> Patches:
 
 @fault
 def a_switch_thrown_at_another_server_is_not_heard() -> Patches:
-    return [mock.patch.object(stores, "_WHO_ACTS", ())]
+    return [mock.patch.object(stores, "_OUTDATING", ())]
 
 
 @fault
@@ -278,45 +285,152 @@ def a_batch_is_acknowledged_by_its_first_decision() -> Patches:
     return [mock.patch.object(Draft, "of", classmethod(wrong))]
 
 
-def plan_of(found_by: int | Plan) -> Plan:
-    """The plan of a seed, or the plan itself."""
-    return draw_plan(found_by) if isinstance(found_by, int) else found_by
+@fault
+def what_is_in_quarantine_is_learned() -> Patches:
+    teach = State._teach
+    return [mock.patch.object(State, "_teach", lambda s, event, x: teach(s, replace(event, quarantine=None), x))]
 
 
-def _by_hand(*steps: tuple[float, str, float]) -> Plan:
-    return Plan(0, False, 1, 0.0, 0.0, tuple(Step(*step) for step in steps))
+@fault
+def a_release_teaches_nothing() -> Patches:
+    apply = State.apply
+
+    def wrong(self: State, item: Any) -> None:
+        event = item.event
+        if isinstance(event, Release) and event.quarantine is None:
+            item = item._replace(event=replace(event, quarantine="not now"))
+        apply(self, item)
+
+    return [mock.patch.object(State, "apply", wrong)]
 
 
-#: a decision is lost with the log, another one gets its number, and then the first one's reward comes
-_LATE_REWARD = _by_hand(
-    (0.0, "decide", 0.1), (0.3, "backup", 0.0), (0.4, "decide", 0.1), (0.5, "decide", 0.1), (0.8, "restore", 0.0),
-    (1.1, "decide", 0.1), (1.5, "reward", 0.3), (1.6, "reward", 0.6),
-)  # fmt: skip
-_RESTORED_TWICE = _by_hand(
-    (0.0, "decide", 0.1), (0.3, "backup", 0.0), (0.5, "restore", 0.0), (0.9, "decide", 0.1), (1.3, "restore", 0.0),
-    (1.7, "decide", 0.1), (2.2, "reward", 0.5),
-)  # fmt: skip
-#: fault → a seed that finds it, or a plan where it takes many seeds to come by one
-FOUND_BY: dict[str, int | Plan] = {
-    "answers_before_the_commit": 9,
-    "does_not_check_the_last_known_event": 3,
-    "does_not_check_the_fold": 35,
-    "goes_on_in_the_same_epoch_after_a_lost_tail": 4,
-    "does_not_notice_that_the_database_moved": _LATE_REWARD,
-    "the_same_epoch_at_every_restore": _RESTORED_TWICE,
-    "ids_of_other_epochs_are_accepted": _LATE_REWARD,
-    "decisions_are_never_outdated": 46,
-    "a_switch_thrown_at_another_server_is_not_heard": 67,
+@fault
+def what_was_released_is_released_again() -> Patches:
+    """Neither a release nor a retraction is looked up, nor is the release kept under its name."""
+    settle = ReleaseProposal.settle
+
+    def wrong(self: ReleaseProposal, found: Any) -> Any:
+        draft = settle(self, {})
+        return replace(draft, key=None) if isinstance(draft, Draft) else draft
+
+    return [mock.patch.object(ReleaseProposal, "settle", wrong)]
+
+
+@fault
+def a_retraction_does_not_reach_the_learner() -> Patches:
+    return [
+        mock.patch.object(recovery.Retracted, "without", lambda self, item: item),
+        mock.patch.object(Folding, "_unlearns", return_value=False),
+    ]
+
+
+@fault
+def servers_do_not_unlearn_what_was_retracted() -> Patches:
+    return [mock.patch.object(Folding, "_unlearns", return_value=False)]
+
+
+@fault
+def a_snapshot_from_before_a_retraction_is_used() -> Patches:
+    return [mock.patch.object(recovery.Retracted, "holds_for", return_value=True)]
+
+
+@fault
+def what_a_base_holds_is_retracted() -> Patches:
+    return [mock.patch.object(engines, "base_number", return_value=None)]
+
+
+@fault
+def a_late_reward_is_added_to_the_default() -> Patches:
+    def wrong(self: Defaults, learner: Any, x: Any, event: Any, reward: float) -> None:
+        learner.observe(x, event.arm, reward)
+
+    return [mock.patch.object(Defaults, "correct", wrong)]
+
+
+@fault
+def a_wait_ends_although_the_reward_came() -> Patches:
+    settle = DefaultRewardProposal.settle
+
+    def wrong(self: DefaultRewardProposal, found: Any) -> Any:
+        return settle(self, {key: row for key, row in found.items() if key.startswith("action")})
+
+    return [
+        mock.patch.object(DefaultRewardProposal, "settle", wrong),
+        mock.patch.object(gatekeeper, "wait_ended_by", lambda found, id: found.get(f"default:{id}")),
+    ]
+
+
+@fault
+def waits_are_shorter_than_they_should_be() -> Patches:
+    due = gatekeeper._due
+    return [mock.patch.object(gatekeeper, "_due", lambda store, start, until, d: due(store, start, until + 0.1, d))]
+
+
+@fault
+def waits_never_end() -> Patches:
+    async def wrong(self: gatekeeper.Gatekeeper) -> int:
+        return 0
+
+    return [mock.patch.object(gatekeeper.Gatekeeper, "end_waits", wrong)]
+
+
+@fault
+def a_step_of_the_gate_undoes_what_somebody_set() -> Patches:
+    """Steps are written although who acts was changed since they were proposed."""
+    of = GateProposal.of.__func__
+
+    def wrong(cls: type[GateProposal], event: Any, tests: int, chosen_at: int) -> GateProposal:
+        proposal = of(cls, event, tests, chosen_at)
+        return replace(proposal, draft=replace(proposal.draft, chosen_at=None))
+
+    return [mock.patch.object(GateProposal, "of", classmethod(wrong))]
+
+
+@fault
+def a_gate_forgets_its_units_at_a_restart() -> Patches:
+    """What waits for its reward is not read back from a snapshot."""
+    from_dict = Gate.from_dict.__func__
+
+    def wrong(cls: type[Gate], body: Any) -> Gate:
+        return from_dict(cls, {**body, "waiting": []})
+
+    return [mock.patch.object(Gate, "from_dict", classmethod(wrong))]
+
+
+#: fault → a seed that finds it
+FOUND_BY: dict[str, int] = {
+    "answers_before_the_commit": 7,
+    "does_not_check_the_last_known_event": 0,
+    "does_not_check_the_fold": 68,
+    "goes_on_in_the_same_epoch_after_a_lost_tail": 17,
+    "does_not_notice_that_the_database_moved": 79,
+    "the_same_epoch_at_every_restore": 50,
+    "ids_of_other_epochs_are_accepted": 50,
+    "decisions_are_never_outdated": 60,
+    "a_switch_thrown_at_another_server_is_not_heard": 60,
     "one_proposal_fails_the_group": 8,
-    "a_key_stands_for_any_request": 1,
+    "a_key_stands_for_any_request": 8,
     "retries_decide_again": 0,
     "a_decision_is_rewarded_twice": 0,
-    "what_others_wrote_is_not_folded": 8,
-    "a_group_is_folded_in_another_order": 3,
-    "a_twin_is_published_before_it_has_caught_up": 3,
+    "what_others_wrote_is_not_folded": 12,
+    "a_group_is_folded_in_another_order": 2,
+    "a_twin_is_published_before_it_has_caught_up": 1,
     "a_snapshot_lacks_the_last_event": 0,
-    "forgetting_keeps_no_base": 58,
-    "a_replay_passes_over_the_base": 36,
-    "a_server_that_lost_its_past_goes_on_after_a_while": 1,
+    "forgetting_keeps_no_base": 88,
+    "a_replay_passes_over_the_base": 88,
+    "a_server_that_lost_its_past_goes_on_after_a_while": 0,
     "a_batch_is_acknowledged_by_its_first_decision": 0,
+    "what_is_in_quarantine_is_learned": 1,
+    "a_release_teaches_nothing": 25,
+    "what_was_released_is_released_again": 25,
+    "a_retraction_does_not_reach_the_learner": 9,
+    "servers_do_not_unlearn_what_was_retracted": 9,
+    "a_snapshot_from_before_a_retraction_is_used": 9,
+    "what_a_base_holds_is_retracted": 796,
+    "a_late_reward_is_added_to_the_default": 10,
+    "a_wait_ends_although_the_reward_came": 10,
+    "waits_are_shorter_than_they_should_be": 10,
+    "waits_never_end": 5,
+    "a_step_of_the_gate_undoes_what_somebody_set": 118,
+    "a_gate_forgets_its_units_at_a_restart": 20,
 }

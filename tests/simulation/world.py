@@ -10,10 +10,8 @@ import asyncio
 import contextlib
 import logging
 import shutil
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -26,62 +24,23 @@ from sidelight.service.config import Config
 from sidelight.service.core import engine as engines
 from sidelight.service.core import fold as folds
 from sidelight.service.core import folding, recovery, starting
-from sidelight.service.core.deciding import Ask
 from sidelight.service.core.engine import Engine
 from sidelight.service.log import connections
 from sidelight.service.log import database as databases
 from sidelight.service.log import migrations as tables
 from sidelight.service.log.connections import database_url
-from sidelight.service.log.events import Answer, Configuration, DecisionId
+from sidelight.service.log.events import DecisionId
 from sidelight.service.log.store import Store
 from sidelight.service.operations.copying import copy_store
 from sidelight.service.operations.retention import forget
 from sidelight.service.problems import Problem
-from tests.service.helpers import make_config
+from tests.simulation.plans import Plan, Step
+from tests.simulation.settings import PATIENCE, edited, empty_database
 from tests.simulation.virtual import Turns, VirtualLoop, surroundings
 
 FOLD = folds.FOLD
 #: statements as text, for the connections of all runs
 _COMPILED: dict[Any, Any] = {}
-#: kind of step → how often it is drawn, in a run where things go wrong; every run has favourites of its own among them
-CHAOS = {
-    "decide": 14, "reward": 14, "answer": 3, "answer_at": 2, "action": 2, "again": 3, "misuse": 2, "kill": 2,
-    "share": 2, "crash": 2, "start": 3, "freeze": 1, "forget": 1, "backup": 1, "restore": 1, "lose": 1, "upgrade": 1,
-    "stop": 1,
-}  # fmt: skip
-#: and in one where nothing does, and no good caller may ever see an error
-CALM = {
-    "decide": 14,
-    "reward": 14,
-    "answer": 4,
-    "answer_at": 3,
-    "action": 2,
-    "again": 4,
-    "misuse": 6,
-    "kill": 1,
-    "share": 1,
-}
-
-
-@dataclass(frozen=True)
-class Step:
-    """Something that happens at a moment; ``draw`` in [0, 1) chooses with whom and what."""
-
-    at: float
-    kind: str
-    draw: float
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A run: the seed that orders everything, how rough it is, and what happens."""
-
-    seed: int
-    calm: bool
-    servers: int
-    lost_messages: float
-    failing_writes: float
-    steps: tuple[Step, ...]
 
 
 @dataclass
@@ -89,7 +48,7 @@ class Ack:
     """What a server has acknowledged.
 
     Attributes:
-        what: ``decision``, ``reward``, ``answer``, ``action`` or ``configuration``.
+        what: ``decision``, ``reward``, ``answer``, ``action``, ``release``, ``retraction`` or ``gate``.
         number: the event's.
         id: the decision's.
         history: how many times the log had gone back by then.
@@ -107,11 +66,20 @@ class Ack:
 
 @dataclass
 class Decided:
-    """A decision as its caller knows it: ``marker`` is a number in its context that no other has."""
+    """A decision as its caller knows it.
+
+    Attributes:
+        marker: a number in its context that no other has.
+        route: who decided.
+        history: how many times the log had gone back when it was made.
+        rewarded: what its reward is, once somebody has given it.
+    """
 
     id: DecisionId
     marker: float
     key: str
+    route: str
+    history: int
     rewarded: float | None = None
 
 
@@ -156,46 +124,17 @@ class SimStore(Store):
 
 @dataclass
 class Server:
-    """One server: its store, its engine once it runs, its worker."""
+    """One server: its store, its engine, its workers, and whether it has come so far as to take requests."""
 
     store: SimStore
     engine: Engine
     turns: list[Turns]
     tasks: dict[asyncio.Task[Any], None] = field(default_factory=dict)  # in the order in which they began
+    started: bool = False
 
 
 class LostMessage(Exception):
     """The network lost a request or its answer."""
-
-
-@cache
-def template() -> tuple[Path, Config]:
-    """A folder with a configuration and an empty, migrated database, and what it says."""
-    base = Path("/dev/shm") if Path("/dev/shm").is_dir() else None
-    folder = Path(tempfile.mkdtemp(prefix="sidelight-simulation-", dir=base))
-    config = make_config(folder, kind="OFUL", mode="act", snapshot_every=9)
-    Store(database_url(str(folder / "empty.db"))).close()
-    return folder, config
-
-
-def draw_plan(seed: int) -> Plan:
-    """The plan of a seed."""
-    rng = np.random.default_rng([seed, 1])
-    calm = bool(rng.random() < 0.25)
-    weights = CALM if calm else CHAOS
-    kinds, chances = list(weights), np.array(list(weights.values()), dtype=float)
-    if not calm:
-        # Some kinds never, some often: what takes three rare steps in a row comes up where those are the frequent ones.
-        chances *= rng.choice([0.0, 1.0, 8.0], len(kinds), p=[0.2, 0.6, 0.2])
-        chances[: kinds.index("reward") + 1] = np.maximum(chances[: kinds.index("reward") + 1], 0.2 * chances.max())
-    n = int(rng.integers(15, 60))
-    span = float(rng.choice([0.3, 1.0, 2.0]))
-    at = np.sort(rng.uniform(0, span, n))
-    drawn = rng.choice(len(kinds), n, p=chances / chances.sum())
-    steps = tuple(Step(float(t), kinds[k], float(rng.random())) for t, k in zip(at, drawn, strict=True))
-    rough = 0.0 if calm else float(rng.choice([0.0, 0.05, 0.3]))
-    failing = 0.0 if calm else float(rng.choice([0.0, 0.1, 0.4]))
-    return Plan(seed, calm, int(rng.integers(1, 4)), rough, failing, steps)
 
 
 @contextlib.contextmanager
@@ -259,7 +198,7 @@ class World:
         self.lost_messages = 0.0
         self.place = "here"
         self.path = folder / "log-0.db"
-        shutil.copy(template()[0] / "empty.db", self.path)
+        shutil.copy(empty_database(), self.path)
         self.servers: list[Server | None] = [None] * plan.servers
         self.acks: list[Ack] = []
         self.decided: list[Decided] = []
@@ -269,7 +208,11 @@ class World:
         self.backups: list[tuple[Path, int, int]] = []
         self.complaints: list[str] = []
         self.forgotten: set[str] = set()
+        # contexts by marker, and what was kept from the learner
+        self.contexts: dict[float, np.ndarray] = {}
+        self.kept: list[tuple[DecisionId, int]] = []
         self.version = FOLD
+        self.peace_at = 0.0
         self._marks = iter(range(1, 1_000_000))
 
     # ------------------------------------------------------------------------------------- servers
@@ -282,7 +225,7 @@ class World:
     def _empty(self, path: Path) -> SimStore:
         """A new database: a copy of an empty one, because making the tables takes a while."""
         SimStore.world = self
-        shutil.copy(template()[0] / "empty.db", path)
+        shutil.copy(empty_database(), path)
         return SimStore(database_url(str(path)), surroundings=surroundings(self.loop, []))
 
     async def start(self, i: int) -> None:
@@ -293,16 +236,24 @@ class World:
         store = self.open()
         try:
             engine = Engine(store, self.config, surroundings=surroundings(self.loop, turns))
-            self.servers[i] = server = Server(store, engine, turns)
-            await engine.start()
         except (StoreError, Problem):
-            if self.servers[i] is None:
-                store.close()
+            store.close()
             return
-        except asyncio.CancelledError:
-            self.crash(i)
-            raise
-        assert server.engine is engine
+        self.servers[i] = server = Server(store, engine, turns)
+        # a task of the server's: a crash ends it
+        starting = self.loop.create_task(engine.start())
+        server.tasks[starting] = None
+        starting.add_done_callback(lambda done: server.tasks.pop(done, None))
+        await asyncio.wait([starting])
+        if starting.cancelled():
+            return
+        if starting.exception() is None:
+            server.started = True
+            return
+        if self.servers[i] is server:
+            self.crash(i)  # a process that cannot start ends
+        if not isinstance(starting.exception(), StoreError | Problem):
+            raise starting.exception()
 
     def crash(self, i: int) -> None:
         """As kill −9 does."""
@@ -311,8 +262,11 @@ class World:
             return
         for turns in server.turns:
             turns.kill()
-        for task in list(server.tasks):
-            task.cancel()
+        # the engine's own tasks end with its process
+        own = (server.engine._watching, server.engine._checking, *server.engine._gatekeeper._tasks)
+        for task in (*server.tasks, *own):
+            if task is not None:
+                task.cancel()
         server.store.close()
 
     async def stop(self, i: int) -> None:
@@ -326,7 +280,7 @@ class World:
     # ------------------------------------------------------------------------------------- callers
 
     def _at_some_server(self, draw: float) -> Server | None:
-        up = [server for server in self.servers if server is not None and server.engine.committer is not None]
+        up = [server for server in self.servers if server is not None and server.started]
         return up[int(draw * len(up))] if up else None
 
     async def call(self, what: Any, tries: int = 12) -> Any:
@@ -376,137 +330,12 @@ class World:
             self.complaints.append(f"{name}: {error!r}")
             return None
 
-    # --------------------------------------------------------------------------------------- steps
+    # ------------------------------------------------------------------ what happens to the machines
 
     async def step(self, step: Step) -> None:
         """Do one step of the plan."""
         await asyncio.sleep(max(0.0, step.at - self.loop.now))
         await getattr(self, "do_" + step.kind)(step.draw)
-
-    def _context(self) -> tuple[np.ndarray, float]:
-        marker = float(next(self._marks))
-        x = np.array([1.0, marker / 1000, self.rng.normal(), 0.0, 0.0, self.rng.normal(), self.rng.normal()])
-        return x, marker
-
-    async def do_decide(self, draw: float) -> None:
-        n = 1 if draw < 0.7 else 3
-        made = [self._context() for _ in range(n)]
-        X = np.array([x for x, _ in made])
-        subject = f"s{int(draw * 1000) % 3}" if draw > 0.4 else None
-        asks = None if subject is None else [Ask(subject=subject)] * n
-        key = f"once:k{made[0][1]}"
-        history: list[int] = []
-
-        async def decide(engine: Engine) -> Any:
-            fold = engine.committer._fold if engine.committer is not None else None
-            number, event, new = await engine.decide(X, asks, key, key)
-            history.append(len(self.losses))
-            return number, event, fold if new else None
-
-        found = await self.good("decide", decide)
-        if isinstance(found, Problem):
-            # where the log has lost the decision, whoever misuses keys may have been faster than the retry
-            if found.kind != "key-reused" or not self.losses:
-                self.complaints.append(f"decide: {found.kind}: {found.detail}")
-        elif found is not None:
-            number, event, fold = found
-            for i, (_, marker) in enumerate(made):
-                id = DecisionId(number, i, event.epoch)
-                self.acks.append(Ack("decision", number, id, history[-1], (marker, key, event.arms[i]), fold))
-                self.decided.append(Decided(id, marker, key))
-
-    def _some(self, draw: float) -> Decided | None:
-        return self.decided[int(draw * len(self.decided))] if self.decided else None
-
-    async def _refer(self, what: str, made: Decided, call: Any, value: Any) -> None:
-        history: list[int] = []
-
-        async def send(engine: Engine) -> Any:
-            found = await call(engine)
-            history.append(len(self.losses))
-            return found
-
-        found = await self.good(what, send)
-        if isinstance(found, Problem):
-            if found.kind == "unknown-decision" and self.losses:
-                return
-            if found.kind == "conflict" and (what != "reward" or made.rewarded is not None):
-                return
-            self.complaints.append(f"{what} of {made.id}: {found.kind}: {found.detail}")
-        elif found is not None:
-            self.acks.append(Ack(what, found[0], made.id, history[-1], value))
-
-    async def do_reward(self, draw: float) -> None:
-        made = self._some(draw)
-        if made is None:
-            return
-        if made.rewarded is None:
-            made.rewarded = 0.5 + next(self._marks) / 1_000_000
-            self.intended[made.rewarded] = made
-        value = made.rewarded
-        await self._refer("reward", made, lambda e: e.reward(made.id, value, "low", None), value)
-
-    async def do_again(self, draw: float) -> None:
-        """A reward that was given before, given once more."""
-        rewarded = [made for made in self.decided if made.rewarded is not None]
-        if rewarded:
-            made = rewarded[int(draw * len(rewarded))]
-            await self._refer("reward", made, lambda e: e.reward(made.id, made.rewarded, "low", None), made.rewarded)
-
-    async def do_answer(self, draw: float) -> None:
-        made = self._some(draw)
-        if made is not None:
-            await self._refer("answer", made, lambda e: e.behavior(made.id, Answer("mid")), None)
-
-    async def do_action(self, draw: float) -> None:
-        made = self._some(draw)
-        if made is not None:
-            await self._refer("action", made, lambda e: e.action(made.id, "low", "person"), None)
-
-    async def do_answer_at(self, draw: float) -> None:
-        x, marker = self._context()
-        key = f"once:k{marker}"
-        found = await self.good("answer_at", lambda e: e.behavior_at(x, Answer("high"), key, key))
-        if isinstance(found, Problem):
-            self.complaints.append(f"answer_at: {found.kind}: {found.detail}")
-
-    async def do_misuse(self, draw: float) -> None:
-        """A caller that uses keys of other requests, and asks for what makes a proposal fail."""
-        made = self._some(draw)
-        x, marker = self._context()
-        key = "first" if made is None else made.key
-        if draw < 0.4:
-            call = lambda e: e.behavior_at(x, Answer("high"), key, "other")  # noqa: E731
-        elif draw < 0.7:
-            call = lambda e: e.decide(x[None], None, key, "other")  # noqa: E731
-        else:
-            call = lambda e: e.decide(x[None], [Ask(subject="\ud800")], f"once:bad{marker}", "x")  # noqa: E731
-        try:
-            found = await self.call(call, tries=2)
-        except Problem as problem:
-            if problem.kind not in ("key-reused", "storage"):
-                self.complaints.append(f"misuse: {problem.kind}")
-        except Exception as error:
-            if not isinstance(error, UnicodeError):
-                self.complaints.append(f"misuse: {error!r}")
-        else:
-            if found is not None and draw >= 0.4 and self._lives(made):
-                self.complaints.append("misuse: a key that stands for another request was taken")
-
-    def _lives(self, made: Decided | None) -> bool:
-        """Whether the log surely has the decision, and what tells a retry from another request."""
-        return made is not None and not self.losses and not self.forgotten
-
-    async def _configure(self, event: Configuration) -> None:
-        found = await self.good("configure", lambda e: e.configure(event))
-        if isinstance(found, Problem):
-            self.complaints.append(f"configure: {found.kind}: {found.detail}")
-
-    async def do_kill(self, draw: float) -> None:
-        await self._configure(Configuration(killed=draw < 0.6, by="somebody"))
-
-    async def do_share(self, draw: float) -> None:
-        await self._configure(Configuration(share=float(draw < 0.6), by="somebody"))
 
     async def do_crash(self, draw: float) -> None:
         self.crash(int(draw * len(self.servers)))
@@ -574,6 +403,13 @@ class World:
                 self.place = f"there {len(self.losses)}"
         store.close()
 
+    async def do_file(self, draw: float) -> None:
+        """Somebody edits the configuration, and one server starts with it."""
+        self.config = edited(self.config, draw)
+        i = int(draw * 1000) % len(self.servers)
+        await self.stop(i)
+        await self.start(i)
+
     async def do_upgrade(self, draw: float) -> None:
         """One server starts with a fold that computes other numbers."""
         self.version += 1
@@ -601,17 +437,19 @@ class World:
             if server is None or not server.engine.ready:
                 error = None if server is None else server.engine.why_not_ready()
                 self.complaints.append(f"server {i} does not come back: {error}")
-                continue
-            x, marker = self._context()
-            number, event, _ = await server.engine.decide(x[None], None, f"once:k{marker}", "last")
-            id = DecisionId(number, 0, event.epoch)
-            value = (marker, f"once:k{marker}", event.arms[0])
-            self.acks.append(Ack("decision", number, id, len(self.losses), value))
+            else:
+                await self.decide_at_last(server.engine)
+        await asyncio.sleep(PATIENCE)
+        self.peace_at = 1.7e9 + self.loop.now
         for _ in range(40):
             await asyncio.sleep(0.05)
             at = {server.engine.state.number for server in self.servers if server is not None}
             if len(at) == 1:
                 break
+
+    async def decide_at_last(self, engine: Engine) -> None:
+        """One more decision, in peace."""
+        raise NotImplementedError
 
     def run(self) -> None:
         """All of it."""
