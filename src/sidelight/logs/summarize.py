@@ -49,7 +49,8 @@ def summarize_log(
         progress: ``True`` shows a progress bar; or a function called with the rows read and the rows expected
             (``None`` if not known).
         client: a Dask client: the same reduction on its cluster.
-        sandwich: also keep ``Σ ε² x_o x_oᵀ`` per arm (``summary.meat``), which needs a second pass over the source.
+        sandwich: also keep ``Σ (ε/(1 − h))² x_o x_oᵀ`` per arm, ``h`` the rows' leverages (``summary.meat``), which
+            needs a second pass over the source.
 
     Returns:
         The summary; its schema is resolved.

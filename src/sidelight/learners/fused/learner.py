@@ -54,7 +54,8 @@ class FusedOFUL(Trusting):
         prior_mean, alpha, delta, context_bound, weight_bound: see ``Settings``.
         radius: ``"posterior"`` (default; ``√β = σ``, no guarantee) or ``"theory"`` (proven; needs ``regularization``
             and ``noise`` as numbers).
-        sandwich: use the heteroskedasticity-robust covariance of the log (``summarize_log(…, sandwich=True)``).
+        sandwich: use the heteroskedasticity-robust covariance, both of the log's rows and of the old policy's answers
+            (``summarize_log(…, sandwich=True)``): for noise, or hidden features, whose spread depends on recorded ones.
         safety: the share of the learner's own uncertainty that trials in doubt of the log may seem to cost; 0 trusts
             the logs blindly (no trials and no tests).
         query_budget: how often the old policy may be asked: a number of times, or a share of rounds below 1; default
