@@ -7,8 +7,14 @@ arm are dependent.  Whatever the dependence, for shares ``α_j > 0`` with ``Σα
 
 so the logs may be counted as independent ones with ``D_j/α_j`` in place of ``D_j``: covariance intersection (Julier and
 Uhlmann, 1997).  Equal shares ``1/J`` would be valid and wasteful: a log that says next to nothing would double another
-one's error.  The shares taken are those of most information, ``log det(P + Σ_jM̂_jᵀΛ_jM̂_j)`` with ``P`` what is known
-otherwise, arm by arm.  That is concave in the shares, and at its maximum no less than for any one of the logs alone.
+one's error.  The shares taken are those of most
+
+    log det(P + Σ_jM̂_jᵀΛ_jM̂_j) + c·(mean of log α_j),
+
+information and a weak pull ``c`` toward equal shares, arm by arm, with ``P`` what is known otherwise.  The pull decides
+where the information is flat (logs of the same columns), and keeps a second opinion where a log is not what it claims.
+Both terms are concave in the shares; where their sum is largest, the derivatives ``g_j`` of the first have
+``g_j ≤ Σα_kg_k + c``, so that the information is at most ``c`` less than that of any of the logs alone.
 
 With ``G = RᵀR``, ``U`` and ``δ_i`` the eigenvectors and eigenvalues of ``(τ²/s²)RA⁻¹Rᵀ``, ``n_i`` the rows of
 ``UᵀRM̂/s``,
@@ -27,12 +33,12 @@ from numpy.typing import NDArray
 from sidelight.linalg import Array, inverse, product, solve, symmetric_eigen, symmetrize
 from sidelight.side.evidence import LogGeometry
 
-__all__ = ["LEAST", "STEPS", "Directions", "error_directions", "information", "intersection_shares"]
+__all__ = ["EVENLY", "STEPS", "Directions", "error_directions", "information", "intersection_shares"]
 
 #: steps toward the best shares, around which the information is flat
 STEPS = 8
-#: a share is at least so much, so that no log's error becomes infinite
-LEAST = 1e-3
+#: ``c``, in units of information
+EVENLY = 1.0
 
 
 class Directions(NamedTuple):
@@ -77,24 +83,24 @@ def information(logs: Sequence[Directions], shares: Array, P: Array) -> Array:
 
 
 def intersection_shares(logs: Sequence[Directions], P: Array) -> Array:
-    """``α``: (K, J), positive, of most information; their sum is 1 for every arm.
+    """``α``: (K, J), positive, nearly of most information; 1 for a log that has no rows of an arm or no error to share.
 
-    ``α_j`` is multiplied by the derivative of the information with respect to it, step by step.
+    Those of the others add up to 1.  At the maximum ``α_j`` is proportional to ``α_jg_j + c/J``, ``g_j`` the derivative
+    of the information with respect to it; step by step it is set to that.
 
     Args:
         logs: for all arms of the learner, rows of zeros where a log does not have an arm.
         P: (K, d, d)  what is known without the logs, positive definite.
     """
-    shares = np.full((len(P), len(logs)), 1.0 / len(logs))
+    sharing = np.stack([(rows.any(axis=2) & (errors > 0.0)).any(axis=1) for rows, errors in logs], axis=1)
+    equal = sharing / np.maximum(sharing.sum(axis=1, keepdims=True), 1)
+    shares = np.where(sharing, equal, 1.0)
     for _ in range(STEPS):
         covariance = inverse(information(logs, shares, P))
+        found = EVENLY * equal
         for j, (rows, errors) in enumerate(logs):
-            known = (rows * product(rows, covariance)).sum(axis=2)
-            share = shares[:, j].copy()
-            shares[:, j] = (known * errors / np.square(share[:, None] + errors)).sum(axis=1) * share
-        total = shares.sum(axis=1, keepdims=True)
-        # where no log says anything, or no answers stand behind any, shares do not matter
-        shares = np.where(total > 0.0, shares / np.where(total > 0.0, total, 1.0), 1.0 / len(logs))
-        shares = np.maximum(shares, LEAST)
-        shares /= shares.sum(axis=1, keepdims=True)
+            share = shares[:, j, None]
+            part = share * errors / np.square(np.where(errors > 0.0, share + errors, 1.0))
+            found[:, j] += (part * (rows * product(rows, covariance)).sum(axis=2)).sum(axis=1)
+        shares = np.where(sharing, found / np.maximum(found.sum(axis=1, keepdims=True), 1e-300), 1.0)
     return shares

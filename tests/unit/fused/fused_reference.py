@@ -230,7 +230,10 @@ class ReferenceFused:
         return sum(J for J, _ in self.parts), sum(h for _, h in self.parts)
 
     def _shares_of(self, a: int) -> np.ndarray:
-        """Eight steps ``α_j ← α_j ∂log det V/∂α_j`` for ``V = (λI + Σxxᵀ)/σ² + Σ_jM̂ᵀ(s²G⁻¹ + τ²A⁻¹/α_j)⁻¹M̂``."""
+        """Eight steps ``α_j ← α_j ∂log det V/∂α_j + 1/J``, scaled to sum 1.
+
+        ``V = (λI + Σxxᵀ)/σ² + Σ_jM̂ᵀ(s²G⁻¹ + τ²A⁻¹/α_j)⁻¹M̂``
+        """
         V0 = self.lam * np.eye(self.d) / self.sigma**2
         for x, arm, _ in self.rounds:
             V0 = V0 + (arm == a) * np.outer(x, x) / self.sigma**2
@@ -245,8 +248,7 @@ class ReferenceFused:
             V = V0 + sum(M.T @ Lambda @ M for (M, _, _), Lambda in zip(logs, inner, strict=True))
             for j, ((M, _, D), Lambda) in enumerate(zip(logs, inner, strict=True)):
                 shares[j] = np.trace(np.linalg.inv(V) @ M.T @ Lambda @ D @ Lambda @ M) / shares[j]
-            shares = np.maximum(shares / shares.sum(), 1e-3)
-            shares = shares / shares.sum()
+            shares = (shares + 1.0 / len(logs)) / (shares.sum() + 1.0)
         return shares
 
     def _evidence_of(self, j: int, shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -39,7 +39,7 @@ def test_the_order_of_logs_does_not_matter(eras):
 
 
 def test_small_old_logs_do_not_widen_what_a_large_one_tells(eras):
-    """With equal shares of the common error widths were 1.3 times those of the new log alone."""
+    """With equal shares of the common error widths were 1.05 to 1.07 times those of the new log alone."""
     world, logs = eras
     fixed = {"regularization": 1.0, "noise": float(world.noise)}
     every, alone = (taught(world, some, np.random.default_rng(5), **fixed) for some in (logs, {"new": logs["new"]}))
