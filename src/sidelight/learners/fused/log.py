@@ -355,10 +355,10 @@ class FusedLog:
             covariances: (K, d, d)  ``V⁻¹``, the log's evidence in it.
             variances: (K,)  ``σ_a²``.
         """
-        if self.evidence is None:
+        if self.counted is None:
             return np.zeros(len(self.arms))
         own = covariances[np.ix_(self.arms, self.order, self.order)]
-        left = variances[self.arms] * (self.evidence.J * own).sum(axis=(1, 2)) / max(self.L, 1)
+        left = variances[self.arms] * (self.counted.J * own).sum(axis=(1, 2)) / max(self.L, 1)
         return np.asarray(np.clip(1.0 - left, 0.0, 1.0))
 
     def readiness(self) -> Array:
