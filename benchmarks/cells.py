@@ -76,6 +76,7 @@ CHANGES: dict[str, dict[str, object]] = {
     "policy: sharp": {"sharpness": 4.0},
     "policy: sees hidden features alone": {"sees": (0.0, 1.5), "sharpness": 2.0},
     "policy: sees recorded features alone": {"sees": (1.5, 0.0)},
+    "policy: adverse": {"policy": "adverse", "sharpness": 3.0, "strengths": (0.3, 2.0)},
     "policy: unbalanced": {"imbalance": 2.0},
     "policy: two arms absent": {"absent": 2},
     # sizes

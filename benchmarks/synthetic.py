@@ -73,9 +73,10 @@ class Cell:
         kinds: distribution of recorded and hidden features: see ``_shape``.
         correlation: between neighbouring features (autoregressive), before their distribution is shaped.
         units: centre and scale of the features, repeated as needed, recorded ones first; None leaves them standardised.
-        policy: the old one: ``softmax``, ``greedy`` (always its best arm), or ``random``.
+        policy: the old one: ``softmax``, ``greedy`` (always its best arm), ``random``, or ``adverse`` (a softmax that
+            gives each arm to those whom it suits least; ``sees`` and ``imbalance`` are not used).
         sees: how much of the recorded and of the hidden features enters its logits.
-        sharpness: standard deviation of its logits over contexts.
+        sharpness: standard deviation of its logits over contexts; of ``adverse`` the logit for each unit of reward.
         imbalance: standard deviation over arms of its logits' levels.
         absent: arms that it never took.
         delay: rounds until a reward arrives.
@@ -199,7 +200,10 @@ class SyntheticWorld:
         allowed = np.arange(K) >= self.cell.absent
         if self.cell.policy == "random":
             return np.broadcast_to(allowed / allowed.sum(), (n, K)).copy()
-        logits = self.standardised(X) @ self._policy.T + self._policy_levels
+        if self.cell.policy == "adverse":
+            logits = -self.cell.sharpness * (self.standardised(X) @ self._slopes.T)
+        else:
+            logits = self.standardised(X) @ self._policy.T + self._policy_levels
         logits[:, ~allowed] = -np.inf
         if self.cell.policy == "greedy":
             return np.eye(K)[logits.argmax(axis=1)]

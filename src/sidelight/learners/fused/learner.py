@@ -248,6 +248,8 @@ class FusedOFUL(Trusting):
         paid so far: an arm's n-th trial seems to cost at most ``safety/(K n^{3/2})`` of the learner's own uncertainty.
         Rounds count as far as they could have told a lie of the log from the truth (``FusedLog.tested``), which many do
         not where hidden weights are open; at most ``safety/(K n^{1/2})`` is paid for such a trial.
+        The first trial of an arm may cost more: the arms that were never played share the budget of all
+        (``fused.trust.first_trials``).
         Of a log that was wrong about one arm the others are tried more readily; arms no log speaks about are not.
 
         Args:

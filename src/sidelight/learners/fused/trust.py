@@ -49,13 +49,29 @@ SAYS = {
 }
 
 
+def first_trials(never: NDArray[np.bool_]) -> float:
+    """By how much more readily an arm is tried for the first time than its equal part of ``safety`` would allow.
+
+    An arm that no round has tested owes all that is known about it to the log, and a log that is honest about the rows
+    it has can still be far off for other contexts: where the old policy gave the arm to those whom it suited least, the
+    learner may never play it.  Arms that were played need nothing for a first trial, so the ``u`` arms that never were
+    share what all ``K`` have: a first trial may seem to cost ``1/(1 + u)`` of the budget instead of ``1/K``, and all of
+    them together at most ``Σ_u 1/(1 + u) < log(K + 1)`` of it.
+
+    Args:
+        never: (K,)  whether an arm was never played.
+    """
+    return float(max(len(never) / (1.0 + np.count_nonzero(never)), 1.0))
+
+
 class Trusting(ReducedLearner):
     """The part of ``FusedOFUL`` that judges its logs.
 
     Attributes:
         logs: the logs.
         safety: 0 where logs are believed blindly, and nothing is tested.
-        untested: (K,)  by how much more readily an arm is tried whose rounds have not tested the log yet.
+        untested: (K,)  by how much more readily an arm is tried whose rounds have not tested the log yet (of arms that
+            were never played: ``first_trials``).
         weighed_grams, weighed_moments, weighed_squares, weighed_rounds: the rounds' sums at the last refresh.
         misfit: the tests of the assumptions, once units are known   broken: events when each was first found broken.
     """
@@ -130,6 +146,9 @@ class Trusting(ReducedLearner):
             found = entry.test.verdict(entry.suspicion, steep=self._fits_badly())
             if entry.judge(found, found.doubted & self._accused(entry), events) and self.automatic is not None:
                 self.automatic.search_at = 0
+        if rounds >= FIRST_JUDGED:
+            never = self.counts == 0
+            self.untested[never] = first_trials(never)
 
     def _relative(self) -> Array:
         """(K, 1)  ``σ²/σ_a²``: rounds of an arm with less noise tell more."""
