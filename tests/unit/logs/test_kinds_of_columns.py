@@ -7,6 +7,7 @@ import decimal
 from collections import namedtuple
 
 import duckdb
+import msgspec
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -18,6 +19,8 @@ import pytest
 import sidelight as sl
 from sidelight.errors import ContextError, SchemaError, SidelightError
 from sidelight.logs.schema.schema_file import read_schema_file, write_schema_file
+from sidelight.service.client import _context
+from sidelight.service.http.contexts import Contexts
 
 N = 4_000
 FORMULA = (
@@ -114,6 +117,58 @@ def test_the_same_decision_by_every_kind_of_context(log, summary, tmp_path):
         assert tuple(learner.decide_many(framed).iloc[0]) == tuple(decided)
         assert learner.decide_many([row, row]) == [decided, decided]
         assert learner.decide_many([as_tuple, as_tuple]) == [decided, decided]
+
+
+GAPPY = ["amount", "vip", "city", "shop", "price", "code", "weight", "mood", "day", "at", "score"]
+
+
+def forms(row, schema):
+    """One context with gaps, None, in every form in which it may be given."""
+    absent = {name: value for name, value in row.items() if value is not None}
+    nan = {name: float("nan") if value is None else value for name, value in row.items()}
+    encoded = schema.encode(row)
+    written = {name: v.isoformat() if isinstance(v, dt.date) else v for name, v in row.items()}
+    yield "mapping", row
+    yield "without the names", absent
+    yield "NaN", nan
+    yield "text", written
+    yield "Series", pd.Series(row, dtype=object)
+    yield "named tuple", namedtuple("Row", row)(**row)
+    yield "pandas frame", pd.DataFrame([row])
+    yield "polars frame", pl.DataFrame([row])
+    yield "array", encoded
+    yield "list", encoded.tolist()
+
+
+@pytest.mark.filterwarnings("ignore::sidelight.errors.SidelightWarning")
+def test_the_same_decision_by_every_kind_of_context_with_gaps(log):
+    """Gaps of up to 60 % in every column (numbers, categories, dates, what is computed from them), while it learns."""
+    schema = sl.Schema(FORMULA, COLUMNS, arms=["a", "b"], intercept=True, missing="impute")
+    summary = sl.summarize_log(log, schema)
+    learner = sl.FusedOFUL(sl.BehaviorQueries(summary))
+    http = Contexts(summary.schema, 1e9)
+    decoder = msgspec.json.Decoder(http.either)
+    rng = np.random.default_rng(21)
+    missed = 0
+    for i in range(40):
+        share = rng.uniform(0.0, 0.6)
+        row = log.slice(i, 1).to_pylist()[0] | {"score": float(rng.normal())}
+        row = {name: row[name] if rng.random() >= share else None for name in GAPPY}
+        missed += sum(value is None for value in row.values())
+        learner.observe_behavior(row, "ab"[i % 2])
+        decided = learner.decide(row)
+        assert np.isfinite([decided.estimate, decided.width]).all()
+        for name, context in forms(row, summary.schema):
+            assert learner.decide(context) == decided, (name, row)
+        # a message has numbers as numbers; what the client makes of a row is read as the row itself
+        number = row | {"code": None if row["code"] is None else int(row["code"])}
+        for context in (number, summary.schema.encode(row)):
+            sent = decoder.decode(msgspec.json.encode(_context(context)))
+            np.testing.assert_array_equal(http.encode(sent), summary.schema.encode(row))
+        framed = learner.decide_many(pd.DataFrame([row, row]))
+        assert tuple(framed.iloc[1]) == tuple(decided)
+        learner.observe(row, decided.arm, float(rng.normal()))
+    assert missed > 80
 
 
 def test_names_decide_and_not_positions(summary):

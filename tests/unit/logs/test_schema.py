@@ -230,3 +230,20 @@ def test_specs_can_be_written_out():
     assert schema.encode({"a": 1, "c": "y"}).tolist() == [1.0, 0.0]
     with pytest.raises(SchemaError, match="baseline 'z', which is not one of its levels"):
         Category("c", ("x", "y"), baseline="z")
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: Schema(["a", "b"], None), r"recorded must be the names .* not None\. For a log .* give \[\]"),
+        (lambda: Schema(["a"], 3), "recorded must be the names .* not 3"),
+        (lambda: Schema(None, ["a"]), "features must be a list of names or a formula, not None"),
+        (
+            lambda: Schema(["a"], ["a"], categories=5),
+            "categories must be a list of names or a mapping to levels, not 5",
+        ),
+    ],
+)
+def test_what_is_no_list_is_named(make, says):
+    with pytest.raises(SchemaError, match=says):
+        make()

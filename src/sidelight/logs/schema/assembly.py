@@ -31,6 +31,10 @@ def checked_features(
     """
     if isinstance(categories, str):
         raise SchemaError(f"categories must be a list of names or a mapping to levels, not the text {categories!r}.")
+    if not isinstance(categories, Iterable | None):
+        raise SchemaError(f"categories must be a list of names or a mapping to levels, not {categories!r}.")
+    if not isinstance(features, Iterable):
+        raise SchemaError(f"features must be a list of names or a formula, not {features!r}.")
     levels: dict[str, Iterable[Any] | None]
     levels = dict(categories) if isinstance(categories, Mapping) else dict.fromkeys(categories or ())
     extra = read_terms(derived)
@@ -138,10 +142,15 @@ def with_baselines(features: tuple[Feature, ...], intercept: bool) -> tuple[Feat
     )
 
 
-def checked_recorded(recorded: Iterable[str], features: tuple[Feature, ...]) -> tuple[str, ...]:
+def checked_recorded(recorded: Any, features: tuple[Feature, ...]) -> tuple[str, ...]:
     """The names of the recorded columns, in the order of the features."""
     if isinstance(recorded, str):
         raise SchemaError(f"recorded must be a list of names, not the text {recorded!r}.")
+    if not isinstance(recorded, Iterable):
+        nothing = " For a log that recorded none of the features give []." if recorded is None else ""
+        raise SchemaError(
+            f"recorded must be the names of the features that the log recorded, not {recorded!r}.{nothing}"
+        )
     wanted = list(recorded)
     names = [feature.name for feature in features]
     unknown = [name for name in wanted if name not in names]
