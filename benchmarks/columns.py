@@ -1,7 +1,8 @@
-"""What gaps in contexts cost and what weighting clicks brings: the tables of ``docs/how-to/columns.md``.
+"""What gaps in contexts and splines cost and what weighting clicks brings: the tables of ``docs/how-to/columns.md``.
 
     python -m benchmarks.columns gaps      # gaps of 10 and 30 % in a recorded feature, a hidden one, all of them
     python -m benchmarks.columns clicks    # rewards of 0 and 1 at rates of 1, 5, 20 and 50 %
+    python -m benchmarks.columns splines   # splines of all features where effects are straight, and where they bend
 
 Runs are paired: the same contexts, noise, answers and coins for every learner of a seed.
 """
@@ -196,11 +197,60 @@ def clicks(rounds: int, seeds: range) -> None:
         print("| " + " | ".join(cells) + " |", flush=True)
 
 
+def spline_run(seed: int, rounds: int, bent: list[int], splined: bool) -> float:
+    """Regret of a learner with or without splines of all features.
+
+    Args:
+        seed: of world, log and rounds.
+        rounds: how many.
+        bent: features whose effects have a U-shape of as much variance as a straight effect.
+        splined: whether the schema has a spline of every feature.
+    """
+    world = CorrelatedWorld(seed)
+    d, L = world.n_features, world.n_features - 3
+    names = [f"x{i}" for i in range(1, d)]
+    bends = np.random.default_rng([seed, 8]).normal(size=(world.n_arms, d)) / np.sqrt(d)
+    bends[:, [j for j in range(d) if j not in bent]] = 0.0
+
+    def means(X: NDArray[np.float64]) -> NDArray[np.float64]:
+        return world.mean_rewards(X) + ((X * X - 1.0) / np.sqrt(2.0)) @ bends.T
+
+    rng = np.random.default_rng([seed, 1])
+    X = world.contexts(LOG_ROWS, rng)
+    arms = draw_indices(world.behavior_probabilities(X), rng)
+    paid = means(X)[np.arange(LOG_ROWS), arms] + world.noise * rng.normal(size=LOG_ROWS)
+    log = {name: X[:, j + 1] for j, name in enumerate(names[: L - 1])} | {"arm": arms, "reward": paid}
+    derived = [sl.Spline(name, knots=[-1.5, -0.5, 0.5, 1.5]) for name in names] if splined else []
+    schema = sl.Schema(names, names[: L - 1], arms=range(world.n_arms), intercept=True, derived=derived)
+    learner = sl.FusedOFUL(sl.BehaviorQueries(sl.summarize_log(log, schema)))
+    X = world.contexts(rounds, np.random.default_rng([seed, 2]))
+    answers = world.behavior_actions(X, np.random.default_rng([seed, 3]))
+    expected = means(X)
+    rewards = expected + world.noise * np.random.default_rng([seed, 4]).normal(size=(rounds, 1))
+    assert learner.schema is not None
+    Z = learner.schema.encode_many({name: X[:, j + 1] for j, name in enumerate(names)})
+    played = play_rounds(learner, Z, rewards, answers, np.random.default_rng([seed, 6]))
+    return float((expected.max(axis=1) - expected[np.arange(rounds), played]).sum())
+
+
+def splines(rounds: int, seeds: range) -> None:
+    """Print the table of splines."""
+    print(f"{rounds} rounds, seeds {seeds.start} to {seeds.stop - 1}\n")
+    print("| effects | regret, straight | regret, splines of all features | ratio |")
+    print("|---|---|---|---|")
+    for name, bent in (("straight", []), ("a recorded one bends", [2]), ("a hidden one bends", [6])):
+        found = np.array([[spline_run(seed, rounds, bent, splined) for splined in (False, True)] for seed in seeds])
+        means = found.mean(axis=0)
+        error = np.std(found[:, 1] - means[1] / means[0] * found[:, 0]) / means[0] / np.sqrt(len(found))
+        print(f"| {name} | {means[0]:.1f} | {means[1]:.1f} | {means[1] / means[0]:.2f} ± {error:.2f} |", flush=True)
+
+
 def main() -> None:
     """One of the tables."""
     tables: dict[str, tuple[Callable[[int, range], None], int, int]] = {
         "gaps": (gaps, 1_000, 16),
         "clicks": (clicks, 3_000, 48),
+        "splines": (splines, 2_000, 16),
     }
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", choices=tables)
