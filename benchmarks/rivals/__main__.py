@@ -5,10 +5,10 @@
     python -m benchmarks.rivals --cells base units      some cells, by name or prefix; "data": the public data sets
     python -m benchmarks.rivals --packages              also MABWiser and contextualbandits, installed by pip
     python -m benchmarks.rivals --rivals-only           nothing of Sidelight, whose results depend on src/
-    python -m benchmarks.rivals --explain               where it loses, also without safety and told R12
+    python -m benchmarks.rivals --explain               where it loses, also without safety, told R12, with less log
     python -m benchmarks.rivals --plan                  nothing is run: how long a run would take
     python -m benchmarks.rivals --print                 nothing is run: the table from the result files
-    python -m benchmarks.rivals --print --write         and into docs/measurements/rivals.md
+    python -m benchmarks.rivals --print --write         and into docs/measurements/rivals.md; --write NAME: NAME.md
 
 Each rival's settings are chosen for each cell by its mean regret on seeds of their own (``--tuning``), which no row of
 the table uses; ``fused`` has its default arguments. Seeds are paired as in the zoo, and all cells have their first seed
@@ -75,7 +75,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--explain", action="store_true", help="run what explains a loss")
     parser.add_argument("--plan", action="store_true", help="run nothing, say how long it would take")
     parser.add_argument("--print", action="store_true", help="run nothing")
-    parser.add_argument("--write", action="store_true", help=f"write {table.PAGE.relative_to(table.ROOT)}")
+    parser.add_argument("--write", nargs="?", const="rivals", metavar="NAME", help="write docs/measurements/NAME.md")
     parser.add_argument("--state", default=source_hash(), help="the state of src/ whose results are shown")
     given = parser.parse_args(arguments)
     cells, seeds = cells_of(given.cells), range(given.seeds)
@@ -99,7 +99,7 @@ def main(arguments: list[str] | None = None) -> int:
         rows = table.rows(cells, given.rounds, seeds, given.state)
     print(table.text(rows))
     if given.write:
-        table.write(rows, given.rounds, given.tuning, given.state)
+        table.write(rows, given.write, Plan(given.rounds, given.tuning, given.state, (), ()))
     return 0
 
 

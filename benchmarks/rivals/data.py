@@ -2,8 +2,10 @@
 
 * ``insurance``: the RAND health insurance experiment (statsmodels' ``randhie``), a randomised trial: four levels of
   cost sharing as arms, minus the number of visits as reward; surfaces are gradient-boosted trees fitted for each arm.
-* ``digits``, ``tumours`` and ``wine`` (scikit-learn): arms are classes, the reward is 1 for the right one; digits have
-  their first 20 principal components as features.
+* ``digits``, ``tumours``, ``wine`` and ``iris`` (scikit-learn): arms are classes, the reward is 1 for the right one;
+  digits have their first 20 principal components as features.
+* ``travel`` (statsmodels' ``modechoice``: which of four ways of travelling somebody took), ``affairs`` (``fair``:
+  whether there were any) and ``parties`` (``anes96``: three parts of the scale of party identification): likewise.
 
 Contexts are rows drawn with replacement, standardised. A seed draws which half of the features is hidden, and an old
 policy: a softmax of a noisy linear score fitted to the rewards on *all* features, so that the log is confounded.
@@ -43,7 +45,13 @@ class DataCell:
         return str(self.rows)
 
 
-DATA = {name: DataCell(name) for name in ("insurance", "digits", "tumours", "wine")}
+CLASSES = {
+    "digits": datasets.load_digits,
+    "tumours": datasets.load_breast_cancer,
+    "wine": datasets.load_wine,
+    "iris": datasets.load_iris,
+}
+DATA = {name: DataCell(name) for name in ("insurance", *CLASSES, "travel", "affairs", "parties")}
 
 
 def _standardised(X: Array) -> Array:
@@ -66,13 +74,30 @@ def surfaces(name: str) -> tuple[Array, Array, float]:
             means[:, a] = model.fit(X[arms == a], reward[arms == a]).predict(X)
         noise = float(np.std(reward - means[np.arange(len(X)), arms]))
         return _standardised(X), means, noise
-    loaded = {"digits": datasets.load_digits, "tumours": datasets.load_breast_cancer, "wine": datasets.load_wine}[
-        name
-    ]()
-    X = _standardised(np.asarray(loaded.data, dtype=float))
+    if name in CLASSES:
+        loaded = CLASSES[name]()
+        X, classes = np.asarray(loaded.data, dtype=float), loaded.target
+    else:
+        X, classes = _survey(name)
+    X = _standardised(X)
     if name == "digits":
         X = _standardised(PCA(20, random_state=0).fit_transform(X))
-    return X, np.eye(int(loaded.target.max()) + 1)[loaded.target], 0.0
+    return X, np.eye(int(classes.max()) + 1)[classes], 0.0
+
+
+def _survey(name: str) -> tuple[Array, Array]:
+    """Features (n, p) and classes (n,) of a data set of statsmodels."""
+    if name == "travel":
+        frame = sm.datasets.modechoice.load_pandas().data.sort_values(["individual", "mode"])
+        each = [frame[column].to_numpy(float).reshape(-1, 4) for column in ("ttme", "invc", "invt", "hinc", "psize")]
+        features = np.column_stack([*each[:3], each[3][:, 0], each[4][:, 0]])
+        return features, frame["choice"].to_numpy().reshape(-1, 4).argmax(axis=1)
+    if name == "affairs":
+        frame = sm.datasets.fair.load_pandas().data
+        return frame.drop(columns="affairs").to_numpy(float), (frame["affairs"] > 0.0).to_numpy().astype(int)
+    frame = sm.datasets.anes96.load_pandas().data
+    features = frame.drop(columns=["PID", "vote", "expvote"], errors="ignore").to_numpy(float)
+    return features, np.digitize(frame["PID"].to_numpy(), [1.5, 4.5])
 
 
 class DataWorld:

@@ -30,6 +30,7 @@ from benchmarks.rivals.deconfounded import DeconfoundedWarmStart
 from benchmarks.rivals.floor import floor_regret, told_everything
 from benchmarks.rivals.packages import PACKAGES, package_regret
 from benchmarks.rivals.practice import ArrowCB, FrozenRidge, ImputedStart, ZeroStart
+from benchmarks.rivals.ridge import noise_of
 from benchmarks.synthetic import Cell
 
 Array = Any
@@ -60,6 +61,21 @@ OURS: dict[str, Callable[[Setting | DataSetting], Any]] = {
     "safety off": lambda s: sl.FusedOFUL([sl.BehaviorQueries(summary) for summary in s.summaries], safety=0.0),
     "R12 known": lambda s: sl.FusedOFUL(
         [sl.KnownCrossMoments(summary, s.world.cross_moments(summary.schema)) for summary in s.summaries]
+    ),
+    "100 rows": lambda s: sl.FusedOFUL(
+        [sl.BehaviorQueries(summary) for summary in s.summaries], bias_bound=0.1 * noise_of(s.summary)
+    ),
+    "no log": lambda s: sl.OFUL(
+        s.summary.n_arms, s.summary.n_features, regularization="auto", radius="posterior", schema=s.summary.schema
+    ),
+    "no log, ridge 10": lambda s: sl.OFUL(
+        s.summary.n_arms,
+        s.summary.n_features,
+        regularization=10.0,
+        noise=noise_of(s.summary),
+        alpha=0.1,
+        radius="posterior",
+        schema=s.summary.schema,
     ),
 }
 

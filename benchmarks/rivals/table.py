@@ -13,11 +13,11 @@ import numpy as np
 from benchmarks.evidence import machine
 from benchmarks.paired import Ratio, ratio
 from benchmarks.rivals.packages import PACKAGES
-from benchmarks.rivals.runs import EARLY, OURS, RIVALS, AnyCell, collected, seeds_of
+from benchmarks.rivals.runs import EARLY, OURS, RIVALS, AnyCell, Plan, collected, seeds_of
 
 Array = Any
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "measurements" / "rivals.md"
+PAGES = ROOT / "docs" / "measurements"
 BAR, WORST = 1.05, 1.10
 """Upper end of the ratio to the best rival: in nine cells of ten, and in all."""
 
@@ -114,19 +114,26 @@ def text(found: list[Row]) -> str:
     return "\n".join([*lines, "", verdict(found)])
 
 
-def write(found: list[Row], rounds: int, tuning: int, state: str) -> None:
-    """The page of the docs."""
+def write(found: list[Row], name: str, plan: Plan) -> None:
+    """The page of the docs that has this name."""
     shown = [n for n in (*RIVALS, *PACKAGES) if any(n in row.end for row in found)]
+    variants = [n for n in OURS if n != "fused"]
+    command = "python -m benchmarks.rivals --write"
+    if name != "rivals":
+        cells = " ".join(f'"{row.cell.name}"' if " " in row.cell.name else row.cell.name for row in found)
+        seeds = max((row.seeds for row in found), default=0)
+        command = f"{command} {name} --explain --tuning {plan.tuning} --seeds {seeds} --cells {cells}"
     lost = [row for row in found if row.against.value > 1.0 or BAR < row.against.high < math.inf]
     parts = [
-        "# Against every rival\n",
-        "Written by `python -m benchmarks.rivals --write`, never by hand; "
-        f"`src/` at `{state}`, {time.strftime('%Y-%m-%d', time.gmtime())}, {machine()}. {rounds:,} rounds. `FusedOFUL` "
-        f"has its default arguments; a rival has the settings that were best for it in the same cell on {tuning} other "
-        "seeds. *Regret* is what a learner loses over all rounds against always taking the arm with the largest mean "
-        "reward. *Lower bound*: a learner that knows the prior of the weights, how the hidden features go with the "
-        "recorded ones, and after each round the rewards of **all** arms (for data sets a reference of the same kind: "
-        "`benchmarks/rivals/floor.py`). What each rival is and what was chosen where its paper leaves a choice: "
+        f"# Against every rival{'' if name == 'rivals' else f': {name}'}\n",
+        f"Written by `{command}`, never by hand; "
+        f"`src/` at `{plan.state}`, {time.strftime('%Y-%m-%d', time.gmtime())}, {machine()}. {plan.rounds:,} rounds. "
+        "`FusedOFUL` has its default arguments; a rival has the settings that were best for it in the same cell on "
+        f"{plan.tuning} other seeds. *Regret* is what a learner loses over all rounds against always taking the arm "
+        "with the largest mean reward. *Lower bound*: a learner that knows the prior of the weights, how the hidden "
+        "features go with the recorded ones, and after each round the rewards of **all** arms (for data sets a "
+        "reference of the same kind: `benchmarks/rivals/floor.py`). What each rival is and what was chosen where its "
+        "paper leaves a choice: "
         "[rivals](../explanation/rivals.md).\n",
         verdict(found) + "\n",
         f"| cell | seeds | fused | best rival | ratio (95 % interval) | at round {EARLY} | lower bound |",
@@ -134,7 +141,7 @@ def write(found: list[Row], rounds: int, tuning: int, state: str) -> None:
     ]
     for row in found:
         ends = told(row.against, row.end[row.best])
-        early = f"{row.early_against.value:.2f} ({row.early_best})"
+        early = f"{row.early_against.value:.2f} ({row.early_best})" if row.early[row.early_best] > 0.0 else "no ratio"
         parts.append(
             f"| {row.cell.name} | {row.seeds} | {row.end['fused']:.4g} | {row.end[row.best]:.4g} ({row.best}) "
             f"| {ends} | {early} | {row.end.get('floor', math.nan):.4g} |"
@@ -143,14 +150,17 @@ def write(found: list[Row], rounds: int, tuning: int, state: str) -> None:
     if lost:
         parts += [
             "With few seeds an interval is wide, so some of these are no losses at all; with one seed there is none, "
-            "and a cell is listed if its mean is above 1. *Safety off* and *told R12* are the same learner without "
-            "trials and tests against a log that "
-            "lies, and told how the hidden features go with the recorded ones instead of asking.\n",
-            "| cell | ratio (95 % interval) | fused | safety off | told R12 | best rival |",
-            "|---|---|---|---|---|---|",
+            "and a cell is listed if its mean is above 1. The columns between are the same learner with one thing "
+            "changed: *safety off*, no trials and no tests against a log that lies; *R12 known*, told how the hidden "
+            "features go with the recorded ones instead of asking; *100 rows*, the log counts for at most a hundred "
+            "rows of an arm (`bias_bound`); *no log*, `OFUL` with the same automatic settings; *no log, ridge 10*, "
+            "with a ridge parameter that pulls an arm's mean reward to 0 where it was not played, and a tenth of the "
+            "width.\n",
+            f"| cell | ratio (95 % interval) | fused | {' | '.join(variants)} | best rival |",
+            "|---" * (len(variants) + 4) + "|",
         ]
         for row in sorted(lost, key=lambda row: -row.against.value):
-            extra = " | ".join(f"{row.end[n]:.4g}" if n in row.end else "–" for n in ("safety off", "R12 known"))
+            extra = " | ".join(f"{row.end[n]:.4g}" if n in row.end else "–" for n in variants)
             parts.append(
                 f"| {row.cell.name} | {told(row.against, row.end[row.best])} | {row.end['fused']:.4g} "
                 f"| {extra} | {row.end[row.best]:.4g} ({row.best}) |"
@@ -162,5 +172,5 @@ def write(found: list[Row], rounds: int, tuning: int, state: str) -> None:
     for row in found:
         values = " | ".join(f"{row.end[n]:.4g}" if n in row.end else "–" for n in shown)
         parts.append(f"| {row.cell.name} | {values} |")
-    PAGE.parent.mkdir(exist_ok=True)
-    PAGE.write_text("\n".join(parts) + "\n", encoding="utf-8")
+    PAGES.mkdir(exist_ok=True)
+    (PAGES / f"{name}.md").write_text("\n".join(parts) + "\n", encoding="utf-8")

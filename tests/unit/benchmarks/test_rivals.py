@@ -518,6 +518,26 @@ def test_a_row_says_what_of_a_loss_is_the_price_of_what(results):
     assert "at most 1.05 in 0" in table.verdict([row])
 
 
+def test_a_page_names_the_command_that_writes_it_and_every_variant(results, tmp_path, monkeypatch):
+    monkeypatch.setattr(table, "PAGES", tmp_path)
+    for seed in range(2):
+        mine = {name: {"early": 1.0, "end": 12.0 + seed} for name in runs.OURS}
+        theirs = {name: {"early": 0.0, "end": 9.0 + seed} for name in (*runs.RIVALS, "floor")}
+        for kind, records in (("state", mine), (runs.kept_as("zeros", SMALL, ""), theirs)):
+            path = runs.folder_of(SMALL, 40, kind) / f"{seed}.json"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(records))
+    plan = runs.Plan(40, 2, "state", (), ())
+    found = table.rows([SMALL], 40, range(2), "state")
+    table.write(found, "some", plan)
+    page = (tmp_path / "some.md").read_text()
+    assert "--write some --explain --tuning 2 --seeds 2 --cells" in page
+    assert "no ratio" in page, "no rival has any regret at round 200"
+    assert all(name in page for name in runs.OURS)
+    table.write(found, "rivals", plan)
+    assert "`python -m benchmarks.rivals --write`" in (tmp_path / "rivals.md").read_text()
+
+
 def test_the_claims_are_read_from_the_result_files(results, monkeypatch):
     """How many cells meet the bar, at one state of ``src/``."""
     monkeypatch.setattr(claims, "source_hash", lambda: "state")
