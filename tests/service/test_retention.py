@@ -166,6 +166,39 @@ def test_a_server_that_was_behind_takes_over_the_base(tmp_path, database, rng, m
     run(live())
 
 
+@pytest.mark.parametrize("twin", [False, True])
+@pytest.mark.parametrize(("mode", "share"), [("act", 0.5), ("shadow", 1.0), ("assist", 1.0)])
+def test_a_server_that_was_behind_does_not_fold_what_is_left_into_the_gate(
+    tmp_path, database, rng, monkeypatch, mode, share, twin
+):
+    """Without subjects and estimates other decisions would be its units: it starts again from the base."""
+    config = make_config(tmp_path, kind="OFUL", mode=mode, share=share, database=database)
+    if twin:
+        monkeypatch.setattr("sidelight.service.core.folding.LARGE", 0)
+
+    async def live() -> None:
+        async with engine_of(config) as ahead, engine_of(config) as behind:
+            behind.committer._poll = 1e6
+            # neither answers nor rewards: the learner needs none of these contexts, the gate counts their subjects
+            for who in (ANNA, "berta", ANNA, None):
+                await ahead.decide(np.array([encode(random_context(rng))]), [Ask(subject=who)])
+            before = ahead.state.number
+            done = forget(ahead.store, ANNA, erase=False)
+            assert done.decisions == 2
+            assert behind.state.number < done.event
+            with pytest.raises(ContextsDeleted, match="was deleted"):
+                recover(ahead.store, upto=before, use_snapshots=False)
+            await behind.configure(Configuration(fallback="mid"))
+            whole = recover(ahead.store, use_snapshots=False).state
+            units = whole.gate.waiting if whole.gate.shadow is None else whole.gate.shadow.waiting
+            assert len(units) == 3, "a person's first decision, and the one about nobody"
+            assert bits(behind.state) == bits(whole)
+            await ahead.configure(Configuration(fallback="low"))
+            assert bits(ahead.state) == bits(recover(ahead.store, use_snapshots=False).state)
+
+    run(live())
+
+
 def test_one_damaged_copy_of_the_base_is_survived_and_mended(tmp_path, database, rng, caplog):
     config = make_config(tmp_path, kind="OFUL", mode="act", database=database)
 

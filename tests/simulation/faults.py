@@ -243,6 +243,12 @@ def a_replay_passes_over_the_base() -> Patches:
 
 
 @fault
+def decisions_without_their_subject_are_evidence() -> Patches:
+    """A server that was behind when somebody was forgotten folds what is left of their decisions into the gate."""
+    return [mock.patch.object(State, "_lacks", return_value=False)]
+
+
+@fault
 def a_server_that_lost_its_past_goes_on_after_a_while() -> Patches:
     end = Committer._end_with
 
@@ -418,6 +424,7 @@ FOUND_BY: dict[str, int] = {
     "a_snapshot_lacks_the_last_event": 0,
     "forgetting_keeps_no_base": 88,
     "a_replay_passes_over_the_base": 88,
+    "decisions_without_their_subject_are_evidence": 200569,
     "a_server_that_lost_its_past_goes_on_after_a_while": 0,
     "a_batch_is_acknowledged_by_its_first_decision": 0,
     "what_is_in_quarantine_is_learned": 1,

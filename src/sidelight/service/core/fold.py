@@ -122,7 +122,7 @@ class State:
         """Fold the next event in.
 
         Raises:
-            ContextsDeleted: it needs a context that was deleted later; nothing has changed.
+            ContextsDeleted: it needs what was deleted later; nothing has changed.
             StoreError: it is not the next one; nothing has changed.
         """
         number, _, event, context, chain = numbered
@@ -178,9 +178,7 @@ class State:
     def _context(self, number: int, event: Event, context: Array | None) -> Array | None:
         """The context an event is about; None where it was deleted by now, in the order of the log."""
         if isinstance(event, Decisions):
-            gone = event.answers is not None and any(
-                answer is not None and is_deleted(x) for x, answer in zip(event.contexts, event.answers, strict=True)
-            )
+            gone = self._lacks(event)
         else:
             decision = getattr(event, "decision", None)
             if decision is not None and self.forgotten and tuple(decision[:2]) in self.forgotten:
@@ -192,6 +190,18 @@ class State:
                 "A replay starts from the base that was kept when it was deleted."
             )
         return context
+
+    def _lacks(self, event: Decisions) -> bool:
+        """Whether a deletion took something from decisions that they are folded by.
+
+        Answers are learned at contexts; the gate tells units apart by subjects, and failures by estimates. All three
+        are deleted together.
+        """
+        if not self._is_evidence(event):
+            return event.answers is not None and any(
+                answer is not None and is_deleted(x) for x, answer in zip(event.contexts, event.answers, strict=True)
+            )
+        return any(map(is_deleted, event.contexts))
 
     def _decisions(self, event: Decisions) -> None:
         self.counts["decisions"] += len(event)
@@ -349,16 +359,23 @@ class State:
         """The learner's share of traffic where both routes are drawn; 0 where nothing is drawn."""
         return self.rails.share if self.rails.mode == "act" else 0.0
 
+    def _is_evidence(self, event: Decisions) -> bool:
+        """Whether the gate takes decisions: their route was drawn, or the learner looked on."""
+        if self.rails.killed:
+            return False
+        if event.mode != "act":
+            return event.mode == self.rails.mode
+        return self.gate.promotion is not None and 0.0 < event.share < 1.0
+
     def _enter_evidence(self, event: Decisions) -> None:
         """Decisions whose route was drawn are units of the evidence; where nothing is drawn, the learner looks on."""
-        if self.rails.killed:
+        if not self._is_evidence(event):
             return
         if event.mode != "act":
-            if event.mode == self.rails.mode:
-                self.gate.look_on(event.mode, self.learner.arms, self.learner.n_features)
-                assert self.gate.shadow is not None
-                for position in range(len(event)):
-                    self.gate.shadow.decided(self.number, event, position)
+            self.gate.look_on(event.mode, self.learner.arms, self.learner.n_features)
+            assert self.gate.shadow is not None
+            for position in range(len(event)):
+                self.gate.shadow.decided(self.number, event, position)
             return
         for position, route in enumerate(event.routes):
             if event.estimates[position] is not None:  # the learner did not fail there
