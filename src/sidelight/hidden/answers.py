@@ -82,7 +82,7 @@ class AnswerEstimator(EstimatorDefaults):
         #: answers at contexts with gaps
         self.gap_answers = GapAnswers(summary)
         self._last: tuple[Array, tuple[int, float, int], Told, AnswerSums] | None = None
-        self._fitted: tuple[Strengths, Pool, Fit] | None = None
+        self._fitted: tuple[Told, Strengths, Pool, Fit] | None = None
         self._residuals: tuple[Fit, Array] | None = None
         self._strength_at, self._still = 0, False
         #: for a file of version 0.1, until strengths are found anew: the pull of levels relative to that of slopes
@@ -147,12 +147,20 @@ class AnswerEstimator(EstimatorDefaults):
 
     def _told(self) -> Told:
         """The sums as they count, worked out once for all who ask before the next answer."""
-        S = self.sums
+        return self._told_with_sums()[0]
+
+    def _told_with_sums(self) -> tuple[Told, AnswerSums]:
+        """Likewise, and the sums behind it, in which answers at contexts with gaps are completed.
+
+        Threads that read may work on sums that the writer is changing.  What they keep has the number of answers from
+        before, so that nobody takes it afterwards; and each thread returns what it has looked at itself, never what
+        another one may have put in its place.
+        """
+        S, last = self.sums, self._last
         at = (S.n_answers, S.total_weight, self.gap_answers.n_answers)
-        if self._last is None or self._last[0] is not S.S or self._last[1] != at:
-            self._last = (S.S, at, *self._all_told())
-            self._fitted = None
-        return self._last[2]
+        if last is None or last[0] is not S.S or last[1] != at:
+            last = self._last = (S.S, at, *self._all_told())
+        return last[2:]
 
     def _all_told(self) -> tuple[Told, AnswerSums]:
         """What all answers tell, and their sums; those at contexts with gaps as regressions complete them.
@@ -182,10 +190,10 @@ class AnswerEstimator(EstimatorDefaults):
 
     def _fit(self) -> tuple[Pool, Fit]:
         """The regression pooled over arms and every arm's own, cached until the sums or the strengths change."""
-        told, at = self._told(), self._strengths
-        if self._fitted is None or self._fitted[0] != at:
-            self._fitted = (at, *self._fit_of(told, at))
-        return self._fitted[1:]
+        told, at, fitted = self._told(), self._strengths, self._fitted
+        if fitted is None or fitted[0] is not told or fitted[1] != at:
+            fitted = self._fitted = (told, at, *self._fit_of(told, at))
+        return fitted[2:]
 
     def _fit_of(self, told: Told, at: Strengths) -> tuple[Pool, Fit]:
         pool, pull = Pool.of(told, at.own), slope_pull(told, at.slopes, at.levels)
@@ -253,9 +261,8 @@ class AnswerEstimator(EstimatorDefaults):
             return np.asarray(S.total_weight * self.summary.shares[:, None, None] * self.summary.second_moments)
         if self.pooling_strength() == 0.0:
             # nothing is borrowed: A_p(Σω²x_ox_oᵀ)⁺A_p, which is the Gram matrix itself where every weight is one
-            self._told()
-            assert self._last is not None
-            return _congruent(self._last[3].S11, self._last[3].S_squared)
+            sums = self._told_with_sums()[1]
+            return _congruent(sums.S11, sums.S_squared)
         told, (pool, fit) = self._told(), self._fit()
         shared = fit.pull + symmetrize(product(product(fit.share.T, told.noise + pool.pull), fit.share))
         E, more = told.frame.projection(), self._ones_error()
@@ -314,8 +321,9 @@ class AnswerEstimator(EstimatorDefaults):
             pooled = (total + np.diag(np.where(own > 0, own, 1.0))) / (count + 1.0)
             return symmetrize((S.S22 + prior * pooled) / (S.counts + prior)[:, None, None])
         told, (pool, fit), Sigma = self._told(), self._fit(), np.empty_like(S.S22)
-        if self._residuals is not None and self._residuals[0] is fit:
-            return self._residuals[1].copy()
+        residuals = self._residuals
+        if residuals is not None and residuals[0] is fit:
+            return residuals[1].copy()
         # without pooling a column of zeros has no inverse but for the last bit
         pull, used = fit.pull + 1e-12 * told.D, np.ascontiguousarray(fit.share.T)
         np.einsum("ii->i", used)[...] += 1.0
@@ -323,8 +331,9 @@ class AnswerEstimator(EstimatorDefaults):
         levels = told.frame.levels(fit.theta, told.means)
         # without a constant among the recorded features the level is predicted by u_a·x_o, which errs
         Sigma += told.frame.missing[:, None, None] * (levels[:, :, None] * levels[:, None, :])
-        self._residuals = (fit, np.asarray(Sigma * told.unit[:, None] * told.unit))
-        return self._residuals[1].copy()
+        found = np.asarray(Sigma * told.unit[:, None] * told.unit)
+        self._residuals = (fit, found)
+        return found.copy()
 
     def bound(self, delta: float, horizon: int, context_bound: float = 1.0) -> Array:
         """``ΔM``: (K,), with ``‖M̂_a − M_a‖ ≤ ΔM_a`` for all arms and episodes with probability ``1 − δ/2``.

@@ -178,3 +178,29 @@ def test_defaults_by_inheritance_and_by_completion_are_the_same(world, summary):
     assert completed(one) is one
     for plain, derived in zip(learners(other).values(), learners(one).values(), strict=True):
         np.testing.assert_array_equal(run(plain, world, 40), run(derived, world, 40))
+
+
+def test_a_reader_that_is_overtaken_by_an_answer_leaves_nothing_behind():
+    """A thread that reads works out a regression while the writer adds an answer and works out the next one."""
+    world, rng = sl.worlds.ConfoundedWorld(seed=4, n_arms=3, n_features=5, n_hidden=2), np.random.default_rng(4)
+    summary = sl.summarize_log(world.sample_log(500, 3, rng), world.schema(3))
+    X = world.contexts(40, rng)
+    answers = world.behavior_actions(X, rng)
+    read, alone = sl.BehaviorQueries(summary), sl.BehaviorQueries(summary)
+    for x, arm in zip(X[:-1], answers[:-1], strict=True):
+        read.observe(x, int(arm))
+        alone.observe(x, int(arm))
+    working_out, strengths = read._fit_of, read._strengths
+
+    def overtaken(told, at):
+        read._fit_of = working_out
+        read.observe(X[-1], int(answers[-1]))
+        read.regression()
+        return working_out(told, at)
+
+    read._fit_of = overtaken
+    read.regression()
+    alone.observe(X[-1], int(answers[-1]))
+    assert read._strengths == strengths  # else what the reader left would not be taken anyway
+    np.testing.assert_array_equal(read.regression(), alone.regression())
+    np.testing.assert_array_equal(read.precision(), alone.precision())
