@@ -98,6 +98,18 @@ def test_a_subject_enters_once():
     assert gate.decided(4, 0, True, 0.3, "anna")
 
 
+def test_who_was_forgotten_enters_as_somebody_new_and_their_unit_stays():
+    gate = Gate(SETTINGS, rung=0)
+    gate.decided(1, 0, True, 0.1, "anna")
+    gate.decided(1, 1, False, 0.1, "ben")
+    gate.forget({(1, 0), (7, 0)})
+    for one in (gate, Gate.from_dict(json.loads(json.dumps(gate.to_dict())))):
+        assert "anna" not in json.dumps(one.to_dict())
+        assert not one.decided(8, 0, True, 0.1, "ben")
+        assert one.decided(9, 0, True, 0.1, "anna")
+        assert [(unit.number, unit.position) for unit in one.waiting] == [(1, 0), (1, 1), (9, 0)]
+
+
 def test_suggestions_wait_for_a_person_and_a_hold_stops_promotions():
     gate = Gate(GateSettings(promote="suggest", demote="suggest", ladder=(0.5, 1.0)), rung=0)
     traffic(gate, 6_000, 1.0, np.random.default_rng(0))

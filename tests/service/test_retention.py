@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
@@ -189,14 +190,54 @@ def test_a_server_that_was_behind_does_not_fold_what_is_left_into_the_gate(
             with pytest.raises(ContextsDeleted, match="was deleted"):
                 recover(ahead.store, upto=before, use_snapshots=False)
             await behind.configure(Configuration(fallback="mid"))
-            whole = recover(ahead.store, use_snapshots=False).state
-            units = whole.gate.waiting if whole.gate.shadow is None else whole.gate.shadow.waiting
-            assert len(units) == 3, "a person's first decision, and the one about nobody"
-            assert bits(behind.state) == bits(whole)
+            assert bits(behind.state) == bits(recover(ahead.store, use_snapshots=False).state)
+            assert len(_units(behind)) == 3, "a person's first decision, and the one about nobody"
             await ahead.configure(Configuration(fallback="low"))
             assert bits(ahead.state) == bits(recover(ahead.store, use_snapshots=False).state)
 
     run(live())
+
+
+@pytest.mark.parametrize(("mode", "share"), [("act", 0.5), ("shadow", 1.0), ("assist", 1.0)])
+def test_the_gate_keeps_neither_key_nor_estimate_of_who_was_forgotten(tmp_path, database, rng, mode, share):
+    config = make_config(tmp_path, kind="OFUL", mode=mode, share=share, database=database, snapshot_every=3)
+
+    async def live() -> None:
+        async with engine_of(config) as engine:
+            for arm in ARMS:  # no estimate is 0 after these
+                number, _, _ = await engine.decide(np.array([encode(random_context(rng))]), None)
+                await engine.reward(DecisionId(number), 1.0, arm, "person")
+            for who in ("carla", ANNA):
+                _, event, _ = await engine.decide(np.array([encode(random_context(rng))]), [Ask(subject=who)])
+            (estimate,) = event.estimates
+            assert ANNA in engine.state.snapshot(0.0).state
+            assert (repr(estimate) in engine.state.snapshot(0.0).state) == (mode != "act")
+            done = forget(engine.store, ANNA)
+            await engine.configure(Configuration(fallback="mid"))
+            kept = newest_base(engine.store).snapshot
+            for snapshot in (kept, *map(engine.store.snapshot, engine.store.snapshot_numbers())):
+                assert ANNA not in snapshot.state
+                assert repr(estimate) not in snapshot.state
+                assert "carla" in snapshot.state, "nobody else is lost"
+            assert bits(engine.state) == bits(recover(engine.store, use_snapshots=False).state)
+            if engine.store.sqlite:
+                files = b"".join(path.read_bytes() for path in Path(database).parent.glob("events.db*"))
+                assert b"carla" in files
+                assert ANNA.encode() not in files
+            # their decision stays a unit; who comes back is somebody new
+            waiting = len(_units(engine))
+            for who in (ANNA, "carla"):
+                await engine.decide(np.array([encode(random_context(rng))]), [Ask(subject=who)])
+            assert len(_units(engine)) == waiting + 1
+            assert done.event - 1 in {unit.number for unit in _units(engine)}
+
+    run(live())
+
+
+def _units(engine: Engine) -> list[Any]:
+    """What waits for rewards in the gate."""
+    gate = engine.state.gate
+    return list(gate.waiting if gate.shadow is None else gate.shadow.waiting)
 
 
 def test_one_damaged_copy_of_the_base_is_survived_and_mended(tmp_path, database, rng, caplog):

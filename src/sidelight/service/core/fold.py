@@ -155,9 +155,11 @@ class State:
                 self._configure(event)
             case Forgotten():
                 self.counts["forgotten"] += len(event.decisions)
-                self.forgotten.update((number, position) for number, position in event.decisions)
-                for number, position in event.decisions:
-                    self.defaults.receipts.pop((number, position), None)
+                gone = {(number, position) for number, position in event.decisions}
+                self.forgotten |= gone
+                self.gate.forget(gone)
+                for place in gone:
+                    self.defaults.receipts.pop(place, None)
             case Retraction():
                 self.counts["retractions"] += 1
                 self.quarantine.settle(event.event, event.position)

@@ -21,14 +21,14 @@ old policy; the score of a unit and its confidence sequence are ``judging.sequen
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
 from sidelight.arrays import Array
 from sidelight.errors import InputError
 from sidelight.judging.sequences import LARGEST_SCORE, AsymptoticSequence, Comparison, SampleRatio, mostly_first, spent
-from sidelight.service.core.shadowing import MOST_WAITING, Shadow
+from sidelight.service.core.shadowing import MOST_WAITING, Shadow, without
 from sidelight.service.core.trail import Trail
 
 __all__ = ["Gate", "GateSettings", "Step", "Unit"]
@@ -158,7 +158,8 @@ class Gate:
         self._demotions = 0
         self.units = 0
         self.promotion: Comparison | None = None
-        self._subjects: set[str] = set()
+        #: who has entered, and with which decision
+        self._subjects: dict[str, tuple[int, int]] = {}
         self.enter(rung, share)
 
     @classmethod
@@ -201,7 +202,7 @@ class Gate:
         self._places: dict[tuple[int, int], Unit] = {}
         if self.settings.on:
             # without a ladder all shares draw with the same salt: a second entry would not be drawn anew
-            self._subjects = set()
+            self._subjects = {}
         self.promotion = self.demotion = None
         self.ratio: SampleRatio | None = None
         self.shadow: Shadow | None = None
@@ -243,7 +244,7 @@ class Gate:
         if subject is not None and subject in self._subjects:
             return False
         if subject is not None:
-            self._subjects.add(subject)
+            self._subjects[subject] = number, position
         unit = Unit(number, position, treated, share)
         self.waiting.append(unit)
         self._places[number, position] = unit
@@ -280,6 +281,12 @@ class Gate:
             self.demotion.add(score, done.treated, done.reward)
             if self.promotion.ready:
                 self.trail.add(self.promotion.sequence, self.demotion.sequence)
+
+    def forget(self, decisions: Collection[tuple[int, int]]) -> None:
+        """Keep no key of whom these decisions (number, position) were about; who comes back enters as somebody new."""
+        self._subjects = without(self._subjects, decisions)
+        if self.shadow is not None:
+            self.shadow.forget(decisions)
 
     def hold(self, held: bool) -> None:
         """A person stopped the ladder, or let it go on."""
@@ -430,7 +437,7 @@ class Gate:
             "units": self.units,
             "unusable": self.unusable,
             "waiting": [[u.number, u.position, u.treated, u.share, u.reward] for u in self.waiting],
-            "subjects": sorted(self._subjects),
+            "entered": [[subject, *place] for subject, place in sorted(self._subjects.items())],
             "promotion": None if self.promotion is None else self.promotion.to_dict(),
             "demotion": None if self.demotion is None else self.demotion.to_dict(),
             "ratio": None if self.ratio is None else self.ratio.to_dict(),
@@ -447,7 +454,7 @@ class Gate:
         gate._demotions = body.get("demotions", gate.tests)
         gate.waiting = deque(Unit(*values) for values in body["waiting"])
         gate._places = {(unit.number, unit.position): unit for unit in gate.waiting}
-        gate._subjects = set(body["subjects"])
+        gate._subjects = {subject: (number, position) for subject, number, position in body["entered"]}
         gate.promotion = None if body["promotion"] is None else Comparison.from_dict(body["promotion"])
         gate.demotion = None if body["demotion"] is None else Comparison.from_dict(body["demotion"])
         gate.ratio = None if body["ratio"] is None else SampleRatio.from_dict(body["ratio"])

@@ -10,7 +10,7 @@ feature of it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ from sidelight.labels import Label, label_from_json, label_to_json
 from sidelight.service.core.trail import Trail
 from sidelight.service.log.events import Decisions
 
-__all__ = ["MOST_WAITING", "Shadow"]
+__all__ = ["MOST_WAITING", "Shadow", "without"]
 
 #: units that may wait for rewards; beyond, no further ones enter, so that a log without rewards needs no end of memory
 MOST_WAITING = 100_000
@@ -76,7 +76,8 @@ class Shadow:
         self.trail = Trail()
         self.waiting: deque[Looked] = deque()
         self._places: dict[tuple[int, int], Looked] = {}
-        self._subjects: set[str] = set()
+        #: who has entered, and with which decision
+        self._subjects: dict[str, tuple[int, int]] = {}
 
     def decided(self, number: int, event: Decisions, position: int) -> None:
         """The learner looked on at a decision."""
@@ -87,7 +88,7 @@ class Shadow:
         if subject is not None:
             if subject in self._subjects:
                 return
-            self._subjects.add(subject)
+            self._subjects[subject] = number, position
         wanted, decided = self._index[event.recommended[position]], self._index.get(event.arms[position])
         answer = None if event.answers is None else event.answers[position]
         told = None
@@ -120,6 +121,16 @@ class Shadow:
                 if self.rows.ready:
                     self.trail.add(self.rows.sequence)
 
+    def forget(self, decisions: Collection[tuple[int, int]]) -> None:
+        """Keep neither key nor estimate of these decisions (number, position).
+
+        For a row that waits, the mean reward so far takes the estimate's place: it was known before the row's own, too.
+        """
+        self._subjects = without(self._subjects, decisions)
+        for place in decisions:
+            if (row := self._places.get(place)) is not None:
+                row.estimate = self.rows.mean
+
     def to_dict(self) -> dict[str, Any]:
         """The whole state, JSON-safe; floats survive to the bit."""
         return {
@@ -129,7 +140,7 @@ class Shadow:
             "model": self.model.to_dict(),
             "trail": self.trail.to_dict(),
             "waiting": [list(astuple(row)) for row in self.waiting],
-            "subjects": sorted(self._subjects),
+            "entered": [[subject, *place] for subject, place in sorted(self._subjects.items())],
         }
 
     @classmethod
@@ -140,5 +151,12 @@ class Shadow:
         shadow.rows, shadow.model, shadow.trail = rows, model, Trail.from_dict(body["trail"])
         shadow.waiting = deque(Looked(*values) for values in body["waiting"])
         shadow._places = {(row.number, row.position): row for row in shadow.waiting}
-        shadow._subjects = set(body["subjects"])
+        shadow._subjects = {subject: (number, position) for subject, number, position in body["entered"]}
         return shadow
+
+
+def without(
+    subjects: Mapping[str, tuple[int, int]], decisions: Collection[tuple[int, int]]
+) -> dict[str, tuple[int, int]]:
+    """Subjects who did not enter with one of these decisions."""
+    return {subject: place for subject, place in subjects.items() if place not in decisions}
