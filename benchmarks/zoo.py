@@ -5,6 +5,7 @@
     python -m benchmarks.zoo --cells "units: clinic" base       some cells; a prefix such as "units" means all of them
     python -m benchmarks.zoo --learners fused cold --seeds 64 --rounds 4000
     python -m benchmarks.zoo --print                            nothing is run: tables from the result files
+    python -m benchmarks.zoo --print --markdown                 the table of docs/zoo.md
     python -m benchmarks.zoo --list
 
 Every seed draws a world, logs, contexts, noise and answers, which all learners share. Results are kept in
@@ -185,6 +186,22 @@ def line(row: dict[str, Any]) -> str:
     )
 
 
+def markdown(rows: list[dict[str, Any]]) -> list[str]:
+    """The table of ``docs/zoo.md``, a row for each cell."""
+    out = [
+        "| world | regret | to cold, round 200 | to cold | to the best of three | which | doubted | calibration |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        ratios = " | ".join("–" if row[key] is None else str(row[key]) for key in ("cold_early", "cold", "best"))
+        doubted, of = row["doubted"]
+        calibration = f"{row['calibration']:.2f}" if np.isfinite(row["calibration"]) else "–"
+        out.append(
+            f"| {row['cell']} | {row['regret']:.4g} | {ratios} | {row['best_is']} | {doubted} of {of} | {calibration} |"
+        )
+    return out
+
+
 def overall(rows: list[dict[str, Any]]) -> list[str]:
     """What the issue's bars ask of all cells together."""
     out = []
@@ -242,6 +259,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--learners", nargs="+", default=list(DEFAULT), metavar="NAME", help=", ".join(LEARNERS))
     parser.add_argument("--reuse", action="store_true", help="take other learners' results from earlier states")
     parser.add_argument("--print", action="store_true", help="run nothing")
+    parser.add_argument("--markdown", action="store_true", help="end with the table as Markdown")
     parser.add_argument(
         "--state", default=source_hash(), help="the state of src/ whose results are shown (with --print)"
     )
@@ -275,6 +293,8 @@ def main(arguments: list[str] | None = None) -> int:
     if rows:
         print("\n".join(["", *overall(rows), seconds(everything)]))
         print(f"{time.perf_counter() - started:.0f} s in all")
+        if given.markdown:
+            print("\n".join(["", *markdown(rows)]))
     return 0
 
 
