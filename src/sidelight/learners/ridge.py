@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sidelight.errors import InputError
 from sidelight.kernels import ridge as kernels
-from sidelight.kernels.state import state_of, vectors_for
+from sidelight.kernels.state import NUMBERS, state_of, vectors_for
 from sidelight.learners.automatic import (
     NOISE_FLOOR,
     Automatic,
@@ -49,6 +49,8 @@ FEW_EVENTS = 16
 BINARY_VARIANCE = kernels.BINARY_VARIANCE
 #: rates below this part of the mean rate are taken for it when a round is weighted
 LEAST_RATE = 0.5
+#: where the least rate stands among the numbers that the kernels read
+RATE_AT = NUMBERS - 1
 #: an arm's noise has at least this part of the variance of all arms' together
 ARM_FLOOR = 1e-3
 #: what observing changes
@@ -521,7 +523,7 @@ class RidgeLearner(BaseLearner):
             context = context.x
         if not self.binary:
             return 1.0
-        least = float(self._held[2].least_rate)
+        least = float(self._held[2].numbers[RATE_AT])
         rate = min(max(weight * float(product(context[self.reduction.order], self.weights[index])), least), 1.0 - least)
         return BINARY_VARIANCE / (rate * (1.0 - rate))
 
@@ -599,6 +601,9 @@ class RidgeLearner(BaseLearner):
             out.update(self.automatic.state())
         out["n_contexts"] = np.array(self.n_contexts)
         out["binary"] = np.array(self.binary)
+        if self.binary:
+            # of the last refresh: rounds since then were weighted by it, and further ones will be
+            out["least_rate"] = np.array(self._held[2].numbers[RATE_AT])
         return out
 
     def restore(self, arrays: dict[str, Any]) -> None:
@@ -613,7 +618,14 @@ class RidgeLearner(BaseLearner):
         if self.automatic is not None:
             self.automatic.restore(arrays)
             self._set_prior()
-        self._put_settings(self._held[2])
+        self._restore_settings(arrays)
+
+    def _restore_settings(self, arrays: dict[str, Any]) -> None:
+        """Write what the kernels read of the settings; the least rate is that of the learner that was saved."""
+        state = self._held[2]
+        self._put_settings(state)
+        if "least_rate" in arrays:
+            state.numbers[RATE_AT] = float(arrays["least_rate"])
 
     def _sums_of_older_file(self, arrays: dict[str, Any]) -> Array:
         """``context_sums`` of a file that kept ``Σx²`` alone; the other sums only if there is a constant."""

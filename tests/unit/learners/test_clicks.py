@@ -199,6 +199,20 @@ def test_files_keep_it(summary):
     assert not again.binary
 
 
+@pytest.mark.parametrize("at", [9, 30, 70])
+def test_a_file_written_between_refreshes_goes_on_to_the_bit(world, summary, at):
+    X, rewards, answers = rounds(world, 110, 5)
+    rewards = 1.0 - rewards  # rates far from those of the log, so that the least rate moves
+    learners = [fused(summary)]
+    for t, (x, r, arm) in enumerate(zip(X, rewards, answers.tolist(), strict=True)):
+        if t == at:
+            learners.append(learner_from_bytes(learner_bytes(learners[0])))
+        for learner in learners:
+            learner.observe_behavior(x, arm)
+            learner.observe(x, learner.decide(x).arm, r[0])
+    assert learner_bytes(learners[0]) == learner_bytes(learners[1])
+
+
 def test_a_click_that_comes_late_counts_as_one_that_did_not(world, summary):
     late, told = fused(summary), fused(summary)
     X, rewards, answers = rounds(world, 12, 15)
