@@ -246,7 +246,7 @@ class GapAnswers:
             out.excess += share * part.excess[:-1]
             out.whole += share * part.whole
             out.whole_excess += share * part.whole_excess
-            for more, values in zip(out.apart, (S, sums, part.squared), strict=True):
+            for more, values in zip(out.apart, (S, sums, part.squared, part.excess), strict=True):
                 more += share * (values[-1] - values[:-1].sum(axis=0))
         return out
 

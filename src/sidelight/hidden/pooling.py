@@ -164,7 +164,7 @@ class Told:
 
 def _apart(sums: AnswerSums, n: int) -> tuple[Array, Array] | None:
     """What the sums over arms lack of the pooled regression's, (1, n + m, n + m) and (1, n, n); None if nothing."""
-    S, first, squared = sums.apart
+    S, first, squared, excess = sums.apart
     if not S.any():
         return None
     L = sums.L
@@ -174,7 +174,7 @@ def _apart(sums: AnswerSums, n: int) -> tuple[Array, Array] | None:
         wide[inner[:, None], inner] = S
         wide[L, inner], wide[inner, L] = first, first
         wide_squared[:L, :L] = squared
-        wide_squared[L, :L], wide_squared[:L, L] = first[:L], first[:L]
+        wide_squared[L, :L] = wide_squared[:L, L] = first[:L] + excess[:L]
         S, squared = wide, wide_squared
     return S[None], squared[None]
 

@@ -67,9 +67,9 @@ class AnswerSums:
         self.whole_excess = np.zeros(L + 1)
         self.heaviest = np.zeros(K)
         self.rows: list[tuple[Array, int | Array, float]] = []
-        #: (d, d), (d,) and (L, L)  what the sums over all arms of ``S``, ``sums`` and ``S_squared`` lack of those that
-        #: the pooled regression is made of (see ``hidden.gap_answers``)
-        self.apart = (np.zeros((d, d)), np.zeros(d), np.zeros((L, L)))
+        #: (d, d), (d,), (L, L) and (L + 1,)  what the sums over all arms of ``S``, ``sums``, ``S_squared`` and
+        #: ``excess`` lack of those that the pooled regression is made of (see ``hidden.gap_answers``)
+        self.apart = (np.zeros((d, d)), np.zeros(d), np.zeros((L, L)), np.zeros(L + 1))
 
     @property
     def arrays(self) -> Answers:
@@ -147,7 +147,8 @@ class AnswerSums:
 
     def whole_with_one(self) -> Array:
         """``Σ (x_o, 1)(x_o, 1)ᵀ/q²`` of contexts that were answered by probabilities: (L + 1, L + 1)."""
-        border = np.append(np.sum(self.sums[:, : self.L], axis=0), np.sum(self.counts))
+        first = np.sum(self.sums[:, : self.L], axis=0) + self.apart[1][: self.L]
+        border = np.append(first, np.sum(self.counts))
         return np.asarray(_bordered(self.whole[None], (border + self.whole_excess)[None])[0])
 
     def _keep(self, x: Array, answer: int | Array, weight: float) -> None:

@@ -129,6 +129,27 @@ def test_probabilities_of_one_are_answers(world, summary):
     assert chances.n_answers == named.n_answers > named.sums.n_answers
 
 
+@pytest.mark.parametrize("chances", [False, True])
+def test_without_a_constant_weighted_answers_leave_the_pool_a_covariance(chances):
+    """Arms and pool see a missing recorded feature differently, and all sums of the pool must be of what it sees."""
+    rng = np.random.default_rng(21)
+    names = [f"x{i}" for i in range(5)]
+    schema = sl.Schema(names, names[:3], arms=range(K))
+    X = rng.normal(size=(600, 5)) + 2.0
+    X[:, 1:] += X[:, :-1]
+    arms = np.argmax(X[:, :K] + rng.gumbel(size=(600, K)), axis=1)
+    log = sl.LogSummary.from_arrays(X[:400, :3], arms[:400], rng.normal(size=400), schema)
+    hidden = (sl.BehaviorProbabilities if chances else sl.BehaviorQueries)(log)
+    for t, (x, arm) in enumerate(zip(X[400:], arms[400:].tolist(), strict=True)):
+        x[t % 3] = np.nan
+        hidden.observe_gaps(x, np.full(K, 1.0 / K) if chances else arm, (1.0, 0.1)[t % 2])
+        if t < 5 or t % 20 == 0:
+            noise = np.linalg.eigvalsh(hidden._told().noise)
+            assert noise[0] > -1e-9 * noise[-1]
+            for A in hidden.precision():
+                assert np.linalg.eigvalsh(A)[0] > 0.0
+
+
 def test_files_and_copies_keep_them(world, summary):
     seen, _, arms = answers(world, 150, 0.4, np.random.default_rng(9))
     estimator = tell(sl.BehaviorQueries(summary), seen[:100], arms[:100])
