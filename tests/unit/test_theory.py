@@ -172,6 +172,12 @@ def test_quantiles(first, tail):
         assert x == pytest.approx(stats.f.isf(tail, first, second), rel=1e-8)
 
 
+@pytest.mark.parametrize("tail", [1e-12, 1e-30])
+def test_quantiles_where_the_first_step_leaves_the_range_of_numbers(tail):
+    assert stats.chi2.sf(theory.chi_square_quantile(3000.0, tail), 3000) == pytest.approx(tail, rel=1e-9)
+    assert theory.f_tail(theory.f_quantile(3000.0, 1e6, tail), 3000.0, 1e6) == pytest.approx(tail, rel=1e-9)
+
+
 def test_few_observations_cost_what_f_and_hotelling_say(rng):
     """Monte Carlo of the definition: 20,000 draws tell 5 % to 0.15 %; six deviations are allowed."""
     L, nu, delta, n = 3, 9, 0.05, 20_000

@@ -15,6 +15,8 @@ __all__ = ["chi_square_quantile", "f_quantile", "f_tail", "scarcity_factor"]
 
 #: more degrees of freedom than this are as good as so many: the quantile differs by less than 1e-5 of itself
 _MANY = 1e6
+#: tail probabilities below this may be 0 in floating point
+_TINY = 1e-250
 
 
 def f_tail(x: float, first: float, second: float) -> float:
@@ -68,13 +70,17 @@ def _chi_tail_and_slope(x: float, n: float) -> tuple[float, float]:
 def _solve(tail_and_slope: Callable[[float], tuple[float, float]], start: float, tail: float) -> float:
     """``x`` with the given tail probability, by Newton's method for ``log P`` in ``log x``.
 
-    ``log P`` is concave there, so that from the second step on ``x`` comes down to the solution.
+    ``log P`` is concave there, so that from the second step on ``x`` comes down to the solution.  A first step so far
+    that ``P`` leaves the range of numbers is taken back by halves.
     """
-    u, wanted = float(log(start)), float(log(tail))
+    u, wanted, step = float(log(start)), float(log(tail)), 0.0
     for _ in range(200):
         value, slope = tail_and_slope(float(exp(u)))
-        step = (float(log(value)) - wanted) * value / max(slope, 1e-300)
-        step = min(max(step, -2.0), 2.0)
+        if value > _TINY:
+            step = (float(log(value)) - wanted) * value / max(slope, 1e-300)
+            step = min(max(step, -2.0), 2.0)
+        else:
+            step = -0.5 * abs(step)
         u += step
         if abs(step) < 1e-13:
             break
