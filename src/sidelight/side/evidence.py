@@ -145,6 +145,7 @@ class LogGeometry:
                 self.A = self.sandwich.of_answers(self.A, answers.tau2, answers.s2, answers.precision is not None)
             if answers.scarcity is not None:
                 self.A /= answers.scarcity[:, None, None]
+                lift(self.A, self.G)  # few answers may be as good as none
 
     def _count(self, meat: Array) -> None:
         """Take ``meat`` for ``Σ ε²x_ox_oᵀ``."""

@@ -203,3 +203,27 @@ def test_warnings_thin_out_and_files_keep_the_ranges(rng, tmp_path):
     twin = sl.load_learner(tmp_path / "learner")
     assert twin.automatic.wild_rows == 9
     np.testing.assert_array_equal(twin.automatic.ranges.high, one.automatic.ranges.high)
+
+
+def test_a_proven_sandwich_of_a_handful_of_rows_says_nothing_and_does_not_fail(rng):
+    log = {f"x{j}": rng.normal(size=5) for j in range(L)} | {"arm": [0, 1, 2, 1, 0], "reward": rng.normal(size=5)}
+    hidden = sl.BehaviorQueries(sl.summarize_log(log, SCHEMA, sandwich=True))
+    one = sl.FusedOFUL(hidden, radius="theory", regularization=1.0, noise=0.5, sandwich=True)
+    for _ in range(30):
+        x = rng.normal(size=D)
+        one.observe_behavior(x, int(rng.integers(K)))
+        one.observe(x, one.decide(x).arm, float(rng.normal()))
+    assert np.isfinite(one.covariances).all()
+
+
+def test_a_log_that_recorded_no_feature_at_all(rng):
+    log = {"arm": np.arange(300) % K, "reward": rng.normal(size=300) + np.arange(300) % K}
+    for intercept in (False, True):
+        schema = sl.Schema(NAMES, [], arms=range(K), intercept=intercept)
+        one = sl.FusedOFUL(sl.BehaviorQueries(sl.summarize_log(log, schema)))
+        for _ in range(60):
+            x = np.append(np.ones(int(intercept)), rng.normal(size=D))
+            one.observe_behavior(x, int(rng.integers(K)))
+            one.observe(x, one.decide(x).arm, float(x.sum() + rng.normal()))
+        assert np.isfinite(one.covariances).all()
+        assert one._spread_of_logs(one.automatic.units) is None

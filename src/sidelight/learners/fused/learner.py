@@ -557,11 +557,13 @@ class FusedOFUL(Trusting):
 
         Of those the logs that lack least besides.  They tell of the same arms' weights, so a mean is taken, in which
         larger logs weigh more.  Of rewards of 0 and 1 the residual variances follow from the rates, and tell nothing.
+        Where no log recorded any feature (but the intercept), the prior has no second block that it would be about.
         """
+        assert self.automatic is not None
         never = np.ones(self.n_features, dtype=bool)
         for log in self.logs:
             never[log.order[: log.L]] = False
-        if self.binary or not never.any():
+        if self.binary or not never.any() or never[self.reduction.order[self.automatic.blocks[0]]].all():
             return None
         found: dict[int, list[tuple[float, SpreadLikelihood]]] = {}
         for log in self.logs:
@@ -746,7 +748,7 @@ class FusedOFUL(Trusting):
         self.faded_at = np.array(arrays["faded_at"], dtype=np.int64)
         self._restore_trust(arrays)
         self._prior_term, self._growth = (float(v) for v in arrays["fused_bounds"])
-        self._put_settings(self._held[2])
+        self._restore_settings(arrays)
         if self.ledger is not None:
             self.ledger.restore(arrays)
 
