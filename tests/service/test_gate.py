@@ -110,6 +110,14 @@ def test_who_was_forgotten_enters_as_somebody_new_and_their_unit_stays():
         assert [(unit.number, unit.position) for unit in one.waiting] == [(1, 0), (1, 1), (9, 0)]
 
 
+def test_a_state_of_before_subjects_had_decisions_is_read():
+    gate = Gate(SETTINGS, rung=0)
+    gate.decided(1, 0, True, 0.1, "anna")
+    body = gate.to_dict()
+    body["subjects"] = [subject for subject, *_ in body.pop("entered")]
+    assert not Gate.from_dict(body).decided(2, 0, True, 0.1, "anna")
+
+
 def test_suggestions_wait_for_a_person_and_a_hold_stops_promotions():
     gate = Gate(GateSettings(promote="suggest", demote="suggest", ladder=(0.5, 1.0)), rung=0)
     traffic(gate, 6_000, 1.0, np.random.default_rng(0))

@@ -28,7 +28,7 @@ from typing import Any, Literal
 from sidelight.arrays import Array
 from sidelight.errors import InputError
 from sidelight.judging.sequences import LARGEST_SCORE, AsymptoticSequence, Comparison, SampleRatio, mostly_first, spent
-from sidelight.service.core.shadowing import MOST_WAITING, Shadow, without
+from sidelight.service.core.shadowing import MOST_WAITING, Shadow, entered, without
 from sidelight.service.core.trail import Trail
 
 __all__ = ["Gate", "GateSettings", "Step", "Unit"]
@@ -454,7 +454,7 @@ class Gate:
         gate._demotions = body.get("demotions", gate.tests)
         gate.waiting = deque(Unit(*values) for values in body["waiting"])
         gate._places = {(unit.number, unit.position): unit for unit in gate.waiting}
-        gate._subjects = {subject: (number, position) for subject, number, position in body["entered"]}
+        gate._subjects = entered(body)
         gate.promotion = None if body["promotion"] is None else Comparison.from_dict(body["promotion"])
         gate.demotion = None if body["demotion"] is None else Comparison.from_dict(body["demotion"])
         gate.ratio = None if body["ratio"] is None else SampleRatio.from_dict(body["ratio"])
