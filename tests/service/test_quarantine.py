@@ -23,7 +23,16 @@ from sidelight.service.core.engine import Engine
 from sidelight.service.core.recovery import recover
 from sidelight.service.core.seen import Seen
 from sidelight.service.core.starting import open_store
-from sidelight.service.log.events import Answer, Behavior, DecisionId, Release, Reward, event_from_row, event_to_row
+from sidelight.service.log.events import (
+    Answer,
+    Behavior,
+    Configuration,
+    DecisionId,
+    Release,
+    Reward,
+    event_from_row,
+    event_to_row,
+)
 from sidelight.service.operations.retention import forget
 from sidelight.service.problems import Problem
 from sidelight.service.sections import BoundsConfig, GateConfig
@@ -182,6 +191,31 @@ def test_a_wild_reward_waits_and_is_learned_when_released(tmp_path, database, rn
 
     async def reward_number(engine: Engine, id: DecisionId) -> int:
         return (await engine.read(engine.store.find, [f"reward:{id}"]))[f"reward:{id}"].number
+
+    run(live())
+    assert recovered(config) == replayed(config)
+
+
+@pytest.mark.parametrize("twin", [False, True])
+def test_a_server_that_hears_of_release_and_retraction_at_once_unlearns_it(tmp_path, database, rng, monkeypatch, twin):
+    """What it knows to be in quarantine is taught and taken back by the same news."""
+    config = bounded(tmp_path, database, reward=[-10, 10])
+    if twin:
+        monkeypatch.setattr("sidelight.service.core.folding.LARGE", 0)
+
+    async def live() -> None:
+        async with engine_of(config) as engine, engine_of(config) as other:
+            bad = await decided(engine, rng)
+            noted = await engine.reward(bad, 1e9, None, None)
+            await caught_up(engine, other)
+            other.committer._poll = 1e6
+            await asyncio.sleep(2 * config.storage.poll_seconds)
+            await engine.decide_doubt(DecisionId(noted.number), True, "doctor", "the unit is right")
+            await engine.retract(bad, "doctor", "it was a slip after all")
+            assert other.state.number == noted.number
+            await other.configure(Configuration(fallback="mid"))
+            assert other.state.learner.counts.sum() == 0
+            assert bits(other.state) == bits(recover(other.store, use_snapshots=False).state)
 
     run(live())
     assert recovered(config) == replayed(config)

@@ -13,7 +13,7 @@ from sidelight.service.core import engine as engines
 from sidelight.service.core.recovery import recover
 from sidelight.service.core.starting import open_store
 from sidelight.service.log.events import DecisionId
-from sidelight.service.operations import retracting
+from sidelight.service.operations import retention, retracting
 from sidelight.service.operations.retention import forget
 from sidelight.service.problems import Problem
 from tests.service.helpers import bits, command, engine_of, make_config, make_schema, random_context, run
@@ -126,6 +126,31 @@ def test_a_base_that_comes_between_the_look_and_the_writing_is_noticed(tmp_path,
                 assert caught.value.kind == "conflict"
             assert looks[0] is None
             assert looks[1] is not None
+
+    run(live())
+
+
+def test_a_base_does_not_hold_what_is_retracted_while_somebody_is_forgotten(tmp_path, rng, monkeypatch):
+    """The retraction comes after the log was folded and before the base is written."""
+    config = make_config(tmp_path, kind="OFUL", mode="act")
+    verified, looks = retention._verified, []
+
+    async def live() -> None:
+        async with engine_of(config) as engine:
+            ids = await rewarded(engine, rng, [1.0, 5.0, 2.0])
+            expected = by_hand(config, engine.store, {ids[1].number + 1})
+
+            def slow(store, progress):
+                state = verified(store, progress)
+                if not looks:
+                    retracting.retract_reward(store, ids[1], None, None)
+                looks.append(state.number)
+                return state
+
+            monkeypatch.setattr(retention, "_verified", slow)
+            assert forget(engine.store, "anna", erase=False).decisions == 3
+            assert len(looks) == 2
+            assert learner_bytes(recover(engine.store, use_snapshots=False).state.learner) == expected
 
     run(live())
 

@@ -53,6 +53,7 @@ __all__ = [
     "Numbered",
     "OlderFold",
     "State",
+    "Unlearned",
     "numbered",
 ]
 
@@ -74,6 +75,10 @@ class NotRebuildable(StoreError):
 
 class ContextsDeleted(NotRebuildable):
     """An event needs a context that was deleted after it: only a state from after the deletion can go on."""
+
+
+class Unlearned(NotRebuildable):
+    """A state may hold what was retracted after it: only folding the log again takes that out."""
 
 
 class OlderFold(NotRebuildable):

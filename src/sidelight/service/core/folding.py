@@ -161,11 +161,19 @@ class Folding:
             return False
         if self._twin is not None and (self._follower.snapshot_due() or any(_teaches(item.event) for item in news)):
             return True
-        return self._reload or any(self._unlearns(item.event) for item in news)
+        return self._reload or bool(self._unlearns(news))
 
-    def _unlearns(self, event: Event) -> bool:
-        """Whether an event calls for folding the log again: a retraction of what was not in quarantine is one."""
-        return isinstance(event, Retraction) and (event.event, event.position) not in self.state.quarantine
+    def _unlearns(self, news: Sequence[Numbered]) -> list[int]:
+        """The events that call for folding the log again: retractions of what was taught.
+
+        What is in quarantine was not, unless it is released in front of its retraction, among the same news.
+        """
+        events = [(item.number, item.event) for item in news if isinstance(item.event, Retraction)]
+        if not events:
+            return []
+        released = {(item.event.event, item.event.position) for item in news if isinstance(item.event, Release)}
+        places = ((number, (event.event, event.position)) for number, event in events)
+        return [number for number, place in places if place in released or place not in self.state.quarantine]
 
     def _fold_here(self, news: Sequence[Numbered]) -> None:
         """Fold in the event loop.
@@ -173,7 +181,7 @@ class Folding:
         Raises:
             Exception: an event cannot be folded in.
         """
-        unlearns = [item.number for item in news if self._unlearns(item.event)]
+        unlearns = self._unlearns(news)
         if self._reload or unlearns:  # under a floor
             made = self._fold_aside(news, unlearns[-1] if unlearns else None)
             self._reload = False
@@ -265,7 +273,7 @@ class Folding:
         """Fold what waits into the twin, and decide with that one."""
         news = [item for group in self._queue for item in group]
         groups = len(self._queue)
-        unlearns = [item.number for item in news if self._unlearns(item.event)]
+        unlearns = self._unlearns(news)
         if self._twin is None and not unlearns and not self._reload:
             # what came while the log was folded again
             self._queue.clear()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from sidelight.errors import FileFormatError, SidelightError, StoreError
 from sidelight.learners.saving import learner_from_bytes
-from sidelight.service.core.fold import FOLD, RETRACTED, ContextsDeleted, OlderFold, State, numbered
+from sidelight.service.core.fold import FOLD, RETRACTED, ContextsDeleted, OlderFold, State, Unlearned, numbered
 from sidelight.service.log.bases import Base, newest_base
 from sidelight.service.log.events import (
     Action,
@@ -28,7 +28,7 @@ from sidelight.service.log.numbering import Numbered
 from sidelight.service.log.store import Snapshot, Store
 from sidelight.service.rails import Rails
 
-__all__ = ["Recovered", "Retracted", "fold_at", "fold_began", "fold_tail", "initial_state", "recover"]
+__all__ = ["Recovered", "Retracted", "catch_up", "fold_at", "fold_began", "fold_tail", "initial_state", "recover"]
 
 logger = logging.getLogger("sidelight.service")
 
@@ -228,6 +228,19 @@ def fold_tail(store: Store, state: State, end: int, retracted: Retracted, progre
             state.apply(retracted.without(item))
         if progress is not None:
             progress(state.number, end)
+
+
+def catch_up(store: Store, state: State, end: int) -> None:
+    """Fold in what others wrote since a state was made, up to event ``end``.
+
+    Raises:
+        Unlearned: something that the state may have learned was retracted since.
+        ContextsDeleted: as ``State.apply`` does.
+    """
+    retracted = Retracted(store, end)
+    if not retracted.holds_for(state.number):
+        raise Unlearned(f"something up to event {state.number} was retracted later: the log is to be folded again.")
+    fold_tail(store, state, end, retracted)
 
 
 def _from_base(snapshot: Snapshot) -> State:

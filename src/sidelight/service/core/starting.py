@@ -9,8 +9,8 @@ from typing import Any
 from sidelight.errors import StoreError
 from sidelight.learners.saving import learner_bytes
 from sidelight.service.config import Config
-from sidelight.service.core.fold import FOLD, ContextsDeleted, Numbered, State
-from sidelight.service.core.recovery import Retracted, fold_tail, recover
+from sidelight.service.core.fold import FOLD, ContextsDeleted, Numbered, State, Unlearned
+from sidelight.service.core.recovery import catch_up, recover
 from sidelight.service.log.bases import newest_base, put_base
 from sidelight.service.log.connections import database_url
 from sidelight.service.log.events import Configuration, FoldChange, event_from_row
@@ -178,7 +178,7 @@ def take_over(store: Store, config: Config) -> bool:
         event = FoldChange(FOLD, head.fold, __version__, summary_digest(config))
         try:
             _write_base(store, state, event, head.fold)
-        except (ContextsDeleted, _TakenOver):
+        except (ContextsDeleted, Unlearned, _TakenOver):
             continue
         logger.warning("the log is folded by version %d from event %d on (before: %d)", FOLD, state.number, head.fold)
         return True
@@ -194,7 +194,7 @@ def _write_base(store: Store, state: State, event: FoldChange, before: int) -> N
         head = store.lock(connection)
         if head.fold != before:
             raise _TakenOver
-        fold_tail(store, state, head.number, Retracted(store, head.number))
+        catch_up(store, state, head.number)
         rows, _ = store.write_drafts(connection, head._replace(fold=event.fold), [Draft.of(event)])
         row = rows[0]
         state.apply(Numbered(row.number, row.at, event, None, row.chain))

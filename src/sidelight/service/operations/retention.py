@@ -15,8 +15,8 @@ import numpy as np
 from sqlalchemy import Connection, select
 
 from sidelight.errors import StoreError
-from sidelight.service.core.fold import ContextsDeleted, Numbered, State
-from sidelight.service.core.recovery import Retracted, fold_tail, recover
+from sidelight.service.core.fold import ContextsDeleted, Numbered, State, Unlearned
+from sidelight.service.core.recovery import catch_up, recover
 from sidelight.service.log import migrations as tables
 from sidelight.service.log.bases import put_base
 from sidelight.service.log.events import Forgotten, Row
@@ -71,8 +71,8 @@ def forget(
         state = _verified(store, progress) if verify else recover(store).state
         try:
             number, decisions = _forget(store, subject, state)
-        except ContextsDeleted:
-            # Somebody else was forgotten meanwhile: there is a newer base to start from.
+        except (ContextsDeleted, Unlearned):
+            # Somebody else was forgotten meanwhile, so there is a newer base; or something was retracted.
             continue
         return Forgetting(decisions, number, store.erase_deleted() if erase else False)
 
@@ -85,7 +85,7 @@ def _forget(store: Store, subject: str, state: State) -> tuple[int, int]:
     for _ in range(_TRIES):
         if (end := store.head()) - state.number <= _FEW:
             break
-        fold_tail(store, state, end, Retracted(store, end))
+        catch_up(store, state, end)
     # Loading a large learner takes long; what is folded in after this is a few events more of the same kinds.
     snapshot = state.snapshot(0.0)
     if State.from_snapshot(snapshot).snapshot(0.0) != snapshot:
@@ -94,7 +94,7 @@ def _forget(store: Store, subject: str, state: State) -> tuple[int, int]:
     prepared = _rewritten(store.rows(known), known, state.learner.n_features)
     with store.writing(patience=600) as connection:
         head = store.lock(connection)
-        fold_tail(store, state, head.number, Retracted(store, head.number))
+        catch_up(store, state, head.number)
         positions = _positions(connection, subject)
         ids = [[number, i] for number in sorted(positions) for i in sorted(positions[number])]
         event = Forgotten(ids)
