@@ -227,3 +227,27 @@ def test_a_log_that_recorded_no_feature_at_all(rng):
             one.observe(x, one.decide(x).arm, float(x.sum() + rng.normal()))
         assert np.isfinite(one.covariances).all()
         assert one._spread_of_logs(one.automatic.units) is None
+
+
+def test_logs_that_lack_each_others_columns_need_no_units_before_the_first_answer(rng):
+    X, W = rng.normal(size=(300, D)), rng.normal(size=(K, D))
+    arms, units = np.arange(300) % K, 2.0 ** np.array([3, -2, 0, 5, -7])
+    rewards = (X * W[arms]).sum(axis=1) + rng.normal(size=300)
+
+    def learner(units):
+        logs = {}
+        for columns in ([0, 1, 2], [2, 3]):
+            schema = sl.Schema(NAMES, [NAMES[j] for j in columns], arms=range(K))
+            summary = sl.LogSummary.from_arrays((X * units)[:, columns], arms, rewards, schema)
+            logs[str(columns)] = sl.BehaviorQueries(summary)
+        return sl.FusedOFUL(logs)
+
+    plain, scaled = learner(np.ones(D)), learner(units)
+    for t in range(20):
+        x = rng.normal(size=D)
+        for one, other in zip(plain.scores(x), scaled.scores(x * units), strict=True):
+            np.testing.assert_array_equal(one, other)
+        for one, unit in ((plain, 1.0), (scaled, units)):
+            if t > 5:
+                one.observe_behavior(x * unit, t % K)
+            one.observe(x * unit, t % K, float(x[0]))

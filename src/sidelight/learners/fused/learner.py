@@ -621,9 +621,11 @@ class FusedOFUL(Trusting):
         if self.automatic is not None and self.settings.regularization == "auto":
             known = Units.of(self._tally(), self.automatic.constant).known
         for log in self.logs:
-            # while nothing is known about any hidden feature there are no weights to take τ² from
+            # while nothing is known about any hidden feature there are no weights to take τ² from, and without an
+            # answer no second moments in the features' own units
             hidden = log.order[log.L :]
-            log.fresh = log.fresh or (len(hidden) > 0 and not known[hidden].any())
+            unanswered = log.hidden.sums is not None and not log.hidden.n_answers
+            log.fresh = log.fresh or (len(hidden) > 0 and (unanswered or not known[hidden].any()))
             log.refresh(
                 self._prior()[1] if log.proven else self.weights,
                 np.square(self.noises)[:, None, None] * self.covariances,
