@@ -288,6 +288,9 @@ def main(arguments: list[str] | None = None) -> int:
         everything.append(records)
         rows.append(row_of(cell, records, given.rounds))
         print(line(rows[-1]), flush=True)
+        for name in (name for name in given.learners if name not in DEFAULT):
+            early, late = (compare(records, "fused", name, mark) for mark in (EARLY, given.rounds))
+            print(f"    against {name!r}: {early} at round {EARLY}, {late} at the end", flush=True)
         for failure in rows[-1]["failed"]:
             print(f"    failed: {failure}", flush=True)
     if rows:
