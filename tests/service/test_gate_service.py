@@ -16,6 +16,7 @@ from sidelight.errors import InputError
 from sidelight.judging.sequences import mostly_first
 from sidelight.service.app import create_app
 from sidelight.service.config import GateConfig, load_config, save_config
+from sidelight.service.core import gatekeeper
 from sidelight.service.core.deciding import Ask
 from sidelight.service.core.engine import Engine
 from sidelight.service.core.proposals import GateProposal
@@ -334,7 +335,10 @@ def test_the_kill_switch_holds_a_promotion_back(tmp_path):
     run(play())
 
 
-def test_a_clock_that_was_wrong_for_a_moment_holds_up_no_wait(tmp_path):
+@pytest.mark.parametrize("chunk", [500, 1])
+def test_a_clock_that_was_wrong_for_a_moment_holds_up_no_wait(tmp_path, monkeypatch, chunk):
+    """Also where a whole chunk of the rows that are read together is from the future."""
+    monkeypatch.setattr(gatekeeper, "_CHUNK", chunk)
     config = gated(tmp_path)
 
     async def play():

@@ -184,9 +184,10 @@ def _due(
         More than ``_MOST_AT_ONCE`` of them where there are more, and the last event that was looked at.
     """
     found: list[tuple[DecisionId, Decisions]] = []
-    looked = start
+    looked, rest = start, list[Row]()
     for rows in store.follow(start, chunk=_CHUNK):
-        ripe = _ripe(rows, *span)
+        rest += rows
+        ripe = _ripe(rest, *span)
         events = [(row, event_from_row(row, n_features)) for row in ripe if row.kind == Decisions.kind]
         ids = [
             (DecisionId(row.number, i, row.epoch), event)
@@ -197,7 +198,8 @@ def _due(
         settled = store.find([key for id, _ in ids for key in wait_keys(id)])
         found += [(id, event) for id, event in ids if wait_ended_by(settled, id) is None]
         if ripe:
-            looked = ripe[-1].number
-        if len(ripe) < len(rows) or len(found) > _MOST_AT_ONCE:
+            looked, rest = ripe[-1].number, rest[len(ripe) :]
+        # rows from the future may be followed by others whose wait is over, in a later chunk
+        if any(row.at <= span[1] for row in rest) or len(found) > _MOST_AT_ONCE:
             break
     return found, looked
