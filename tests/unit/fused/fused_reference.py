@@ -218,6 +218,8 @@ class ReferenceFused:
                     second = np.outer(w[a][h], w[a][h]) + covariance[a][np.ix_(h, h)]
                     self.more[j][a] = known_error(raw, a, estimator.regression()[a], second)
                     continue
+                if estimator.n_answers == 0:
+                    continue  # no second moments of hidden features yet: half of s², as at first
                 tau2 = w[a][h] @ Sigma_e[a] @ w[a][h] + np.trace(Sigma_e[a] @ covariance[a][np.ix_(h, h)])
                 self.tau2[j][a] = min(tau2, raw.s2[a])
         self.evidence = self._evidence()
