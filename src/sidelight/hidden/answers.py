@@ -289,7 +289,7 @@ class AnswerEstimator(EstimatorDefaults):
         return np.asarray(self.sums.S11 / np.where(heaviest > 0.0, heaviest, 1.0)[:, None, None])
 
     def answer_counts(self) -> Array:
-        """``(Σω)²/Σω²``: (K,)."""
+        """``(Σω)²/Σω²``: (K,), every arm's answers in answers of equal weight."""
         return self.sums.effective_counts()
 
     def _ones_error(self) -> Array:

@@ -59,7 +59,7 @@ class BehaviorProbabilities(AnswerEstimator):
         self._observe_gaps(x, self._chances(probabilities), chance(probability))
 
     def _chances(self, probabilities: ArrayLike) -> Array:
-        """(K,)  Checked."""
+        """The probabilities (K,) as numbers, checked to be at least 0 and to sum to 1."""
         try:
             p = np.asarray(probabilities, dtype=np.float64)
         except (TypeError, ValueError):
