@@ -199,7 +199,7 @@ class FloorLedger:
         self._bounds[a] = self._lower([a], self.differences[[a]])[0]
 
     def _radius(self, log_dets: Array | float) -> Array:
-        """``√β`` by ``log det(V/λ)``."""
+        """``√β`` of arms whose online rounds have this ``log det(V/λ)``, at the floor's ``δ/K``."""
         floor = self.floor
         return np.asarray(
             determinant_radius(

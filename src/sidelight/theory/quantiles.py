@@ -36,7 +36,7 @@ def _f_tail_and_slope(x: float, n: float, nu: float) -> tuple[float, float]:
 
 @lru_cache(maxsize=4096)
 def _log_front(a: float, b: float) -> float:
-    """``−log B(a, b)``."""
+    """``−log B(a, b)``: the logarithm of the beta density's normalising factor."""
     return float(log_gamma(a + b)) - float(log_gamma(a)) - float(log_gamma(b))
 
 

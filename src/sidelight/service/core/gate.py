@@ -10,7 +10,7 @@ old policy; the score of a unit and its confidence sequence are ``judging.sequen
   it ended and the default reward counts. Later corrections reach the learner, not the evidence.
 - Every rung has a fresh sequence. Promotions share the error rate evenly over the rungs, and the visits to one rung
   share its part (``mostly_first``); the j-th rung that is ever entered may spend ``6α/(π²j²)`` on a false demotion. So
-  any number of steps up and down, by the gate or by persons, spends ``α`` on each side.
+  any number of steps up and down on one ladder, by the gate or by persons, spends ``α`` on each side.
 - Below the ladder, while the old policy acts or a person decides, the rows of the old policy are the evidence
   (``shadowing``). With chances that the old policy told it may prove enough for the first rung; with estimated ones it
   may suggest, never promote; where the rows cannot tell, it asks for the first randomised share.
