@@ -29,7 +29,14 @@ from numpy.lib import format as npy
 
 from sidelight.errors import FileFormatError, InputError
 
-__all__ = ["container_bytes", "read_container", "read_container_bytes", "write_atomically", "write_container"]
+__all__ = [
+    "container_bytes",
+    "read_container",
+    "read_container_bytes",
+    "sync_folder",
+    "write_atomically",
+    "write_container",
+]
 
 _HEADER = "sidelight.json"
 _LAYOUT = 1
@@ -97,7 +104,7 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    _sync_folder(folder)
+    sync_folder(folder)
 
 
 def read_container(
@@ -257,7 +264,7 @@ def _some(members: Mapping[str, bytes]) -> str:
     return ", ".join(names) + (", ..." if len(members) > 3 else "") if names else "nothing"
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Force the rename itself to the disk, where the system can open a folder."""
     if os.name == "nt":
         return

@@ -6,6 +6,7 @@ them torn at a multiple of 512 bytes. Names (creating, renaming, removing) are t
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import sqlite3
@@ -13,7 +14,7 @@ import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -116,6 +117,8 @@ class Disk:
     certain: dict[str, bytearray] = field(default_factory=dict)
     unsure: dict[str, list[Op]] = field(default_factory=dict)
     acks: list[str] = field(default_factory=list)
+    #: of the writes before a sync that failed, which have reached the disk all the same; None for none of them
+    survives: Callable[[], bool] | None = None
 
     def take(self, op: Op) -> None:
         """The next operation of the record."""
@@ -127,9 +130,10 @@ class Disk:
             self.unsure.setdefault(op.file, []).append(op)
         elif op.what == SYNC:
             waiting = self.unsure.pop(op.file, [])
-            # After a sync that failed the pages are clean for the system, and gone.
-            for written in () if op.failed else waiting:
-                apply(self.certain[op.file], written)
+            # After a sync that failed the pages are clean for the system, and no later sync writes them.
+            for written in waiting:
+                if not op.failed or (self.survives is not None and self.survives()):
+                    apply(self.certain[op.file], written)
         elif op.what == REMOVE:
             self.certain.pop(op.file, None)
             self.unsure.pop(op.file, None)
@@ -196,29 +200,24 @@ class Checker:
     def __init__(self) -> None:
         base = "/dev/shm" if Path("/dev/shm").is_dir() else None
         self.folder = Path(tempfile.mkdtemp(prefix="sidelight-crash-", dir=base))
-        self._number = 0
 
     def close(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def wrong(self, files: dict[str, bytes], acks: list[str]) -> str | None:
         """What is wrong with a state, or None."""
-        self._number += 1
-        where = self.folder / str(self._number)
-        where.mkdir()
-        try:
-            for name, content in files.items():
-                (where / name).write_bytes(content)
-            events = [int(line.split()[1]) for line in acks if line.startswith("event")]
-            found = _look(where / "sidelight.db", max(events, default=0), events)
-            if found is None and (where / "copy.db").exists():
-                last = next((int(line.split()[1]) for line in acks if line.startswith("backup")), 0)
-                found = _look(where / "copy.db", last, [])
-            if found is None and "forgotten" in acks:
-                found = _still_there(where / "sidelight.db")
-            return found
-        finally:
-            shutil.rmtree(where)
+        for left in os.listdir(self.folder):
+            os.unlink(self.folder / left)
+        for name, content in files.items():
+            (self.folder / name).write_bytes(content)
+        events = [int(line.split()[1]) for line in acks if line.startswith("event")]
+        found = _look(self.folder / "sidelight.db", max(events, default=0), events)
+        if found is None and "copy.db" in files:
+            last = next((int(line.split()[1]) for line in acks if line.startswith("backup")), 0)
+            found = _look(self.folder / "copy.db", last, [])
+        if found is None and "forgotten" in acks:
+            found = _still_there(self.folder / "sidelight.db")
+        return found
 
 
 def _look(path: Path, last: int, told: list[int]) -> str | None:
@@ -267,26 +266,58 @@ def _still_there(path: Path) -> str | None:
 
 
 def explore(
-    ops: list[Op], rng: np.random.Generator, *, subsets: int, every: int = 1, most: int = 6
+    ops: list[Op],
+    rng: np.random.Generator,
+    *,
+    subsets: int,
+    every: int = 1,
+    first: int = 0,
+    most: int = 6,
+    survives: Callable[[], bool] | None = None,
+    progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> tuple[int, list[str]]:
-    """Check the states after every ``every``-th operation; returns how many there were, and what is wrong.
+    """Check the states after every ``every``-th operation; returns how many different ones there were, what is wrong.
 
-    Ends after ``most`` that are.
+    Args:
+        ops: what a session wrote.
+        rng: chooses the random subsets and where writes are torn.
+        subsets: how many random subsets of the uncertain writes are tried after an operation.
+        every: how many operations lie between two that are looked at.
+        first: the first operation to look at.
+        most: end after so many states that are wrong.
+        survives: see :class:`Disk`.
+        progress: called with the number of operations that are done, and of all.
     """
     disk, checker = initial_disk(), Checker()
-    states, found = 0, []
+    disk.survives = survives
+    found: list[str] = []
+    # One write alone, or none, leaves the same files after every operation up to the next sync.
+    seen: set[bytes] = set()
     try:
         for i, op in enumerate(ops):
             disk.take(op)
-            if i % every and i != len(ops) - 1:
+            if i < first or ((i - first) % every and i != len(ops) - 1):
                 continue
             for files in disk.states(rng, subsets):
-                states += 1
+                state = digest(files, disk.acks)
+                if state in seen:
+                    continue
+                seen.add(state)
                 wrong = checker.wrong(files, disk.acks)
                 if wrong is not None:
                     found.append(f"after operation {i} of {len(ops)}: {wrong}")
                     if len(found) >= most:
-                        return states, found
+                        return len(seen), found
+            progress(i + 1 - first, len(ops) - first)
     finally:
         checker.close()
-    return states, found
+    return len(seen), found
+
+
+def digest(files: dict[str, bytes], acks: list[str]) -> bytes:
+    """The same for equal files after equal acknowledgements."""
+    made = hashlib.blake2b(str(len(acks)).encode(), digest_size=16)
+    for name in sorted(files):
+        made.update(f"{name}:{len(files[name])}:".encode())
+        made.update(files[name])
+    return made.digest()

@@ -6,7 +6,6 @@ import enum
 import hashlib
 import json
 import time
-import uuid
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -23,14 +22,14 @@ from sidelight.cli.service_options import (
     read_config,
     read_store,
 )
-from sidelight.errors import InputError, ServiceError, StoreError
+from sidelight.errors import InputError, ServiceError
 from sidelight.service.core.fold import FOLD, State
 from sidelight.service.core.recovery import recover
 from sidelight.service.core.starting import open_store
 from sidelight.service.log.connections import database_url, untouched
 from sidelight.service.log.events import DecisionId
 from sidelight.service.log.store import Store
-from sidelight.service.operations.copying import copy_store
+from sidelight.service.operations.copying import back_up
 from sidelight.service.operations.retention import forget as forget_subject
 from sidelight.service.operations.retracting import decide_doubt, retract_reward
 from sidelight.service.views.audit import audit as audit_of
@@ -148,7 +147,7 @@ def backup(
 
     The copy is a database like any other: point a configuration at it to restore, or copy it on to PostgreSQL.
     """
-    last = _copy(read_store(read_config(config, database)), out, as_json)
+    last = _copy(read_store(read_config(config, database)), database_url(out), as_json)
     typer.echo(json.dumps({"events": last}) if as_json else f"Copied {last} events to {out}.")
 
 
@@ -164,7 +163,7 @@ def restore(
     """
     settings = read_config(config, database)
     target = database_url(settings.storage.database, settings.folder)
-    last = _copy(Store.existing(untouched(database_url(source))), target.render_as_string(hide_password=False), as_json)
+    last = _copy(Store.existing(untouched(database_url(source))), target, as_json)
     store = read_store(settings)
     with progress_bar("checking", as_json) as tick:
         whole = recover(store, use_snapshots=False, progress=tick).state.snapshot(0.0).digest
@@ -179,44 +178,12 @@ def restore(
         typer.echo(f"Restored {last} events, and a replay gives the learner of the snapshots. Next: sidelight serve")
 
 
-def _copy(source: Store, out: str, quiet: bool) -> int:
-    """Copy into a new database; returns the number of its last event.
-
-    A file gets its name when it is whole: one that was left by an interrupted copy is neither taken for a back-up nor
-    in the way of the next.
-    """
-    url = database_url(out)
-    if url.get_backend_name() != "sqlite" or url.query:
-        return _copy_into(source, url, quiet)
-    path = Path(str(url.database))
-    _must_be_new(path)
-    partial = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.partial")
-    beside = [partial.with_name(partial.name + end) for end in ("-wal", "-shm")]
-    try:
-        last = _copy_into(source, url.set(database=str(partial)), quiet)
-        if beside[0].exists():
-            raise StoreError(f"the copy could not be brought into one file: check the disk of {path.parent}.")
-        _must_be_new(path)
-        partial.rename(path)
-    finally:
-        for left in (partial, *beside):
-            left.unlink(missing_ok=True)
-    return last
-
-
-def _must_be_new(path: Path) -> None:
-    if path.exists():
-        raise InputError(f"{path} is there already: copy into a new file.")
-
-
-def _copy_into(source: Store, url: URL, quiet: bool) -> int:
-    target = Store(url)
+def _copy(source: Store, url: URL, quiet: bool) -> int:
+    """Copy into a new database, and close the source; returns the number of its last event."""
     try:
         with progress_bar("copying", quiet) as tick:
-            return copy_store(source, target, progress=tick)
+            return back_up(source, url, progress=tick)
     finally:
-        # The last connection that closes writes everything into the one file.
-        target.close()
         source.close()
 
 

@@ -2,20 +2,67 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 
-from sidelight.errors import StoreError
+from sidelight.errors import InputError, StoreError
+from sidelight.files import sync_folder
 from sidelight.service.log import migrations as tables
 from sidelight.service.log.store import COPY, Store
 
-__all__ = ["copy_store"]
+__all__ = ["back_up", "copy_store"]
 
 _ROWS = 500
 #: properties that belong to the log, and not to the database that it is in
 _OF_THE_LOG = ("origin", "identity", "sealed_after")
+
+
+def back_up(source: Store, url: sa.URL, progress: Callable[[int, int], None] | None = None) -> int:
+    """Copy everything into a new database; returns the number of its last event.
+
+    A file gets its name when it is whole and on disk: one that was left by an interrupted copy is neither taken for a
+    back-up nor in the way of the next.
+
+    Raises:
+        InputError: there is such a file already.
+        StoreError: the database is not empty, or the disk does not take the copy.
+    """
+    if url.get_backend_name() != "sqlite" or url.query:
+        return _copy_into(source, url, progress)
+    path = Path(str(url.database))
+    _must_be_new(path)
+    partial = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.partial")
+    beside = [partial.with_name(partial.name + end) for end in ("-wal", "-shm")]
+    try:
+        last = _copy_into(source, url.set(database=str(partial)), progress)
+        # Where SQLite cannot sync the file it keeps the write-ahead log, and says nothing.
+        if beside[0].exists():
+            raise StoreError(f"the copy could not be brought into one file: check the disk of {path.parent}.")
+        _must_be_new(path)
+        partial.rename(path)
+        sync_folder(path.parent)
+    finally:
+        for left in (partial, *beside):
+            left.unlink(missing_ok=True)
+    return last
+
+
+def _must_be_new(path: Path) -> None:
+    if path.exists():
+        raise InputError(f"{path} is there already: copy into a new file.")
+
+
+def _copy_into(source: Store, url: sa.URL, progress: Callable[[int, int], None] | None) -> int:
+    target = Store(url)
+    try:
+        return copy_store(source, target, progress=progress)
+    finally:
+        # The last connection that closes writes everything into the one file.
+        target.close()
 
 
 def copy_store(source: Store, target: Store, progress: Callable[[int, int], None] | None = None) -> int:
