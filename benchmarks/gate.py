@@ -35,15 +35,8 @@ from scipy.stats import beta, norm
 from benchmarks.evidence import Parts, Row, show, source_hash, table
 from sidelight.service.core.fold import Numbered, State
 from sidelight.service.core.gate import GateSettings
-from sidelight.service.log.events import (
-    Answer,
-    Configuration,
-    DecisionId,
-    Decisions,
-    DefaultReward,
-    GateStep,
-    Reward,
-)
+from sidelight.service.log.decision_id import DecisionId
+from sidelight.service.log.events import Answer, Configuration, Decisions, DefaultReward, GateStep, Reward
 from sidelight.service.rails import Rails, subject_draw
 
 RUNS = 1_000

@@ -28,7 +28,8 @@ from sidelight.service.core.engine import Engine
 from sidelight.service.core.fold import State
 from sidelight.service.core.gatekeeper import Gatekeeper
 from sidelight.service.core.starting import open_store
-from sidelight.service.log.events import Answer, DecisionId
+from sidelight.service.log.decision_id import DecisionId
+from sidelight.service.log.events import Answer
 
 FEATURES = [f"feature_{i}" for i in range(10)]
 ARMS = ["a", "b", "c", "d", "e"]

@@ -220,10 +220,11 @@ def fill(folder: Path, events: int, features: int) -> None:
     from sidelight.service.core.deciding import Ask
     from sidelight.service.core.engine import Engine
     from sidelight.service.core.fold import FOLD
-    from sidelight.service.core.proposals import DecisionsProposal, RewardProposal
+    from sidelight.service.core.proposals import DecisionsProposal
     from sidelight.service.core.recovery import recover
     from sidelight.service.core.starting import open_store
-    from sidelight.service.log.events import DecisionId
+    from sidelight.service.core.told import RewardProposal
+    from sidelight.service.log.decision_id import DecisionId
     from sidelight.service.log.store import Draft
 
     config = load_config(folder / "sidelight.toml")

@@ -19,7 +19,7 @@ from sidelight.service.config import load_config
 from sidelight.service.core.engine import Engine
 from sidelight.service.core.starting import open_store
 from sidelight.service.log.connections import database_url
-from sidelight.service.log.events import DecisionId
+from sidelight.service.log.decision_id import DecisionId
 from sidelight.service.log.store import Store
 from sidelight.service.operations.copying import back_up
 from sidelight.service.operations.retention import forget

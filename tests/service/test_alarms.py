@@ -14,7 +14,8 @@ from sidelight.service.core.starting import open_store
 from sidelight.service.dashboard.alarms import alarms
 from sidelight.service.dashboard.rolling import Rolling
 from sidelight.service.dashboard.watching import odd
-from sidelight.service.log.events import Answer, DecisionId
+from sidelight.service.log.decision_id import DecisionId
+from sidelight.service.log.events import Answer
 from tests.service.helpers import engine_of, make_config, make_schema, random_context, run
 
 NAMES = list(make_schema().encoded_names)

@@ -21,7 +21,8 @@ from sidelight.service.config import load_config
 from sidelight.service.core.fold import numbered
 from sidelight.service.core.recovery import initial_state, recover
 from sidelight.service.core.starting import open_store
-from sidelight.service.log.events import Action, Behavior, Decisions, Reward, event_from_row
+from sidelight.service.log.events import Action, Behavior, Decisions, Reward
+from sidelight.service.log.rows import event_from_row
 from tests.service.helpers import ARMS, Server, bits, make_config, random_context
 
 KILLS = int(os.environ.get("SIDELIGHT_KILLS", "2"))

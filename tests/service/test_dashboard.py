@@ -35,7 +35,8 @@ from sidelight.service.dashboard.rolling import Rewarded, Rolling
 from sidelight.service.dashboard.routes import Dashboard
 from sidelight.service.dashboard.window import ACTORS, Window
 from sidelight.service.http.auth import Tokens, create_token, list_tokens, revoke_token
-from sidelight.service.log.events import Answer, Configuration, DecisionId, Forgotten, Reward
+from sidelight.service.log.decision_id import DecisionId
+from sidelight.service.log.events import Answer, Configuration, Forgotten, Reward
 from sidelight.service.views.status import describe_engine
 from tests.service.helpers import (
     ARMS,

@@ -26,7 +26,9 @@ from sidelight.service.core.fold import State, numbered
 from sidelight.service.core.old_policy import OldPolicy
 from sidelight.service.core.recovery import recover
 from sidelight.service.core.starting import open_store
-from sidelight.service.log.events import Configuration, DecisionId, Decisions, event_from_row
+from sidelight.service.log.decision_id import DecisionId
+from sidelight.service.log.events import Configuration, Decisions
+from sidelight.service.log.rows import event_from_row
 from sidelight.worlds.signals import FEATURES, PLANS
 from tests.service.helpers import command, engine_of, make_config, make_schema, post, random_context, run, serving
 

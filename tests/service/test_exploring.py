@@ -15,7 +15,8 @@ import pytest
 from sidelight.errors import InputError
 from sidelight.service.config import GateConfig, load_config, save_config
 from sidelight.service.core.deciding import Ask
-from sidelight.service.log.events import Answer, Configuration, DecisionId
+from sidelight.service.log.decision_id import DecisionId
+from sidelight.service.log.events import Answer, Configuration
 from sidelight.service.views.export import export_log
 from tests.service.helpers import (
     ARMS,
@@ -236,9 +237,9 @@ def test_the_export_has_the_rewards_that_the_learner_was_taught(tmp_path, rng):
             ]
             assert arms[name[4]] == other[4]
             assert arms[name[5]] == event.arms[5]
-            await engine.decide_doubt(DecisionId(wild[0].number), True, None, "right")
-            await engine.decide_doubt(DecisionId(wild[1].number), False, None, "wrong")
-            await engine.retract(ids[3], None, "a slip")
+            await engine.reviews.decide_doubt(DecisionId(wild[0].number), True, None, "right")
+            await engine.reviews.decide_doubt(DecisionId(wild[1].number), False, None, "wrong")
+            await engine.reviews.retract(ids[3], None, "a slip")
             await engine.reward(ids[5], 6.0, None, None)
             _, rows, _ = exported("second.parquet")
             assert rows == [

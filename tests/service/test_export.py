@@ -14,7 +14,8 @@ from sidelight.service.core.deciding import Ask
 from sidelight.service.core.recovery import recover
 from sidelight.service.core.starting import open_store
 from sidelight.service.log.connections import database_url
-from sidelight.service.log.events import Answer, Configuration, DecisionId
+from sidelight.service.log.decision_id import DecisionId
+from sidelight.service.log.events import Answer, Configuration
 from sidelight.service.log.store import Store
 from sidelight.service.operations.copying import copy_store
 from sidelight.service.views.export import export_log

@@ -16,7 +16,8 @@ from sidelight.service.core.deciding import Ask
 from sidelight.service.core.engine import Engine
 from sidelight.service.core.starting import open_store
 from sidelight.service.dashboard.climbing import floor_card
-from sidelight.service.log.events import Answer, DecisionId
+from sidelight.service.log.decision_id import DecisionId
+from sidelight.service.log.events import Answer
 from sidelight.service.problems import Problem
 from sidelight.service.views.audit import audit
 from sidelight.service.views.status import describe_state

@@ -18,7 +18,8 @@ from sidelight.service.core.engine import Engine
 from sidelight.service.core.recovery import recover
 from sidelight.service.core.starting import open_store
 from sidelight.service.log import migrations as tables
-from sidelight.service.log.events import Answer, Configuration, DecisionId, Reward
+from sidelight.service.log.decision_id import DecisionId
+from sidelight.service.log.events import Answer, Configuration, Reward
 from sidelight.service.problems import Problem
 from sidelight.service.views.history import read_history
 from tests.service.helpers import ARMS, bits, engine_of, make_config, make_schema, random_context, replayed, run

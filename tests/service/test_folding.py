@@ -17,7 +17,8 @@ from sidelight.service.core.engine import Engine
 from sidelight.service.core.fold import State
 from sidelight.service.core.recovery import recover
 from sidelight.service.core.starting import open_store
-from sidelight.service.log.events import Answer, Configuration, DecisionId, Reward
+from sidelight.service.log.decision_id import DecisionId
+from sidelight.service.log.events import Answer, Configuration, Reward
 from sidelight.service.operations.retention import forget
 from tests.service.helpers import bits, engine_of, make_config, make_schema, random_context, replayed, run
 
@@ -103,7 +104,7 @@ def test_the_state_that_decides_is_always_a_prefix(tmp_path, database, rng):
                 told.append(server.behavior_at(encode(random_context(rng)), Answer("mid"), None, None))
                 await asyncio.gather(*told, decided(engine, rng), decided(other, rng))
                 if round == 2:
-                    await server.retract(ids[0], None, "a slip")
+                    await server.reviews.retract(ids[0], None, "a slip")
                 if round == 3:
                     forget(server.store, "s0", erase=False)
                 for watched in (engine, other):
@@ -164,12 +165,12 @@ def test_explanations_and_digests_do_not_hold_up_the_loop(tmp_path, rng, monkeyp
             def look(state: State) -> tuple[bool, np.ndarray]:
                 return threading.current_thread() is main, state.learner.scores(np.ones(7))[0]
 
-            (here, scores), version, exact = await engine.look_at(engine.state.version, look)
+            (here, scores), version, exact = await engine.past.look_at(engine.state.version, look)
             assert not here
             assert exact
             assert np.array_equal(scores, engine.state.learner.scores(np.ones(7))[0])
             await engine.reward(id, 1.0, None, None)
-            (here, _), _, exact = await engine.look_at(version, look)
+            (here, _), _, exact = await engine.past.look_at(version, look)
             assert not here
             assert exact, "rebuilt"
 

@@ -17,7 +17,8 @@ import pytest
 from sidelight.service.config import GateConfig, load_config, save_config
 from sidelight.service.core.recovery import recover
 from sidelight.service.core.starting import open_store
-from sidelight.service.log.events import GateStep, event_from_row
+from sidelight.service.log.events import GateStep
+from sidelight.service.log.rows import event_from_row
 from tests.service.helpers import Server, bits, make_config, random_context
 from tests.service.test_crash import free_port
 from tests.service.test_several_servers import same, until

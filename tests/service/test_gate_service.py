@@ -24,7 +24,9 @@ from sidelight.service.core.starting import open_store
 from sidelight.service.dashboard.climbing import gate_card, waits_card
 from sidelight.service.dashboard.rolling import Rolling
 from sidelight.service.dashboard.watching import changes
-from sidelight.service.log.events import Configuration, DecisionId, DefaultReward, GateStep, event_from_row
+from sidelight.service.log.decision_id import DecisionId
+from sidelight.service.log.events import Configuration, DefaultReward, GateStep
+from sidelight.service.log.rows import event_from_row
 from sidelight.service.log.surroundings import Surroundings
 from sidelight.service.views.audit import audit
 from sidelight.service.views.status import describe_state
@@ -371,7 +373,7 @@ def test_a_step_does_not_undo_what_somebody_set_meanwhile(tmp_path):
             gate = engine.state.gate
             assert gate.rung == 0
             off = Configuration(share=0.0, by="somebody")
-            _, noted = await asyncio.gather(engine.configure(off), engine.step(None, True, "another"))
+            _, noted = await asyncio.gather(engine.configure(off), engine.reviews.step(None, True, "another"))
             (held,) = steps_of(engine)
             assert (held.before, held.after, held.held) == (-1, -1, True), "chosen anew, from where the ladder stands"
             assert engine.state.rails.share == 0.0
@@ -400,9 +402,9 @@ def test_without_a_ladder_there_is_evidence_and_no_step(tmp_path):
             assert described["proposal"] is None
             assert "promote is off" in str(gate_card(engine.state.gate))
             with pytest.raises(Exception, match="there is no ladder"):
-                await engine.step(1, None, "ops")
+                await engine.reviews.step(1, None, "ops")
             with pytest.raises(Exception, match="there is no ladder"):
-                await engine.step(None, True, "ops")
+                await engine.reviews.step(None, True, "ops")
             assert steps_of(engine) == []
             return bits(engine.state)
 
@@ -459,7 +461,7 @@ def test_other_settings_between_restarts(tmp_path):
             gate = engine.state.gate
             if steps:
                 await traffic(engine, 2, 0.0, np.random.default_rng(1))
-                await engine.step(None, True, "ops")
+                await engine.reviews.step(None, True, "ops")
             assert gate.held
             return gate.rung, gate.share, gate.units, gate.tests, gate.promotion.sequence.alpha
 
@@ -523,7 +525,7 @@ def test_the_card_on_the_dashboard_says_where_the_ladder_stands(tmp_path):
             card = str(gate_card(engine.state.gate))
             assert "the learner is better than the old policy" in card
             assert "it waits for a person" in card
-            await engine.step(1, True, "<b>ops</b>")
+            await engine.reviews.step(1, True, "<b>ops</b>")
             card = str(gate_card(engine.state.gate))
             assert "2 (now)" in card
             assert "a person has stopped promotions" in card

@@ -18,7 +18,9 @@ from sidelight.service.core.recovery import recover
 from sidelight.service.core.starting import open_store
 from sidelight.service.log import migrations as tables
 from sidelight.service.log.connections import database_url
-from sidelight.service.log.events import Answer, Configuration, DecisionId
+from sidelight.service.log.decision_id import DecisionId
+from sidelight.service.log.events import Answer, Configuration, Reward
+from sidelight.service.log.rows import event_from_row, event_to_row
 from sidelight.service.log.store import Diverged, Store
 from sidelight.service.problems import Problem
 from sidelight.service.views.status import describe_engine
@@ -372,8 +374,6 @@ def test_what_the_database_does_not_take_fails_alone(tmp_path, database, rng, su
 
 
 def test_the_payload_of_an_id_with_an_epoch_survives(tmp_path):
-    from sidelight.service.log.events import Reward, event_from_row, event_to_row
-
     for id in (DecisionId(12, 7), DecisionId(12), DecisionId(12, 7, 0x5E0F3A1C), DecisionId(12, 0, 1)):
         row = event_to_row(Reward(id, 1.0, "low"), 20, 0.0, None)
         back = event_from_row(row, 0)

@@ -17,7 +17,8 @@ from sidelight.service.config import load_config
 from sidelight.service.core.deciding import Ask
 from sidelight.service.core.recovery import recover
 from sidelight.service.core.starting import open_store
-from sidelight.service.log.events import Answer, Configuration, DecisionId
+from sidelight.service.log.decision_id import DecisionId
+from sidelight.service.log.events import Answer, Configuration
 from sidelight.service.log.store import Store
 from sidelight.service.operations.retention import forget
 from tests.service.helpers import (

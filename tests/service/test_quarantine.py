@@ -23,16 +23,9 @@ from sidelight.service.core.engine import Engine
 from sidelight.service.core.recovery import recover
 from sidelight.service.core.seen import Seen
 from sidelight.service.core.starting import open_store
-from sidelight.service.log.events import (
-    Answer,
-    Behavior,
-    Configuration,
-    DecisionId,
-    Release,
-    Reward,
-    event_from_row,
-    event_to_row,
-)
+from sidelight.service.log.decision_id import DecisionId
+from sidelight.service.log.events import Answer, Behavior, Configuration, Release, Reward
+from sidelight.service.log.rows import event_from_row, event_to_row
 from sidelight.service.operations.retention import forget
 from sidelight.service.problems import Problem
 from sidelight.service.sections import BoundsConfig, GateConfig
@@ -166,9 +159,9 @@ def test_a_wild_reward_waits_and_is_learned_when_released(tmp_path, database, rn
                 await engine.reward(bad, 2.0, None, None)
             assert caught.value.kind == "conflict"
             id = DecisionId(noted.number)
-            released = await engine.decide_doubt(id, True, "doctor", "the unit is right")
+            released = await engine.reviews.decide_doubt(id, True, "doctor", "the unit is right")
             assert released.new
-            assert await engine.decide_doubt(id, True, "doctor", "again") == (released.number, False, None)
+            assert await engine.reviews.decide_doubt(id, True, "doctor", "again") == (released.number, False, None)
             assert len(engine.state.quarantine) == 0
             by_hand = config.build_learner()
             for decision, reward in ((good, 1.0), (bad, 1e9)):
@@ -177,13 +170,13 @@ def test_a_wild_reward_waits_and_is_learned_when_released(tmp_path, database, rn
             assert learner_bytes(engine.state.learner) == learner_bytes(by_hand)
             learned = DecisionId(await reward_number(engine, good))
             with pytest.raises(Problem, match="not in quarantine"):
-                await engine.decide_doubt(learned, True, None, None)
+                await engine.reviews.decide_doubt(learned, True, None, None)
             with pytest.raises(Problem, match="no reward, action or answer"):
-                await engine.decide_doubt(good, True, None, None)
+                await engine.reviews.decide_doubt(good, True, None, None)
             await caught_up(engine, other)
             assert bits(other.state) == bits(engine.state)
             # and back: what was released can be retracted, from every replay
-            await engine.retract(bad, "doctor", "it was a slip after all")
+            await engine.reviews.retract(bad, "doctor", "it was a slip after all")
             assert learner_bytes(engine.state.learner) == before
             assert await engine.check_itself() is True
             await caught_up(engine, other)
@@ -210,8 +203,8 @@ def test_a_server_that_hears_of_release_and_retraction_at_once_unlearns_it(tmp_p
             await caught_up(engine, other)
             other.committer._poll = 1e6
             await asyncio.sleep(2 * config.storage.poll_seconds)
-            await engine.decide_doubt(DecisionId(noted.number), True, "doctor", "the unit is right")
-            await engine.retract(bad, "doctor", "it was a slip after all")
+            await engine.reviews.decide_doubt(DecisionId(noted.number), True, "doctor", "the unit is right")
+            await engine.reviews.retract(bad, "doctor", "it was a slip after all")
             assert other.state.number == noted.number
             await other.configure(Configuration(fallback="mid"))
             assert other.state.learner.counts.sum() == 0
@@ -238,12 +231,12 @@ def test_a_discarded_one_never_teaches_and_costs_no_refold(tmp_path, rng, monkey
             noted = await engine.reward(id, 1.0, None, None)
             assert "pain is not within -5 to 5" in str(noted.quarantine)
             monkeypatch.setattr("sidelight.service.core.folding.recover", None)
-            await engine.decide_doubt(DecisionId(noted.number), False, "doctor", "a slip")
+            await engine.reviews.decide_doubt(DecisionId(noted.number), False, "doctor", "a slip")
             monkeypatch.undo()
             assert engine.state.learner.counts.sum() == 0
             assert len(engine.state.quarantine) == 0
             with pytest.raises(Problem, match="was retracted"):
-                await engine.decide_doubt(DecisionId(noted.number), True, "doctor", "no, right")
+                await engine.reviews.decide_doubt(DecisionId(noted.number), True, "doctor", "no, right")
             assert await engine.check_itself() is True
             return bits(engine.state)
 
@@ -272,11 +265,11 @@ def test_answers_at_wild_contexts_wait_too(tmp_path, rng):
             names = [DecisionId(number, 1), DecisionId(at.number), DecisionId(told.number)]
             by_hand = recover(engine.store).state.learner
             for name, arm in zip(names, ("low", "high", "low"), strict=True):
-                await engine.decide_doubt(name, True, None, "right")
+                await engine.reviews.decide_doubt(name, True, None, "right")
                 by_hand.observe_behavior(wild, arm, probability=1.0)
                 assert learner_bytes(engine.state.learner) == learner_bytes(by_hand)
-            await engine.retract(DecisionId(number, 1), None, "wrong", "behavior")
-            await engine.retract(DecisionId(number, 0), None, "wrong", "behavior")
+            await engine.reviews.retract(DecisionId(number, 1), None, "wrong", "behavior")
+            await engine.reviews.retract(DecisionId(number, 0), None, "wrong", "behavior")
             assert await engine.check_itself() is True
             return bits(engine.state)
 
@@ -298,20 +291,20 @@ def test_a_base_keeps_what_waits(tmp_path, rng):
             forget(engine.store, "anna", erase=False)
             await decided(engine, rng)
             assert len(engine.state.quarantine) == 4
-            await engine.decide_doubt(DecisionId(waits[0].number), True, None, "right")
-            await engine.decide_doubt(DecisionId(waits[1].number), False, None, "wrong")
-            await engine.decide_doubt(DecisionId(hers.number), True, None, "right")
+            await engine.reviews.decide_doubt(DecisionId(waits[0].number), True, None, "right")
+            await engine.reviews.decide_doubt(DecisionId(waits[1].number), False, None, "wrong")
+            await engine.reviews.decide_doubt(DecisionId(hers.number), True, None, "right")
             assert engine.state.learner.counts.sum() == 2, "a deleted context teaches nothing"
-            await engine.retract(ids[0], None, "wrong after all")
+            await engine.reviews.retract(ids[0], None, "wrong after all")
             assert engine.state.learner.counts.sum() == 1
             assert await engine.check_itself() is True
-            await engine.decide_doubt(DecisionId(waits[2].number), True, None, "right")
+            await engine.reviews.decide_doubt(DecisionId(waits[2].number), True, None, "right")
             forget_again = (await engine.decide(encode(random_context(rng))[None], [Ask(subject="bert")]))[0]
             assert forget_again
             forget(engine.store, "bert", erase=False)
             await decided(engine, rng)
             with pytest.raises(Problem, match="base after event"):
-                await engine.retract(ids[2], None, "wrong after all")
+                await engine.reviews.retract(ids[2], None, "wrong after all")
             return bits(engine.state)
 
     assert run(live()) == replayed(config)
@@ -333,16 +326,16 @@ def test_a_wait_does_not_end_with_what_is_in_quarantine(tmp_path, rng):
             by_hand = config.build_learner()
             by_hand.observe(event.contexts[0], event.arms[0], -1.0)
             assert learner_bytes(engine.state.learner) == learner_bytes(by_hand), "the wild context taught nothing"
-            await engine.decide_doubt(DecisionId(noted.number), True, None, "right")
+            await engine.reviews.decide_doubt(DecisionId(noted.number), True, None, "right")
             assert engine.state.learner.counts.sum() == 1
             assert engine.state.reward_sums[event.arms[0]] == 1e3
             late = await engine.reward(wild, 1.0, None, None)
-            await engine.decide_doubt(DecisionId(late.number), True, None, "right")
+            await engine.reviews.decide_doubt(DecisionId(late.number), True, None, "right")
             assert engine.state.learner.counts.sum() == 2
             # a released one ends the wait: no default is written after it
             third = await decided(engine, rng)
             noted = await engine.reward(third, 1e3, None, None)
-            await engine.decide_doubt(DecisionId(noted.number), True, None, "right")
+            await engine.reviews.decide_doubt(DecisionId(noted.number), True, None, "right")
             assert await engine._gatekeeper.end_waits() == 0
             assert await engine.check_itself() is True
             return bits(engine.state)

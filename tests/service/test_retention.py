@@ -27,7 +27,8 @@ from sidelight.service.dashboard.rolling import Rolling
 from sidelight.service.log import migrations as tables
 from sidelight.service.log.bases import newest_base
 from sidelight.service.log.connections import database_url
-from sidelight.service.log.events import Answer, Configuration, DecisionId
+from sidelight.service.log.decision_id import DecisionId
+from sidelight.service.log.events import Answer, Configuration
 from sidelight.service.log.store import Store
 from sidelight.service.operations.copying import copy_store
 from sidelight.service.operations.retention import forget

@@ -9,10 +9,10 @@ import pytest
 
 from sidelight.errors import InputError
 from sidelight.learners.saving import learner_bytes
-from sidelight.service.core import engine as engines
+from sidelight.service.core import reviewing
 from sidelight.service.core.recovery import recover
 from sidelight.service.core.starting import open_store
-from sidelight.service.log.events import DecisionId
+from sidelight.service.log.decision_id import DecisionId
 from sidelight.service.operations import retention, retracting
 from sidelight.service.operations.retention import forget
 from sidelight.service.problems import Problem
@@ -51,9 +51,9 @@ def test_the_learner_is_as_if_the_reward_had_never_come(tmp_path, database, rng)
     async def live() -> list[DecisionId]:
         async with engine_of(config) as engine, engine_of(config) as other:
             ids = await rewarded(engine, rng, [1.0, 0.5, 1e6, 0.25, None])
-            number, new, _ = await engine.retract(ids[2], "doctor", "a slip of the keyboard")
+            number, new, _ = await engine.reviews.retract(ids[2], "doctor", "a slip of the keyboard")
             assert new
-            assert await engine.retract(ids[2], "doctor", "again") == (number, False, None)
+            assert await engine.reviews.retract(ids[2], "doctor", "again") == (number, False, None)
             ids += await rewarded(engine, rng, [2.0, 0.125])
             wrong = next(row for row in engine.store.read(0, number) if row.key == f"reward:{ids[2]}")
             expected = by_hand(config, engine.store, {wrong.number})
@@ -66,7 +66,7 @@ def test_the_learner_is_as_if_the_reward_had_never_come(tmp_path, database, rng)
             assert engine.state.counts["retractions"] == 1
             # what has no reward has nothing to take back
             with pytest.raises(Problem, match="no reward"):
-                await engine.retract(ids[4], None, None)
+                await engine.reviews.retract(ids[4], None, None)
             # what the log says stays: a second reward is still a contradiction
             with pytest.raises(Problem) as caught:
                 await engine.reward(ids[2], 3.0, None, None)
@@ -91,7 +91,7 @@ def test_a_base_that_holds_it_is_a_clear_no(tmp_path, rng):
             ids = await rewarded(engine, rng, [1.0, 1e6])
             forget(engine.store, "anna", erase=False)
             with pytest.raises(Problem, match=r"base after event.*cannot be taken out"):
-                await engine.retract(ids[1], None, None)
+                await engine.reviews.retract(ids[1], None, None)
 
     run(live())
 
@@ -100,7 +100,7 @@ def test_a_base_that_holds_it_is_a_clear_no(tmp_path, rng):
 def test_a_base_that_comes_between_the_look_and_the_writing_is_noticed(tmp_path, rng, monkeypatch, by_command):
     """Somebody is forgotten after it was looked up which events a base holds."""
     config = make_config(tmp_path, kind="OFUL", mode="act")
-    module = retracting if by_command else engines
+    module = retracting if by_command else reviewing
     look, looks = module.base_number, []
 
     def slow_look(store):
@@ -122,7 +122,7 @@ def test_a_base_that_comes_between_the_look_and_the_writing_is_noticed(tmp_path,
                     retracting.retract_reward(engine.store, ids[1], None, None)
             else:
                 with pytest.raises(Problem, match="replays start from a base") as caught:
-                    await asyncio.wait_for(engine.retract(ids[1], None, None), 30)
+                    await asyncio.wait_for(engine.reviews.retract(ids[1], None, None), 30)
                 assert caught.value.kind == "conflict"
             assert looks[0] is None
             assert looks[1] is not None
@@ -184,7 +184,7 @@ def test_the_self_check_compares_a_replay_with_what_decides(tmp_path, database, 
             assert await engine.check_itself() is True
             await rewarded(engine, rng, [0.25, 2.0])
             assert await engine.check_itself() is True
-            await engine.retract(ids[2], None, "a slip")
+            await engine.reviews.retract(ids[2], None, "a slip")
             assert await engine.check_itself() is True
             forget(engine.store, "anna", erase=False)
             await rewarded(engine, rng, [0.125])

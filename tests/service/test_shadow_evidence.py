@@ -16,7 +16,9 @@ from sidelight.service.core.engine import Engine
 from sidelight.service.core.gate import Gate
 from sidelight.service.core.starting import open_store
 from sidelight.service.dashboard.climbing import gate_card
-from sidelight.service.log.events import Answer, Configuration, DecisionId, GateStep, event_from_row
+from sidelight.service.log.decision_id import DecisionId
+from sidelight.service.log.events import Answer, Configuration, GateStep
+from sidelight.service.log.rows import event_from_row
 from tests.service.helpers import ARMS, bits, engine_of, make_config, replayed, run
 
 GATE = GateConfig(promote="automatic", ladder=[0.1, 0.5], error_rate=0.2, holdout=0.1, reward_after="1h")
@@ -81,7 +83,7 @@ def test_estimated_chances_suggest_and_never_promote(tmp_path):
             assert 'class="plot"' in card
             again = Gate.from_dict(json.loads(json.dumps(gate.to_dict())))
             assert again.to_dict() == gate.to_dict()
-            await engine.step(0, None, "ops")
+            await engine.reviews.step(0, None, "ops")
             assert (engine.state.rails.mode, engine.state.rails.share) == ("act", 0.1)
             assert engine.state.gate.shadow is None
             return bits(engine.state)
@@ -126,7 +128,7 @@ def test_without_overlap_it_asks_for_the_first_randomised_share(tmp_path):
             assert "only a first share that is drawn at random can" in step.reason
             assert not engine.state.gate.automatic(step)
             assert "Only a first share that is drawn at random can tell" in str(gate_card(engine.state.gate))
-            await engine.step(None, True, "ops")
+            await engine.reviews.step(None, True, "ops")
             assert engine.state.gate.proposal() is None
 
     run(play())
@@ -158,7 +160,7 @@ def test_a_person_may_step_up_again_after_the_learner_fell_off_the_ladder(tmp_pa
     async def play():
         async with engine_of(config) as engine:
             for after in (0, -1, 0, 1, -1, 0):
-                _, new, _ = await engine.step(after, None, "ops")
+                _, new, _ = await engine.reviews.step(after, None, "ops")
                 assert new
                 assert engine.state.gate.rung == after
 

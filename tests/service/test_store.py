@@ -12,7 +12,8 @@ import sqlalchemy as sa
 from sidelight.errors import StoreError
 from sidelight.service.log import migrations as tables
 from sidelight.service.log.connections import database_url
-from sidelight.service.log.events import Action, DecisionId
+from sidelight.service.log.decision_id import DecisionId
+from sidelight.service.log.events import Action
 from sidelight.service.log.snapshots import thinned
 from sidelight.service.log.store import Draft, Snapshot, Store
 

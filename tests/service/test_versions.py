@@ -18,7 +18,9 @@ from sidelight.service.core.recovery import fold_at, recover
 from sidelight.service.core.starting import open_store
 from sidelight.service.log import migrations as tables
 from sidelight.service.log.bases import newest_base
-from sidelight.service.log.events import Configuration, DecisionId, FoldChange, event_from_row
+from sidelight.service.log.decision_id import DecisionId
+from sidelight.service.log.events import Configuration, FoldChange
+from sidelight.service.log.rows import event_from_row
 from sidelight.service.operations.retention import forget
 from sidelight.service.problems import Problem
 from sidelight.service.views.audit import audit

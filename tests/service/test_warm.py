@@ -23,7 +23,8 @@ import sidelight.kernels
 from sidelight.service.config import load_config
 from sidelight.service.core.engine import Ask, Engine
 from sidelight.service.core.starting import open_store
-from sidelight.service.log.events import Answer, DecisionId
+from sidelight.service.log.decision_id import DecisionId
+from sidelight.service.log.events import Answer
 
 def compiled():
     modules = [import_module(m.name) for m in pkgutil.walk_packages(sidelight.kernels.__path__, "sidelight.kernels.")]

@@ -8,7 +8,8 @@ import numpy as np
 
 from sidelight.service.core.deciding import Ask
 from sidelight.service.core.engine import Engine, Noted
-from sidelight.service.log.events import Answer, Configuration, DecisionId
+from sidelight.service.log.decision_id import DecisionId
+from sidelight.service.log.events import Answer, Configuration
 from sidelight.service.problems import Problem
 from tests.simulation.world import Ack, Decided, World
 
@@ -194,7 +195,9 @@ class Run(World):
             id, _ = self.kept[int(draw * len(self.kept))]
             release = draw * 100 % 1 < 0.6
             what = "release" if release else "retraction"
-            await self._decree(what, lambda e: e.decide_doubt(id, release, "somebody", None), id[:2], ("conflict",))
+            await self._decree(
+                what, lambda e: e.reviews.decide_doubt(id, release, "somebody", None), id[:2], ("conflict",)
+            )
 
     async def do_retract(self, draw: float) -> None:
         """A person takes back what the learner was taught."""
@@ -202,13 +205,15 @@ class Run(World):
         if told:
             made = told[int(draw * len(told))]
             what = "reward" if draw * 100 % 1 < 0.7 else "action"
-            await self._decree("retraction", lambda e: e.retract(made.id, "somebody", None, what), None, ("conflict",))
+            await self._decree(
+                "retraction", lambda e: e.reviews.retract(made.id, "somebody", None, what), None, ("conflict",)
+            )
 
     async def do_rung(self, draw: float) -> None:
         """A person moves the gate, holds it or lets it go."""
         after = None if draw < 0.3 else int(draw * 10) % 3 - 1
         held = None if draw * 100 % 1 < 0.5 else draw * 100 % 1 < 0.7
-        await self._decree("gate", lambda e: e.step(after, held, "somebody"), None, ("conflict",))
+        await self._decree("gate", lambda e: e.reviews.step(after, held, "somebody"), None, ("conflict",))
 
     async def _configure(self, event: Configuration) -> None:
         found = await self.good("configure", lambda e: e.configure(event))

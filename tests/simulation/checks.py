@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from sidelight.service.core.recovery import fold_at, recover
+from sidelight.service.log.decision_id import DecisionId
 from sidelight.service.log.events import (
     Configuration,
-    DecisionId,
     Decisions,
     DefaultReward,
     GateStep,
@@ -20,8 +20,8 @@ from sidelight.service.log.events import (
     Release,
     Retraction,
     Reward,
-    event_from_row,
 )
+from sidelight.service.log.rows import event_from_row
 from tests.simulation.callers import Run
 from tests.simulation.plans import Plan, Step, draw_plan
 from tests.simulation.settings import PATIENCE, WAIT, early_gate, template
@@ -38,9 +38,8 @@ def failures(seed: int) -> list[str]:
 
 def failures_of(plan: Plan) -> list[str]:
     """What is wrong with a run."""
-    quiet()
     home, config = template(plan.config)
-    with tempfile.TemporaryDirectory(dir=home) as folder, shared_connections(), early_gate():
+    with tempfile.TemporaryDirectory(dir=home) as folder, quiet(), shared_connections(), early_gate():
         world = Run(plan, Path(folder), config)
         try:
             try:

@@ -14,22 +14,18 @@ from unittest import mock
 
 from sidelight.errors import StoreError
 from sidelight.service.core import engine as engines
-from sidelight.service.core import gatekeeper, recovery
+from sidelight.service.core import gatekeeper, recovery, reviewing
 from sidelight.service.core.defaults import Defaults
+from sidelight.service.core.doubted import ReleaseProposal
 from sidelight.service.core.engine import Engine
 from sidelight.service.core.fold import State
 from sidelight.service.core.folding import Folding
 from sidelight.service.core.gate import Gate
-from sidelight.service.core.proposals import (
-    DecisionsProposal,
-    DefaultRewardProposal,
-    GateProposal,
-    ReleaseProposal,
-    RewardProposal,
-)
+from sidelight.service.core.proposals import DecisionsProposal, GateProposal
+from sidelight.service.core.told import DefaultRewardProposal, RewardProposal
 from sidelight.service.log import store as stores
 from sidelight.service.log.committer import Committer, Entry, Group
-from sidelight.service.log.events import Decisions, Release, Reward
+from sidelight.service.log.events import Decisions, Release, Retraction, Reward
 from sidelight.service.log.settling import Diverged, Draft, Written, settle_group
 from sidelight.service.log.store import Store
 from sidelight.service.operations import retention
@@ -336,13 +332,24 @@ def servers_do_not_unlearn_what_was_retracted() -> Patches:
 
 
 @fault
+def a_retraction_that_comes_with_its_release_is_not_unlearned() -> Patches:
+    """What is in quarantine is taken for not taught, although its release is among the same news."""
+
+    def wrong(self: Folding, news: Any) -> list[int]:
+        retracted = [(item.number, item.event) for item in news if isinstance(item.event, Retraction)]
+        return [number for number, event in retracted if (event.event, event.position) not in self.state.quarantine]
+
+    return [mock.patch.object(Folding, "_unlearns", wrong)]
+
+
+@fault
 def a_snapshot_from_before_a_retraction_is_used() -> Patches:
     return [mock.patch.object(recovery.Retracted, "holds_for", return_value=True)]
 
 
 @fault
 def what_a_base_holds_is_retracted() -> Patches:
-    return [mock.patch.object(engines, "base_number", return_value=None)]
+    return [mock.patch.object(reviewing, "base_number", return_value=None)]
 
 
 @fault
@@ -369,7 +376,12 @@ def a_wait_ends_although_the_reward_came() -> Patches:
 @fault
 def waits_are_shorter_than_they_should_be() -> Patches:
     due = gatekeeper._due
-    return [mock.patch.object(gatekeeper, "_due", lambda store, start, until, d: due(store, start, until + 0.1, d))]
+
+    def wrong(store: Store, start: int, span: tuple[float, float], n_features: int) -> Any:
+        until, now = span
+        return due(store, start, (until + 0.1, now), n_features)
+
+    return [mock.patch.object(gatekeeper, "_due", wrong)]
 
 
 @fault
@@ -432,6 +444,7 @@ FOUND_BY: dict[str, int] = {
     "what_was_released_is_released_again": 25,
     "a_retraction_does_not_reach_the_learner": 9,
     "servers_do_not_unlearn_what_was_retracted": 9,
+    "a_retraction_that_comes_with_its_release_is_not_unlearned": 200661,
     "a_snapshot_from_before_a_retraction_is_used": 9,
     "what_a_base_holds_is_retracted": 796,
     "a_late_reward_is_added_to_the_default": 10,

@@ -29,7 +29,7 @@ from sidelight.service.log import connections
 from sidelight.service.log import database as databases
 from sidelight.service.log import migrations as tables
 from sidelight.service.log.connections import database_url
-from sidelight.service.log.events import DecisionId
+from sidelight.service.log.decision_id import DecisionId
 from sidelight.service.log.store import Store
 from sidelight.service.operations.copying import copy_store
 from sidelight.service.operations.retention import forget
@@ -485,7 +485,15 @@ def _not_durable(connection: Any, _record: Any) -> None:
     connection.execute("PRAGMA synchronous = OFF")
 
 
-def quiet() -> None:
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
     """No lines about what goes wrong on purpose."""
-    logging.getLogger("sidelight").setLevel(logging.CRITICAL)
-    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    loggers = [logging.getLogger(name) for name in ("sidelight", "asyncio")]
+    levels = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.CRITICAL)
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

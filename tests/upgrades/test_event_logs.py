@@ -16,7 +16,7 @@ from sidelight.service.core.recovery import recover
 from sidelight.service.core.starting import open_store
 from sidelight.service.log import migrations as tables
 from sidelight.service.log.connections import database_url
-from sidelight.service.log.events import DecisionId
+from sidelight.service.log.decision_id import DecisionId
 from sidelight.service.log.store import Store
 from sidelight.service.operations.copying import copy_store
 from sidelight.service.operations.retention import forget

@@ -27,7 +27,7 @@ from sidelight.service.core.fold import FOLD, State
 from sidelight.service.core.recovery import recover
 from sidelight.service.core.starting import open_store
 from sidelight.service.log.connections import database_url, untouched
-from sidelight.service.log.events import DecisionId
+from sidelight.service.log.decision_id import DecisionId
 from sidelight.service.log.store import Store
 from sidelight.service.operations.copying import back_up
 from sidelight.service.operations.retention import forget as forget_subject

@@ -25,8 +25,9 @@ from sidelight.errors import StoreError
 from sidelight.labels import label_to_json
 from sidelight.linalg import Array
 from sidelight.logs.schema.units import units_to_json
-from sidelight.service.core.engine import Engine, Noted, unknown_decision
+from sidelight.service.core.engine import Engine
 from sidelight.service.core.fold import LEARNER_ERRORS, State
+from sidelight.service.core.reviewing import Noted
 from sidelight.service.dashboard.alarms import ALARMS
 from sidelight.service.dashboard.routes import Dashboard
 from sidelight.service.http.auth import EVERYBODY, Token, Tokens, list_tokens
@@ -36,8 +37,10 @@ from sidelight.service.http.limits import Guard, local_host
 from sidelight.service.http.messages import Messages
 from sidelight.service.http.rules import LabelSet
 from sidelight.service.http.wire import header, read_body
-from sidelight.service.log.events import Configuration, DecisionId, is_deleted
-from sidelight.service.problems import MEDIA_TYPE, Problem
+from sidelight.service.log.decision_id import DecisionId
+from sidelight.service.log.events import Configuration
+from sidelight.service.log.rows import is_deleted
+from sidelight.service.problems import MEDIA_TYPE, Problem, unknown_decision
 from sidelight.service.views.explain import explain, score
 from sidelight.service.views.history import describe_history, read_history
 from sidelight.service.views.quarantine import describe_quarantine
@@ -164,7 +167,7 @@ class Service:
         if not deleted:
             try:
                 look = functools.partial(_score_at, x)
-                scored, version, exact = await self.engine.look_at(event.version, look)
+                scored, version, exact = await self.engine.past.look_at(event.version, look)
             except LEARNER_ERRORS as error:
                 if isinstance(error, Problem):
                     raise
@@ -228,7 +231,7 @@ class Service:
         token = self.dashboard.allow(request, "admin")
         id = _decision_id(request)
         reason, what = await self.read(self.bodies.retraction, await self.body(request))
-        return _noted(id, await self.engine.retract(id, token.name, reason, what))
+        return _noted(id, await self.engine.reviews.retract(id, token.name, reason, what))
 
     async def quarantine(self, request: Request) -> Response:
         """GET /v1/quarantine."""
@@ -244,7 +247,7 @@ class Service:
         release, reason = await self.read(self.bodies.review, await self.body(request))
         if id is None:
             raise Problem("unknown-event", "that is not an id: use one from GET /v1/quarantine.")
-        return _noted(None, await self.engine.decide_doubt(id, release, token.name, reason))
+        return _noted(None, await self.engine.reviews.decide_doubt(id, release, token.name, reason))
 
     # -------------------------------------------------------------------------------- the service
 
@@ -285,7 +288,7 @@ class Service:
         gate = self.engine.state.gate
         rung = gate.rung
         after = {None: None, "up": rung + 1, "down": rung - 1, "off": -1}[step]
-        number = (await self.engine.step(after, hold, token.name)).number
+        number = (await self.engine.reviews.step(after, hold, token.name)).number
         return _json({"event": number, "rails": self.engine.state.rails.to_dict()})
 
     async def kill(self, request: Request) -> Response:

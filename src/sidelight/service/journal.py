@@ -17,7 +17,8 @@ from typing import Any, TextIO
 from sidelight.labels import label_to_json
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.schema.units import units_to_json
-from sidelight.service.log.events import DecisionId, Decisions
+from sidelight.service.log.decision_id import DecisionId
+from sidelight.service.log.events import Decisions
 from sidelight.service.sections import LogsConfig
 
 __all__ = ["decision_log", "set_up_logs"]

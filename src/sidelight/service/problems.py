@@ -6,7 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["PROBLEM_SCHEMA", "Problem", "invalid", "pointer"]
+from sidelight.errors import StoreError
+
+__all__ = ["PROBLEM_SCHEMA", "Problem", "invalid", "pointer", "storage_problem", "unknown_decision"]
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -126,3 +128,18 @@ PROBLEM_SCHEMA: dict[str, Any] = {
         },
     },
 }
+
+
+def storage_problem(error: StoreError) -> Problem:
+    """A store that cannot be used, as an answer."""
+    return Problem(
+        "storage",
+        f"{error} Nothing was acknowledged. Retry with the same Idempotency-Key: if it was written after all, it will "
+        "not be written twice.",
+        headers={"Retry-After": "2"},
+    )
+
+
+def unknown_decision(text: str) -> Problem:
+    """There is no decision with this id."""
+    return Problem("unknown-decision", f"there is no decision {text!r}: use the id that came with the decision.")

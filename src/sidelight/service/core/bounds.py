@@ -17,7 +17,7 @@ from sidelight.learners.wild import Ranges
 from sidelight.linalg import Array
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.summary import LogSummary
-from sidelight.service.log.events import is_deleted
+from sidelight.service.log.rows import is_deleted
 from sidelight.service.sections import BoundsConfig
 from sidelight.side.coordinates import UNKNOWN, Tally, Units
 

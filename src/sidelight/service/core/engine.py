@@ -11,14 +11,11 @@ import asyncio
 import contextlib
 import logging
 import warnings
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict, replace
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import replace
+from typing import Any, TypeVar
 
-import numpy as np
-
-from sidelight.errors import InputError, SidelightWarning, StoreError
+from sidelight.errors import SidelightWarning, StoreError
 from sidelight.labels import Label
 from sidelight.linalg import Array
 from sidelight.logs.schema.schema import Schema
@@ -26,48 +23,36 @@ from sidelight.service.config import Config
 from sidelight.service.core.bounds import Bounds
 from sidelight.service.core.counting import count_event, count_group, show_state
 from sidelight.service.core.deciding import Ask, Decider
-from sidelight.service.core.fold import FOLD, LEARNER_ERRORS, NotRebuildable, Numbered, State
+from sidelight.service.core.file_settings import changed_settings
+from sidelight.service.core.fold import FOLD, Numbered, State
 from sidelight.service.core.folding import Failure, Folding
-from sidelight.service.core.gate import GateSettings
 from sidelight.service.core.gatekeeper import Gatekeeper
 from sidelight.service.core.old_policy import load_old_policy
+from sidelight.service.core.past import Past
 from sidelight.service.core.proposals import (
-    ActionProposal,
-    BehaviorProposal,
     ConfigurationProposal,
     DecisionsProposal,
-    Doubted,
-    GateProposal,
     Known,
     ReferringProposal,
-    ReleaseProposal,
-    RetractionProposal,
-    RewardProposal,
 )
+from sidelight.service.core.recent import RecentDecisions
 from sidelight.service.core.recovery import recover
-from sidelight.service.core.rehearsing import rehearse
-from sidelight.service.core.selfcheck import SelfCheck
+from sidelight.service.core.rehearsing import rehearse, rehearse_requests
+from sidelight.service.core.reviewing import Noted, Reviews
+from sidelight.service.core.selfcheck import SelfCheck, again_and_again
 from sidelight.service.core.starting import check_log, prepare, take_over
-from sidelight.service.log.bases import base_number
+from sidelight.service.core.told import ActionProposal, BehaviorProposal, RewardProposal
 from sidelight.service.log.committer import Committer, Failed, Group, Pace, Spans, Standing, refuse
-from sidelight.service.log.events import (
-    Answer,
-    Behavior,
-    Configuration,
-    DecisionId,
-    Decisions,
-    Forgotten,
-    GateStep,
-    Row,
-    event_from_row,
-)
+from sidelight.service.log.decision_id import DecisionId
+from sidelight.service.log.events import Answer, Behavior, Configuration, Decisions, Forgotten
+from sidelight.service.log.rows import event_from_row
 from sidelight.service.log.snapshots import Snapshot
 from sidelight.service.log.store import Diverged, Draft, Outdated, Store, Written
 from sidelight.service.log.surroundings import Surroundings
 from sidelight.service.metrics import Metrics
-from sidelight.service.problems import Problem
+from sidelight.service.problems import Problem, storage_problem, unknown_decision
 
-__all__ = ["Engine", "Noted"]
+__all__ = ["Engine"]
 
 logger = logging.getLogger("sidelight.service")
 
@@ -77,20 +62,6 @@ T = TypeVar("T")
 _LONGEST_WAIT = 5.0
 #: so many contexts at once are decided beside the event loop, if the learner is large
 _MANY = 16
-#: seconds between two self-checks
-_SELF_CHECK_SECONDS = 600.0
-#: bytes of decisions that are kept in memory for the rewards that follow; older ones are read from the store
-_RECENT_BYTES = 8_000_000
-#: what Python needs for one of them beside its content
-_ENTRY_BYTES = 400
-
-
-class Noted(NamedTuple):
-    """What was written: the event's number, whether it is new, and why it was kept from the learner, if it was."""
-
-    number: int
-    new: bool
-    quarantine: str | None
 
 
 class Engine:
@@ -134,9 +105,7 @@ class Engine:
         self.schema: Schema = config.load_schema()
         self._bounds = Bounds.of(config.bounds, self.schema, config.load_summaries())
         self._snapshot_at = recovered.start
-        # As text and bytes, not as records: a hundred thousand small objects would slow every garbage collection.
-        self._recent: OrderedDict[int, tuple[str, bytes, int, int]] = OrderedDict()
-        self._recent_size = 0
+        self._recent = RecentDecisions()
         rng = self._around.generator()
         # The second one decides for large batches, in a thread.
         self._decider, self._aside = (
@@ -151,18 +120,19 @@ class Engine:
         )
         self._readers = self._around.readers()
         self._folders = self._around.readers()
-        self._rebuilding = asyncio.Semaphore(1)
         self.error: StoreError | None = None
         self._stuck: StoreError | None = None
         self.committer: Committer | None = None
         self.spans: Spans | None = None
         self.on_decision: Callable[[int, Decisions], None] | None = None
         self._digest: dict[str, Any] | None = None
-        self._self_check = SelfCheck(store)
+        self._self_check = SelfCheck(store, self.metrics)
         self._checking: asyncio.Task[None] | None = None
         self.listeners: list[Callable[[list[Numbered]], None]] = []
         self._gatekeeper = Gatekeeper(self, self._around)
         self._folding = Folding(state, store, self, self._around.now, self._folders)
+        self.past = Past(self, self._folding)
+        self.reviews = Reviews(self)
         self._watching: asyncio.Task[None] | None = None
         self._warm()
         if recovered.damaged or took_over:
@@ -179,24 +149,8 @@ class Engine:
         with warnings.catch_warnings():
             # its contexts are made up, and may be wild by the log; nobody needs to hear of that
             warnings.simplefilter("ignore", SidelightWarning)
-            self._rehearse()
-
-    def _rehearse(self) -> None:
-        rehearse(self.config)
-        copy = State.from_snapshot(self.state.snapshot(0.0))
-        learner, K = copy.learner, len(copy.learner.arms)
-        x = np.zeros(learner.n_features)
-        x[0] = 1.0
-        decider = Decider(learner, Metrics())
-        with contextlib.suppress(*LEARNER_ERRORS):
-            if learner.needs == "action":
-                learner.observe_behavior(x, learner.arms[0])
-            elif learner.needs == "probabilities":
-                learner.observe_behavior(x, probabilities=np.full(K, 1.0 / K))
-            learner.observe(x, learner.arms[0], 0.0)
-            for rows in (1, 2):
-                decider.choose(copy, np.tile(x, (rows, 1)), None)
-            decider.choose(copy, x[None], [Ask(allowed=[learner.arms[-1]])])
+            rehearse(self.config)
+            rehearse_requests(State.from_snapshot(self.state.snapshot(0.0)))
 
     async def start(self) -> None:
         """Begin to write; apply what changed in the configuration file since the last start."""
@@ -212,21 +166,17 @@ class Engine:
         )
         self.committer.start()
         try:
-            await self._apply_file()
+            changed = await self.read(changed_settings, self.store, self.config)
+            if changed is not None:
+                await self.configure(changed)
         except BaseException:
             # A thread that goes on while the interpreter ends finds its modules half gone.
             await self.stop(self.config.limits.seconds)
             raise
         self._watching = asyncio.create_task(self._gatekeeper.watch())
-        self._checking = asyncio.create_task(self._check_again_and_again())
+        self._checking = asyncio.create_task(again_and_again(self.check_itself))
         self._gatekeeper.consider()
         show_state(self.metrics, self.state)
-
-    async def _check_again_and_again(self) -> None:
-        while True:
-            await asyncio.sleep(_SELF_CHECK_SECONDS)
-            with contextlib.suppress(Problem):
-                await self.check_itself()
 
     async def check_itself(self) -> bool | None:
         """Whether a replay from the newest base gives the state that decides, bit for bit; None where none is possible.
@@ -235,51 +185,7 @@ class Engine:
             Problem: the log cannot be read.
         """
         number, expected = await self._folding.look(lambda state: (state.number, state.snapshot(0.0).digest))
-        found = await self.read(self._self_check.digest_at, number)
-        if found is None:
-            return None
-        if found == expected:
-            self.metrics.self_checked.set(number)
-            return True
-        self.metrics.self_check_failures.inc()
-        logger.error(
-            "a replay of events up to %d gives another learner than the one that decides: start the server again, and "
-            "report this",
-            number,
-        )
-        return False
-
-    async def _apply_file(self) -> None:
-        """What was changed in the file since it was last read wins; the rest stands as requests left it.
-
-        So whoever edits the share does not let go of a kill switch that somebody else has thrown.
-        """
-        wanted, gate = self.config.rails(), GateSettings.from_dict(asdict(self.config.gate))
-        last = await self.read(self._last_file)
-        now, before = wanted.to_dict(), last.get("rails") or {}
-        if before:
-            before = {"explore": 0.0, **before}  # which a log of an earlier version did not have
-        changed = {name: getattr(wanted, name) for name in now if name not in before or before[name] != now[name]}
-        # a log that never had a gate needs no event to say that it still has none
-        if gate.to_dict() != last.get("gate", GateSettings().to_dict()):
-            changed["gate"] = gate.to_dict()
-        waits = {"seconds": self.config.gate.wait_seconds, "reward": self.config.gate.default_reward}
-        if waits != last.get("waits", {"seconds": None, "reward": 0.0}):
-            changed["waits"] = waits
-        if not changed:
-            return
-        file = {"rails": now, "gate": gate.to_dict(), "waits": waits}
-        event = Configuration(**changed, source="file", file=file)
-        await self.configure(event)
-
-    def _last_file(self) -> dict[str, Any]:
-        """Rails, gate and waits as the configuration file had them when they were last taken over."""
-        last: dict[str, Any] = {}
-        for row in self.store.configurations():
-            event = event_from_row(row, 0)
-            if isinstance(event, Configuration) and event.file is not None:
-                last |= {name: event.file[name] for name in ("rails", "gate", "waits") if name in event.file}
-        return last
+        return await self._self_check.compare(self.read, number, expected)
 
     async def stop(self, timeout: float | None = None) -> None:
         """Write what was accepted, fold it in, keep a snapshot, end.
@@ -386,78 +292,37 @@ class Engine:
         """Write a reward."""
         decision = await self.decision(id)
         why = self.doubt(decision.contexts[id.position], reward)
-        return self._noted(await self.submit(RewardProposal(id, decision, reward, arm, by, why)))
+        return self.noted(await self.submit(RewardProposal(id, decision, reward, arm, by, why)))
 
     async def action(self, id: DecisionId, arm: Label | None, by: str | None) -> Noted:
         """Write which arm was taken."""
         decision = await self.decision(id)
         why = self.doubt(decision.contexts[id.position])
-        return self._noted(await self.submit(ActionProposal(id, decision, arm, by, why)))
+        return self.noted(await self.submit(ActionProposal(id, decision, arm, by, why)))
 
     async def behavior(self, id: DecisionId, answer: Answer) -> Noted:
         """Write what the old policy would do at a decision's context."""
         decision = await self.decision(id)
         why = self.doubt(decision.contexts[id.position])
-        return self._noted(await self.submit(BehaviorProposal(id, decision, answer, why)))
+        return self.noted(await self.submit(BehaviorProposal(id, decision, answer, why)))
 
     async def behavior_at(self, x: Array, answer: Answer, key: str | None, fingerprint: str | None) -> Noted:
         """Write what the old policy would do at a context of its own."""
         event = Behavior(answer, None, x, fingerprint, self.doubt(x))
-        return self._noted(await self.submit(DecisionsProposal(Draft.of(event, key), x)))
+        return self.noted(await self.submit(DecisionsProposal(Draft.of(event, key), x)))
 
     def doubt(self, x: Array, reward: float | None = None) -> str | None:
         """Why the learner must not learn from this before a person has looked; None where it may."""
         return self._bounds.reason(self.state.seen.ranges, x, reward)
 
-    # ------------------------------------------------------------------- retraction and quarantine
-
-    async def retract(self, id: DecisionId, by: str | None, reason: str | None, what: str = "reward") -> Noted:
-        """Take back what was told about a decision: its ``reward``, ``action`` or ``behavior``.
-
-        Raises:
-            Problem: there is no such thing, or a base holds what the learner made of it.
-        """
-        decision = await self.decision(id)
-        row = (await self.read(self.store.find, [f"{what}:{id}"])).get(f"{what}:{id}")
-        given = what == "behavior" and decision.answers is not None and decision.answers[id.position] is not None
-        if row is None and not given:
-            raise Problem("conflict", f"decision {id} has no {what} that could be taken back.")
-        return await self.decide_doubt(id if row is None else DecisionId(row.number, 0, row.epoch), False, by, reason)
-
-    async def decide_doubt(self, id: DecisionId, release: bool, by: str | None, reason: str | None) -> Noted:
-        """A person says whether a reward, an action or an answer is right.
-
-        Args:
-            id: of its event; for an answer that came with a decision, of the decision.
-            release: teach the learner what was quarantined; otherwise retract it, quarantined or not.
-            by: the name of the person's token.
-            reason: in that person's words.
-
-        Raises:
-            Problem: there is nothing of that name, it is not in quarantine, or a base holds what is to be retracted.
-        """
-        row = (await self.read(self.store.rows, [id.number])).get(id.number)
-        doubted = Doubted.at(row, id, self.state.learner.n_features)
-        if release:
-            about = doubted.event.decision
-            context = None if about is None else (await self.decision(about)).contexts[about.position]
-            outcome = await self.submit(ReleaseProposal(doubted, context, by, reason))
-            return await self._in_force(self._noted(outcome))
-
-        async def retraction() -> RetractionProposal:
-            known = self.state.number
-            return RetractionProposal(doubted, await self.read(base_number, self.store), by, reason, known)
-
-        return await self._in_force(self._noted(await self._submit_anew(retraction)))
-
-    async def _submit_anew(self, propose: Callable[[], Awaitable[ReferringProposal]]) -> Written | Known:
+    async def submit_anew(self, propose: Callable[[], Awaitable[ReferringProposal]]) -> Written | Known:
         """Submit what ``propose`` makes of the state as it is, again and again until nothing has outdated it."""
         while isinstance(outcome := await self.submit(await propose()), Outdated):
             # What outdated it is in the log, and may not be folded in yet.
             await self._wait_for(None)
         return outcome
 
-    async def _in_force(self, noted: Noted) -> Noted:
+    async def in_force(self, noted: Noted) -> Noted:
         """Return what was noted when the state that decides has it."""
         await self._wait_for(noted.number)
         return noted
@@ -471,33 +336,10 @@ class Engine:
 
     async def configure(self, event: Configuration) -> int:
         """Change the rails, for every server on this store."""
-        return (await self._in_force(self._noted(await self.submit(ConfigurationProposal.of(event))))).number
+        return (await self.in_force(self.noted(await self.submit(ConfigurationProposal.of(event))))).number
 
-    async def step(self, after: int | None, held: bool | None, by: str) -> Noted:
-        """A person moves the gate to a rung, holds it or lets it go.
-
-        Args:
-            after: the rung; None stays.
-            held: whether promotions stop; None leaves what was.
-            by: the name of the person's token.
-
-        Raises:
-            Problem: there is no ladder, or no such rung.
-        """
-
-        async def step() -> GateProposal:
-            gate = self.state.gate
-            try:
-                moved = gate.move(gate.rung if after is None else after, f"{by} decided so")
-            except InputError as error:
-                raise Problem("conflict", str(error)) from error
-            mode = "act" if moved.before < 0 <= moved.after else None
-            event = GateStep(moved.before, moved.after, moved.share, moved.reason, moved.evidence, by, held, mode)
-            return GateProposal.of(event, gate.tests, self.state.number)
-
-        return await self._in_force(self._noted(await self._submit_anew(step)))
-
-    def _noted(self, outcome: Written | Known | Outdated) -> Noted:
+    def noted(self, outcome: Written | Known | Outdated) -> Noted:
+        """What became of something that was told, in short."""
         if isinstance(outcome, Outdated):
             raise TypeError("what tells about a decision is never outdated")
         if isinstance(outcome, Written):
@@ -534,7 +376,7 @@ class Engine:
         for entry, outcome in zip(group.entries, group.outcomes, strict=True):
             if isinstance(outcome, Written):
                 if isinstance(outcome.draft.event, Decisions):
-                    self._remember(outcome)
+                    self._recent.add(outcome)
                 event = outcome.draft.event
                 news.append(Numbered(outcome.number, now, event, entry.context, outcome.chain))
         try:
@@ -555,7 +397,7 @@ class Engine:
         for item in news:
             count_event(self.metrics, item.event, item.at)
             if isinstance(item.event, Forgotten):
-                self._forget_recent()
+                self._recent.drop(self.state.forgotten)
         for number, error in failures:
             # The event stands in the log and teaches nothing.
             name = type(error).__name__
@@ -586,7 +428,7 @@ class Engine:
         """The log cannot be folded again, which is tried until it works; or it worked."""
         self._failed(error)
         if error is None:
-            self._forget_recent()
+            self._recent.drop(self.state.forgotten)
 
     def gave_up(self, error: Exception) -> None:
         """A bug in the fold: what follows is in the log, but this server's learner cannot follow it any more.
@@ -599,12 +441,6 @@ class Engine:
             "Restart the server, and report this."
         )
         self._failed(self._stuck)
-
-    def _forget_recent(self) -> None:
-        """Drop from memory what was forgotten."""
-        for number, _ in self.state.forgotten:
-            if (gone := self._recent.pop(number, None)) is not None:
-                self._recent_size -= gone[2]
 
     def _failed(self, error: StoreError | None) -> None:
         if isinstance(error, Diverged) and self._stuck is None:
@@ -621,27 +457,14 @@ class Engine:
 
     # ------------------------------------------------------------------------------------- reading
 
-    def _remember(self, written: Written) -> None:
-        draft = written.draft
-        contexts = draft.contexts or b""
-        size = len(contexts) + len(draft.payload) + _ENTRY_BYTES
-        self._recent[written.number] = (draft.payload, contexts, size, written.epoch)
-        self._recent_size += size
-        while self._recent_size > _RECENT_BYTES and len(self._recent) > 1:
-            _, (_, _, oldest, _) = self._recent.popitem(last=False)
-            self._recent_size -= oldest
-
     async def decision(self, id: DecisionId) -> Decisions:
         """The event that holds a decision.
 
         Raises:
             Problem: there is no such decision.
         """
-        recent = self._recent.get(id.number)
-        row: Row | None
-        if recent is not None:
-            row = Row(id.number, "decisions", 0.0, None, recent[0], recent[1], recent[3])
-        else:
+        row = self._recent.row(id.number)
+        if row is None:
             row = (await self.read(self.store.rows, [id.number])).get(id.number)
         # An id of another epoch is that of a decision which the log has lost, whatever has its number now.
         known = row is not None and row.epoch == id.epoch
@@ -649,34 +472,6 @@ class Engine:
         if not isinstance(event, Decisions) or id.position >= len(event):
             raise unknown_decision(str(id))
         return event
-
-    async def look_at(
-        self, version: int, function: Callable[[State], T], farthest: int = 50_000
-    ) -> tuple[T, int, bool]:
-        """What a function says about the state after event ``version``.
-
-        Returns:
-            that, the version that it was asked about, and whether it is the one that was wanted: not where rebuilding
-            it means folding more than ``farthest`` events, or where a context it needs was deleted.
-        """
-        found, seen = await self._folding.look(lambda state: (function(state), state.version))
-        if seen != version and (past := await self._state_at(version, farthest)) is not None:
-            return await self.read(function, past), version, True
-        return found, seen, seen == version
-
-    async def _state_at(self, version: int, farthest: int) -> State | None:
-        numbers = await self.read(self.store.snapshot_numbers)
-        start = max((number for number in numbers if number <= version), default=self.store.origin)
-        if version - start > farthest:
-            return None
-        async with self._rebuilding:
-            return await self.read(self._rebuild, version)
-
-    def _rebuild(self, version: int) -> State | None:
-        try:
-            return recover(self.store, upto=max(version, self.store.origin + 1)).state
-        except NotRebuildable:
-            return None
 
     async def read(self, function: Callable[..., T], *arguments: Any) -> T:
         """What a function returns that reads the store: run in a thread."""
@@ -694,18 +489,3 @@ class Engine:
 
 def _digest_of(state: State) -> dict[str, Any]:
     return {"event": state.number, "version": state.version, "digest": state.snapshot(0.0).digest}
-
-
-def storage_problem(error: StoreError) -> Problem:
-    """A store that cannot be used, as an answer."""
-    return Problem(
-        "storage",
-        f"{error} Nothing was acknowledged. Retry with the same Idempotency-Key: if it was written after all, it will "
-        "not be written twice.",
-        headers={"Retry-After": "2"},
-    )
-
-
-def unknown_decision(text: str) -> Problem:
-    """There is no decision with this id."""
-    return Problem("unknown-decision", f"there is no decision {text!r}: use the id that came with the decision.")

@@ -38,9 +38,9 @@ from sidelight.service.log.events import (
     Release,
     Retraction,
     Reward,
-    is_deleted,
 )
 from sidelight.service.log.numbering import Numbered, numbered
+from sidelight.service.log.rows import is_deleted
 from sidelight.service.log.snapshots import Snapshot
 from sidelight.service.rails import Rails
 

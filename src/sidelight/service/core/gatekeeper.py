@@ -12,14 +12,11 @@ from typing import Any, Protocol
 
 from sidelight.linalg import Array
 from sidelight.service.core.fold import State
-from sidelight.service.core.proposals import (
-    DefaultRewardProposal,
-    GateProposal,
-    ReferringProposal,
-    wait_ended_by,
-    wait_keys,
-)
-from sidelight.service.log.events import DecisionId, Decisions, GateStep, Row, event_from_row
+from sidelight.service.core.proposals import GateProposal, ReferringProposal
+from sidelight.service.core.told import DefaultRewardProposal, wait_ended_by, wait_keys
+from sidelight.service.log.decision_id import DecisionId
+from sidelight.service.log.events import Decisions, GateStep
+from sidelight.service.log.rows import Row, event_from_row
 from sidelight.service.log.store import Outdated, Store, Written
 from sidelight.service.log.surroundings import Surroundings
 from sidelight.service.problems import Problem

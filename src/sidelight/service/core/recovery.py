@@ -22,9 +22,9 @@ from sidelight.service.log.events import (
     Release,
     Retraction,
     Reward,
-    event_from_row,
 )
 from sidelight.service.log.numbering import Numbered
+from sidelight.service.log.rows import event_from_row
 from sidelight.service.log.store import Snapshot, Store
 from sidelight.service.rails import Rails
 

@@ -16,9 +16,11 @@ from sidelight.judging.old_rows import PolicyModel
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.summary import LogSummary
 from sidelight.service.config import Config
-from sidelight.service.core.fold import LEARNER_ERRORS
+from sidelight.service.core.deciding import Ask, Decider
+from sidelight.service.core.fold import LEARNER_ERRORS, State
+from sidelight.service.metrics import Metrics
 
-__all__ = ["rehearse"]
+__all__ = ["rehearse", "rehearse_requests"]
 
 #: enough for every kind of refresh and for the first judgment of a log
 _ROUNDS = 130
@@ -74,3 +76,24 @@ def _live(learner: Any, rng: np.random.Generator) -> None:
             learner.record_decision(x, arm, _ARMS[0])
         learner.observe(x, arm, float(rng.normal()))
     learner.decide_many(rng.normal(size=(_BATCH, learner.n_features)))
+
+
+def rehearse_requests(copy: State) -> None:
+    """Compile what a server's first requests need.
+
+    Args:
+        copy: of the server's state, with the real learner and its real sizes; it is thrown away afterwards.
+    """
+    learner, K = copy.learner, len(copy.learner.arms)
+    x = np.zeros(learner.n_features)
+    x[0] = 1.0
+    decider = Decider(learner, Metrics())
+    with contextlib.suppress(*LEARNER_ERRORS):
+        if learner.needs == "action":
+            learner.observe_behavior(x, learner.arms[0])
+        elif learner.needs == "probabilities":
+            learner.observe_behavior(x, probabilities=np.full(K, 1.0 / K))
+        learner.observe(x, learner.arms[0], 0.0)
+        for rows in (1, 2):
+            decider.choose(copy, np.tile(x, (rows, 1)), None)
+        decider.choose(copy, x[None], [Ask(allowed=[learner.arms[-1]])])

@@ -2,11 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
 from sidelight.service.core.fold import NotRebuildable, State
 from sidelight.service.core.recovery import Retracted, fold_tail, recover
 from sidelight.service.log.store import Store
+from sidelight.service.metrics import Metrics
+from sidelight.service.problems import Problem
 
-__all__ = ["SelfCheck"]
+__all__ = ["SelfCheck", "again_and_again"]
+
+logger = logging.getLogger("sidelight.service")
+
+#: seconds between two self-checks
+_SECONDS = 600.0
+
+
+async def again_and_again(check: Callable[[], Awaitable[Any]]) -> None:
+    """Check now and then, until this is cancelled; a log that cannot be read now is read the next time."""
+    while True:
+        await asyncio.sleep(_SECONDS)
+        with contextlib.suppress(Problem):
+            await check()
 
 
 class SelfCheck:
@@ -14,12 +35,37 @@ class SelfCheck:
 
     Args:
         store: the event log.
+        metrics: where to count.
     """
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, metrics: Metrics) -> None:
+        self._store, self._metrics = store, metrics
         self._state: State | None = None
         self._retractions = 0
+
+    async def compare(
+        self, read: Callable[[Callable[[int], str | None], int], Awaitable[str | None]], number: int, expected: str
+    ) -> bool | None:
+        """Whether the digest after event ``number`` is the one expected; None where it cannot be had.
+
+        Args:
+            read: runs what reads the store, in a thread.
+            number: the last event that the server has folded.
+            expected: the digest of the state that decides.
+        """
+        found = await read(self.digest_at, number)
+        if found is None:
+            return None
+        if found == expected:
+            self._metrics.self_checked.set(number)
+            return True
+        self._metrics.self_check_failures.inc()
+        logger.error(
+            "a replay of events up to %d gives another learner than the one that decides: start the server again, and "
+            "report this",
+            number,
+        )
+        return False
 
     def digest_at(self, number: int) -> str | None:
         """The digest of the state after event ``number``; None where it cannot be had by folding any more.

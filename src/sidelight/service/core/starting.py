@@ -13,7 +13,8 @@ from sidelight.service.core.fold import FOLD, ContextsDeleted, Numbered, State, 
 from sidelight.service.core.recovery import catch_up, recover
 from sidelight.service.log.bases import newest_base, put_base
 from sidelight.service.log.connections import database_url
-from sidelight.service.log.events import Configuration, FoldChange, event_from_row
+from sidelight.service.log.events import Configuration, FoldChange
+from sidelight.service.log.rows import event_from_row
 from sidelight.service.log.store import Draft, Store
 from sidelight.service.log.surroundings import Surroundings
 from sidelight.version import __version__

@@ -21,19 +21,18 @@ from sidelight.labels import Label
 from sidelight.linalg import Array
 from sidelight.service.core.fold import Numbered, numbered
 from sidelight.service.dashboard.window import ACTORS, Window, lateness
+from sidelight.service.log.decision_id import DecisionId
 from sidelight.service.log.events import (
     Action,
     Behavior,
     Configuration,
-    DecisionId,
     Decisions,
     DefaultReward,
     Forgotten,
     GateStep,
     Reward,
-    event_from_row,
-    is_deleted,
 )
+from sidelight.service.log.rows import event_from_row, is_deleted
 from sidelight.service.log.store import Store
 
 __all__ = ["Change", "Override", "Rewarded", "Rolling"]

@@ -32,7 +32,8 @@ from sidelight.service.dashboard.watching import ErrorLog
 from sidelight.service.http.auth import EVERYBODY, Token, Tokens
 from sidelight.service.http.reading import Reader
 from sidelight.service.http.wire import header, read_body
-from sidelight.service.log.events import GateStep, event_from_row
+from sidelight.service.log.events import GateStep
+from sidelight.service.log.rows import event_from_row
 from sidelight.service.problems import Problem
 from sidelight.version import __version__
 

@@ -14,7 +14,8 @@ from sidelight.service.core.deciding import Ask
 from sidelight.service.http.messages import Messages
 from sidelight.service.http.reading import Reader
 from sidelight.service.http.rules import Unfit
-from sidelight.service.log.events import Answer, DecisionId, Decisions
+from sidelight.service.log.decision_id import DecisionId
+from sidelight.service.log.events import Answer, Decisions
 
 __all__ = ["Bodies", "to_json"]
 

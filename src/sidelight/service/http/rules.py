@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from sidelight.labels import Label, label_to_json, show_labels
 from sidelight.service.checking import FieldError, shown
-from sidelight.service.log.events import DecisionId
+from sidelight.service.log.decision_id import DecisionId
 from sidelight.service.problems import pointer
 
 __all__ = ["Distinct", "IdText", "LabelSet", "PlainText", "Probabilities", "Rule", "Unfit"]

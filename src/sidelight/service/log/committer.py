@@ -19,8 +19,9 @@ from typing import Any, Protocol
 from sidelight.errors import StoreError
 from sidelight.linalg import Array
 from sidelight.service.log.database import Rejected
-from sidelight.service.log.events import OUTDATES, Row
+from sidelight.service.log.events import OUTDATES
 from sidelight.service.log.numbering import Numbered, numbered
+from sidelight.service.log.rows import Row
 from sidelight.service.log.snapshots import Snapshot
 from sidelight.service.log.store import Diverged, Draft, Proposal, Store, Written
 from sidelight.service.log.surroundings import Surroundings, Worker

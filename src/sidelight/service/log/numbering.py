@@ -7,18 +7,9 @@ from typing import NamedTuple
 
 from sidelight.errors import StoreError
 from sidelight.linalg import Array
-from sidelight.service.log.events import (
-    Action,
-    Behavior,
-    DecisionId,
-    Decisions,
-    DefaultReward,
-    Event,
-    Release,
-    Reward,
-    Row,
-    event_from_row,
-)
+from sidelight.service.log.decision_id import DecisionId
+from sidelight.service.log.events import Action, Behavior, Decisions, DefaultReward, Event, Release, Reward
+from sidelight.service.log.rows import Row, event_from_row
 from sidelight.service.log.store import Store
 
 __all__ = ["Numbered", "numbered"]

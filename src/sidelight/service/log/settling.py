@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sidelight.errors import StoreError
-from sidelight.service.log.events import OUTDATES, Event, NewEpoch, Row, event_content
+from sidelight.service.log.events import OUTDATES, Event, NewEpoch
+from sidelight.service.log.rows import Row, event_content
 from sidelight.service.log.sealing import SALT_BYTES, Head, chain_after, seal_of
 
 __all__ = [

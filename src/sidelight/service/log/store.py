@@ -20,7 +20,8 @@ from sidelight.errors import StoreError
 from sidelight.service.log import migrations as tables
 from sidelight.service.log.connections import place_of
 from sidelight.service.log.database import Rejected, Unsynced
-from sidelight.service.log.events import OUTDATES, NewEpoch, Row
+from sidelight.service.log.events import OUTDATES, NewEpoch
+from sidelight.service.log.rows import Row
 from sidelight.service.log.sealing import SALT_BYTES, Head, chain_after, is_sealed_anew, seal_matches, seal_of
 from sidelight.service.log.settling import (
     Diverged,

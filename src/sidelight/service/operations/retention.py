@@ -19,7 +19,8 @@ from sidelight.service.core.fold import ContextsDeleted, Numbered, State, Unlear
 from sidelight.service.core.recovery import catch_up, recover
 from sidelight.service.log import migrations as tables
 from sidelight.service.log.bases import put_base
-from sidelight.service.log.events import Forgotten, Row
+from sidelight.service.log.events import Forgotten
+from sidelight.service.log.rows import Row
 from sidelight.service.log.store import Draft, Store
 
 __all__ = ["Forgetting", "forget"]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from sidelight.errors import InputError
+from sidelight.service.core.doubted import Doubted, ReleaseProposal, RetractionProposal
 from sidelight.service.core.fold import FOLD
-from sidelight.service.core.proposals import Doubted, Known, ReleaseProposal, RetractionProposal
+from sidelight.service.core.proposals import Known
 from sidelight.service.log.bases import base_number
-from sidelight.service.log.events import DecisionId
+from sidelight.service.log.decision_id import DecisionId
 from sidelight.service.log.store import Outdated, Store, Written
 from sidelight.service.problems import Problem
 

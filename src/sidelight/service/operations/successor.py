@@ -29,7 +29,9 @@ from sidelight.service.core.old_policy import OldPolicy
 from sidelight.service.core.recovery import Retracted, fold_tail, recover
 from sidelight.service.log import migrations as tables
 from sidelight.service.log.connections import database_url
-from sidelight.service.log.events import DecisionId, Decisions, event_from_row
+from sidelight.service.log.decision_id import DecisionId
+from sidelight.service.log.events import Decisions
+from sidelight.service.log.rows import event_from_row
 from sidelight.service.log.store import Store
 from sidelight.service.views.export import export_log, own_column
 

@@ -10,7 +10,9 @@ from sidelight.logs.schema.schema import Schema
 from sidelight.logs.schema.units import units_to_json
 from sidelight.service.core.fold import LEARNER_ERRORS, NotRebuildable, State
 from sidelight.service.core.recovery import fold_at, recover
-from sidelight.service.log.events import Configuration, DecisionId, Decisions, GateStep, event_from_row, is_deleted
+from sidelight.service.log.decision_id import DecisionId
+from sidelight.service.log.events import Configuration, Decisions, GateStep
+from sidelight.service.log.rows import event_from_row, is_deleted
 from sidelight.service.log.store import Store
 from sidelight.service.views.explain import explain, score
 from sidelight.service.views.history import describe_history, read_history

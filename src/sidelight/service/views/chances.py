@@ -17,7 +17,8 @@ import numpy as np
 
 from sidelight.labels import Label
 from sidelight.linalg import Array
-from sidelight.service.log.events import Configuration, Decisions, event_from_row
+from sidelight.service.log.events import Configuration, Decisions
+from sidelight.service.log.rows import event_from_row
 from sidelight.service.log.store import Store
 from sidelight.service.rails import Rails
 

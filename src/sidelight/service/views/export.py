@@ -18,17 +18,9 @@ from sidelight.logs.schema.features import Category
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.schema.units import in_units
 from sidelight.logs.sources.writing import TableWriter, kind_written
-from sidelight.service.core.proposals import assumed_reward
-from sidelight.service.log.events import (
-    Decisions,
-    DefaultReward,
-    Event,
-    Release,
-    Reward,
-    Row,
-    event_from_row,
-    is_deleted,
-)
+from sidelight.service.core.told import assumed_reward
+from sidelight.service.log.events import Decisions, DefaultReward, Event, Release, Reward
+from sidelight.service.log.rows import Row, event_from_row, is_deleted
 from sidelight.service.log.store import Store
 from sidelight.service.views.chances import Switches, arm_chances, route_chance
 

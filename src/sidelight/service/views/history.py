@@ -5,16 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from sidelight.labels import label_to_json
-from sidelight.service.log.events import (
-    Action,
-    Behavior,
-    DecisionId,
-    DefaultReward,
-    Release,
-    Retraction,
-    Reward,
-    event_from_row,
-)
+from sidelight.service.log.decision_id import DecisionId
+from sidelight.service.log.events import Action, Behavior, DefaultReward, Release, Retraction, Reward
+from sidelight.service.log.rows import event_from_row
 from sidelight.service.log.store import Store
 
 __all__ = ["describe_history", "read_history"]

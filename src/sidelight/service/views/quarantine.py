@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from sidelight.service.core.seen import Quarantine
-from sidelight.service.log.events import Action, DecisionId, Decisions, Reward, event_from_row
+from sidelight.service.log.decision_id import DecisionId
+from sidelight.service.log.events import Action, Decisions, Reward
+from sidelight.service.log.rows import event_from_row
 from sidelight.service.log.store import Store
 
 __all__ = ["describe_quarantine"]

@@ -1,0 +1,54 @@
+"""The last decisions of a server, in memory for the rewards that follow; older ones are read from the store."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+
+from sidelight.service.log.events import Decisions
+from sidelight.service.log.rows import Row
+from sidelight.service.log.store import Written
+
+__all__ = ["RecentDecisions"]
+
+#: bytes of decisions that are kept
+_MOST_BYTES = 8_000_000
+#: what Python needs for one of them beside its content
+_ENTRY_BYTES = 400
+
+
+class RecentDecisions:
+    """Events with decisions that were written a short while ago, by their number."""
+
+    def __init__(self) -> None:
+        # As text and bytes, not as records: a hundred thousand small objects would slow every garbage collection.
+        self._kept: OrderedDict[int, tuple[str, bytes, int, int]] = OrderedDict()
+        self._size = 0
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._kept
+
+    def add(self, written: Written) -> None:
+        """Keep an event, and drop the oldest ones where there is no room."""
+        draft = written.draft
+        contexts = draft.contexts or b""
+        size = len(contexts) + len(draft.payload) + _ENTRY_BYTES
+        self._kept[written.number] = (draft.payload, contexts, size, written.epoch)
+        self._size += size
+        while self._size > _MOST_BYTES and len(self._kept) > 1:
+            _, (_, _, oldest, _) = self._kept.popitem(last=False)
+            self._size -= oldest
+
+    def row(self, number: int) -> Row | None:
+        """An event as the store has it; None where it is not kept here."""
+        kept = self._kept.get(number)
+        if kept is None:
+            return None
+        payload, contexts, _, epoch = kept
+        return Row(number, Decisions.kind, 0.0, None, payload, contexts, epoch)
+
+    def drop(self, forgotten: Iterable[tuple[int, int]]) -> None:
+        """Keep no event any more of which a decision, ``(number, position)``, was deleted."""
+        for number, _ in forgotten:
+            if (gone := self._kept.pop(number, None)) is not None:
+                self._size -= gone[2]

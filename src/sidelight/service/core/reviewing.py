@@ -1,0 +1,130 @@
+"""What people decide beside the traffic: retractions, what is in quarantine, steps of the gate."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple, Protocol
+
+from sidelight.errors import InputError
+from sidelight.service.core.doubted import Doubted, ReleaseProposal, RetractionProposal
+from sidelight.service.core.fold import State
+from sidelight.service.core.proposals import GateProposal, Known, ReferringProposal
+from sidelight.service.log.bases import base_number
+from sidelight.service.log.decision_id import DecisionId
+from sidelight.service.log.events import Decisions, GateStep
+from sidelight.service.log.store import Outdated, Store, Written
+from sidelight.service.problems import Problem
+
+__all__ = ["Noted", "Reviews"]
+
+
+class Noted(NamedTuple):
+    """What was written: the event's number, whether it is new, and why it was kept from the learner, if it was."""
+
+    number: int
+    new: bool
+    quarantine: str | None
+
+
+class Server(Protocol):
+    """What is needed of an engine."""
+
+    store: Store
+
+    @property
+    def state(self) -> State:
+        """The state that decides."""
+
+    async def decision(self, id: DecisionId) -> Decisions:
+        """The event that holds a decision."""
+
+    async def read(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """What a function returns that reads the store."""
+
+    async def submit(self, proposal: ReferringProposal) -> Written | Known | Outdated:
+        """What became of a proposal."""
+
+    async def submit_anew(self, propose: Callable[[], Awaitable[ReferringProposal]]) -> Written | Known:
+        """What became of a proposal that is made anew until nothing has outdated it."""
+
+    def noted(self, outcome: Written | Known | Outdated) -> Noted:
+        """An outcome in short."""
+
+    async def in_force(self, noted: Noted) -> Noted:
+        """What was noted, when the state that decides has it."""
+
+
+class Reviews:
+    """Takes what people decide, for one server.
+
+    Args:
+        server: the engine.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    async def retract(self, id: DecisionId, by: str | None, reason: str | None, what: str = "reward") -> Noted:
+        """Take back what was told about a decision: its ``reward``, ``action`` or ``behavior``.
+
+        Raises:
+            Problem: there is no such thing, or a base holds what the learner made of it.
+        """
+        decision = await self._server.decision(id)
+        row = (await self._server.read(self._server.store.find, [f"{what}:{id}"])).get(f"{what}:{id}")
+        given = what == "behavior" and decision.answers is not None and decision.answers[id.position] is not None
+        if row is None and not given:
+            raise Problem("conflict", f"decision {id} has no {what} that could be taken back.")
+        return await self.decide_doubt(id if row is None else DecisionId(row.number, 0, row.epoch), False, by, reason)
+
+    async def decide_doubt(self, id: DecisionId, release: bool, by: str | None, reason: str | None) -> Noted:
+        """A person says whether a reward, an action or an answer is right.
+
+        Args:
+            id: of its event; for an answer that came with a decision, of the decision.
+            release: teach the learner what was quarantined; otherwise retract it, quarantined or not.
+            by: the name of the person's token.
+            reason: in that person's words.
+
+        Raises:
+            Problem: there is nothing of that name, it is not in quarantine, or a base holds what is to be retracted.
+        """
+        row = (await self._server.read(self._server.store.rows, [id.number])).get(id.number)
+        doubted = Doubted.at(row, id, self._server.state.learner.n_features)
+        if release:
+            about = doubted.event.decision
+            context = None if about is None else (await self._server.decision(about)).contexts[about.position]
+            outcome = await self._server.submit(ReleaseProposal(doubted, context, by, reason))
+            return await self._server.in_force(self._server.noted(outcome))
+
+        async def retraction() -> RetractionProposal:
+            known = self._server.state.number
+            return RetractionProposal(
+                doubted, await self._server.read(base_number, self._server.store), by, reason, known
+            )
+
+        return await self._server.in_force(self._server.noted(await self._server.submit_anew(retraction)))
+
+    async def step(self, after: int | None, held: bool | None, by: str) -> Noted:
+        """A person moves the gate to a rung, holds it or lets it go.
+
+        Args:
+            after: the rung; None stays.
+            held: whether promotions stop; None leaves what was.
+            by: the name of the person's token.
+
+        Raises:
+            Problem: there is no ladder, or no such rung.
+        """
+
+        async def step() -> GateProposal:
+            gate = self._server.state.gate
+            try:
+                moved = gate.move(gate.rung if after is None else after, f"{by} decided so")
+            except InputError as error:
+                raise Problem("conflict", str(error)) from error
+            mode = "act" if moved.before < 0 <= moved.after else None
+            event = GateStep(moved.before, moved.after, moved.share, moved.reason, moved.evidence, by, held, mode)
+            return GateProposal.of(event, gate.tests, self._server.state.number)
+
+        return await self._server.in_force(self._server.noted(await self._server.submit_anew(step)))
