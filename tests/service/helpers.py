@@ -113,17 +113,30 @@ def replayed(config: Config) -> str:
 
 
 class Server:
-    """``sidelight serve`` in a process of its own."""
+    """``sidelight serve`` in a process of its own.
+
+    Args:
+        folder: where its configuration is.
+        arguments: further ones of the command.
+        environment: further variables.
+        before: called in the new process before it begins.
+        prepare: Python that runs in it before the command does, to let something happen at a certain point.
+    """
 
     def __init__(
-        self, folder: Path, *arguments: str, environment: dict[str, str] | None = None, before: Any = None
+        self,
+        folder: Path,
+        *arguments: str,
+        environment: dict[str, str] | None = None,
+        before: Any = None,
+        prepare: str = "",
     ) -> None:
         self.folder = folder
         self.process = subprocess.Popen(
             [
                 sys.executable,
                 "-c",
-                "from sidelight.cli import main; main()",
+                f"{prepare}\nfrom sidelight.cli import main; main()",
                 "serve",
                 "-c",
                 str(folder / "sidelight.toml"),
