@@ -20,16 +20,18 @@ from sidelight.service.core.recovery import recover
 from sidelight.service.core.starting import open_store
 from tests.service.helpers import Server, bits, make_config, post, random_context
 
-#: stops the process once a file says so: its events are written, and its transaction holds the lock
+#: stops the process when a file is there: its events are written, and its transaction holds the lock. The signal may
+#: reach another thread first, and take a while: this one goes no further before the file is gone.
 FREEZE = """
-import os, signal
+import os, signal, time
 from sidelight.service.log.store import Store
 advance = Store.advance
 def freezing(self, connection, head):
     advance(self, connection, head)
-    if os.path.exists("{flag}"):
-        os.unlink("{flag}")
+    if os.path.exists({flag!r}):
         os.kill(os.getpid(), signal.SIGSTOP)
+        while os.path.exists({flag!r}):
+            time.sleep(0.01)
 Store.advance = freezing
 """
 
@@ -54,7 +56,7 @@ def test_others_go_on_and_what_it_had_not_acknowledged_is_written_once(
 ):
     make_config(tmp_path, kind="OFUL", mode="act", database=new_postgres())
     flag = tmp_path / "freeze"
-    frozen = Server(tmp_path, prepare=FREEZE.format(flag=flag))
+    frozen = Server(tmp_path, prepare=FREEZE.format(flag=str(flag)))
     other = Server(tmp_path)
     patient = httpx.Timeout(LONGEST)
     body, key = {"context": random_context(rng)}, {"Idempotency-Key": "while-frozen"}
@@ -80,6 +82,7 @@ def test_others_go_on_and_what_it_had_not_acknowledged_is_written_once(
         wait_until(lambda: decides(other.url))
         assert stands_still(frozen.process.pid)
         wait_until(lambda: httpx.get(other.url + "/health/ready", timeout=patient).status_code == 200)
+        flag.unlink()
         os.kill(frozen.process.pid, signal.SIGCONT)
         caller.join(LONGEST)
         # Its transaction was ended, so nothing was acknowledged; it goes on where the log is now.

@@ -27,7 +27,9 @@ from sidelight.service.http.messages import Messages
 from sidelight.service.http.rules import LabelSet
 from sidelight.service.http.wire import parse
 from sidelight.service.log import events as ev
+from sidelight.service.log import rows as store_rows
 from sidelight.service.log.connections import database_url
+from sidelight.service.log.decision_id import DecisionId
 from sidelight.service.log.store import Store
 from sidelight.service.problems import Problem
 from tests.service.helpers import make_schema
@@ -64,7 +66,7 @@ def test_decisions_survive_the_store_bit_for_bit(rows, arm, extra):
         subjects=["s", *[None] * (n - 1)] if extra else None,
         fingerprint="f" if extra else None,
     )
-    back = ev.event_from_row(ev.event_to_row(event, 9, 1.0, None), 3)
+    back = store_rows.event_from_row(store_rows.event_to_row(event, 9, 1.0, None), 3)
     assert back.contexts.tobytes() == event.contexts.tobytes()
     for name in event.__dataclass_fields__:
         if name != "contexts":
@@ -76,20 +78,20 @@ def test_the_short_way_writes_the_same_text_as_the_long_way():
     event = ev.Decisions(
         np.ones((1, 2)), ["a"], ["a"], [0.1], [1e-17], [1.0], ["learner"], [True], [1.0], 3, "act", 1.0
     )
-    short = ev._decisions_payload(event)
+    short = store_rows._decisions_payload(event)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ev, "_single_payload", lambda event: (_ for _ in ()).throw(AssertionError))
-        long = json.loads(ev._decisions_payload(dataclasses.replace(event, fingerprint="x")))
+        patch.setattr(store_rows, "_single_payload", lambda event: (_ for _ in ()).throw(AssertionError))
+        long = json.loads(store_rows._decisions_payload(dataclasses.replace(event, fingerprint="x")))
     long.pop("fingerprint")
     assert json.loads(short) == long
 
 
 def test_altered_events_are_errors():
-    row = ev.Row(3, "reward", 0.0, None, '{"decision": [1, 0]}')
+    row = store_rows.Row(3, "reward", 0.0, None, '{"decision": [1, 0]}')
     with pytest.raises(StoreError, match="event 3"):
-        ev.event_from_row(row, 2)
+        store_rows.event_from_row(row, 2)
     with pytest.raises(StoreError, match="event 3"):
-        ev.event_from_row(ev.Row(3, "surprise", 0.0, None, "{}"), 2)
+        store_rows.event_from_row(store_rows.Row(3, "surprise", 0.0, None, "{}"), 2)
 
 
 @pytest.mark.parametrize(
@@ -109,9 +111,9 @@ def test_altered_events_are_errors():
     ],
 )
 def test_ids_have_one_spelling(text, id):
-    assert ev.DecisionId.parse(text) == id
+    assert DecisionId.parse(text) == id
     if id is not None:
-        assert str(ev.DecisionId(*id)) == text
+        assert str(DecisionId(*id)) == text
 
 
 # ---------------------------------------------------------------------------------------------- JSON

@@ -159,7 +159,7 @@ def retries_decide_again() -> Patches:
 
     def wrong(self: DecisionsProposal, found: Any) -> Any:
         draft = settle(self, {})
-        return replace(draft, key=None) if isinstance(draft, Draft) else draft
+        return draft._replace(key=None) if isinstance(draft, Draft) else draft
 
     return [mock.patch.object(DecisionsProposal, "settle", wrong)]
 
@@ -170,7 +170,7 @@ def a_decision_is_rewarded_twice() -> Patches:
 
     def wrong(self: RewardProposal, found: Any) -> Any:
         draft = settle(self, {})
-        return replace(draft, key=None) if isinstance(draft, Draft) else draft
+        return draft._replace(key=None) if isinstance(draft, Draft) else draft
 
     return [mock.patch.object(RewardProposal, "settle", wrong)]
 
@@ -281,7 +281,7 @@ def a_batch_is_acknowledged_by_its_first_decision() -> Patches:
                     )
                 },
             )  # fmt: skip
-            return replace(of(cls, short, *arguments), event=event)
+            return of(cls, short, *arguments)._replace(event=event)
         return draft
 
     return [mock.patch.object(Draft, "of", classmethod(wrong))]
@@ -313,7 +313,7 @@ def what_was_released_is_released_again() -> Patches:
 
     def wrong(self: ReleaseProposal, found: Any) -> Any:
         draft = settle(self, {})
-        return replace(draft, key=None) if isinstance(draft, Draft) else draft
+        return draft._replace(key=None) if isinstance(draft, Draft) else draft
 
     return [mock.patch.object(ReleaseProposal, "settle", wrong)]
 
@@ -399,7 +399,7 @@ def a_step_of_the_gate_undoes_what_somebody_set() -> Patches:
 
     def wrong(cls: type[GateProposal], event: Any, tests: int, chosen_at: int) -> GateProposal:
         proposal = of(cls, event, tests, chosen_at)
-        return replace(proposal, draft=replace(proposal.draft, chosen_at=None))
+        return replace(proposal, draft=proposal.draft._replace(chosen_at=None))
 
     return [mock.patch.object(GateProposal, "of", classmethod(wrong))]
 

@@ -10,7 +10,7 @@ apart, whichever server a retry reaches.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from sidelight.linalg import Array
@@ -58,7 +58,7 @@ class DecisionsProposal:
         if row is None:
             return self.draft
         # The key may be that of any request of this token: contexts are of no interest here, nor is their shape.
-        recorded = event_from_row(replace(row, contexts=None), 0) if row.kind == self.draft.event.kind else None
+        recorded = event_from_row(row._replace(contexts=None), 0) if row.kind == self.draft.event.kind else None
         asked = getattr(self.draft.event, "fingerprint", None)
         # It is gone where somebody was forgotten; the key alone then tells that this is a retry.
         if isinstance(recorded, Decisions | Behavior) and recorded.fingerprint in (None, asked):

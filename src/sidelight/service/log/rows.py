@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
-from dataclasses import dataclass, field, fields
-from typing import Any, TypeAlias
+from dataclasses import fields
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -54,9 +54,8 @@ _PLAIN: dict[str, type[_Plain]] = {
 }
 
 
-@dataclass(frozen=True)
-class Row:
-    """An event as the store keeps it.
+class Row(NamedTuple):
+    """An event as the store keeps it: its fields are the columns of the table, in their order.
 
     Attributes:
         number: its place in the log, from 1, without gaps.
@@ -75,10 +74,10 @@ class Row:
     at: float
     key: str | None
     payload: str
-    contexts: bytes | None = field(default=None, repr=False)
+    contexts: bytes | None = None
     epoch: int = 0
-    seal: bytes | None = field(default=None, repr=False)
-    chain: bytes | None = field(default=None, repr=False)
+    seal: bytes | None = None
+    chain: bytes | None = None
 
 
 #: fields of plain events that are labels

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from sidelight.errors import StoreError
 from sidelight.service.log.events import OUTDATES, Event, NewEpoch
@@ -29,8 +29,7 @@ class Diverged(StoreError):
     """What this server knows is not what the log says: it must not decide any more until it was started again."""
 
 
-@dataclass(frozen=True)
-class Draft:
+class Draft(NamedTuple):
     """An event that is ready to be written but has no number yet.
 
     Attributes:
@@ -64,8 +63,7 @@ class Proposal(Protocol):
         """Decide under the lock: a draft is written; anything else is handed back as the outcome."""
 
 
-@dataclass(frozen=True)
-class Written:
+class Written(NamedTuple):
     """The outcome of a proposal that was written: its number, the epoch of its ids, the chained digest after it."""
 
     number: int
@@ -151,7 +149,7 @@ def _next(head: Head, draft: Draft, now: float, salt: bytes) -> tuple[Row, Head]
     seal = seal_of(number, kind, now, draft.key, draft.payload, draft.contexts, epoch, salt)
     chain = chain_after(head.chain, seal)
     row = Row(number, kind, now, draft.key, draft.payload, draft.contexts, epoch, seal, chain)
-    return row, head._replace(number=number, chain=chain, epoch=epoch)
+    return row, Head(number, chain, epoch, head.fold, head.place)
 
 
 def chosen_epoch(random: bytes) -> int:

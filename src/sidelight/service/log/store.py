@@ -9,6 +9,7 @@ when the log is not the one that it has folded.
 from __future__ import annotations
 
 import functools
+import itertools
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -73,7 +74,7 @@ _REWRITE = (
     )
 )
 _INSERT = tables.events.insert()
-_COLUMNS = tuple(column.name for column in tables.events.columns)
+_COLUMNS = Row._fields
 
 
 @functools.cache
@@ -250,17 +251,16 @@ class Store(Shelf):
 
     def insert(self, connection: Connection, rows: Sequence[Row]) -> None:
         """Write rows, under the lock."""
-        values = [(r.number, r.kind, r.at, r.key, r.payload, r.contexts, r.epoch, r.seal, r.chain) for r in rows]
         if not self.sqlite:
-            connection.execute(_INSERT, [dict(zip(_COLUMNS, row, strict=True)) for row in values])
+            connection.execute(_INSERT, [row._asdict() for row in rows])
             return
         # SQLite's driver gives the interpreter away at every step, and each time has to win it back from the event
         # loop. So many rows are one step; powers of two, so that the statements are few and stay prepared.
         start = 0
-        while start < len(values):
-            size = min(64, 1 << ((len(values) - start).bit_length() - 1))
-            part = values[start : start + size]
-            connection.exec_driver_sql(_insert_sql(size), tuple(value for row in part for value in row))
+        while start < len(rows):
+            size = min(64, 1 << ((len(rows) - start).bit_length() - 1))
+            values = itertools.chain.from_iterable(rows[start : start + size])
+            connection.exec_driver_sql(_insert_sql(size), tuple(values))
             start += size
 
     def lock(self, connection: Connection) -> Head:

@@ -200,7 +200,7 @@ def _moments(store: Store, log: Path, column: str, end: int) -> list[bytes]:
 
 
 def _without_contexts(store: Store, numbers: Sequence[int]) -> dict[int, Any]:
-    return {number: replace(row, contexts=None) for number, row in store.rows(numbers).items()}
+    return {number: row._replace(contexts=None) for number, row in store.rows(numbers).items()}
 
 
 def _check_empty(url: sa.URL) -> None:
