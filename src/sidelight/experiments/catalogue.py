@@ -117,9 +117,17 @@ def _cold(fused: bool) -> LearnerSetting:
     return _paper_learner("OFUL")
 
 
-def _cold_after_first_plays() -> LearnerSetting:
-    """OFUL without a log that plays every arm once first, as the authors' code does and the text does not say."""
-    return _paper_learner("OFUL", first_plays=True)
+EACH_ARM_FIRST = ", each arm first"
+
+
+def _cold_cells(series: str, world: WorldSetting, fused: bool, scale: Scale) -> list[Cell]:
+    """OFUL without a log; the paper's also with every arm played once first, as its code has it and its text does not
+    say. With its own prior and α = 1 OFUL tries its arms without being told to."""
+    cells = [Cell(series, RunSetting(world, _cold(fused), scale.horizon))]
+    if not fused:
+        looks = RunSetting(world, _paper_learner("OFUL", first_plays=True), scale.horizon)
+        cells.append(Cell(series + EACH_ARM_FIRST, looks, heavy=True))
+    return cells
 
 
 def _known(fused: bool, alpha: float = 0.01) -> LearnerSetting:
@@ -154,11 +162,7 @@ def _learner_words(fused: bool) -> str:
 
 def _a(scale: Scale, preset: str, fused: bool) -> Figure:
     world = WorldSetting(preset)
-    cells = [Cell("L = 0", RunSetting(world, _cold(fused), scale.horizon))]
-    fair = ""
-    if not fused:  # with its own prior and α = 1 OFUL tries its arms without being told to
-        fair = "L = 0, each arm first"
-        cells.append(Cell(fair, RunSetting(world, _cold_after_first_plays(), scale.horizon), heavy=True))
+    cells = _cold_cells("L = 0", world, fused, scale)
     for position, recorded in enumerate(scale.recorded, start=1):
         for way, dashed in (("known", False), ("estimated", True)):
             learner = (_estimated if dashed else _known)(fused)
@@ -175,7 +179,7 @@ def _a(scale: Scale, preset: str, fused: bool) -> Figure:
         "estimated.",
         cells=tuple(cells),
         baseline="L = 0",
-        fair_baseline=fair,
+        fair_baseline="" if fused else "L = 0" + EACH_ARM_FIRST,
         ordered=True,
         seeds=scale.seeds,
     )
@@ -194,7 +198,7 @@ def _b(scale: Scale, preset: str, fused: bool) -> Figure:
         for i, alpha in enumerate(alphas)
     ]
     cold = "no log" if fused else "no log, α = 0.01"
-    cells.append(Cell(cold, RunSetting(world, _cold(fused), scale.horizon), colour=0))
+    cells += _cold_cells(cold, world, fused, scale)
     return Figure(
         name=_name("b", preset, fused),
         kind="curves",
@@ -205,6 +209,7 @@ def _b(scale: Scale, preset: str, fused: bool) -> Figure:
         claim="Very small values of α do best.",
         cells=tuple(cells),
         baseline=cold,
+        fair_baseline="" if fused else cold + EACH_ARM_FIRST,
         ordered=True,
         seeds=scale.seeds,
     )
@@ -218,7 +223,7 @@ def _c(scale: Scale, preset: str, fused: bool) -> Figure:
             learner = (_estimated if dashed else _known)(fused)
             setting = RunSetting(world, learner, scale.horizon, RECORDED, rows)
             cells.append(Cell(f"{rows:,} rows, {way}", setting, dashed=dashed, colour=2 * i + 1))
-    cells.append(Cell("no log", RunSetting(world, _cold(fused), scale.horizon)))
+    cells += _cold_cells("no log", world, fused, scale)
     return Figure(
         name=_name("c", preset, fused),
         kind="curves",
@@ -228,6 +233,7 @@ def _c(scale: Scale, preset: str, fused: bool) -> Figure:
         claim="The number of rows has an effect but does not greatly change performance, so finite logs can be used.",
         cells=tuple(cells),
         baseline="no log",
+        fair_baseline="" if fused else "no log" + EACH_ARM_FIRST,
         ordered=True,
         seeds=scale.seeds,
     )

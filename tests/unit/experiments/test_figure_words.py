@@ -76,9 +76,11 @@ def test_claim_b() -> None:
         ({"α = 0.001": 40.0, "α = 0.01": 35.0, "α = 0.2": 80.0}, "holds"),
         ({"α = 0.001": 80.0, "α = 0.01": 70.0, "α = 0.2": 40.0}, "does not hold"),
     ):
-        verdict = analyse(figure, table_of(figure, ends)).verdict
-        assert verdict is not None
-        assert verdict.word == word
+        colds = {"no log, α = 0.01": 100.0, "no log, α = 0.01, each arm first": 90.0}
+        findings = analyse(figure, table_of(figure, ends | colds))
+        assert findings.verdict is not None
+        assert findings.verdict.word == word
+        assert findings.words[0].endswith("Without a log it is 100, and 90.0 if every arm is played once first.")
 
 
 def test_claim_c() -> None:
@@ -86,8 +88,9 @@ def test_claim_c() -> None:
     small, large = (f"{rows:,} rows" for rows in QUICK.log_sizes)
     ways = ("known", "estimated")
 
-    def word(few: float, many: float) -> str:
-        ends = {f"{small}, {w}": few for w in ways} | {f"{large}, {w}": many for w in ways} | {"no log": 100.0}
+    def word(few: float, many: float, looks: float = 100.0) -> str:
+        ends = {f"{small}, {w}": few for w in ways} | {f"{large}, {w}": many for w in ways}
+        ends |= {"no log": 100.0, "no log, each arm first": looks}
         verdict = analyse(figure, table_of(figure, ends)).verdict
         assert verdict is not None
         return verdict.word
@@ -95,6 +98,7 @@ def test_claim_c() -> None:
     assert word(33, 30) == "holds"
     assert word(60, 30) == "does not hold"
     assert word(130, 90) == "does not hold"
+    assert word(33, 30, looks=20) == "does not hold"  # below the baseline that never looks, above the one that does
 
 
 def test_own_figures_say_where_the_log_pays() -> None:
