@@ -2,7 +2,8 @@
 
     python -m benchmarks.rivals                         the zoo's quick cells, 8 seeds, 2,000 rounds
     python -m benchmarks.rivals --cells all --seeds 32 --workers 2      a night
-    python -m benchmarks.rivals --cells base units      some cells, by name or prefix; "data": the public data sets
+    python -m benchmarks.rivals --cells base units      by name or prefix; "worlds": simulated, "data": public data
+                                                        sets, "fetched": more of them (benchmarks/rivals/tables.py)
     python -m benchmarks.rivals --packages              also MABWiser and contextualbandits, installed by pip
     python -m benchmarks.rivals --rivals-only           nothing of Sidelight, whose results depend on src/
     python -m benchmarks.rivals --explain               where it loses, also without safety, told R12, with less log
@@ -27,7 +28,7 @@ from multiprocessing import get_context
 from benchmarks.cells import CELLS, QUICK
 from benchmarks.evidence import source_hash
 from benchmarks.rivals import table
-from benchmarks.rivals.data import DATA
+from benchmarks.rivals.data import DATA, FETCHED_DATA
 from benchmarks.rivals.packages import PACKAGES
 from benchmarks.rivals.runs import OURS, RIVALS, AnyCell, Plan, missing_seconds, run_seed
 
@@ -39,9 +40,10 @@ def cells_of(names: list[str]) -> list[AnyCell]:
         SystemExit: there is none.
     """
     cells: list[AnyCell] = [
-        cell for name, cell in CELLS.items() if any(w in ("all", name) or name.startswith(w) for w in names)
+        cell for name, cell in CELLS.items() if any(w in ("all", "worlds", name) or name.startswith(w) for w in names)
     ]
     cells += [cell for name, cell in DATA.items() if any(w in ("all", "data", name) for w in names)]
+    cells += [cell for name, cell in FETCHED_DATA.items() if any(w in ("fetched", name) for w in names)]
     if not cells:
         raise SystemExit(f"No cell begins with {' or '.join(names)}; see python -m benchmarks.zoo --list.")
     return cells
@@ -65,8 +67,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.rivals", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--cells", nargs="+", default=list(QUICK), metavar="NAME", help="names, prefixes, data, all")
-    parser.add_argument("--seeds", type=int, default=8)
+    parser.add_argument(
+        "--cells", nargs="+", default=list(QUICK), metavar="NAME", help="names, prefixes, worlds, data, all"
+    )
+    parser.add_argument("--seeds", type=int, default=8, help="how many")
+    parser.add_argument("--first-seed", type=int, default=0, metavar="N")
     parser.add_argument("--tuning", type=int, default=3, help="seeds on which settings are chosen")
     parser.add_argument("--rounds", type=int, default=2_000)
     parser.add_argument("--workers", type=int, default=1, help="processes")
@@ -78,7 +83,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--write", nargs="?", const="rivals", metavar="NAME", help="write docs/measurements/NAME.md")
     parser.add_argument("--state", default=source_hash(), help="the state of src/ whose results are shown")
     given = parser.parse_args(arguments)
-    cells, seeds = cells_of(given.cells), range(given.seeds)
+    cells, seeds = cells_of(given.cells), range(given.first_seed, given.first_seed + given.seeds)
     rivals = (*RIVALS, *(PACKAGES if given.packages else ()))
     plan = Plan(given.rounds, given.tuning, given.state, () if given.rivals_only else ("fused",), rivals)
     print(f"src/ at {given.state}; {len(cells)} cells, {given.seeds} seeds, {given.rounds} rounds")
@@ -99,7 +104,8 @@ def main(arguments: list[str] | None = None) -> int:
         rows = table.rows(cells, given.rounds, seeds, given.state)
     print(table.text(rows))
     if given.write:
-        table.write(rows, given.write, Plan(given.rounds, given.tuning, given.state, (), ()))
+        chosen = f"--first-seed {given.first_seed} --seeds {given.seeds} --tuning {given.tuning}"
+        table.write(rows, given.write, Plan(given.rounds, given.tuning, given.state, (), (), chosen))
     return 0
 
 

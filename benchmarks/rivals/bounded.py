@@ -22,11 +22,21 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numba import njit
 
 import sidelight as sl
-from benchmarks.rivals.ridge import Rival, Sums, noise_of, prior_precision, zero_filled
+from benchmarks.rivals.ridge import Rival, Sums, noise_of, prior_precision, times, zero_filled
 
 Array = Any
+
+
+@njit(cache=True)
+def leverage(grams: Array, inverses: Array, x: Array) -> Array:
+    """``grams_a inverses_a x`` (K, d)."""
+    out = np.empty((len(grams), len(x)))
+    for a in range(len(grams)):
+        out[a] = times(grams[a], times(inverses[a], x))
+    return out
 
 
 class _TwoBranches(Rival):
@@ -48,7 +58,7 @@ class _TwoBranches(Rival):
 
     def _leverage(self, x: Array) -> Array:
         """``G_a V_a⁻¹ x`` (K, d): how a bias of the log's weights moves the pooled estimate at ``x``."""
-        return np.einsum("kij,kj->ki", self.log_grams, self.pooled.inverses @ x)
+        return leverage(self.log_grams, self.pooled.inverses, x)
 
 
 class HybridLinUCB(_TwoBranches):
@@ -109,7 +119,8 @@ class AnchorTS(_TwoBranches):
         mean = self.online.estimates(x)
         online = mean + self.alpha * self.online.norms(x) * draws[0]
         pooled = self.pooled.estimates(x) + self.alpha * self.pooled.norms(x) * draws[1]
-        return int(np.median([online, pooled, mean], axis=0).argmax())
+        low, high = np.minimum(online, pooled), np.maximum(online, pooled)
+        return int(np.clip(mean, low, high).argmax())  # the median of the three
 
     def _learn(self, a: int, x: Array, reward: float) -> None:
         super()._learn(a, x, reward)

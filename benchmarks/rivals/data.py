@@ -1,11 +1,4 @@
-"""Worlds made of public data sets that ship inside packages: real covariates, real or fitted surfaces.
-
-* ``insurance``: the RAND health insurance experiment (statsmodels' ``randhie``), a randomised trial: four levels of
-  cost sharing as arms, minus the number of visits as reward; surfaces are gradient-boosted trees fitted for each arm.
-* ``digits``, ``tumours``, ``wine`` and ``iris`` (scikit-learn): arms are classes, the reward is 1 for the right one;
-  digits have their first 20 principal components as features.
-* ``travel`` (statsmodels' ``modechoice``: which of four ways of travelling somebody took), ``affairs`` (``fair``:
-  whether there were any) and ``parties`` (``anes96``: three parts of the scale of party identification): likewise.
+"""Worlds made of public data sets: real covariates, real or fitted surfaces (``tables.py``).
 
 Contexts are rows drawn with replacement, standardised. A seed draws which half of the features is hidden, and an old
 policy: a softmax of a noisy linear score fitted to the rewards on *all* features, so that the log is confounded.
@@ -18,12 +11,9 @@ from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
-import statsmodels.api as sm
-from sklearn import datasets
-from sklearn.decomposition import PCA
-from sklearn.ensemble import HistGradientBoostingRegressor
 
 import sidelight as sl
+from benchmarks.rivals.tables import FETCHED, INSTALLED, Surfaces, standardised
 
 Array = Any
 
@@ -45,59 +35,15 @@ class DataCell:
         return str(self.rows)
 
 
-CLASSES = {
-    "digits": datasets.load_digits,
-    "tumours": datasets.load_breast_cancer,
-    "wine": datasets.load_wine,
-    "iris": datasets.load_iris,
-}
-DATA = {name: DataCell(name) for name in ("insurance", *CLASSES, "travel", "affairs", "parties")}
-
-
-def _standardised(X: Array) -> Array:
-    spread = X.std(axis=0)
-    return (X - X.mean(axis=0))[:, spread > 0] / spread[spread > 0]
+DATA = {name: DataCell(name) for name in INSTALLED}
+FETCHED_DATA = {name: DataCell(name) for name in FETCHED}
 
 
 @cache
-def surfaces(name: str) -> tuple[Array, Array, float]:
+def surfaces(name: str) -> Surfaces:
     """Contexts (n, p) standardised, the mean reward of each arm there (n, K), and the noise's deviation."""
-    if name == "insurance":
-        frame = sm.datasets.randhie.load_pandas().data
-        edges = np.unique(np.quantile(frame["lncoins"], [0.25, 0.5, 0.75]))
-        arms = np.searchsorted(edges, frame["lncoins"].to_numpy(), side="left")
-        reward = -np.minimum(frame["mdvis"].to_numpy(float), 20.0)
-        X = frame.drop(columns=["mdvis", "lncoins"]).to_numpy(float)
-        means = np.empty((len(X), int(arms.max()) + 1))
-        for a in range(means.shape[1]):
-            model = HistGradientBoostingRegressor(max_iter=60, max_depth=4, random_state=0)
-            means[:, a] = model.fit(X[arms == a], reward[arms == a]).predict(X)
-        noise = float(np.std(reward - means[np.arange(len(X)), arms]))
-        return _standardised(X), means, noise
-    if name in CLASSES:
-        loaded = CLASSES[name]()
-        X, classes = np.asarray(loaded.data, dtype=float), loaded.target
-    else:
-        X, classes = _survey(name)
-    X = _standardised(X)
-    if name == "digits":
-        X = _standardised(PCA(20, random_state=0).fit_transform(X))
-    return X, np.eye(int(classes.max()) + 1)[classes], 0.0
-
-
-def _survey(name: str) -> tuple[Array, Array]:
-    """Features (n, p) and classes (n,) of a data set of statsmodels."""
-    if name == "travel":
-        frame = sm.datasets.modechoice.load_pandas().data.sort_values(["individual", "mode"])
-        each = [frame[column].to_numpy(float).reshape(-1, 4) for column in ("ttme", "invc", "invt", "hinc", "psize")]
-        features = np.column_stack([*each[:3], each[3][:, 0], each[4][:, 0]])
-        return features, frame["choice"].to_numpy().reshape(-1, 4).argmax(axis=1)
-    if name == "affairs":
-        frame = sm.datasets.fair.load_pandas().data
-        return frame.drop(columns="affairs").to_numpy(float), (frame["affairs"] > 0.0).to_numpy().astype(int)
-    frame = sm.datasets.anes96.load_pandas().data
-    features = frame.drop(columns=["PID", "vote", "expvote"], errors="ignore").to_numpy(float)
-    return features, np.digitize(frame["PID"].to_numpy(), [1.5, 4.5])
+    X, means, noise = (INSTALLED.get(name) or FETCHED[name])()
+    return standardised(np.asarray(X, dtype=float)), means, noise
 
 
 class DataWorld:
@@ -127,7 +73,10 @@ class DataWorld:
         """Contexts, potential rewards, mean rewards, the old policy's arms and its probabilities."""
         rows = self._rows(n, rng)
         means, chances = self._means[rows], self._chances(rows)
-        rewards = means + self.noise * rng.standard_normal((n, 1))
+        if self.noise is None:
+            rewards = (rng.random((n, 1)) < means).astype(float)
+        else:
+            rewards = means + self.noise * rng.standard_normal((n, 1))
         cumulative = np.cumsum(chances, axis=1)
         arms = np.minimum((rng.random((n, 1)) >= cumulative).sum(axis=1), self.n_arms - 1)
         return self._X[rows], rewards, means, arms, chances

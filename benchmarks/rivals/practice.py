@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 import sidelight as sl
-from benchmarks.rivals.ridge import Rival, Sums, noise_of, prior_precision, zero_filled
+from benchmarks.rivals.ridge import Rival, Sums, add_round, noise_of, prior_precision, zero_filled
 
 Array = Any
 
@@ -120,7 +120,6 @@ class ArrowCB(Rival):
         shares = (1.0 - mixes)[:, None, None, None]
         self.inverses = np.linalg.inv(prior + shares * grams)  # (models, K, d, d)
         self.weights = np.einsum("mkij,kj->mki", self.inverses, moments) * shares[:, :, 0]
-        self.mixes = mixes
         self.costs = np.zeros(len(mixes))
         self.rounds, self.mean = 0, 0.0
 
@@ -148,7 +147,5 @@ class ArrowCB(Rival):
         self.costs -= (greedy == a) * (reward - self.mean) / max(chance, 1e-12)
         self.rounds += 1
         self.mean += (reward - self.mean) / self.rounds
-        u = self.inverses[:, a] @ x  # (models, d)
-        gain = self.mixes[:, None] * u / (1.0 + self.mixes * (u @ x))[:, None]
-        self.weights[:, a] += gain * (reward - self.weights[:, a] @ x)[:, None]
-        self.inverses[:, a] -= gain[:, :, None] * u[:, None, :]
+        for model, count in enumerate(self.MIXES):
+            add_round(self.inverses[model, a], self.weights[model, a], x, reward, count)

@@ -30,7 +30,7 @@ from benchmarks.rivals.deconfounded import DeconfoundedWarmStart
 from benchmarks.rivals.floor import floor_regret, told_everything
 from benchmarks.rivals.packages import PACKAGES, package_regret
 from benchmarks.rivals.practice import ArrowCB, FrozenRidge, ImputedStart, ZeroStart
-from benchmarks.rivals.ridge import noise_of
+from benchmarks.rivals.ridge import in_standard_units, noise_of
 from benchmarks.synthetic import Cell
 
 Array = Any
@@ -80,16 +80,16 @@ OURS: dict[str, Callable[[Setting | DataSetting], Any]] = {
 }
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=8)
 def setting_of(cell: AnyCell, seed: int, rounds: int) -> AnySetting:
     """What the learners of one seed share, logs and draws with it: rivals are tuned one after the other on the same."""
     return DataSetting(cell, seed, rounds) if isinstance(cell, DataCell) else Setting(cell, seed, rounds)
 
 
 FLOOR_CODE = ("rivals/floor",)
-PACKAGE_CODE = ("rivals/package_loop", "rivals/packages")
+PACKAGE_CODE = ("rivals/package_loop", "rivals/packages", "rivals/ridge")
 WORLD_CODE = ("paired", "synthetic")
-DATA_CODE = ("paired", "rivals/data")
+DATA_CODE = ("paired", "rivals/data", "rivals/tables")
 
 
 @cache
@@ -131,10 +131,15 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def regret_of(name: str, values: dict[str, float], setting: AnySetting) -> Array:
-    """Cumulative regret (rounds,) of a rival with these settings."""
+    """Cumulative regret (rounds,) of a rival with these settings, told the world's units."""
+    unit = 1.0
+    if isinstance(setting, Setting):
+        unit, told = setting.cell.reward_unit, in_standard_units(setting.cell)
+        if told != setting.cell:
+            setting = setting_of(told, setting.seed, setting.rounds)
     if name in PACKAGES:
-        return package_regret(name, setting, values)
-    return play(RIVALS[name][0](setting.summary, **values), setting)
+        return unit * package_regret(name, setting, values)
+    return unit * play(RIVALS[name][0](setting.summary, **values), setting)
 
 
 def grid_of(name: str) -> dict[str, tuple[float, ...]]:
@@ -165,15 +170,22 @@ def tuned(name: str, cell: AnyCell, rounds: int, seeds: int) -> dict[str, float]
     return known["settings"]
 
 
+def tuned_regret(name: str, setting: AnySetting, plan: Plan) -> Array:
+    """Cumulative regret (rounds,) of a rival with the settings that were best for it in this cell."""
+    return regret_of(name, tuned(name, setting.cell, plan.rounds, plan.tuning), setting)
+
+
 @dataclass(frozen=True)
 class Plan:
-    """What a run is asked for: rounds, tuning seeds, the state of ``src/``, and the names of learners and rivals."""
+    """What a run is asked for: rounds, tuning seeds, the state of ``src/``, the names of learners and rivals, and the
+    seeds as arguments of the command line."""
 
     rounds: int
     tuning: int
     state: str
     ours: tuple[str, ...]
     rivals: tuple[str, ...]
+    chosen: str = ""
 
 
 def kept(name: str, cell: AnyCell, seed: int, plan: Plan, run: Callable[[], Array]) -> None:
@@ -196,8 +208,7 @@ def run_seed(cell: AnyCell, seed: int, plan: Plan) -> str:
     setting = setting_of(cell, seed, plan.rounds)
     with threadpool_limits(1):
         for name in plan.rivals:
-            values = tuned(name, cell, plan.rounds, plan.tuning)
-            kept(name, cell, seed, plan, partial(regret_of, name, values, setting))
+            kept(name, cell, seed, plan, partial(tuned_regret, name, setting, plan))
         bound = told_everything if isinstance(setting, DataSetting) else floor_regret
         kept("floor", cell, seed, plan, partial(bound, setting))
         for name in plan.ours:

@@ -9,15 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.stats import t as student
 
 from benchmarks.evidence import machine
 from benchmarks.paired import Ratio, ratio
+from benchmarks.rivals.data import DataCell
 from benchmarks.rivals.packages import PACKAGES
 from benchmarks.rivals.runs import EARLY, OURS, RIVALS, AnyCell, Plan, collected, seeds_of
+from benchmarks.synthetic import Cell
 
 Array = Any
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs" / "measurements"
+FEW = 8
+"""Seeds below which the page warns of its own intervals."""
+
 BAR, WORST = 1.05, 1.10
 """Upper end of the ratio to the best rival: in nine cells of ten, and in all."""
 
@@ -34,6 +40,8 @@ class Row:
     best: str
     early_against: Ratio
     against: Ratio
+    pairs: Array
+    """Regret at the end of the default learner and of the best rival, seed by seed.  (2, seeds)"""
 
     @property
     def shares(self) -> dict[str, float]:
@@ -73,29 +81,60 @@ def rows(cells: list[AnyCell], rounds: int, seeds: range | None, state: str) -> 
                 best["early"],
                 best["end"],
                 *(ratio(of[mark]["fused"], of[mark][best[mark]]) for mark in ("early", "end")),
+                np.array([of["end"]["fused"], of["end"][best["end"]]]),
             )
         )
     return out
 
 
+def geometric_mean(found: list[Row]) -> tuple[float, float, float]:
+    """Of the cells' ratios, with the ends of its 95 % interval: a jackknife over seeds, which cells share, and with
+    them worlds and noise, so that cells are no independent sample. The ends are NaN with a single seed."""
+
+    def mean_log(seeds: Array) -> float:
+        return float(np.mean([np.log(np.divide(*row.pairs[:, seeds].mean(axis=1))) for row in found]))
+
+    n = min(row.seeds for row in found)
+    mean = float(np.mean([math.log(row.against.value) for row in found]))
+    if n < 2:
+        return math.exp(mean), math.nan, math.nan
+    left_out = [mean_log(np.delete(np.arange(n), seed)) for seed in range(n)]
+    half = float(student.ppf(0.975, n - 1) * math.sqrt((n - 1) / n * np.sum((left_out - np.mean(left_out)) ** 2)))
+    return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
+
+
 def verdict(found: list[Row]) -> str:
-    """How many cells meet the bar, and what of it rests on few seeds."""
+    """How many cells meet the bar, worlds and data apart, and what of it rests on few seeds."""
     if not found:
         return "Nothing has been measured at this state of `src/` yet."
     zero = [row.cell.name for row in found if row.end[row.best] <= 0.0]
-    found = [row for row in found if row.end[row.best] > 0.0]
-    if not found:
-        return f"The best rival has no regret at all in {', '.join(zero)}."
-    highs = [row.against.high for row in found]
-    least = min(row.seeds for row in found)
-    means = [row.against.value for row in found]
-    return (
-        f"Ratio of regret to the best rival at the end, {len(found)} cells of at least {least} seeds: at most 1 in the "
-        f"mean in {sum(m <= 1.0 for m in means)}; upper end of the 95 % interval at most {BAR} in "
-        f"{sum(h <= BAR for h in highs)}, at most {WORST:.2f} in {sum(h <= WORST for h in highs)}; geometric mean of "
-        f"the ratios {math.exp(float(np.mean(np.log(means)))):.2f}."
-        + (f" Left out, since the best rival has no regret at all there: {', '.join(zero)}." if zero else "")
-    )
+    said = []
+    for where, kind in (("simulated worlds", Cell), ("public data sets", DataCell)):
+        rows = [row for row in found if isinstance(row.cell, kind) and row.end[row.best] > 0.0]
+        if rows:
+            means, highs = [row.against.value for row in rows], [row.against.high for row in rows]
+            mean, low, high = geometric_mean(rows)
+            seeds = sorted({row.seeds for row in rows})
+            said.append(
+                f"**{len(rows)} {where}**, {' or '.join(map(str, seeds))} seed{'s' * (seeds[-1] > 1)} each: geometric "
+                f"mean of the ratios to the best rival's regret {mean:.2f} ({low:.2f} to {high:.2f}); "
+                f"a cell's mean is at most 1 in {sum(m <= 1.0 for m in means)}, at most {BAR} in "
+                f"{sum(m <= BAR for m in means)}, at most {WORST:.2f} in {sum(m <= WORST for m in means)}; the upper "
+                f"end of its 95 % interval is at most {BAR} in {sum(h <= BAR for h in highs)}, at most {WORST:.2f} in "
+                f"{sum(h <= WORST for h in highs)}, and its lower end above 1, a sure loss, in "
+                f"{sum(row.against.low > 1.0 for row in rows)}."
+            )
+    if zero:
+        said.append(f"Left out, since the best rival has no regret at all there: {', '.join(zero)}.")
+    few = min(row.seeds for row in found)
+    if few < FEW:
+        said.append(
+            f"**{few} seed{'s' * (few > 1)} decide{'' if few > 1 else 's'} little about a single cell**: Student's "
+            "quantile makes an interval of two seeds six times as wide as one of twenty would be by it alone, so read "
+            "the means over cells. The best rival of a cell is the best of eight *on these seeds*, "
+            "which favours the rivals."
+        )
+    return "\n\n".join(said)
 
 
 def text(found: list[Row]) -> str:
@@ -118,18 +157,17 @@ def write(found: list[Row], name: str, plan: Plan) -> None:
     """The page of the docs that has this name."""
     shown = [n for n in (*RIVALS, *PACKAGES) if any(n in row.end for row in found)]
     variants = [n for n in OURS if n != "fused"]
-    command = "python -m benchmarks.rivals --write"
-    if name != "rivals":
-        cells = " ".join(f'"{row.cell.name}"' if " " in row.cell.name else row.cell.name for row in found)
-        seeds = max((row.seeds for row in found), default=0)
-        command = f"{command} {name} --explain --tuning {plan.tuning} --seeds {seeds} --cells {cells}"
+    cells = " ".join(f'"{row.cell.name}"' if " " in row.cell.name else row.cell.name for row in found)
+    command = f"python -m benchmarks.rivals --write {name} {plan.chosen} --cells "
+    command += "worlds data fetched" if name == "rivals" else cells
     lost = [row for row in found if row.against.value > 1.0 or BAR < row.against.high < math.inf]
     parts = [
         f"# Against every rival{'' if name == 'rivals' else f': {name}'}\n",
         f"Written by `{command}`, never by hand; "
         f"`src/` at `{plan.state}`, {time.strftime('%Y-%m-%d', time.gmtime())}, {machine()}. {plan.rounds:,} rounds. "
         "`FusedOFUL` has its default arguments; a rival has the settings that were best for it in the same cell on "
-        f"{plan.tuning} other seeds. *Regret* is what a learner loses over all rounds against always taking the arm "
+        f"other seeds, {plan.tuning} or more, and is told the worlds' units. *Regret* is what "
+        "a learner loses over all rounds against always taking the arm "
         "with the largest mean reward. *Lower bound*: a learner that knows the prior of the weights, how the hidden "
         "features go with the recorded ones, and after each round the rewards of **all** arms (for data sets a "
         "reference of the same kind: `benchmarks/rivals/floor.py`). What each rival is and what was chosen where its "
@@ -149,8 +187,9 @@ def write(found: list[Row], name: str, plan: Plan) -> None:
     parts += ["", f"## Where the upper end is above {BAR}\n"]
     if lost:
         parts += [
-            "With few seeds an interval is wide, so some of these are no losses at all; with one seed there is none, "
-            "and a cell is listed if its mean is above 1. The columns between are the same learner with one thing "
+            "With few seeds an interval is wide, so many of these are no losses at all; with one seed there is none, "
+            "and a cell is listed if its mean is above 1. A dash is what was not run (`--explain`). The "
+            "columns between are the same learner with one thing "
             "changed: *safety off*, no trials and no tests against a log that lies; *R12 known*, told how the hidden "
             "features go with the recorded ones instead of asking; *100 rows*, the log counts for at most a hundred "
             "rows of an arm (`bias_bound`); *no log*, `OFUL` with the same automatic settings; *no log, ridge 10*, "

@@ -6,18 +6,19 @@ import json
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from benchmarks import claims
 from benchmarks.cells import CELLS
-from benchmarks.paired import Setting, play
-from benchmarks.rivals import package_loop, runs, table
+from benchmarks.paired import Setting, play, ratio
+from benchmarks.rivals import package_loop, runs, table, tables
 from benchmarks.rivals.bounded import AnchorTS, EllipsoidalMinUCB, HybridLinUCB
 from benchmarks.rivals.data import DATA, DataSetting
 from benchmarks.rivals.deconfounded import DeconfoundedWarmStart, doubly_debiased_lasso, lasso, trim
 from benchmarks.rivals.floor import floor_regret, prior, told_everything
 from benchmarks.rivals.packages import task_of
 from benchmarks.rivals.practice import ArrowCB, FrozenRidge, ImputedStart, ZeroStart
-from benchmarks.rivals.ridge import Sums, noise_of, zero_filled
+from benchmarks.rivals.ridge import Sums, in_standard_units, noise_of, zero_filled
 from benchmarks.sentences import SENTENCES
 from benchmarks.synthetic import Cell, SyntheticWorld
 
@@ -527,15 +528,16 @@ def test_a_page_names_the_command_that_writes_it_and_every_variant(results, tmp_
             path = runs.folder_of(SMALL, 40, kind) / f"{seed}.json"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(records))
-    plan = runs.Plan(40, 2, "state", (), ())
+    plan = runs.Plan(40, 2, "state", (), (), "--first-seed 0 --seeds 2 --tuning 2")
     found = table.rows([SMALL], 40, range(2), "state")
     table.write(found, "some", plan)
     page = (tmp_path / "some.md").read_text()
-    assert "--write some --explain --tuning 2 --seeds 2 --cells" in page
+    assert "`python -m benchmarks.rivals --write some --first-seed 0 --seeds 2 --tuning 2 --cells small`" in page
+    assert "2 seeds decide little about a single cell" in page
     assert "no ratio" in page, "no rival has any regret at round 200"
     assert all(name in page for name in runs.OURS)
     table.write(found, "rivals", plan)
-    assert "`python -m benchmarks.rivals --write`" in (tmp_path / "rivals.md").read_text()
+    assert "--tuning 2 --cells worlds data fetched`" in (tmp_path / "rivals.md").read_text()
 
 
 def test_the_claims_are_read_from_the_result_files(results, monkeypatch):
@@ -553,4 +555,59 @@ def test_the_claims_are_read_from_the_result_files(results, monkeypatch):
     zoo, data = claims.rivals(None)
     assert (zoo["cells"], zoo["within 1.05"], data["cells"], data["within 1.10"]) == (2, 2, 1, 0)
     assert not claims.rivals_hold([zoo, data])
-    assert SENTENCES["rivals"]([zoo, data]).endswith("in 2 of 3 (the aim is nine of ten; 3 seed or more).")
+    said = SENTENCES["rivals"]([zoo, data])
+    assert "at most 1.05 in 2 of 3, surely above 1 in 1, and surely at most 1.05 in 2 (the aim is nine of ten" in said
+    assert f"{(4 / 20 * 8 / 20) ** 0.5:.2f} (" in said
+
+
+def test_the_interval_of_the_mean_over_cells_is_of_seeds_that_cells_share():
+    """Ten cells with the same two seeds tell no more about chance than one."""
+    one = table.Row(
+        SMALL, 2, {}, {"r": 1.0}, "r", "r", ratio([2, 8], [4, 4]), ratio([2, 8], [4, 4]), np.array([[2, 8], [4, 4]])
+    )
+    few, many = table.geometric_mean([one]), table.geometric_mean([one] * 10)
+    assert few == pytest.approx(many)
+    half = 12.706 * abs(np.log(8 / 4) - np.log(2 / 4)) / 2.0
+    assert few == pytest.approx((1.25, 1.25 * np.exp(-half), 1.25 * np.exp(half)), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "name", ["units: clinic", "units: clinic, no intercept", "units: clinic, rewards around 1,000"]
+)
+def test_rivals_are_told_the_units(name):
+    """The world that rivals see is the cell's, reward for reward and answer for answer, in standard units; a rival's
+    regret there is that of the same choices in the cell."""
+    cell = CELLS[name]
+    raw, told = setting(200, 3, cell), setting(200, 3, in_standard_units(cell))
+    (X, rewards, means, answers, _), (Z, scaled, centred, same, _) = raw.draws, told.draws
+    np.testing.assert_allclose((rewards - cell.reward_shift) / cell.reward_unit, scaled, atol=1e-9)
+    np.testing.assert_allclose((means - cell.reward_shift) / cell.reward_unit, centred, atol=1e-9)
+    assert (answers == same).all()
+    assert (raw.summary.counts == told.summary.counts).all()
+    moment = Z[:, 1:].std(axis=0) if cell.intercept else np.sqrt((Z**2).mean(axis=0))
+    assert ((moment > 0.7) & (moment < 1.4)).all()
+    assert X.std(axis=0).max() > 1e3
+    played = np.array(choices(ZeroStart(told.summary, 0.3), told))
+    lost = (means.max(axis=1) - means[np.arange(200), played]).sum()
+    assert runs.regret_of("zeros", {"alpha": 0.3}, raw)[-1] == pytest.approx(lost, rel=1e-9)
+
+
+def test_a_table_becomes_a_world():
+    """Categories as flags, gaps as means, classes as arms; a trial's surface is that of each arm, yes or no a coin."""
+    rng = np.random.default_rng(0)
+    n = 4_000
+    frame = pd.DataFrame(
+        {"age": rng.normal(size=n), "town": rng.choice(["a", "b", "c"], n), "kind": rng.choice(["x", "y"], n)}
+    )
+    frame.loc[0, "age"] = np.nan
+    X, means, noise = tables.classes(frame, "kind")
+    assert X.shape == (n, 3)
+    assert X[0, 0] == pytest.approx(frame["age"].mean())
+    assert (means[:, 1] == (frame["kind"] == "y")).all()
+    assert noise == 0.0
+    arms = rng.integers(2, size=n)
+    chance = np.where(arms == 1, 0.2 + 0.6 * (X[:, 0] > 0), 0.5)
+    _, fitted, coin = tables.trial(X, arms, (rng.random(n) < chance).astype(float), binary=True)
+    assert coin is None
+    assert abs(fitted[:, 0] - 0.5).mean() < 0.06
+    assert abs(fitted[:, 1] - (0.2 + 0.6 * (X[:, 0] > 0))).mean() < 0.06
