@@ -391,7 +391,7 @@ def rivals(part: Part) -> list[Row]:
     """
     from benchmarks.cells import CELLS
     from benchmarks.rivals.data import DATA, FETCHED_DATA
-    from benchmarks.rivals.table import BAR, WORST, geometric_mean
+    from benchmarks.rivals.table import BAR, WORST, distinct, geometric_mean
     from benchmarks.rivals.table import rows as found_in
 
     out = []
@@ -400,7 +400,7 @@ def rivals(part: Part) -> list[Row]:
         found = found_in(cells, ZOO_ROUNDS, None, source_hash())
         if not found:
             continue
-        found = [row for row in found if row.end[row.best] > 0.0]  # else there is no ratio
+        found = distinct(found)
         highs, values = [row.against.high for row in found], [row.against.value for row in found]
         mean, low, high = geometric_mean(found)
         out.append(

@@ -29,7 +29,7 @@ def _rivals(rows: list[Row]) -> str:
         "The default learner's regret is, in the geometric mean over cells, so many times that of the best of eight "
         f"rivals of each cell, all tuned on other seeds: {means}; a cell's mean is at most 1.05 in {near} of {cells}, "
         f"surely above 1 in {lost}, and surely at most 1.05 in {within} (the aim is nine of ten; "
-        f"{min(row['seeds'] for row in rows)} seeds or more for each cell, which decide little about one)."
+        f"the seeds of a cell are {min(row['seeds'] for row in rows)} or more, and few decide little about one cell)."
     )
 
 

@@ -6,6 +6,7 @@
                                                         sets, "fetched": more of them (benchmarks/rivals/tables.py)
     python -m benchmarks.rivals --packages              also MABWiser and contextualbandits, installed by pip
     python -m benchmarks.rivals --rivals-only           nothing of Sidelight, whose results depend on src/
+    python -m benchmarks.rivals --sidelight-only        nothing else, where the rivals' results are there
     python -m benchmarks.rivals --explain               where it loses, also without safety, told R12, with less log
     python -m benchmarks.rivals --plan                  nothing is run: how long a run would take
     python -m benchmarks.rivals --print                 nothing is run: the table from the result files
@@ -77,6 +78,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--workers", type=int, default=1, help="processes")
     parser.add_argument("--packages", action="store_true", help="also the packages that practitioners use")
     parser.add_argument("--rivals-only", action="store_true", help="run nothing of Sidelight")
+    parser.add_argument("--sidelight-only", action="store_true", help="run no rival: their results are there")
     parser.add_argument("--explain", action="store_true", help="run what explains a loss")
     parser.add_argument("--plan", action="store_true", help="run nothing, say how long it would take")
     parser.add_argument("--print", action="store_true", help="run nothing")
@@ -84,7 +86,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--state", default=source_hash(), help="the state of src/ whose results are shown")
     given = parser.parse_args(arguments)
     cells, seeds = cells_of(given.cells), range(given.first_seed, given.first_seed + given.seeds)
-    rivals = (*RIVALS, *(PACKAGES if given.packages else ()))
+    rivals = () if given.sidelight_only else (*RIVALS, *(PACKAGES if given.packages else ()))
     plan = Plan(given.rounds, given.tuning, given.state, () if given.rivals_only else ("fused",), rivals)
     print(f"src/ at {given.state}; {len(cells)} cells, {given.seeds} seeds, {given.rounds} rounds")
     if given.plan:

@@ -15,6 +15,7 @@ from benchmarks.evidence import machine
 from benchmarks.paired import Ratio, ratio
 from benchmarks.rivals.data import DataCell
 from benchmarks.rivals.packages import PACKAGES
+from benchmarks.rivals.ridge import in_standard_units
 from benchmarks.rivals.runs import EARLY, OURS, RIVALS, AnyCell, Plan, collected, seeds_of
 from benchmarks.synthetic import Cell
 
@@ -87,6 +88,16 @@ def rows(cells: list[AnyCell], rounds: int, seeds: range | None, state: str) -> 
     return out
 
 
+def distinct(found: list[Row]) -> list[Row]:
+    """Rows that have a ratio, of worlds that differ in units alone (which rivals are told) the one with the largest."""
+    out: dict[str, Row] = {}
+    for row in found:
+        if row.end[row.best] > 0.0:
+            key = row.cell.name if isinstance(row.cell, DataCell) else in_standard_units(row.cell).digest
+            out[key] = max(out.get(key, row), row, key=lambda row: row.against.value)
+    return list(out.values())
+
+
 def geometric_mean(found: list[Row]) -> tuple[float, float, float]:
     """Of the cells' ratios, with the ends of its 95 % interval: a jackknife over seeds, which cells share, and with
     them worlds and noise, so that cells are no independent sample. The ends are NaN with a single seed."""
@@ -110,29 +121,32 @@ def verdict(found: list[Row]) -> str:
     zero = [row.cell.name for row in found if row.end[row.best] <= 0.0]
     said = []
     for where, kind in (("simulated worlds", Cell), ("public data sets", DataCell)):
-        rows = [row for row in found if isinstance(row.cell, kind) and row.end[row.best] > 0.0]
+        rows = [row for row in distinct(found) if isinstance(row.cell, kind)]
         if rows:
             means, highs = [row.against.value for row in rows], [row.against.high for row in rows]
             mean, low, high = geometric_mean(rows)
             seeds = sorted({row.seeds for row in rows})
             said.append(
                 f"**{len(rows)} {where}**, {' or '.join(map(str, seeds))} seed{'s' * (seeds[-1] > 1)} each: geometric "
-                f"mean of the ratios to the best rival's regret {mean:.2f} ({low:.2f} to {high:.2f}); "
-                f"a cell's mean is at most 1 in {sum(m <= 1.0 for m in means)}, at most {BAR} in "
+                f"mean of the ratios to the best rival's regret {mean:.2f}"
+                + (f" ({low:.2f} to {high:.2f}); " if math.isfinite(low) else " (no interval with one seed); ")
+                + f"a cell's mean is at most 1 in {sum(m <= 1.0 for m in means)}, at most {BAR} in "
                 f"{sum(m <= BAR for m in means)}, at most {WORST:.2f} in {sum(m <= WORST for m in means)}; the upper "
                 f"end of its 95 % interval is at most {BAR} in {sum(h <= BAR for h in highs)}, at most {WORST:.2f} in "
                 f"{sum(h <= WORST for h in highs)}, and its lower end above 1, a sure loss, in "
                 f"{sum(row.against.low > 1.0 for row in rows)}."
             )
+    if sum(isinstance(row.cell, Cell) for row in found) > sum(isinstance(row.cell, Cell) for row in distinct(found)):
+        said.append(
+            "Worlds that differ in units alone are one world to the rivals, which are told them, and count once."
+        )
     if zero:
         said.append(f"Left out, since the best rival has no regret at all there: {', '.join(zero)}.")
-    few = min(row.seeds for row in found)
-    if few < FEW:
+    if min(row.seeds for row in found) < FEW:
         said.append(
-            f"**{few} seed{'s' * (few > 1)} decide{'' if few > 1 else 's'} little about a single cell**: Student's "
-            "quantile makes an interval of two seeds six times as wide as one of twenty would be by it alone, so read "
-            "the means over cells. The best rival of a cell is the best of eight *on these seeds*, "
-            "which favours the rivals."
+            "**Few seeds decide little about a single cell**: its interval is wide, or missing with one seed; read the "
+            "means over cells. The best rival of a cell is the best of eight *on these seeds*, which favours the "
+            "rivals."
         )
     return "\n\n".join(said)
 
