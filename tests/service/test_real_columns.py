@@ -83,6 +83,11 @@ def test_a_service_decides_as_python_does(service):
             decided = client.decide(context)
             assert decided.recommended == expected.arm
             assert (decided.estimate, decided.width) == pytest.approx((expected.estimate, expected.width), rel=1e-12)
+        quoted = {name: str(v) if isinstance(v, float) else v for name, v in CONTEXT.items()}
+        for context in (quoted, {**CONTEXT, "age": f" {CONTEXT['age']}e0"}):
+            decided = client.decide_many([context, CONTEXT])
+            assert [d.estimate for d in decided] == [client.decide(CONTEXT).estimate] * 2
+            assert client.decide(context).estimate == decided[0].estimate
         for context in ({**CONTEXT, "weight": None}, {k: v for k, v in CONTEXT.items() if k != "weight"}):
             assert client.decide(context).estimate == pytest.approx(gap.estimate, rel=1e-12)
         both = client.decide_many(pd.DataFrame([CONTEXT, CONTEXT]))
@@ -96,6 +101,12 @@ def test_a_service_decides_as_python_does(service):
         ({"visit": 17}, "/context/visit", "17"),
         ({"dose": -1.0}, "/context", "log(dose, 1.0) is not defined for 'dose' = -1.0"),
         ({"stage": "IV"}, "/context/stage", "'IV' is not one of the levels"),
+        ({"age": "old"}, "/context/age", "'old' is not a number"),
+        ({"age": "61,5"}, "/context/age", "'61,5' is not a number"),
+        ({"age": "nan"}, "/context/age", "'nan' is not a number"),
+        ({"age": "1e300"}, "/context/age", "'1e300' is larger than 1e+09"),
+        ({"age": "6" * 100}, "/context/age", "is not short enough"),
+        ({"age": [61]}, "/context/age", "[61] is not a number"),
         ({"customer": "c1"}, "/context/customer", "is not a feature of this service"),
     ],
 )

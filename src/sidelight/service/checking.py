@@ -151,7 +151,7 @@ class _Look:
         if len(others) == 1:
             self.at(others[0], value, where, said)
             return
-        forms: dict[type, Any] = {dict: mi.StructType, list: mi.ListType, bool: mi.BoolType}
+        forms: dict[type, Any] = {dict: mi.StructType, list: mi.ListType, bool: mi.BoolType, str: mi.StrType}
         wanted = forms.get(type(value), mi.FloatType)
         for part in kind.types:
             inner = part.type if isinstance(part, mi.Metadata) else part

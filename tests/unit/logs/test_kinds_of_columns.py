@@ -160,9 +160,9 @@ def test_the_same_decision_by_every_kind_of_context_with_gaps(log):
         assert np.isfinite([decided.estimate, decided.width]).all()
         for name, context in forms(row, summary.schema):
             assert learner.decide(context) == decided, (name, row)
-        # a message has numbers as numbers; what the client makes of a row is read as the row itself
-        number = row | {"code": None if row["code"] is None else int(row["code"])}
-        for context in (number, summary.schema.encode(row)):
+        # what the client makes of a row, and what any program makes of its decimals, is read as the row itself
+        written = row | {"price": None if row["price"] is None else str(row["price"])}
+        for context in (row, written, summary.schema.encode(row)):
             sent = decoder.decode(msgspec.json.encode(_context(context)))
             np.testing.assert_array_equal(http.encode(sent), summary.schema.encode(row))
         framed = learner.decide_many(pd.DataFrame([row, row]))

@@ -1,7 +1,8 @@
 """Contexts as messages bring them to encoded vectors.
 
-``Schema.encode`` is lenient, as a reader of files must be (text that looks like a number is one). A service is strict:
-JSON knows numbers, so a number in quotes is a mistake worth telling.
+A value by name is read as ``Schema.encode`` reads it, so that the same row gives the same decision in Python and over
+HTTP: a number may stand in quotes, because decimals and integers that are kept as text come so from most programs.
+An array holds the encoded numbers themselves, and nothing but JSON numbers is one there.
 """
 
 from __future__ import annotations
@@ -16,13 +17,16 @@ from msgspec.structs import astuple
 
 from sidelight.errors import ContextError
 from sidelight.linalg import Array
-from sidelight.logs.schema.features import Category, Date, Feature
+from sidelight.logs.schema.features import Category, Date, Feature, Number
 from sidelight.logs.schema.schema import INTERCEPT, Schema
 from sidelight.service.checking import FieldError, ObjectWords, shown
 from sidelight.service.http.rules import LabelSet, Unfit
 from sidelight.service.problems import pointer
 
 __all__ = ["Contexts", "array_of"]
+
+#: characters of a number in quotes: a double in full has at most 24, and a decimal may have more
+LONGEST_NUMBER = 64
 
 
 class Contexts:
@@ -49,14 +53,14 @@ class Contexts:
             if isinstance(feature, Category)
         }
         self.number = Annotated[float, msgspec.Meta(ge=-largest, le=largest)]
-        value = self.number | bool
+        self._largest = largest
         self._gaps = schema.may_miss if schema.imputed else None
         may_miss = schema.whole_layout.fills.keys() | schema.whole_layout.imputed
         # Features may have any name, so the struct numbers them and renames them on the wire.
         self.named = msgspec.defstruct(
             "Context",
             [
-                _field(f"feature_{i}", self._kind(feature, value), feature.name in may_miss)
+                _field(f"feature_{i}", self._kind(feature), feature.name in may_miss)
                 for i, feature in enumerate(schema.features)
             ],
             rename={f"feature_{i}": name for i, name in enumerate(self.names)},
@@ -108,12 +112,26 @@ class Contexts:
             for feature in schema.features
         ]
 
-    def _kind(self, feature: Feature, number: Any) -> Any:
-        if feature.name in self.levels:
+    def _kind(self, feature: Feature) -> Any:
+        if isinstance(feature, Category):
             return _level(self.levels[feature.name])
         if isinstance(feature, Date):
             return Annotated[str, msgspec.Meta(description="a date or a time, ISO 8601", extra={"rule": _Day(feature)})]
-        return number
+        quoted = msgspec.Meta(
+            max_length=LONGEST_NUMBER,
+            description="a number in quotes",
+            extra={"rule": _Quoted(feature, self._largest)},
+        )
+        return self.number | bool | Annotated[str, quoted]
+
+    def _read(self, values: tuple[Any, ...]) -> Sequence[Any]:
+        """The values of a context by name, those of numbers that came in quotes as numbers."""
+        if str not in map(type, values):
+            return values
+        return [
+            _unquoted(feature, value, self._largest) if type(value) is str and isinstance(feature, Number) else value
+            for feature, value in zip(self.schema.features, values, strict=True)
+        ]
 
     def _derived(self, values: Sequence[Any]) -> Array:
         """One context by name whose derived features the schema computes."""
@@ -130,14 +148,14 @@ class Contexts:
         """One context ``x`` (d,).
 
         Raises:
-            Unfit: a level is unknown, a derived feature is not defined, an array does not begin with the intercept's
-                1, or a value is missing that may not be.
+            Unfit: a level is unknown, text is not a number, a derived feature is not defined, an array does not begin
+                with the intercept's 1, or a value is missing that may not be.
         """
         if type(context) is list:
             if self._first and context[0] != 1.0:
                 raise Unfit
             return self._checked(np.array(context, dtype=np.float64))
-        values = astuple(context)
+        values = self._read(astuple(context))
         if self._plain:
             return self._checked(np.array((1.0, *values) if self._first else values, dtype=np.float64))
         if self.schema.derived:
@@ -181,7 +199,7 @@ class Contexts:
             return self._checked(X)
         if kinds != {self.named} or (self._gaps is not None and self.levels):
             return np.array([self.encode(context) for context in contexts])
-        rows = list(map(astuple, contexts))
+        rows = [self._read(astuple(context)) for context in contexts]
         if self._plain:
             values = np.array(rows, dtype=np.float64)
             return self._checked(np.hstack([np.ones((len(rows), 1)), values]) if self._first else values)
@@ -214,6 +232,37 @@ def _level(levels: LabelSet) -> Any:
 
 def _field(name: str, kind: Any, may_miss: bool) -> tuple[Any, ...]:
     return (name, kind | None if type(kind) is not GenericAlias else kind, None) if may_miss else (name, kind)
+
+
+def _unquoted(feature: Number, text: str, largest: float) -> float:
+    """A number that came as text.
+
+    Raises:
+        Unfit: it is none, or none of a sensible size.
+    """
+    try:
+        number = feature.one_value(text)
+    except ContextError as error:
+        raise Unfit(str(error)) from error
+    if abs(number) > largest:
+        raise Unfit
+    return number
+
+
+class _Quoted:
+    """Text that reads as a number of a sensible size."""
+
+    def __init__(self, feature: Number, largest: float) -> None:
+        self._feature, self._largest = feature, largest
+
+    def errors(self, value: Any, where: str) -> Any:
+        """An error unless the text is such a number."""
+        try:
+            _unquoted(self._feature, value, self._largest)
+        except Unfit as error:
+            comma = " with a decimal point" if "decimal point" in str(error) else ""
+            wrong = "is not a number" if error.args else f"is larger than {self._largest:g}"
+            yield FieldError(where, f"{shown(value)} {wrong}", f"Give a finite number{comma}")
 
 
 class _Day:
