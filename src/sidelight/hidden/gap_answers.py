@@ -42,10 +42,13 @@ SAME = 1e-12
 FARTHEST = 10.0
 
 
-def conditional(x: Array, means: Array, scales: Array, precision: Array) -> tuple[Array, NDArray[np.int64], Array]:
-    """``E[x | present]``, the positions of what is missing, NaN, and its ``Cov(z | present)``.
+def conditional(
+    x: Array, means: Array, scales: Array, precision: Array
+) -> tuple[Array, NDArray[np.int64], Array, float]:
+    """``E[x | present]``, the positions of what is missing, NaN, its ``Cov(z | present)``, and ``z_pᵀC_pp⁻¹z_p``.
 
-    With ``Ω`` the precision of ``z = (x − means)/scales``, ``ẑ_m = −Ω_mm⁻¹Ω_mp z_p`` and ``Cov(z_m|z_p) = Ω_mm⁻¹``.
+    With ``Ω = C⁻¹`` the precision of ``z = (x − means)/scales``, ``ẑ_m = −Ω_mm⁻¹Ω_mp z_p``, ``Cov(z_m|z_p) = Ω_mm⁻¹``
+    and ``C_pp⁻¹ = Ω_pp − Ω_pmΩ_mm⁻¹Ω_mp``.
 
     Args:
         x: (d,)  with NaN where something is missing.
@@ -60,9 +63,12 @@ def conditional(x: Array, means: Array, scales: Array, precision: Array) -> tupl
     z = np.clip(z, -FARTHEST, FARTHEST)
     rows = precision[gaps]
     covariance = inverse(rows[:, gaps])
+    pulled = apply(rows, z)
+    moved = apply(covariance, pulled)
     filled = x.copy()
-    filled[gaps] = means[gaps] - scales[gaps] * apply(covariance, apply(rows, z))
-    return filled, gaps, covariance
+    filled[gaps] = means[gaps] - scales[gaps] * moved
+    distance = float(product(z, apply(precision, z))) - float(product(pulled, moved))
+    return filled, gaps, covariance, max(distance, 0.0)
 
 
 class GapSums:

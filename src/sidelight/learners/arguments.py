@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sidelight.errors import ContextError, InputError, UnknownArmError
-from sidelight.learners.gaps import Gaps
+from sidelight.learners.gaps import Completed, Gaps
 from sidelight.learners.protocol import Context
 from sidelight.linalg import Array
 from sidelight.logs.schema.naming import by_name, rows_by_name
@@ -56,6 +56,13 @@ class ArgumentReader:
         context = self._read(x)
         return context if self.gaps is None else self.gaps.fill(context)
 
+    def _completed(self, x: Context) -> Completed | None:
+        """A context with gaps, completed; None for one without."""
+        if self.gaps is None:
+            return None
+        context = self._read(x)
+        return self.gaps.complete(context) if np.isnan(context).any() else None
+
     def _read(self, x: Context) -> Array:
         """A context checked and encoded, NaN where it has gaps that it may have."""
         if type(x) is np.ndarray and x.dtype is _FLOAT and x.shape == self._shape and x.flags.carray:
@@ -83,9 +90,7 @@ class ArgumentReader:
         """Learn how features go together from the context of an answer; returns it with its gaps filled."""
         if self.gaps is None:
             return x
-        filled = self.gaps.fill(x)
-        self.gaps.learn(x)
-        return filled
+        return self.gaps.answered(x).x
 
     def _with_gaps(self, x: Array) -> Array:
         """``x``, if all that is not finite in it are gaps that it may have."""
@@ -102,11 +107,6 @@ class ArgumentReader:
         if missing.all():
             raise ContextError("Every feature of the context is missing: at least one needs a value to decide.")
         return x
-
-    def _contexts(self, X: Any) -> Array:
-        """Contexts as decisions are made on them: checked, encoded, their gaps filled.  (n, d)"""
-        contexts = self._read_many(X)
-        return contexts if self.gaps is None else self.gaps.fill_rows(contexts)
 
     def _read_many(self, X: Any) -> Array:
         """Contexts checked and encoded, NaN where they have gaps that they may have.  (n, d)"""

@@ -48,6 +48,7 @@ class Automatic:
 
     Attributes:
         blocks: positions of the features that share a variance: recorded, hidden, intercept (internal order).
+        derived: how many of the blocks, the last ones, are of derived features.
         hyper: the variances found last   reference: the variance of a weight that they were found relative to.
         variance: ``σ²`` of all arms together   variances: (K,)  ``σ_a²`` of each arm; empty where all are alike.
         mean: (d,)   precision: (d, d)   the prior ``N(mean, precision⁻¹)`` of every arm.
@@ -82,15 +83,21 @@ class Automatic:
     alike: Array = field(default_factory=lambda: np.zeros(0))
     wild_rows: int = 0
     variances: Array = field(default_factory=lambda: np.zeros(0))
+    derived: int = 0
 
     @classmethod
     def begin(
-        cls, blocks: Sequence[NDArray[np.int64]], d: int, variance: float, constant: int | None = None
+        cls,
+        blocks: Sequence[NDArray[np.int64]],
+        d: int,
+        variance: float,
+        constant: int | None = None,
+        derived: int = 0,
     ) -> Automatic:
         """Before anything is known: no unit, so that every arm has the same index everywhere."""
         units = Units.of(Tally.empty(d), constant)
         spread = reference_variance(units, d)
-        return cls(blocks, variance, np.zeros(d), units.precision(np.eye(d) / spread), units, constant=constant)
+        return cls(blocks, variance, np.zeros(d), units.precision(np.eye(d) / spread), units, constant=constant, derived=derived)
 
     def renew(self, tally: Tally, order: NDArray[np.int64]) -> Units:
         """Take units and ranges from what was seen (internal order); ``order[i]`` is where feature ``i`` stands."""
@@ -182,7 +189,15 @@ class Automatic:
             previous = replace(previous, variances=variances, mean_variance=ratio * previous.mean_variance)
         wide = self.events <= WIDE_UNTIL
         prior = estimate_prior(
-            J, h, self.blocks, units, previous, search=searching, wide=wide, hidden=hidden() if searching else None
+            J,
+            h,
+            self.blocks,
+            units,
+            previous,
+            search=searching,
+            wide=wide,
+            hidden=hidden() if searching else None,
+            derived=self.derived,
         )
         if searching:
             self.search_at = 2 * self.events if prior.hyper == previous else 0
@@ -235,8 +250,10 @@ class Automatic:
 
 def feature_blocks(
     d: int, recorded: Sequence[int], constant: int | None = None, derived: Sequence[int] = ()
-) -> list[NDArray[np.int64]]:
-    """Recorded features first (the others are tied to them), then hidden ones, then the intercept.
+) -> tuple[list[NDArray[np.int64]], int]:
+    """The features that share a variance, and how many of these blocks are of derived features.
+
+    Recorded features first (the others are tied to them), then hidden ones, then the intercept.
 
     What is derived (bends, products) comes last, in blocks of its own, recorded and hidden: where effects are straight
     its weights shrink, and those of the columns themselves do not.
@@ -247,7 +264,7 @@ def feature_blocks(
     straight = [[i for i in block if i not in bent] or block for block in (known, rest)]
     curved = [[i for i in block if i not in own] for block, own in zip((known, rest), map(set, straight), strict=True)]
     blocks = [*straight, [] if constant is None else [constant], *curved]
-    return [np.array(block, dtype=np.int64) for block in blocks if block]
+    return [np.array(block, dtype=np.int64) for block in blocks if block], sum(bool(block) for block in curved)
 
 
 def log_variance(summary: LogSummary | None) -> float | None:

@@ -128,8 +128,19 @@ class BaseLearner(ArgumentReader):
         return len(self.arms)
 
     def scores(self, x: Context) -> tuple[Array, Array]:
-        """Estimates (K,) and widths (K,) at ``x``; the index is their sum, ``alpha`` and radius included."""
-        return self._scores(self._context(x))
+        """Estimates (K,) and widths (K,) at ``x``; the index is their sum, ``alpha`` and radius included.
+
+        Where values of ``x`` are missing, a width also has how well they can be inferred.
+        """
+        context = self._completed(x)
+        if context is None:
+            return self._scores(self._context(x))
+        estimates, widths = self._scores(context.x)
+        return estimates, self._widened(widths, context)
+
+    def _widened(self, widths: Array, context: Completed) -> Array:
+        """Widths (K,) at a context with gaps, of which those at ``x̂`` are given: here the same."""
+        return widths
 
     def decide(
         self, x: Context, allowed: Iterable[Any] | None = None, rng: np.random.Generator | None = None
@@ -141,12 +152,13 @@ class BaseLearner(ArgumentReader):
             allowed: labels of the arms that may be taken here.
             rng: used by learners that draw; this one does not.
         """
-        context = self._context(x)
-        if allowed is None:
+        context = self._read(x)
+        if allowed is None and (self.gaps is None or not np.isnan(context).any()):
             a, estimate, width = self._choose(context)
             return _tuple(Decision, (self.arms[a], self._shown(estimate), width, 1.0))
         estimates, widths = self.scores(context)
-        a = int(np.where(self._mask(allowed), estimates + widths, -np.inf).argmax())
+        mask = np.ones(self.n_arms, dtype=bool) if allowed is None else self._mask(allowed)
+        a = int(np.where(mask, estimates + widths, -np.inf).argmax())
         return Decision(self.arms[a], self._shown(float(estimates[a])), float(widths[a]), 1.0)
 
     def propensities(self, x: Context, allowed: Iterable[Any] | None = None) -> Array:
@@ -162,7 +174,11 @@ class BaseLearner(ArgumentReader):
             A list of decisions; for a pandas or polars frame a frame of that kind, with the same index, whose columns
             are ``arm, estimate, width, propensity``.
         """
-        decisions = self._decide_rows(self._contexts(X), rng)
+        contexts = self._read_many(X)
+        if self.gaps is not None and np.isnan(contexts).any():
+            decisions = BaseLearner._decide_rows(self, contexts, rng)
+        else:
+            decisions = self._decide_rows(contexts, rng)
         return in_the_form_of(X, decisions_table(decisions)) if is_frame(X) else decisions
 
     def _shown(self, estimate: float) -> float:
@@ -206,9 +222,7 @@ class BaseLearner(ArgumentReader):
 
         A round that lacks a feature of which nothing is known yet says nothing about rewards.
         """
-        context = gaps.complete(x)
-        gaps.learn(x)
-        self._observe_any(context, index, reward)
+        self._observe_any(gaps.played(x), index, reward)
 
     def _observe_any(self, context: Completed, index: int, reward: float) -> None:
         """Learn from a round whose context may have had gaps."""

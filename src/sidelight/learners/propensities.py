@@ -27,7 +27,7 @@ def propensities(learner: Any, x: Context) -> Array:
         out[:] = [learner._propensity(a, means, deviations, everyone) for a in range(len(out))]
         return np.asarray(out / out.sum())
     if isinstance(learner, FusedOFUL):
-        best, _, _, tried = learner._choose_among(learner._context(x), np.ones(len(out), dtype=bool))
+        best, _, _, tried = learner._choose_among(learner._read(x), np.ones(len(out), dtype=bool))
         out[best] = 1.0 if tried < 0 else 0.5
         if tried >= 0:
             out[tried] = 0.5

@@ -155,8 +155,8 @@ class RidgeLearner(BaseLearner):
             if schema is not None and schema.intercept:
                 constant = int(np.flatnonzero(reduction.order == 0)[0])
             derived = [] if schema is None else np.flatnonzero(np.isin(reduction.order, schema.derived_index)).tolist()
-            blocks = feature_blocks(d, known.tolist(), constant, derived)
-            self.automatic = Automatic.begin(blocks, d, self._first_variance(settings), constant)
+            blocks, bent = feature_blocks(d, known.tolist(), constant, derived)
+            self.automatic = Automatic.begin(blocks, d, self._first_variance(settings), constant, bent)
             self.automatic.eager = settings.regularization == "auto"
         self._install(reduction)
 
@@ -483,6 +483,14 @@ class RidgeLearner(BaseLearner):
         spread = product(product(N, self.covariances[index]), N.T) * float(self.noises[index]) ** 2
         w = self.weights[index][place]
         return max(float((context.covariance * (w[:, None] * w + spread)).sum()), 0.0)
+
+    def _widened(self, widths: Array, context: Completed) -> Array:
+        """``√(width² + (α√β/σ)²wᵀEw)``, where ``E`` is the covariance of the error of ``x̂`` itself."""
+        place = np.argsort(self.reduction.order)[context.gaps]
+        w = self.weights[:, place]
+        error = np.maximum((product(w, context.error) * w).sum(axis=1), 0.0)
+        noises = np.maximum(self.noises, 1e-300)
+        return np.asarray(np.sqrt(np.square(widths) + np.square(self.radii / noises) * error))
 
     @property
     def _guarded(self) -> bool:

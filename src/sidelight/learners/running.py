@@ -136,7 +136,7 @@ class RunningOFUL(BaseLearner):
         if "auto" in (settings.regularization, settings.noise):
             constant = int(np.flatnonzero(self.order == 0)[0]) if summary.schema.intercept else None
             variance = (log_variance(summary) or 1.0) if settings.noise == "auto" else settings.sigma**2
-            self.automatic = Automatic.begin(feature_blocks(d, range(L), constant), d, variance, constant)
+            self.automatic = Automatic.begin(feature_blocks(d, range(L), constant)[0], d, variance, constant)
             self.automatic.eager = settings.regularization == "auto"
             self._relearn()
 

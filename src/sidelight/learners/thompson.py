@@ -60,8 +60,8 @@ class FusedThompson(FusedOFUL):
         """
         if self.ledger is not None:
             raise InputError("FusedThompson keeps no floor: use FusedOFUL(…, floor=…).")
-        context = self._context(x)
-        means, deviations = self._scores(context)
+        context = self._read(x)
+        means, deviations = self.scores(context)
         mask = np.ones(self.n_arms, dtype=bool) if allowed is None else self._mask(allowed)
         source = np.random.default_rng(int(self._draw_from(context) * 2**53)) if rng is None else rng
         draws = means + deviations * source.standard_normal(self.n_arms)
@@ -71,7 +71,7 @@ class FusedThompson(FusedOFUL):
 
     def propensities(self, x: Context, allowed: Iterable[Any] | None = None) -> Array:
         """(K,)  The chance with which each arm has the highest draw at ``x``, by quadrature: they sum to 1 to 1e-4."""
-        means, deviations = self._scores(self._context(x))
+        means, deviations = self.scores(x)
         mask = np.ones(self.n_arms, dtype=bool) if allowed is None else self._mask(allowed)
         return np.array([self._propensity(a, means, deviations, mask) if mask[a] else 0.0 for a in range(self.n_arms)])
 

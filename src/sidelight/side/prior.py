@@ -30,6 +30,8 @@ __all__ = ["Hyper", "Prior", "Shrunk", "estimate_prior", "log_marginal", "shrink
 TIE = 1.5
 #: the log₄ variances of the first two blocks searched at first, relative to the rewards' own scale
 COARSE = np.arange(-8, 3, 2)
+#: the log₄ variances of derived blocks searched at first, relative to that of the first block
+DERIVED = (0.0, -6.0)
 #: by what factors a variance is moved, one after the other while that helps: up to 4³ in all
 STEPS = (2.0, 2.0, 4.0, 4.0)
 
@@ -40,7 +42,7 @@ class Hyper:
 
     Attributes:
         variances: one ``ω`` for each block.
-        mean_variance: ``κ²``.
+        mean_variance: ``κ²``; of derived features ``κ²`` times their ``ω`` over that of the first block.
     """
 
     variances: tuple[float, ...]
@@ -64,11 +66,23 @@ class Prior:
     log_marginal: float
 
 
-def _expand(hyper: Hyper, blocks: Sequence[NDArray[np.int64]], d: int) -> Array:
-    omega = np.empty(d)
-    for value, block in zip(hyper.variances, blocks, strict=True):
-        omega[block] = value
-    return omega
+def _expand(values: Sequence[float], blocks: Sequence[NDArray[np.int64]], d: int) -> Array:
+    """(d,)  One value for each block, at the positions of the block."""
+    out = np.empty(d)
+    for value, block in zip(values, blocks, strict=True):
+        out[block] = value
+    return out
+
+
+def _mean_variances(hyper: Hyper, derived: int) -> list[float]:
+    """``κ²`` of each block.
+
+    A bend that no arm has has no mean either.  With one ``κ²`` for all, many such features, whose means are known to be
+    zero, would make that of the columns themselves zero as well.
+    """
+    straight = len(hyper.variances) - derived
+    bent = [hyper.mean_variance * (variance / hyper.variances[0]) for variance in hyper.variances[straight:]]
+    return [hyper.mean_variance] * straight + bent
 
 
 @dataclass(frozen=True)
@@ -107,6 +121,7 @@ def estimate_prior(
     search: bool = True,
     wide: bool = False,
     hidden: Callable[[float], float] | None = None,
+    derived: int = 0,
 ) -> Prior:
     """The prior of highest marginal likelihood on a grid of factors of two, searched from the previous one.
 
@@ -119,6 +134,7 @@ def estimate_prior(
         search: without it the variances stay as they were.
         wide: look everywhere, not only around the previous ones.
         hidden: log likelihood of the second block's variance from elsewhere (``side.spread``).
+        derived: how many of the blocks, the last ones, are of derived features.
     """
     d = h.shape[1]
     reference = reference_variance(units, d)
@@ -128,8 +144,9 @@ def estimate_prior(
     def evaluate(hyper: Hyper) -> tuple[float, Array, Array]:
         # the mean's variance leaves what the arms say about it as it is
         if hyper.variances not in shrunk:
-            shrunk[hyper.variances] = shrink(J, h, _expand(hyper, blocks, d))
-        value, mean, C = log_marginal(shrunk[hyper.variances], np.full(d, hyper.mean_variance))
+            shrunk[hyper.variances] = shrink(J, h, _expand(hyper.variances, blocks, d))
+        kappa2 = _expand(_mean_variances(hyper, derived), blocks, d)
+        value, mean, C = log_marginal(shrunk[hyper.variances], kappa2)
         first, *others = (log(variance / reference) for variance in hyper.variances)
         # with long tails: once the data separate blocks, they are not held together by force
         tie = sum(2.0 * log(1.0 + 0.5 * ((other - first) / TIE) ** 2) for other in others)
@@ -148,13 +165,13 @@ def estimate_prior(
 
     best = previous
     if best is None or (search and wide):
-        best = max(([] if best is None else [best]) + _coarse(len(blocks), reference), key=value_of)
+        best = max(([] if best is None else [best]) + _coarse(len(blocks), derived, reference), key=value_of)
     if search:
         best = _climb(best, value_of)
     else:
         value_of(best)
     value, mean, C = cache[best]
-    covariance = np.diag(_expand(best, blocks, d)) + C
+    covariance = np.diag(_expand(best.variances, blocks, d)) + C
     precision = np.empty_like(covariance)
     if math.isnan(invert(covariance, precision)):
         raise np.linalg.LinAlgError("The prior's covariance is not positive definite.")
@@ -187,14 +204,20 @@ def _climb(start: Hyper, value_of: Callable[[Hyper], float]) -> Hyper:
     return best
 
 
-def _coarse(n_blocks: int, reference: float) -> list[Hyper]:
-    """Where the first search looks: the first two blocks in all combinations, the others with the first."""
+def _coarse(n_blocks: int, derived: int, reference: float) -> list[Hyper]:
+    """Where the first search looks: the first two blocks in all combinations, the others with the first.
+
+    Derived blocks once with the first and once far below it: a start at which many bends are expected that are not
+    there is so unlikely that the search would settle on whatever makes up for it in the other blocks.
+    """
     out = []
+    straight = n_blocks - derived
     for k in COARSE:
-        for second in COARSE if n_blocks > 1 else COARSE[:1]:
-            powers = [float(k), float(second), *[float(k)] * n_blocks][:n_blocks]
-            variances = tuple(reference * 4.0**power for power in powers)
-            out += [Hyper(variances, reference * 4.0**j) for j in (-4.0, -2.0, 0.0)]
+        for second in COARSE if straight > 1 else COARSE[:1]:
+            for below in DERIVED[: 1 + (derived > 0)]:
+                own = [float(k), float(second), *[float(k)] * straight][:straight]
+                variances = tuple(reference * 4.0**power for power in [*own, *[float(k) + below] * derived])
+                out += [Hyper(variances, reference * 4.0**j) for j in (-4.0, -2.0, 0.0)]
     return out
 
 

@@ -266,13 +266,17 @@ class FusedOFUL(Trusting):
             estimates, widths = self.scores(x)
             a = self._arm(arm)
             return Decision(arm, self._shown(float(estimates[a])), float(widths[a]), propensity)
-        return self._decide_freely(self._context(x), None if allowed is None else list(allowed), rng)[0]
+        return self._decide_freely(self._read(x), None if allowed is None else list(allowed), rng)[0]
 
     def _decide_freely(
         self, context: Array, allowed: list[Any] | None, rng: np.random.Generator | None
     ) -> tuple[Decision, list[int]]:
-        """The decision without a floor, and the positions among which a fair coin chose (one where it did not)."""
-        if allowed is None and self.compiled_scores and self.settings.radius != "theory":
+        """The decision without a floor, and the positions among which a fair coin chose (one where it did not).
+
+        context: (d,)  NaN where it has gaps
+        """
+        whole = self.gaps is None or not np.isnan(context).any()
+        if allowed is None and whole and self.compiled_scores and self.settings.radius != "theory":
             a, estimate, width, doubted = self._choose_or_doubt(context, self._doubt * float(self.spent[0]))
         else:
             a, estimate, width, doubted = self._choose_among(
@@ -291,7 +295,7 @@ class FusedOFUL(Trusting):
 
     def propensities(self, x: Context, allowed: Iterable[Any] | None = None) -> Array:
         """(K,)  The chance with which ``decide`` takes each arm at ``x`` where no floor holds it back."""
-        candidates = self._decide_freely(self._context(x), None if allowed is None else list(allowed), None)[1]
+        candidates = self._decide_freely(self._read(x), None if allowed is None else list(allowed), None)[1]
         out = np.zeros(self.n_arms)
         out[candidates] = 1.0 / len(candidates)
         return out
@@ -331,7 +335,7 @@ class FusedOFUL(Trusting):
             What the learner would do freely; the arm to take, which is the old policy's where the floor does not permit
             that; and the chance of that arm.
         """
-        context, permitted = self._context(x), None if allowed is None else list(allowed)
+        context, permitted = self._read(x), None if allowed is None else list(allowed)
         old = None if ledger is None else self._default(default, permitted)
         wanted, candidates = self._decide_freely(context, permitted, rng)
         if ledger is None or old is None:
