@@ -31,6 +31,7 @@ __all__ = [
     "first_problem",
     "label_problems",
     "layout_of",
+    "may_miss",
     "number_problems",
     "spans",
 ]
@@ -136,6 +137,14 @@ def spans(layout: Layout) -> list[tuple[frozenset[str], slice]]:
         found.append((frozenset(term.inputs), slice(at, at + sum(keep))))
         at += sum(keep)
     return found
+
+
+def may_miss(layout: Layout) -> np.ndarray:
+    """(d,) booleans: the encoded columns that are NaN in a context whose gap is to be inferred."""
+    out = np.zeros(layout.width, dtype=bool)
+    for inputs, span in spans(layout):
+        out[span] = bool(inputs & layout.imputed)
+    return out
 
 
 def gaps_in(encoded: Encoded, layout: Layout) -> dict[str, np.ndarray]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from sidelight.drawing.notebook import card
-from sidelight.errors import ContextError, SchemaError, UnknownArmError
+from sidelight.errors import SchemaError, UnknownArmError
 from sidelight.labels import Label, label_from_json, label_to_json, show_labels, sorted_labels
 from sidelight.logs.schema.assembly import (
     checked_arms,
@@ -19,12 +17,13 @@ from sidelight.logs.schema.assembly import (
     checked_recorded,
     with_baselines,
 )
-from sidelight.logs.schema.encoding import INTERCEPT, Layout, encode_table, layout_of, spans
-from sidelight.logs.schema.features import Category, Date, Feature, Number, feature_from_dict, is_missing
+from sidelight.logs.schema.context_encoder import ContextEncoder
+from sidelight.logs.schema.encoding import INTERCEPT, Layout, encode_table, layout_of, may_miss
+from sidelight.logs.schema.features import Category, Feature, Number, feature_from_dict
 from sidelight.logs.schema.fitting import fitted_terms, peek_kinds
 from sidelight.logs.schema.formula import term_from_dict
-from sidelight.logs.schema.naming import by_name, rows_by_name
-from sidelight.logs.schema.terms import Inputs, Term
+from sidelight.logs.schema.showing import schema_card, schema_text
+from sidelight.logs.schema.terms import Term
 from sidelight.logs.sources.opening import open_source
 
 __all__ = ["INTERCEPT", "Schema"]
@@ -131,6 +130,7 @@ class Schema:
         for term, keep in self._whole.terms:
             self._starts[term.label] = len(mask)
             mask += [self.is_recorded(term)] * sum(keep)
+        self._encoder = ContextEncoder(self._whole, self._starts)
         self._recorded_index = np.flatnonzero(mask)
         self._hidden_index = np.flatnonzero(~np.array(mask, dtype=bool))
         self._recorded_index.flags.writeable = False
@@ -211,10 +211,7 @@ class Schema:
     def may_miss(self) -> np.ndarray:
         """(d,) booleans: the encoded columns that are NaN in a context whose gap is to be inferred."""
         self._require_levels()
-        out = np.zeros(len(self._names), dtype=bool)
-        for inputs, span in spans(self._whole):
-            out[span] = bool(inputs & self._whole.imputed)
-        return out
+        return may_miss(self._whole)
 
     @property
     def recorded_features(self) -> tuple[Feature, ...]:
@@ -299,75 +296,8 @@ class Schema:
             ContextError: a feature is missing (and not to be inferred: such a gap is NaN in the array), a value is not
                 finite, a level was never seen, or the array has the wrong length.
         """
-        d = self.n_features
-        named = by_name(context)
-        if named is None:
-            return self._checked_array(context, 1)
-        x = np.zeros(d)
-        if self.intercept:
-            x[0] = 1.0
-        if self.derived:
-            return self._encode_derived(named, x)
-        imputed = self._whole.imputed
-        for feature in self.features:
-            if feature.name not in named and (feature.name not in imputed or self._typo(feature.name, named)):
-                raise ContextError(self._missing_message(named))
-            value = named.get(feature.name)
-            start = self._starts[feature.name]
-            if feature.name in imputed and is_missing(value):
-                x[start : start + len(feature.encoded_names)] = np.nan
-                continue
-            if isinstance(feature, Category):
-                position = feature.position(value)
-                if position >= 0:
-                    x[start + position] = 1.0
-            elif feature.own:
-                x[start] = feature.one_value(value)
-        return x
-
-    def _encode_derived(self, named: Mapping[str, Any], x: np.ndarray) -> np.ndarray:
-        """One context whose derived features are computed by the same functions as those of a log."""
-        fills, imputed = self._whole.fills, self._whole.imputed
-        inputs = Inputs(1, levels=self._whole.levels)
-        gone: set[str] = set()
-        for feature in self.features:
-            name = feature.name
-            if name not in named and ((name not in fills and name not in imputed) or self._typo(name, named)):
-                raise ContextError(self._missing_message(named))
-            value = named.get(name)
-            start = self._starts[name]
-            if name in imputed and is_missing(value):
-                gone.add(name)
-                x[start : start + len(feature.encoded_names)] = np.nan
-                continue
-            gap = name in fills and is_missing(value)
-            if name in fills:
-                inputs.gaps[name] = np.array([gap])
-            if isinstance(feature, Category):
-                position = -1 if gap else feature.position(value)
-                inputs.codes[name] = np.array([-2 if gap else feature.index_of[value]])
-                if position >= 0:
-                    x[start + position] = 1.0
-                continue
-            fill = fills.get(name)
-            number = fill if gap and fill is not None else feature.one_value(value)
-            inputs.numbers[name] = np.array([number])
-            if feature.own:
-                x[start] = number
-        for term, keep in self._whole.terms:
-            start = self._starts[term.label]
-            if not gone.isdisjoint(term.inputs):
-                x[start : start + sum(keep)] = np.nan
-                continue
-            for i, column in enumerate(term.columns(inputs, keep)):
-                x[start + i] = column[0]
-            if not np.isfinite(x[start : start + sum(keep)]).all():
-                raise ContextError(
-                    f"{term.label} is not defined for "
-                    + ", ".join(f"{name!r} = {named.get(name)!r}" for name in term.inputs)
-                    + ": every feature needs a finite value to decide."
-                )
-        return x
+        self._require_levels()
+        return self._encoder.one(context)
 
     def encode_many(self, contexts: Any) -> np.ndarray:
         """Many contexts as a ``float64`` array ``X`` (n, d).
@@ -376,55 +306,13 @@ class Schema:
             contexts: an Arrow table or batch, a frame, a sequence of contexts that name their values, or an array
                 that is already encoded. Columns and names that are not features are left aside.
         """
-        layout = self.whole_layout
-        if isinstance(contexts, np.ndarray) and not contexts.dtype.names:
-            return self._checked_array(contexts, 2)
-        rows = None if hasattr(contexts, "__arrow_c_stream__") else rows_by_name(contexts)
-        if rows is not None:
-            return np.array([self.encode(row) for row in rows]).reshape(len(rows), layout.width)
-        if isinstance(contexts, Sequence) and not isinstance(contexts, str):
-            return self._checked_array(contexts, 2) if len(contexts) else np.empty((0, layout.width))
-        return encode_table(contexts, layout)
+        self._require_levels()
+        return self._encoder.many(contexts)
 
     def encode_recorded(self, batch: Any) -> np.ndarray:
         """The recorded columns of a log as a ``float64`` array ``X_o`` (n, L): the same code, fewer columns."""
         self._require_levels()
         return encode_table(batch, self.layout())
-
-    def _checked_array(self, values: Any, dimensions: int) -> np.ndarray:
-        d = self.n_features
-        try:
-            x = np.array(values, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise ContextError(f"a context must be a mapping or {d} numbers: {error}.") from error
-        if x.ndim != dimensions or x.shape[-1] != d:
-            raise ContextError(f"a context has {d} values ({show_labels(self._names)}), but this has shape {x.shape}.")
-        finite = np.isfinite(x)
-        if self._whole.imputed:
-            finite |= np.isnan(x) & self.may_miss
-        if not finite.all():
-            where = np.argwhere(~finite)[0]
-            row = f" in row {where[0]}" if dimensions == 2 else ""
-            raise ContextError(
-                f"feature {self._names[where[-1]]!r} is {x[tuple(where)]}{row}: every feature needs a finite value."
-            )
-        return x
-
-    def _missing_message(self, context: Mapping[str, Any]) -> str:
-        missing = [feature.name for feature in self.features if feature.name not in context]
-        message = f"the context lacks {show_labels(missing)}: every feature needs a value to decide."
-        for name in missing:
-            close = self._typo(name, context)
-            if close:
-                return message + f" Did you mean {name!r} where it says {close!r}?"
-        if not any(isinstance(name, str) for name in context):
-            message += " Its values have no names; give numbers in order as an array, to_numpy()."
-        return message
-
-    def _typo(self, name: str, context: Mapping[str, Any]) -> str | None:
-        """A name in the context that is no feature but nearly reads like this one."""
-        extra = [key for key in context if isinstance(key, str) and key not in self._starts]
-        return next(iter(difflib.get_close_matches(name, extra, 1)), None)
 
     def _require_levels(self) -> None:
         unknown = [feature.name for feature in self.features if not feature.resolved]
@@ -588,41 +476,10 @@ class Schema:
         return hash((self.recorded, self.arm, self.reward, self.arms))
 
     def _repr_html_(self) -> str:
-        recorded = set(self.recorded)
-        rows = [
-            (
-                feature.name,
-                _kind(feature),
-                "recorded" if feature.name in recorded else "hidden",
-            )
-            for feature in self.features
-        ]
-        rows += [(term.label, "derived", "recorded" if self.is_recorded(term) else "hidden") for term in self.derived]
-        pairs = [("arm", self.arm), ("reward", self.reward)]
-        if self.arms is not None:
-            pairs.append(("arms", ", ".join(map(str, self.arms))))
-        constant = " and a constant" if self.intercept else ""
-        lead = f"Schema: {len(self.features)} features{constant}, of which the log recorded {len(recorded)}"
-        return card(lead, pairs, "Features", ("feature", "kind", "in the log"), rows)
+        return schema_card(self)
 
     def __repr__(self) -> str:
-        names = [feature.name for feature in self.features]
-        parts = [f"features=[{show_labels(names)}]", f"recorded=[{show_labels(self.recorded)}]"]
-        parts += [f"arm={self.arm!r}", f"reward={self.reward!r}"]
-        parts += [f"arms=[{show_labels(self.arms)}]"] if self.arms is not None else []
-        parts += ["intercept=True"] if self.intercept else []
-        parts += [f"gaps inferred in [{show_labels(self.imputed)}]"] if self.imputed else []
-        for what, terms in (("recorded", self.recorded_terms), ("hidden", self._hidden_terms())):
-            parts += [f"derived and {what}: {', '.join(term.label for term in terms)}"] if terms else []
-        return f"Schema({', '.join(parts)})"
-
-    def _hidden_terms(self) -> tuple[Term, ...]:
-        return tuple(term for term in self.derived if not self.is_recorded(term))
-
-
-def _kind(feature: Feature) -> str:
-    kind = type(feature).__name__.lower()
-    return kind if feature.own or isinstance(feature, Date) else f"{kind}, only in derived features"
+        return schema_text(self)
 
 
 def _listed(derived: str | Term | Iterable[str | Term]) -> list[str | Term]:
