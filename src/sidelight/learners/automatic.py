@@ -97,7 +97,15 @@ class Automatic:
         """Before anything is known: no unit, so that every arm has the same index everywhere."""
         units = Units.of(Tally.empty(d), constant)
         spread = reference_variance(units, d)
-        return cls(blocks, variance, np.zeros(d), units.precision(np.eye(d) / spread), units, constant=constant, derived=derived)
+        return cls(
+            blocks,
+            variance,
+            np.zeros(d),
+            units.precision(np.eye(d) / spread),
+            units,
+            constant=constant,
+            derived=derived,
+        )
 
     def renew(self, tally: Tally, order: NDArray[np.int64]) -> Units:
         """Take units and ranges from what was seen (internal order); ``order[i]`` is where feature ``i`` stands."""

@@ -118,6 +118,7 @@ def estimate_prior(
     blocks: Sequence[NDArray[np.int64]],
     units: Units,
     previous: Hyper | None = None,
+    *,
     search: bool = True,
     wide: bool = False,
     hidden: Callable[[float], float] | None = None,

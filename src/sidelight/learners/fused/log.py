@@ -26,6 +26,8 @@ CAUGHT = 20.0
 #: the test allows for so many times the variance that ``B̂`` is claimed to have: pooling biases it, and where features
 #: are skewed or few arms tell how much, the claim is too small
 ERROR = 4.0
+#: the part of what a log left unexplained that is taken for the hidden features' doing while nothing tells it
+UNTOLD = 0.5
 #: (levels, 1)  one over the rows that a log may count for
 _BIASES = np.array([[1.0 / rows if rows else np.inf] for rows in EFFECTIVE_ROWS])
 
@@ -64,7 +66,9 @@ class FusedLog:
         # what a log explains without any rest is exact to rounding, not beyond
         self.s2 = np.maximum(self.s2, 1e-12 * second)
         # where nothing is hidden there is nothing for it to explain
-        self.tau2 = (0.5 if len(self.order) > self.L else 0.0) * self.s2
+        self.tau2 = (UNTOLD if len(self.order) > self.L else 0.0) * self.s2
+        #: whether features computed from others are among the recorded ones
+        self._bent = bool(summary.schema.recorded_terms)
         #: a known R12 errs by the log's own rows (see there), which is no part of s² but comes on top of it
         self._on_top = hidden.error_from_log
         if self._on_top and not proven:
@@ -147,7 +151,7 @@ class FusedLog:
             own = weights[self.arms][:, hidden]
             second = own[:, :, None] * own[:, None, :] + variance * covariances[np.ix_(self.arms, hidden, hidden)]
             # before anything is known about the hidden weights: as if they had half of what the log left unexplained
-            fresh = 0.5 * self.s2[:, None, None] * np.asarray(self.hidden.summary.grams)
+            fresh = UNTOLD * self.s2[:, None, None] * np.asarray(self.hidden.summary.grams)
             error = fresh if self.fresh else self.hidden.log_error(second)
         elif not self.fresh:
             self.tau2 = hidden_variance(
@@ -233,6 +237,17 @@ class FusedLog:
         return np.asarray(self.counts >= 10.0 * (self.L + 1))
 
     def _least_tau2(self, plays: Array, m: int) -> Array:
+        """(K_j,)  The least that ``τ²`` is taken for, whatever the hidden weights seem to be.
+
+        Where the log has derived features, ``UNTOLD`` of ``s²``.  Most of them have no effect, their prior variance
+        becomes next to nothing, and then ``b_a = w_o + B_aw_h`` says ``B_aw_h ≈ b_a`` of them, in which ``B̂_a`` is
+        little but error.  Taken at a ``τ²`` that comes from small hidden weights it says that these are zero, and so
+        confirms itself.
+        """
+        least = self._noisier(plays, m)
+        return np.maximum(least, UNTOLD * self.s2) if self._bent else least
+
+    def _noisier(self, plays: Array, m: int) -> Array:
         """(K_j,)  What ``s²`` itself says about ``τ²``, as far as few rounds have told about an arm's hidden weights.
 
         An arm whose ``s²`` is above the least of all arms has more noise or more hidden effects, and nobody knows which
