@@ -358,6 +358,8 @@ def _diagnose_eras(eras: Eras, noise: float | None, html: Path | None, as_json: 
 def check_hidden(log: list[str], schema: Schema) -> None:
     """Check that a hidden feature is not a column of the log with a typing error.
 
+    Beside a recorded column that reads nearly the same it may well be another one, so that is only said.
+
     Raises:
         SchemaError: the log has an unused column that reads nearly the same.
     """
@@ -372,6 +374,13 @@ def check_hidden(log: list[str], schema: Schema) -> None:
             raise SchemaError(
                 f"{feature.name!r} is hidden, and the log has a column {close!r} that nothing uses: did you mean that "
                 "one? Where both exist, give them names that differ more."
+            )
+        beside = mistyped(feature.name, [name for name in schema.recorded if name in available])
+        if beside is not None:
+            typer.echo(
+                f"Note: {feature.name!r} is hidden and {beside!r} is recorded, taken for two different features. If "
+                f"{feature.name!r} is a typing error, correct it: --hidden names what the log does not have.",
+                err=True,
             )
 
 

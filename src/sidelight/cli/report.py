@@ -106,6 +106,7 @@ def report(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes; default one for each core.", rich_help_panel=_RUN)
     ] = None,
+    eras: Annotated[str | None, typer.Option("--eras", hidden=True)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was found as JSON.")] = False,
 ) -> None:
     """Replay a trial (--trial), a table of right answers (--answers) or a simulated world (--world) with several
@@ -115,6 +116,13 @@ def report(
 
     To check the events of a running service instead: sidelight replay
     """
+    if eras is not None:
+        raise InputError(
+            f"--eras {eras}: a report replays complete rows, or a simulated world, and writes its own log from them, "
+            "in which all rows have the same columns. For a log whose columns were added over the years: "
+            f"sidelight diagnose my.csv … --eras {eras} (what each era is worth), sidelight judge my.csv … --eras "
+            f"{eras} (what a policy would be worth), sidelight summarize my.csv … --eras {eras} (to start a service)."
+        )
     need_pictures()
     given = [name for name, value in (("--trial", trial), ("--answers", answers), ("--world", world)) if value]
     if len(given) > 1:

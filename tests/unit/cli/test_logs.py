@@ -280,6 +280,11 @@ def test_a_typing_error_in_a_hidden_feature_is_told(run, table, tmp_path):
     code, _, shown = run("summarize", tmp_path / "log.parquet", "--recorded", "a,b", "--hidden", "loyalti")
     assert code == 1
     assert "'loyalti' is hidden, and the log has a column 'loyalty'" in shown
+    # beside a recorded column it may be another one: said, not refused
+    beside = ["--recorded", "a,b,loyalty", "--hidden", "loyalti", "-o", tmp_path / "beside.summary"]
+    code, _, shown = run("summarize", tmp_path / "log.parquet", *beside)
+    assert code == 0
+    assert "'loyalti' is hidden and 'loyalty' is recorded, taken for two different features" in shown
     pq.write_table(table.append_column("dose_1", table["a"]), tmp_path / "log.parquet")
     out = tmp_path / "s"
     assert run("summarize", tmp_path / "log.parquet", "--recorded", "a,b", "--hidden", "dose_2", "-o", out)[0] == 0

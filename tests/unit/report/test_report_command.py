@@ -132,6 +132,14 @@ def test_a_table_of_right_answers(tmp_path: Path, app: typer.Typer, rng: np.rand
     assert "smoker=" in text
 
 
+def test_a_report_has_no_eras_and_says_where_they_are(app: typer.Typer) -> None:
+    result = CliRunner().invoke(app, ["--eras", "period", "--trial", "any.csv"])
+    assert isinstance(result.exception, InputError)
+    assert "all rows have the same columns" in str(result.exception)
+    for command in ("diagnose", "judge", "summarize"):
+        assert f"sidelight {command} my.csv … --eras period" in str(result.exception)
+
+
 def test_one_kind_of_report_at_a_time(app: typer.Typer) -> None:
     with pytest.raises(InputError, match="different kinds of report"):
         CliRunner().invoke(app, ["--trial", "a.csv", "--world", "dosing"], catch_exceptions=False)
