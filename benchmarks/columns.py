@@ -3,6 +3,8 @@
     python -m benchmarks.columns gaps      # gaps of 10 and 30 % in a recorded feature, a hidden one, all of them
     python -m benchmarks.columns clicks    # rewards of 0 and 1 at rates of 1, 5, 20 and 50 %
     python -m benchmarks.columns splines   # splines of all features where effects are straight, and where they bend
+    python -m benchmarks.columns log-rows  # what weighting the log's rows of clicks by their variance would bring
+    python -m benchmarks.columns pass      # time of the log pass with splines and interactions, per encoded column
 
 Runs are paired: the same contexts, noise, answers and coins for every learner of a seed.
 """
@@ -10,10 +12,12 @@ Runs are paired: the same contexts, noise, answers and coins for every learner o
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 import sidelight as sl
@@ -197,6 +201,74 @@ def clicks(rounds: int, seeds: range) -> None:
         print("| " + " | ".join(cells) + " |", flush=True)
 
 
+def log_rows(rounds: int, seeds: range) -> None:
+    """Print what weighting a log's rows by one over their variance would bring, from many rows and the true rates.
+
+    With ``v`` the variance of a reward around the line ``x_o·b``, ordinary least squares has the covariance
+    ``G⁻¹(Σvx_ox_oᵀ)G⁻¹``, where ``s²G⁻¹`` is claimed; weights ``ω = 1/p(1 − p)`` of the line's own rates give
+    ``A⁻¹(Σω²vx_ox_oᵀ)A⁻¹`` with ``A = Σωx_ox_oᵀ``.  Both as the variance of predicted rates over the log's rows.
+    """
+    print(f"{rounds} rows for each log, seeds {seeds.start} to {seeds.stop - 1}\n")
+    print("| rate | variance of predicted rates, weighted / not | not weighted / claimed | in the worst direction |")
+    print("|---|---|---|---|")
+    for rate in (0.01, 0.05, 0.2, 0.5):
+        found = []
+        for seed in seeds:
+            world = ClickWorld(seed, rate)
+            L, rng = world.n_features - 2, np.random.default_rng([seed, 9])
+            X = world.contexts(rounds, rng)
+            arms = draw_indices(world.behavior_probabilities(X), rng)
+            for a in range(world.n_arms):
+                observed, rates = X[arms == a, :L], X[arms == a] @ world.weights[a]
+                G = observed.T @ observed
+                line = observed @ np.linalg.solve(G, observed.T @ rates)
+                v = rates * (1.0 - rates) + (rates - line) ** 2
+                inverse = np.linalg.inv(G)
+                plain = inverse @ (observed.T * v) @ observed @ inverse
+                shown = np.clip(line, 0.1 * rate, 1.0 - 0.1 * rate)
+                omega = 1.0 / (shown * (1.0 - shown))
+                A = np.linalg.inv((observed.T * omega) @ observed)
+                weighted = A @ (observed.T * (omega**2 * v)) @ observed @ A
+                off = np.linalg.eigvals(G @ plain).real / v.mean()
+                found.append([np.trace(G @ weighted) / np.trace(G @ plain), off.mean(), off.max()])
+        cells = [f"{100 * rate:.0f} %", *(f"{value:.3f}" for value in np.mean(found, axis=0))]
+        print("| " + " | ".join(cells) + " |", flush=True)
+
+
+def log_pass(rows: int, seeds: range) -> None:
+    """Print processor time of the log pass for each encoded column, plain and with splines and interactions."""
+    print(f"{rows} rows, the least of {len(seeds)} times, processor time, knots and levels given\n")
+    print("| schema | encoded columns | seconds | for each column | ratio |")
+    print("|---|---|---|---|---|")
+    rng = np.random.default_rng(seeds.start)
+    numbers = {f"x{i}": rng.normal(size=rows) for i in range(8)}
+    stage = np.array(["I", "II", "III", "IV"])[rng.integers(4, size=rows)]
+    log = pa.table({**numbers, "stage": stage, "arm": rng.integers(3, size=rows), "reward": rng.normal(size=rows)})
+    names = list(numbers)
+    categories = {"stage": ["I", "II", "III", "IV"]}
+    bends = [sl.Spline(name, knots=[-1.5, -0.5, 0.5, 1.5]) for name in names]
+    acts = [sl.Product("stage", name) for name in names[:4]] + [sl.Product("x0", "x1"), sl.Product("x2", "x3")]
+    base = 0.0
+    for title, derived in (("columns alone", []), ("splines", bends), ("splines and interactions", [*bends, *acts])):
+        schema = sl.Schema(
+            [*names, "stage"],
+            [*names, "stage"],
+            arms=range(3),
+            intercept=True,
+            categories=categories,
+            derived=derived,
+        )
+        taken = []
+        for _ in seeds:
+            start = time.process_time()
+            summary = sl.summarize_log(log, schema)
+            taken.append(time.process_time() - start)
+        each = min(taken) / summary.n_recorded
+        base = base or each
+        cells = [title, str(summary.n_recorded), f"{min(taken):.2f}", f"{1000 * each:.1f} ms", f"{each / base:.2f}"]
+        print("| " + " | ".join(cells) + " |", flush=True)
+
+
 def spline_run(seed: int, rounds: int, bent: list[int], splined: bool) -> float:
     """Regret of a learner with or without splines of all features.
 
@@ -251,10 +323,12 @@ def main() -> None:
         "gaps": (gaps, 1_000, 16),
         "clicks": (clicks, 3_000, 48),
         "splines": (splines, 2_000, 16),
+        "log-rows": (log_rows, 100_000, 12),
+        "pass": (log_pass, 200_000, 3),
     }
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", choices=tables)
-    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--rounds", type=int, help="rounds, or rows of a log")
     parser.add_argument("--seeds", type=int)
     parser.add_argument("--first-seed", type=int, default=1000)
     options = parser.parse_args()
