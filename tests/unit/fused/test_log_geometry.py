@@ -258,3 +258,23 @@ def test_hidden_variance_is_the_expected_quadratic_form(rng):
     everything = (Sigma, weights, covariances, variance, arms, hidden)
     np.testing.assert_allclose(hidden_variance(*everything, np.full(K, np.inf)), expected, rtol=1e-10)
     np.testing.assert_allclose(hidden_variance(*everything, np.full(K, 0.01)), 0.01)
+
+
+def test_derived_features_in_the_log_keep_what_hidden_ones_may_explain():
+    """With bends of no effect the log must not talk itself into hidden weights of zero: ``τ² ≥ ½s²`` there."""
+    rng = np.random.default_rng(3)
+    n = 4_000
+    x, y = rng.normal(size=(2, n))
+    arm = (y + rng.normal(size=n) > 0).astype(int)
+    log = {"x": x, "arm": arm, "reward": x + (2 * arm - 1) * y + 0.3 * rng.normal(size=n)}
+    for derived, floor in (([sl.Spline("x", knots=[-1.5, -0.5, 0.5, 1.5])], 0.5), ([], 0.0)):
+        schema = sl.Schema(["x", "y"], ["x"], arms=[0, 1], intercept=True, derived=derived)
+        learner = sl.FusedOFUL(sl.BehaviorQueries(sl.summarize_log(log, schema)))
+        for t in range(60):
+            context = {"x": float(x[t]), "y": float(y[t])}
+            learner.observe_behavior(context, int(arm[t]))
+            learner.observe(context, int(arm[t]), float(x[t]))  # as if the hidden feature had no effect
+        log_of = learner.logs[0]
+        assert (log_of.tau2 >= floor * log_of.s2 * (1 - 1e-12)).all()
+        if not derived:
+            assert (log_of.tau2 < 0.5 * log_of.s2).any()

@@ -119,3 +119,19 @@ def test_a_search_that_goes_on_never_gets_worse(rng):
         previous, last = prior.hyper, prior.log_marginal
     best = estimate_prior(J, h, BLOCKS, Units.given(np.ones(8), float(np.mean(r**2))))
     assert last >= best.log_marginal - 2.0
+
+
+def test_derived_features_without_effect_leave_the_mean_of_the_others_alone(rng):
+    """Twelve features of no effect beside three whose common mean is 1, which one ``κ²`` for all would make small."""
+    K, d = 6, 15
+    weights = np.zeros((K, d))
+    weights[:, :3] = 1.0 + 0.1 * rng.normal(size=(K, 3))
+    _, r, J, h = arms_with_rounds(rng, K, d, 400, 0.3, weights)
+    units = Units.given(np.ones(d), float(np.mean(r**2)))
+    prior = estimate_prior(J, h, [np.arange(3), np.arange(3, d)], units, derived=1)
+    straight, bent = prior.hyper.variances
+    assert bent < 0.05 * straight
+    assert prior.hyper.mean_variance > 0.1
+    np.testing.assert_allclose(prior.mean[:3], weights[:, :3].mean(axis=0), atol=0.05)
+    alike = estimate_prior(J, h, [np.arange(3), np.arange(3, d)], units)
+    assert prior.log_marginal > alike.log_marginal + 5.0
