@@ -17,6 +17,7 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
+import sqlalchemy as sa
 
 from sidelight.errors import StoreError
 from sidelight.service.config import Config
@@ -25,9 +26,10 @@ from sidelight.service.core.starting import open_store
 from sidelight.service.http.auth import SCOPES, create_token
 from sidelight.service.log.committer import Committer
 from sidelight.service.log.connections import database_url
+from sidelight.service.log.sealing import Head
 from sidelight.service.log.store import Store
 from sidelight.service.problems import Problem
-from tests.service.helpers import command, engine_of, make_config, post, random_context, run, serving
+from tests.service.helpers import command, engine_of, make_config, make_schema, post, random_context, run, serving
 
 
 def raw(port: int, head: str) -> int:
@@ -211,3 +213,32 @@ def test_token_names_hold_no_control_characters(tmp_path: Path, name: str):
     store = open_store(make_config(tmp_path, kind="OFUL", mode="act"))
     assert create_token(store, "a good one", SCOPES)
     store.close()
+
+
+def test_a_back_up_that_a_server_opens_while_it_is_read_is_not_restored(tmp_path: Path, rng, monkeypatch):
+    """It is read as if nobody could write to it, so what is read would be a mixture of two states."""
+    config = make_config(tmp_path, kind="OFUL", mode="act")
+
+    async def live() -> None:
+        async with engine_of(config) as engine:
+            for _ in range(3):
+                await engine.decide(make_schema().encode(random_context(rng))[None], None)
+
+    run(live())
+    assert command("backup", "copy.db", cwd=tmp_path).returncode == 0
+    look, opened = Store.end_within, list[Store]()
+
+    def meanwhile(self: Store, connection: sa.Connection) -> Head:
+        if not opened:
+            opened.append(Store(database_url(str(tmp_path / "copy.db"))))
+            opened[0].probe()
+        return look(self, connection)
+
+    monkeypatch.setattr(Store, "end_within", meanwhile)
+    done = command("restore", "copy.db", "--database", "new.db", cwd=tmp_path)
+    monkeypatch.undo()
+    opened[0].close()
+    assert done.returncode == 1
+    assert "was opened by something that writes" in done.stderr
+    assert not (tmp_path / "new.db").exists()
+    assert command("restore", "copy.db", "--database", "new.db", cwd=tmp_path).returncode == 0

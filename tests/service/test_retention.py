@@ -30,6 +30,7 @@ from sidelight.service.log.connections import database_url
 from sidelight.service.log.decision_id import DecisionId
 from sidelight.service.log.events import Answer, Configuration
 from sidelight.service.log.store import Store
+from sidelight.service.operations import retention
 from sidelight.service.operations.copying import copy_store
 from sidelight.service.operations.retention import forget
 from sidelight.service.views.export import export_log
@@ -365,3 +366,32 @@ def test_under_load_with_a_server_of_its_own(tmp_path, database):
         assert (state["event"], state["digest"]) == (whole.state.number, bits(whole.state))
         assert whole.state.counts["without context"] > 0
         store.close()
+
+
+def test_two_people_are_forgotten_at_once(tmp_path, database, rng, monkeypatch):
+    """The other deletion comes between the two folds that are compared: what one of them needs is gone."""
+    config = make_config(tmp_path, kind="OFUL", mode="act", database=database)
+
+    async def live() -> None:
+        async with engine_of(config) as engine:
+            await visits(engine, rng, 4, ANNA)
+            await visits(engine, rng, 4, "berta")
+
+    run(live())
+    store, other = open_store(config), Store(open_store(config).url)
+    look, calls = retention.recover, []
+
+    def slow(*arguments: Any, **named: Any) -> Any:
+        calls.append(named)
+        if len(calls) == 2:
+            assert forget(other, "berta", verify=False, erase=False).decisions == 4
+        return look(*arguments, **named)
+
+    monkeypatch.setattr(retention, "recover", slow)
+    done = forget(store, ANNA, erase=False)
+    monkeypatch.undo()
+    assert done.decisions == 4
+    assert contexts_of(store, ANNA) == contexts_of(store, "berta") == []
+    assert newest_base(store).snapshot.number == done.event == store.head()
+    assert bits(recover(store).state) == bits(recover(store, use_snapshots=False).state)
+    store.close(), other.close()

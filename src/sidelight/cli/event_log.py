@@ -6,6 +6,7 @@ import enum
 import hashlib
 import json
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -29,7 +30,7 @@ from sidelight.service.core.starting import open_store
 from sidelight.service.log.connections import database_url, untouched
 from sidelight.service.log.decision_id import DecisionId
 from sidelight.service.log.store import Store
-from sidelight.service.operations.copying import back_up
+from sidelight.service.operations.copying import Untouched, back_up
 from sidelight.service.operations.retention import forget as forget_subject
 from sidelight.service.operations.retracting import decide_doubt, retract_reward
 from sidelight.service.views.audit import audit as audit_of
@@ -163,7 +164,9 @@ def restore(
     """
     settings = read_config(config, database)
     target = database_url(settings.storage.database, settings.folder)
-    last = _copy(Store.existing(untouched(database_url(source))), target, as_json)
+    place = database_url(source)
+    beside = Untouched(place)
+    last = _copy(Store.existing(untouched(place)), target, as_json, beside.check)
     store = read_store(settings)
     with progress_bar("checking", as_json) as tick:
         whole = recover(store, use_snapshots=False, progress=tick).state.snapshot(0.0).digest
@@ -178,11 +181,11 @@ def restore(
         typer.echo(f"Restored {last} events, and a replay gives the learner of the snapshots. Next: sidelight serve")
 
 
-def _copy(source: Store, url: URL, quiet: bool) -> int:
+def _copy(source: Store, url: URL, quiet: bool, check: Callable[[], None] = lambda: None) -> int:
     """Copy into a new database, and close the source; returns the number of its last event."""
     try:
         with progress_bar("copying", quiet) as tick:
-            return back_up(source, url, progress=tick)
+            return back_up(source, url, tick, check)
     finally:
         source.close()
 

@@ -14,15 +14,20 @@ from sidelight.files import sync_folder
 from sidelight.service.log import migrations as tables
 from sidelight.service.log.store import COPY, Store
 
-__all__ = ["back_up", "copy_store"]
+__all__ = ["Untouched", "back_up", "copy_store"]
 
 _ROWS = 500
 #: properties that belong to the log, and not to the database that it is in
 _OF_THE_LOG = ("origin", "identity", "sealed_after")
 
 
-def back_up(source: Store, url: sa.URL, progress: Callable[[int, int], None] | None = None) -> int:
-    """Copy everything into a new database; returns the number of its last event.
+def back_up(
+    source: Store,
+    url: sa.URL,
+    progress: Callable[[int, int], None] | None = None,
+    check: Callable[[], None] = lambda: None,
+) -> int:
+    """Copy everything into a new database; returns the number of its last event.  Arguments as of ``copy_store``.
 
     A file gets its name when it is whole and on disk: one that was left by an interrupted copy is neither taken for a
     back-up nor in the way of the next.
@@ -32,13 +37,13 @@ def back_up(source: Store, url: sa.URL, progress: Callable[[int, int], None] | N
         StoreError: the database is not empty, or the disk does not take the copy.
     """
     if url.get_backend_name() != "sqlite" or url.query:
-        return _copy_into(source, url, progress)
+        return _copy_into(source, url, progress, check)
     path = Path(str(url.database))
     _must_be_new(path)
     partial = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.partial")
     beside = [partial.with_name(partial.name + end) for end in ("-wal", "-shm")]
     try:
-        last = _copy_into(source, url.set(database=str(partial)), progress)
+        last = _copy_into(source, url.set(database=str(partial)), progress, check)
         # Where SQLite cannot sync the file it keeps the write-ahead log, and says nothing.
         if beside[0].exists():
             raise StoreError(f"the copy could not be brought into one file: check the disk of {path.parent}.")
@@ -56,21 +61,55 @@ def _must_be_new(path: Path) -> None:
         raise InputError(f"{path} is there already: copy into a new file.")
 
 
-def _copy_into(source: Store, url: sa.URL, progress: Callable[[int, int], None] | None) -> int:
+def _copy_into(
+    source: Store, url: sa.URL, progress: Callable[[int, int], None] | None, check: Callable[[], None]
+) -> int:
     target = Store(url)
     try:
-        return copy_store(source, target, progress=progress)
+        return copy_store(source, target, progress, check)
     finally:
         # The last connection that closes writes everything into the one file.
         target.close()
 
 
-def copy_store(source: Store, target: Store, progress: Callable[[int, int], None] | None = None) -> int:
+class Untouched:
+    """A SQLite file that is read without a trace, and may therefore not change meanwhile."""
+
+    def __init__(self, url: sa.URL) -> None:
+        self._path = Path(str(url.database)) if url.get_backend_name() == "sqlite" and not url.query else None
+        self._before = self._look()
+
+    def _look(self) -> tuple[int, int, bool] | None:
+        if self._path is None or not self._path.exists():
+            return None
+        found = self._path.stat()
+        return found.st_mtime_ns, found.st_size, self._path.with_name(self._path.name + "-wal").exists()
+
+    def check(self) -> None:
+        """Raises StoreError where somebody has opened it to write since this was made."""
+        if self._before is not None and not self._before[2] and self._look() != self._before:
+            raise StoreError(
+                f"{self._path} was opened by something that writes while it was being read: stop that, and try again."
+            )
+
+
+def copy_store(
+    source: Store,
+    target: Store,
+    progress: Callable[[int, int], None] | None = None,
+    check: Callable[[], None] = lambda: None,
+) -> int:
     """Copy everything into an empty store; returns the number of its last event.
 
     One transaction reads throughout, so the copy is the state at one moment, whatever is written meanwhile, and one
     transaction writes, so it is whole or empty. Who goes on from the copy gives other ids than who goes on from the
     original: its place is noted as that of a copy.
+
+    Args:
+        source: what to copy.
+        target: where to.
+        progress: called with (events copied, the last one).
+        check: called when everything was read and nothing is written for good yet; what it raises ends the copy.
 
     Raises:
         StoreError: the target is not empty, or has tables of another version.
@@ -111,6 +150,7 @@ def copy_store(source: Store, target: Store, progress: Callable[[int, int], None
                 if progress is not None and table is tables.events:
                     progress(copied, end.number)
         tables.forbid_unsealed(writing)
+        check()
         target.advance(writing, end._replace(place=COPY))
     target.reread()
     return end.number

@@ -29,6 +29,8 @@ __all__ = ["Forgetting", "forget"]
 _FEW = 200
 #: how often what was written meanwhile is folded in before that is done under the lock
 _TRIES = 8
+#: seconds within which those few are folded in, whatever the size of the learner
+_PATIENCE = 60.0
 
 
 @dataclass(frozen=True)
@@ -69,8 +71,8 @@ def forget(
     if not _decisions_about(store, subject):
         return Forgetting(0, None, False)
     while True:
-        state = _verified(store, progress) if verify else recover(store).state
         try:
+            state = _verified(store, progress) if verify else recover(store).state
             number, decisions = _forget(store, subject, state)
         except (ContextsDeleted, Unlearned):
             # Somebody else was forgotten meanwhile, so there is a newer base; or something was retracted.
@@ -93,7 +95,8 @@ def _forget(store: Store, subject: str, state: State) -> tuple[int, int]:
         raise StoreError("the learner does not survive being saved and loaded; nothing was deleted. Report this.")
     known = _decisions_about(store, subject)
     prepared = _rewritten(store.rows(known), known, state.learner.n_features)
-    with store.writing(patience=600) as connection:
+    # Servers wait for as long as this may be silent, if the process or its machine stands still in the middle.
+    with store.writing(patience=_PATIENCE) as connection:
         head = store.lock(connection)
         catch_up(store, state, head.number)
         positions = _positions(connection, subject)
