@@ -8,7 +8,7 @@ from typing import Any
 
 from sidelight.errors import StoreError
 
-__all__ = ["PROBLEM_SCHEMA", "Problem", "invalid", "pointer", "storage_problem", "unknown_decision"]
+__all__ = ["PROBLEM_SCHEMA", "Problem", "ambiguous", "invalid", "pointer", "storage_problem", "unknown_decision"]
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -128,6 +128,11 @@ PROBLEM_SCHEMA: dict[str, Any] = {
         },
     },
 }
+
+
+def ambiguous(header: bytes) -> Problem:
+    """A header came twice that may come once, so which one counts is unclear: proxies and servers differ about that."""
+    return Problem("ambiguous-headers", f"the header {header.decode().title()} came twice: send it once.")
 
 
 def storage_problem(error: StoreError) -> Problem:

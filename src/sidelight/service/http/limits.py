@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect
 
 from sidelight.service.http.guarded import ALWAYS
 from sidelight.service.metrics import Metrics
-from sidelight.service.problems import MEDIA_TYPE, Problem
+from sidelight.service.problems import MEDIA_TYPE, Problem, ambiguous
 from sidelight.service.sections import Limits
 
 if TYPE_CHECKING:
@@ -76,7 +76,13 @@ class Guard:
         started = time.perf_counter()
         status = 0
         # A request without a body is there as soon as its headers are.
-        arrived = not any(name in (b"content-length", b"transfer-encoding") for name, _ in scope["headers"])
+        arrived = True
+        hosts: list[bytes] = []
+        for name, value in scope["headers"]:
+            if name == b"host":
+                hosts.append(value)
+            elif name in (b"content-length", b"transfer-encoding"):
+                arrived = False
 
         async def counting(message: Message) -> None:
             nonlocal status
@@ -92,8 +98,9 @@ class Guard:
 
         self.running += 1
         try:
-            host = next((value for name, value in scope["headers"] if name == b"host"), None)
-            if not self.host_allowed(host):
+            if len(hosts) > 1:
+                raise ambiguous(b"host")
+            if not self.host_allowed(hosts[0] if hosts else None):
                 raise Problem(
                     "host-not-allowed", "there are no tokens, so only requests addressed to localhost are answered."
                 )

@@ -8,7 +8,7 @@ from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
 
-from sidelight.service.problems import Problem, pointer
+from sidelight.service.problems import Problem, ambiguous, pointer
 
 __all__ = ["header", "parse", "read_body"]
 
@@ -105,7 +105,7 @@ def header(request: Request, name: bytes) -> bytes | None:
     for key, value in request.scope["headers"]:
         if key == name:
             if found is not None:
-                raise Problem("ambiguous-headers", f"the header {name.decode().title()} came twice: send it once.")
+                raise ambiguous(name)
             found = value
     return found
 
