@@ -136,8 +136,11 @@ def solve(A: ArrayLike, B: ArrayLike) -> Array:
     lead = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
     lefts = _stack(np.broadcast_to(left, (*lead, *left.shape[-2:])))[0]
     out = np.array(np.broadcast_to(right, (*lead, *right.shape[-2:])), order="C")
-    if out.size and not spd.solve_stack(lefts, out.reshape(len(lefts), *out.shape[-2:])):
-        raise _not_definite()
+    if out.size:
+        log_dets = np.empty(len(lefts))
+        spd.solve_stack(lefts, out.reshape(len(lefts), *out.shape[-2:]), log_dets)
+        if np.isnan(log_dets).any():
+            raise _not_definite()
     return out[..., 0] if vector else out
 
 
@@ -146,7 +149,7 @@ def log_det(A: ArrayLike) -> Array:
     stack, lead = _stack(A)
     out = np.zeros(len(stack))
     if stack.size:
-        spd.log_det_stack(stack, out)
+        spd.solve_stack(stack, np.empty((*stack.shape[:2], 0)), out)
     return out.reshape(lead)
 
 
@@ -244,10 +247,8 @@ def _one_by_one(kind: int, x: ArrayLike) -> Any:
 
 def log(x: ArrayLike) -> Any:
     """Natural logarithm of a number or of every entry; −∞ at 0, NaN below."""
-    values = np.asarray(x, dtype=np.float64)
-    out = np.empty(values.size)
-    elementary.logs(_own(values).reshape(-1), out)
-    return out.reshape(values.shape) if values.ndim else float(out[0])
+    # one number in plain Python: the same operations, and nobody waits for a compiler
+    return elementary.log(float(x)) if isinstance(x, int | float) else _one_by_one(elementary.LOG, x)
 
 
 def log1p(x: ArrayLike) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 
 from sidelight.kernels.compiled import helper, kernel
 from sidelight.kernels.elementary import log
-from sidelight.kernels.simd import add_scaled, copy_columns, subtract_four, subtract_row
+from sidelight.kernels.simd import add_at, clear, copy_columns, subtract_four, subtract_row
 from sidelight.kernels.spd import (
     backward,
     factor,
@@ -29,9 +29,10 @@ SINGULAR = 1e-12
 
 @kernel
 def regress(S, pull, toward, B, solved):  # type: ignore[no-untyped-def]
-    """``B_a = W_a⁻¹(S12(a) + toward)`` and ``solved[a]`` true; neither where ``W_a`` is as good as singular.
+    """``B_a = W_a⁻¹(S12(a) + toward)``, and ``solved[a] = True``; where ``W_a`` is singular, both stay as they were.
 
-    Scaled to a unit diagonal first, so that units do not decide what is singular.  toward: (L, m)   B: (K, L, m)
+    ``W_a`` counts as singular if a pivot is below ``SINGULAR`` after scaling to a unit diagonal, so that the units of
+    features do not matter.  toward: (L, m)   B: (K, L, m)   solved: (K,)
     """
     K, L, m = B.shape
     first = padded(L)
@@ -65,8 +66,8 @@ def unexplained(S, B, left):  # type: ignore[no-untyped-def]
     """``S12 − S11B`` into ``left``.  S: (d, d)   B, left: (L, padded(m)), zero beyond the first ``m`` columns"""
     d = S.shape[0]
     L, width = B.shape
+    clear(left)
     for i in range(L):
-        left[i] = 0.0
         for j in range(d - L):
             left[i, j] = S[i, L + j]
     for i in range(0, L - 3, 4):
@@ -86,8 +87,8 @@ def residual_squares(S, B, left, own):  # type: ignore[no-untyped-def]
     L, width = B.shape
     m = d - L
     unexplained(S, B, left)
+    clear(own)
     for i in range(m):
-        own[i] = 0.0
         for j in range(m):
             own[i, j] = S[L + i, L + j]
         subtract_row(own, i, (S, L + i, d, 0, L), B, (0, 0, width))
@@ -105,13 +106,15 @@ def move_sums(S, scale, shift, c, out):  # type: ignore[no-untyped-def]
     S, out: (K, d, d)   scale, shift: (d,)
     """
     K, d, _ = S.shape
+    level = np.empty(d)
     for a in range(K):
         for i in range(d):
             for j in range(d):
                 out[a, i, j] = S[a, i, j] * scale[i] * scale[j]
         if c < 0:
             continue
-        level = out[a, c].copy()
+        for j in range(d):
+            level[j] = out[a, c, j]
         for i in range(d):
             for j in range(d):
                 out[a, i, j] -= shift[i] * level[j]
@@ -130,15 +133,14 @@ def add_up(S, S_squared, units, total, noise, own, squared):  # type: ignore[no-
     """
     K, d, _ = S.shape
     L = units.shape[0]
-    total[:, :] = 0.0
-    noise[:, :] = 0.0
-    own[:] = 0.0
-    squared[:] = 0.0
+    clear(total)
+    clear(noise)
+    clear(own)
+    clear(squared)
     for a in range(K):
-        for i in range(d):
-            add_scaled(total[i], 1.0, S[a, i])
+        add_at(total, 0, 1.0, S, a * d * d, d * d)
+        add_at(noise, 0, 1.0, S_squared, a * L * L, L * L)
         for i in range(L):
-            add_scaled(noise[i], 1.0, S_squared[a, i])
             own[a] += S[a, i, i] * units[i]
             squared[a] += S_squared[a, i, i] * units[i]
     for i in range(L):
@@ -188,13 +190,13 @@ def residual_moments(S, counts, B, pull, used, pooled, weight, Sigma):  # type: 
             for j in range(L):
                 S11[i, j] = S[a, i, j]
                 W[i, j] = S[a, i, j] + pull[i, j]
-            # columns that depend on each other: what rounding leaves of them must not decide
+            # regressors that depend on each other leave a pivot of rounding errors: keep it away from zero
             W[i, i] *= 1.0 + SINGULAR
         free = counts[a] - 2.0 * L
         if not math.isnan(factor(W)):
             invert_factor(W, T)
             inverse_from(W, T)
-            product[:, :] = 0.0
+            clear(product)
             for i in range(0, L - 3, 4):
                 subtract_four(product, i, (used, i * L, L, 1, 0, L), S11, (0, 0, width))
             for i in range(L & ~3, L):
@@ -212,7 +214,9 @@ def residual_moments(S, counts, B, pull, used, pooled, weight, Sigma):  # type: 
 
 @kernel
 def answers_precision(S, S_squared, pull, shared, E, more, A):  # type: ignore[no-untyped-def]
-    """``A_a⁻¹ = E_aW_a⁻¹(S²(a) + shared)W_a⁻¹E_aᵀ + more_a``, inverted; NaN where there is none; whether all are.
+    """``A_a``, the inverse of ``E_aW_a⁻¹(S²(a) + shared)W_a⁻¹E_aᵀ + more_a``; returns whether all arms have one.
+
+    Where ``W_a`` or the sum is not positive definite, ``A_a`` is filled with NaN.
 
     S: (K, n or more, …)   S_squared: (K, n, n)   pull, shared: (n, n)   E: (K, L, n)   more: (K, L, L), or (0, …) for
     none   A: (K, L, L)
@@ -241,12 +245,12 @@ def answers_precision(S, S_squared, pull, shared, E, more, A):  # type: ignore[n
         for i in range(n):
             for j in range(n):
                 noise[i, j] = S_squared[a, i, j] + shared[i, j]
-        product[:, :] = 0.0
+        clear(product)
         for i in range(0, n - 3, 4):
             subtract_four(product, i, (noise, i * n, n, 1, 0, n), table, (first, 0, width))
         for i in range(n & ~3, n):
             subtract_row(product, i, (noise, i * n, 1, 0, n), table, (first, 0, width))
-        upper[:, :] = 0.0
+        clear(upper)
         subtract_product(upper, table, first, product, 0)
         for i in range(L):
             for j in range(i, L):
@@ -260,7 +264,9 @@ def answers_precision(S, S_squared, pull, shared, E, more, A):  # type: ignore[n
 
 @kernel
 def own_likelihoods(total, D, level, strengths, answers, values):  # type: ignore[no-untyped-def]
-    """Log likelihood of the pooled regression for every ``κ₀`` of ``strengths``, into ``values``; −∞ where none is.
+    """Log likelihood of the pooled regression for every ``κ₀`` of ``strengths``, into ``values``.
+
+    −∞ for a ``κ₀`` at which ``T`` is not positive definite.
 
     With ``T = S11 + κ₀D`` and ``e_j = 1 − S12_jᵀT⁻¹S12_j/S22_jj`` of every hidden feature ``j`` that varies:
     ``−½Σ_j[(t + 1) log(e_j + 1/t) + log det T − p log κ₀]``, ``p`` the regressors that are pulled.
@@ -287,7 +293,7 @@ def own_likelihoods(total, D, level, strengths, answers, values):  # type: ignor
         values[k] = -math.inf
         if math.isnan(log_det):
             continue
-        explained[:] = 0.0
+        clear(explained)
         for i in range(n):
             for j in range(m):
                 explained[j] += table[i, first + j] * table[i, first + j]
@@ -303,7 +309,9 @@ def own_likelihoods(total, D, level, strengths, answers, values):  # type: ignor
 
 @kernel
 def between_arms(S, D, gap, mean, strength, levels, explained, log_dets):  # type: ignore[no-untyped-def]
-    """``Σ_a gap_aᵀ(S_a + κD_ρ)⁻¹gap_a`` and ``Σ_a log det(S_a + κD_ρ)`` for all ``ρ``; NaN where there is none.
+    """``Σ_a gap_aᵀ(S_a + κD_ρ)⁻¹gap_a`` and ``Σ_a log det(S_a + κD_ρ)`` for all ``ρ``.
+
+    The determinants are NaN for a ``ρ`` at which some matrix is not positive definite.
 
     ``D_ρ = D − (1 − ρ)μμᵀ``, a change of rank one.  With ``W = S_a + κD``, ``c = κ(1 − ρ)`` and ``f = 1 − cμᵀW⁻¹μ``:
 
@@ -314,11 +322,12 @@ def between_arms(S, D, gap, mean, strength, levels, explained, log_dets):  # typ
     """
     K, L, m = gap.shape
     first = padded(L)
-    table = np.zeros((L, first + padded(m + 1)))
+    width = first + padded(m + 1)
+    table = np.zeros((L, width))
     squares = np.empty((m, m))
     across = np.empty(m + 1)
-    explained[:] = 0.0
-    log_dets[:] = 0.0
+    clear(explained)
+    clear(log_dets)
     for a in range(K):
         for i in range(L):
             for j in range(L):
@@ -327,20 +336,20 @@ def between_arms(S, D, gap, mean, strength, levels, explained, log_dets):  # typ
                 table[i, first + j] = gap[a, i, j]
             table[i, first + m] = mean[i]
         log_det = factor(table)
-        squares[:] = 0.0
-        across[:] = 0.0
+        clear(squares)
+        clear(across)
         for i in range(L):
-            row = table[i, first : first + m]
+            row = i * width + first
             for j in range(m):
-                add_scaled(squares[j], row[j], row)
-            add_scaled(across, table[i, first + m], table[i, first : first + m + 1])
+                add_at(squares, j * m, table[i, first + j], table, row, m)
+            add_at(across, 0, table[i, first + m], table, row, m + 1)
         for k in range(levels.shape[0]):
             change = strength * (1.0 - levels[k])
             left = 1.0 - change * across[m]
             if left > 0.0:
                 log_dets[k] += log_det + log(left)
                 for j in range(m):
-                    add_scaled(explained[k, j], 1.0, squares[j])
-                    add_scaled(explained[k, j], change / left * across[j], across[:m])
+                    add_at(explained, (k * m + j) * m, 1.0, squares, j * m, m)
+                    add_at(explained, (k * m + j) * m, change / left * across[j], across, 0, m)
             else:
                 log_dets[k] = math.nan

@@ -7,8 +7,13 @@ key covers the source of the whole package, so that an edit of a helper is notic
 ``@helper`` marks a function that kernels call.  It is typed and translated to LLVM's intermediate code once, whoever
 calls it, and becomes machine code only as part of a kernel.  Left to numba, every helper would be optimized, assembled
 and wrapped for callers in C by itself as well, once more for each set of options it is called under, and none of that
-would ever run: it took half of the time of compiling.  This reaches into numba, so it is done for the releases that it
-was tested with (``TESTED``); under any other, helpers are compiled numba's own way: slower, with the same results.
+would ever run: it took half of the time of compiling.
+
+Loops are not unrolled.  Those that need it are written out in vectors already (``kernels.simd``).  Unrolled once more
+by LLVM they took a third of its time, and ran slower, because the rows of a learner are tens of numbers long.
+
+Both reach into numba, so they are done for the releases that they were tested with (``TESTED``); under any other,
+everything is compiled numba's own way: slower, with the same results.
 """
 
 from __future__ import annotations
@@ -19,7 +24,9 @@ from pathlib import Path
 from typing import Any
 
 import numba
+from llvmlite import binding as llvm  # type: ignore[import-untyped]
 from numba import _dynfunc, njit  # type: ignore[attr-defined]
+from numba.core import config
 from numba.core.caching import FunctionCache
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
@@ -30,7 +37,7 @@ from numba.extending import register_jitable
 
 __all__ = ["helper", "inlined", "is_kernel", "kernel", "source_digest"]
 
-#: releases of numba, by their first two numbers, whose internals ``_HelperLowering`` was tested with
+#: releases of numba, by their first two numbers, whose internals the classes below were tested with
 TESTED = ("0.68",)
 
 
@@ -50,6 +57,46 @@ class _PackageCache(FunctionCache):
 
     def _index_key(self, sig: Any, codegen: Any) -> tuple[Any, ...]:
         return (*super()._index_key(sig, codegen), _DIGEST)  # type: ignore[no-untyped-call]
+
+
+# numba's own stubs leave out the options that drop wrappers, and what the environment sets
+_njit: Any = njit
+_config: Any = config
+
+
+class _KernelLibrary(JITCodeLibrary):
+    """A kernel with all helpers that it links, optimized together."""
+
+    def _optimize_final_module(self) -> None:
+        """Numba's two rounds: one that inlines, so that counting of references can be pruned, and the full one.
+
+        The full one differs from numba's by ``loop_unrolling`` alone.
+        """
+        managers: Any = self._codegen._module_pass_manager
+        inline, inliner = managers(loop_vectorize=False, slp_vectorize=False, opt=0, cost="cheap")
+        inline.run(self._final_module, inliner)
+        options = llvm.create_pipeline_tuning_options()
+        options.speed_level = int(_config.OPT)
+        options.loop_vectorization = bool(_config.LOOP_VECTORIZE)
+        options.slp_vectorization = bool(_config.SLP_VECTORIZE)
+        options.loop_unrolling = False
+        builder = llvm.create_pass_builder(self._codegen._tm, options)
+        passes = builder.getModulePassManager()
+        passes.add_refprune_pass()
+        passes.run(self._final_module, builder)
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)  # type: ignore[no-untyped-call]
+class _KernelLowering(NativeLowering):
+    """Numba's own pass, into a library that is optimized as above."""
+
+    _name = "kernel_lowering"
+
+    def run_pass(self, state: Any) -> bool:
+        """Compile the kernel and the wrapper by which Python calls it."""
+        state.library = _KernelLibrary(state.targetctx.codegen(), state.func_id.func_qualname)  # type: ignore[no-untyped-call]
+        state.library.enable_object_caching()
+        return bool(super().run_pass(state))  # type: ignore[no-untyped-call]
 
 
 class _HelperLibrary(JITCodeLibrary):
@@ -86,24 +133,34 @@ class _HelperLowering(NativeLowering):
         return True
 
 
-class _HelperCompiler(CompilerBase):
+class _KernelCompiler(CompilerBase):
     """Numba's pipeline with the last step exchanged."""
 
+    lowering: type[NativeLowering] = _KernelLowering
+
     def define_pipelines(self) -> list[Any]:
-        """One pipeline: a helper that cannot be typed is an error."""
+        """One pipeline: a function that cannot be typed is an error."""
         manager = DefaultPassBuilder.define_nopython_pipeline(self.state)  # type: ignore[no-untyped-call]
-        manager.passes = [(_HelperLowering if step is NativeLowering else step, text) for step, text in manager.passes]
+        manager.passes = [(self.lowering if step is NativeLowering else step, text) for step, text in manager.passes]
         manager.finalize()
         return [manager]
 
 
-# numba's own stubs leave out the options that drop wrappers
-_njit: Any = njit
+class _HelperCompiler(_KernelCompiler):
+    """The same for helpers."""
+
+    lowering = _HelperLowering
+
+
+def _tested() -> bool:
+    """Whether this release of numba is one whose internals are known."""
+    return ".".join(numba.__version__.split(".")[:2]) in TESTED
 
 
 def kernel(function: Callable[..., Any]) -> Any:
     """An entry: compiled at its first call for the types it is given, and kept on disk."""
-    dispatcher = _njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True)(function)
+    compiler = {"pipeline_class": _KernelCompiler} if _tested() else {}
+    dispatcher = _njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True, **compiler)(function)
     dispatcher._cache = _PackageCache(function)  # type: ignore[no-untyped-call]
     return dispatcher
 
@@ -115,7 +172,7 @@ def is_kernel(thing: object) -> bool:
 
 def _part(function: Any, forceinline: bool) -> Any:
     """The function itself, marked so that compiled code which names it calls its compiled form."""
-    if ".".join(numba.__version__.split(".")[:2]) not in TESTED:
+    if not _tested():
         return register_jitable(error_model="numpy", forceinline=forceinline)(function)
     dispatcher = _njit(
         nogil=True,

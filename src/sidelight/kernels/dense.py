@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from sidelight.kernels.compiled import helper, kernel
-from sidelight.kernels.simd import copy_columns, subtract_four
+from sidelight.kernels.simd import clear, copy_columns, subtract_four
 
 __all__ = ["householder", "multiply", "orthogonalize_rows", "symmetric_eigen"]
 
@@ -35,7 +35,7 @@ def multiply(A, B, out):  # type: ignore[no-untyped-def]
                     left[i, k] = A[a, i, k]
         if a == 0 or B.shape[0] > 1:
             copy_columns(B[a], right, columns)
-        negative[:, :] = 0.0
+        clear(negative)
         for i in range(0, rows, 4):
             subtract_four(negative, i, (left, i * inner, inner, 1, 0, inner), right, (0, 0, width))
         for i in range(rows):
@@ -238,8 +238,8 @@ def householder(A, Q, R):  # type: ignore[no-untyped-def]
     columns = np.empty((p, n))
     heads, diagonal, target = np.empty(steps), np.empty(steps), np.empty(n)
     for a in range(K):
-        heads[:] = 0.0
-        diagonal[:] = 0.0
+        clear(heads)
+        clear(diagonal)
         for i in range(n):
             for j in range(p):
                 columns[j, i] = A[a, i, j]

@@ -12,7 +12,7 @@ import math
 
 from sidelight.kernels.compiled import helper, kernel
 
-__all__ = ["CHI_SQUARE_TAIL", "EXP", "LOG1P", "LOG_GAMMA", "POWER", "elementwise", "exp", "log", "log1p", "logs"]
+__all__ = ["CHI_SQUARE_TAIL", "EXP", "LOG", "LOG1P", "LOG_GAMMA", "POWER", "elementwise", "exp", "log", "log1p"]
 
 # ln 2 in parts: the first has 32 bits, so that its product with an exponent is exact
 _LN2_HIGH = 0.693147180369123816490
@@ -21,7 +21,7 @@ _LN2_REST = 1.1612227229362532e-26
 _SPLIT = 134217729.0  # 2²⁷ + 1
 _HALF_LOG_2PI = 0.91893853320467274178
 
-LOG1P, EXP, POWER, LOG_GAMMA, CHI_SQUARE_TAIL = range(5)
+LOG, LOG1P, EXP, POWER, LOG_GAMMA, CHI_SQUARE_TAIL = range(6)
 
 
 @helper
@@ -216,17 +216,12 @@ def chi_square_tail(x, freedom):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def logs(x, out):  # type: ignore[no-untyped-def]
-    """``out[i] = log(x[i])``.  x, out: (n,)"""
-    for i in range(x.shape[0]):
-        out[i] = log(x[i])
-
-
-@kernel
 def elementwise(kind, x, y, out):  # type: ignore[no-untyped-def]
     """``out[i] = f(x[i])``, or ``f(x[i], y[i])``, with the function that ``kind`` names.  x, y, out: (n,)"""
     for i in range(x.shape[0]):
-        if kind == LOG1P:
+        if kind == LOG:
+            out[i] = log(x[i])
+        elif kind == LOG1P:
             out[i] = log1p(x[i])
         elif kind == EXP:
             out[i] = exp(x[i])

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from sidelight.arrays import Array
 from sidelight.kernels.compiled import inlined, kernel
-from sidelight.kernels.simd import add_at, dot_at
+from sidelight.kernels.simd import add_at, clear, dot_at
+from sidelight.kernels.views import part
 
 __all__ = ["CLIP", "MisfitSums", "add_rows", "sums_of", "vectors_for"]
 
@@ -61,32 +62,20 @@ def vectors_for(K: int, d: int, p: int, pairs: NDArray[np.int64]) -> tuple[Array
 def sums_of(arena, sizes):  # type: ignore[no-untyped-def]
     """The named parts of the two vectors, which they share memory with."""
     K, d, p, n = sizes[0], sizes[1], sizes[2], sizes[3]
-    pairs = sizes[HEAD : HEAD + 3 * n].reshape((n, 3))
-    active = sizes[HEAD + 3 * n : HEAD + 3 * n + K]
-    a, b = 0, d
-    centres = arena[a:b]
-    a, b = b, b + d
-    scales = arena[a:b]
-    a, b = b, b + 1
-    reward_centre = arena[a:b]
-    a, b = b, b + K * d
-    weights = arena[a:b].reshape((K, d))
-    a, b = b, b + K * d
-    moved = arena[a:b].reshape((K, d))
-    a, b = b, b + K * p * d
-    projections = arena[a:b].reshape((K, p, d))
-    a, b = b, b + K
-    noises = arena[a:b]
-    a, b = b, b + K * p * d
-    cross = arena[a:b].reshape((K, p, d))
-    a, b = b, b + K * p
-    scores = arena[a:b].reshape((K, p))
-    a, b = b, b + K * p * p
-    squares = arena[a:b].reshape((K, p, p))
-    a, b = b, b + K
-    rounds = arena[a:b]
-    a, b = b, b + 2 * K
-    drift = arena[a:b].reshape((K, 2))
+    pairs, active = part(sizes, HEAD, (n, 3)), part(sizes, HEAD + 3 * n, (K,))
+    i = 0
+    centres, i = part(arena, i, (d,)), i + d
+    scales, i = part(arena, i, (d,)), i + d
+    reward_centre, i = part(arena, i, (1,)), i + 1
+    weights, i = part(arena, i, (K, d)), i + K * d
+    moved, i = part(arena, i, (K, d)), i + K * d
+    projections, i = part(arena, i, (K, p, d)), i + K * p * d
+    noises, i = part(arena, i, (K,)), i + K
+    cross, i = part(arena, i, (K, p, d)), i + K * p * d
+    scores, i = part(arena, i, (K, p)), i + K * p
+    squares, i = part(arena, i, (K, p, p)), i + K * p * p
+    rounds, i = part(arena, i, (K,)), i + K
+    drift, i = part(arena, i, (K, 2)), i + K * 2
     return MisfitSums(
         pairs,
         active,
@@ -121,7 +110,7 @@ def add_rows(arena, sizes, order, X, arms, rewards):  # type: ignore[no-untyped-
         a = arms[t]
         for i in range(d):
             z[i] = (X[t, order[i]] - s.centres[i]) / s.scales[i]
-        f[:] = 0.0
+        clear(f)
         for n in range(s.pairs.shape[0]):
             f[s.pairs[n, 0]] += clipped(z[s.pairs[n, 1]]) * clipped(z[s.pairs[n, 2]])
         for i in range(p):

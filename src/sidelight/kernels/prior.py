@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from sidelight.kernels.compiled import kernel
-from sidelight.kernels.simd import add_scaled, dot
+from sidelight.kernels.simd import add_at, clear, dot_at
 from sidelight.kernels.spd import factor, inverse_from, invert_factor, invert_into, padded
 
 
@@ -15,7 +15,7 @@ from sidelight.kernels.spd import factor, inverse_from, invert_factor, invert_in
 def shrink_arms(J, h, omega, S, t):  # type: ignore[no-untyped-def]
     """``Σ_a S_a`` into ``S`` and ``Σ_a t_a`` into ``t``; returns ``Σ_a[−½log det W_a + ½(Dh_a)ᵀW_a⁻¹(Dh_a)]``.
 
-    −∞ where rounding leaves a ``W_a`` without a factor: such an ``Ω`` cannot be judged.
+    −∞ if rounding leaves a ``W_a`` that is not positive definite, so that the search takes another ``Ω``.
 
     J: (K, d, d)   h: (K, d)   omega: (d,) diagonal of ``Ω``   S: (d, d)   t: (d,)
     """
@@ -28,7 +28,8 @@ def shrink_arms(J, h, omega, S, t):  # type: ignore[no-untyped-def]
     inverses = np.zeros((d, padded(d)))
     v = np.empty(d)
     value = 0.0
-    t[:] = 0.0
+    width = padded(d)
+    clear(t)
     for a in range(K):
         for i in range(d):
             for j in range(d):
@@ -37,19 +38,19 @@ def shrink_arms(J, h, omega, S, t):  # type: ignore[no-untyped-def]
             v[i] = D[i] * h[a, i]
         log_det = factor(W)
         if math.isnan(log_det):
-            S[:, :] = 0.0
-            t[:] = 0.0
+            clear(S)
+            clear(t)
             return -math.inf
         value -= 0.5 * log_det
         invert_factor(W, T)
         for i in range(d):
             # G⁻¹Dh: its square is the quadratic form, and G⁻ᵀ of it the solution
-            u = dot(v[: i + 1], T[i])
+            u = dot_at(v, 0, T, i * width, i + 1)
             value += 0.5 * u * u
-            add_scaled(t, u, T[i, : i + 1])
+            add_at(t, 0, u, T, i * width, i + 1)
         inverse_from(W, T)
         for i in range(d):
-            add_scaled(inverses[i], 1.0, T[i, : i + 1])
+            add_at(inverses, i * width, 1.0, T, i * width, i + 1)
     for i in range(d):
         t[i] /= D[i]
         for j in range(i + 1):

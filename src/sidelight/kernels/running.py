@@ -18,7 +18,7 @@ import numpy as np
 from sidelight.kernels.compiled import helper, kernel
 from sidelight.kernels.elementary import log
 from sidelight.kernels.ridge import DETERMINANT, radius_of
-from sidelight.kernels.simd import add_at, dot, dot_row, subtract_products
+from sidelight.kernels.simd import add_at, dot, dot_at, dot_row, subtract_products
 from sidelight.kernels.sums import add_one_answer
 
 
@@ -52,18 +52,19 @@ class Running(NamedTuple):
 def coefficients(V, R, K, P, q):  # type: ignore[no-untyped-def]
     """``P`` (3, m, m) and ``q`` (2, m) of one arm from ``V`` (d, d) symmetric, ``R`` (d,), ``K`` (m, L)."""
     m, L = K.shape
+    d = L + m
     column = np.empty(L)
     for i in range(m):
         q[0, i] = R[L + i]
-        q[1, i] = dot(K[i], R)
+        q[1, i] = dot_at(K, i * L, R, 0, L)
         for j in range(m):
             P[0, i, j] = V[L + i, L + j]
-            P[1, i, j] = dot(K[i], V[L + j]) + dot(K[j], V[L + i])
+            P[1, i, j] = dot_at(K, i * L, V, (L + j) * d, L) + dot_at(K, j * L, V, (L + i) * d, L)
     for j in range(m):
         for k in range(L):
-            column[k] = dot(K[j], V[k])
+            column[k] = dot_at(K, j * L, V, k * d, L)
         for i in range(m):
-            P[2, i, j] = dot(K[i], column)
+            P[2, i, j] = dot_at(K, i * L, column, 0, L)
 
 
 @helper
@@ -76,11 +77,12 @@ def asked(y, V, R, inverse, K, P, q):  # type: ignore[no-untyped-def]
     right = np.empty(m)
     for i in range(L):
         u[i] = dot_row(inverse, i, y)
+    d = L + m
     for i in range(L):
-        Vu[i] = dot(u, V[i])
+        Vu[i] = dot_at(u, 0, V, i * d, L)
     square = dot(u, Vu)
     for j in range(m):
-        left[j] = dot(u, V[L + j])
+        left[j] = dot_at(u, 0, V, (L + j) * d, L)
         right[j] = dot_row(K, j, Vu)
     along = dot(u, R)
     for i in range(m):
@@ -241,7 +243,7 @@ def play_running(s, rounds, answers, cursor):  # type: ignore[no-untyped-def]
 @helper
 def asked_prior(K, P0, lam):  # type: ignore[no-untyped-def]
     """``P0[2] = λKᵀK`` after ``K += u x_hᵀ`` (``K`` is the new one; ``V₀ = λI``, so the mixed term stays zero)."""
-    m = K.shape[0]
+    m, L = K.shape
     for i in range(m):
         for j in range(m):
-            P0[2, i, j] = lam * dot(K[i], K[j])
+            P0[2, i, j] = lam * dot_at(K, i * L, K, j * L, L)

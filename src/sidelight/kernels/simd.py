@@ -20,7 +20,7 @@ from sidelight.kernels.compiled import helper
 __all__ = [
     "absolute_sum_at",
     "add_at",
-    "add_scaled",
+    "clear",
     "copy_columns",
     "dot",
     "dot_at",
@@ -175,6 +175,20 @@ def dot(typing_context, x, y):
         return _dot(builder, left, right, n)
 
     return types.float64(x, y), code
+
+
+@intrinsic
+def clear(typing_context, x):
+    """Set all of ``x`` to zero.  One instruction; a slice of numba's would be a hundred."""
+    if not _is_block(x):
+        return None
+
+    def code(context, builder, signature, arguments):
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        cgutils.memset(builder, array.data, builder.mul(array.nitems, array.itemsize), 0)
+        return context.get_dummy_value()
+
+    return types.none(x), code
 
 
 @intrinsic
@@ -354,13 +368,6 @@ def add_at(typing_context, y, i, factor, x, j, n):
         return context.get_dummy_value()
 
     return types.none(y, types.intp, types.float64, x, types.intp, types.intp), code
-
-
-@helper
-def add_scaled(y, factor, x):
-    """``y += factor · x`` over the length of ``x``; ``y`` may be longer.  A plain loop, since no entry is a sum."""
-    for i in range(x.shape[0]):
-        y[i] += factor * x[i]
 
 
 # rows of matrices: what an elimination is made of

@@ -11,7 +11,7 @@ import numpy as np
 
 from sidelight.kernels.compiled import kernel
 from sidelight.kernels.elementary import log as natural_log
-from sidelight.kernels.simd import add_scaled, subtract_row
+from sidelight.kernels.simd import add_at, clear, subtract_row
 from sidelight.kernels.spd import backward, factor, padded, subtract_product
 
 
@@ -44,7 +44,9 @@ def lift(A, G):  # type: ignore[no-untyped-def]
 
 @kernel
 def soft_evidence(G, g, A, B, tau2, s2, J, h):  # type: ignore[no-untyped-def]
-    """``J = MᵀΛM`` and ``h = MᵀΛb`` of every arm; returns the first arm that has none, or −1.
+    """``J = MᵀΛM`` and ``h = MᵀΛb`` of every arm.
+
+    Stops at the first arm whose ``τ²G + s²A`` is not positive definite and returns its position; −1 if all are.
 
     G: (K, L, L)   g: (K, L)   A: (K, L, L), or (0, …) for ``τ² = 0``   B: (K, L, m)   tau2, s2: (K,), of which an
     infinite ``s²`` means that the log says nothing   J: (K, d, d)   h: (K, d)
@@ -59,7 +61,7 @@ def soft_evidence(G, g, A, B, tau2, s2, J, h):  # type: ignore[no-untyped-def]
     across = np.empty((L, padded(m)))
     corner = np.empty((m, padded(m)))
     for a in range(K):
-        out[:, :] = 0.0
+        clear(out)
         if A.shape[0] == 0:
             for i in range(L):
                 for j in range(L):
@@ -80,8 +82,8 @@ def soft_evidence(G, g, A, B, tau2, s2, J, h):  # type: ignore[no-untyped-def]
                 out[i, j] = out[j, i]
             for j in range(m):
                 loadings[i, j] = B[a, i, j]
-        across[:, :] = 0.0
-        corner[:, :] = 0.0
+        clear(across)
+        clear(corner)
         for i in range(L):
             subtract_row(across, i, (out, i * n, 1, 0, L), loadings, (0, 0, padded(m)))
             h[a, i] = -out[i, L]
@@ -99,23 +101,6 @@ def soft_evidence(G, g, A, B, tau2, s2, J, h):  # type: ignore[no-untyped-def]
                 J[a, L + i, L + j] = -corner[i, j]
                 J[a, L + j, L + i] = -corner[i, j]
     return -1
-
-
-@kernel
-def expected_squares(Sigma, weights, covariances, variance, arms, hidden, found):  # type: ignore[no-untyped-def]
-    """``E[wᵀΣw] = ŵᵀΣŵ + σ² tr ΣC`` of the weights of some arms and features.
-
-    Sigma: (K_j, m, m)   weights: (K, d)   covariances: (K, d, d) ``C``   variance: ``σ²``   arms, found: (K_j,)
-    hidden: (m,)
-    """
-    K, m, _ = Sigma.shape
-    for k in range(K):
-        a = arms[k]
-        found[k] = 0.0
-        for i in range(m):
-            for j in range(m):
-                p, q = hidden[i], hidden[j]
-                found[k] += Sigma[k, i, j] * (weights[a, p] * weights[a, q] + variance * covariances[a, p, q])
 
 
 @kernel
@@ -144,15 +129,18 @@ def marginals(P0, h0, rounds, log, tau2, s2, values, sides):  # type: ignore[no-
     L = y.shape[1]
     n = padded(L + 1)
     # [P | MᵀRᵀ, h] and [A | τRᵀ]
-    weights = np.zeros((d, padded(d) + n))
+    width = padded(d) + n
+    weights = np.zeros((d, width))
     answers = np.zeros((L, padded(L) + n))
     spread = np.zeros((L, n))
     base = np.zeros((L + 1, n))
     N = np.zeros((L, n))
     wide = np.zeros((L, padded(L + 1 + p)))
     for a in range(K):
-        values[:, a] = 0.0
-        gains[:, a] = 0.0
+        for k in range(values.shape[0]):
+            values[k, a] = 0.0
+        for k in range(gains.shape[0]):
+            gains[k, a] = 0.0
         seen = False
         for i in range(d):
             seen = seen or grams[a, i, i] != 0.0
@@ -160,7 +148,7 @@ def marginals(P0, h0, rounds, log, tau2, s2, values, sides):  # type: ignore[no-
             # no round, nothing to fit
             continue
         # −τ²RA⁻¹Rᵀ
-        spread[:, :] = 0.0
+        clear(spread)
         if A.shape[0] > 0 and tau2[a] > 0.0:
             tau = math.sqrt(tau2[a])
             for i in range(L):
@@ -180,12 +168,13 @@ def marginals(P0, h0, rounds, log, tau2, s2, values, sides):  # type: ignore[no-
                 weights[i, padded(d) + L] = h0[a, i] + weight * moments[a, i]
             for i in range(L, d):
                 for k in range(L):
-                    add_scaled(weights[i, padded(d) :], B[a, k, i - L], weights[k, padded(d) : padded(d) + k + 1])
+                    add_at(weights, i * width + padded(d), B[a, k, i - L], weights, k * width + padded(d), k + 1)
             log_det = factor(weights)
             for i in range(L):
                 for j in range(n):
                     base[i, j] = spread[i, j]
-            base[L] = 0.0
+            for j in range(n):
+                base[L, j] = 0.0
             # −(N − s²I), its last column less the mean of y, and below that hᵀP⁻¹h
             subtract_product(base, weights, padded(d), weights, padded(d))
             for k in range(s2.shape[0]):

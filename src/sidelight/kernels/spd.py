@@ -12,7 +12,7 @@ import numpy as np
 
 from sidelight.kernels.compiled import helper, kernel
 from sidelight.kernels.elementary import log
-from sidelight.kernels.simd import scale_row, subtract_four, subtract_row
+from sidelight.kernels.simd import clear, scale_row, subtract_four, subtract_row
 
 #: from what length on rows are eliminated four at a time
 WIDE = 96
@@ -89,7 +89,7 @@ def invert_factor(A, T):  # type: ignore[no-untyped-def]
     """``T = G⁻¹``, lower triangular.  A: (m, width) holds ``Gᵀ``   T: (m, padded(m))"""
     m, width = A.shape
     fours = in_fours(m, width)
-    T[:, :] = 0.0
+    clear(T)
     for i in range(m):
         begin = i & ~3 if i < fours else 0
         if i < fours and i == begin:
@@ -142,10 +142,12 @@ def invert(A, inverse):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def solve_stack(A, X):  # type: ignore[no-untyped-def]
-    """``X_a`` becomes ``A_a⁻¹X_a``; returns whether every matrix is positive definite, else it stops at the first.
+def solve_stack(A, X, log_dets):  # type: ignore[no-untyped-def]
+    """``X_a`` becomes ``A_a⁻¹X_a``, and ``log_dets[a] = log det A_a``.
 
-    A: (K, m, m)   X: (K, m, n)
+    Where ``A_a`` is not positive definite, ``log_dets[a]`` is NaN and ``X_a`` stays as it was.
+
+    A: (K, m, m)   X: (K, m, n), with ``n = 0`` for the determinants alone   log_dets: (K,)
     """
     K, m, n = X.shape
     first = padded(m)
@@ -156,22 +158,10 @@ def solve_stack(A, X):  # type: ignore[no-untyped-def]
                 table[i, j] = A[a, i, j]
             for j in range(n):
                 table[i, first + j] = X[a, i, j]
-        if math.isnan(factor(table)):
-            return False
+        log_dets[a] = factor(table)
+        if math.isnan(log_dets[a]):
+            continue
         backward(table, first)
         for i in range(m):
             for j in range(n):
                 X[a, i, j] = table[i, first + j]
-    return True
-
-
-@kernel
-def log_det_stack(A, log_dets):  # type: ignore[no-untyped-def]
-    """``log det A_a``, NaN where a matrix is not positive definite.  A: (K, m, m)   log_dets: (K,)"""
-    K, m, _ = A.shape
-    W = np.zeros((m, padded(m)))
-    for a in range(K):
-        for i in range(m):
-            for j in range(m):
-                W[i, j] = A[a, i, j]
-        log_dets[a] = factor(W)

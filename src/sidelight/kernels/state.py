@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from sidelight.arrays import Array
 from sidelight.kernels.compiled import inlined
+from sidelight.kernels.views import part
 
 __all__ = ["State", "state_of", "vectors_for"]
 
@@ -101,50 +102,29 @@ def state_of(arena, sizes):  # type: ignore[no-untyped-def]
     """The named parts of the two vectors, which they share memory with."""
     K, d, m, R = sizes[0], sizes[1], sizes[2], sizes[3]
     i = HEAD + d
-    order, dimensions = sizes[HEAD:i], sizes[i : i + K]
-    counts, updates = sizes[i + K : i + 2 * K], sizes[i + 2 * K : i + 3 * K]
-    a = 0
-    b = NUMBERS + K
-    numbers = arena[a:b]
-    noises = arena[NUMBERS:b]
-    a, b = b, b + K * m * R
-    loadings = arena[a:b].reshape((K, m, R))
-    a, b = b, b + m * R
-    centre = arena[a:b].reshape((1, m, R))
-    a, b = b, b + K
-    spreads = arena[a:b]
-    a, b = b, b + K * d
-    anchors = arena[a:b].reshape((K, d))
-    a, b = b, b + K * m * m
-    prior_precisions = arena[a:b].reshape((K, m, m))
-    a, b = b, b + K * m
-    prior_moments = arena[a:b].reshape((K, m))
-    a, b = b, b + K
-    prior_log_dets = arena[a:b]
-    a, b = b, b + K
-    reluctance = arena[a:b]
-    a, b = b, b + K * m * m
-    grams = arena[a:b].reshape((K, m, m))
-    a, b = b, b + K * m
-    moments = arena[a:b].reshape((K, m))
-    a, b = b, b + K
-    squares = arena[a:b]
-    a, b = b, b + 2 * d + 2
-    context_sums = arena[a:b]
-    a, b = b, b + 1
-    spent = arena[a:b]
-    a, b = b, b + 1
-    doubts = arena[a:b]
-    a, b = b, b + K * m * m
-    covariances = arena[a:b].reshape((K, m, m))
-    a, b = b, b + K * d
-    weights = arena[a:b].reshape((K, d))
-    a, b = b, b + K
-    log_dets = arena[a:b]
-    a, b = b, b + K
-    radii = arena[a:b]
-    a, b = b, b + K
-    bounds = arena[a:b]
+    order, dimensions = part(sizes, HEAD, (d,)), part(sizes, i, (K,))
+    counts, updates = part(sizes, i + K, (K,)), part(sizes, i + 2 * K, (K,))
+    numbers, noises = part(arena, 0, (NUMBERS + K,)), part(arena, NUMBERS, (K,))
+    i = NUMBERS + K
+    loadings, i = part(arena, i, (K, m, R)), i + K * m * R
+    centre, i = part(arena, i, (1, m, R)), i + m * R
+    spreads, i = part(arena, i, (K,)), i + K
+    anchors, i = part(arena, i, (K, d)), i + K * d
+    prior_precisions, i = part(arena, i, (K, m, m)), i + K * m * m
+    prior_moments, i = part(arena, i, (K, m)), i + K * m
+    prior_log_dets, i = part(arena, i, (K,)), i + K
+    reluctance, i = part(arena, i, (K,)), i + K
+    grams, i = part(arena, i, (K, m, m)), i + K * m * m
+    moments, i = part(arena, i, (K, m)), i + K * m
+    squares, i = part(arena, i, (K,)), i + K
+    context_sums, i = part(arena, i, (2 * d + 2,)), i + 2 * d + 2
+    spent, i = part(arena, i, (1,)), i + 1
+    doubts, i = part(arena, i, (1,)), i + 1
+    covariances, i = part(arena, i, (K, m, m)), i + K * m * m
+    weights, i = part(arena, i, (K, d)), i + K * d
+    log_dets, i = part(arena, i, (K,)), i + K
+    radii, i = part(arena, i, (K,)), i + K
+    bounds, i = part(arena, i, (K,)), i + K
     return State(
         sizes[4] != 0,
         int(numbers[0]),

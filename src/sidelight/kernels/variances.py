@@ -8,7 +8,7 @@ import numpy as np
 
 from sidelight.kernels.compiled import helper, kernel
 from sidelight.kernels.elementary import exp, log
-from sidelight.kernels.simd import dot, dot_at
+from sidelight.kernels.simd import clear, dot, dot_at
 from sidelight.kernels.spd import factor, padded
 
 __all__ = ["arm_noises", "own_residuals", "spread_value"]
@@ -27,7 +27,7 @@ def own_residuals(squares, moments, grams, rounds, ridge, left, used):  # type: 
     for a in range(K):
         if not rounds[a] >= 2.0 * m + 2.0:
             continue
-        table[:, :] = 0.0
+        clear(table)
         taken = 0
         for i in range(m):
             seen = grams[a, i, i] > 0.0
@@ -77,7 +77,7 @@ def arm_noises(ratio, free, centre, spreads, weights, steps, out):  # type: igno
     for j in range(n):
         most = max(most, values[j])
     total = 0.0
-    out[:] = 0.0
+    clear(out)
     for j in range(n):
         chance = exp(values[j] - most)
         total += chance

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sidelight.hidden.protocol import HiddenEstimator
-from sidelight.kernels.soft import expected_squares, lift, marginals, soft_evidence
+from sidelight.kernels.soft import lift, marginals, soft_evidence
 from sidelight.linalg import Array, apply, product, solve, symmetrize
 from sidelight.logs.summary import LogSummary
 from sidelight.side.robust import Sandwich, sandwiched
@@ -72,10 +72,13 @@ def hidden_variance(
         hidden: (m,)  the positions of the features it lacks.
         cap: (K_j,)  ``s²``.
     """
-    found = np.empty(len(arms))
-    # a user's estimator may give any array, and kernels are compiled for one kind
-    Sigma = np.array(residual_moments, dtype=np.float64, order="C")
-    expected_squares(Sigma, weights, covariances, variance, arms, hidden, found)
+    means = weights[arms[:, None], hidden]
+    squares = (
+        means[:, :, None] * means[:, None, :] + variance * covariances[arms[:, None, None], hidden[:, None], hidden]
+    )
+    terms = np.asarray(residual_moments, dtype=np.float64) * squares
+    # added up in order, so that no processor adds in another one
+    found = np.add.accumulate(terms.reshape(len(arms), -1), axis=1)[:, -1] if terms.size else np.zeros(len(arms))
     return np.asarray(np.clip(found, 0.0, cap))
 
 

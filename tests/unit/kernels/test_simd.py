@@ -12,7 +12,7 @@ from sidelight.kernels import simd
 @njit
 def compiled(x, y, stack, a, loadings, factor, first):
     target = y.copy()
-    simd.add_scaled(target, factor, x)
+    simd.add_at(target, 0, factor, x, 0, x.shape[0])
     z = np.empty(loadings.shape[1])
     simd.subtract_products(z, x, first, loadings, a)
     n = len(x)
@@ -58,3 +58,15 @@ def test_the_order_of_additions_is_the_written_one():
     stack = np.zeros((1, 10, 10))
     sums, _, _ = compiled(x, np.ones(10), stack, 0, np.zeros((1, 1, 10)), 0.0, -1)
     assert sums[0] == expected
+
+
+@njit
+def cleared(array):
+    simd.clear(array)
+
+
+@pytest.mark.parametrize("shape", [(7,), (3, 0), (3, 5), (2, 3, 4)])
+def test_arrays_of_any_shape_are_cleared(shape, rng):
+    array = rng.normal(size=shape)
+    cleared(array)
+    assert not array.any()

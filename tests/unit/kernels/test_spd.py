@@ -41,7 +41,7 @@ def test_elimination(rng, m, n):
 @pytest.mark.parametrize("m", [1, 2, 5, 8, 13, 34, 99])
 def test_inverses_and_determinants(rng, m):
     A, log_det = stack(rng, 3, m), np.empty(3)
-    spd.log_det_stack(A, log_det)
+    spd.solve_stack(A, np.empty((3, m, 0)), log_det)
     np.testing.assert_allclose(log_det, np.linalg.slogdet(A)[1], rtol=1e-9, atol=1e-9)
     inverse = np.empty((m, m))
     assert spd.invert(A[1], inverse) == pytest.approx(log_det[1], rel=1e-12, abs=1e-12)
@@ -51,13 +51,13 @@ def test_inverses_and_determinants(rng, m):
 
 def test_a_determinant_beyond_the_range_of_numbers():
     log_det = np.empty(2)
-    spd.log_det_stack(np.array([np.diag(np.full(9, 1e90)), np.diag(np.full(9, 1e-90))]), log_det)
+    spd.solve_stack(np.array([np.diag(np.full(9, 1e90)), np.diag(np.full(9, 1e-90))]), np.empty((2, 9, 0)), log_det)
     np.testing.assert_allclose(log_det, [810 * np.log(10.0), -810 * np.log(10.0)], rtol=1e-12)
 
 
 def test_a_matrix_that_is_not_positive_definite_has_no_determinant():
     log_det = np.empty(2)
-    spd.log_det_stack(np.array([[[1.0, 2.0], [2.0, 1.0]], [[2.0, 1.0], [1.0, 2.0]]]), log_det)
+    spd.solve_stack(np.array([[[1.0, 2.0], [2.0, 1.0]], [[2.0, 1.0], [1.0, 2.0]]]), np.empty((2, 2, 0)), log_det)
     assert np.isnan(log_det[0])
     assert log_det[1] == pytest.approx(np.log(3.0))
 
@@ -65,8 +65,12 @@ def test_a_matrix_that_is_not_positive_definite_has_no_determinant():
 @pytest.mark.parametrize(("m", "n"), [(1, 1), (5, 1), (8, 9), (13, 4), (99, 3)])
 def test_solutions_of_a_stack(rng, m, n):
     A, X = stack(rng, 3, m), rng.normal(size=(3, m, n))
-    found = X.copy()
-    assert spd.solve_stack(A, found)
+    found, log_det = X.copy(), np.empty(3)
+    spd.solve_stack(A, found, log_det)
     np.testing.assert_allclose(A @ found, X, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(log_det, np.linalg.slogdet(A)[1], rtol=1e-9, atol=1e-9)
     A[1] = -A[1]
-    assert not spd.solve_stack(A, X.copy())
+    again = X.copy()
+    spd.solve_stack(A, again, log_det)
+    assert np.isnan(log_det).tolist() == [False, True, False]
+    np.testing.assert_array_equal(again, [found[0], X[1], found[2]])
