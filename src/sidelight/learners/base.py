@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +40,7 @@ _tuple = tuple.__new__
 _PYTHON = {"scores", "_scores", "decide", "_choose", "observe", "_observe", "observe_behavior", "wants_query"}
 
 
-class BaseLearner(ArgumentReader):
+class BaseLearner(ArgumentReader, ABC):
     """Arms by label, contexts by array or by name; a subclass supplies ``_scores`` and ``_observe``.
 
     Attributes:
@@ -91,8 +92,9 @@ class BaseLearner(ArgumentReader):
 
     # ------------------------------------------------------------------ what a subclass supplies
 
+    @abstractmethod
     def _scores(self, x: Array) -> tuple[Array, Array]:
-        raise NotImplementedError
+        """Every arm's estimate and width at ``x`` (d,): (K,) each."""
 
     def _choose(self, x: Array) -> tuple[int, float, float]:
         """Position, estimate and width of the arm of highest index; ties go to the first."""
@@ -100,8 +102,9 @@ class BaseLearner(ArgumentReader):
         a = int((estimates + widths).argmax())
         return a, float(estimates[a]), float(widths[a])
 
+    @abstractmethod
     def _observe(self, x: Array, index: int, reward: float) -> None:
-        raise NotImplementedError
+        """Learn that the arm at position ``index`` was taken at ``x`` (d,) and paid ``reward``."""
 
     def _correct(self, x: Array, index: int, old: float, new: float | None, receipt: Receipt | None) -> None:
         """Exchange the reward of a round that was observed; None takes the round out."""

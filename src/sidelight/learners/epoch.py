@@ -13,7 +13,7 @@ from sidelight.errors import InputError
 from sidelight.hidden.protocol import HiddenEstimator
 from sidelight.learners.base import BaseLearner
 from sidelight.learners.correcting import Receipt, Sums
-from sidelight.learners.hidden_half import behavior_answer, single_estimator
+from sidelight.learners.hidden_half import learn_answer, single_estimator
 from sidelight.learners.protocol import Context
 from sidelight.learners.reduced import ReducedLearner
 from sidelight.learners.ridge import RADIUS_KINDS
@@ -285,14 +285,8 @@ class EpochOFUL(ReducedLearner):
         log: Any = None,
     ) -> None:
         """What the old policy would do at ``x``: its ``arm``, or its ``probabilities``."""
-        context, taken, fresh = self._read(x), True, False
-        filled = self._learn_gaps(context)
-        if self.automatic is not None:
-            taken, fresh = self.automatic.answerable(filled, self._name)
-        if not taken:
-            return
-        behavior_answer(self, self.hidden, context, arm, probabilities, 1.0 if probability is None else probability)
-        if fresh:
+        taken, fresh = learn_answer(self, x, arm, probabilities, probability)
+        if taken and fresh:
             self._relearn()
 
     # ---------------------------------------------------------------------------------------- files

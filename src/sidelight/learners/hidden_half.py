@@ -12,7 +12,7 @@ from sidelight.errors import InputError
 from sidelight.hidden.protocol import CompleteEstimator, HiddenEstimator, completed
 from sidelight.linalg import Array
 
-__all__ = ["behavior_answer", "single_estimator"]
+__all__ = ["behavior_answer", "learn_answer", "single_estimator"]
 
 
 def single_estimator(hidden: Any, learner: str) -> CompleteEstimator:
@@ -56,3 +56,21 @@ def behavior_answer(
                 "BehaviorQueries."
             )
         observe(x, probabilities, probability)
+
+
+def learn_answer(
+    learner: Any, x: Any, arm: Any, probabilities: ArrayLike | None, probability: float | None
+) -> tuple[bool, bool]:
+    """One answer of the old policy, for a learner with a single ``hidden`` estimator.
+
+    Returns whether it was taken, which an answer at a context with wild values is not, and whether it told the unit of
+    a feature, so that the caller must learn anew.
+    """
+    context, taken, fresh = learner._read(x), True, False
+    filled = learner._learn_gaps(context)
+    if learner.automatic is not None:
+        taken, fresh = learner.automatic.answerable(filled, learner._name, stacklevel=5)
+    if taken:
+        chance = 1.0 if probability is None else probability
+        behavior_answer(learner, learner.hidden, context, arm, probabilities, chance)
+    return taken, fresh

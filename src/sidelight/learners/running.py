@@ -24,7 +24,7 @@ from sidelight.learners.automatic import (
 )
 from sidelight.learners.base import BaseLearner
 from sidelight.learners.correcting import Receipt, Sums
-from sidelight.learners.hidden_half import behavior_answer, single_estimator
+from sidelight.learners.hidden_half import learn_answer, single_estimator
 from sidelight.learners.noise import residual_noise, residuals
 from sidelight.learners.protocol import Context
 from sidelight.learners.ridge import RADIUS_KINDS
@@ -241,13 +241,9 @@ class RunningOFUL(BaseLearner):
         log: Any = None,
     ) -> None:
         """What the old policy would do at ``x``: its ``arm``, or its ``probabilities``."""
-        context, taken, fresh = self._read(x), True, False
-        filled = self._learn_gaps(context)
-        if self.automatic is not None:
-            taken, fresh = self.automatic.answerable(filled, self._name)
+        taken, fresh = learn_answer(self, x, arm, probabilities, probability)
         if not taken:
             return
-        behavior_answer(self, self.hidden, context, arm, probabilities, 1.0 if probability is None else probability)
         self._version += 1
         self._tick()
         if fresh:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -52,18 +53,18 @@ class Inputs:
     gaps: dict[str, np.ndarray] = field(default_factory=dict)
 
 
-class Term:
+class Term(ABC):
     """A derived feature: some encoded columns that are a function of some columns."""
 
     @property
+    @abstractmethod
     def label(self) -> str:
         """The term as a formula writes it; reading it back gives the term, but for what was found in the log."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def inputs(self) -> Mapping[str, Kind]:
         """The columns it is computed from, and what each of them must be."""
-        raise NotImplementedError
 
     @property
     def own_columns(self) -> tuple[str, ...]:
@@ -83,9 +84,9 @@ class Term:
         """The names of its encoded columns."""
         return [self.label]
 
+    @abstractmethod
     def columns(self, values: Inputs, keep: Sequence[bool]) -> list[np.ndarray]:
         """Those of its encoded columns that are kept, each (n,); NaN where a value is outside its domain."""
-        raise NotImplementedError
 
     def found(self) -> dict[str, Any]:
         """What was found in the log, for a file."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
 import sqlalchemy as sa
@@ -47,16 +48,16 @@ class Snapshot:
         return digest.hexdigest()
 
 
-class Shelf(Database):
+class Shelf(Database, ABC):
     """Keeps blobs and snapshots."""
 
+    @abstractmethod
     def lock(self, connection: Connection) -> Head:
         """The end of the log; until the transaction ends, nobody else moves it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def chain_within(self, connection: Connection, head: Head, number: int) -> bytes | None:
         """The chained digest after event ``number``; None where the log has no such event."""
-        raise NotImplementedError
 
     def put_blob(self, content: bytes) -> str:
         """Keep ``content``; returns its digest."""
