@@ -3,6 +3,7 @@
     python -m benchmarks.columns gaps      # gaps of 10 and 30 % in a recorded feature, a hidden one, all of them
     python -m benchmarks.columns clicks    # rewards of 0 and 1 at rates of 1, 5, 20 and 50 %
     python -m benchmarks.columns splines   # splines of all features where effects are straight, and where they bend
+    python -m benchmarks.columns surfaces  # curved surfaces fitted to public data, with the terms that the log proposes
     python -m benchmarks.columns log-rows  # what weighting the log's rows of clicks by their variance would bring
     python -m benchmarks.columns pass      # time of the log pass with splines and interactions, per encoded column
 
@@ -21,6 +22,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 import sidelight as sl
+from benchmarks.rivals.tables import INSTALLED, standardised
 from sidelight.learners.rounds import play_rounds
 from sidelight.worlds.linear import LinearWorld, draw_indices
 
@@ -317,12 +319,61 @@ def splines(rounds: int, seeds: range) -> None:
         print(f"| {name} | {means[0]:.1f} | {means[1]:.1f} | {means[1] / means[0]:.2f} ± {error:.2f} |", flush=True)
 
 
+def surface_run(seed: int, rounds: int, data: str) -> list[float]:
+    """Regret with columns alone and with the terms that ``propose_terms`` finds in the log, and how many those are.
+
+    Contexts are rows of the data, drawn with replacement.  The last third of the columns is hidden, and the old policy
+    looks at those alone.
+    """
+    X, means, noise = INSTALLED[data]()
+    X = standardised(X)
+    p, K, h = X.shape[1], means.shape[1], X.shape[1] // 3
+    names, rng = [f"x{i}" for i in range(p)], np.random.default_rng([seed, 1])
+    logits = X[:, p - h :] @ (1.5 * rng.normal(size=(h, K)) / np.sqrt(h))
+    chances = np.exp(logits - logits.max(axis=1, keepdims=True))
+    chances /= chances.sum(axis=1, keepdims=True)
+
+    def drawn(n: int) -> tuple[Any, Any, Any]:
+        at = rng.integers(len(X), size=n)
+        rewards = means[at] + (noise or 0.0) * rng.normal(size=(n, 1))
+        return at, draw_indices(chances[at], rng), rewards
+
+    at, arms, rewards = drawn(LOG_ROWS)
+    log = {name: X[at, j] for j, name in enumerate(names[: p - h])}
+    log |= {"arm": arms, "reward": rewards[np.arange(LOG_ROWS), arms]}
+    straight = sl.Schema(names, names[: p - h], arms=range(K), intercept=True)
+    terms = [proposal.term for proposal in sl.propose_terms(log, straight)]
+    at, answers, rewards = drawn(rounds)
+    out = []
+    for schema in (straight, straight.with_derived(terms)):
+        learner = sl.FusedOFUL(sl.BehaviorQueries(sl.summarize_log(log, schema)))
+        assert learner.schema is not None
+        Z = learner.schema.encode_many({name: X[at, j] for j, name in enumerate(names)})
+        played = play_rounds(learner, Z, rewards, answers, np.random.default_rng([seed, 6]))
+        out.append(float((means[at].max(axis=1) - means[at][np.arange(rounds), played]).sum()))
+    return [*out, float(len(terms))]
+
+
+def surfaces(rounds: int, seeds: range) -> None:
+    """Print the table of surfaces fitted to public data."""
+    print(f"{rounds} rounds, seeds {seeds.start} to {seeds.stop - 1}\n")
+    print("| data | regret, columns alone | regret, with the terms proposed | ratio | terms |")
+    print("|---|---|---|---|---|")
+    for data in ("insurance", "doses"):
+        found = np.array([surface_run(seed, rounds, data) for seed in seeds])
+        means = found.mean(axis=0)
+        error = np.std(found[:, 1] - means[1] / means[0] * found[:, 0]) / means[0] / np.sqrt(len(found))
+        ratio = f"{means[1] / means[0]:.2f} ± {error:.2f}"
+        print(f"| {data} | {means[0]:.1f} | {means[1]:.1f} | {ratio} | {means[2]:.1f} |", flush=True)
+
+
 def main() -> None:
     """One of the tables."""
     tables: dict[str, tuple[Callable[[int, range], None], int, int]] = {
         "gaps": (gaps, 1_000, 16),
         "clicks": (clicks, 3_000, 48),
         "splines": (splines, 2_000, 16),
+        "surfaces": (surfaces, 4_000, 6),
         "log-rows": (log_rows, 100_000, 12),
         "pass": (log_pass, 200_000, 3),
     }
