@@ -255,6 +255,33 @@ def test_decimal_commas_are_told(log, tmp_path, column, declared):
             sl.summarize_log(source, sl.Schema([feature], ["amount"]))
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("1,234.50", r"commas between thousands, such as '1,234.50'.*thousands=','"),
+        ("1,234", r"decimal comma, such as '1,234'.*If the comma stands between thousands: thousands=','"),
+        ("1,5", r"decimal comma, such as '1,5'.*decimal=','\) and give the frame\.$"),
+    ],
+)
+@pytest.mark.parametrize("column", ["amount", "reward"])
+def test_commas_between_thousands_are_told(log, column, text, says):
+    wrong = log.set_column(log.column_names.index(column), column, pa.array([text] * N))
+    with pytest.raises(SchemaError, match=says):
+        sl.summarize_log(wrong, sl.Schema(["amount"], ["amount"]))
+
+
+def test_a_gap_is_told_with_its_remedy(log):
+    summary = sl.summarize_log(log, sl.Schema(["amount", "score"], ["amount"]))
+    learner = sl.FusedOFUL(sl.BehaviorQueries(summary))
+    for context in ({"amount": None, "score": 1.0}, {"score": 1.0}):
+        with pytest.raises(
+            ContextError, match='unless the schema lets it be inferred from the others: missing="impute"'
+        ):
+            learner.decide(context)
+    inferring = sl.FusedOFUL(sl.BehaviorQueries(summary), schema=summary.schema.with_missing("impute"))
+    assert inferring.decide({"score": 1.0}).arm in ("a", "b")
+
+
 def test_a_reward_in_text_is_told(log):
     wrong = log.set_column(log.column_names.index("reward"), "reward", pa.array(["good", "bad"] * (N // 2)))
     with pytest.raises(SchemaError, match=r"the reward, column 'reward' of .* is text such as 'good'.*1 for success"):

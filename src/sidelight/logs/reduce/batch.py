@@ -24,7 +24,7 @@ from sidelight.logs.schema.encoding import (
     label_problems,
     number_problems,
 )
-from sidelight.logs.schema.features import DECIMAL_COMMA, Category
+from sidelight.logs.schema.features import Category, comma_message
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.sources.base import Bundle
 
@@ -150,12 +150,9 @@ def _check_text(bundle: Bundle, problems: list[Problem], schema: Schema) -> None
         readable = len(column) - column.null_count
         if problem.rows.sum() >= readable > 0:
             value = column[int(np.argmax(problem.rows))].as_py()
-            if DECIMAL_COMMA.fullmatch(str(value).strip()):
-                raise SchemaError(
-                    f"column {problem.column!r} of {bundle.origin(0)[0]} holds numbers with a decimal comma, such as "
-                    f"{value!r}. Write them with a point, or read the file with pandas.read_csv(..., decimal=',') and "
-                    "give the frame."
-                )
+            commas = comma_message(str(value), problem.column, bundle.origin(0)[0])
+            if commas is not None:
+                raise SchemaError(commas)
             if problem.column == schema.reward:
                 raise SchemaError(
                     f"the reward, column {problem.column!r} of {bundle.origin(0)[0]}, is text such as {value!r}: a "

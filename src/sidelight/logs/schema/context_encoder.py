@@ -11,7 +11,7 @@ import numpy as np
 from sidelight.errors import ContextError
 from sidelight.labels import show_labels
 from sidelight.logs.schema.encoding import Layout, encode_table, may_miss
-from sidelight.logs.schema.features import Category, is_missing
+from sidelight.logs.schema.features import NEEDED, Category, is_missing
 from sidelight.logs.schema.naming import by_name, rows_by_name
 from sidelight.logs.schema.terms import Inputs
 
@@ -134,7 +134,7 @@ class ContextEncoder:
 
     def _missing_message(self, context: Mapping[str, Any]) -> str:
         missing = [feature.name for feature in self._layout.features if feature.name not in context]
-        message = f"the context lacks {show_labels(missing)}: every feature needs a value to decide."
+        message = f"the context lacks {show_labels(missing)}: {NEEDED}"
         for name in missing:
             close = self._typo(name, context)
             if close:

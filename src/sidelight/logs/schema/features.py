@@ -18,9 +18,14 @@ import numpy as np
 from sidelight.errors import ContextError, SchemaError
 from sidelight.labels import Label, label_from_json, label_to_json, plain_label, show_labels
 
-__all__ = ["Category", "Date", "Feature", "Number", "feature_from_dict", "is_missing"]
+__all__ = ["NEEDED", "Category", "Date", "Feature", "Number", "comma_message", "feature_from_dict", "is_missing"]
 
 MICROSECONDS_PER_DAY = 86_400_000_000
+#: what is said about a value that is missing
+NEEDED = (
+    "every feature needs a value to decide, unless the schema lets it be inferred from the others: "
+    'missing="impute", or schema.with_missing("impute").'
+)
 
 
 @dataclass(frozen=True)
@@ -74,7 +79,7 @@ class Number:
                     + (" Numbers have a decimal point here." if DECIMAL_COMMA.fullmatch(value.strip()) else "")
                 ) from None
         elif value is None:
-            raise ContextError(f"feature {self.name!r} is missing: every feature needs a value to decide.")
+            raise ContextError(f"feature {self.name!r} is missing: {NEEDED}")
         elif hasattr(value, "as_py"):
             return self.one_value(value.as_py())
         else:
@@ -163,7 +168,7 @@ class Category:
         except (KeyError, TypeError):
             pass
         if value is None or value != value:
-            raise ContextError(f"feature {self.name!r} is missing: every feature needs a value to decide.")
+            raise ContextError(f"feature {self.name!r} is missing: {NEEDED}")
         levels = self.levels or ()
         how = "was not seen in the log" if self.discovered else "is not one of the declared levels"
         raise ContextError(
@@ -260,7 +265,7 @@ class Date:
         if isinstance(value, np.datetime64) and not np.isnat(value):
             value = value.astype("datetime64[us]").item()
         if is_missing(value):
-            raise ContextError(f"feature {self.name!r} is missing: every feature needs a value to decide.")
+            raise ContextError(f"feature {self.name!r} is missing: {NEEDED}")
         if isinstance(value, dict) and len(value) == 1:
             # the form in which labels that are dates travel in JSON
             value = next(iter(value.values()))
@@ -311,6 +316,29 @@ Feature = Number | Category | Date
 _EPOCH = dt.datetime(1970, 1, 1)
 #: A number as it is written in much of Europe.
 DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
+
+#: 1,234 and 1,234.50
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?")
+
+
+def comma_message(value: str, name: str, origin: str) -> str | None:
+    """What to do about a column of numbers with commas, of which ``value`` is one; None if it is no such number."""
+    text = value.strip()
+    decimal, thousands = DECIMAL_COMMA.fullmatch(text), _THOUSANDS.fullmatch(text)
+    if not decimal and not thousands:
+        return None
+    pandas = "read the file with pandas.read_csv(..., {}=',') and give the frame."
+    if not decimal:
+        return (
+            f"column {name!r} of {origin} holds numbers with commas between thousands, such as {value!r}. Write them "
+            f"without, or {pandas.format('thousands')}"
+        )
+    also = " If the comma stands between thousands: thousands=','." if thousands else ""
+    return (
+        f"column {name!r} of {origin} holds numbers with a decimal comma, such as {value!r}. Write them with a point, "
+        f"or {pandas.format('decimal')}{also}"
+    )
+
 
 #: Text that stands for a boolean in a file in which everything is text.
 BOOLEANS = {"true": 1.0, "false": 0.0}

@@ -17,7 +17,7 @@ import numpy as np
 from sidelight.errors import InputError, SchemaError, SidelightWarning
 from sidelight.labels import Label, show_labels
 from sidelight.logs.schema.columns import date_column, number_column
-from sidelight.logs.schema.features import BOOLEANS, DECIMAL_COMMA, Category, Date, Feature, Number
+from sidelight.logs.schema.features import BOOLEANS, Category, Date, Feature, Number, comma_message
 from sidelight.logs.schema.terms import Product, Term
 from sidelight.logs.sources.base import Source
 from sidelight.logs.sources.opening import open_source
@@ -88,11 +88,9 @@ def _is_text(column: pa.Array, name: str, origin: str) -> bool:
     distinct = [text for text in stripped.unique().to_pylist() if text]
     if not distinct or any(_reads_as_number(text) for text in distinct[:_LOOKED_AT]):
         return False
-    if all(DECIMAL_COMMA.fullmatch(text) for text in distinct[:_LOOKED_AT]):
-        raise SchemaError(
-            f"column {name!r} of {origin} holds numbers with a decimal comma, such as {distinct[0]!r}. Write them with "
-            "a point, or read the file with pandas.read_csv(..., decimal=',') and give the frame."
-        )
+    told = [comma_message(text, name, origin) for text in distinct[:_LOOKED_AT]]
+    if all(told):
+        raise SchemaError(str(told[0]))
     check_levels(name, distinct, len(stripped), origin, declared=False)
     return True
 
