@@ -26,7 +26,7 @@ from benchmarks.verdict import (
 )
 from tests.statistical.binomial import most
 
-from sidelight.judging.sequences import Comparison
+from sidelight.judging.routes import Comparison
 
 LOGS = 40
 MISSES = most(LOGS, 0.07, 0.001)

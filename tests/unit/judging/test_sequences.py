@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
 
 import numpy as np
 import pytest
-from scipy.special import betaln
 
 from sidelight.errors import InputError
 from sidelight.judging.sequences import (
     AsymptoticSequence,
     BernsteinSequence,
-    Comparison,
-    SampleRatio,
     asymptotic_width,
     mixing_variance,
     spent,
@@ -103,106 +99,6 @@ def test_bernstein_is_symmetric_and_refuses_what_breaks_its_bounds():
         one.observe(2.5)
 
 
-def test_sample_ratio_is_the_beta_binomial_bayes_factor():
-    rng = np.random.default_rng(2)
-    ratio = SampleRatio(share=0.2, strength=30.0)
-    for _ in range(3_000):
-        ratio.observe(bool(rng.random() < 0.2))
-    n1, n0 = ratio.new, ratio.old
-    expected = betaln(6 + n1, 24 + n0) - betaln(6, 24) - n1 * math.log(0.2) - n0 * math.log(0.8)
-    assert ratio.log_evidence() == pytest.approx(expected, abs=1e-8)
-    assert not ratio.wrong()
-    for _ in range(400):
-        ratio.observe(True)
-    assert ratio.wrong(alpha=1e-6)
-
-
-def test_the_gate_score_is_unbiased_and_uses_the_past_alone():
-    comparison = Comparison(AsymptoticSequence(variance=1.0))
-    assert comparison.score(True, 0.25, 3.0) == pytest.approx(12.0)
-    comparison.observe(True, 0.25, 3.0)
-    # only the new route has a mean reward so far, which stands for both
-    assert comparison.score(False, 0.25, 1.0) == pytest.approx(-(1.0 - 3.0) / 0.75)
-    comparison.observe(False, 0.25, 1.0)
-    m = 0.75 * 3.0 + 0.25 * 1.0
-    assert comparison.score(True, 0.25, 5.0) == pytest.approx((5.0 - m) / 0.25)
-    assert comparison.score(True, 0.25, 5.0, baseline=4.0) == pytest.approx(4.0)
-    # averaged over the route it is the difference of rewards, whatever the baseline
-    p, new, old = 0.25, 5.0, 2.0
-    average = p * comparison.score(True, p, new) + (1 - p) * comparison.score(False, p, old)
-    assert average == pytest.approx(new - old)
-
-
-def test_a_comparison_does_not_speak_too_early():
-    rng = np.random.default_rng(0)
-    comparison = Comparison(AsymptoticSequence(variance=1.0))
-    for i in range(1_200):
-        assert comparison.says() == "too early" or (i >= 1_000 and min(comparison.counts) >= 50)
-        treated = bool(rng.random() < 0.045)
-        comparison.observe(treated, 0.045, 5.0 * treated + rng.normal())
-    assert comparison.ready == (min(comparison.counts) >= 50 and comparison.sequence.settled)
-
-
-def test_a_comparison_waits_while_one_unit_outweighs_the_others():
-    rng = np.random.default_rng(8)
-    comparison = Comparison(AsymptoticSequence(variance=1.0))
-    for i in range(2_000):
-        comparison.observe(i % 2 == 0, 0.5, float(rng.normal()) + (80.0 if i == 700 else 0.0))
-    assert comparison.sequence.count == 1_999  # the first unit has no past to predict it from
-    assert not comparison.ready
-    for i in range(80_000):
-        comparison.observe(i % 2 == 0, 0.5, float(rng.normal()))
-    assert comparison.ready
-    assert comparison.sequence.largest == pytest.approx(160.0**2, rel=0.1)
-
-
-def test_says_better_worse_open():
-    rng = np.random.default_rng(4)
-    for gain, expected in ((1.0, "better"), (-1.0, "worse"), (0.0, "open")):
-        comparison = Comparison()
-        for _ in range(2_500):
-            treated = bool(rng.random() < 0.5)
-            comparison.observe(treated, 0.5, gain * treated + rng.normal())
-        assert comparison.says() == expected
-    assert comparison.says(margin=-2.0) == "better"
-
-
-@pytest.mark.parametrize(
-    "state",
-    [
-        AsymptoticSequence(alpha=0.01, target_rows=77.0),
-        AsymptoticSequence(variance=2.5),
-        BernsteinSequence(-4.0, 4.0, 1.0, alpha=0.02),
-    ],
-    ids=["learned", "stated", "bernstein"],
-)
-def test_states_survive_json_to_the_bit(state):
-    rng = np.random.default_rng(6)
-    comparison, ratio = Comparison(state), SampleRatio(0.5)
-    for i in range(600):
-        treated = bool(rng.random() < 0.5)
-        comparison.observe(treated, 0.5, float(rng.random()))
-        ratio.observe(treated)
-        if i == 300:
-            comparison = Comparison.from_dict(json.loads(json.dumps(comparison.to_dict())))
-            ratio = SampleRatio.from_dict(json.loads(json.dumps(ratio.to_dict())))
-    again = Comparison(type(state).from_dict({**state.to_dict(), "count": 0, "mean": 0.0, "variation": 0.0}))
-    assert type(again.sequence) is type(state)
-    rng, whole = np.random.default_rng(6), Comparison(fresh(state))
-    for _ in range(600):
-        treated = bool(rng.random() < 0.5)
-        whole.observe(treated, 0.5, float(rng.random()))
-    assert whole.to_dict() == comparison.to_dict()
-    assert ratio.new + ratio.old == 600
-
-
-def fresh(state):
-    if isinstance(state, AsymptoticSequence):
-        stated = None if state.scale_count else state.variance
-        return AsymptoticSequence(state.alpha, state.target_rows, stated)
-    return BernsteinSequence(state.least, state.most, state.centre, state.alpha, state.target_rows)
-
-
 def test_tests_repeated_forever_spend_alpha():
     assert sum(spent(0.05, j) for j in range(1, 100_000)) == pytest.approx(0.05, rel=1e-4)
     with pytest.raises(InputError, match="counted from 1"):
@@ -216,11 +112,7 @@ def test_tests_repeated_forever_spend_alpha():
         (lambda: AsymptoticSequence(variance=0.0), "variance=0.0"),
         (lambda: AsymptoticSequence(target_rows=0), "target_rows"),
         (lambda: BernsteinSequence(1.0, 1.0, 1.0), "two finite bounds"),
-        (lambda: SampleRatio(1.0), "share=1.0"),
-        (lambda: Comparison().observe(True, 1.0, 0.5), "share=1.0"),
-        (lambda: Comparison().observe(True, 0.5, math.nan), "not a finite number"),
         (lambda: AsymptoticSequence().observe(math.inf), "not a finite number"),
-        (lambda: Comparison.from_dict({"kind": "Other"}), "not a kind of sequence"),
         (lambda: AsymptoticSequence.from_dict({"speed": 1}), "not the state"),
     ],
 )
