@@ -22,6 +22,7 @@ from sidelight.service.problems import Problem
 from sidelight.service.views.audit import audit
 from sidelight.service.views.status import describe_state
 from tests.service.helpers import ARMS, bits, engine_of, make_config, replayed, run
+from tests.service.test_gate_service import until
 
 ALLOWANCE = {"allowance": 0.2, "noise": 0.5, "weight_bound": 1.0}
 
@@ -92,6 +93,85 @@ def test_the_folded_account_alone_would_break_it(tmp_path, monkeypatch):
             return min(await play(engine, 12, 40, np.random.default_rng(0)))
 
     assert run(go()) < 0.0
+
+
+async def play_on_two(one, other, rounds, together, rng):
+    """Requests come to both servers at once, ``together`` to each; the least room that the floor ever had."""
+    room = []
+    for _ in range(rounds):
+        asked = [(engine, contexts(engine, 1, rng)) for engine in (one, other) for _ in range(together)]
+        made = await asyncio.gather(*(engine.decide(x, [old()]) for engine, x in asked))
+        await until(lambda: one.state.number == other.state.number)
+        room.append(one.state.learner.ledger.total)
+        assert room[-1] == other.state.learner.ledger.total
+        await asyncio.gather(
+            *(
+                one.reward(DecisionId(number, 0), float(ARMS.index(event.arms[0]) + 0.1 * rng.normal()), None, None)
+                for number, event, _ in made
+            )
+        )
+    return min(room)
+
+
+@pytest.mark.parametrize("together", [1, 15])
+def test_several_servers_share_one_room(tmp_path, together):
+    """What another server decided counts before anything is written, long before the log is looked at again."""
+    config = floored(tmp_path)
+
+    async def go():
+        async with engine_of(config) as one, engine_of(config) as other:
+            assert await play_on_two(one, other, 12, together, np.random.default_rng(3)) >= 0.0
+            found = describe_state(one.state)["floor"]
+            assert found["rounds"] == 24 * together  # every request was answered once
+            assert found["kept"] < found["rounds"]
+            await until(lambda: one.state.number == other.state.number)
+            return bits(one.state), bits(other.state)
+
+    assert set(run(go())) == {replayed(config)}
+
+
+def test_servers_that_count_their_own_decisions_alone_break_it(tmp_path, monkeypatch):
+    """The fault that looking at the log when a decision is written prevents."""
+    monkeypatch.setattr(flooring.Account, "before", lambda self, event: None)
+    config = floored(tmp_path)
+
+    async def go():
+        async with engine_of(config) as one, engine_of(config) as other:
+            return await play_on_two(one, other, 12, 15, np.random.default_rng(3))
+
+    assert run(go()) < 0.0
+
+
+def test_a_decision_that_counts_one_that_was_not_written_is_made_anew(tmp_path):
+    """A request that turns out to be a retry earned no room: who counted on it decides again."""
+    config = floored(tmp_path)
+
+    async def go():
+        async with engine_of(config) as engine:
+            rng = np.random.default_rng(4)
+            X = contexts(engine, 3, rng)
+            first = await engine.decide(X[:1], [old()], key="k", fingerprint="f")
+            chosen = []
+            choose = engine.choose
+
+            def counting(*asked):
+                chosen.append(choose(*asked))
+                return chosen[-1]
+
+            engine.choose = counting
+            again, behind = await asyncio.gather(
+                engine.decide(X[:1], [old()], key="k", fingerprint="f"), engine.decide(X[1:2], [old()])
+            )
+            assert again[0] == first[0]
+            assert not again[2]
+            assert behind[2]
+            assert len(chosen) == 3  # the retry, and the other one twice
+            assert engine.state.learner.ledger.rounds == 2
+            await engine.decide(X[2:], [old()])
+            assert len(chosen) == 4  # alone there is nothing to wait for
+            return bits(engine.state)
+
+    assert run(go()) == replayed(config)
 
 
 def test_a_batch_counts_its_own_decisions_and_the_old_route_does_not(tmp_path):

@@ -69,7 +69,7 @@ def steps_of(engine) -> list[GateStep]:
 
 
 async def until(condition) -> None:
-    for _ in range(500):
+    for _ in range(6_000):
         if condition():
             return
         await asyncio.sleep(0.01)

@@ -263,17 +263,19 @@ class Engine:
         """Decide and write; returns the event's number, the decisions, and whether they are new.
 
         A decision that was overtaken by a change of who acts, on whatever server, is made anew: in the log none stands
-        after the kill switch that was decided before it.
+        after the kill switch that was decided before it. Under a floor one is made anew, too, where the log does not
+        hold exactly the decisions that it counts: another server wrote some, or one before it was not written.
         """
         while True:
             event, number = await self._choose(X, asks, fingerprint)
             try:
-                outcome = await self.submit(DecisionsProposal(Draft.of(event, key, number)))
+                counted = self._decider.account.before(event)
+                outcome = await self.submit(DecisionsProposal(Draft.of(event, key, number, counted)))
             finally:
                 self._decider.account.end(event)
             if not isinstance(outcome, Outdated):
                 break
-            # The change is in the log, and may not be folded in yet.
+            # What overtook it is in the log, and may not be folded in yet.
             await self._wait_for(None)
         if isinstance(outcome, Written):
             if outcome.epoch:
@@ -374,6 +376,9 @@ class Engine:
         news: list[Numbered] = list(group.others)
         now = self._around.now()
         for entry, outcome in zip(group.entries, group.outcomes, strict=True):
+            if isinstance(entry.proposal, DecisionsProposal) and isinstance(entry.proposal.draft.event, Decisions):
+                # in the state from here on, or never: not under way any more
+                self._decider.account.end(entry.proposal.draft.event)
             if isinstance(outcome, Written):
                 if isinstance(outcome.draft.event, Decisions):
                     self._recent.add(outcome)

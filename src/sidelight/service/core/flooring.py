@@ -1,7 +1,9 @@
 """Decisions under a floor: none is taken without counting those that are under way.
 
 The learner's account (``learners.floor``) holds the decisions that were folded in. A server knows a few more: those it
-has chosen and that are being written. They are recorded in a copy of the account, which the next decision goes by.
+has chosen and that are being written. They are recorded in a copy of the account, which the next decision goes by. The
+log is the order of all decisions, so it has the last word: one is written only where the log holds exactly those that
+it counts, whichever server they are from, and is made anew otherwise (``Draft.counted``).
 What counts are decisions of the learner in ``act`` mode: on the old policy's route nothing is risked, nothing earned.
 """
 
@@ -75,6 +77,10 @@ class Account:
         """A decision of the learner was chosen at ``x`` (d,)."""
         assert self._ahead is not None
         self._ahead.record(x, learner.arms.index(arm), learner.arms.index(old))
+
+    def before(self, event: Decisions) -> int | None:
+        """How many events under way these decisions count; None where they are not made under the floor."""
+        return list(self._under_way).index(id(event)) if id(event) in self._under_way else None
 
     def begin(self, event: Decisions) -> None:
         """These decisions, which are recorded already, are being written."""

@@ -19,9 +19,10 @@ from typing import Any, Protocol
 from sidelight.errors import StoreError
 from sidelight.linalg import Array
 from sidelight.service.log.database import Rejected
-from sidelight.service.log.events import OUTDATES
+from sidelight.service.log.events import OUTDATES, Decisions
 from sidelight.service.log.numbering import Numbered, numbered
 from sidelight.service.log.rows import Row
+from sidelight.service.log.settling import MOST_DECIDED
 from sidelight.service.log.snapshots import Snapshot
 from sidelight.service.log.store import Diverged, Draft, Proposal, Store, Written
 from sidelight.service.log.surroundings import Surroundings, Worker
@@ -171,6 +172,8 @@ class Committer:
         self._broken = False
         self._diverged: Diverged | None = None
         self._configured = 0
+        #: numbers of the last events with decisions
+        self._decided: deque[int] = deque(maxlen=MOST_DECIDED)
         self._company = 0
         self._errands_at = 0.0
         self._ending = threading.Event()
@@ -314,7 +317,9 @@ class Committer:
     def _write(self, entries: list[Entry]) -> None:
         started = self._clock.monotonic()
         try:
-            others, outcomes = self._store.append(entries, self._seen, self._configured, self._chain, self._fold)
+            others, outcomes = self._store.append(
+                entries, self._seen, self._configured, self._chain, self._fold, self._decided
+            )
         except Diverged as error:
             self._end_with(error, entries)
             return
@@ -385,6 +390,8 @@ class Committer:
         for number, event, _ in news:
             if isinstance(event, OUTDATES):
                 self._configured = number
+            if isinstance(event, Decisions):
+                self._decided.append(number)
         if news:
             self._chain = news[-1][2]
         self._loop.call_soon_threadsafe(self._finish, group)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from sidelight.errors import StoreError
-from sidelight.service.log.events import OUTDATES, Event, NewEpoch
+from sidelight.service.log.events import OUTDATES, Decisions, Event, NewEpoch
 from sidelight.service.log.rows import Row, event_content
 from sidelight.service.log.sealing import SALT_BYTES, Head, chain_after, seal_of
 
 __all__ = [
+    "MOST_DECIDED",
     "Diverged",
     "Draft",
     "Outdated",
@@ -25,6 +27,10 @@ __all__ = [
 ]
 
 
+#: how many of the last events with decisions are remembered, to tell which of them a draft did not know
+MOST_DECIDED = 1_024
+
+
 class Diverged(StoreError):
     """What this server knows is not what the log says: it must not decide any more until it was started again."""
 
@@ -36,6 +42,9 @@ class Draft(NamedTuple):
         key: names what may exist only once.
         chosen_at: the last event that was known when this was decided; it is not written if a later one is of
             ``OUTDATES``. None where that does not matter.
+        counted: how many events with decisions after ``chosen_at`` this one takes into account (it was decided after
+            them, and they were being written); it is not written if the log has others there, or fewer. None where
+            that does not matter.
     """
 
     event: Event
@@ -44,12 +53,29 @@ class Draft(NamedTuple):
     contexts: bytes | None
     subjects: list[str | None] | None = None
     chosen_at: int | None = None
+    counted: int | None = None
 
     @classmethod
-    def of(cls, event: Event, key: str | None = None, chosen_at: int | None = None) -> Draft:
+    def of(
+        cls, event: Event, key: str | None = None, chosen_at: int | None = None, counted: int | None = None
+    ) -> Draft:
         """A draft of ``event``."""
         payload, contexts = event_content(event)
-        return cls(event, key, payload, contexts, getattr(event, "subjects", None), chosen_at)
+        return cls(event, key, payload, contexts, getattr(event, "subjects", None), chosen_at, counted)
+
+    def overtaken(self, configured: int, decided: Sequence[int]) -> bool:
+        """Whether something came into the log that this draft did not know.
+
+        Args:
+            configured: the last event of ``OUTDATES``.
+            decided: numbers of the last events with decisions, ``MOST_DECIDED`` of them where there are so many.
+        """
+        if self.chosen_at is None:
+            return False
+        if self.counted is None or self.chosen_at < configured:
+            return self.chosen_at < configured
+        since = len(decided) - bisect_right(decided, self.chosen_at)
+        return since != self.counted or since >= MOST_DECIDED
 
 
 class Proposal(Protocol):
@@ -73,7 +99,7 @@ class Written(NamedTuple):
 
 
 class Outdated:
-    """The outcome of a draft that was decided before an event that may change it: decide again."""
+    """The outcome of a draft that was decided without an event that may change it: decide again."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +126,7 @@ def settle_group(
     configured: int,
     now: float,
     salts: bytes,
+    decided: Sequence[int] = (),
 ) -> Settled:
     """Decide what of a group is written at the end of the log.
 
@@ -110,7 +137,9 @@ def settle_group(
         configured: the last event of ``OUTDATES``.
         now: the time that the events will carry.
         salts: ``SALT_BYTES`` random bytes for each proposal.
+        decided: numbers of the last events with decisions.
     """
+    decided = list(decided)
     outcomes: list[Any] = []
     rows: list[Row] = []
     about: list[tuple[int, int, str]] = []
@@ -119,13 +148,15 @@ def settle_group(
         if not isinstance(draft, Draft):
             outcomes.append(draft)
             continue
-        if draft.chosen_at is not None and draft.chosen_at < configured:
+        if draft.overtaken(configured, decided):
             outcomes.append(Outdated())
             continue
         row, head = _next(head, draft, now, salts[i * SALT_BYTES : (i + 1) * SALT_BYTES])
         rows.append(row)
         if isinstance(draft.event, OUTDATES):
             configured = row.number
+        if isinstance(draft.event, Decisions):
+            decided.append(row.number)
         outcomes.append(Written(row.number, draft, head.epoch, head.chain))
         if draft.key is not None:
             found[draft.key] = row

@@ -21,7 +21,7 @@ from sidelight.errors import StoreError
 from sidelight.service.log import migrations as tables
 from sidelight.service.log.connections import place_of
 from sidelight.service.log.database import Rejected, Unsynced
-from sidelight.service.log.events import OUTDATES, NewEpoch
+from sidelight.service.log.events import OUTDATES, Decisions, NewEpoch
 from sidelight.service.log.rows import Row
 from sidelight.service.log.sealing import SALT_BYTES, Head, chain_after, is_sealed_anew, seal_matches, seal_of
 from sidelight.service.log.settling import (
@@ -120,6 +120,7 @@ class Store(Shelf):
         configured: int = 0,
         known: bytes | None = None,
         fold: int | None = None,
+        decided: Sequence[int] = (),
     ) -> tuple[list[Row], list[Any]]:
         """Settle and write a group in one transaction.
 
@@ -129,6 +130,7 @@ class Store(Shelf):
             configured: the last of those that outdate what was chosen before them.
             known: the chained digest that the caller knows for ``seen``; None to check nothing.
             fold: the version of the caller's fold; None to check nothing. The first event sets the log's.
+            decided: numbers of the last events with decisions, as far as the caller knows.
 
         Returns:
             the rows that others wrote after ``seen``, and one outcome per proposal: ``Written``, ``Outdated``, or what
@@ -138,7 +140,7 @@ class Store(Shelf):
             Diverged: the log is not the one that the caller knows.
         """
         try:
-            return self._append(proposals, seen, configured, known, fold)
+            return self._append(proposals, seen, configured, known, fold, decided)
         except Unsynced:
             raise
         except Diverged as error:
@@ -146,7 +148,13 @@ class Store(Shelf):
             raise
 
     def _append(
-        self, proposals: Sequence[Proposal], seen: int, configured: int, known: bytes | None, fold: int | None
+        self,
+        proposals: Sequence[Proposal],
+        seen: int,
+        configured: int,
+        known: bytes | None,
+        fold: int | None,
+        decided: Sequence[int],
     ) -> tuple[list[Row], list[Any]]:
         clock = self.surroundings
         with self.writing() as connection:
@@ -159,10 +167,11 @@ class Store(Shelf):
             moved, head = self._after_a_move(connection, head, now)
             others += moved
             configured = max((row.number for row in others if row.kind in _OUTDATING), default=configured)
+            decided = [*decided, *(row.number for row in others if row.kind == Decisions.kind)]
             wanted = [key for proposal in proposals for key in proposal.keys]
             found = self._find(connection, wanted) if wanted else {}
             salts = clock.random_bytes(SALT_BYTES * len(proposals))
-            settled = settle_group(head, proposals, found, configured, now, salts)
+            settled = settle_group(head, proposals, found, configured, now, salts, decided)
             if settled.rows:
                 self.insert(connection, settled.rows)
                 if settled.about:
