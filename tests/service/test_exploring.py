@@ -6,6 +6,7 @@ import asyncio
 import json
 from dataclasses import replace
 
+import httpx
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
@@ -13,8 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from sidelight.errors import InputError
+from sidelight.service.app import create_app
 from sidelight.service.config import GateConfig, load_config, save_config
 from sidelight.service.core.deciding import Ask
+from sidelight.service.core.engine import Engine
+from sidelight.service.core.starting import open_store
 from sidelight.service.log.decision_id import DecisionId
 from sidelight.service.log.events import Answer, Configuration
 from sidelight.service.views.export import export_log
@@ -272,6 +276,35 @@ def test_exploration_is_configured_by_an_event_and_refused_under_a_floor(tmp_pat
     assert run(explore_of(config)) == (0.0, before + 2)
     with pytest.raises(InputError, match="would break the floor"):
         replace(changed, learner=replace(config.learner, settings={"floor": 0.1})).rails()
+
+
+def test_exploration_is_changed_by_request_and_refused_under_a_floor(tmp_path):
+    def changed(folder, body, **settings):
+        folder.mkdir()
+        config = exploring(folder, kind="FusedOFUL", explore=0.0, **settings)
+
+        async def go():
+            store = open_store(config)
+            app = create_app(Engine(store, config))
+            async with (
+                app.router.lifespan_context(app),
+                httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client,
+            ):
+                answer = await client.post("/v1/mode", json=body)
+            store.close()
+            return answer.status_code, answer.json()
+
+        return run(go())
+
+    status, body = changed(tmp_path / "free", {"explore": 0.02})
+    assert status == 200
+    assert body["rails"]["explore"] == 0.02
+    assert changed(tmp_path / "large", {"explore": 0.7})[0] == 422
+    floor = {"share": 0.1, "noise": 0.5, "weight_bound": 1.0}
+    status, body = changed(tmp_path / "floored", {"explore": 0.02}, floor=floor)
+    assert status == 422
+    assert "drawn evenly would break" in str(body)
+    assert changed(tmp_path / "zero", {"explore": 0.0}, floor=floor)[0] == 200
 
 
 def test_the_command_line_exports_for_the_open_bandit_pipeline(tmp_path, rng):

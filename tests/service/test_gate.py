@@ -152,11 +152,36 @@ def test_visits_together_spend_the_error_rate_and_those_without_units_nothing():
         if rung < 2:  # nothing is above the last one
             up[rung].append(gate.promotion.sequence.alpha)
         gate.decided(entry, 0, True, gate.share)
-    assert up[0][0] == up[1][0] == up[-1][0] == mostly_first(0.06 / 3, 1) == pytest.approx(0.018)
+    assert up[0][0] == up[1][0] == up[-1][0] == mostly_first(mostly_first(0.06, 1) / 3, 1) == pytest.approx(0.0162)
     assert sum(map(sum, up.values())) < 0.06
     assert sum(down) < 0.06
     assert sum(down) > 0.059
     assert gate.tests == 1 + 2 * 320
+
+
+def test_ladders_that_follow_each_other_share_the_error_rate_and_those_without_units_spend_nothing():
+    ladders = [(0.1, 0.3, 1.0), (0.1, 0.5), (0.2, 1.0)]
+    gate = Gate(GateSettings(promote="automatic", ladder=ladders[0], error_rate=0.06), rung=0)
+    spent_on = []
+    for edit in range(300):
+        for _ in range(2):  # edited twice in a row: nothing was looked at in between
+            ladder = ladders[(edit + _) % 3]
+            gate.configure(GateSettings(promote="automatic", ladder=ladder, error_rate=0.06), ladder[0])
+        for rung in (*range(len(ladder) - 1), 0):  # the last one has nothing above it; the first is visited twice
+            gate.enter(rung)
+            assert gate.promotion is not None
+            spent_on.append(gate.promotion.sequence.alpha)
+            gate.decided(edit, rung, True, gate.share)
+        # a setting that leaves the evidence's meaning alone is no other ladder
+        gate.configure(GateSettings(promote="suggest", ladder=ladder, error_rate=0.06), gate.share)
+    assert spent_on[0] == mostly_first(mostly_first(0.06, 1) / 2, 1)
+    assert sum(spent_on) < 0.06
+    again = Gate.from_dict(json.loads(json.dumps(gate.to_dict())))
+    for one in (gate, again):
+        one.configure(GateSettings(promote="automatic", ladder=(0.1, 1.0), error_rate=0.06), 0.1)
+    assert (
+        gate.promotion.sequence.alpha == again.promotion.sequence.alpha == mostly_first(mostly_first(0.06, 301) / 2, 1)
+    )
 
 
 def test_rewards_far_from_zero_are_as_good_as_others():

@@ -466,14 +466,14 @@ def test_other_settings_between_restarts(tmp_path):
             return gate.rung, gate.share, gate.units, gate.tests, gate.promotion.sequence.alpha
 
     first = run(play(config.gate, steps=1))
-    assert first == (0, 0.5, 400, 2, mostly_first(0.1 / 2, 1))
+    assert first == (0, 0.5, 400, 2, mostly_first(mostly_first(0.1, 1) / 2, 1))
     assert run(play(replace(config.gate, smallest_gain=0.5, demote="suggest"))) == first
-    # another error rate: fresh evidence, and the second visit to the rung
+    # another error rate: fresh evidence on a second ladder
     rung, share, units, tests, alpha = run(play(replace(config.gate, error_rate=0.2)))
     assert (rung, share, units, tests) == (0, 0.5, 0, 3)
-    assert alpha == mostly_first(0.2 / 2, 2)
-    # another holdout is another share of the last rung; nothing was looked at since, so it is the second visit again
-    assert run(play(replace(config.gate, holdout=0.2)))[2:] == (0, 4, mostly_first(0.1 / 2, 2))
+    assert alpha == mostly_first(mostly_first(0.2, 2) / 2, 1)
+    # another holdout is another share of the last rung; nothing was looked at since, so it is the second ladder still
+    assert run(play(replace(config.gate, holdout=0.2)))[2:] == (0, 4, mostly_first(mostly_first(0.1, 2) / 2, 1))
     # a ladder that has no such share any more: the share stays, outside of it
     assert run(play(replace(config.gate, ladder=[0.1, 0.3])))[:3] == (-1, 0.5, 0)
     # and one on which it is another rung

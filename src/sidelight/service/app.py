@@ -40,7 +40,7 @@ from sidelight.service.http.wire import header, read_body
 from sidelight.service.log.decision_id import DecisionId
 from sidelight.service.log.events import Configuration
 from sidelight.service.log.rows import is_deleted
-from sidelight.service.problems import MEDIA_TYPE, Problem, unknown_decision
+from sidelight.service.problems import MEDIA_TYPE, Problem, invalid, unknown_decision
 from sidelight.service.views.explain import explain, score
 from sidelight.service.views.history import describe_history, read_history
 from sidelight.service.views.quarantine import describe_quarantine
@@ -278,6 +278,12 @@ class Service:
         """POST /v1/mode; with a token, or from the dashboard."""
         token = self.dashboard.allow(request, "admin")
         changes = await self.read(self.bodies.rails, await self.body(request))
+        if changes.get("explore") and self.engine.state.learner.ledger is not None:
+            raise invalid(
+                "/explore",
+                "is refused under a floor, which arms that are drawn evenly would break",
+                "Leave it at 0, or take the floor out of [learner.settings]",
+            )
         number = await self.engine.configure(Configuration(**changes, by=token.name))
         return _json({"event": number, "rails": self.engine.state.rails.to_dict()})
 

@@ -278,9 +278,16 @@ class Client:
         """``GET /v1/status``: readiness, mode, counts, arms, trust in the logs, as a dictionary."""
         return self._call("GET", "/v1/status", None, {})
 
-    def set_mode(self, mode: str | None = None, *, share: float | None = None, fallback: Any = None) -> dict[str, Any]:
-        """``POST /v1/mode``: change mode, share of traffic or fallback arm; needs the scope ``admin``."""
-        return self._post("/v1/mode", _given(mode=mode, share=share, fallback=fallback))
+    def set_mode(
+        self,
+        mode: str | None = None,
+        *,
+        share: float | None = None,
+        fallback: Any = None,
+        explore: float | None = None,
+    ) -> dict[str, Any]:
+        """``POST /v1/mode``: change mode, share of traffic, fallback arm or exploration; needs the scope ``admin``."""
+        return self._post("/v1/mode", _given(mode=mode, share=share, fallback=fallback, explore=explore))
 
     def kill(self, killed: bool = True) -> dict[str, Any]:
         """``POST /v1/kill``: stop the learner on all servers, or let it decide again; needs the scope ``admin``."""

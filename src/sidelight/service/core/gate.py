@@ -8,9 +8,10 @@ old policy; the score of a unit and its confidence sequence are ``judging.routes
   without a subject. Each rung draws routes with a salt of its own.
 - Units enter the evidence **in the order of their decisions, once their wait is over**: a reward came, or the wait for
   it ended and the default reward counts. Later corrections reach the learner, not the evidence.
-- Every rung has a fresh sequence. Promotions share the error rate evenly over the rungs, and the visits to one rung
-  share its part (``mostly_first``); the j-th rung that is ever entered may spend ``6α/(π²j²)`` on a false demotion. So
-  any number of steps up and down on one ladder, by the gate or by persons, spends ``α`` on each side.
+- Every rung has a fresh sequence. Ladders that follow each other share the error rate (``mostly_first``), promotions
+  share a ladder's part evenly over its rungs, and the visits to one rung share its part (``mostly_first`` again); the
+  j-th rung that is ever entered may spend ``6α/(π²j²)`` on a false demotion. So any number of steps up and down, by the
+  gate or by persons, on any number of ladders, spends ``α`` on each side (the largest that was ever set).
 - Below the ladder, while the old policy acts or a person decides, the rows of the old policy are the evidence
   (``shadowing``). With chances that the old policy told it may prove enough for the first rung; with estimated ones it
   may suggest, never promote; where the rows cannot tell, it asks for the first randomised share.
@@ -48,7 +49,7 @@ class GateSettings:
         ladder: shares of traffic, increasing.
         smallest_gain: a promotion is proposed once the gain is above this, in the reward's unit.
         error_rate: the chance of ever promoting a learner that is not better by that much, and of ever demoting one
-            that is not worse.
+            that is not worse, over all ladders that follow each other.
         holdout: the share that stays with the old policy on the last rung.
     """
 
@@ -152,6 +153,8 @@ class Gate:
         self.settings = settings
         self.held = False
         self.tests = tests
+        #: how many ladders there were, this one included; those on which nothing was looked at do not count
+        self._ladders = 1
         #: how often evidence was begun on each rung (−1: from the old policy's rows, or at a share on no rung), and how
         #: often the learner was tested for being worse; what had no unit does not count
         self._visits: Counter[int] = Counter()
@@ -159,6 +162,7 @@ class Gate:
         self._demotions = 0
         self.units = 0
         self.promotion: Comparison | None = None
+        self.demotion: Comparison | None = None
         #: who has entered, and with which decision
         self._subjects: dict[str, tuple[int, int]] = {}
         self.enter(rung, share)
@@ -177,12 +181,17 @@ class Gate:
         """Other settings, and perhaps another share of traffic.
 
         Evidence goes on where its error rate, the shares and the draws of subjects stay as they were; what was spent of
-        the error rate, and a hold, stay in any case.
+        the error rate, and a hold, stay in any case: another ladder has a smaller part of it to spend.
         """
         before, self.settings = self.settings, settings
         same = all(getattr(before, name) == getattr(settings, name) for name in ("ladder", "error_rate", "holdout"))
-        if not same or before.on != settings.on or share != self.share:
-            self.enter(settings.rung_of(share), share)
+        if same and before.on == settings.on and share == self.share:
+            return
+        self._leave()
+        if not same and any(self._visits.values()):
+            self._ladders += 1
+            self._visits.clear()
+        self.enter(settings.rung_of(share), share)
 
     def enter(self, rung: int, share: float = 0.0) -> None:
         """Go on from a rung, with evidence of its own.
@@ -191,9 +200,7 @@ class Gate:
         """
         if not -1 <= rung < len(self.settings.ladder):
             raise InputError(f"there is no rung {rung} on a ladder of {len(self.settings.ladder)}.")
-        if self.promotion is not None and not self.units:
-            self._visits[self.rung] -= 1
-            self._demotions -= 1
+        self._leave()
         self.rung = rung
         self.share = self.settings.share_of(rung) if rung >= 0 else share
         self.units = 0
@@ -204,7 +211,6 @@ class Gate:
         if self.settings.on:
             # without a ladder all shares draw with the same salt: a second entry would not be drawn anew
             self._subjects = {}
-        self.promotion = self.demotion = None
         self.ratio: SampleRatio | None = None
         self.shadow: Shadow | None = None
         self.trail = Trail()
@@ -215,10 +221,18 @@ class Gate:
             self.demotion = Comparison(AsymptoticSequence(spent(self.settings.error_rate, self._demotions)))
             self.ratio = SampleRatio(self.share)
 
+    def _leave(self) -> None:
+        """End the evidence of this rung: a visit without units has spent nothing."""
+        if self.promotion is not None and not self.units:
+            self._visits[self.rung] -= 1
+            self._demotions -= 1
+        self.promotion = self.demotion = None
+
     def _visit(self, rung: int) -> float:
         """The chance of a false step up that one more visit to a rung may have."""
         self._visits[rung] += 1
-        return mostly_first(self.settings.error_rate / len(self.settings.ladder), self._visits[rung])
+        of_ladder = mostly_first(self.settings.error_rate, self._ladders)
+        return mostly_first(of_ladder / len(self.settings.ladder), self._visits[rung])
 
     def look_on(self, mode: str, arms: Sequence[Any], n_features: int) -> None:
         """The old policy acts (``shadow``), or a person decides (``assist``): gather evidence from their rows.
@@ -433,6 +447,7 @@ class Gate:
             "tests": self.tests,
             "held": self.held,
             "share": self.share,
+            "ladders": self._ladders,
             "visits": [[rung, visits] for rung, visits in sorted(self._visits.items())],
             "demotions": self._demotions,
             "units": self.units,
@@ -452,6 +467,7 @@ class Gate:
         gate = cls(GateSettings.from_dict(body["settings"]), body["rung"], share=body.get("share", 0.0))
         gate.tests, gate.held, gate.units = body["tests"], body["held"], body["units"]
         gate._visits, gate.unusable = Counter(dict(body.get("visits", ()))), body.get("unusable", 0)
+        gate._ladders = body.get("ladders", 1)
         gate._demotions = body.get("demotions", gate.tests)
         gate.waiting = deque(Unit(*values) for values in body["waiting"])
         gate._places = {(unit.number, unit.position): unit for unit in gate.waiting}

@@ -125,10 +125,11 @@ class Bodies:
         return self.read("BehaviorAt", content, convert)
 
     def rails(self, content: bytes) -> dict[str, Any]:
-        """Changes of mode, share, fallback."""
+        """Changes of mode, share, fallback, exploration."""
 
         def convert(message: Any) -> dict[str, Any]:
-            changes = {name: value for name in ("mode", "share") if (value := getattr(message, name)) is not UNSET}
+            plain = {name: getattr(message, name) for name in ("mode", "share", "explore")}
+            changes = {name: value for name, value in plain.items() if value is not UNSET}
             if message.fallback is not UNSET:
                 changes["fallback"] = self.messages.arms.read(message.fallback)
             if not changes:

@@ -166,14 +166,27 @@ class Messages:
             ObjectWords(one_of=one, empty=empty) if needs is None else None,
         )
         share = Annotated[float, Meta(ge=0.0, le=1.0, extra={"noun": "a share", "remedy": "Give a number from 0 to 1"})]
+        explore = Annotated[
+            float,
+            Meta(
+                ge=0.0,
+                le=0.5,
+                description="in `act`, the chance with which an arm drawn evenly takes the place of the learner's",
+                extra={"noun": "a chance of exploring", "remedy": "Give a number from 0 to 0.5"},
+            ),
+        ]
         self._request(
             "Mode",
             [
                 ("mode", _Mode | UnsetType, UNSET),
                 ("share", share | UnsetType, UNSET),
                 ("fallback", arm | UnsetType, UNSET),
+                ("explore", explore | UnsetType, UNSET),
             ],
-            ObjectWords(one_of=("mode", "share", "fallback"), empty="Say what to change: mode, share or fallback"),
+            ObjectWords(
+                one_of=("mode", "share", "fallback", "explore"),
+                empty="Say what to change: mode, share, fallback or explore",
+            ),
         )
         step = Annotated[
             Literal["up", "down", "off"],

@@ -76,7 +76,7 @@ def _in_force(store: Store, number: int) -> dict[str, Any]:
     for row, event in events:
         assert isinstance(event, Configuration)
         body: dict[str, Any] = {"event": row.number, "at": row.at, "by": event.by, "source": event.source}
-        for name in ("mode", "share", "killed"):
+        for name in ("mode", "share", "killed", "explore"):
             if getattr(event, name) is not None:
                 body[name] = getattr(event, name)
         if event.fallback is not None:
