@@ -14,10 +14,12 @@ from sidelight.service.config import load_config, save_config
 from sidelight.service.core import flooring
 from sidelight.service.core.deciding import Ask
 from sidelight.service.core.engine import Engine
+from sidelight.service.core.proposals import DecisionsProposal
 from sidelight.service.core.starting import open_store
 from sidelight.service.dashboard.climbing import floor_card
 from sidelight.service.log.decision_id import DecisionId
 from sidelight.service.log.events import Answer
+from sidelight.service.log.store import Draft, Outdated, Written
 from sidelight.service.problems import Problem
 from sidelight.service.views.audit import audit
 from sidelight.service.views.status import describe_state
@@ -130,16 +132,28 @@ def test_several_servers_share_one_room(tmp_path, together):
     assert set(run(go())) == {replayed(config)}
 
 
-def test_servers_that_count_their_own_decisions_alone_break_it(tmp_path, monkeypatch):
-    """The fault that looking at the log when a decision is written prevents."""
-    monkeypatch.setattr(flooring.Account, "before", lambda self, event: None)
+def test_a_decision_that_does_not_count_another_server_s_is_not_written(tmp_path):
     config = floored(tmp_path)
 
     async def go():
         async with engine_of(config) as one, engine_of(config) as other:
-            return await play_on_two(one, other, 12, 15, np.random.default_rng(3))
+            X = contexts(one, 3, np.random.default_rng(3))
+            one.choose(X[:1], [old()])  # under way here, and never written
+            event, number = one.choose(X[1:2], [old()]), one.state.number
+            counted = one._decider.account.before(event)
+            assert counted == 1
+            # one event with decisions comes after the last that was known, but not the one that was counted
+            await other.decide(X[2:], [old()])
 
-    assert run(go()) < 0.0
+            async def becomes(counted):
+                return type(await one.submit(DecisionsProposal(Draft.of(event, None, number, counted))))
+
+            assert await becomes(counted) is Outdated
+            assert await becomes(0) is Outdated
+            assert await becomes(None) is Written  # without a floor nobody looks
+            assert one.state.learner.ledger.rounds == 2
+
+    run(go())
 
 
 def test_a_decision_that_counts_one_that_was_not_written_is_made_anew(tmp_path):

@@ -172,8 +172,9 @@ class Committer:
         self._broken = False
         self._diverged: Diverged | None = None
         self._configured = 0
-        #: numbers of the last events with decisions
+        #: our last events with decisions, and the last one of another server
         self._decided: deque[int] = deque(maxlen=MOST_DECIDED)
+        self._elsewhere = 0
         self._company = 0
         self._errands_at = 0.0
         self._ending = threading.Event()
@@ -318,7 +319,7 @@ class Committer:
         started = self._clock.monotonic()
         try:
             others, outcomes = self._store.append(
-                entries, self._seen, self._configured, self._chain, self._fold, self._decided
+                entries, self._seen, self._configured, self._chain, self._fold, self._decided, self._elsewhere
             )
         except Diverged as error:
             self._end_with(error, entries)
@@ -390,8 +391,9 @@ class Committer:
         for number, event, _ in news:
             if isinstance(event, OUTDATES):
                 self._configured = number
-            if isinstance(event, Decisions):
-                self._decided.append(number)
+        self._decided.extend(w.number for w in written if isinstance(w.draft.event, Decisions))
+        decided = (item.number for item in group.others if isinstance(item.event, Decisions))
+        self._elsewhere = max(decided, default=self._elsewhere)
         if news:
             self._chain = news[-1][2]
         self._loop.call_soon_threadsafe(self._finish, group)

@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 
-#: how many of the last events with decisions are remembered, to tell which of them a draft did not know
+#: how many of its last events with decisions a server remembers, to tell whether a draft counts them all
 MOST_DECIDED = 1_024
 
 
@@ -42,9 +42,9 @@ class Draft(NamedTuple):
         key: names what may exist only once.
         chosen_at: the last event that was known when this was decided; it is not written if a later one is of
             ``OUTDATES``. None where that does not matter.
-        counted: how many events with decisions after ``chosen_at`` this one takes into account (it was decided after
-            them, and they were being written); it is not written if the log has others there, or fewer. None where
-            that does not matter.
+        counted: how many events with decisions of this server after ``chosen_at`` this one takes into account (it was
+            decided after them, and they were being written); it is not written if one of them was not, or if another
+            server's decisions stand after ``chosen_at``. None where that does not matter.
     """
 
     event: Event
@@ -63,19 +63,20 @@ class Draft(NamedTuple):
         payload, contexts = event_content(event)
         return cls(event, key, payload, contexts, getattr(event, "subjects", None), chosen_at, counted)
 
-    def overtaken(self, configured: int, decided: Sequence[int]) -> bool:
-        """Whether something came into the log that this draft did not know.
+    def overtaken(self, configured: int, elsewhere: int, decided: Sequence[int]) -> bool:
+        """Whether the log differs from what was known when this was decided, in what matters to it.
 
         Args:
             configured: the last event of ``OUTDATES``.
-            decided: numbers of the last events with decisions, ``MOST_DECIDED`` of them where there are so many.
+            elsewhere: the last event with decisions of another server.
+            decided: the last events with decisions of this server, ``MOST_DECIDED`` of them where there are so many.
         """
-        if self.chosen_at is None:
+        if self.chosen_at is None or self.chosen_at < configured:
+            return self.chosen_at is not None
+        if self.counted is None:
             return False
-        if self.counted is None or self.chosen_at < configured:
-            return self.chosen_at < configured
         since = len(decided) - bisect_right(decided, self.chosen_at)
-        return since != self.counted or since >= MOST_DECIDED
+        return self.chosen_at < elsewhere or since != self.counted or since >= MOST_DECIDED
 
 
 class Proposal(Protocol):
@@ -127,6 +128,7 @@ def settle_group(
     now: float,
     salts: bytes,
     decided: Sequence[int] = (),
+    elsewhere: int = 0,
 ) -> Settled:
     """Decide what of a group is written at the end of the log.
 
@@ -137,7 +139,8 @@ def settle_group(
         configured: the last event of ``OUTDATES``.
         now: the time that the events will carry.
         salts: ``SALT_BYTES`` random bytes for each proposal.
-        decided: numbers of the last events with decisions.
+        decided: the last events with decisions of this server.
+        elsewhere: the last one with decisions of another server.
     """
     decided = list(decided)
     outcomes: list[Any] = []
@@ -148,7 +151,7 @@ def settle_group(
         if not isinstance(draft, Draft):
             outcomes.append(draft)
             continue
-        if draft.overtaken(configured, decided):
+        if draft.overtaken(configured, elsewhere, decided):
             outcomes.append(Outdated())
             continue
         row, head = _next(head, draft, now, salts[i * SALT_BYTES : (i + 1) * SALT_BYTES])

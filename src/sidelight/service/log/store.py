@@ -121,6 +121,7 @@ class Store(Shelf):
         known: bytes | None = None,
         fold: int | None = None,
         decided: Sequence[int] = (),
+        elsewhere: int = 0,
     ) -> tuple[list[Row], list[Any]]:
         """Settle and write a group in one transaction.
 
@@ -130,7 +131,8 @@ class Store(Shelf):
             configured: the last of those that outdate what was chosen before them.
             known: the chained digest that the caller knows for ``seen``; None to check nothing.
             fold: the version of the caller's fold; None to check nothing. The first event sets the log's.
-            decided: numbers of the last events with decisions, as far as the caller knows.
+            decided: the caller's last events with decisions.
+            elsewhere: the last one of another server, as far as the caller knows.
 
         Returns:
             the rows that others wrote after ``seen``, and one outcome per proposal: ``Written``, ``Outdated``, or what
@@ -140,7 +142,7 @@ class Store(Shelf):
             Diverged: the log is not the one that the caller knows.
         """
         try:
-            return self._append(proposals, seen, configured, known, fold, decided)
+            return self._append(proposals, seen, configured, known, fold, decided, elsewhere)
         except Unsynced:
             raise
         except Diverged as error:
@@ -155,6 +157,7 @@ class Store(Shelf):
         known: bytes | None,
         fold: int | None,
         decided: Sequence[int],
+        elsewhere: int,
     ) -> tuple[list[Row], list[Any]]:
         clock = self.surroundings
         with self.writing() as connection:
@@ -167,11 +170,11 @@ class Store(Shelf):
             moved, head = self._after_a_move(connection, head, now)
             others += moved
             configured = max((row.number for row in others if row.kind in _OUTDATING), default=configured)
-            decided = [*decided, *(row.number for row in others if row.kind == Decisions.kind)]
+            elsewhere = max((row.number for row in others if row.kind == Decisions.kind), default=elsewhere)
             wanted = [key for proposal in proposals for key in proposal.keys]
             found = self._find(connection, wanted) if wanted else {}
             salts = clock.random_bytes(SALT_BYTES * len(proposals))
-            settled = settle_group(head, proposals, found, configured, now, salts, decided)
+            settled = settle_group(head, proposals, found, configured, now, salts, decided, elsewhere)
             if settled.rows:
                 self.insert(connection, settled.rows)
                 if settled.about:
