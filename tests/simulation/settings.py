@@ -13,7 +13,7 @@ from typing import Any
 from unittest import mock
 
 from sidelight.judging import sequences
-from sidelight.judging.routes import Comparison
+from sidelight.judging.comparison import Comparison
 from sidelight.judging.sequences import AsymptoticSequence
 from sidelight.service.config import Config
 from sidelight.service.core import gate as gates

@@ -2,7 +2,7 @@
 
 A part of the fold: every method is a deterministic function of what came before, so a replay has the same verdicts to
 the bit. What a rung estimates is the *average over its units* of what the learner, as it then was, earns more than the
-old policy; the score of a unit and its confidence sequence are ``judging.routes``.
+old policy; the score of a unit and its confidence sequence are ``judging.comparison``.
 
 - A **unit** is what is randomised: a subject, who enters a rung once with the first decision about them, or a request
   without a subject. Each rung draws routes with a salt of its own.
@@ -28,7 +28,7 @@ from typing import Any, Literal
 
 from sidelight.arrays import Array
 from sidelight.errors import InputError
-from sidelight.judging.routes import Comparison, SampleRatio
+from sidelight.judging.comparison import Comparison, SampleRatio
 from sidelight.judging.sequences import LARGEST_SCORE, AsymptoticSequence, mostly_first, spent
 from sidelight.service.core.shadowing import MOST_WAITING, Shadow, entered, without
 from sidelight.service.core.trail import Trail
@@ -343,13 +343,14 @@ class Gate:
         return self.promotion is not None and self.promotion.ready and not self.unusable
 
     def _problem(self) -> str | None:
-        """What keeps evidence of this rung from growing, and the remedy."""
+        """What keeps evidence of this rung from growing, and the remedy; or why it does not speak yet."""
         if self.unusable:
             return (
                 f"{self.unusable} reward(s) are too large for any evidence on this rung: set bounds for rewards, and "
                 "enter the rung anew"
             )
-        return self._waits_in_vain(len(self.waiting))
+        lacks = None if self.promotion is None else self.promotion.lacks()
+        return self._waits_in_vain(len(self.waiting)) or lacks
 
     @staticmethod
     def _waits_in_vain(waiting: int) -> str | None:

@@ -132,8 +132,8 @@ def _sentence(found: Mapping[str, Any]) -> str:
 def _assumptions(gate: Gate, found: Mapping[str, Any]) -> list[str]:
     rate = percent(gate.settings.error_rate)
     shared = [
-        f"The bounds are wrong at any time with a chance of at most {rate}, over all rungs together; they hold from "
-        "1,000 units on.",
+        f"The bounds are wrong at any time with a chance of at most {rate}, over all rungs and ladders together; they "
+        "hold from 1,000 units on.",
         "What counts is the reward that is reported, and the default one where none came in time.",
     ]
     if "from" not in found:

@@ -10,7 +10,7 @@ import pytest
 from scipy.special import betaln
 
 from sidelight.errors import InputError
-from sidelight.judging.routes import LEAST_UNVARIED, Comparison, SampleRatio
+from sidelight.judging.comparison import LEAST_UNVARIED, Comparison, SampleRatio
 from sidelight.judging.sequences import AsymptoticSequence, BernsteinSequence, asymptotic_width, mixing_variance
 
 
@@ -149,12 +149,17 @@ def test_where_both_routes_vary_alike_the_bounds_are_hardly_wider():
 def test_a_route_whose_rewards_are_one_or_all_alike_does_not_speak_early():
     rng = np.random.default_rng(5)
     comparison, rare = Comparison(), 0
+    assert comparison.lacks() == "1,000 units, 50 on each side, are needed"
     while comparison.counts[1] < LEAST_UNVARIED:
         treated = bool(rng.random() < 0.3)
         assert not comparison.ready
+        if comparison.sequence.count >= 1_000:
+            assert comparison.lacks().startswith(f"all {comparison.counts[1]} rewards of one side are the same so far")
         comparison.observe(treated, 0.3, 0.0 if treated else float(rng.normal()))
     assert comparison.ready  # always 0 in a thousand units: what the route does is known
+    assert comparison.lacks() is None
     comparison.observe(True, 0.3, 5.0)
+    assert comparison.lacks().startswith("rewards are rare or very uneven")
     while not comparison.ready:  # and now one unit is all that its rewards have varied by
         treated = bool(rng.random() < 0.3)
         rare += treated

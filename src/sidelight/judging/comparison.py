@@ -182,6 +182,23 @@ class Comparison(State):
             return False
         return self.sequence.settled and self._settled(0) and self._settled(1)
 
+    def lacks(self) -> str | None:
+        """Why it does not speak yet, in words; None where it may."""
+        if self.ready:
+            return None
+        if self.sequence.count < self.first_look or min(self.counts) < self.least_per_route:
+            return f"{self.first_look:,} units, {self.least_per_route} on each side, are needed"
+        alike = [self.counts[route] for route in (0, 1) if self.squares[route] == 0.0]
+        if alike:
+            return (
+                f"all {min(alike):,} rewards of one side are the same so far, and {LEAST_UNVARIED:,} are needed to "
+                "take that for the rule"
+            )
+        return (
+            "rewards are rare or very uneven: a single one makes up more than a tenth of what they vary, and more of "
+            "its kind are needed"
+        )
+
     def _settled(self, route: int) -> bool:
         """Whether no single unit makes up more than a tenth of what the rewards of its route vary."""
         if self.squares[route] == 0.0:
