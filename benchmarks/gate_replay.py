@@ -16,10 +16,10 @@ import numpy as np
 from numba import njit
 
 from sidelight import linalg
-from sidelight.judging.comparison import LEAST_PER_ROUTE, LEAST_UNVARIED
 from sidelight.judging.complete import LEAST_MATCHED
 from sidelight.judging.old_rows import _HARDLY, _OVERLAP_ROWS, SMALLEST_CHANCE
 from sidelight.judging.sequences import _SCALE_UNITS, FIRST_LOOK, LARGEST_SHARE, AsymptoticSequence
+from sidelight.judging.shared_traffic import LEAST_PER_ROUTE, LEAST_UNVARIED
 from sidelight.kernels.elementary import log
 from sidelight.linalg import Array
 from sidelight.service.core.gate import RATIO_ERROR

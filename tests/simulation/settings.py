@@ -13,8 +13,8 @@ from typing import Any
 from unittest import mock
 
 from sidelight.judging import sequences
-from sidelight.judging.comparison import Comparison
 from sidelight.judging.sequences import AsymptoticSequence
+from sidelight.judging.shared_traffic import Comparison
 from sidelight.service.config import Config
 from sidelight.service.core import gate as gates
 from sidelight.service.log.connections import database_url

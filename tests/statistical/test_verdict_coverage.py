@@ -26,7 +26,7 @@ from benchmarks.verdict import (
 )
 from tests.statistical.binomial import most
 
-from sidelight.judging.comparison import Comparison
+from sidelight.judging.shared_traffic import Comparison
 
 LOGS = 40
 MISSES = most(LOGS, 0.07, 0.001)

@@ -2,7 +2,7 @@
 
 A part of the fold: every method is a deterministic function of what came before, so a replay has the same verdicts to
 the bit. What a rung estimates is the *average over its units* of what the learner, as it then was, earns more than the
-old policy; the score of a unit and its confidence sequence are ``judging.comparison``.
+old policy; the score of a unit and its confidence sequence are ``judging.shared_traffic``.
 
 - A **unit** is what is randomised: a subject, who enters a rung once with the first decision about them, or a request
   without a subject. Each rung draws routes with a salt of its own.
@@ -28,8 +28,8 @@ from typing import Any, Literal
 
 from sidelight.arrays import Array
 from sidelight.errors import InputError
-from sidelight.judging.comparison import Comparison, SampleRatio
 from sidelight.judging.sequences import LARGEST_SCORE, AsymptoticSequence, mostly_first, spent
+from sidelight.judging.shared_traffic import Comparison, SampleRatio
 from sidelight.service.core.shadowing import MOST_WAITING, Shadow, entered, without
 from sidelight.service.core.trail import Trail
 

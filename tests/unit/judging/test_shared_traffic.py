@@ -10,8 +10,8 @@ import pytest
 from scipy.special import betaln
 
 from sidelight.errors import InputError
-from sidelight.judging.comparison import LEAST_UNVARIED, Comparison, SampleRatio
 from sidelight.judging.sequences import AsymptoticSequence, BernsteinSequence, asymptotic_width, mixing_variance
+from sidelight.judging.shared_traffic import LEAST_UNVARIED, Comparison, SampleRatio
 
 
 def test_sample_ratio_is_the_beta_binomial_bayes_factor():
