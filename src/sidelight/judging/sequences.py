@@ -1,4 +1,4 @@
-"""Evidence that may be looked at after every row: confidence sequences (``judging.shared_traffic`` compares two routes).
+"""Evidence that may be looked at after every row: confidence sequences.  ``judging.shared_traffic`` is built on them.
 
 Every class here is a plain incremental state: ``observe`` adds one unit, ``to_dict`` and ``from_dict`` write and read
 it, and the bounds are functions of the sums alone.  The arithmetic is that of ``sidelight.linalg``, so the same units

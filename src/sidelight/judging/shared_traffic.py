@@ -183,11 +183,10 @@ class Comparison(State):
         return self.sequence.settled and self._settled(0) and self._settled(1)
 
     def lacks(self) -> str | None:
-        """Why it does not speak yet, in words; None where it may."""
-        if self.ready:
+        """Why it does not speak although it has units enough, in words; None where it speaks or has too few."""
+        few = self.sequence.count < self.first_look or min(self.counts) < self.least_per_route
+        if few or self.ready:
             return None
-        if self.sequence.count < self.first_look or min(self.counts) < self.least_per_route:
-            return f"{self.first_look:,} units, {self.least_per_route} on each side, are needed"
         alike = [self.counts[route] for route in (0, 1) if self.squares[route] == 0.0]
         if alike:
             return (

@@ -22,7 +22,7 @@ _SAYS = {
     "better": "the learner is better than the old policy",
     "worse": "the learner is worse than the old policy",
     "open": "neither better nor worse can be told yet",
-    "too early": "too early to tell: nothing is said before 1,000 units",
+    "too early": "too early to tell: at least 1,000 units, 50 on each side, are needed",
     "no shared traffic": "no traffic is shared by chance, so nothing can be told",
     "cannot tell": "these rows cannot tell",
 }
