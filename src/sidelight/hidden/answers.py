@@ -69,7 +69,7 @@ class AnswerEstimator(EstimatorDefaults):
         self._begin(summary, estimator, pooling)
 
     def _begin(self, summary: LogSummary, estimator: str, pooling: float | Literal["auto"]) -> None:
-        """Nothing answered yet."""
+        """Set everything to the state before the first answer."""
         one_summary(summary, type(self).__name__)
         if estimator not in self.estimators:
             raise InputError(f"estimator={estimator!r} is not one of {', '.join(self.estimators)}.")
@@ -96,7 +96,7 @@ class AnswerEstimator(EstimatorDefaults):
 
     @property
     def n_answers(self) -> int:
-        """``t``: how many contexts have been answered, those with gaps included where they tell anything."""
+        """``t``: the number of contexts answered, with those that had gaps if the regression could use them."""
         return self.sums.n_answers + self.gap_answers.n_answers
 
     def _observe_gaps(self, x: Array, chances: Array, probability: float) -> None:
@@ -140,17 +140,17 @@ class AnswerEstimator(EstimatorDefaults):
 
     @property
     def _frame(self) -> Frame:
-        """Levels apart from slopes; for a strength that was given, the recorded features as they are."""
+        """The coordinates to regress in: centred if strengths are learned, the plain features if one was given."""
         if self.pooling == "auto" and self._past is None:
             return self._leveled
         return Frame.plain(self.summary, old_ridge=self._past is not None)
 
     def _told(self) -> Told:
-        """The sums as they count, worked out once for all who ask before the next answer."""
+        """The sums of answers in the frame's coordinates, cached until the next answer."""
         return self._told_with_sums()[0]
 
     def _told_with_sums(self) -> tuple[Told, AnswerSums]:
-        """Likewise, and the sums behind it, in which answers at contexts with gaps are completed.
+        """``_told()`` and the raw sums it was computed from, in which missing hidden features have their expectations.
 
         Threads that read may work on sums that the writer is changing.  What they keep has the number of answers from
         before, so that nobody takes it afterwards; and each thread returns what it has looked at itself, never what
@@ -163,7 +163,7 @@ class AnswerEstimator(EstimatorDefaults):
         return last[2:]
 
     def _all_told(self) -> tuple[Told, AnswerSums]:
-        """What all answers tell, and their sums; those at contexts with gaps as regressions complete them.
+        """``_told_with_sums()`` without the cache; contexts with gaps are completed by regressions (EM).
 
         These regressions are pulled toward each other little, and never by learned strengths: a gap that is filled by
         arms as alike as they were found to be would confirm that they are.
@@ -217,11 +217,11 @@ class AnswerEstimator(EstimatorDefaults):
         return twin
 
     def pooling_strength(self) -> float:
-        """``κ``: as set, or as last estimated: when the answers grew by a quarter, or where it stood still doubled."""
+        """``κ``: as set, or as last estimated, which is done each time the answers grew by a quarter (see ``room``)."""
         return self._strengths.slopes
 
     def _answered(self) -> None:
-        """Refresh the strengths on a schedule of answers, so that they depend on nothing but them."""
+        """Refresh the strengths if due; the schedule counts answers alone, so that a replay has the same one."""
         if self.room() <= 0:
             before = self._strengths
             if self._past is not None:
@@ -234,7 +234,7 @@ class AnswerEstimator(EstimatorDefaults):
         return find_strengths(self._told(), self._strengths, self._guess)
 
     def room(self) -> int:
-        """Answers until the strengths are refreshed."""
+        """Answers until the strengths are refreshed: after 25 % more, or after twice as many if they did not change."""
         if self.pooling != "auto":
             return int(np.iinfo(np.int64).max)
         return math.ceil((2.0 if self._still else 1.25) * self._strength_at + 8) - self.n_answers
@@ -260,7 +260,7 @@ class AnswerEstimator(EstimatorDefaults):
         if self.estimator != "regression":
             return np.asarray(S.total_weight * self.summary.shares[:, None, None] * self.summary.second_moments)
         if self.pooling_strength() == 0.0:
-            # nothing is borrowed: A_p(Σω²x_ox_oᵀ)⁺A_p, which is the Gram matrix itself where every weight is one
+            # no pooling: A_p(Σω²x_ox_oᵀ)⁺A_p, which is the Gram matrix itself where every weight is one
             sums = self._told_with_sums()[1]
             return _congruent(sums.S11, sums.S_squared)
         told, (pool, fit) = self._told(), self._fit()
@@ -268,7 +268,7 @@ class AnswerEstimator(EstimatorDefaults):
         E, more = told.frame.projection(), self._ones_error()
         A = np.empty((len(E), S.L, S.L))
         if not answers_precision(told.S, told.squared, fit.pull, shared, E, more, A):
-            # features that repeat each other, in so many answers that rounding outweighs the pull
+            # collinear features, and so many answers that rounding errors exceed the prior: use pseudo-inverses
             n = told.frame.size
             for a in np.flatnonzero(np.isnan(A).any(axis=(1, 2))):
                 H = product(pseudo_inverse(told.S[a, :n, :n] + fit.pull), E[a].T)

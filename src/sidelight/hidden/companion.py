@@ -87,7 +87,7 @@ class CompanionLog(AnswerEstimator):
         self._answered()
 
     def observe(self, x: ArrayLike, answer: Any, probability: float = 1.0) -> None:
-        """A companion log needs no answers, and takes none: its rows are what it has."""
+        """Ignored: the companion log's rows are all that this estimator learns from."""
 
     def state(self) -> tuple[dict[str, Any], dict[str, Array]]:
         """The sums, and the companion itself."""

@@ -98,15 +98,15 @@ class Frame:
             mean, spread = np.append(mean, 1.0), np.append(spread, 0.0)
             ones, ones_error = _ones(summary)
             missing = np.clip(1.0 - np.sum(ones * np.asarray(summary.means), axis=1), 0.0, 1.0)
-            # u_a is the regression of 1 on x_o, which leaves this much
+            # the residual variance of u_a, the regression of 1 on x_o
             ones_error *= missing[:, None, None]
-        # of a feature that did not vary nothing but its size is known
+        # a feature that did not vary has no deviation: scale it by its size
         scale = 1.0 / power_of_two(np.where(spread > 0, np.sqrt(spread), np.abs(mean)))
         scale[c] = 1.0 / mean[c]
         shift = scale * mean
         shift[c] = 0.0
         centred = D - np.outer(mean, mean)
-        still = spread == 0.0  # and the constant
+        still = spread == 0.0  # features that did not vary, the constant among them
         centred[still], centred[:, still] = 0.0, 0.0
         np.fill_diagonal(centred, spread)
         centred[c, c] = mean[c] * mean[c]
@@ -160,7 +160,7 @@ class Frame:
 
 
 def power_of_two(values: Array) -> Array:
-    """The powers of two next below; 1 where a value is 0."""
+    """The largest power of two at most each value; 1 where a value is 0."""
     exponents = np.frexp(np.where(values > 0, values, 1.0))[1]
     return np.asarray(np.ldexp(1.0, exponents - 1))
 

@@ -162,7 +162,7 @@ class GapAnswers:
     # ------------------------------------------------------------------------------------- learning
 
     def add(self, x: Array, chances: Array, probability: float) -> bool:
-        """One answer at a context with gaps, and whether it tells anything.
+        """Add one answer at a context with gaps; returns whether anything could be learned from it.
 
         Args:
             x: (d,)  NaN where something is missing.
@@ -188,7 +188,7 @@ class GapAnswers:
         return True
 
     def _place(self, missing: tuple[int, ...]) -> tuple[int, ...] | None:
-        """Under which pattern to count; None if nothing is left to learn from."""
+        """The pattern of missing hidden features to count it under; None if all are missing, or no pattern is left."""
         if len(missing) == len(self.summary.hidden):
             return None
         if missing in self.patterns or len(self.patterns) < PATTERNS:
@@ -222,7 +222,7 @@ class GapAnswers:
     # ------------------------------------------------------------------------------------ completing
 
     def start(self, complete: AnswerSums) -> Prediction:
-        """Hidden features as they are over all contexts that had them, whatever the recorded ones are."""
+        """A first prediction without the recorded features: mean and variance over contexts that had the feature."""
         K, L, m = complete.S12.shape
         n = np.full(m, complete.counts.sum())
         sums, squares = complete.sums[:, L:].sum(axis=0), np.einsum("aii->ai", complete.S22).sum(axis=0)

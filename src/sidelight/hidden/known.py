@@ -86,7 +86,7 @@ class KnownCrossMoments(EstimatorDefaults):
         self._spread = symmetrize(product(product(np.swapaxes(self._B, 1, 2), explained), self._B))
 
     def observe(self, x: ArrayLike, answer: Any, probability: float = 1.0) -> None:
-        """Answers add nothing to what is known."""
+        """Ignored: ``R12`` is known, so that answers add nothing."""
 
     def regression(self) -> Array:
         """``B̂``: (K, L, m)."""

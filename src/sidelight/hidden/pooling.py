@@ -124,12 +124,12 @@ class Told:
             (S, more), (squared, more_squared) = (S[:K], S[K]), (squared[:K], squared[K])
         seen = np.sum(np.einsum("aii->ai", S[:, :n, :n]), axis=0)
         D, own = frame.D.copy(), np.diagonal(frame.D)
-        # what centring leaves of a feature that varied neither in the log nor in the answers is rounding
+        # a feature that varied neither in the log nor in the answers: after centring only rounding errors are left
         still = np.flatnonzero(np.isnan(own) & (seen <= CONSTANT * before))
         for sums_of in (S, squared):
             sums_of[:, still], sums_of[:, :, still] = 0.0, 0.0
         seen[still] = 0.0
-        # a feature that did not vary in the log has the answers' scale
+        # a feature that did not vary in the log is scaled by its variance in the answers
         filled = np.where(seen > 0, seen / max(count, 1e-300), 1.0)
         np.fill_diagonal(D, np.where(np.isnan(own), filled, own))
         total, noise, sizes, squares = np.empty((n + m, n + m)), np.empty((n, n)), np.empty(K + 1), np.empty(K + 1)
@@ -157,7 +157,7 @@ class Told:
     def hidden_scale(self) -> Array:
         """(m,)  mean squares of the hidden features, centred where the frame is; 0 where none is known to vary."""
         squares = np.diagonal(self.total)[self.frame.size :]
-        # what centring leaves of a feature that did not vary is rounding
+        # a feature that did not vary: after centring only rounding errors are left
         squares = np.where(squares > 1e-12 * (squares + self.answers * np.square(self.means)), squares, 0.0)
         return np.maximum(squares, 0.0) / max(self.answers, 1e-300) if self.answers > 0 else np.zeros(len(squares))
 
@@ -202,11 +202,11 @@ class Pool:
         pull = own_pull(told, own)
         inverse, theta, residual = np.empty((n, n)), np.empty((n, m)), np.empty((m, m))
         gram = told.total[:n, :n] + pull
-        # of features that repeat each other rounding must not decide which one counts
+        # collinear features: rounding errors must not decide which one gets the weight
         if told.frame.constant is not None:
             np.einsum("ii->i", gram)[...] *= 1.0 + ROUNDING
         if math.isnan(invert(gram, inverse)):
-            # features that repeat each other, in so many answers that rounding outweighs the pull
+            # collinear features, and so many answers that rounding errors exceed the prior
             inverse[...] = pseudo_inverse(gram)
         pooled_regression(told.total, inverse, theta, residual)
         scale = told.hidden_scale
@@ -232,7 +232,7 @@ class Fit:
 
 
 def own_pull(told: Told, own: float) -> Array:
-    """``κ₀D``, with a level that is as good as free."""
+    """``κ₀D``, the prior of the pooled regression; its entry for the level is next to 0: levels are not shrunk."""
     pull, c = own * told.D, told.frame.constant
     if c is not None:
         pull[c, c] = FLAT
@@ -302,7 +302,7 @@ def first_own(guess: float) -> float:
 
 
 class Apart(NamedTuple):
-    """What the pooled regression leaves of the arms' answers.
+    """Sums of the arms' residuals from the pooled regression.
 
     Attributes:
         gap: (K, n, m)  ``U_a = Z_aᵀY_a = S12(a) − S11(a)θ_pool``.
@@ -369,7 +369,7 @@ def _find_between(told: Told, pool: Pool, start: Strengths) -> tuple[float, floa
             break
         i = best
     if not math.isfinite(float(at(i).max())):
-        # features that repeat each other, in so many answers that rounding leaves no likelihood
+        # collinear features, and so many answers that rounding errors leave no likelihood finite
         return start.slopes, start.levels
     leaning = leaning_of(pool.theta.shape[1])
     return float(SLOPE_GRID[i]), float(LEVEL_GRID[int(at(i).argmax())]) * leaning
@@ -389,7 +389,7 @@ def fit_arms(told: Told, pool: Pool, pull: Array) -> Fit:
     """Every arm's regression with the pull ``Q`` toward the pooled one."""
     theta = regress(told.S, pull, product(pull, pool.theta), fallback=pool.theta)
     B = told.frame.coefficients(theta, told.means) * told.unit
-    # Cov(θ_pool) = T⁻¹NT⁻¹ may be huge where the pull is next to nothing; T⁻¹Q is neither
+    # Cov(θ_pool) = T⁻¹NT⁻¹ may be huge for a tiny Q; only T⁻¹Q is needed, which is not
     return Fit(pull, product(pool.inverse, pull), theta, B)
 
 

@@ -73,7 +73,7 @@ class AnswerSums:
 
     @property
     def arrays(self) -> Answers:
-        """The sums as kernels take them; whoever adds there counts the answers too."""
+        """The sums as kernels take them.  After a kernel has added to them, ``took`` must count its answers."""
         return Answers(self.order, self.S, self.S_squared, self.sums, self.counts)
 
     @property
@@ -137,7 +137,7 @@ class AnswerSums:
         return np.append(x[self.order[: self.L]], 1.0)
 
     def effective_counts(self) -> Array:
-        """``(Σω)²/Σω²``: (K,), so many answers of equal weight know as much; 0 where there are none."""
+        """``(Σω)²/Σω²``: (K,), how many answers of equal weight would be as precise; 0 where there are none."""
         squares = self.counts + self.excess[:, -1]
         return np.where(squares > 0.0, np.square(self.counts) / np.where(squares > 0.0, squares, 1.0), 0.0)
 
@@ -181,17 +181,17 @@ class AnswerSums:
         self.total_weight = float(arrays["totals"][1])
         if "whole" in arrays:
             self.whole = np.array(arrays["whole"], dtype=np.float64)
-        else:  # a file from before it was kept: as if every context had been asked with the same chance
+        else:  # files of older versions lack it: assume that every context was asked with the same probability
             self.whole = self.total_weight / max(self.n_answers, 1) * self.S11.sum(axis=0)
         if "heaviest" in arrays:
             self.heaviest = np.array(arrays["heaviest"], dtype=np.float64)
-        else:  # likewise: every 1/q is at least 1, so none is larger than what all have above that, and 1
+        else:  # also missing: every weight is at least 1, so the largest is at most 1 + Σ(ω − 1)
             self.heaviest = np.full(len(self.counts), max(self.total_weight - self.n_answers, 0.0) + 1.0)
         first = np.column_stack([self.sums[:, : self.L], self.counts])
         if "excess" in arrays:
             self.excess = np.array(arrays["excess"], dtype=np.float64)
             self.whole_excess = np.array(arrays["whole_excess"], dtype=np.float64)
-        else:  # likewise, as if all weights of an arm had been alike
+        else:  # also missing: assume equal weights within an arm
             self.excess = (_typical_weight(self.S_squared, self.S11) - 1.0)[:, None] * first
             of_all = _typical_weight(self.whole[None], np.sum(self.S11, axis=0)[None])[0]
             self.whole_excess = (of_all - 1.0) * np.sum(first, axis=0)

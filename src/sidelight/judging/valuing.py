@@ -27,7 +27,7 @@ _MOST_LEVERAGE = 0.99
 
 @dataclass(frozen=True)
 class Estimate:
-    """The short value of a policy.
+    """The value and gain of a policy by the short regression, which knows recorded features alone.
 
     Attributes:
         rows: how many rows of the log are behind it.
@@ -244,7 +244,7 @@ def leverage_corrected(fit: ArmFit, z: Array, residuals: Array) -> Array:
 
 
 def of_fixed(population: Population, arm: int, residuals: Residuals, sample: Sample | None = None) -> Estimate:
-    """Always taking the arm at this position, against the old policy."""
+    """The value of the policy that always takes the arm at this position, and its gain over the old policy."""
     weighting = population.fixed(arm)
     if weighting.problem is not None:
         return _unknown(population, weighting)
@@ -264,7 +264,7 @@ def of_fixed(population: Population, arm: int, residuals: Residuals, sample: Sam
 
 
 def of_tally(tally: Tally, residuals: Residuals, sample: Sample) -> Estimate:
-    """A policy of recorded columns, against the old policy or a fixed arm."""
+    """The value of a policy that looks at recorded columns, and its gain over the old policy or a fixed arm."""
     population, n = tally.population, tally.population.n_rows
     weighting = population.weigh(tally.ell / max(n, 1))
     problem = tally.problem or weighting.problem
