@@ -259,7 +259,8 @@ def forgetting(folder: Path, port: int, token: str, features: int) -> None:
         while not ended.is_set():
             began = time.monotonic()
             status, body, took = await caller.call(decision(rng, features, token))
-            assert status == 201, body
+            # 503 is what a decision gets that waits too long, and a wait like any other
+            assert status in (201, 503), body
             waits.append((began, took))
 
     command = [sys.executable, "-c", "from sidelight.cli import main; main()", "forget", "-c"]

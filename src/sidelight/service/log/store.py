@@ -73,6 +73,7 @@ _REWRITE = (
         chain=sa.bindparam("chained"),
     )
 )
+_REWRITE_SQLITE = f"UPDATE {tables.events.name} SET payload = ?, contexts = ?, seal = ?, chain = ? WHERE number = ?"
 _INSERT = tables.events.insert()
 _COLUMNS = Row._fields
 
@@ -234,32 +235,35 @@ class Store(Shelf):
         self.advance(connection, after)
         return rows, after
 
-    def rewrite(self, connection: Connection, changes: Sequence[tuple[Row, str, bytes | None]]) -> None:
-        """Replace the content of events from which something was deleted, and seal them anew; their chains stay.
+    def resealed(self, row: Row, payload: str, contexts: bytes | None) -> Row:
+        """An event from which something was deleted: another content, sealed anew; its chain stays."""
+        salt = self.surroundings.random_bytes(SALT_BYTES)
+        seal = seal_of(row.number, row.kind, row.at, row.key, payload, contexts, row.epoch, salt, anew=True)
+        # An event that was written before there were seals gets one now, and the chain that is taken for it.
+        return row._replace(payload=payload, contexts=contexts, seal=seal, chain=row.chain or self.identity)
 
-        Args:
-            connection: of the caller's transaction.
-            changes: each event as it was, its new payload and its new contexts.
-        """
-        values = []
-        for row, payload, contexts in changes:
-            salt = self.surroundings.random_bytes(SALT_BYTES)
-            seal = seal_of(row.number, row.kind, row.at, row.key, payload, contexts, row.epoch, salt, anew=True)
-            # An event that was written before there were seals gets one now, and the chain that is taken for it.
-            chain = row.chain or self.identity
-            values.append({"of": row.number, "said": payload, "vectors": contexts, "sealed": seal, "chained": chain})
-        if values:
-            connection.execute(_REWRITE, values)
-
-    def seals_within(self, connection: Connection, numbers: Iterable[int]) -> dict[int, bytes | None]:
-        """The seals of the events with these numbers, as far as they exist, in the caller's transaction."""
-        e, wanted = tables.events, sorted(numbers)
-        found: dict[int, bytes | None] = {}
-        for start in range(0, len(wanted), _CHUNK):
-            query = select(e.c.number, e.c.seal).where(e.c.number.in_(wanted[start : start + _CHUNK]))
-            for number, seal in connection.execute(query):
-                found[number] = None if seal is None else bytes(seal)
-        return found
+    def rewrite(self, connection: Connection, rows: Sequence[Row]) -> None:
+        """Replace the content of events by that of :meth:`resealed` ones, in the caller's transaction."""
+        if not rows:
+            return
+        if self.sqlite:
+            # in half the time of what follows, and every server waits
+            values = [(row.payload, row.contexts, row.seal, row.chain, row.number) for row in rows]
+            connection.exec_driver_sql(_REWRITE_SQLITE, values)
+            return
+        connection.execute(
+            _REWRITE,
+            [
+                {
+                    "of": row.number,
+                    "said": row.payload,
+                    "vectors": row.contexts,
+                    "sealed": row.seal,
+                    "chained": row.chain,
+                }
+                for row in rows
+            ],
+        )
 
     def insert(self, connection: Connection, rows: Sequence[Row]) -> None:
         """Write rows, under the lock."""

@@ -6,9 +6,11 @@ transaction: either there is a base and the contexts are gone, or nothing has ha
 
 from __future__ import annotations
 
+import gc
 import json
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -94,12 +96,12 @@ def _forget(store: Store, subject: str, state: State) -> tuple[int, int]:
     if State.from_snapshot(snapshot).snapshot(0.0) != snapshot:
         raise StoreError("the learner does not survive being saved and loaded; nothing was deleted. Report this.")
     known = _decisions_about(store, subject)
-    prepared = _rewritten(store.rows(known), known, state.learner.n_features)
+    prepared = _rewritten(store, store.rows(known), known, state.learner.n_features)
     # Servers wait for as long as this may be silent, if the process or its machine stands still in the middle.
-    with store.writing(patience=_PATIENCE) as connection:
+    with _without_collection(), store.writing(patience=_PATIENCE) as connection:
         head = store.lock(connection)
         catch_up(store, state, head.number)
-        positions = _positions(connection, subject)
+        positions, seals = _positions(connection, subject)
         ids = [[number, i] for number in sorted(positions) for i in sorted(positions[number])]
         event = Forgotten(ids)
         (row,), _ = store.write_drafts(connection, head, [Draft.of(event)])
@@ -108,33 +110,50 @@ def _forget(store: Store, subject: str, state: State) -> tuple[int, int]:
         # The difference of two snapshots around a reward tells the context that it was for.
         connection.execute(tables.snapshots.delete())
         # decisions that came since, and those of which another deletion took a part meanwhile
-        seals = store.seals_within(connection, positions)
-        stale = [n for n, seal in seals.items() if n not in prepared or prepared[n][0].seal != seal]
-        prepared |= _rewritten(store.rows_within(connection, stale), positions, state.learner.n_features)
-        store.rewrite(connection, [prepared[n] for n in seals])
+        stale = [n for n, seal in seals.items() if n not in prepared or prepared[n][0] != seal]
+        prepared |= _rewritten(store, store.rows_within(connection, stale), positions, state.learner.n_features)
+        store.rewrite(connection, [prepared[n][1] for n in seals])
         connection.execute(tables.subjects.delete().where(tables.subjects.c.subject == subject))
     return row.number, len(ids)
 
 
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """No look for garbage in cycles: in a process with compiled kernels one takes a tenth of a second."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
 def _rewritten(
-    rows: Mapping[int, Row], positions: Mapping[int, set[int]], n_features: int
-) -> dict[int, tuple[Row, str, bytes | None]]:
-    """Number → a decisions event as it was, and its payload and contexts without what is forgotten."""
-    return {number: (row, *_without(row, positions[number], n_features)) for number, row in rows.items()}
+    store: Store, rows: Mapping[int, Row], positions: Mapping[int, set[int]], n_features: int
+) -> dict[int, tuple[bytes | None, Row]]:
+    """Number → the seal of a decisions event as it was, and the event without what is forgotten."""
+    return {
+        number: (row.seal, store.resealed(row, *_without(row, positions[number], n_features)))
+        for number, row in rows.items()
+    }
 
 
 def _decisions_about(store: Store, subject: str) -> dict[int, set[int]]:
     with store.reading() as connection:
-        return _positions(connection, subject)
+        return _positions(connection, subject)[0]
 
 
-def _positions(connection: Connection, subject: str) -> dict[int, set[int]]:
-    """Number → positions of the decisions about a subject."""
-    s = tables.subjects
+def _positions(connection: Connection, subject: str) -> tuple[dict[int, set[int]], dict[int, bytes | None]]:
+    """Number → positions of the decisions about a subject, and number → the event's seal."""
+    s, e = tables.subjects, tables.events
+    query = select(s.c.number, s.c.position, e.c.seal).join(e, e.c.number == s.c.number).where(s.c.subject == subject)
     found: dict[int, set[int]] = defaultdict(set)
-    for number, position in connection.execute(select(s.c.number, s.c.position).where(s.c.subject == subject)):
+    seals: dict[int, bytes | None] = {}
+    for number, position, seal in connection.execute(query):
         found[number].add(position)
-    return found
+        seals[number] = None if seal is None else bytes(seal)
+    return found, seals
 
 
 def _verified(store: Store, progress: Callable[[int, int], None] | None) -> State:
