@@ -77,6 +77,10 @@ CHANGES: dict[str, dict[str, object]] = {
     "policy: sees hidden features alone": {"sees": (0.0, 1.5), "sharpness": 2.0},
     "policy: sees recorded features alone": {"sees": (1.5, 0.0)},
     "policy: adverse": {"policy": "adverse", "sharpness": 3.0, "strengths": (0.3, 2.0)},
+    "policy: adverse, mildly": {"policy": "adverse", "sharpness": 1.0},
+    "policy: adverse, correlated": {"policy": "adverse", "sharpness": 2.0, "strengths": (0.5, 1.5), "correlation": 0.6},
+    "policy: skilled": {"policy": "skilled", "sharpness": 1.0},
+    "policy: skilled, hidden strong": {"policy": "skilled", "sharpness": 1.0, "strengths": (0.3, 2.0)},
     "policy: unbalanced": {"imbalance": 2.0},
     "policy: two arms absent": {"absent": 2},
     # sizes

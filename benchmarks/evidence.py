@@ -138,7 +138,7 @@ def sentences(claims: Mapping[str, Claim], measured: Mapping[str, Any]) -> str:
         "bound |",
         "| [rivals](explanation/rivals.md) | what each of them is, and what was chosen where its paper leaves a "
         "choice |",
-        "| [honest worlds](zoo.md) | 80 simulated worlds, the default learner in each |",
+        "| [honest worlds](zoo.md) | 84 simulated worlds, the default learner in each |",
         "| [regret](regret.md) | against the paper's algorithms, and when the log lies; its [lab "
         "book](measurements/regret.md) |",
         "| [figures](figures/index.md) | the paper's figures, drawn again |",

@@ -73,10 +73,11 @@ class Cell:
         kinds: distribution of recorded and hidden features: see ``_shape``.
         correlation: between neighbouring features (autoregressive), before their distribution is shaped.
         units: centre and scale of the features, repeated as needed, recorded ones first; None leaves them standardised.
-        policy: the old one: ``softmax``, ``greedy`` (always its best arm), ``random``, or ``adverse`` (a softmax that
-            gives each arm to those whom it suits least; ``sees`` and ``imbalance`` are not used).
+        policy: the old one: ``softmax``, ``greedy`` (always its best arm), ``random``, ``skilled`` (a softmax that
+            gives each arm to those whom it suits) or ``adverse`` (to those whom it suits least; in both ``sees`` and
+            ``imbalance`` are not used).
         sees: how much of the recorded and of the hidden features enters its logits.
-        sharpness: standard deviation of its logits over contexts; of ``adverse`` the logit for each unit of reward.
+        sharpness: standard deviation of its logits over contexts; of the last two the logit for each unit of reward.
         imbalance: standard deviation over arms of its logits' levels.
         absent: arms that it never took.
         delay: rounds until a reward arrives.
@@ -200,8 +201,9 @@ class SyntheticWorld:
         allowed = np.arange(K) >= self.cell.absent
         if self.cell.policy == "random":
             return np.broadcast_to(allowed / allowed.sum(), (n, K)).copy()
-        if self.cell.policy == "adverse":
-            logits = -self.cell.sharpness * (self.standardised(X) @ self._slopes.T)
+        if self.cell.policy in ("skilled", "adverse"):
+            sign = 1.0 if self.cell.policy == "skilled" else -1.0
+            logits = sign * self.cell.sharpness * (self.standardised(X) @ self._slopes.T)
         else:
             logits = self.standardised(X) @ self._policy.T + self._policy_levels
         logits[:, ~allowed] = -np.inf

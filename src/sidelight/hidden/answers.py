@@ -33,7 +33,7 @@ from sidelight.hidden.pooling import (
     regress,
     slope_pull,
 )
-from sidelight.hidden.protocol import EstimatorDefaults
+from sidelight.hidden.protocol import EstimatorDefaults, HiddenShift
 from sidelight.hidden.sums import AnswerSums
 from sidelight.kernels.answers import answers_precision, residual_moments
 from sidelight.linalg import Array, eigenvalues, log, product, pseudo_inverse, solve, symmetrize
@@ -287,6 +287,18 @@ class AnswerEstimator(EstimatorDefaults):
             return self.precision()
         heaviest = self.sums.heaviest
         return np.asarray(self.sums.S11 / np.where(heaviest > 0.0, heaviest, 1.0)[:, None, None])
+
+    def hidden_shift(self) -> HiddenShift | None:
+        """The arms' levels beside that of the pooled regression; None before the first answer, or without levels."""
+        if self.estimator != "regression" or not self.n_answers:
+            return None
+        told, (pool, fit) = self._told(), self._fit()
+        c = told.frame.constant
+        if c is None:
+            return None
+        levels = (fit.theta[:, c] - pool.theta[c]) * told.unit
+        residual = pool.residual * told.unit[:, None] * told.unit
+        return HiddenShift(told.frame.slopes(pool.theta[None])[0] * told.unit, levels, residual)
 
     def answer_counts(self) -> Array:
         """``(Σω)²/Σω²``: (K,), every arm's answers in answers of equal weight."""

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sidelight.errors import InputError
-from sidelight.hidden.frame import power_of_two
-from sidelight.hidden.protocol import EstimatorDefaults, Needs
+from sidelight.hidden.frame import CONSTANT, power_of_two
+from sidelight.hidden.protocol import EstimatorDefaults, HiddenShift, Needs
 from sidelight.linalg import Array, product, pseudo_inverse, solve, symmetrize
 from sidelight.logs.summary import LogSummary, one_summary
 
@@ -120,6 +120,25 @@ class KnownCrossMoments(EstimatorDefaults):
         total = levels[:, None, None] * around + leaning + np.swapaxes(leaning, 1, 2)
         total += np.einsum("aii->a", both)[:, None, None] * R11 + product(both, around)
         return symmetrize(np.asarray(self.summary.counts)[:, None, None] * total)
+
+    def hidden_shift(self) -> HiddenShift | None:
+        """From the rows of ``R11`` and ``R12`` that belong to the intercept, which are means; None without one."""
+        summary = self.summary
+        if not summary.schema.intercept:
+            return None
+        R11 = np.asarray(summary.second_moments) if self.recorded_moments is None else self.recorded_moments
+        k = int(np.flatnonzero(np.asarray(summary.recorded) == 0)[0])
+        shares = np.asarray(summary.shares)[:, None]
+        moments = np.sum(shares[:, :, None] * R11, axis=0)
+        cross = np.sum(shares[:, :, None] * self.cross_moments, axis=0)
+        mean, hidden_mean = moments[k], cross[k]
+        spread = symmetrize(moments - mean[:, None] * mean)
+        # of the intercept, and of what else does not vary, rounding is left
+        still = np.diagonal(spread) <= CONSTANT * np.diagonal(moments)
+        spread[still], spread[:, still] = 0.0, 0.0
+        slopes = product(_inverse_of(spread), cross - mean[:, None] * hidden_mean)
+        levels = self.cross_moments[:, k] - hidden_mean - product(R11[:, k] - mean, slopes)
+        return HiddenShift(slopes, np.where(shares > 0.0, levels, 0.0), None)
 
     def bound(self, delta: float, horizon: int, context_bound: float = 1.0) -> Array:
         """``ΔM = 0``."""

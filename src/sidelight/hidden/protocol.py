@@ -9,7 +9,7 @@ order: recorded features first.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, cast, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,9 +21,23 @@ if TYPE_CHECKING:
     from sidelight.hidden.sums import AnswerSums
     from sidelight.logs.summary import LogSummary
 
-__all__ = ["CompleteEstimator", "EstimatorDefaults", "HiddenEstimator", "Needs", "completed"]
+__all__ = ["CompleteEstimator", "EstimatorDefaults", "HiddenEstimator", "HiddenShift", "Needs", "completed"]
 
 Needs = Literal["action", "probabilities"] | None
+
+
+class HiddenShift(NamedTuple):
+    """How the hidden features of the contexts that the old policy gives to an arm differ from those of all contexts.
+
+    Attributes:
+        slopes: (L, m)  ``F``, of the hidden features on the recorded ones over all arms; 0 for a constant.
+        levels: (K, m)  mean of ``x_h − Fᵀx_o`` among an arm's contexts, less that of all; 0 where nothing is known.
+        residual: (m, m)  covariance of ``x_h − Fᵀx_o``; None where the estimator does not know it.
+    """
+
+    slopes: Array
+    levels: Array
+    residual: Array | None
 
 
 @runtime_checkable
@@ -81,6 +95,10 @@ class EstimatorDefaults:
         more = np.einsum("aij,aij->a", estimator.residual_moments(), second)
         return np.asarray(more[:, None, None] * estimator.summary.grams)
 
+    def hidden_shift(self) -> HiddenShift | None:
+        """How hidden features differ between the arms' contexts; None where that is not known."""
+        return None
+
     def observe_gaps(self, x: Array, answer: Any, probability: float = 1.0) -> None:
         """Take what the old policy would do at a context with gaps, NaN; here nothing is learned from it."""
 
@@ -130,6 +148,7 @@ class CompleteEstimator(HiddenEstimator, Protocol):
     @property
     def estimates_by_weighting(self) -> bool: ...  # noqa: D102
     def log_error(self, second: Array) -> Array: ...  # noqa: D102
+    def hidden_shift(self) -> HiddenShift | None: ...  # noqa: D102
     def observe_gaps(self, x: Array, answer: Any, probability: float = 1.0) -> None: ...  # noqa: D102
     def cautious_precision(self) -> Array | None: ...  # noqa: D102
     def answer_counts(self) -> Array: ...  # noqa: D102

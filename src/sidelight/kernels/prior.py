@@ -12,14 +12,16 @@ from sidelight.kernels.spd import factor, inverse_from, invert_factor, invert_in
 
 
 @kernel
-def shrink_arms(J, h, omega, S, t):  # type: ignore[no-untyped-def]
-    """``Σ_a S_a`` into ``S`` and ``Σ_a t_a`` into ``t``; returns ``Σ_a[−½log det W_a + ½(Dh_a)ᵀW_a⁻¹(Dh_a)]``.
+def shrink_arms(J, h, Z, omega, S, t):  # type: ignore[no-untyped-def]
+    """``Σ_a X_aᵀS_aX_a`` into ``S`` and ``Σ_a X_aᵀt_a`` into ``t``, ``X_a = [I, Z_aᵀ]`` the design of arm ``a``'s mean.
 
-    −∞ if rounding leaves a ``W_a`` that is not positive definite, so that the search takes another ``Ω``.
+    Returns ``Σ_a[−½log det W_a + ½(Dh_a)ᵀW_a⁻¹(Dh_a)]``; −∞ if rounding leaves a ``W_a`` that is not positive definite,
+    so that the search takes another ``Ω``.
 
-    J: (K, d, d)   h: (K, d)   omega: (d,) diagonal of ``Ω``   S: (d, d)   t: (d,)
+    J: (K, d, d)   h: (K, d)   Z: (K, q, d)   omega: (d,) diagonal of ``Ω``   S: (d + q, d + q)   t: (d + q,)
     """
     K, d = h.shape
+    q = Z.shape[1]
     D = np.empty(d)
     for i in range(d):
         D[i] = math.sqrt(omega[i])
@@ -27,8 +29,11 @@ def shrink_arms(J, h, omega, S, t):  # type: ignore[no-untyped-def]
     T = np.empty((d, padded(d)))
     inverses = np.zeros((d, padded(d)))
     v = np.empty(d)
+    # of the rows of Z: D⁻¹z, G⁻¹D⁻¹z and W⁻¹D⁻¹z, where W = GGᵀ
+    scaled, halves, solved = np.empty((q, d)), np.empty((q, d)), np.empty((q, d))
     value = 0.0
     width = padded(d)
+    clear(S)
     clear(t)
     for a in range(K):
         for i in range(d):
@@ -36,6 +41,8 @@ def shrink_arms(J, h, omega, S, t):  # type: ignore[no-untyped-def]
                 W[i, j] = D[i] * J[a, i, j] * D[j]
             W[i, i] += 1.0
             v[i] = D[i] * h[a, i]
+            for k in range(q):
+                scaled[k, i] = Z[a, k, i] / D[i]
         log_det = factor(W)
         if math.isnan(log_det):
             clear(S)
@@ -43,11 +50,21 @@ def shrink_arms(J, h, omega, S, t):  # type: ignore[no-untyped-def]
             return -math.inf
         value -= 0.5 * log_det
         invert_factor(W, T)
+        clear(solved)
         for i in range(d):
             # G⁻¹Dh: its square is the quadratic form, and G⁻ᵀ of it the solution
             u = dot_at(v, 0, T, i * width, i + 1)
             value += 0.5 * u * u
             add_at(t, 0, u, T, i * width, i + 1)
+            for k in range(q):
+                halves[k, i] = dot_at(scaled, k * d, T, i * width, i + 1)
+                add_at(solved, k * d, halves[k, i], T, i * width, i + 1)
+                t[d + k] += halves[k, i] * u
+        for k in range(q):
+            for i in range(d):
+                S[d + k, i] += (scaled[k, i] - solved[k, i]) / D[i]
+            for j in range(k + 1):
+                S[d + k, d + j] += dot_at(scaled, k * d, scaled, j * d, d) - dot_at(halves, k * d, halves, j * d, d)
         inverse_from(W, T)
         for i in range(d):
             add_at(inverses, i * width, 1.0, T, i * width, i + 1)
@@ -55,6 +72,8 @@ def shrink_arms(J, h, omega, S, t):  # type: ignore[no-untyped-def]
         t[i] /= D[i]
         for j in range(i + 1):
             S[i, j] = ((K if i == j else 0.0) - inverses[i, j]) / (D[i] * D[j])
+    for i in range(d + q):
+        for j in range(i):
             S[j, i] = S[i, j]
     return value
 
@@ -63,7 +82,7 @@ def shrink_arms(J, h, omega, S, t):  # type: ignore[no-untyped-def]
 def common_mean(S, t, kappa2, mean, C):  # type: ignore[no-untyped-def]
     """``μ̂`` into ``mean`` (d,) and ``P⁻¹`` into ``C`` (d, d); returns ``½tᵀP⁻¹t − ½log det(κ²P)``.
 
-    S: (d, d)   t: (d,)   kappa2: (d,)
+    S: (d, d)   t: (d,)   kappa2: (d,), where ``d`` counts the coefficients of preferences too, if there are any
     """
     d = t.shape[0]
     root = np.empty(d)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -51,7 +51,9 @@ class Automatic:
         derived: how many of the blocks, the last ones, are of derived features.
         hyper: the variances found last   reference: the variance of a weight that they were found relative to.
         variance: ``σ²`` of all arms together   variances: (K,)  ``σ_a²`` of each arm; empty where all are alike.
-        mean: (d,)   precision: (d, d)   the prior ``N(mean, precision⁻¹)`` of every arm.
+        mean: (d,)   precision: (d, d)   the prior ``N(mean, precision⁻¹)`` of every arm, or, where a log tells what the
+            old policy favoured, of further ones: then
+        means: (K, d)   precisions: (K, d, d)  are those of the arms that it told about; else None.
         events: observations and answers so far   refreshed: the number of them at the last refresh.
         eager: whether a prior is learned, and so the units as soon as they can be told.
         longest: the most events from one refresh to the next, for a learner that forgets between them.
@@ -84,6 +86,8 @@ class Automatic:
     wild_rows: int = 0
     variances: Array = field(default_factory=lambda: np.zeros(0))
     derived: int = 0
+    means: Array | None = None
+    precisions: Array | None = None
 
     @classmethod
     def begin(
@@ -179,13 +183,32 @@ class Automatic:
         """Events until a surprise may call for a refresh: they too grow by a factor, a smaller one."""
         return math.ceil(SURPRISE_GROWTH * self.refreshed + 4) - self.events
 
+    def priors(self, K: int) -> tuple[Array, Array]:
+        """Means (K, d) and precisions, (d, d) where all arms have the same, else (K, d, d)."""
+        d = len(self.mean)
+        if self.means is None or self.precisions is None:
+            return np.broadcast_to(self.mean, (K, d)), self.precision
+        more = K - len(self.means)
+        means = np.concatenate([self.means, np.broadcast_to(self.mean, (more, d))])
+        return means, np.concatenate([self.precisions, np.broadcast_to(self.precision, (more, d, d))])
+
     def learn(
-        self, J: Array, h: Array, units: Units, hidden: Callable[[], Callable[[float], float] | None] = lambda: None
+        self,
+        J: Array,
+        h: Array,
+        units: Units,
+        hidden: Callable[[], Callable[[float], float] | None] = lambda: None,
+        preferences: Array | None = None,
     ) -> Prior:
         """Take the prior of highest marginal likelihood given every arm's evidence.
 
-        hidden: gives the log likelihood of the variance of the second block's weights from elsewhere, or None; it is
-        asked only where variances are searched
+        Args:
+            J: (K, d, d)  evidence of every arm.
+            h: (K, d)  evidence of every arm.
+            units: of features and rewards.
+            hidden: gives the log likelihood of the mean square of the second block's weights from elsewhere, or None;
+                it is asked only where variances are searched.
+            preferences: (K, q, d)  of the old policy (``side.preference``), or None.
         """
         # where rounds are forgotten, their number does not tell how much has changed
         searching = self.events >= self.search_at or self.longest is not None
@@ -193,9 +216,7 @@ class Automatic:
         previous = self.hyper
         if previous is not None:
             # what was found is relative to the rewards' variance, of which more is known by now
-            ratio = reference / self.reference
-            variances = tuple(ratio * variance for variance in previous.variances)
-            previous = replace(previous, variances=variances, mean_variance=ratio * previous.mean_variance)
+            previous = previous.rescaled(reference / self.reference)
         wide = self.events <= WIDE_UNTIL
         prior = estimate_prior(
             J,
@@ -207,11 +228,13 @@ class Automatic:
             wide=wide,
             hidden=hidden() if searching else None,
             derived=self.derived,
+            preferences=preferences,
         )
         if searching:
             self.search_at = 2 * self.events if prior.hyper == previous else 0
         self.hyper, self.reference = prior.hyper, reference
         self.mean, self.precision = prior.mean, prior.precision
+        self.means, self.precisions = prior.means, prior.precisions
         return prior
 
     def _bounds(self) -> list[Array]:
@@ -221,9 +244,11 @@ class Automatic:
 
     def state(self) -> dict[str, Any]:
         """The arrays that a file keeps of it, by name."""
-        hyper = [] if self.hyper is None else [*self.hyper.variances, self.hyper.mean_variance]
+        hyper = () if self.hyper is None else self.hyper.numbers
         u = self.units
+        arms = {} if self.means is None else {"auto_means": self.means, "auto_precisions": self.precisions}
         return {
+            **arms,
             "auto_hyper": np.array(hyper, dtype=np.float64),
             "auto_mean": self.mean,
             "auto_precision": self.precision,
@@ -241,12 +266,15 @@ class Automatic:
         hyper = [float(v) for v in arrays["auto_hyper"]]
         self.mean = np.array(arrays["auto_mean"])
         self.precision = np.array(arrays["auto_precision"])
+        self.means = self.precisions = None
+        if "auto_means" in arrays:
+            self.means, self.precisions = np.array(arrays["auto_means"]), np.array(arrays["auto_precisions"])
         variance, events, refreshed, *more = (float(v) for v in arrays["auto_numbers"])
         self.variance, self.events, self.refreshed = variance, int(events), int(refreshed)
         self.search_at, self.reference = (int(more[0]) if more else 0), (more[1] if len(more) > 1 else 0.0)
         # variances of other blocks than today's are searched for anew
-        usable = len(hyper) == len(self.blocks) + 1 and self.reference > 0.0
-        self.hyper = Hyper(tuple(hyper[:-1]), hyper[-1]) if usable else None
+        usable = len(hyper) == len(self.blocks) + 3 and self.reference > 0.0
+        self.hyper = Hyper.of(hyper) if usable else None
         if "auto_units" in arrays:
             centres, scales, rows = np.array(arrays["auto_units"], dtype=np.float64)
             centre, variance, reward_rows, known = (float(v) for v in arrays["auto_rewards"])

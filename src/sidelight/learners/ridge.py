@@ -196,11 +196,12 @@ class RidgeLearner(BaseLearner):
         K, m, weights = r.n_arms, r.size, self._prior_weights()
         for a in range(K):
             N = r.basis(a)
-            self.prior_precisions[a] = weights[a] * product(product(N.T, precision), N)
+            own = precision if precision.ndim == 2 else precision[a]
+            self.prior_precisions[a] = weights[a] * product(product(N.T, own), N)
             # a padded dimension has no column in N; a one on the diagonal keeps the matrix invertible
             padded = np.arange(r.dimensions[a], m)
             self.prior_precisions[a, padded, padded] = 1.0
-            self.prior_moments[a] = weights[a] * product(N.T, product(precision, means[a] - r.anchors[a]))
+            self.prior_moments[a] = weights[a] * product(N.T, product(own, means[a] - r.anchors[a]))
         self.prior_log_dets = np.nan  # the next refresh computes them
         self._set_bounds(precision)
 
@@ -216,17 +217,17 @@ class RidgeLearner(BaseLearner):
         elif s.regularization != "auto":  # λI
             values = np.array([s.regularization], dtype=np.float64)
         else:
-            values = eigenvalues(precision if known is None else precision[np.ix_(known, known)])
-        self._prior_term = float(values[-1]) * s.kernel_weight_bound**2
-        self._growth = s.kernel_context_bound**2 / float(values[0])
+            values = eigenvalues(precision if known is None else precision[..., known, :][..., known])
+        self._prior_term = float(values[..., -1].max()) * s.kernel_weight_bound**2
+        self._growth = s.kernel_context_bound**2 / float(values[..., 0].min())
 
     def _prior(self) -> tuple[Array, Array]:
-        """``V₀`` (d, d) and ``μ`` (K, d), in internal order; ``w_a ~ N(μ, σ²V₀⁻¹)``."""
+        """``V₀`` and ``μ`` (K, d), in internal order; ``w_a ~ N(μ_a, σ²V₀⁻¹)``.  ``V₀``: (d, d), or (K, d, d) by arm"""
         s, r = self.settings, self.reduction
         if s.regularization == "auto":
             assert self.automatic is not None
-            means = np.broadcast_to(self.automatic.mean, (r.n_arms, r.n_features))
-            return self.automatic.variance * self.automatic.precision, means
+            means, precisions = self.automatic.priors(r.n_arms)
+            return self.automatic.variance * precisions, means
         means = s.prior_means(r.n_arms, r.n_features)[:, r.order]
         return float(s.regularization) * np.eye(r.n_features), means
 
@@ -343,6 +344,10 @@ class RidgeLearner(BaseLearner):
         """Log likelihood of the hidden weights' variance from the logs' residual variances: none for this learner."""
         return None
 
+    def _preferences(self, units: Units) -> Array | None:
+        """(K, q, d)  What the old policy favoured for each arm: None for a learner that has not asked it."""
+        return None
+
     def _tally(self) -> Tally:
         """What log and rounds have seen of every feature and of the rewards."""
         d, sums = self.n_features, self.context_sums
@@ -383,7 +388,8 @@ class RidgeLearner(BaseLearner):
                 # an arm whose rewards are all alike says less about the other arms' weights than its residuals claim
                 self.automatic.variances = np.maximum(noises, max(floor, ARM_FLOOR * self.automatic.variance))
         if self.settings.regularization == "auto":
-            self.automatic.learn(*self._evidence(), units, lambda: self._spread_of_logs(units))
+            hidden, preferences = (lambda: self._spread_of_logs(units)), self._preferences(units)
+            self.automatic.learn(*self._evidence(), units, hidden, preferences)
         self.automatic.refreshed = self.automatic.events
         self._set_prior()
         self.refresh()

@@ -1,10 +1,12 @@
 """A prior over arms learned from the arms: common mean, and one variance for each block of features.
 
-``w_a ~ N(μ, Ω)``, ``μ ~ N(0, κ²)``, evidence per arm ``J_a``, ``h_a``.  With ``D = Ω^{1/2}`` and ``W_a = I + DJ_aD``:
+``w_a ~ N(X_aβ, Ω)``, ``β ~ N(0, κ²)``, evidence per arm ``J_a``, ``h_a``.  ``X_aβ = μ + Σ_kγ_kz_{a,k}``: a mean that
+all arms share and, where a log tells what the old policy favoured, weights along its preferences ``z_{a,k}``
+(``side.preference``).  With ``D = Ω^{1/2}`` and ``W_a = I + DJ_aD``:
 
     S_a = (J_a⁻¹ + Ω)⁻¹ = D⁻¹(I − W_a⁻¹)D⁻¹,     t_a = (I + J_aΩ)⁻¹h_a = D⁻¹W_a⁻¹Dh_a,
-    μ̂ = P⁻¹Σt_a,   P = κ⁻² + ΣS_a,
-    log p = Σ_a[−½log det W_a + ½(Dh_a)ᵀW_a⁻¹(Dh_a)] + ½(Σt)ᵀP⁻¹(Σt) − ½log det(κ²P).
+    β̂ = P⁻¹ΣX_aᵀt_a,   P = κ⁻² + ΣX_aᵀS_aX_a,
+    log p = Σ_a[−½log det W_a + ½(Dh_a)ᵀW_a⁻¹(Dh_a)] + ½(ΣX_aᵀt_a)ᵀP⁻¹(ΣX_aᵀt_a) − ½log det(κ²P).
 
 All of it in the features' and rewards' own units (``side.coordinates``): a block's ``ω`` is the variance of weights of
 features of centre zero and scale one, so that it means the same for all of them.
@@ -14,14 +16,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sidelight.kernels.prior import common_mean, shrink_arms
 from sidelight.kernels.spd import invert
-from sidelight.linalg import Array, log
+from sidelight.linalg import Array, log, power, product, symmetrize
 from sidelight.side.coordinates import Units
 
 __all__ = ["Hyper", "Prior", "Shrunk", "estimate_prior", "log_marginal", "shrink"]
@@ -32,21 +34,51 @@ TIE = 1.5
 COARSE = np.arange(-8, 3, 2)
 #: the log₄ variances of derived blocks searched at first, relative to that of the first block
 DERIVED = (0.0, -6.0)
+#: a preference of smaller mean square than this, in features of scale one, counts as if it had as much
+LEAST_PREFERENCE = 0.01
+#: what share of the variance across preferences the weights along them are thought to have beforehand, and the
+#: deviation of its logarithm: a policy that chose by something else is expected, one that knew the weights possible
+PREFERENCE, PREFERENCE_DEVIATION = 1.0 / 16.0, 1.5
 #: by what factors a variance is moved, one after the other while that helps: up to 4³ in all
 STEPS = (2.0, 2.0, 4.0, 4.0)
 
 
 @dataclass(frozen=True)
 class Hyper:
-    """Variances of the prior, per block, in scaled features.
+    """Variances of the prior, in scaled features.
 
     Attributes:
         variances: one ``ω`` for each block.
-        mean_variance: ``κ²``; of derived features ``κ²`` times their ``ω`` over that of the first block.
+        mean_variance: ``κ²`` of the common mean; of derived features times their ``ω`` over that of the first block.
+        level_variance: of its intercept, if there is one.
+        preference: how large ``γz_a`` is thought to be, in variances ``ω`` of its block.
     """
 
     variances: tuple[float, ...]
     mean_variance: float
+    level_variance: float
+    preference: float = PREFERENCE
+
+    def scaled(self, i: int, factor: float) -> Hyper:
+        """With the ``i``-th of its numbers, the variances of the blocks first, multiplied by ``factor``."""
+        numbers = list(self.numbers)
+        numbers[i] *= factor
+        return Hyper.of(numbers)
+
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        """All of them in one row."""
+        return (*self.variances, self.mean_variance, self.level_variance, self.preference)
+
+    @classmethod
+    def of(cls, numbers: Sequence[float]) -> Hyper:
+        """The inverse of ``numbers``."""
+        return cls(tuple(numbers[:-3]), *numbers[-3:])
+
+    def rescaled(self, ratio: float) -> Hyper:
+        """The same relative to rewards whose variance is ``ratio`` times what it was."""
+        *variances, preference = self.numbers
+        return Hyper.of([*(ratio * variance for variance in variances), preference])
 
 
 @dataclass(frozen=True)
@@ -54,9 +86,10 @@ class Prior:
     """``w_a ~ N(mean, covariance)`` for every arm, in the features' own units.
 
     Attributes:
-        mean: (d,)   covariance: (d, d)  ``Ω + Cov(μ̂)``   precision: its inverse.
+        mean: (d,)   covariance: (d, d)  ``Ω + Cov(μ̂)``   precision: its inverse; of an arm without preferences.
         hyper: the variances it was made with.
         log_marginal: of the evidence it was learned from.
+        means: (K, d)  ``X_aβ̂``   precisions: (K, d, d)  ``(Ω + X_aCov(β̂)X_aᵀ)⁻¹``; None without preferences.
     """
 
     mean: Array
@@ -64,6 +97,8 @@ class Prior:
     precision: Array
     hyper: Hyper
     log_marginal: float
+    means: Array | None = None
+    precisions: Array | None = None
 
 
 def _expand(values: Sequence[float], blocks: Sequence[NDArray[np.int64]], d: int) -> Array:
@@ -74,24 +109,13 @@ def _expand(values: Sequence[float], blocks: Sequence[NDArray[np.int64]], d: int
     return out
 
 
-def _mean_variances(hyper: Hyper, derived: int) -> list[float]:
-    """``κ²`` of each block.
-
-    A bend that no arm has has no mean either.  With one ``κ²`` for all, many such features, whose means are known to be
-    zero, would make that of the columns themselves zero as well.
-    """
-    straight = len(hyper.variances) - derived
-    bent = [hyper.mean_variance * (variance / hyper.variances[0]) for variance in hyper.variances[straight:]]
-    return [hyper.mean_variance] * straight + bent
-
-
 @dataclass(frozen=True)
 class Shrunk:
     """What the evidence says once each arm's own deviation from the mean is integrated out.
 
     Attributes:
         value: ``Σ_a[−½log det W_a + ½(Dh_a)ᵀW_a⁻¹(Dh_a)]``.
-        S: (d, d)  ``ΣS_a``   t: (d,)  ``Σt_a``.
+        S: (d + q, d + q)  ``ΣX_aᵀS_aX_a``   t: (d + q,)  ``ΣX_aᵀt_a``.
     """
 
     value: float
@@ -99,15 +123,24 @@ class Shrunk:
     t: Array
 
 
-def shrink(J: Array, h: Array, omega: Array) -> Shrunk:
-    """Integrate the deviations out.  J: (K, d, d)   h: (K, d)   omega: (d,) diagonal of ``Ω``"""
-    d = len(omega)
-    S, t = np.empty((d, d)), np.empty(d)
-    return Shrunk(shrink_arms(J, h, omega, S, t), S, t)
+def shrink(J: Array, h: Array, omega: Array, preferences: Array | None = None) -> Shrunk:
+    """Integrate the deviations out.
+
+    Args:
+        J: (K, d, d)  evidence of every arm.
+        h: (K, d)  evidence of every arm.
+        omega: (d,)  diagonal of ``Ω``.
+        preferences: (K, q, d)  ``z_{a,k}``; None if there are none.
+    """
+    K, d = h.shape
+    Z = np.zeros((K, 0, d)) if preferences is None else preferences
+    p = d + Z.shape[1]
+    S, t = np.empty((p, p)), np.empty(p)
+    return Shrunk(shrink_arms(J, h, Z, omega, S, t), S, t)
 
 
 def log_marginal(shrunk: Shrunk, kappa2: Array) -> tuple[float, Array, Array]:
-    """``log p``, ``μ̂`` and ``Cov(μ̂) = P⁻¹``.  kappa2: (d,) prior variances of the common mean"""
+    """``log p``, ``β̂`` and ``Cov(β̂) = P⁻¹``.  kappa2: (d + q,) prior variances of ``β``"""
     mean, C = np.empty_like(shrunk.t), np.empty_like(shrunk.S)
     return shrunk.value + common_mean(shrunk.S, shrunk.t, kappa2, mean, C), mean, C
 
@@ -123,6 +156,7 @@ def estimate_prior(
     wide: bool = False,
     hidden: Callable[[float], float] | None = None,
     derived: int = 0,
+    preferences: Array | None = None,
 ) -> Prior:
     """The prior of highest marginal likelihood on a grid of factors of two, searched from the previous one.
 
@@ -134,27 +168,34 @@ def estimate_prior(
         previous: where a later search starts.
         search: without it the variances stay as they were.
         wide: look everywhere, not only around the previous ones.
-        hidden: log likelihood of the second block's variance from elsewhere (``side.spread``).
+        hidden: log likelihood of the mean square of the second block's weights from elsewhere (``side.spread``).
         derived: how many of the blocks, the last ones, are of derived features.
+        preferences: (K, q, d)  ``z_{a,k}`` of the features of scale one, the ``k``-th zero outside the ``k``-th block.
     """
     d = h.shape[1]
     reference = reference_variance(units, d)
     J, h = units.evidence(J, h)
     shrunk: dict[tuple[float, ...], Shrunk] = {}
+    sizes = _preference_sizes(preferences, blocks)
 
     def evaluate(hyper: Hyper) -> tuple[float, Array, Array]:
         # the mean's variance leaves what the arms say about it as it is
         if hyper.variances not in shrunk:
-            shrunk[hyper.variances] = shrink(J, h, _expand(hyper.variances, blocks, d))
-        kappa2 = _expand(_mean_variances(hyper, derived), blocks, d)
+            shrunk[hyper.variances] = shrink(J, h, _expand(hyper.variances, blocks, d), preferences)
+        kappa2 = np.concatenate([_expand(_mean_variances(hyper, derived), blocks, d), _gamma_variances(hyper, sizes)])
+        if units.constant is not None:
+            kappa2[units.constant] = hyper.level_variance
         value, mean, C = log_marginal(shrunk[hyper.variances], kappa2)
         first, *others = (log(variance / reference) for variance in hyper.variances)
         # with long tails: once the data separate blocks, they are not held together by force
         tie = sum(2.0 * log(1.0 + 0.5 * ((other - first) / TIE) ** 2) for other in others)
         # a weak pull of the variance and of the mean's toward the rewards' own scale
         pull = (first / 4.0) ** 2 + (log(hyper.mean_variance / reference) / 4.0) ** 2
+        # the log's mean reward is no guess of the arms' level where the policy chose well or badly
+        pull += (log(hyper.level_variance / hyper.mean_variance) / 4.0) ** 2
+        pull += (log(hyper.preference / PREFERENCE) / PREFERENCE_DEVIATION) ** 2
         if hidden is not None:
-            value += hidden(hyper.variances[1])
+            value += hidden(_mean_square(hyper.variances[1], _means(mean, preferences, d)[..., blocks[1]]))
         return value - 0.5 * (tie + pull), mean, C
 
     cache: dict[Hyper, tuple[float, Array, Array]] = {}
@@ -172,11 +213,65 @@ def estimate_prior(
     else:
         value_of(best)
     value, mean, C = cache[best]
-    covariance = np.diag(_expand(best.variances, blocks, d)) + C
-    precision = np.empty_like(covariance)
-    if math.isnan(invert(covariance, precision)):
+    own = np.diag(_expand(best.variances, blocks, d))
+    covariance = own + C[:d, :d]
+    common = (units.weights(mean[:d].copy()), units.covariance(covariance), units.precision(_inverse(covariance)))
+    if preferences is None:
+        return Prior(*common, best, value)
+    K = len(h)
+    X = np.concatenate([np.broadcast_to(np.eye(d), (K, d, d)), np.swapaxes(preferences, 1, 2)], axis=2)
+    covariances = own + symmetrize(product(product(X, C), np.swapaxes(X, 1, 2)))
+    precisions = units.precision(np.stack([_inverse(covariance) for covariance in covariances]))
+    return Prior(*common, best, value, units.weights(_means(mean, preferences, d)), precisions)
+
+
+def _preference_sizes(preferences: Array | None, blocks: Sequence[NDArray[np.int64]]) -> list[float]:
+    """Mean square over arms of each block's preferences: so much of it goes with one unit of its ``γ²``."""
+    if preferences is None:
+        return []
+    return [
+        max(float(np.square(preferences[:, k][:, blocks[k]]).mean()), LEAST_PREFERENCE)
+        for k in range(preferences.shape[1])
+    ]
+
+
+def _mean_variances(hyper: Hyper, derived: int) -> list[float]:
+    """``κ²`` of each block.
+
+    A bend that no arm has has no mean either.  With one ``κ²`` for all, many such features, whose means are known to be
+    zero, would make that of the columns themselves zero as well.
+    """
+    straight = len(hyper.variances) - derived
+    bent = [hyper.mean_variance * (variance / hyper.variances[0]) for variance in hyper.variances[straight:]]
+    return [hyper.mean_variance] * straight + bent
+
+
+def _gamma_variances(hyper: Hyper, sizes: Sequence[float]) -> list[float]:
+    """Prior variance of ``γ`` of each block that has preferences.  sizes: of these, ``_preference_sizes``"""
+    return [hyper.preference * variance / size for variance, size in zip(hyper.variances, sizes, strict=False)]
+
+
+def _means(mean: Array, preferences: Array | None, d: int) -> Array:
+    """(K, d)  ``X_aβ``; (d,) where all arms have the same.  mean: (d + q,)"""
+    if preferences is None:
+        return mean
+    out = np.broadcast_to(mean[:d], (len(preferences), d)).copy()
+    for k in range(preferences.shape[1]):
+        out += mean[d + k] * preferences[:, k]
+    return out
+
+
+def _mean_square(variance: float, means: Array) -> float:
+    """``variance`` and the mean square of ``means``, to an eighth of a factor of two: few values, for whom it costs."""
+    more = float(np.square(means).mean()) / variance
+    return variance * float(power(2.0, round(4.0 * float(log(1.0 + more) / log(2.0))) / 4.0))
+
+
+def _inverse(covariance: Array) -> Array:
+    out = np.empty_like(covariance)
+    if math.isnan(invert(covariance, out)):
         raise np.linalg.LinAlgError("The prior's covariance is not positive definite.")
-    return Prior(units.weights(mean), units.covariance(covariance), units.precision(precision), best, value)
+    return out
 
 
 def reference_variance(units: Units, d: int) -> float:
@@ -189,11 +284,11 @@ def _climb(start: Hyper, value_of: Callable[[Hyper], float]) -> Hyper:
     best, highest = start, value_of(start)
     for _ in range(2):
         before = best
-        for i in range(len(start.variances) + 1):
+        for i in range(len(start.numbers)):
             for up in (True, False):
                 at = best
                 for step in STEPS:
-                    moved = _scaled(best, i, step if up else 1.0 / step)
+                    moved = best.scaled(i, step if up else 1.0 / step)
                     value = value_of(moved)
                     if not value > highest + 1e-9:
                         break
@@ -218,13 +313,5 @@ def _coarse(n_blocks: int, derived: int, reference: float) -> list[Hyper]:
             for below in DERIVED[: 1 + (derived > 0)]:
                 own = [float(k), float(second), *[float(k)] * straight][:straight]
                 variances = tuple(reference * 4.0**power for power in [*own, *[float(k) + below] * derived])
-                out += [Hyper(variances, reference * 4.0**j) for j in (-4.0, -2.0, 0.0)]
+                out += [Hyper(variances, reference * 4.0**j, reference * 4.0**j) for j in (-4.0, -2.0, 0.0)]
     return out
-
-
-def _scaled(hyper: Hyper, i: int, factor: float) -> Hyper:
-    if i == len(hyper.variances):
-        return replace(hyper, mean_variance=hyper.mean_variance * factor)
-    values = list(hyper.variances)
-    values[i] *= factor
-    return replace(hyper, variances=tuple(values))

@@ -18,46 +18,77 @@ def arms_with_rounds(rng, K, d, n, sigma, weights):
     return X, r, J, h
 
 
+@pytest.mark.parametrize("q", [0, 1, 3])
 @pytest.mark.parametrize(("K", "d", "n"), [(1, 1, 3), (2, 3, 4), (4, 2, 7), (3, 3, 1), (2, 11, 5)])
-def test_log_marginal_is_the_density_of_all_rewards(rng, K, d, n):
-    """Differences over settings equal those of the joint normal density of all rewards, arms coupled by their mean."""
+def test_log_marginal_is_the_density_of_all_rewards(rng, K, d, n, q):
+    """Differences over settings equal those of the joint normal density of all rewards, arms coupled by their means."""
     sigma = 0.7
     X, r, J, h = arms_with_rounds(rng, K, d, n, sigma, rng.normal(size=(K, d)))
+    Z = rng.normal(size=(K, q, d))
 
     def brute(omega, kappa2):
         covariance = np.zeros((K * n, K * n))
+        designs = [np.hstack([np.eye(d), Z[a].T]) for a in range(K)]
         for a in range(K):
             for b in range(K):
-                between = np.diag(kappa2) + (np.diag(omega) if a == b else 0.0)
+                between = designs[a] @ np.diag(kappa2) @ designs[b].T + (np.diag(omega) if a == b else 0.0)
                 covariance[a * n : (a + 1) * n, b * n : (b + 1) * n] = X[a] @ between @ X[b].T
         covariance += sigma**2 * np.eye(K * n)
         return multivariate_normal(np.zeros(K * n), covariance).logpdf(r.ravel())
 
     settings = [
-        (rng.uniform(0.01, 3.0, size=d), rng.uniform(0.01, 5.0, size=d)),
-        (np.full(d, 1e-6), np.full(d, 0.3)),
-        (np.full(d, 40.0), np.full(d, 1e-5)),
+        (rng.uniform(0.01, 3.0, size=d), rng.uniform(0.01, 5.0, size=d + q)),
+        (np.full(d, 1e-6), np.full(d + q, 0.3)),
+        (np.full(d, 40.0), np.full(d + q, 1e-5)),
     ]
-    ours = [log_marginal(shrink(J, h, omega), kappa2)[0] for omega, kappa2 in settings]
+    ours = [log_marginal(shrink(J, h, omega, Z if q else None), kappa2)[0] for omega, kappa2 in settings]
     theirs = [brute(*s) for s in settings]
     np.testing.assert_allclose(np.diff(ours), np.diff(theirs), rtol=1e-6, atol=1e-6)
 
 
-def test_the_common_mean_is_its_posterior(rng):
-    """``μ̂`` and its covariance by one large regression for the mean and every arm's deviation from it."""
+@pytest.mark.parametrize("q", [0, 2])
+def test_the_common_mean_is_its_posterior(rng, q):
+    """``β̂`` and its covariance by one large regression for the means and every arm's deviation from its own."""
     K, d, n, sigma = 3, 2, 5, 0.4
-    omega, kappa2 = np.array([0.5, 2.0]), np.array([3.0, 0.1])
+    omega, kappa2 = np.array([0.5, 2.0]), np.array([3.0, 0.1, 0.7, 1.9])[: d + q]
     X, r, J, h = arms_with_rounds(rng, K, d, n, sigma, rng.normal(size=(K, d)))
-    design = np.zeros((K * n, d * (K + 1)))
+    Z = rng.normal(size=(K, q, d))
+    p = d + q
+    design = np.zeros((K * n, p + d * K))
     for a in range(K):
-        design[a * n : (a + 1) * n, :d] = X[a]
-        design[a * n : (a + 1) * n, d * (a + 1) : d * (a + 2)] = X[a]
+        design[a * n : (a + 1) * n, :p] = X[a] @ np.hstack([np.eye(d), Z[a].T])
+        design[a * n : (a + 1) * n, p + d * a : p + d * (a + 1)] = X[a]
     precision = np.diag(np.concatenate([1 / kappa2, np.tile(1 / omega, K)])) + design.T @ design / sigma**2
     covariance = np.linalg.inv(precision)
     expected = covariance @ design.T @ r.ravel() / sigma**2
-    _, mean, C = log_marginal(shrink(J, h, omega), kappa2)
-    np.testing.assert_allclose(mean, expected[:d], rtol=1e-8)
-    np.testing.assert_allclose(C, covariance[:d, :d], rtol=1e-8, atol=1e-12)
+    _, mean, C = log_marginal(shrink(J, h, omega, Z if q else None), kappa2)
+    np.testing.assert_allclose(mean, expected[:p], rtol=1e-8)
+    np.testing.assert_allclose(C, covariance[:p, :p], rtol=1e-8, atol=1e-12)
+
+
+def test_weights_along_preferences_are_foretold(rng):
+    """A third of the arms has rounds; the others' prior means are then near their weights, ``γz_a`` and little more.
+
+    With ``γ = −0.8`` the deviation of a weight from ``γz`` is 0.1 and that of ``γ̂`` 0.01; 0.5 is five deviations.
+    """
+    K, d, sigma, gamma = 30, 8, 0.3, np.array([0.4, -0.8])
+    Z = np.zeros((K, 2, d))
+    Z[:, 0, :3], Z[:, 1, 3:] = rng.normal(size=(K, 3)), rng.normal(size=(K, 5))
+    weights = np.einsum("k,akd->ad", gamma, Z) + 0.1 * rng.normal(size=(K, d))
+    _, r, J, h = arms_with_rounds(rng, K, d, 40, sigma, weights)
+    J[10:], h[10:] = 0.0, 0.0
+    units = Units.given(np.ones(d), float(np.mean(r[:10] ** 2)))
+    prior = None
+    for _ in range(3):
+        prior = estimate_prior(J, h, BLOCKS, units, None if prior is None else prior.hyper, preferences=Z)
+    assert prior.means is not None
+    assert prior.precisions is not None
+    np.testing.assert_allclose(prior.means[10:], weights[10:], atol=0.5)
+    deviations = np.sqrt(np.einsum("aii->ai", np.linalg.inv(prior.precisions)))
+    assert deviations[10:].min() > 0.05
+    assert deviations[10:].max() < 0.4
+    # an arm without preferences may be anything that the others are on average
+    assert np.abs(prior.mean).max() < 0.5
 
 
 BLOCKS = [np.arange(3), np.arange(3, 8)]
@@ -112,7 +143,7 @@ def test_a_single_arm_has_a_prior_too(rng):
 
 def test_a_search_that_goes_on_never_gets_worse(rng):
     _, r, J, h = arms_with_rounds(rng, 6, 8, 20, 0.3, rng.normal(size=(6, 8)))
-    previous, last = Hyper((1e-4, 1e-4), 1e-4), -np.inf
+    previous, last = Hyper((1e-4, 1e-4), 1e-4, 1e-4), -np.inf
     for _ in range(15):
         prior = estimate_prior(J, h, BLOCKS, Units.given(np.ones(8), float(np.mean(r**2))), previous)
         assert prior.log_marginal >= last - 1e-9

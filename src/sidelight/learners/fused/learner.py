@@ -23,7 +23,7 @@ from sidelight.learners.fused.trust import WEIGHED, Trusting
 from sidelight.learners.protocol import Context, Decision
 from sidelight.learners.ridge import BINARY_VARIANCE, RADIUS_KINDS
 from sidelight.learners.settings import Settings
-from sidelight.linalg import Array, apply, eigenvalues, log_det, power, product
+from sidelight.linalg import Array, apply, eigenvalues, log_det, power
 from sidelight.linalg import log as natural_log
 from sidelight.side.constraint import Reduction, unreduced
 from sidelight.side.coordinates import Tally, Units
@@ -504,7 +504,7 @@ class FusedOFUL(Trusting):
         J *= variances[:, :, None]
         J += weights[:, :, None] * precision
         self.prior_precisions = J
-        self.prior_moments = weights * product(means, precision) + variances * h
+        self.prior_moments = weights * apply(precision, means) + variances * h
         self.prior_log_dets = log_det(J)
         self._set_bounds(precision)
 
@@ -592,6 +592,23 @@ class FusedOFUL(Trusting):
         parts = found[min(found)]
         total = sum(weight for weight, _ in parts)
         return lambda omega: sum(weight / total * part(omega / units.reward_variance) for weight, part in parts)
+
+    def _preferences(self, units: Units) -> Array | None:
+        """(K, 2, d)  What the old policy favoured for each arm among recorded and among hidden features.
+
+        Of several logs the largest tells it.  In features of scale one; zero for arms that it does not know.
+        """
+        assert self.automatic is not None
+        log = max(self.logs, key=lambda entry: float(entry.counts.sum()))
+        own = np.zeros((self.n_arms, self.n_features))
+        own[np.ix_(log.arms, log.order)] = log.preferences(units.scales)
+        own *= np.where(units.known, units.scales, 0.0)
+        blocks = self.automatic.blocks[:2]
+        out = np.zeros((self.n_arms, len(blocks), self.n_features))
+        for k, block in enumerate(blocks):
+            if units.constant not in block:
+                out[:, k, block] = own[:, block]
+        return out
 
     def _tally(self) -> Tally:
         """What logs, answers and rounds have seen of every feature, and logs and rounds of the rewards."""

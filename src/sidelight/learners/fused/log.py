@@ -15,6 +15,7 @@ from sidelight.learners.hidden_half import behavior_answer
 from sidelight.linalg import Array, apply, eigenvalues, product, pseudo_inverse, solve
 from sidelight.side.evidence import AnswersHalf, FrozenLog, LogEvidence, LogGeometry, hidden_variance
 from sidelight.side.intersection import Directions, error_directions
+from sidelight.side.preference import all_preferences, recorded_preferences
 from sidelight.side.robust import LEAST
 from sidelight.side.trust import EFFECTIVE_ROWS, FEATURE_ROWS, AnswersTest, LogTest, Verdict
 from sidelight.theory import scarcity_factor
@@ -91,6 +92,8 @@ class FusedLog:
         self.test = LogTest(len(self.arms), 0 if proven else self.L)
         self._answers_test: AnswersTest | None = None
         self._gain: Array | None = None
+        #: (K_j, L)  what the old policy favoured among recorded features: as the log has it, so worked out once
+        self._favoured: Array | None = None
         self._shared, self._bias_bound = 1.0, 0.0
         #: (L, n)  directions in which the user allows for a bias, times its size
         self._bias_directions = np.zeros((self.L, 0))
@@ -231,6 +234,12 @@ class FusedLog:
         """(K_j, sizes · L)  Variance of a bias in one feature that lets the log count for ``FEATURE_ROWS`` there."""
         assert self.geometry is not None
         return self.geometry.direction_sizes(self.s2, () if self.proven else FEATURE_ROWS)
+
+    def preferences(self, scales: Array) -> Array:
+        """(K_j, d)  What the old policy favoured for each arm, recorded features first.  scales: (d,), of all"""
+        if self._favoured is None:
+            self._favoured = recorded_preferences(self.hidden.summary)
+        return all_preferences(self._favoured, self.hidden.hidden_shift(), scales[self.order[self.L :]])
 
     def well_told(self) -> NDArray[np.bool_]:
         """(K_j,)  Whether an arm has so many rows that its ``s²`` can be compared with others'."""

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sidelight.learners.reduced import ReducedLearner
-from sidelight.linalg import Array, log, product
+from sidelight.linalg import Array, apply, log
 from sidelight.side.constraint import Reduction
 from sidelight.side.misfit import ERROR_RATE, Misfit
 
@@ -163,7 +163,7 @@ class Trusting(ReducedLearner):
         if not self.safety:
             return
         precision, means = self._prior()
-        J_prior, h_prior = precision / self.noise**2, product(means, precision) / self.noise**2
+        J_prior, h_prior = precision / self.noise**2, apply(precision, means) / self.noise**2
         relative = self._relative()
         rounds = (relative[:, :, None] * self.grams, relative * self.moments)
         self.weighed_grams, self.weighed_moments = self.grams.copy(), self.moments.copy()
