@@ -238,9 +238,9 @@ class State:
             self._learn(self.learner.record_decision, event.contexts[i], arm, old)
             self.counts["kept by the floor"] += arm != event.recommended[i]
 
-    def _filled(self, context: Array | None) -> Array | None:
-        """A context as the learner decides on it, its gaps filled: evidence about choices takes no others."""
-        if context is None or not np.isnan(context).any():
+    def _looked_at(self, context: Array | None) -> Array | None:
+        """A context as evidence wants it: its gaps filled where choices are modelled, in shadow and assist."""
+        if self.gate.shadow is None or context is None or not np.isnan(context).any():
             return context
         return np.asarray(self.learner.filled(context))
 
@@ -291,7 +291,7 @@ class State:
 
     def _settle_evidence(self, event: Reward, context: Array | None) -> None:
         number, position = event.decision.number, event.decision.position
-        self.gate.settled(number, position, event.reward, event.arm, self._filled(context))
+        self.gate.settled(number, position, event.reward, event.arm, self._looked_at(context))
 
     def _add_reward(self, arm: Any, reward: float, sign: int = 1) -> None:
         """Count a reward of an arm, or take one back."""
@@ -303,7 +303,7 @@ class State:
         self.counts["default rewards"] += 1
         self.defaults.waited = max(self.defaults.waited, event.decision.number)
         number, position = event.decision.number, event.decision.position
-        self.gate.settled(number, position, event.reward, event.arm, self._filled(context))
+        self.gate.settled(number, position, event.reward, event.arm, self._looked_at(context))
         if event.arm is None:
             return
         self._add_reward(event.arm, event.reward)
