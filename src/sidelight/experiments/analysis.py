@@ -186,7 +186,7 @@ def _log_size(
         verdict = Verdict("cannot be told", "the sizes do not differ by more than chance")
     else:
         verdict = Verdict(
-            "holds", f"the smaller log costs only {ratio:.2f} times the regret, and none is worse than no log"
+            "holds", f"the smaller log costs only {ratio:.2f} times the regret, and none is surely worse than no log"
         )
     return words, verdict
 
