@@ -536,6 +536,8 @@ def test_a_page_names_the_command_that_writes_it_and_every_variant(results, tmp_
     assert "Few seeds decide little about a single cell" in page
     assert "no ratio" in page, "no rival has any regret at round 200"
     assert all(name in page for name in runs.OURS)
+    means = [line for line in page.splitlines() if line.startswith("| simulated worlds |")]
+    assert means == ["| simulated worlds |" + f" {12.5 / 9.5:.2f} |" * len(runs.RIVALS)], "the same for every rival"
     table.write(found, "rivals", plan)
     assert "--tuning 2 --cells worlds data fetched`" in (tmp_path / "rivals.md").read_text()
 
