@@ -49,7 +49,13 @@ def back_up(
             raise StoreError(f"the copy could not be brought into one file: check the disk of {path.parent}.")
         _must_be_new(path)
         partial.rename(path)
-        sync_folder(path.parent)
+        try:
+            sync_folder(path.parent)
+        except OSError as error:
+            raise StoreError(
+                f"{path} is whole, but whether its name is on disk is not known ({error}): check the disk of "
+                f"{path.parent}, then copy again under another name."
+            ) from error
     finally:
         for left in (partial, *beside):
             left.unlink(missing_ok=True)
