@@ -32,7 +32,8 @@ def floor_regret(setting: Setting) -> Array:
     for a in range(K):
         J, h = precision.copy(), precision @ mean
         for summary in setting.summaries:
-            if summary.counts[a] == 0:
+            # an era may be from before an arm was offered
+            if a >= summary.n_arms or summary.counts[a] == 0:
                 continue
             schema = summary.schema
             recorded, hidden = np.asarray(schema.recorded_index), np.asarray(schema.hidden_index)
