@@ -130,10 +130,10 @@ def at(records: list[dict[str, Record]], name: str, mark: int) -> np.ndarray:
 
 
 def compare(records: list[dict[str, Record]], mine: str, theirs: str, mark: int) -> Ratio | None:
-    """The paired ratio over the seeds that have both."""
+    """The paired ratio over the seeds that have both; None where the other learner has no regret at all."""
     a, b = at(records, mine, mark), at(records, theirs, mark)
     both = np.isfinite(a) & np.isfinite(b)
-    return ratio(a[both], b[both]) if both.any() else None
+    return ratio(a[both], b[both]) if b[both].any() else None
 
 
 def best(records: list[dict[str, Record]], mark: int) -> str:
