@@ -254,7 +254,7 @@ def test_every_error_is_named_at_once():
         bodies_of().decision(
             json.dumps(
                 {
-                    "context": {"age": "61", "ward": "west", "dose": 1e12, "height": 3},
+                    "context": {"age": "61 years", "ward": "west", "dose": 1e12, "height": 3},
                     "allowed": ["low", "low", "none"],
                     "behavior": {"probabilities": [0.5, 0.5, 2]},
                     "mode": "act",
@@ -334,10 +334,13 @@ def test_numbers_only_take_the_short_way_and_are_checked_alike():
     schema = sl.Schema(["a", "b"], recorded=["a"], arms=[1, 2])
     bodies = bodies_of(schema, None, largest_number=1e6)
     assert bodies.decision(b'{"context": {"b": true, "a": 1}}')[0].tolist() == [[1.0, 1.0]]
+    assert bodies.decision(b'{"context": {"b": "-2.50", "a": 1}}')[0].tolist() == [[1.0, -2.5]]
     assert Contexts(schema, 1e6).encode([0.5, 2]).tolist() == [0.5, 2.0]
     for bad in (
         {"a": 1},
-        {"a": 1, "b": "1"},
+        {"a": 1, "b": "one"},
+        {"a": 1, "b": "1e3"},
+        {"a": 1, "b": "10000000"},
         {"a": 1, "b": 1e7},
         {"a": 1, "c": 1},
         {"a": 1, "b": 1, "c": 1},

@@ -84,7 +84,7 @@ def test_a_service_decides_as_python_does(service):
             assert decided.recommended == expected.arm
             assert (decided.estimate, decided.width) == pytest.approx((expected.estimate, expected.width), rel=1e-12)
         quoted = {name: str(v) if isinstance(v, float) else v for name, v in CONTEXT.items()}
-        for context in (quoted, {**CONTEXT, "age": f" {CONTEXT['age']}e0"}):
+        for context in (quoted, {**CONTEXT, "age": "0061.00"}):
             decided = client.decide_many([context, CONTEXT])
             assert [d.estimate for d in decided] == [client.decide(CONTEXT).estimate] * 2
             assert client.decide(context).estimate == decided[0].estimate
@@ -105,6 +105,8 @@ def test_a_service_decides_as_python_does(service):
         ({"age": "61,5"}, "/context/age", "'61,5' is not a number"),
         ({"age": "nan"}, "/context/age", "'nan' is not a number"),
         ({"age": "1e300"}, "/context/age", "'1e300' is larger than 1e+09"),
+        ({"age": "6.1e1"}, "/context/age", "'6.1e1' is not a plain decimal"),
+        ({"age": " 61"}, "/context/age", "' 61' is not a plain decimal"),
         ({"age": "6" * 100}, "/context/age", "is not short enough"),
         ({"age": [61]}, "/context/age", "[61] is not a number"),
         ({"customer": "c1"}, "/context/customer", "is not a feature of this service"),

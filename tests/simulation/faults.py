@@ -118,8 +118,8 @@ def ids_of_other_epochs_are_accepted() -> Patches:
 
 @fault
 def decisions_are_never_outdated() -> Patches:
-    def wrong(head: Any, proposals: Any, found: Any, configured: int, now: float, salts: bytes) -> Any:
-        return settle_group(head, proposals, found, 0, now, salts)
+    def wrong(head: Any, proposals: Any, found: Any, configured: int, *more: Any) -> Any:
+        return settle_group(head, proposals, found, 0, *more)
 
     return [mock.patch.object(stores, "settle_group", wrong)]
 

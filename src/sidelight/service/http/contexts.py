@@ -1,12 +1,15 @@
 """Contexts as messages bring them to encoded vectors.
 
 A value by name is read as ``Schema.encode`` reads it, so that the same row gives the same decision in Python and over
-HTTP: a number may stand in quotes, because decimals and integers that are kept as text come so from most programs.
+HTTP: a number may stand in quotes, because decimals and integers that are kept as text come so from most programs
+(plain decimals: an exponent or white space is told as a mistake).
 An array holds the encoded numbers themselves, and nothing but JSON numbers is one there.
 """
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Sequence
 from types import GenericAlias
 from typing import Annotated, Any
@@ -27,6 +30,13 @@ __all__ = ["Contexts", "array_of"]
 
 #: characters of a number in quotes: a double in full has at most 24, and a decimal may have more
 LONGEST_NUMBER = 64
+#: why text that Python reads as a number is refused
+PLAIN = "not a plain decimal"
+
+
+def quoted_pattern(largest: float) -> str:
+    """A regular expression of the numbers that may stand in quotes: plain decimals below ``largest``, no exponents."""
+    return rf"^-?[0-9]{{1,{max(math.floor(math.log10(largest)), 1)}}}(\.[0-9]{{1,30}})?$"
 
 
 class Contexts:
@@ -121,6 +131,7 @@ class Contexts:
             max_length=LONGEST_NUMBER,
             description="a number in quotes",
             extra={"rule": _Quoted(feature, self._largest)},
+            extra_json_schema={"pattern": quoted_pattern(self._largest)},
         )
         return self.number | bool | Annotated[str, quoted]
 
@@ -246,6 +257,8 @@ def _unquoted(feature: Number, text: str, largest: float) -> float:
         raise Unfit(str(error)) from error
     if abs(number) > largest:
         raise Unfit
+    if not re.fullmatch(quoted_pattern(largest), text):
+        raise Unfit(PLAIN)
     return number
 
 
@@ -262,6 +275,8 @@ class _Quoted:
         except Unfit as error:
             comma = " with a decimal point" if "decimal point" in str(error) else ""
             wrong = "is not a number" if error.args else f"is larger than {self._largest:g}"
+            if error.args == (PLAIN,):
+                wrong = "is not a plain decimal such as 12.5, which is what may stand in quotes"
             yield FieldError(where, f"{shown(value)} {wrong}", f"Give a finite number{comma}")
 
 
