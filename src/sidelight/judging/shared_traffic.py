@@ -143,7 +143,7 @@ class Comparison(State):
         return weight * (finite("reward", reward) - finite("baseline", baseline))
 
     def observe(self, treated: bool, share: float, reward: float, baseline: float | None = None) -> None:
-        """Add a unit; see ``score``."""
+        """Add one unit's score to the running sums; ``score`` says what its arguments are."""
         score = self.score(treated, share, reward, baseline)
         self.add(None if baseline is None and not self.begun else score, treated, share, reward)
 

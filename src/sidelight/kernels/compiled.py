@@ -147,7 +147,7 @@ class _KernelCompiler(CompilerBase):
 
 
 class _HelperCompiler(_KernelCompiler):
-    """The same for helpers."""
+    """Compiles a helper, which becomes machine code only inside the kernels that call it."""
 
     lowering = _HelperLowering
 

@@ -26,7 +26,7 @@ def part(vector: Any, begin: Any, shape: Any) -> Any:
 
 @intrinsic
 def _compiled_part(typing_context: Any, vector: Any, begin: Any, shape: Any) -> Any:
-    """``part`` in compiled code."""
+    """Give numba the machine code of ``part``, a view of a stretch of an array."""
     view = types.Array(vector.dtype, len(shape), "C")
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

@@ -101,7 +101,7 @@ class ContextEncoder:
         return x
 
     def many(self, contexts: Any) -> np.ndarray:
-        """Many contexts ``X`` (n, d)."""
+        """Many contexts, however they came, as the encoded matrix ``X`` (n, d)."""
         layout = self._layout
         if isinstance(contexts, np.ndarray) and not contexts.dtype.names:
             return self._checked_array(contexts, 2)

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Reader(Protocol):
-    """What is needed of a server."""
+    """The members of a server that looking at past states uses, as a protocol."""
 
     store: Store
 

@@ -27,7 +27,7 @@ class Noted(NamedTuple):
 
 
 class Server(Protocol):
-    """What is needed of an engine."""
+    """The members of an engine that reviews use; a protocol, so that this module does not import the engine."""
 
     store: Store
 
