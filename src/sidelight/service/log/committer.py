@@ -220,7 +220,7 @@ class Committer:
     @property
     def alive(self) -> bool:
         """Whether somebody still calls ``step``."""
-        return self._worker is not None and self._worker.is_alive()
+        return self._worker is not None and self._worker.is_alive() and not self._dead
 
     @property
     def waiting(self) -> int:
@@ -244,16 +244,18 @@ class Committer:
         Returns:
             whether there may be more to do; False after ``stop``.
         """
+        turn = _Turn()
         try:
-            turn = self._collect(block)
+            self._collect(turn, block)
             self._company = len(turn.entries)
             self._do(turn)
         except BaseException:
             # A bug here would leave every request waiting; better to say that nothing can be written any more.
+            # The server is not ready before the first request hears of it.
             error = StoreError(_ENDED)
             self._dead = True
             self._loop.call_soon_threadsafe(self._failed, error)
-            self._loop.call_soon_threadsafe(refuse, self._left(), error)
+            self._loop.call_soon_threadsafe(_refuse_unwritten, turn.entries + self._left(), error)
             raise
         return not turn.stopping
 
@@ -284,29 +286,29 @@ class Committer:
                     left.append(item)
         return left
 
-    def _collect(self, block: bool) -> _Turn:
-        turn = _Turn()
+    def _collect(self, turn: _Turn, block: bool) -> None:
+        """Put what waits into ``turn``, up to a group's size."""
         try:
             idle = _PROBE_SECONDS if self._broken else (self._poll or None)
             item = self._queue.get(timeout=idle) if block else self._queue.get_nowait()
         except queue.Empty:
-            return turn
+            return
         if self._company > 1 and isinstance(item, Entry) and self._linger:
             self._wait_for_company()
         while True:
             if item is None:
                 turn.stopping = True
-                return turn
+                return
             if isinstance(item, Snapshot):
                 turn.snapshots.append(item)
             else:
                 turn.entries.append(item)
                 if len(turn.entries) >= _LARGEST_GROUP:
-                    return turn
+                    return
             try:
                 item = self._queue.get_nowait()
             except queue.Empty:
-                return turn
+                return
 
     def _wait_for_company(self) -> None:
         clock = self._clock
@@ -338,9 +340,6 @@ class Committer:
             # Something that no driver knows how to write, or a bug: nothing of the group was written.
             self._write_alone(entries, error)
             return
-        except BaseException:
-            self._loop.call_soon_threadsafe(refuse, entries, StoreError(_ENDED))
-            raise
         self._report(None)
         seconds = self._trace(entries, started, len(others), failed=False)
         try:
@@ -440,3 +439,8 @@ def refuse(entries: list[Entry], error: Exception) -> None:
         entry.finished = True
         if not entry.future.done():
             entry.future.set_exception(error)
+
+
+def _refuse_unwritten(entries: list[Entry], error: Exception) -> None:
+    """Refuse the requests that were not handed over; of the others the outcome is on the way.  In the event loop."""
+    refuse([entry for entry in entries if not entry.finished], error)
