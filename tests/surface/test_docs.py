@@ -1,13 +1,15 @@
 """Every code block of README, CONTRIBUTING and docs runs, in order, in a folder of its own.
 
 Python blocks are executed, those of one page in one namespace; ``console`` blocks are run by a shell (``make`` targets
-are looked up, since make runs these tests; what ends in ``&`` runs until the end of the page); TOML and JSON are
-parsed; BibTeX is compared with CITATION.cff. A block in any other language fails: nothing is marked as not to be run.
+are looked up, since make runs these tests; what ends in ``&`` runs until the end of the page; a ``sidelight`` command
+that needs nothing of a shell but variables is run in this process, which saves its start); TOML and JSON are parsed;
+BibTeX is compared with CITATION.cff. A block in any other language fails: nothing is marked as not to be run.
 What a page shows as output is compared with what is printed, by the rule in ``shown.py``.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -18,7 +20,8 @@ import sys
 import tempfile
 import time
 import tomllib
-from contextlib import ExitStack
+import warnings
+from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import IO, Any
 
@@ -27,6 +30,7 @@ import pytest
 from tests.surface.shown import console, explain, matches, run_python
 
 import sidelight as sl
+from sidelight.cli import main
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
@@ -35,6 +39,8 @@ PAGES = sorted(
 )
 #: the service's, exchanged for a free one
 PORT = "8321"
+#: what only a shell can do: pipes, files, patterns, commands in commands, quotes that keep a variable's name
+SHELL = re.compile(r"[|&;<>`()~*?'\[]")
 BLOCK = re.compile(r"^```(?P<language>[^\n`]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -105,12 +111,35 @@ def run_console(body: str, where: str, running: ExitStack, port: str) -> None:
             running.callback(stop, process, f"{where}: {command}")
             wait_for(port, process)
             continue
-        result = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+        if words[0] == "sidelight" and not SHELL.search(command):
+            result = run_in_this_process([os.path.expandvars(word) for word in words[1:]])
+        else:
+            result = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
         assert result.returncode == 0, f"{where}: {command}\n{result.stdout}\n{result.stderr}"
         if shown:
             # progress bars go to standard error, and so do notes that belong to what is shown
             found = matches(shown, result.stdout) or matches(shown, result.stderr + result.stdout)
             assert found, explain(f"{where}: {command}", shown, result.stderr + result.stdout)
+
+
+def run_in_this_process(arguments: list[str]) -> subprocess.CompletedProcess[str]:
+    """``sidelight …`` with the warnings that a process of its own would print."""
+    out, err = io.StringIO(), io.StringIO()
+    code = 0
+    with redirect_stdout(out), redirect_stderr(err), warnings.catch_warnings():
+        warnings.resetwarnings()
+        warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.showwarning = print_warning
+        try:
+            main(arguments)
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+    return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
+
+
+def print_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any) -> None:
+    """As Python does; pytest keeps warnings to itself."""
+    sys.stderr.write(warnings.formatwarning(message, category, filename, lineno))
 
 
 def compare_later(output: IO[str], shown: list[str], where: str) -> None:

@@ -21,7 +21,6 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from sidelight.errors import SourceError
@@ -159,6 +158,8 @@ def _found(source: str) -> list[str]:
 
 
 def _head(path: str) -> tuple[pa.Table, int]:
+    import pyarrow.dataset as ds  # loads pandas where that is installed, which takes half a second
+
     try:
         data = ds.dataset(path, format="parquet" if path.endswith((".parquet", ".pq")) else "ipc")
         return data.head(ROWS), data.count_rows()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import minimize
 
 from sidelight.linalg import Array
 
@@ -72,6 +71,8 @@ def softmax_regression(Z: Array, codes: np.ndarray, K: int, penalty: float = 1.0
         penalty: in units of rows; next to none on the constant.
         start: (K, p) where to begin; by default the arms' shares alone.
     """
+    from scipy.optimize import minimize  # a third of a second, and a service imports this module
+
     n, p = Z.shape
     observed = np.zeros((n, K))
     observed[np.arange(n), codes] = 1.0

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.stats import f as f_distribution
+from scipy.special import fdtrc
 
 from sidelight.errors import SchemaError, SidelightWarning
 from sidelight.logs.schema.features import Category, Number
@@ -122,7 +122,7 @@ def propose_terms(source: Any, schema: Schema, on_invalid: str = "raise") -> lis
         if freedom <= 0 or rest <= 0:
             break
         statistic = (gains[best] / k) / (rest / freedom)
-        p_value = min(1.0, float(f_distribution.sf(statistic, k, freedom)) * len(gains))
+        p_value = min(1.0, float(fdtrc(k, freedom, max(statistic, 0.0))) * len(gains))
         explains = (gains[best] - k * rest / freedom) / total
         if p_value > _LEVEL or explains < _LEAST:
             break

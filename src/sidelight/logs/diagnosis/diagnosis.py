@@ -163,7 +163,7 @@ def difference_of_regressions(summary: ArmRegressions) -> Difference | None:
     ``Q`` is the squared length of what one common regression leaves of the arms' own: with ``[R_a | z_a]`` the first
     ``L`` rows of the factors, the least-squares residual of all ``R_a b ≈ z_a``, each over ``s_a``.
     """
-    from scipy.stats import chi2  # half a second, and only a diagnosis needs it
+    from scipy.special import chdtrc  # a third of a second, and only a diagnosis needs it
 
     L = summary.n_recorded
     arms = np.flatnonzero(summary.determined & (summary.residual_variances > 0))
@@ -176,7 +176,7 @@ def difference_of_regressions(summary: ArmRegressions) -> Difference | None:
     statistic = float(triangular_factor(stacked)[L, L] ** 2)
     degrees = (len(arms) - 1) * L
     beyond = max(0.0, 1.0 - degrees / statistic) if statistic > 0 else 0.0
-    return Difference(statistic, degrees, beyond, float(chi2.sf(statistic, degrees)), len(arms))
+    return Difference(statistic, degrees, beyond, float(chdtrc(degrees, statistic)), len(arms))
 
 
 def queries_needed(

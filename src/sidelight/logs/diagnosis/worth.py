@@ -27,8 +27,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import solve_triangular
-from scipy.special import ndtr
 
 from sidelight.errors import InputError
 from sidelight.logs.regressions import ArmRegressions
@@ -275,7 +273,7 @@ def _weight_variance(summary: ArmRegressions, T: np.ndarray, kinds: np.ndarray, 
     b = summary.least_squares(arms) @ back.T
     errors = np.zeros(L)
     for arm in arms:
-        root = back @ solve_triangular(summary.factors[arm][:L, :L], np.eye(L))
+        root = back @ np.linalg.inv(summary.factors[arm][:L, :L])
         errors += summary.residual_variances[arm] * (root**2).sum(axis=1) / len(arms)
     spread = b.var(axis=0, ddof=1) - errors
     out = np.empty(L)
@@ -355,6 +353,8 @@ def _representative(model: _Model, d: int) -> np.ndarray:
 
 def _expected_maximum(count: int) -> float:
     """``c_K``: the expected maximum of ``K`` independent standard normal draws."""
+    from scipy.special import ndtr  # a third of a second, and learners import this module
+
     z = np.linspace(-9.0, 9.0, 2001)
     density = np.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi)
     return float(np.trapezoid(z * count * density * ndtr(z) ** (count - 1), z))
