@@ -210,14 +210,12 @@ class Automatic:
                 it is asked only where variances are searched.
             preferences: (K, q, d)  of the old policy (``side.preference``), or None.
         """
-        # where rounds are forgotten, their number does not tell how much has changed
-        searching = self.events >= self.search_at or self.longest is not None
+        searching = self.searches()
         reference = reference_variance(units, len(self.mean))
         previous = self.hyper
         if previous is not None:
             # what was found is relative to the rewards' variance, of which more is known by now
             previous = previous.rescaled(reference / self.reference)
-        wide = self.events <= WIDE_UNTIL
         prior = estimate_prior(
             J,
             h,
@@ -225,17 +223,46 @@ class Automatic:
             units,
             previous,
             search=searching,
-            wide=wide,
+            wide=self.events <= WIDE_UNTIL,
             hidden=hidden() if searching else None,
             derived=self.derived,
             preferences=preferences,
         )
         if searching:
             self.search_at = 2 * self.events if prior.hyper == previous else 0
-        self.hyper, self.reference = prior.hyper, reference
+        self.reference = reference
+        self.take(prior)
+        return prior
+
+    def searches(self) -> bool:
+        """Whether variances are searched for in a refresh now, or stay as they are."""
+        # where rounds are forgotten, their number does not tell how much has changed
+        return self.events >= self.search_at or self.longest is not None
+
+    def best_prior(
+        self, J: Array, h: Array, units: Units, hidden: Callable[[float], float] | None, preferences: Array | None
+    ) -> Prior:
+        """The prior of highest marginal likelihood, searched far and wide; it is not put to use.
+
+        Args: as for :meth:`learn`, which has been called with the same units.
+        """
+        return estimate_prior(
+            J,
+            h,
+            self.blocks,
+            units,
+            self.hyper,
+            wide=True,
+            hidden=hidden,
+            derived=self.derived,
+            preferences=preferences,
+        )
+
+    def take(self, prior: Prior) -> None:
+        """Put a prior to use."""
+        self.hyper = prior.hyper
         self.mean, self.precision = prior.mean, prior.precision
         self.means, self.precisions = prior.means, prior.precisions
-        return prior
 
     def _bounds(self) -> list[Array]:
         """The arrays of the ranges; empty where there are none yet."""

@@ -12,7 +12,7 @@ import numpy as np
 from sidelight.kernels import variances
 from sidelight.linalg import Array, apply, exp, log
 
-__all__ = ["arm_noises", "own_residuals", "rate_noise", "residual_noise", "residuals"]
+__all__ = ["arm_noises", "own_residuals", "rate_noise", "residual_noise", "residuals", "rounds_likelihood"]
 
 #: how many rounds of the log's (or the first rewards') guess the noise estimate starts with
 NOISE_WEIGHT = 20.0
@@ -48,6 +48,17 @@ def own_residuals(squares: Array, moments: Array, grams: Array, rounds: Array, l
     dimensions.
     """
     variances.own_residuals(squares, moments, grams, rounds, RIDGE, left, used)
+
+
+def rounds_likelihood(rounds: Array, squares: Array, variances: Array) -> float:
+    """``−½Σ_a(n_a log σ_a² + Σr²/σ_a²)``: what evidence ``J = G/σ²``, ``h = g/σ²`` leaves out of the rounds' density.
+
+    Args:
+        rounds: (K,)  ``n``, of each arm.
+        squares: (K,)  ``Σ r²``.
+        variances: (K,)  ``σ_a²``.
+    """
+    return float(-0.5 * (rounds * log(variances) + squares / variances).sum())
 
 
 def residual_noise(guess: float, left: Array, used: Array, rounds: float) -> float:

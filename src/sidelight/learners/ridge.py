@@ -301,10 +301,13 @@ class RidgeLearner(BaseLearner):
         found = log_variance(self._summary)
         return units.reward_variance if found is None else found
 
-    def _evidence(self) -> tuple[Array, Array]:
-        """``J`` (K, d, d) and ``h`` (K, d): what each arm's constraint and rounds say about its weights."""
+    def _evidence(self, variances: Array) -> tuple[Array, Array]:
+        """``J`` (K, d, d) and ``h`` (K, d): what each arm's constraint and rounds say about its weights.
+
+        variances: (K,)  ``σ_a²`` of the rounds
+        """
         assert self.automatic is not None
-        r, variances = self.reduction, self._cautious_variances()
+        r = self.reduction
         K, d, m = r.n_arms, r.n_features, r.size
         J, h = np.zeros((K, d, d)), np.zeros((K, d))
         for a in range(K):
@@ -371,9 +374,7 @@ class RidgeLearner(BaseLearner):
             if self.reduction.loadings.shape[1] == 0 and not self.binary:
                 # in the features' own units, where a level far from zero costs no digits
                 grams, moments = units.evidence(self.grams, self.moments)
-                squares, k, centre = self.squares, units.constant, units.reward_centre
-                if k is not None:
-                    squares = squares - centre * (2.0 * self.moments[:, k] - centre * self.grams[:, k, k])
+                squares = units.squares(self.squares, self.moments, self.grams)
                 own_residuals(squares, moments, grams, rounds, left, used)
             floor = NOISE_FLOOR * units.reward_variance
             rounds_in_all = float(rounds.sum())
@@ -388,11 +389,16 @@ class RidgeLearner(BaseLearner):
                 # an arm whose rewards are all alike says less about the other arms' weights than its residuals claim
                 self.automatic.variances = np.maximum(noises, max(floor, ARM_FLOOR * self.automatic.variance))
         if self.settings.regularization == "auto":
-            hidden, preferences = (lambda: self._spread_of_logs(units)), self._preferences(units)
-            self.automatic.learn(*self._evidence(), units, hidden, preferences)
+            self._learn_prior(units)
         self.automatic.refreshed = self.automatic.events
         self._set_prior()
         self.refresh()
+
+    def _learn_prior(self, units: Units) -> None:
+        """Take the prior that is most likely at the noise as it is estimated now."""
+        assert self.automatic is not None
+        hidden, preferences = (lambda: self._spread_of_logs(units)), self._preferences(units)
+        self.automatic.learn(*self._evidence(self._cautious_variances()), units, hidden, preferences)
 
     def refresh(self) -> None:
         """Recompute every cache from the sums: in a copy, which takes the place of the state in one assignment."""

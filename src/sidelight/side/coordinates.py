@@ -136,6 +136,13 @@ class Units:
             h[:, silent] = 0.0
         return np.asarray(J), np.asarray(h)
 
+    def squares(self, squares: Array, moments: Array, grams: Array) -> Array:
+        """(K,)  ``Σ(r − r̄)²`` of ``Σr²`` (K,), ``Σxr`` (K, d) and ``Σxxᵀ`` (K, d, d)."""
+        k, centre = self.constant, self.reward_centre
+        if k is None:
+            return squares
+        return np.asarray(squares - centre * (2.0 * moments[:, k] - centre * grams[:, k, k]))
+
     def covariance(self, C: Array) -> Array:
         """``ACAᵀ``, the covariance of ``w`` where that of ``v`` is ``C``.  (d, d)"""
         out = C / self.scales[:, None] / self.scales

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
+from sidelight.learners.noise import rounds_likelihood
 from sidelight.side.coordinates import Units
 from sidelight.side.prior import Hyper, estimate_prior, log_marginal, shrink
 
@@ -44,6 +45,31 @@ def test_log_marginal_is_the_density_of_all_rewards(rng, K, d, n, q):
     ours = [log_marginal(shrink(J, h, omega, Z if q else None), kappa2)[0] for omega, kappa2 in settings]
     theirs = [brute(*s) for s in settings]
     np.testing.assert_allclose(np.diff(ours), np.diff(theirs), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(("K", "d", "n"), [(1, 1, 3), (3, 2, 7), (2, 5, 4)])
+def test_noises_are_compared_by_the_density_of_all_rewards(rng, K, d, n):
+    """``log_marginal`` and ``rounds_likelihood`` together differ between noises as the normal density does."""
+    X = rng.normal(size=(K, n, d))
+    r = np.einsum("knd,kd->kn", X, rng.normal(size=(K, d))) + rng.normal(size=(K, n))
+    omega, kappa2 = rng.uniform(0.1, 3.0, size=d), rng.uniform(0.1, 3.0, size=d)
+
+    def ours(variances):
+        J = np.einsum("kni,knj->kij", X, X) / variances[:, None, None]
+        h = np.einsum("kni,kn->ki", X, r) / variances[:, None]
+        squares = np.square(r).sum(axis=1)
+        return log_marginal(shrink(J, h, omega), kappa2)[0] + rounds_likelihood(np.full(K, n), squares, variances)
+
+    def brute(variances):
+        between = np.kron(np.ones((K, K)), np.diag(kappa2)) + np.kron(np.eye(K), np.diag(omega))
+        design = np.zeros((K * n, K * d))
+        for a in range(K):
+            design[a * n : (a + 1) * n, a * d : (a + 1) * d] = X[a]
+        covariance = design @ between @ design.T + np.diag(np.repeat(variances, n))
+        return multivariate_normal(np.zeros(K * n), covariance).logpdf(r.ravel())
+
+    noises = [np.full(K, 0.04), np.full(K, 3.0), rng.uniform(0.2, 2.0, size=K)]
+    np.testing.assert_allclose(np.diff([ours(v) for v in noises]), np.diff([brute(v) for v in noises]), rtol=1e-9)
 
 
 @pytest.mark.parametrize("q", [0, 2])

@@ -20,6 +20,7 @@ from sidelight.learners.floor import Floor, FloorLedger, floor_of
 from sidelight.learners.fused.asking import QueryBudget
 from sidelight.learners.fused.log import FusedLog, bias_of, by_key
 from sidelight.learners.fused.trust import WEIGHED, Trusting
+from sidelight.learners.noise import rounds_likelihood
 from sidelight.learners.protocol import Context, Decision
 from sidelight.learners.ridge import BINARY_VARIANCE, RADIUS_KINDS
 from sidelight.learners.settings import Settings
@@ -28,6 +29,7 @@ from sidelight.linalg import log as natural_log
 from sidelight.side.constraint import Reduction, unreduced
 from sidelight.side.coordinates import Tally, Units
 from sidelight.side.intersection import intersection_shares
+from sidelight.side.prior import Prior
 from sidelight.side.spread import SpreadLikelihood
 from sidelight.side.trust import EFFECTIVE_ROWS
 from sidelight.theory import log_error_radius, refresh_confidence
@@ -39,6 +41,9 @@ __all__ = ["FusedOFUL"]
 
 #: how many standard deviations off a reward must be to have the logs judged before their time
 SURPRISE = 5.0
+#: parts of the least residual variance of the logs that compete with a noise above it, and by how much the logarithm of
+#: the likelihood must be larger for one of them to be taken
+SMALLER_NOISES, SURELY = (1.0, 0.25, 0.0625), 3.0
 
 
 class FusedOFUL(Trusting):
@@ -549,12 +554,41 @@ class FusedOFUL(Trusting):
             h *= power(self.forgetting, self.clock)
         return J, h
 
-    def _evidence(self) -> tuple[Array, Array]:
+    def _evidence(self, variances: Array) -> tuple[Array, Array]:
         J, h = self._log_sums()
-        variances = self._cautious_variances()[:, None]
-        J += self.grams / variances[:, :, None]
-        h += self.moments / variances
+        J += self.grams / variances[:, None, None]
+        h += self.moments / variances[:, None]
         return J, h
+
+    def _learn_prior(self, units: Units) -> None:
+        """Learn the prior; where rounds seem noisier than the logs allow, noise and prior together.
+
+        A log leaves ``s²_a = σ_a² + τ_a²``, so no arm's noise is above the least ``s²``, unless it differs by arm.
+        Residuals of weights that a narrow prior shrinks seem to say so, and at that noise the narrow prior is the most
+        likely one: each confirms the other.  So smaller noises compete, each with the prior that is most likely at it.
+        """
+        assert self.automatic is not None
+        most, searching = self._noise_guess(units), self.automatic.searches()
+        super()._learn_prior(units)
+        if self.settings.noise != "auto" or self.binary or not searching or self.automatic.variance <= most:
+            return
+        if (hidden := self._spread_of_logs(units)) is None:
+            return
+        automatic, preferences, rounds = self.automatic, self._preferences(units), self._arm_rounds()
+        squares = units.squares(self.squares, self.moments, self.grams) / units.reward_variance
+
+        def pair(variances: Array) -> tuple[float, Prior]:
+            prior = automatic.best_prior(*self._evidence(variances), units, hidden, preferences)
+            return prior.log_marginal + rounds_likelihood(rounds, squares, variances / units.reward_variance), prior
+
+        best = pair(self._cautious_variances())[0] + SURELY
+        for part in SMALLER_NOISES:
+            variances = np.full(self.n_arms, part * most)
+            value, prior = pair(variances)
+            if value > best:
+                best = value
+                automatic.variance, automatic.variances = part * most, variances
+                automatic.take(prior)
 
     def _spread_of_logs(self, units: Units) -> Callable[[float], float] | None:
         """The likelihood of the variance of weights that no log recorded, from logs that have arms to compare.
