@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from typing import Any
 
@@ -77,3 +78,22 @@ class Player:
 @pytest.fixture
 def player(log: Log) -> Player:
     return Player(log.arms)
+
+
+@pytest.fixture(scope="session")
+def practised() -> dict[tuple[str, int], Any]:
+    """Learners after some rounds, by name and number of rounds: never handed out, only copied."""
+    return {}
+
+
+@pytest.fixture
+def played(entry: Entry, make: Any, player: Player, practised: dict[tuple[str, int], Any]) -> Any:
+    """``played(n)`` is a learner after ``n`` rounds, one's own to change; the rounds are played once for all tests."""
+
+    def after(n: int) -> Any:
+        if (entry.name, n) not in practised:
+            practised[entry.name, n] = make()
+            player.play(practised[entry.name, n], n)
+        return copy.deepcopy(practised[entry.name, n])
+
+    return after

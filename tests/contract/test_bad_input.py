@@ -37,10 +37,8 @@ CONTEXTS = {
 
 
 @pytest.fixture
-def learner(make, player):
-    one = make()
-    player.play(one, 30)
-    return one
+def learner(played):
+    return played(30)
 
 
 @pytest.fixture(autouse=True)

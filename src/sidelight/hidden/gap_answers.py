@@ -44,7 +44,7 @@ FARTHEST = 10.0
 
 def conditional(
     x: Array, means: Array, scales: Array, precision: Array
-) -> tuple[Array, NDArray[np.int64], Array, float]:
+) -> tuple[Array, NDArray[np.int64], Array, Array]:
     """``E[x | present]``, the positions of what is missing, NaN, its ``Cov(z | present)``, and ``z_pᵀC_pp⁻¹z_p``.
 
     With ``Ω = C⁻¹`` the precision of ``z = (x − means)/scales``, ``ẑ_m = −Ω_mm⁻¹Ω_mp z_p``, ``Cov(z_m|z_p) = Ω_mm⁻¹``
@@ -52,23 +52,23 @@ def conditional(
 
     Args:
         x: (d,)  with NaN where something is missing.
-        means: (d,)
-        scales: (d,)  0 for features that do not vary.
-        precision: (d, d)  ``Ω``.
+        means: (…, d)  of one population or of several.
+        scales: (…, d)  0 for features that do not vary.
+        precision: (…, d, d)  ``Ω``.
     """
     missing = np.isnan(x)
     gaps = np.flatnonzero(missing)
     varied = scales > 0.0
     z = np.where(missing | ~varied, 0.0, (x - means) / np.where(varied, scales, 1.0))
     z = np.clip(z, -FARTHEST, FARTHEST)
-    rows = precision[gaps]
-    covariance = inverse(rows[:, gaps])
+    rows = precision[..., gaps, :]
+    covariance = inverse(rows[..., gaps])
     pulled = apply(rows, z)
     moved = apply(covariance, pulled)
-    filled = x.copy()
-    filled[gaps] = means[gaps] - scales[gaps] * moved
-    distance = float(product(z, apply(precision, z))) - float(product(pulled, moved))
-    return filled, gaps, covariance, max(distance, 0.0)
+    filled = np.array(np.broadcast_to(x, means.shape))
+    filled[..., gaps] = means[..., gaps] - scales[..., gaps] * moved
+    explained = apply(z[..., None, :], apply(precision, z)) - apply(pulled[..., None, :], moved)
+    return filled, gaps, covariance, np.maximum(explained[..., 0], 0.0)
 
 
 class GapSums:
@@ -177,9 +177,7 @@ class GapAnswers:
         hidden[list(place)] = 0.0
         X = np.tile(np.concatenate([observed, hidden]), (s.n_arms + 1, 1))
         if np.isnan(observed).any():
-            means, scales, precisions = self._recorded
-            for i in range(len(X)):
-                X[i, : s.n_recorded] = conditional(observed, means[i], scales[i], precisions[i])[0]
+            X[:, : len(observed)] = conditional(observed, *self._recorded)[0]
         if place not in self.patterns:
             self.patterns[place] = GapSums(s.n_arms, len(x), s.n_recorded)
         self.patterns[place].add(X, chances, 1.0 / probability)

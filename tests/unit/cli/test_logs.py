@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pyarrow as pa
@@ -251,17 +250,17 @@ def test_summarize_on_a_cluster(run, log, tmp_path):
 
 
 def test_help_is_quick_and_lists_every_command():
-    started = time.perf_counter()
-    shown = subprocess.run(
-        [sys.executable, "-c", "from sidelight.cli import main; main(['--help'])"], capture_output=True, text=True
+    program = (
+        "import atexit, sys, time; atexit.register(lambda: print(time.process_time(), file=sys.stderr)); "
+        "from sidelight.cli import main; main(['--help'])"
     )
-    seconds = time.perf_counter() - started
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert shown.returncode == 0
     for name in ("demo", "summarize", "diagnose", "decide", "warm"):
         assert f" {name} " in shown.stdout
         assert COMMANDS[name].help.split()[0] in shown.stdout
-    # Half a second is the promise on an idle machine; tests share theirs.
-    assert seconds < 2
+    # Half a second is the promise on an idle machine; tests share theirs, so it is the processor's time that counts.
+    assert float(shown.stderr.split()[-1]) < 1
     loads = (
         "import sys; from sidelight.cli import build; build(['--help']); "
         "print([name for name in ('numpy', 'pyarrow', 'scipy', 'numba') if name in sys.modules])"

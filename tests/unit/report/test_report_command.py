@@ -25,7 +25,7 @@ def app() -> typer.Typer:
     return app
 
 
-def write_trial(path: Path, rng: np.random.Generator, n: int = 2_400, outcome: bool = True) -> Path:
+def write_trial(path: Path, rng: np.random.Generator, n: int = 1_200, outcome: bool = True) -> Path:
     age, severity = rng.normal(size=n), rng.normal(size=n)
     arm = rng.integers(2, size=n)
     reward = 0.5 * severity * (2 * arm - 1) + 0.2 * age + 0.3 * rng.normal(size=n)
@@ -63,9 +63,9 @@ def test_a_trial_from_its_csv(tmp_path: Path, app: typer.Typer, rng: np.random.G
     told = json.loads(run.stdout)
     text = out.read_text()
     assert re.search(r"Written 20\d\d-\d\d-\d\d \d\d:\d\d UTC from trial\.csv by: sidelight report --trial ", text)
-    assert "name was left out: 2,400 different texts are no category." in told["notes"]
+    assert "name was left out: 1,200 different texts are no category." in told["notes"]
     assert told["sentence"].split(":")[0] in text
-    assert "name was left out: 2,400 different texts are no category" in text
+    assert "name was left out: 1,200 different texts are no category" in text
     assert "severity" in text
     assert out.with_suffix(".parquet").exists()
 
