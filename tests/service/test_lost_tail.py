@@ -128,6 +128,77 @@ def test_a_log_with_other_events_of_the_same_numbers_is_noticed(tmp_path, databa
     run(live())
 
 
+@pytest.mark.parametrize("tell", ["reward", "action", "behavior", "retraction", "release"])
+def test_what_was_read_and_lost_before_it_was_seen_is_not_told_about(tmp_path, database, rng, tell):
+    """Another server's decision, found in the log by its id, is gone with the log's tail when the reward is written."""
+    config = make_config(tmp_path, kind="FusedOFUL", mode="act", database=database)
+    wild = encode(random_context(rng))[None]
+    wild[0, 1] = 1e9
+
+    async def live() -> None:
+        async with engine_of(config) as engine, engine_of(config) as elsewhere:
+            # it learns what the other one writes only when it writes itself
+            engine.committer._poll = 1e6
+            await decide(engine, rng)
+            end = engine.store.head()
+            decided = await decide(elsewhere, rng)
+            if tell == "retraction":
+                await elsewhere.reward(decided, 1.0, None, None)
+            if tell == "release":
+                number, event, _ = await elsewhere.decide(wild, [Ask(answer=Answer(arm="a"))])
+                assert event.quarantine is not None
+                decided = DecisionId(number, 0, event.epoch)
+            assert engine.state.number == end
+            other, rows = open_store(config), engine.store.rows
+
+            def rows_and_then_they_are_lost(numbers):
+                found = rows(numbers)
+                if other.head() > end:
+                    cut(other, end)
+                return found
+
+            engine.store.rows = rows_and_then_they_are_lost
+            calls = {
+                "reward": lambda: engine.reward(decided, 1.0, None, None),
+                "action": lambda: engine.action(decided, "a", None),
+                "behavior": lambda: engine.behavior(decided, Answer(arm="a")),
+                "retraction": lambda: engine.reviews.decide_doubt(
+                    DecisionId(decided.number + 1, 0, decided.epoch), False, None, None
+                ),
+                "release": lambda: engine.reviews.decide_doubt(decided, True, None, None),
+            }
+            with pytest.raises(Problem) as caught:
+                await calls[tell]()
+            assert caught.value.kind in ("unknown-decision", "unknown-event")
+            assert engine.ready
+            mine = await decide(engine, rng)
+            await engine.reward(mine, 1.0, None, None)
+            other.close()
+
+    run(live())
+    # whatever is in the log can be folded
+    store = open_store(config)
+    assert recover(store).state.number == store.head()
+    store.close()
+
+
+def test_an_event_about_what_is_not_in_the_log_ends_deciding_at_once(tmp_path, database, rng):
+    config = make_config(tmp_path, kind="OFUL", mode="act", database=database)
+
+    async def live() -> None:
+        async with engine_of(config) as engine:
+            await decide(engine, rng)
+            other = open_store(config)
+            other.append([Note(77)], other.head(), 0, None, FOLD)
+            with pytest.raises(Problem, match=r"refers to the decision 77.*decides no more"):
+                await decide(engine, rng)
+            assert not engine.ready
+            assert engine.committer.alive
+            other.close()
+
+    run(live())
+
+
 def test_a_server_does_not_write_into_another_log_that_took_the_place(tmp_path, database, rng):
     url = database_url(database)
     store = Store(url)

@@ -117,6 +117,11 @@ def ids_of_other_epochs_are_accepted() -> Patches:
 
 
 @fault
+def what_was_read_and_lost_before_it_was_seen_is_told_about() -> Patches:
+    return [mock.patch.object(Draft, "lost_its_event", return_value=False)]
+
+
+@fault
 def decisions_are_never_outdated() -> Patches:
     def wrong(head: Any, proposals: Any, found: Any, configured: int, *more: Any) -> Any:
         return settle_group(head, proposals, found, 0, *more)
@@ -377,9 +382,9 @@ def a_wait_ends_although_the_reward_came() -> Patches:
 def waits_are_shorter_than_they_should_be() -> Patches:
     due = gatekeeper._due
 
-    def wrong(store: Store, start: int, span: tuple[float, float], n_features: int) -> Any:
+    def wrong(store: Store, start: int, upto: int, span: tuple[float, float], n_features: int) -> Any:
         until, now = span
-        return due(store, start, (until + 0.1, now), n_features)
+        return due(store, start, upto, (until + 0.1, now), n_features)
 
     return [mock.patch.object(gatekeeper, "_due", wrong)]
 
@@ -424,6 +429,7 @@ FOUND_BY: dict[str, int] = {
     "does_not_notice_that_the_database_moved": 79,
     "the_same_epoch_at_every_restore": 50,
     "ids_of_other_epochs_are_accepted": 50,
+    "what_was_read_and_lost_before_it_was_seen_is_told_about": 700199,
     "decisions_are_never_outdated": 60,
     "a_switch_thrown_at_another_server_is_not_heard": 60,
     "one_proposal_fails_the_group": 8,

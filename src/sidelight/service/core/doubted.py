@@ -102,7 +102,7 @@ class RetractionProposal(_AboutDoubted):
                 "the base's sums and cannot be taken out any more.",
             )
         event = Retraction(row.number, self.by, self.reason, self.doubted.position)
-        return Draft.of(event, self.retraction_key, self.chosen_at)
+        return Draft.of(event, self.retraction_key, self.chosen_at, about=(row.number, row.chain))
 
 
 class ReleaseProposal(_AboutDoubted):
@@ -130,4 +130,4 @@ class ReleaseProposal(_AboutDoubted):
             row, default, stands = assumed
             released = replace(released, replaces=default.reward, replaces_arm=stands, waited_until=row.at)
         event = Release(doubted.row.number, doubted.position, released, self.by, self.reason)
-        return Draft.of(event, self.release_key)
+        return Draft.of(event, self.release_key, about=(doubted.row.number, doubted.row.chain))

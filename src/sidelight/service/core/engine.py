@@ -292,21 +292,31 @@ class Engine:
 
     async def reward(self, id: DecisionId, reward: float, arm: Label | None, by: str | None) -> Noted:
         """Write a reward."""
-        decision = await self.decision(id)
-        why = self.doubt(decision.contexts[id.position], reward)
-        return self.noted(await self.submit(RewardProposal(id, decision, reward, arm, by, why)))
+
+        async def propose() -> RewardProposal:
+            decision = await self.decision(id)
+            why = self.doubt(decision.contexts[id.position], reward)
+            return RewardProposal(id, decision, reward, arm, by, why)
+
+        return self.noted(await self.submit_anew(propose))
 
     async def action(self, id: DecisionId, arm: Label | None, by: str | None) -> Noted:
         """Write which arm was taken."""
-        decision = await self.decision(id)
-        why = self.doubt(decision.contexts[id.position])
-        return self.noted(await self.submit(ActionProposal(id, decision, arm, by, why)))
+
+        async def propose() -> ActionProposal:
+            decision = await self.decision(id)
+            return ActionProposal(id, decision, arm, by, self.doubt(decision.contexts[id.position]))
+
+        return self.noted(await self.submit_anew(propose))
 
     async def behavior(self, id: DecisionId, answer: Answer) -> Noted:
         """Write what the old policy would do at a decision's context."""
-        decision = await self.decision(id)
-        why = self.doubt(decision.contexts[id.position])
-        return self.noted(await self.submit(BehaviorProposal(id, decision, answer, why)))
+
+        async def propose() -> BehaviorProposal:
+            decision = await self.decision(id)
+            return BehaviorProposal(id, decision, answer, self.doubt(decision.contexts[id.position]))
+
+        return self.noted(await self.submit_anew(propose))
 
     async def behavior_at(self, x: Array, answer: Answer, key: str | None, fingerprint: str | None) -> Noted:
         """Write what the old policy would do at a context of its own."""
@@ -343,7 +353,7 @@ class Engine:
     def noted(self, outcome: Written | Known | Outdated) -> Noted:
         """What became of something that was told, in short."""
         if isinstance(outcome, Outdated):
-            raise TypeError("what tells about a decision is never outdated")
+            raise TypeError("what rests on no other event is never outdated")
         if isinstance(outcome, Written):
             return Noted(outcome.number, True, getattr(outcome.draft.event, "quarantine", None))
         return Noted(outcome.row.number, False, None)

@@ -130,7 +130,9 @@ class Gatekeeper:
         start = max(self._looked, defaults.waited - 1)
         store, now = self._server.store, self._clock.now()
         span = (now - defaults.seconds, now)
-        due, looked = await self._server.read(_due, store, start, span, self._server.state.learner.n_features)
+        # Not beyond what this server has folded in: what another one wrote after that may be lost without its notice.
+        upto, n_features = self._server.state.number, self._server.state.learner.n_features
+        due, looked = await self._server.read(_due, store, start, upto, span, n_features)
         outcomes = await asyncio.gather(
             *(
                 self._server.submit(
@@ -167,13 +169,14 @@ def _ripe(rows: list[Row], until: float, now: float) -> list[Row]:
 
 
 def _due(
-    store: Store, start: int, span: tuple[float, float], n_features: int
+    store: Store, start: int, upto: int, span: tuple[float, float], n_features: int
 ) -> tuple[list[tuple[DecisionId, Decisions]], int]:
     """Decisions after event ``start`` whose wait is over and that have neither a reward nor a default.
 
     Args:
         store: the log.
         start: where to begin.
+        upto: the last event to look at.
         span: the time up to which waits are over, and the present.
         n_features: ``d``.
 
@@ -182,7 +185,7 @@ def _due(
     """
     found: list[tuple[DecisionId, Decisions]] = []
     looked, rest = start, list[Row]()
-    for rows in store.follow(start, chunk=_CHUNK):
+    for rows in store.follow(start, upto, chunk=_CHUNK):
         rest += rows
         ripe = _ripe(rest, *span)
         events = [(row, event_from_row(row, n_features)) for row in ripe if row.kind == Decisions.kind]

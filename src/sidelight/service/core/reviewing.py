@@ -89,21 +89,19 @@ class Reviews:
         Raises:
             Problem: there is nothing of that name, it is not in quarantine, or a base holds what is to be retracted.
         """
-        row = (await self._server.read(self._server.store.rows, [id.number])).get(id.number)
-        doubted = Doubted.at(row, id, self._server.state.learner.n_features)
-        if release:
+
+        async def propose() -> ReleaseProposal | RetractionProposal:
+            known = self._server.state.number
+            row = (await self._server.read(self._server.store.rows, [id.number])).get(id.number)
+            doubted = Doubted.at(row, id, self._server.state.learner.n_features)
+            if not release:
+                base = await self._server.read(base_number, self._server.store)
+                return RetractionProposal(doubted, base, by, reason, known)
             about = doubted.event.decision
             context = None if about is None else (await self._server.decision(about)).contexts[about.position]
-            outcome = await self._server.submit(ReleaseProposal(doubted, context, by, reason))
-            return await self._server.in_force(self._server.noted(outcome))
+            return ReleaseProposal(doubted, context, by, reason)
 
-        async def retraction() -> RetractionProposal:
-            known = self._server.state.number
-            return RetractionProposal(
-                doubted, await self._server.read(base_number, self._server.store), by, reason, known
-            )
-
-        return await self._server.in_force(self._server.noted(await self._server.submit_anew(retraction)))
+        return await self._server.in_force(self._server.noted(await self._server.submit_anew(propose)))
 
     async def step(self, after: int | None, held: bool | None, by: str) -> Noted:
         """A person moves the gate to a rung, holds it or lets it go.

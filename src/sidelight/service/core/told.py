@@ -54,6 +54,7 @@ class _AboutDecision:
         name = str(id)
         self.reward_key, self.action_key, self.behavior_key = f"reward:{name}", f"action:{name}", f"behavior:{name}"
         self.default_key = f"default:{name}"
+        self._about = (id.number, decision.chain)
         self.keys: tuple[str, ...] = (self.reward_key, self.action_key, self.behavior_key, self.default_key)
 
     @property
@@ -128,7 +129,7 @@ class ActionProposal(_AboutDecision):
         assumed = self._assumed(found)
         if assumed is not None and reward is None and assumed[2] != arm:
             event = replace(event, replaces=assumed[1].reward, replaces_arm=assumed[2])
-        return Draft.of(event, self.action_key)
+        return Draft.of(event, self.action_key, about=self._about)
 
 
 class RewardProposal(_AboutDecision):
@@ -189,7 +190,7 @@ class RewardProposal(_AboutDecision):
         if assumed is not None:
             row, default, stands = assumed
             event = replace(event, replaces=default.reward, replaces_arm=stands, waited_until=row.at)
-        return Draft.of(event, self.reward_key)
+        return Draft.of(event, self.reward_key, about=self._about)
 
 
 class DefaultRewardProposal(_AboutDecision):
@@ -208,7 +209,7 @@ class DefaultRewardProposal(_AboutDecision):
         action = self._action(found)
         arm = self.decided if action is None else action.arm
         taught = arm if self.quarantine is None else None
-        return Draft.of(DefaultReward(self.id, self.reward, taught), self.default_key)
+        return Draft.of(DefaultReward(self.id, self.reward, taught), self.default_key, about=self._about)
 
 
 def wait_keys(id: DecisionId) -> tuple[str, str, str]:
@@ -250,7 +251,8 @@ class BehaviorProposal(_AboutDecision):
                 if self.answer.arm == event.arm:
                     return Known(found[key])
                 return _conflict("answer", f"arm {event.arm!r}", _say(self.answer))
-        return Draft.of(Behavior(self.answer, self.id, quarantine=self.quarantine), self.behavior_key)
+        told = Behavior(self.answer, self.id, quarantine=self.quarantine)
+        return Draft.of(told, self.behavior_key, about=self._about)
 
 
 def _same(one: Answer, other: Answer) -> bool:

@@ -21,7 +21,7 @@ from sidelight.linalg import Array
 from sidelight.service.log.database import Rejected
 from sidelight.service.log.events import OUTDATES, Decisions
 from sidelight.service.log.numbering import Numbered, numbered
-from sidelight.service.log.rows import Row
+from sidelight.service.log.rows import Row, Unreadable
 from sidelight.service.log.settling import MOST_DECIDED
 from sidelight.service.log.snapshots import Snapshot
 from sidelight.service.log.store import Diverged, Draft, Proposal, Store, Written
@@ -32,6 +32,8 @@ __all__ = ["Committer", "Entry", "Failed", "Group", "Pace", "Standing", "refuse"
 logger = logging.getLogger("sidelight.service")
 
 _LARGEST_GROUP = 512
+#: what reading the log again does not mend
+_NEVER_READ = (Unreadable, Rejected)
 _ENDED = "the commit thread ended; restart the service."
 _PROBE_SECONDS = 1.0
 #: how often to look whether another process asks for something that only the writer may do
@@ -344,6 +346,9 @@ class Committer:
         seconds = self._trace(entries, started, len(others), failed=False)
         try:
             known = self._read_events(others)
+        except _NEVER_READ as error:
+            self._end_with(_cannot_follow(error), entries)
+            return
         except StoreError as error:
             self._loop.call_soon_threadsafe(refuse, entries, error)
             return
@@ -372,10 +377,16 @@ class Committer:
         return seconds
 
     def _read_events(self, rows: list[Row]) -> list[Numbered]:
-        """Rows as events; their order is settled, so there is nothing to do but to read until it works, or to end."""
+        """Rows as events; their order is settled, so there is nothing to do but to read until it works, or to end.
+
+        Raises:
+            StoreError: one of ``_NEVER_READ``, or the server is being stopped.
+        """
         while True:
             try:
                 return list(numbered(self._store, rows, self._n_features)) if rows else []
+            except _NEVER_READ:
+                raise
             except StoreError as error:
                 self._report(error)
                 if self._ending.is_set():
@@ -417,6 +428,8 @@ class Committer:
                 self._hand_over(Group(self._read_events(rows), [], [], 0.0))
         except Diverged as error:
             self._end_with(error, [])
+        except Unreadable as error:
+            self._end_with(_cannot_follow(error), [])
         except StoreError as error:
             self._report(error)
 
@@ -431,6 +444,10 @@ class Committer:
         if error is not None or self._broken:
             self._loop.call_soon_threadsafe(self._failed, error)
         self._broken = error is not None
+
+
+def _cannot_follow(error: StoreError) -> Diverged:
+    return Diverged(f"{error} This server cannot follow the log, so it decides no more.")
 
 
 def refuse(entries: list[Entry], error: Exception) -> None:

@@ -86,6 +86,7 @@ class Decisions:
         chances: (K) of each arm, with which the learner draws it, where the configuration wants them written down and
             it draws; None elsewhere.
         epoch: of the log when this was written; a part of its decisions' ids, kept in the row.
+        chain: the log's chained digest after this event, kept in the row; None where it was not read from there.
         quarantine: why the learner learns nothing from an answer that came along; None where it does.
     """
 
@@ -109,6 +110,7 @@ class Decisions:
     epoch: int = 0
     quarantine: list[str | None] | None = None
     chances: list[list[float] | None] | None = None
+    chain: bytes | None = None
 
     def __len__(self) -> int:
         return len(self.recommended)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from sidelight.errors import StoreError
 from sidelight.linalg import Array
 from sidelight.service.log.decision_id import DecisionId
 from sidelight.service.log.events import Action, Behavior, Decisions, DefaultReward, Event, Release, Reward
-from sidelight.service.log.rows import Row, event_from_row
+from sidelight.service.log.rows import Row, Unreadable, event_from_row
 from sidelight.service.log.store import Store
 
 __all__ = ["Numbered", "numbered"]
@@ -32,7 +31,7 @@ def numbered(store: Store, rows: Iterable[Row], n_features: int) -> Iterator[Num
     """Rows as events, with the contexts of the decisions they refer to.
 
     Raises:
-        StoreError: a decision that an event refers to is not in the log.
+        Unreadable: an event cannot be read, or a decision that an event refers to is not in the log.
     """
     events = [(row, event_from_row(row, n_features)) for row in rows]
     known: dict[int, Event] = {row.number: event for row, event in events if isinstance(event, Decisions)}
@@ -51,7 +50,7 @@ def _decision_of(event: Event) -> DecisionId | None:
 
 def _context(event: Event | None, id: DecisionId, number: int) -> Array:
     if not isinstance(event, Decisions) or id.position >= len(event):
-        raise StoreError(
+        raise Unreadable(
             f"event {number} refers to the decision {id}, which is not in the log: it was deleted or altered from "
             "outside. Restore a back-up."
         )

@@ -30,7 +30,7 @@ from sidelight.service.log.events import (
     Reward,
 )
 
-__all__ = ["Row", "event_content", "event_from_row", "event_to_row", "is_deleted"]
+__all__ = ["Row", "Unreadable", "event_content", "event_from_row", "event_to_row", "is_deleted"]
 
 _FLOATS = np.dtype("<f8")
 
@@ -52,6 +52,10 @@ _PLAIN: dict[str, type[_Plain]] = {
         DefaultReward,
     )
 }
+
+
+class Unreadable(StoreError):
+    """An event that no second try reads: altered, written by a newer Sidelight, or about what is not in the log."""
 
 
 class Row(NamedTuple):
@@ -130,7 +134,7 @@ def event_from_row(row: Row, n_features: int) -> Event:
         body = json.loads(row.payload)
         contexts = None if row.contexts is None else np.frombuffer(row.contexts, dtype=_FLOATS).astype(np.float64)
         if row.kind == "decisions":
-            return _decisions_from_json(body, contexts, n_features, row.epoch)
+            return _decisions_from_json(body, contexts, n_features, row)
         if row.kind == "behavior":
             return Behavior(
                 _answer_from_json(body["answer"]),
@@ -152,7 +156,7 @@ def event_from_row(row: Row, n_features: int) -> Event:
             body["decision"] = DecisionId(*body["decision"])
         return _PLAIN[row.kind](**body)
     except (KeyError, TypeError, ValueError) as error:
-        raise StoreError(
+        raise Unreadable(
             f"event {row.number} ({row.kind!r}) cannot be read: {error!r}. It was altered, or written by a newer "
             "Sidelight: restore the database from a back-up, or upgrade."
         ) from error
@@ -199,7 +203,7 @@ def _decisions_payload(event: Decisions) -> str:
     return f'{{"estimates":[{",".join(estimates)}],"widths":[{",".join(widths)}],{_dump(body)[1:]}'
 
 
-def _decisions_from_json(body: dict[str, Any], contexts: Array | None, n_features: int, epoch: int) -> Decisions:
+def _decisions_from_json(body: dict[str, Any], contexts: Array | None, n_features: int, row: Row) -> Decisions:
     n = len(body["recommended"])
     allowed, answers = body.get("allowed"), body.get("answers")
     return Decisions(
@@ -221,9 +225,10 @@ def _decisions_from_json(body: dict[str, Any], contexts: Array | None, n_feature
         answers=None if answers is None else [None if a is None else _answer_from_json(a) for a in answers],
         subjects=body.get("subjects"),
         fingerprint=body.get("fingerprint"),
-        epoch=epoch,
+        epoch=row.epoch,
         quarantine=body.get("quarantine"),
         chances=body.get("chances"),
+        chain=row.chain,
     )
 
 

@@ -45,6 +45,8 @@ class Draft(NamedTuple):
         counted: how many events with decisions of this server after ``chosen_at`` this one takes into account (it was
             decided after them, and they were being written); it is not written if one of them was not, or if another
             server's decisions stand after ``chosen_at``. None where that does not matter.
+        about: number and chained digest of the event that this tells about, as it was read from the log; it is not
+            written where the log has lost that event by now. None where it tells about none.
     """
 
     event: Event
@@ -54,14 +56,32 @@ class Draft(NamedTuple):
     subjects: list[str | None] | None = None
     chosen_at: int | None = None
     counted: int | None = None
+    about: tuple[int, bytes | None] | None = None
 
     @classmethod
     def of(
-        cls, event: Event, key: str | None = None, chosen_at: int | None = None, counted: int | None = None
+        cls,
+        event: Event,
+        key: str | None = None,
+        chosen_at: int | None = None,
+        counted: int | None = None,
+        about: tuple[int, bytes | None] | None = None,
     ) -> Draft:
         """A draft of ``event``."""
         payload, contexts = event_content(event)
-        return cls(event, key, payload, contexts, getattr(event, "subjects", None), chosen_at, counted)
+        return cls(event, key, payload, contexts, getattr(event, "subjects", None), chosen_at, counted, about)
+
+    def lost_its_event(self, seen: int, others: Mapping[int, bytes | None]) -> bool:
+        """Whether the event that this tells about is not in the log any more.
+
+        Whoever appends has checked that the log still holds what this server has seen. An event that another server
+        wrote after that was read without being seen, and a log that goes back loses it unnoticed.
+
+        Args:
+            seen: the last event that this server knew.
+            others: number and chained digest of the events after it.
+        """
+        return self.about is not None and self.about[0] > seen and others.get(self.about[0]) != self.about[1]
 
     def overtaken(self, configured: int, elsewhere: int, decided: Sequence[int]) -> bool:
         """Whether the log differs from what was known when this was decided, in what matters to it.
@@ -100,7 +120,7 @@ class Written(NamedTuple):
 
 
 class Outdated:
-    """The outcome of a draft that was decided without an event that may change it: decide again."""
+    """The outcome of a draft that was made without an event that may change it, or of one that is lost: do it again."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +149,7 @@ def settle_group(
     salts: bytes,
     decided: Sequence[int] = (),
     elsewhere: int = 0,
+    others: Sequence[Row] = (),
 ) -> Settled:
     """Decide what of a group is written at the end of the log.
 
@@ -141,8 +162,10 @@ def settle_group(
         salts: ``SALT_BYTES`` random bytes for each proposal.
         decided: the last events with decisions of this server.
         elsewhere: the last one with decisions of another server.
+        others: the events at the end of the log that this server had not seen before.
     """
     decided = list(decided)
+    seen, unseen = head.number - len(others), {row.number: row.chain for row in others}
     outcomes: list[Any] = []
     rows: list[Row] = []
     about: list[tuple[int, int, str]] = []
@@ -151,7 +174,7 @@ def settle_group(
         if not isinstance(draft, Draft):
             outcomes.append(draft)
             continue
-        if draft.overtaken(configured, elsewhere, decided):
+        if draft.overtaken(configured, elsewhere, decided) or draft.lost_its_event(seen, unseen):
             outcomes.append(Outdated())
             continue
         row, head = _next(head, draft, now, salts[i * SALT_BYTES : (i + 1) * SALT_BYTES])

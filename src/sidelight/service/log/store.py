@@ -175,7 +175,7 @@ class Store(Shelf):
             wanted = [key for proposal in proposals for key in proposal.keys]
             found = self._find(connection, wanted) if wanted else {}
             salts = clock.random_bytes(SALT_BYTES * len(proposals))
-            settled = settle_group(head, proposals, found, configured, now, salts, decided, elsewhere)
+            settled = settle_group(head, proposals, found, configured, now, salts, decided, elsewhere, others)
             if settled.rows:
                 self.insert(connection, settled.rows)
                 if settled.about:
