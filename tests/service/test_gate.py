@@ -236,6 +236,24 @@ def test_a_log_without_rewards_needs_no_end_of_memory(monkeypatch):
     assert gate.decided(20, 0, False, 0.1)
 
 
+def test_subjects_without_end_need_no_end_of_memory(monkeypatch):
+    monkeypatch.setattr("sidelight.service.core.gate.MOST_SUBJECTS", 10)
+    gate = Gate(SETTINGS, rung=0)
+    entered = []
+    for i in range(20):
+        entered.append(gate.decided(i, 0, False, 0.1, f"person {i}"))
+        gate.settled(i, 0, 0.0)
+    assert entered == [True] * 10 + [False] * 10
+    assert "10 subjects have entered" in gate.evidence()["problem"]
+    assert gate.decided(20, 0, False, 0.1), "about nobody in particular"
+    copy = Gate.from_dict(json.loads(json.dumps(gate.to_dict())))
+    assert not copy.decided(21, 0, False, 0.1, "somebody new")
+    gate.forget({(3, 0)})
+    assert gate.decided(22, 0, False, 0.1, "somebody new"), "there is room again"
+    gate.enter(0)
+    assert gate.decided(23, 0, False, 0.1, "person 5"), "a rung that is entered anew begins with nobody"
+
+
 def test_nothing_is_promoted_while_the_routes_shares_are_wrong():
     gate = Gate(SETTINGS, rung=0)
     rng = np.random.default_rng(3)

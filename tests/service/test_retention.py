@@ -395,3 +395,39 @@ def test_two_people_are_forgotten_at_once(tmp_path, database, rng, monkeypatch):
     assert newest_base(store).snapshot.number == done.event == store.head()
     assert bits(recover(store).state) == bits(recover(store, use_snapshots=False).state)
     store.close(), other.close()
+
+
+def test_who_has_many_decisions_is_forgotten_in_parts(tmp_path, database, rng, monkeypatch):
+    """Each part is whole by itself: interrupted between two, the log can be folded, and the next call goes on."""
+    config = make_config(tmp_path, kind="OFUL", mode="act", database=database)
+    monkeypatch.setattr(retention, "_AT_ONCE", 3)
+
+    async def live(rounds: int) -> None:
+        async with engine_of(config) as engine:
+            await visits(engine, rng, rounds, ANNA)
+
+    run(live(8))
+    store = open_store(config)
+    write, parts = store.rewrite, []
+
+    def interrupted(connection: Any, rows: Any) -> None:
+        parts.append(len(rows))
+        if len(parts) == 3:
+            raise KeyboardInterrupt
+        write(connection, rows)
+
+    monkeypatch.setattr(store, "rewrite", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        forget(store, ANNA, erase=False)
+    assert parts == [3, 3, 2]
+    assert len(contexts_of(store, ANNA)) == 2
+    assert newest_base(store).snapshot.number == store.head()
+    monkeypatch.setattr(store, "rewrite", write)
+
+    run(live(2))  # a server starts from what is there, and more is decided about her
+    assert forget(store, ANNA, erase=False).decisions == 4
+    assert contexts_of(store, ANNA) == []
+    state = recover(store).state
+    assert state.counts["forgotten"] == len(state.forgotten) == 10
+    assert bits(state) == bits(recover(store, use_snapshots=False).state)
+    store.close()

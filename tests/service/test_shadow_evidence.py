@@ -197,3 +197,22 @@ def test_status_shows_the_evidence_and_its_history(tmp_path):
         store.close()
 
     run(play())
+
+
+def test_subjects_without_end_need_no_end_of_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr("sidelight.service.core.shadowing.MOST_SUBJECTS", 150)
+    monkeypatch.setattr("sidelight.service.core.gate.MOST_SUBJECTS", 150)
+    config = looking_on(tmp_path)
+
+    async def play():
+        async with engine_of(config) as engine:
+            X = np.zeros((300, engine.state.learner.n_features))
+            X[:, 0] = 1.0
+            await engine.decide(X, [Ask(subject=f"person {i}") for i in range(300)])
+            found = engine.state.gate.evidence()
+            assert found["waiting"] == 150
+            await engine.decide(X[:1], [Ask()])
+            assert engine.state.gate.evidence()["waiting"] == 151
+            return bits(engine.state)
+
+    assert run(play()) == replayed(config)

@@ -123,8 +123,8 @@ def what_was_read_and_lost_before_it_was_seen_is_told_about() -> Patches:
 
 @fault
 def decisions_are_never_outdated() -> Patches:
-    def wrong(head: Any, proposals: Any, found: Any, configured: int, *more: Any) -> Any:
-        return settle_group(head, proposals, found, 0, *more)
+    def wrong(head: Any, proposals: Any, found: Any, since: Any, *more: Any) -> Any:
+        return settle_group(head, proposals, found, since._replace(configured=0), *more)
 
     return [mock.patch.object(stores, "settle_group", wrong)]
 

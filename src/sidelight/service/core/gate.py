@@ -30,7 +30,7 @@ from sidelight.arrays import Array
 from sidelight.errors import InputError
 from sidelight.judging.sequences import LARGEST_SCORE, AsymptoticSequence, mostly_first, spent
 from sidelight.judging.shared_traffic import Comparison, SampleRatio
-from sidelight.service.core.shadowing import MOST_WAITING, Shadow, entered, without
+from sidelight.service.core.shadowing import MOST_SUBJECTS, MOST_WAITING, Shadow, entered, without
 from sidelight.service.core.trail import Trail
 
 __all__ = ["Gate", "GateSettings", "Step", "Unit"]
@@ -256,7 +256,7 @@ class Gate:
         """A decision was taken on this rung by a draw of chance ``share``.  Whether it is a unit of the evidence."""
         if self.promotion is None or not 0.0 < share < 1.0 or len(self.waiting) >= MOST_WAITING:
             return False
-        if subject is not None and subject in self._subjects:
+        if subject is not None and (subject in self._subjects or len(self._subjects) >= MOST_SUBJECTS):
             return False
         if subject is not None:
             self._subjects[subject] = number, position
@@ -350,16 +350,22 @@ class Gate:
                 "enter the rung anew"
             )
         lacks = None if self.promotion is None else self.promotion.lacks()
-        return self._waits_in_vain(len(self.waiting)) or lacks
+        return self._full(len(self.waiting), len(self._subjects)) or lacks
 
     @staticmethod
-    def _waits_in_vain(waiting: int) -> str | None:
-        if waiting < MOST_WAITING:
-            return None
-        return (
-            f"{waiting:,} units wait behind one without a reward, and no more are taken: set [gate] reward_after, so "
-            "that waits end"
-        )
+    def _full(waiting: int, subjects: int) -> str | None:
+        """Why no more units are taken, and the remedy."""
+        if waiting >= MOST_WAITING:
+            return (
+                f"{waiting:,} units wait behind one without a reward, and no more are taken: set [gate] reward_after, "
+                "so that waits end"
+            )
+        if subjects >= MOST_SUBJECTS:
+            return (
+                f"{subjects:,} subjects have entered, and no more are taken: what they told stands; take the step by "
+                "hand, or enter the rung anew"
+            )
+        return None
 
     def _shadow_evidence(self, shadow: Shadow) -> dict[str, Any]:
         rows, sequence = shadow.rows, shadow.rows.sequence
@@ -377,7 +383,7 @@ class Gate:
             "matched": rows.matched,
             "learned_from": shadow.model.count,
             "propensities": "told" if rows.known else "estimated",
-            "problem": rows.problem(shadow.arms) or self._waits_in_vain(len(shadow.waiting)),
+            "problem": rows.problem(shadow.arms) or self._full(len(shadow.waiting), shadow.subjects),
         }
 
     def says(self) -> Literal["better", "worse", "open", "too early", "no shared traffic", "cannot tell"]:

@@ -24,10 +24,13 @@ from sidelight.labels import Label, label_from_json, label_to_json
 from sidelight.service.core.trail import Trail
 from sidelight.service.log.events import Decisions
 
-__all__ = ["MOST_WAITING", "Shadow", "entered", "without"]
+__all__ = ["MOST_SUBJECTS", "MOST_WAITING", "Shadow", "entered", "without"]
 
 #: units that may wait for rewards; beyond, no further ones enter, so that a log without rewards needs no end of memory
 MOST_WAITING = 100_000
+#: subjects that may enter, for the same reason: beyond, nobody new does. Who enters depends on the past alone, so the
+#: evidence stays what it says; decisions about nobody in particular go on entering.
+MOST_SUBJECTS = 1_000_000
 
 
 @dataclass
@@ -91,7 +94,7 @@ class Shadow:
             return  # the learner failed there, or too many wait
         subject = None if event.subjects is None else event.subjects[position]
         if subject is not None:
-            if subject in self._subjects:
+            if subject in self._subjects or len(self._subjects) >= MOST_SUBJECTS:
                 return
             self._subjects[subject] = number, position
         wanted, decided = self._index[event.recommended[position]], self._index.get(event.arms[position])
@@ -125,6 +128,11 @@ class Shadow:
                 self.rows.observe(done.wanted, done.matched, done.reward, done.estimate, done.chance, known=done.known)
                 if self.rows.ready:
                     self.trail.add(self.rows.sequence)
+
+    @property
+    def subjects(self) -> int:
+        """How many subjects have entered."""
+        return len(self._subjects)
 
     def forget(self, decisions: Collection[tuple[int, int]]) -> None:
         """Keep neither key nor estimate of these decisions (number, position).

@@ -91,9 +91,10 @@ class Rewarded:
 
     def forget(self, decisions: Iterable[Iterable[int]]) -> None:
         """Drop what is kept about these decisions: their contexts were deleted on request."""
-        for number, position in decisions:
-            gone = (self._decisions == (number, position)).all(axis=1)
-            self._contexts[gone], self._actors[gone] = np.nan, _NOBODY
+        # one look at what is kept, however many are forgotten: decisions wait for it
+        wanted = {tuple(place) for place in decisions}
+        gone = [tuple(place) in wanted for place in self._decisions.tolist()]
+        self._contexts[gone], self._actors[gone] = np.nan, _NOBODY
 
     def rows(self) -> tuple[Array, Array, NDArray[np.int8]]:
         """Contexts (n, d), rewards (n,) and who chose the arm (n,), as positions in ``ACTORS``."""

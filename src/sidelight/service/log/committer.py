@@ -295,7 +295,7 @@ class Committer:
             item = self._queue.get(timeout=idle) if block else self._queue.get_nowait()
         except queue.Empty:
             return
-        if self._company > 1 and isinstance(item, Entry) and self._linger:
+        if block and self._company > 1 and isinstance(item, Entry) and self._linger:
             self._wait_for_company()
         while True:
             if item is None:
@@ -318,6 +318,11 @@ class Committer:
         while before < (waiting := self._queue.qsize()) < _LARGEST_GROUP and clock.monotonic() < end:
             before = waiting
             clock.sleep(_STEP_SECONDS)
+            # A busy event loop has requests that it has not come to yet, those that follow on the last group among
+            # them: once it has gone round, what has arrived is in the queue.
+            gone_round = threading.Event()
+            self._loop.call_soon_threadsafe(gone_round.set)
+            gone_round.wait(self._linger)
 
     def _write(self, entries: list[Entry]) -> None:
         started = self._clock.monotonic()

@@ -19,6 +19,7 @@ __all__ = [
     "Outdated",
     "Proposal",
     "Settled",
+    "Since",
     "Written",
     "check_known",
     "chosen_epoch",
@@ -123,6 +124,22 @@ class Outdated:
     """The outcome of a draft that was made without an event that may change it, or of one that is lost: do it again."""
 
 
+class Since(NamedTuple):
+    """What the log has by now that a proposal may have been made without.
+
+    Attributes:
+        configured: the last event of ``OUTDATES``.
+        decided: the last events with decisions of this server.
+        elsewhere: the last one with decisions of another server.
+        others: the events at the end of the log that this server had not seen before.
+    """
+
+    configured: int
+    decided: Sequence[int]
+    elsewhere: int
+    others: Sequence[Row]
+
+
 @dataclass(frozen=True)
 class Settled:
     """What is to be written.
@@ -144,12 +161,9 @@ def settle_group(
     head: Head,
     proposals: Sequence[Proposal],
     found: dict[str, Row],
-    configured: int,
+    since: Since,
     now: float,
     salts: bytes,
-    decided: Sequence[int] = (),
-    elsewhere: int = 0,
-    others: Sequence[Row] = (),
 ) -> Settled:
     """Decide what of a group is written at the end of the log.
 
@@ -157,15 +171,12 @@ def settle_group(
         head: the end of the log, which nobody else moves meanwhile.
         proposals: in the order in which they came.
         found: the events that have one of the proposals' keys; those of this group are added.
-        configured: the last event of ``OUTDATES``.
+        since: what may outdate a proposal.
         now: the time that the events will carry.
         salts: ``SALT_BYTES`` random bytes for each proposal.
-        decided: the last events with decisions of this server.
-        elsewhere: the last one with decisions of another server.
-        others: the events at the end of the log that this server had not seen before.
     """
-    decided = list(decided)
-    seen, unseen = head.number - len(others), {row.number: row.chain for row in others}
+    configured, decided = since.configured, list(since.decided)
+    seen, unseen = head.number - len(since.others), {row.number: row.chain for row in since.others}
     outcomes: list[Any] = []
     rows: list[Row] = []
     about: list[tuple[int, int, str]] = []
@@ -174,7 +185,7 @@ def settle_group(
         if not isinstance(draft, Draft):
             outcomes.append(draft)
             continue
-        if draft.overtaken(configured, elsewhere, decided) or draft.lost_its_event(seen, unseen):
+        if draft.overtaken(configured, since.elsewhere, decided) or draft.lost_its_event(seen, unseen):
             outcomes.append(Outdated())
             continue
         row, head = _next(head, draft, now, salts[i * SALT_BYTES : (i + 1) * SALT_BYTES])

@@ -29,6 +29,7 @@ from sidelight.service.log.settling import (
     Draft,
     Outdated,
     Proposal,
+    Since,
     Written,
     check_known,
     chosen_epoch,
@@ -175,7 +176,7 @@ class Store(Shelf):
             wanted = [key for proposal in proposals for key in proposal.keys]
             found = self._find(connection, wanted) if wanted else {}
             salts = clock.random_bytes(SALT_BYTES * len(proposals))
-            settled = settle_group(head, proposals, found, configured, now, salts, decided, elsewhere, others)
+            settled = settle_group(head, proposals, found, Since(configured, decided, elsewhere, others), now, salts)
             if settled.rows:
                 self.insert(connection, settled.rows)
                 if settled.about:

@@ -1,7 +1,8 @@
 """Forgetting a person: their contexts and their key go, what the learner made of them stays in its sums.
 
 Events before the deletion can then not be folded again, so the state is verified and kept as a base first, in the same
-transaction: either there is a base and the contexts are gone, or nothing has happened.
+transaction: either there is a base and the contexts are gone, or nothing has happened.  Every server waits for it, so
+who has many decisions is forgotten in parts, each of them such a transaction; a call that was interrupted is repeated.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ __all__ = ["Forgetting", "forget"]
 _FEW = 200
 #: how often what was written meanwhile is folded in before that is done under the lock
 _TRIES = 8
+#: events that are deleted from in one transaction: about as long as keeping the base takes
+_AT_ONCE = 200
 #: seconds within which those few are folded in, whatever the size of the learner
 _PATIENCE = 60.0
 
@@ -70,38 +73,52 @@ def forget(
     Raises:
         StoreError: the state cannot be verified; nothing was deleted.
     """
-    if not _decisions_about(store, subject):
-        return Forgetting(0, None, False)
-    while True:
+    event, decisions, clock = None, 0, store.surroundings
+    while _first_about(store, subject):
         try:
             state = _verified(store, progress) if verify else recover(store).state
-            number, decisions = _forget(store, subject, state)
+            _check_it_can_be_kept(state)
+            while known := _first_about(store, subject):
+                began = clock.monotonic()
+                event, gone = _forget_some(store, subject, known, state)
+                decisions += gone
+                # The servers have their turn before the next part: SQLite's lock goes to whoever asks most often.
+                clock.sleep(clock.monotonic() - began)
         except (ContextsDeleted, Unlearned):
             # Somebody else was forgotten meanwhile, so there is a newer base; or something was retracted.
             continue
-        return Forgetting(decisions, number, store.erase_deleted() if erase else False)
+    return Forgetting(decisions, event, store.erase_deleted() if erase and decisions else False)
 
 
-def _forget(store: Store, subject: str, state: State) -> tuple[int, int]:
+def _check_it_can_be_kept(state: State) -> None:
+    """Check that a base can be made of a state; what is folded in later is a few events more of the same kinds."""
+    snapshot = state.snapshot(0.0)
+    if State.from_snapshot(snapshot).snapshot(0.0) != snapshot:
+        raise StoreError("the learner does not survive being saved and loaded; nothing was deleted. Report this.")
+
+
+def _forget_some(store: Store, subject: str, known: dict[int, set[int]], state: State) -> tuple[int, int]:
     """Base, event and deletion in one transaction; returns the event's number and how many contexts went.
 
     Every server waits for the transaction, so whatever can be done before it is.
+
+    Args:
+        store: the event log.
+        subject: whom to forget.
+        known: number → positions of the first decisions about them.
+        state: the fold of the log so far; brought up to the end of the log.
     """
     for _ in range(_TRIES):
         if (end := store.head()) - state.number <= _FEW:
             break
         catch_up(store, state, end)
-    # Loading a large learner takes long; what is folded in after this is a few events more of the same kinds.
-    snapshot = state.snapshot(0.0)
-    if State.from_snapshot(snapshot).snapshot(0.0) != snapshot:
-        raise StoreError("the learner does not survive being saved and loaded; nothing was deleted. Report this.")
-    known = _decisions_about(store, subject)
+    upto = max(known)
     prepared = _rewritten(store, store.rows(known), known, state.learner.n_features)
     # Servers wait for as long as this may be silent, if the process or its machine stands still in the middle.
     with _without_collection(), store.writing(patience=_PATIENCE) as connection:
         head = store.lock(connection)
         catch_up(store, state, head.number)
-        positions, seals = _positions(connection, subject)
+        positions, seals = _positions(connection, subject, upto)
         ids = [[number, i] for number in sorted(positions) for i in sorted(positions[number])]
         event = Forgotten(ids)
         (row,), _ = store.write_drafts(connection, head, [Draft.of(event)])
@@ -109,11 +126,12 @@ def _forget(store: Store, subject: str, state: State) -> tuple[int, int]:
         put_base(connection, state.snapshot(row.at))
         # The difference of two snapshots around a reward tells the context that it was for.
         connection.execute(tables.snapshots.delete())
-        # decisions that came since, and those of which another deletion took a part meanwhile
+        # those of which another deletion took a part meanwhile
         stale = [n for n, seal in seals.items() if n not in prepared or prepared[n][0] != seal]
         prepared |= _rewritten(store, store.rows_within(connection, stale), positions, state.learner.n_features)
         store.rewrite(connection, [prepared[n][1] for n in seals])
-        connection.execute(tables.subjects.delete().where(tables.subjects.c.subject == subject))
+        s = tables.subjects
+        connection.execute(s.delete().where(s.c.subject == subject, s.c.number <= upto))
     return row.number, len(ids)
 
 
@@ -139,15 +157,23 @@ def _rewritten(
     }
 
 
-def _decisions_about(store: Store, subject: str) -> dict[int, set[int]]:
+def _first_about(store: Store, subject: str) -> dict[int, set[int]]:
+    """Number → positions of the decisions about a subject, of the first few events that have any."""
+    s = tables.subjects
+    numbers = select(s.c.number).where(s.c.subject == subject).distinct().order_by(s.c.number).limit(_AT_ONCE)
     with store.reading() as connection:
-        return _positions(connection, subject)[0]
+        first = connection.execute(numbers).scalars().all()
+        return _positions(connection, subject, first[-1])[0] if first else {}
 
 
-def _positions(connection: Connection, subject: str) -> tuple[dict[int, set[int]], dict[int, bytes | None]]:
-    """Number → positions of the decisions about a subject, and number → the event's seal."""
+def _positions(connection: Connection, subject: str, upto: int) -> tuple[dict[int, set[int]], dict[int, bytes | None]]:
+    """Number → positions of the decisions about a subject up to an event, and number → the event's seal."""
     s, e = tables.subjects, tables.events
-    query = select(s.c.number, s.c.position, e.c.seal).join(e, e.c.number == s.c.number).where(s.c.subject == subject)
+    query = (
+        select(s.c.number, s.c.position, e.c.seal)
+        .join(e, e.c.number == s.c.number)
+        .where(s.c.subject == subject, s.c.number <= upto)
+    )
     found: dict[int, set[int]] = defaultdict(set)
     seals: dict[int, bytes | None] = {}
     for number, position, seal in connection.execute(query):
