@@ -119,6 +119,9 @@ class Service:
                 tokens = await asyncio.get_running_loop().run_in_executor(None, list_tokens, self.engine.store)
             except StoreError as error:
                 logger.warning("tokens cannot be read: %s", error)
+            except Exception:
+                # whatever it is: nobody could revoke a token any more if this ended
+                logger.exception("tokens cannot be read")
             else:
                 self.tokens.refresh(tokens)
 

@@ -92,6 +92,9 @@ class Gatekeeper:
         except Problem as problem:
             logger.warning("a step of the gate was not written, and is proposed again: %s", problem)
             self._proposed = None
+        except Exception:
+            logger.exception("a step of the gate was not written, and is proposed again")
+            self._proposed = None
         else:
             if isinstance(outcome, Outdated):
                 # Somebody changed who acts meanwhile. The evidence is looked at again when that is folded in, which it
@@ -120,6 +123,9 @@ class Gatekeeper:
                     pass
             except Problem as problem:
                 logger.warning("waits for rewards cannot be ended: %s", problem)
+            except Exception:
+                # whatever it is, the next decisions' waits must end
+                logger.exception("waits for rewards cannot be ended")
 
     async def end_waits(self) -> int:
         """Write default rewards for the oldest decisions whose wait is over; returns how many, at most 256."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -26,8 +25,13 @@ async def again_and_again(check: Callable[[], Awaitable[Any]]) -> None:
     """Check now and then, until this is cancelled; a log that cannot be read now is read the next time."""
     while True:
         await asyncio.sleep(_SECONDS)
-        with contextlib.suppress(Problem):
+        try:
             await check()
+        except Problem:
+            pass
+        except Exception:
+            # whatever it is: a check that silently ends for ever looks like one that finds nothing
+            logger.exception("the self-check failed")
 
 
 class SelfCheck:

@@ -1,0 +1,69 @@
+"""What runs beside the requests goes on after an error, whatever it was."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from sidelight.service import app as apps
+from sidelight.service.app import create_app
+from sidelight.service.core import gatekeeper, selfcheck
+from sidelight.service.core.engine import Engine
+from sidelight.service.core.starting import open_store
+from tests.service.helpers import make_config, run
+
+
+class Once:
+    """Raises when it is called first, and tells when it is called again."""
+
+    def __init__(self, value) -> None:
+        self.calls, self.again, self._value = 0, asyncio.Event(), value
+
+    def __call__(self, *_):
+        self.calls += 1
+        if self.calls == 1:
+            raise LookupError("nobody has thought of this")
+        asyncio.get_running_loop().call_soon(self.again.set)
+        return self._value
+
+    async def coroutine(self, *_):
+        return self(*_)
+
+
+@pytest.mark.parametrize(
+    "what", ["waits for rewards cannot be ended", "the self-check failed", "tokens cannot be read"]
+)
+def test_a_loop_in_the_background_survives_an_error(tmp_path, monkeypatch, caplog, what):
+    config = make_config(tmp_path, kind="OFUL", mode="act")
+    monkeypatch.setattr(gatekeeper, "_IDLE_SECONDS", 0.01)
+    monkeypatch.setattr(selfcheck, "_SECONDS", 0.01)
+    monkeypatch.setattr(apps, "_TOKENS_SECONDS", 0.01)
+
+    async def live() -> None:
+        store = open_store(config)
+        engine = Engine(store, config)
+        if what.startswith("waits"):
+            once = Once(0)
+            monkeypatch.setattr(engine._gatekeeper, "end_waits", once.coroutine)
+        elif what.startswith("the self"):
+            once = Once(True)
+            monkeypatch.setattr(engine, "check_itself", once.coroutine)
+        app = create_app(engine)
+        loop = asyncio.get_running_loop()
+        if what.startswith("tokens"):
+            once = Once([])
+            tokens = apps.list_tokens
+
+            def in_a_thread(store):
+                asyncio.run_coroutine_threadsafe(once.coroutine(), loop).result()
+                return tokens(store)
+
+            monkeypatch.setattr(apps, "list_tokens", in_a_thread)
+        async with app.router.lifespan_context(app):
+            await once.again.wait()
+        store.close()
+
+    run(live())
+    assert what in caplog.text
+    assert "nobody has thought of this" in caplog.text
