@@ -173,7 +173,7 @@ def _run_in_processes(jobs: Sequence[tuple[Any, ...]], count: int, report: _Prog
 
 
 def _is_world(world: Any) -> bool:
-    """A world, and not a class of worlds: that is a function of the seed."""
+    """Whether ``world`` is a world itself; a class or a function that makes the world of a seed is not."""
     return hasattr(world, "mean_rewards") and not isinstance(world, type)
 
 
@@ -328,7 +328,7 @@ def _potential_rewards(world: World, X: Array, rng: np.random.Generator) -> Arra
 
 
 class _Progress:
-    """A bar, a callback, or nothing."""
+    """Reports finished rounds to a progress bar or to the caller's function; without either it does nothing."""
 
     def __init__(self, wanted: bool | Callable[[int, int], None], total: int) -> None:
         self.total = total

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
+from contextlib import redirect_stdout
 from decimal import Decimal, localcontext
 from pathlib import Path
 
@@ -30,7 +32,14 @@ PROCESSORS = {
 
 
 def on(processor: dict[str, str], code: str, folder: Path) -> str:
-    """What ``code`` prints in a process that takes the machine for another one; compiled code is not shared."""
+    """What ``code`` prints in a process that takes the machine for another one; compiled code is not shared.
+
+    Without a processor, what it prints in this process.
+    """
+    if not processor:
+        with redirect_stdout(io.StringIO()) as printed:
+            exec(code, {"__name__": "history"})
+        return printed.getvalue().strip()
     environment = {**os.environ, **processor, "PYTHONPATH": str(Path(sidelight.__file__).parents[1])}
     if "NUMBA_CPU_NAME" in processor:
         environment["NUMBA_CACHE_DIR"] = str(folder)

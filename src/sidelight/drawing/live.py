@@ -164,7 +164,7 @@ def _frame(
     describes: str,
     height: int,
 ) -> str:
-    """Axes around paths that are drawn in ``size`` by 100; ``heights`` are shares of the plot's height."""
+    """A plot as SVG: axes around ``paths``, drawn in ``size`` by 100 units; rules at ``heights``, 0 (bottom) to 1."""
     pixels = [10 + (1.0 - share) * height for share in heights]
     rules = "".join(f'<line class="rule" x1="0" x2="100%" y1="{y:.1f}" y2="{y:.1f}"/>' for y in pixels)
     left = "".join(

@@ -58,7 +58,7 @@ _BASELINE, _BEST = 0, 4
 
 
 def learner_series(names: Sequence[str], baseline: str, best: str | None = None) -> list[Series]:
-    """The same learner looks the same in every picture of the same learners, whatever else is in it.
+    """The colour and dash of each learner, which depend on the learners alone and not on what else is drawn.
 
     Args:
         names: the learners, in order.

@@ -212,7 +212,7 @@ def _begins_to_pay(
 
 
 def _where(sizes: list[float], pays: list[float]) -> str:
-    """At which sizes a log surely pays, in words."""
+    """The log sizes at which the interval of the gain lies above zero, in words."""
     if not pays:
         return "pays at no size tried"
     if pays == sizes[-len(pays) :]:

@@ -91,7 +91,7 @@ class LearnerSetting:
 
     @property
     def uses_log(self) -> bool:
-        """Whether it reads a log at all."""
+        """Whether the learner reads a log."""
         return KINDS[self.kind].made_from != "schema"
 
     @property

@@ -62,7 +62,7 @@ def chart_of(figure: Figure, table: pa.Table, findings: Findings) -> Chart:
 
 
 def _dash(figure: Figure, cell: Cell, position: int) -> tuple[int, ...]:
-    """Where colours are ordered, dashed means estimated; elsewhere every dashed line has a pattern of its own."""
+    """The dash of a line: one for all dashed lines where colours are ordered, else one for each."""
     if cell.series == figure.fair_baseline:
         return DASHES[2]
     if not cell.dashed:
@@ -71,7 +71,7 @@ def _dash(figure: Figure, cell: Cell, position: int) -> tuple[int, ...]:
 
 
 def _finite(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Without an interval (one seed) its bounds are the value itself; below zero no logarithmic axis can go."""
+    """Rows with bounds for a log axis: the value if there is no interval, and a lower one of at least a fifth of it."""
     out = []
     for row in rows:
         low, high = (row["y"] if np.isnan(row[bound]) else row[bound] for bound in ("low", "high"))

@@ -51,7 +51,7 @@ class Results:
         return bool(about(pq.read_schema(path), path)["version"] == __version__)
 
     def keep_run(self, setting: RunSetting, seed: int, table: pa.Table) -> None:
-        """Write a run's result; a file that is there is complete."""
+        """Write a run's result to a temporary file and rename it, so that a file that exists is complete."""
         _write(self.run_path(setting, seed), table)
 
     def log(self, setting: LogSetting) -> bytes | None:

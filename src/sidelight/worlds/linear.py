@@ -196,7 +196,7 @@ def draw_indices(probabilities: Floats, rng: np.random.Generator) -> NDArray[np.
 def weighted_moments(
     contexts: Any, probabilities: Any, n_arms: int, n_features: int, rows: int = MOMENT_ROWS
 ) -> tuple[Floats, Floats]:
-    """``P(a)`` and ``E[x xᵀ | a]``, contexts weighted by ``π_b(a | x)``; see ``second_moments`` above."""
+    """``P(a)`` (K,) and ``E[x xᵀ | a]`` (K, d, d), estimated from drawn contexts weighted by ``π_b(a | x)``."""
     rng = np.random.default_rng(MOMENT_SEED)
     first, second = np.triu_indices(n_features)
     starts = np.concatenate([[0], np.cumsum(np.arange(n_features, 0, -1))])

@@ -1,4 +1,4 @@
-"""From encoded contexts back to the columns of a log."""
+"""Turns encoded contexts into the columns that a log would hold."""
 
 from __future__ import annotations
 

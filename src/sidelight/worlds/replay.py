@@ -135,7 +135,7 @@ class ReplayWorld(SplitTable):
 
 
 class _Groups:
-    """Rows that share a context: a context's outcomes are those of its rows."""
+    """The rows of a table grouped by equal contexts; an outcome of a context is that of any row in its group."""
 
     def __init__(self, X: Floats, outcomes: Floats) -> None:
         self._index: dict[bytes, int] = {}

@@ -26,7 +26,7 @@ Policy: TypeAlias = Literal["informed", "random"] | Callable[[Floats], Floats]
 
 
 class SplitTable:
-    """The part of a world that needs no rewards of arms that were not tried.
+    """Splits, scaling and old policy of a table; knows nothing of the rewards of arms that were not tried.
 
     **The two sides.** Rows are shuffled by ``seed`` and a share ``split`` of them becomes the log's side.
     ``sample_log`` draws from it without replacement; ``contexts`` draws from the other side with replacement, as
@@ -146,7 +146,7 @@ class SplitTable:
         return indices if self._plain_labels else label_array(self.arms)[indices]
 
     def second_moments(self) -> tuple[Floats, Floats]:
-        """``P(a)`` ``(K,)`` and ``E[xxᵀ | a]`` ``(K, d, d)`` over the online side: where answers of the policy lead."""
+        """``P(a)`` ``(K,)`` and ``E[xxᵀ | a]`` ``(K, d, d)`` over the online side: the limit of answers' moments."""
         if self._moments is None:
             X = self._X[self._online_rows]
             P = self._policy(X)

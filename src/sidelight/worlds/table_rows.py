@@ -118,7 +118,7 @@ def _with_levels(
     keep: NDArray[np.bool_],
     dropped: dict[str, int],
 ) -> Schema:
-    """The schema with the levels found; ``codes``, ``keep`` and ``dropped`` change where levels are rare."""
+    """The schema with the levels found; rare levels change ``codes``, ``keep`` and ``dropped`` in place."""
     features: list[str | Feature] = []
     for feature in schema.features:
         if not isinstance(feature, Category) or feature.levels is not None:
@@ -163,7 +163,7 @@ def _codes(column: Any, missing: bool) -> tuple[NDArray[np.intp], tuple[Label, .
 
 
 def _as_text(levels: Sequence[Label]) -> tuple[Label, ...]:
-    """Levels beside one that stands for missing or rare values: a log's column holds labels of one type."""
+    """Levels as text, because the level for missing or rare values is text and a column holds labels of one type."""
     return tuple(str(level) for level in levels)
 
 
