@@ -1,4 +1,4 @@
-"""The parts of a report that look into the learners: estimates against the truth, and how widths shrink."""
+"""The parts of a report that look into the learners: what they found wrong, their estimates, and how widths shrink."""
 
 from __future__ import annotations
 
@@ -12,8 +12,31 @@ from sidelight.drawing.charts import Chart, Control, Series
 from sidelight.drawing.intervals import Interval, number, span
 from sidelight.report.parts import Part, numbers_of, series_of
 from sidelight.report.study import Study
+from sidelight.side.misfit import ERROR_RATE
+from sidelight.side.trust import HONEST_DOUBTED
 
-__all__ = ["estimates_part", "widths_part"]
+__all__ = ["estimates_part", "findings_part", "widths_part"]
+
+
+def findings_part(study: Study) -> Part:
+    """What the rounds of the first seed said about the log, the linearity of rewards and the present."""
+    told = [
+        html.facts(
+            (
+                f"{name}: {finding.tested}",
+                f"{'Nothing speaks against it' if finding.holds else 'Does not hold'}. {finding.says}",
+            )
+            for finding in findings
+        )
+        for name, findings in study.findings.items()
+    ]
+    words = html.paragraph(
+        "A learner that reads a log tests what it rests on while it learns, at every refresh. An honest log is ever "
+        f"called wrong in at most {HONEST_DOUBTED:.0%} of runs, linear rewards called curved and a present that stands "
+        f"still called moving in at most {ERROR_RATE:.0%} each. A log that fits badly because rewards are curved or "
+        "the present moves counts for less, and is not called wrong. At the end of the first seed's run:"
+    )
+    return Part("Do the assumptions hold?", "findings-part", [words, *told], {})
 
 
 def estimates_part(study: Study) -> Part:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from sidelight.linalg import Array
 
-__all__ = ["PROBES", "checkpoints", "probed"]
+__all__ = ["PROBES", "Finding", "Looks", "checkpoints", "probed"]
 
 PROBES = 60
 """Contexts at which learners are asked."""
@@ -24,8 +26,8 @@ def checkpoints(horizon: int) -> list[int]:
 
 def probed(
     learners: Mapping[str, Callable[[Any], Any]], world: Any, horizon: int, seed: int
-) -> tuple[dict[str, Callable[[Any], Any]], Callable[..., pa.Table]]:
-    """Factories of learners that are looked into, and a function that collects what was seen.
+) -> tuple[dict[str, Callable[[Any], Any]], Looks]:
+    """Factories of learners that are looked into, and what is seen there.
 
     Args:
         learners: name → ``factory(run)``.
@@ -34,24 +36,40 @@ def probed(
         seed: draws the contexts.
     """
     X = np.ascontiguousarray(world.contexts(PROBES, np.random.default_rng([31_415, seed])))
-    made: dict[str, _Probed] = {}
+    looks = Looks(X, {})
 
     def wrap(name: str, make: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def factory(run: Any) -> Any:
-            made[name] = _Probed(make(run), X, checkpoints(horizon))
-            return made[name]
+            looks.made[name] = _Probed(make(run), X, checkpoints(horizon))
+            return looks.made[name]
 
         return factory
 
-    def collect(mean_rewards: Callable[[Array], Array] | None) -> pa.Table:
-        truth = None if mean_rewards is None else mean_rewards(X)
+    return {name: wrap(name, make) for name, make in learners.items()}, looks
+
+
+@dataclass(frozen=True)
+class Looks:
+    """What was seen of learners that were looked into.
+
+    Attributes:
+        X: (n, d)  the contexts at which they were asked.
+        made: name → learner, once it has been made.
+    """
+
+    X: Array
+    made: dict[str, _Probed]
+
+    def table(self, mean_rewards: Callable[[Array], Array] | None) -> pa.Table:
+        """``learner, round, context, arm, estimate, width`` and ``truth`` where ``mean_rewards`` tells it."""
+        truth = None if mean_rewards is None else mean_rewards(self.X)
         columns: dict[str, list[Any]] = {n: [] for n in ("learner", "round", "context", "arm", "estimate", "width")}
         if truth is not None:
             columns["truth"] = []
-        for name, learner in made.items():
+        for name, learner in self.made.items():
             learner.look()
             for t, (estimates, widths) in learner.seen.items():
-                for i in range(len(X)):
+                for i in range(len(self.X)):
                     for a, arm in enumerate(learner.arms):
                         values = (name, t, i, str(arm), float(estimates[i, a]), float(widths[i, a]))
                         for key, value in zip(columns, values, strict=False):
@@ -60,7 +78,41 @@ def probed(
                             columns["truth"].append(float(truth[i, a]))
         return pa.table(columns)
 
-    return {name: wrap(name, make) for name, make in learners.items()}, collect
+    def findings(self) -> dict[str, list[Finding]]:
+        """Learner → what its rounds say about the log, the linearity and the present, where it tests them."""
+        found = {name: _findings(learner) for name, learner in self.made.items()}
+        return {name: findings for name, findings in found.items() if findings}
+
+
+class Finding(NamedTuple):
+    """What a learner's own rounds say about something that it assumes.
+
+    Attributes:
+        tested: what is assumed.
+        holds: whether nothing was found against it.
+        says: in words.
+    """
+
+    tested: str
+    holds: bool
+    says: str
+
+
+#: what the assumptions are called in a report
+_TESTED = {"linear": "rewards are linear in the features", "still": "the present stands still"}
+
+
+def _findings(learner: Any) -> list[Finding]:
+    logs: dict[Any, list[dict[str, Any]]] = {}
+    for entry in getattr(learner, "log_trust", list)():
+        logs.setdefault(entry["log"], []).append(entry)
+    out = []
+    for key, entries in logs.items():
+        arms = Counter(entry["says"] for entry in entries)
+        told = [f"{says} ({n} of {len(entries)} arms)" if len(arms) > 1 else says for says, n in arms.items()]
+        tested = "the log is right" if key is None else f"the log {key!r} is right"
+        out.append(Finding(tested, not any(entry["doubted"] for entry in entries), " ".join(told)))
+    return out + [Finding(_TESTED[e["assumption"]], e["holds"], e["says"]) for e in learner.assumptions()]
 
 
 class _Probed:

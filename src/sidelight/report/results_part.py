@@ -12,7 +12,7 @@ from sidelight.drawing import markup as html
 from sidelight.drawing.charts import Chart, Control, Series
 from sidelight.drawing.intervals import LEVEL, Interval, number, span, student
 from sidelight.report.head_start import HeadStart, head_start
-from sidelight.report.insight_part import estimates_part, widths_part
+from sidelight.report.insight_part import estimates_part, findings_part, widths_part
 from sidelight.report.log_part import hidden_part, log_part
 from sidelight.report.parts import Part, curves, interval_rows, numbers_of, series_of
 from sidelight.report.study import Study
@@ -37,6 +37,7 @@ def parts(study: Study) -> list[Part]:
         _reward(study),
         _worth(study),
         _arms(study),
+        findings_part(study) if study.findings else None,
         estimates_part(study) if study.probes is not None and "truth" in study.probes.column_names else None,
         widths_part(study) if study.probes is not None else None,
     ]

@@ -6,7 +6,7 @@ A :class:`Study` is made by running learners in a simulated world (:func:`of_wor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ from sidelight.drawing.intervals import Interval, number, span
 from sidelight.errors import InputError
 from sidelight.logs.diagnosis.diagnosis import Diagnosis
 from sidelight.logs.summary import LogSummary
-from sidelight.report.probing import probed
+from sidelight.report.probing import Finding, Looks, probed
 from sidelight.report.simpler import SIMPLER
 from sidelight.simulation import simulate
 from sidelight.worlds.randomization import SUSPICIOUS
@@ -50,6 +50,7 @@ class Study:
         simpler: learners of the table that are simpler than the one judged; if one is as good, the report says so.
         beyond: simpler learner → mean reward per round less that of the one judged, likewise.
         log: the summary of the first seed's log, of which it is told what it proves by itself.
+        findings: learner → what its rounds said about what it assumes, of the first seed.
     """
 
     table: pa.Table
@@ -67,6 +68,7 @@ class Study:
     simpler: tuple[str, ...] = ()
     beyond: Mapping[str, Interval] = field(default_factory=dict)
     log: LogSummary | None = None
+    findings: Mapping[str, Sequence[Finding]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in (self.baseline, self.best):
@@ -135,7 +137,7 @@ def of_world(
     first = world if hasattr(world, "mean_rewards") else world(wanted[0])
     table = simulate(world, learners, horizon, recorded, log_rows, wanted, workers, progress=progress)
     looked_into = {name: make for name, make in learners.items() if name not in SIMPLER}
-    probes, summary = probe_world(first, looked_into, horizon, recorded, log_rows, wanted[0])
+    looks, summary = probe_world(first, looked_into, horizon, recorded, log_rows, wanted[0])
     X = first.contexts(_POLICY_ROWS, np.random.default_rng([20_240, wanted[0]]))
     means = first.mean_rewards(X)
     earned = float((first.behavior_probabilities(X) * means).sum(axis=1).mean())
@@ -145,18 +147,19 @@ def of_world(
         best,
         meanings or {},
         summary.diagnose(first.noise),
-        probes,
+        looks.table(first.mean_rewards),
         Interval(earned, float("nan"), float("nan")),
         float(means.max(axis=1).mean()),
         facts,
         simpler=tuple(name for name in learners if name in SIMPLER),
         log=summary,
+        findings=looks.findings(),
     )
 
 
 def probe_world(
     world: Any, learners: Mapping[str, Callable[[Any], Any]], horizon: int, recorded: Any, log_rows: int, seed: int
-) -> tuple[pa.Table, LogSummary]:
+) -> tuple[Looks, LogSummary]:
     """The same runs once more for one seed, stopping now and then to ask for estimates and widths."""
     seen: dict[str, LogSummary] = {}
 
@@ -167,9 +170,9 @@ def probe_world(
 
         return factory
 
-    wrapped, collect = probed({name: keeping(make) for name, make in learners.items()}, world, horizon, seed)
+    wrapped, looks = probed({name: keeping(make) for name, make in learners.items()}, world, horizon, seed)
     simulate(world, wrapped, horizon, recorded, log_rows, [seed], workers=1)
-    return collect(world.mean_rewards), seen["log"]
+    return looks, seen["log"]
 
 
 def of_trial(
@@ -198,15 +201,15 @@ def of_trial(
         progress: called with runs done and runs in all.
     """
     seen: dict[str, LogSummary] = {}
-    collected: list[Callable[..., pa.Table]] = []
+    looked: list[Looks] = []
 
     def first_seed(name: str, make: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def factory(run: Any) -> Any:
             if run.seed != 0 or name in SIMPLER:
                 return make(run)
             seen.setdefault("log", run.summary)
-            wrapped, collect = probed({name: make}, run.world, run.horizon, run.seed)
-            collected.append(collect)
+            wrapped, looks = probed({name: make}, run.world, run.horizon, run.seed)
+            looked.append(looks)
             return wrapped[name](run)
 
         return factory
@@ -224,7 +227,7 @@ def of_trial(
         best,
         meanings or {},
         seen["log"].diagnose(world.noise),
-        pa.concat_tables([collect(None) for collect in collected]),
+        pa.concat_tables([looks.table(None) for looks in looked]),
         Interval(*world.old_policy_value()),
         None,
         (*facts, *_trial_facts(world, result, seen["log"])),
@@ -234,6 +237,7 @@ def of_trial(
         tuple(name for name in result.learners if name in SIMPLER),
         {name: Interval(*result.difference(name, best)) for name in result.learners if name in SIMPLER},
         seen["log"],
+        {name: found for looks in looked for name, found in looks.findings().items()},
     )
 
 

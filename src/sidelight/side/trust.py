@@ -28,13 +28,14 @@ if TYPE_CHECKING:
     from sidelight.hidden.sums import AnswerSums
     from sidelight.logs.summary import LogSummary
 
-__all__ = ["EFFECTIVE_ROWS", "FEATURE_ROWS", "AnswersTest", "LogTest", "Verdict", "verdict"]
+__all__ = ["EFFECTIVE_ROWS", "FEATURE_ROWS", "HONEST_DOUBTED", "AnswersTest", "LogTest", "Verdict", "verdict"]
 
 #: what a log may count for, in rows of an arm: in full, less and less, not at all
 EFFECTIVE_ROWS = (math.inf, 1000.0, 100.0, 10.0, 0.0)
-#: the chance given beforehand that some arm's log is biased, that the whole log is, and that it is in one feature: the
-#: sum bounds the chance that an honest log is ever doubted
+#: the chance given beforehand that some arm's log is biased, that the whole log is, and that it is in one feature
 ARM_PRIOR, LOG_PRIOR, FEATURE_PRIOR = 0.025, 0.015, 0.01
+#: … whose sum bounds the chance that an honest log is ever doubted
+HONEST_DOUBTED = ARM_PRIOR + LOG_PRIOR + FEATURE_PRIOR
 #: log evidence of an arm from which on it agrees that the log is wrong about a feature; it takes two of them
 AGREES = 4.0
 #: a bias so large that a log counts for nothing leaves fewer rows than these, for what may excuse it

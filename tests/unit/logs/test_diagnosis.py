@@ -49,7 +49,7 @@ def test_three_forms_of_one_page(tmp_path):
     assert "fewer than 100 online rounds" in found.sentence
     assert "assumes" in page
     assert "assumes" in " ".join(text.split())
-    for word in ("4 of 6", "residual variance", "queries needed", "collinear"):
+    for word in ("4 of 6", "residual variance", "queries needed", "collinear", "log_trust()", "assumptions()"):
         assert word in text
         assert word in page
     assert "http" not in page.replace("http-equiv", "")

@@ -69,10 +69,10 @@ def test_looking_changes_nothing(name: str, seed: int) -> None:
     }
     chosen = {name: learners[name]}
     plain = sl.simulate(world, chosen, 300, 3, 500, [seed], workers=1, every=1)
-    wrapped, collect = probed(chosen, world, 300, seed)
+    wrapped, looks = probed(chosen, world, 300, seed)
     looked = sl.simulate(world, wrapped, 300, 3, 500, [seed], workers=1, every=1)
     assert looked["arm"].to_pylist() == plain["arm"].to_pylist()
-    probes = collect(world.mean_rewards)
+    probes = looks.table(world.mean_rewards)
     assert set(probes["round"].to_pylist()) == set(checkpoints(300))
     first = probes.to_pylist()[0]
     X = world.contexts(60, np.random.default_rng([31_415, seed]))
@@ -87,6 +87,30 @@ def study() -> Study:
     )  # fmt: skip
 
 
+def test_what_the_rounds_say_about_the_assumptions_is_told(study: Study) -> None:
+    """Of the learner that reads the log: all three hold in an honest, linear world that stands still."""
+    assert list(study.findings) == ["FusedOFUL"]
+    told = {finding.tested: finding for finding in study.findings["FusedOFUL"]}
+    assert list(told) == ["the log is right", "rewards are linear in the features", "the present stands still"]
+    assert all(finding.holds for finding in told.values())
+    page = report_html(study)
+    assert all(html.escape(finding.says) in page for finding in told.values())
+
+
+def test_a_log_of_another_world_is_called_wrong() -> None:
+    other = small_world(99)
+    rows = other.sample_log(3_000, recorded=3, rng=np.random.default_rng(5))
+    alien = sl.summarize_log(rows, other.schema(3))
+    learners = {**LEARNERS, "FusedOFUL": lambda _: sl.FusedOFUL(sl.BehaviorQueries(alien))}
+    found = of_world(small_world(1), learners, 600, 3, 800, baseline="OFUL", best="FusedOFUL", seeds=1, workers=1)
+    log, linear, still = found.findings["FusedOFUL"]
+    assert not log.holds
+    assert "wrong" in log.says
+    assert linear.holds
+    assert still.holds
+    assert "Does not hold" in report_html(found)
+
+
 def test_a_world_has_every_part(study: Study, tmp_path: Path) -> None:
     anchors = [part.anchor for part in parts(study)]
     assert anchors == [
@@ -97,6 +121,7 @@ def test_a_world_has_every_part(study: Study, tmp_path: Path) -> None:
         "rewards",
         "worth",
         "chosen",
+        "findings-part",
         "estimates-part",
         "widths-part",
     ]
@@ -151,7 +176,8 @@ def test_a_trial_leaves_out_what_needs_the_truth(rng: np.random.Generator) -> No
     study = of_trial(trial, learners, baseline="OFUL", best="FusedOFUL", seeds=2)
     assert not study.knows_truth
     anchors = [part.anchor for part in parts(study)]
-    assert anchors == ["log", "hidden", "verdict", "learners", "rewards", "worth", "chosen", "widths-part"]
+    told = ["log", "hidden", "verdict", "learners", "rewards", "worth", "chosen", "findings-part", "widths-part"]
+    assert anchors == told
     text = report_html(study)
     assert "Cumulative regret" not in text
     assert "True mean reward" not in text

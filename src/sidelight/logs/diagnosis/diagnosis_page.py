@@ -18,6 +18,11 @@ __all__ = ["difference_words", "hidden_words", "html_page", "notebook_card", "qu
 _TITLE = "What this log is worth"
 _SHOWN_IN_TERMINAL = 12
 _SHOWN_IN_HTML = 200
+#: what a diagnosis cannot tell, and who does
+_ASSUMED = (
+    "the log is right, rewards are linear in the features, what arms pay does not change with time: fused learners "
+    "test each of the three from their own rounds, by log_trust() and assumptions()"
+)
 
 
 def _facts(diagnosis: Findings) -> list[tuple[str, str]]:
@@ -38,6 +43,7 @@ def _facts(diagnosis: Findings) -> list[tuple[str, str]]:
         ("arms differ", difference_words(diagnosis)),
         ("hidden features", hidden_words(diagnosis)),
         ("queries needed", queries_words(diagnosis)),
+        ("assumed", _ASSUMED),
     ]
     if diagnosis.effective_rows is not None:
         total = sum(diagnosis.effective_rows)
