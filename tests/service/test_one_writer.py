@@ -113,6 +113,32 @@ def test_forget_asks_the_running_server_to_checkpoint(tmp_path, rng):
     assert (done["decisions"], done["erased"]) == (5, True)
 
 
+def test_a_checkpoint_that_was_asked_for_does_not_wait_for_a_long_reader(tmp_path):
+    """A back-up may read for minutes; whoever wants to decide meanwhile would wait with the checkpoint."""
+    store = Store(database_url(str(tmp_path / "events.db")))
+    store.serve()
+    store.append([Note(1)], 0)
+
+    def very_patient(connection, *_):
+        connection.execute("PRAGMA busy_timeout = 3600000")
+
+    sa.event.listen(store._writer, "checkout", very_patient)
+    with store.reading() as back_up:
+        back_up.exec_driver_sql("SELECT count(*) FROM sidelight_events").scalar()
+        store.append([Note(2)], 1)
+        with store.writing() as connection:
+            store.set_property(connection, "checkpoint_asked", "by somebody")
+        store.checkpoint_if_asked()
+        assert "checkpoint_done" not in store.properties()
+        store.append([Note(3)], 2)
+    store.checkpoint_if_asked()
+    assert store.properties()["checkpoint_done"] == "by somebody"
+    sa.event.remove(store._writer, "checkout", very_patient)
+    store._truncate_log()
+    assert pragma(store._writer, "busy_timeout") == 10_000
+    store.close()
+
+
 def test_after_a_failed_sync_a_server_stops_and_says_so(tmp_path, rng):
     config = make_config(tmp_path, kind="OFUL", mode="act")
     x = make_schema().encode(random_context(rng))[None]

@@ -412,7 +412,7 @@ class Engine:
         for item in news:
             count_event(self.metrics, item.event, item.at)
             if isinstance(item.event, Forgotten):
-                self._recent.drop(self.state.forgotten)
+                self._recent.drop(item.event.decisions)
         for number, error in failures:
             # The event stands in the log and teaches nothing.
             name = type(error).__name__

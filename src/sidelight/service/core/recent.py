@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from sidelight.service.log.events import Decisions
 from sidelight.service.log.rows import Row
@@ -47,7 +47,7 @@ class RecentDecisions:
         payload, contexts, _, epoch = kept
         return Row(number, Decisions.kind, 0.0, None, payload, contexts, epoch)
 
-    def drop(self, forgotten: Iterable[tuple[int, int]]) -> None:
+    def drop(self, forgotten: Iterable[Sequence[int]]) -> None:
         """Keep no event any more of which a decision, ``(number, position)``, was deleted."""
         for number, _ in forgotten:
             if (gone := self._kept.pop(number, None)) is not None:

@@ -15,11 +15,22 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from sidelight.errors import StoreError
 
-__all__ = ["connect", "database_url", "explain_failure", "file_of", "place_of", "sqlite_flaw", "untouched"]
+__all__ = [
+    "BUSY_TIMEOUT",
+    "connect",
+    "database_url",
+    "explain_failure",
+    "file_of",
+    "place_of",
+    "sqlite_flaw",
+    "untouched",
+]
 
 logger = logging.getLogger("sidelight.service")
 
 _PLACE = "sidelight_place"
+#: how long SQLite waits for somebody else's lock
+BUSY_TIMEOUT = "busy_timeout = 10000"
 
 
 def database_url(database: str, folder: Path | None = None) -> sa.URL:
@@ -95,7 +106,7 @@ def _prepare_sqlite_writer(connection: Any, record: Any) -> None:
         "journal_mode = WAL",
         "synchronous = FULL",
         "foreign_keys = ON",
-        "busy_timeout = 10000",
+        BUSY_TIMEOUT,
         "secure_delete = ON",
         # Only the process that serves moves the write-ahead log into the file; ``Store.serve`` switches it on.
         "wal_autocheckpoint = 0",
@@ -104,7 +115,7 @@ def _prepare_sqlite_writer(connection: Any, record: Any) -> None:
 
 def _prepare_sqlite_reader(connection: Any, _record: Any) -> None:
     connection.isolation_level = None
-    _set(connection, "busy_timeout = 10000", "wal_autocheckpoint = 0", "query_only = ON")
+    _set(connection, BUSY_TIMEOUT, "wal_autocheckpoint = 0", "query_only = ON")
 
 
 def _set(connection: Any, *pragmas: str) -> None:

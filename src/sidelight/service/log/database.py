@@ -16,7 +16,7 @@ from sqlalchemy.exc import DataError, IntegrityError, InterfaceError, Programmin
 
 from sidelight.errors import StoreError
 from sidelight.service.log import migrations as tables
-from sidelight.service.log.connections import connect, explain_failure, file_of
+from sidelight.service.log.connections import BUSY_TIMEOUT, connect, explain_failure, file_of
 from sidelight.service.log.settling import Diverged
 from sidelight.service.log.surroundings import Surroundings
 
@@ -287,10 +287,18 @@ class Database:
             yield True
 
     def _truncate_log(self) -> bool:
-        """Move SQLite's write-ahead log into the file and cut it to nothing; False where a reader holds it."""
+        """Move SQLite's write-ahead log into the file and cut it to nothing; False where a reader holds it.
+
+        It waits for short reads alone: a reader may be a back-up, and meanwhile this connection could not write.
+        """
         raw = self._writer.raw_connection()
+        cursor = raw.cursor()
         try:
-            return not raw.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+            cursor.execute("PRAGMA busy_timeout = 100")
+            try:
+                return not cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+            finally:
+                cursor.execute(f"PRAGMA {BUSY_TIMEOUT}")
         except sqlite3.Error as error:
             raise StoreError(explain_failure(error, "rewrite", self.url)) from error
         finally:
