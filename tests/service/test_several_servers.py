@@ -83,7 +83,7 @@ def until(condition: Callable[[], bool], seconds: float = 20.0) -> float:
 
 
 def state(url: str) -> dict[str, Any]:
-    return httpx.get(url + "/v1/state").json()
+    return httpx.get(url + "/v1/state", timeout=60).json()
 
 
 def same(urls: list[str]) -> bool:
@@ -138,7 +138,7 @@ def test_three_servers_one_killed_one_late(tmp_path: Path, new_postgres: Callabl
         # every server tells the same about every decision, whoever made it
         ids = [id for worker in workers for id in worker.decisions][::40]
         for id in ids:
-            records = [httpx.get(f"{url}/v1/decisions/{id}").json() for url in urls]
+            records = [httpx.get(f"{url}/v1/decisions/{id}", timeout=60).json() for url in urls]
             assert records[0] == records[1] == records[2]
         print(f"kill switch heard after {heard:.2f} s, all equal {caught_up:.2f} s after the last request")
         store = open_store(load_config(tmp_path / "sidelight.toml"))
