@@ -13,6 +13,18 @@ import pytest
 
 _names = itertools.count()
 
+#: seconds that a request of a test may take: httpx's own five are too few on a machine that is busy with other work
+_PATIENCE = 60.0
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _patient_requests() -> None:
+    """Let requests that say nothing about a timeout wait long enough on a busy machine."""
+    from httpx._config import DEFAULT_TIMEOUT_CONFIG
+
+    for part in ("connect", "read", "write", "pool"):
+        setattr(DEFAULT_TIMEOUT_CONFIG, part, _PATIENCE)
+
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
