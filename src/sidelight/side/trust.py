@@ -48,6 +48,9 @@ LOG_2 = 0.6931471805599453
 #: log odds against each further size of bias where an honest log is expected to fit a little badly: a tenth for a bias
 #: of ten times the variance, a law without a scale
 STEEP = 2.302585092994046
+#: how much worse than nothing at all such a log may foretell rewards, in log likelihood for each round, before it
+#: counts for nothing: as if the noise's variance were a tenth larger, ``½ log 1.1``
+TOLERATED = 0.047655089902162
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,7 @@ def verdict(
     whole: Array | None = None,
     features: Array | None = None,
     steep: bool = False,
+    lenient: Array | None = None,
 ) -> Verdict:
     """The most probable sizes of bias.
 
@@ -87,24 +91,33 @@ def verdict(
         whole: (levels,)  likewise for all arms together; default the sum over arms.
         features: (n,)  likewise for a bias in one recorded feature's slope, for each of ``FEATURE_ROWS``; default none.
         steep: whether larger biases are less likely beforehand (``STEEP``), not all alike.
+        lenient: (K,)  rounds of every arm where an honest log is expected to fit badly, and the question is what it may
+            count for, not whether it lies; default all else.  A log is then dropped altogether only for what is not
+            ``TOLERATED`` in these rounds, and no single feature is to blame.
     """
     n_levels, K = gain.shape
     gain = gain - gain[0]
     honest = np.arange(n_levels) == 0
-    larger = -STEEP * np.maximum(np.arange(n_levels) - 1.0, 0.0) if steep else np.zeros(n_levels)
+    larger, tolerated, tolerated_in_all = np.zeros(n_levels), np.zeros((n_levels, K)), np.zeros(n_levels)
+    if steep:
+        larger = -STEEP * np.maximum(np.arange(n_levels) - 1.0, 0.0)
+    if lenient is not None:
+        tolerated[-1], tolerated_in_all[-1] = TOLERATED * lenient, TOLERATED * float(lenient.sum())
+        features = None
     # however strong the suspicion, honesty keeps even odds until the rewards decide
     most = log(0.5 / (n_levels - 1))
     arm = min(log(ARM_PRIOR / K / (n_levels - 1)) + suspicion, most)
-    single = gain + np.where(honest, 0.0, arm + larger)[:, None]
+    single = gain - tolerated + np.where(honest, 0.0, arm + larger)[:, None]
     alone = single.argmax(axis=0)
     if alone.any():
         # a log that is wrong about one arm has lost its credit with the others
         again = min(log(NEXT_PRIOR / (n_levels - 1)) + suspicion, most)
-        others = gain + np.where(honest, 0.0, max(arm, again) + larger)[:, None]
+        others = gain - tolerated + np.where(honest, 0.0, max(arm, again) + larger)[:, None]
         alone = np.where(alone > 0, alone, others.argmax(axis=0))
     apart = float(single.max(axis=0).sum())
     common_prior = min(log(LOG_PRIOR / (n_levels - 1)) + suspicion, most)
-    together = (gain.sum(axis=1) if whole is None else whole - whole[0]) + np.where(honest, 0.0, common_prior + larger)
+    together = (gain.sum(axis=1) if whole is None else whole - whole[0]) - tolerated_in_all
+    together += np.where(honest, 0.0, common_prior + larger)
     best = int(together.argmax())
     if features is not None and len(features):
         j = int(features.argmax())
@@ -145,8 +158,10 @@ class LogTest:
             self.features = restarted(self.features, gains.sum(axis=1), self.steps)
             self.by_arm = restarted(self.by_arm, gains, self.steps)
 
-    def verdict(self, suspicion: float, excused: float = math.inf, steep: bool = False) -> Verdict:
-        """What it says, beyond what a bias explains that leaves a log ``excused`` rows or more (``steep``: above)."""
+    def verdict(
+        self, suspicion: float, excused: float = math.inf, steep: bool = False, lenient: Array | None = None
+    ) -> Verdict:
+        """What it says, beyond what a bias explains that leaves a log ``excused`` rows or more; else as ``verdict``."""
         arms, whole = self.arms.copy(), self.whole.copy()
         agreeing = (self.by_arm > AGREES).sum(axis=1)
         features = np.where(agreeing >= min(2, arms.shape[1]), self.features, NEVER)
@@ -158,7 +173,7 @@ class LogTest:
             for part in (arms, whole):
                 part[0] = part[: allowed + 1].max(axis=0)
                 part[1 : allowed + 1] = NEVER
-        return verdict(arms, suspicion, whole, features, steep)
+        return verdict(arms, suspicion, whole, features, steep, lenient)
 
     def state(self) -> dict[str, Array]:
         """Arrays to be saved."""

@@ -48,6 +48,32 @@ def test_where_a_log_is_expected_to_fit_badly_a_larger_bias_takes_more_evidence(
     assert verdict(gain).levels[0] == verdict(gain, steep=True).levels[0] == 1
 
 
+def test_where_a_log_is_expected_to_fit_badly_its_last_rows_are_dropped_only_for_what_is_not_tolerated():
+    """As if the noise's variance were a tenth larger in every round: ``½ log 1.1`` a round of the arm, or of all."""
+    gain = np.zeros((5, 3))
+    gain[3:, 0] = [100.0, 120.0]
+    gain[1:, 1:] = -50.0
+    few, many = np.array([100.0, 0.0, 0.0]), np.array([400.0, 0.0, 0.0])
+    assert verdict(gain).levels[0] == 4
+    assert verdict(gain, steep=True, lenient=few).levels[0] == 4, "20 − log 10 is more than 100 · 0.048"
+    assert verdict(gain, steep=True, lenient=many).levels[0] == 3, "… and less than 400 · 0.048"
+    whole = np.array([0.0, 10.0, 50.0, 200.0, 212.0])
+    everywhere = np.full(3, 80.0)
+    for lenient, level in ((None, 4), (few, 4), (everywhere, 3)):
+        found = verdict(np.zeros((5, 3)), whole=whole, steep=lenient is not None, lenient=lenient)
+        assert found.common
+        assert found.levels.tolist() == [level] * 3
+
+
+def test_where_a_log_is_expected_to_fit_badly_no_single_feature_is_to_blame():
+    """A line through other contexts is off in all features that go with what bends."""
+    values, features = marginals(20.0, 20.0, 20.0), np.array([-3.0, 61.0, 2.0])
+    assert verdict(values, features=features).feature == 1
+    found = verdict(values, features=features, lenient=np.full(3, 20.0))
+    assert found.feature == -1
+    assert found.doubted.all()
+
+
 def test_one_feature_that_is_wrong_leaves_the_others_alone():
     """A bias in one feature's slope explains as much as one of everything: the smaller claim is made."""
     values = marginals(20.0, 20.0, 20.0)

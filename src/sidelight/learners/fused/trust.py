@@ -143,7 +143,9 @@ class Trusting(ReducedLearner):
             most, tests = 1.0 + plays, 1.0 + plays * tested
             self.untested[entry.arms] = np.minimum(most / tests * np.sqrt(most / tests), most)
             entry.suspicion = entry.suspected()
-            found = entry.test.verdict(entry.suspicion, steep=self._fits_badly())
+            badly = self._fits_badly()
+            lenient = self._arm_rounds()[entry.arms] if badly else None
+            found = entry.test.verdict(entry.suspicion, steep=badly, lenient=lenient)
             if entry.judge(found, found.doubted & self._accused(entry), events) and self.automatic is not None:
                 self.automatic.search_at = 0
         if rounds >= FIRST_JUDGED:
