@@ -65,6 +65,10 @@ OURS: dict[str, Callable[[Setting | DataSetting], Any]] = {
     "100 rows": lambda s: sl.FusedOFUL(
         [sl.BehaviorQueries(summary) for summary in s.summaries], bias_bound=0.1 * noise_of(s.summary)
     ),
+    "10 rows": lambda s: sl.FusedOFUL(
+        [sl.BehaviorQueries(summary) for summary in s.summaries], bias_bound=0.1**0.5 * noise_of(s.summary)
+    ),
+    "prior given": lambda s: sl.FusedOFUL([sl.BehaviorQueries(summary) for summary in s.summaries], regularization=1.0),
     "no log": lambda s: sl.OFUL(
         s.summary.n_arms, s.summary.n_features, regularization="auto", radius="posterior", schema=s.summary.schema
     ),

@@ -228,9 +228,10 @@ def write(found: list[Row], name: str, plan: Plan) -> None:
             "and a cell is listed if its mean is above 1. A dash is what was not run (`--explain`). The "
             "columns between are the same learner with one thing "
             "changed: *safety off*, no trials and no tests against a log that lies; *R12 known*, told how the hidden "
-            "features go with the recorded ones instead of asking; *100 rows*, the log counts for at most a hundred "
-            "rows of an arm (`bias_bound`); *no log*, `OFUL` with the same automatic settings; *no log, ridge 10*, "
-            "with a ridge parameter that pulls an arm's mean reward to 0 where it was not played, and a tenth of the "
+            "features go with the recorded ones instead of asking; *100 rows*, *10 rows*, the log counts for at most "
+            "as many rows of an arm (`bias_bound`); *prior given*, `regularization=1.0` in place of a learned prior; "
+            "*no log*, `OFUL` with the same automatic settings; *no log, ridge 10*, with a ridge parameter that pulls "
+            "an arm's mean reward to 0 where it was not played, and a tenth of the "
             "width.\n",
             f"| cell | ratio (95 % interval) | fused | {' | '.join(variants)} | best rival |",
             "|---" * (len(variants) + 4) + "|",
