@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import combinations, islice
 
 import numpy as np
+from scipy.linalg import solve_triangular, svd
 
 __all__ = ["independent_columns", "scaled_condition", "smallest_common_removal"]
 
@@ -31,7 +32,7 @@ def independent_columns(factor: np.ndarray) -> np.ndarray:
     diagonal = np.diag(scaled)
     if r == q and (diagonal > 0).all() and not np.tril(scaled, -1).any():
         # Column j of the inverse is (-c, 1) over the diagonal, c what the columns before j need to make it.
-        sizes = np.abs(np.linalg.inv(scaled)).sum(axis=0) * diagonal
+        sizes = np.abs(solve_triangular(scaled, np.eye(q))).sum(axis=0) * diagonal
         if (diagonal > _TOLERANCE * np.maximum(sizes, 1.0)).all():
             return np.arange(q)
     basis = np.zeros((r, 0))
@@ -46,7 +47,7 @@ def independent_columns(factor: np.ndarray) -> np.ndarray:
             rest = rest - basis @ more
             parts += more
         left = float(np.linalg.norm(rest))
-        size = np.abs(np.linalg.solve(triangle, parts)).sum() if kept else 1.0
+        size = np.abs(solve_triangular(triangle, parts)).sum() if kept else 1.0
         if left > _TOLERANCE * max(size, 1.0):
             triangle = np.block([[triangle, parts[:, None]], [np.zeros((1, len(kept))), np.array([[left]])]])
             basis = np.column_stack([basis, rest / left])
@@ -58,7 +59,7 @@ def scaled_condition(factor: np.ndarray) -> float:
     """The condition number of ``factor`` after scaling its columns to unit norm."""
     if factor.shape[1] == 0:
         return 1.0
-    values = np.linalg.svd(_scaled(factor), compute_uv=False)
+    values = svd(_scaled(factor), compute_uv=False, lapack_driver="gesvd")
     return float(values[0] / values[-1]) if values[-1] > 0 else float("inf")
 
 
