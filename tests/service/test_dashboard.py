@@ -119,6 +119,22 @@ async def traffic(engine: Engine, n: int, seed: int) -> Counter[str]:
     return earned
 
 
+def test_events_are_counted_at_the_time_that_the_log_has(tmp_path: Path, seed):
+    """Not at the time of their delivery: a restart, which reads the log, would count some in another minute."""
+    config = make_config(tmp_path, kind="RunningOFUL", mode="act", share=0.5)
+
+    async def live() -> None:
+        async with watched(config) as (engine, _):
+            seen: dict[int, float] = {}
+            engine.listeners.append(lambda news: seen.update((item.number, item.at) for item in news))
+            before = engine.state.number
+            await traffic(engine, 10, seed)
+            assert seen == {row.number: row.at for row in engine.store.read(before, engine.state.number)}
+            assert len(seen) > 10
+
+    run(live())
+
+
 def test_counters_agree_with_the_fold_and_survive_a_restart(tmp_path: Path, seed):
     config = make_config(tmp_path, kind="RunningOFUL", mode="act", share=0.5)
 

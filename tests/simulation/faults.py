@@ -66,7 +66,7 @@ def answers_before_the_commit() -> Patches:
                 for entry in entries:
                     draft = entry.settle({})
                     number += isinstance(draft, Draft)
-                    outcomes.append(Written(number, draft, 0, b"") if isinstance(draft, Draft) else draft)
+                    outcomes.append(Written(number, draft, 0.0) if isinstance(draft, Draft) else draft)
                 return [], outcomes
 
         with mock.patch.object(self._store, "append", pretend):

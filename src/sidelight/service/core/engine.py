@@ -384,7 +384,6 @@ class Engine:
     def _deliver(self, group: Group) -> None:
         """Fold a group in, in the order of the log, then answer its requests."""
         news: list[Numbered] = list(group.others)
-        now = self._around.now()
         for entry, outcome in zip(group.entries, group.outcomes, strict=True):
             if isinstance(entry.proposal, DecisionsProposal) and isinstance(entry.proposal.draft.event, Decisions):
                 # in the state from here on, or never: not under way any more
@@ -393,7 +392,7 @@ class Engine:
                 if isinstance(outcome.draft.event, Decisions):
                     self._recent.add(outcome)
                 event = outcome.draft.event
-                news.append(Numbered(outcome.number, now, event, entry.context, outcome.chain))
+                news.append(Numbered(outcome.number, outcome.at, event, entry.context, outcome.chain))
         try:
             if self._stuck is None:
                 self._folding.take(news)

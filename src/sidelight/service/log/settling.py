@@ -112,10 +112,19 @@ class Proposal(Protocol):
 
 
 class Written(NamedTuple):
-    """The outcome of a proposal that was written: its number, the epoch of its ids, the chained digest after it."""
+    """The outcome of a proposal that was written.
+
+    Attributes:
+        number: of the event.
+        draft: what was written.
+        at: the time that the event carries.
+        epoch: of its ids.
+        chain: the chained digest after it.
+    """
 
     number: int
     draft: Draft
+    at: float
     epoch: int = 0
     chain: bytes = b""
 
@@ -194,7 +203,7 @@ def settle_group(
             configured = row.number
         if isinstance(draft.event, Decisions):
             decided.append(row.number)
-        outcomes.append(Written(row.number, draft, head.epoch, head.chain))
+        outcomes.append(Written(row.number, draft, row.at, head.epoch, head.chain))
         if draft.key is not None:
             found[draft.key] = row
         if draft.subjects is not None:
