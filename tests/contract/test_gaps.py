@@ -58,10 +58,10 @@ def test_it_decides_and_learns_and_holds_no_nan(gappy_make):
 
 def test_a_saved_learner_goes_on_to_the_bit(gappy_make, tmp_path):
     learner = gappy_make()
-    play(learner, rows(40))
+    play(learner, rows(60))
     learner.save(tmp_path / "learner.sidelight")
     loaded = sl.load_learner(tmp_path / "learner.sidelight")
-    X = rows(50, seed=8)
+    X = rows(90, seed=8)
     assert play(loaded, X, seed=9) == play(learner, X, seed=9)
 
 

@@ -204,10 +204,10 @@ def test_labels_survive(entry, kind, tmp_path):
     labels = LABELS[kind]
     learner = entry.make(make_log(arms=labels), **SETTINGS)
     other = Player(tuple(labels))
-    decisions = other.play(learner, 30)
+    decisions = other.play(learner, 60)
     learner.save(tmp_path / "learner")
     loaded = sl.load_learner(tmp_path / "learner")
-    decisions += other.play(loaded, 30, seed=9)
+    decisions += other.play(loaded, 60, seed=9)
     for arms in (learner.arms, loaded.arms):
         assert [(type(arm), arm) for arm in arms] == [(type(label), label) for label in labels]
     for decision in decisions:

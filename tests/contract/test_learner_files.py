@@ -71,7 +71,7 @@ def test_an_altered_byte_anywhere(saved, entry):
             start = info.header_offset + 30 + len(info.filename)
             ours[start : start + info.file_size] = True
     written, zips = np.flatnonzero(ours), np.flatnonzero(~ours)
-    steps = [max(len(positions) // 70, 1) for positions in (written, zips)]
+    steps = [max(len(positions) // 150, 1) for positions in (written, zips)]
     for position in [*written[shift % steps[0] :: steps[0]], *zips[shift % steps[1] :: steps[1]]]:
         altered = bytearray(content)
         altered[position] ^= 0x41

@@ -259,7 +259,7 @@ class Automatic:
         )
 
     def take(self, prior: Prior) -> None:
-        """Put a prior to use."""
+        """Replace the prior of the arms, its mean, precision and variances, by ``prior``."""
         self.hyper = prior.hyper
         self.mean, self.precision = prior.mean, prior.precision
         self.means, self.precisions = prior.means, prior.precisions

@@ -112,7 +112,9 @@ def _findings(learner: Any) -> list[Finding]:
         told = [f"{says} ({n} of {len(entries)} arms)" if len(arms) > 1 else says for says, n in arms.items()]
         tested = "the log is right" if key is None else f"the log {key!r} is right"
         out.append(Finding(tested, not any(entry["doubted"] for entry in entries), " ".join(told)))
-    return out + [Finding(_TESTED[e["assumption"]], e["holds"], e["says"]) for e in learner.assumptions()]
+    return out + [
+        Finding(_TESTED[e["assumption"]], e["holds"], e["says"]) for e in getattr(learner, "assumptions", list)()
+    ]
 
 
 class _Probed:

@@ -97,6 +97,20 @@ def test_what_the_rounds_say_about_the_assumptions_is_told(study: Study) -> None
     assert all(html.escape(finding.says) in page for finding in told.values())
 
 
+def test_a_learner_that_tests_nothing_has_no_findings() -> None:
+    """One of one's own has what the protocol asks for, and neither ``log_trust`` nor ``assumptions``."""
+
+    class Own:
+        arms = (0, 1, 2)
+
+        def scores(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            return np.zeros(3), np.ones(3)
+
+    wrapped, looks = probed({"own": lambda _: Own()}, small_world(1), 10, 0)
+    wrapped["own"](None)
+    assert looks.findings() == {}
+
+
 def test_a_log_of_another_world_is_called_wrong() -> None:
     other = small_world(99)
     rows = other.sample_log(3_000, recorded=3, rng=np.random.default_rng(5))
