@@ -62,9 +62,8 @@ class PublicNames(Directive):
             lines += [f".. {kind}:: {package.__name__}.{name}"]
             lines += ["   :members:"] if kind == "autoclass" else []
             # what a class of ours takes over from another one of ours is part of what it offers
-            takes_over = isinstance(member, type) and any(
-                b.__module__.startswith("sidelight.logs") for b in member.__bases__
-            )
+            ours = ("sidelight.logs", "sidelight.learners.fused.choosing")
+            takes_over = isinstance(member, type) and any(b.__module__.startswith(ours) for b in member.__bases__)
             lines += ["   :inherited-members:", ""] if takes_over else [""]
         container = nodes.section()
         container.document = self.state.document

@@ -189,7 +189,7 @@ def test_rounds_that_fade_are_corrected_by_what_is_left_of_them(forgetful, playe
     for one in (learner, told):
         one._relearn()  # brings every arm's sums to the same clock
     for name in ("grams", "moments", "squares", "effective"):
-        np.testing.assert_allclose(getattr(learner, name), getattr(told, name), rtol=1e-9, atol=1e-9, err_msg=name)
+        np.testing.assert_allclose(learner.state()[name], told.state()[name], rtol=1e-9, atol=1e-9, err_msg=name)
 
 
 def test_where_rounds_fade_or_are_dropped_the_receipt_is_needed(forgetful, log):

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sidelight.errors import InputError
 from sidelight.linalg import Array, product
 
-__all__ = ["Receipt", "Sums"]
+__all__ = ["Receipt", "Sums", "correct_shared"]
 
 
 class Receipt(NamedTuple):
@@ -69,3 +69,23 @@ class Sums(NamedTuple):
         # what rounding leaves of a sum of squares that should be zero must not be negative
         self.squares[a] = max(float(self.squares[a]) - share * old * old, 0.0)
         self.counts[a] -= 1
+
+
+def correct_shared(sums: Array, y: Array, old: float, new: float | None) -> None:
+    """Exchange a round's reward, or take the round out, in the sums that all arms share.
+
+    Args:
+        sums: (2d + 2,)  ``Σx²``, ``Σx``, ``Σr`` and ``Σr²``; changed in place.
+        y: (d,)  the round's context as it was taken in.
+        old: its reward, likewise.
+        new: the right reward; None takes the round out.
+    """
+    d = len(y)
+    sums[2 * d] -= old
+    sums[2 * d + 1] -= old * old
+    if new is None:
+        sums[:d] -= y * y
+        sums[d : 2 * d] -= y
+    else:
+        sums[2 * d] += new
+        sums[2 * d + 1] += new * new

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from sidelight.hidden.gap_answers import conditional
 from sidelight.learners.wild import ENOUGH, LIMITS
-from sidelight.linalg import Array, apply, inverse
+from sidelight.linalg import Array, apply, inverse, product
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.summary import LogSummary
 from sidelight.side.coordinates import SAME
@@ -56,6 +56,17 @@ class Completed:
     covariance: Array
     error: Array
     known: bool
+
+    def reward_variance(self, w: Array, spread: Array) -> float:
+        """``E[wᵀΣw] = ŵᵀΣŵ + tr(Σ Cov w)``: what the gaps add to the noise of a reward.
+
+        w: (m,)  weights of what is missing   spread: (m, m)  their covariance
+        """
+        return max(float((self.covariance * (w[:, None] * w + spread)).sum()), 0.0)
+
+    def reward_error(self, w: Array) -> Array:
+        """(K,)  ``wᵀEw``, where ``E`` is the covariance of the error of ``x̂`` itself.  w: (K, m)"""
+        return np.asarray(np.maximum((product(w, self.error) * w).sum(axis=1), 0.0))
 
 
 class Gaps:

@@ -12,7 +12,15 @@ import numpy as np
 from sidelight.kernels import variances
 from sidelight.linalg import Array, apply, exp, log
 
-__all__ = ["arm_noises", "own_residuals", "rate_noise", "residual_noise", "residuals", "rounds_likelihood"]
+__all__ = [
+    "arm_noises",
+    "learned_noises",
+    "own_residuals",
+    "rate_noise",
+    "residual_noise",
+    "residuals",
+    "rounds_likelihood",
+]
 
 #: how many rounds of the log's (or the first rewards') guess the noise estimate starts with
 NOISE_WEIGHT = 20.0
@@ -21,6 +29,8 @@ SPREADS = np.array([0.01, 0.04, 0.16, 0.64, 2.56])
 SPREAD_WEIGHTS = np.array([0.0, -0.5, -1.0, -1.5, -2.0])
 #: what is added to a Gram matrix, relative to its diagonal, so that features which repeat each other do not matter
 RIDGE = 1e-9
+#: an arm's noise has at least this part of the variance of all arms' together
+ARM_FLOOR = 1e-3
 #: Newton steps to each arm's most probable noise, from which on it stands still
 STEPS = 12
 
@@ -107,3 +117,19 @@ def arm_noises(variance: float, left: Array, free: Array) -> Array:
     mean = np.empty(len(left))
     variances.arm_noises(ratio, free, float(log(common)), SPREADS, SPREAD_WEIGHTS, STEPS, mean)
     return np.asarray(variance * exp(mean))
+
+
+def learned_noises(guess: float, left: Array, used: Array, rounds: Array, floor: float) -> tuple[float, Array]:
+    """``σ²`` of all arms together, and ``σ_a²`` (K,).
+
+    Args:
+        guess: what the log says, or the rewards' own variance.
+        left: (K,)  from ``residuals``.
+        used: (K,)  likewise.
+        rounds: (K,)  of each arm.
+        floor: the least that a variance can be.
+    """
+    variance = max(residual_noise(guess, left, used, float(rounds.sum())), floor)
+    noises = arm_noises(variance, left, np.maximum(rounds - used, 0.0))
+    # an arm whose rewards are all alike says less about the other arms' weights than its residuals claim
+    return variance, np.maximum(noises, max(floor, ARM_FLOOR * variance))

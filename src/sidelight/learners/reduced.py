@@ -34,7 +34,7 @@ NO_ANSWERS = kernels.Answers(
 
 
 class ReducedLearner(RidgeLearner):
-    """What ``OFUL``, ``ProjectedOFUL`` and the others share: see ``RidgeLearner`` for the state."""
+    """What ``OFUL``, ``ProjectedOFUL`` and the others share: see ``RidgeArms`` for the state."""
 
     def _decide_rows(self, X: Array, rng: np.random.Generator | None) -> list[Decision]:
         """All rows inside the kernel, for learners that decide by the compiled index and nothing else."""
@@ -102,7 +102,7 @@ class ReducedLearner(RidgeLearner):
         return None
 
     def _took_rows(self, X: Array, indices: NDArray[np.int64], rewards: Array) -> None:
-        """Rows were taken in by compiled code: what a learner keeps of them besides the sums of ``RidgeLearner``."""
+        """Rows were taken in by compiled code: what a learner keeps of them besides the sums of ``RidgeArms``."""
 
     def _observes_plainly(self) -> bool:
         """Whether one observation is ``take_in`` and what is due after it, and nothing else."""

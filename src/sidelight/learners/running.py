@@ -27,7 +27,7 @@ from sidelight.learners.correcting import Receipt, Sums
 from sidelight.learners.hidden_half import learn_answer, single_estimator
 from sidelight.learners.noise import residual_noise, residuals
 from sidelight.learners.protocol import Context
-from sidelight.learners.ridge import RADIUS_KINDS
+from sidelight.learners.ridge_arms import RADIUS_KINDS
 from sidelight.learners.settings import Settings
 from sidelight.learners.wild import Ranges
 from sidelight.linalg import (

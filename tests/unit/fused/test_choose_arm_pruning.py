@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sidelight.kernels.ridge import choose, score
 from sidelight.kernels.state import state_of, vectors_for
-from sidelight.learners.ridge import arm_spreads
+from sidelight.learners.ridge_state import arm_spreads
 
 
 def width_bound(covariance):

@@ -83,7 +83,7 @@ def test_a_new_verdict_makes_it_search_again(rng, searches, changed):
     X = world.contexts(100, rng)
     play_rounds(learner, X, world.potential_rewards(X, rng), world.behavior_actions(X, rng).astype(np.int64), rng)
     learner.automatic.search_at = 10**9
-    learner.logs[0].judge = lambda verdict, accused, events: changed
+    learner.logs[0].standing.judge = lambda verdict, accused, events: changed
     before = len(searches)
     learner._relearn()
     assert len(searches) == before + changed
@@ -95,7 +95,7 @@ def test_a_new_verdict_makes_it_search_again(rng, searches, changed):
 def test_a_verdict_says_whether_it_is_a_new_one(rng):
     world = sl.worlds.DriftedWorld(sl.worlds.ConfoundedWorld(seed=1), "redrawn", size=3.0, share=1.0, seed=1)
     learner = sl.FusedOFUL(sl.BehaviorQueries(sl.summarize_log(world.sample_log(20_000, 6, rng), world.schema(6))))
-    log, said = learner.logs[0], []
+    log, said = learner.logs[0].standing, []
     judge = log.judge
 
     def noted(verdict, accused, events):

@@ -7,7 +7,7 @@ import pytest
 from tests.statistical.fused_worlds import log_of, play, small_world
 
 import sidelight as sl
-from sidelight.learners.fused.log import CAUGHT
+from sidelight.learners.fused.standing import CAUGHT
 from sidelight.learners.fused.trust import FIRST_JUDGED
 from sidelight.side.trust import EFFECTIVE_ROWS, FEATURE_ROWS, LogTest, verdict
 
@@ -139,9 +139,9 @@ def learner(rng):
 def test_how_readily_arms_are_tried(learner):
     """As a rule all alike; more where the log was wrong elsewhere; never where no log speaks."""
     np.testing.assert_array_equal(learner._reluctance(), [1, 1, 1, 1, np.inf])
-    learner.logs[0].levels[:] = [0, LEVELS - 1, 0, 1]
+    learner.logs[0].standing.levels[:] = [0, LEVELS - 1, 0, 1]
     np.testing.assert_array_equal(learner._reluctance(), [1 / CAUGHT, np.inf, 1 / CAUGHT, 1, np.inf])
-    learner.logs[0].levels[:] = LEVELS - 1
+    learner.logs[0].standing.levels[:] = LEVELS - 1
     assert np.isinf(learner._reluctance()).all()
 
 

@@ -2,35 +2,42 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from sidelight.errors import InputError, UnknownArmError
 from sidelight.hidden.protocol import completed
-from sidelight.learners.automatic import add_answers, add_log, add_regression
-from sidelight.learners.base import BaseLearner
 from sidelight.learners.correcting import Receipt
 from sidelight.learners.floor import Floor, FloorLedger, floor_of
 from sidelight.learners.fused.asking import QueryBudget
-from sidelight.learners.fused.log import FusedLog, bias_of, by_key
-from sidelight.learners.fused.trust import WEIGHED, Trusting
+from sidelight.learners.fused.choosing import Choosing
+from sidelight.learners.fused.fading import Fading
+from sidelight.learners.fused.given import bias_of, by_key, check_logs, labels_of
+from sidelight.learners.fused.hyperparameters import (
+    add_logs,
+    likeliest_noise,
+    most_noise,
+    preferences_of_logs,
+    spread_of_logs,
+)
+from sidelight.learners.fused.log import FusedLog
+from sidelight.learners.fused.trust import WEIGHED
 from sidelight.learners.noise import rounds_likelihood
-from sidelight.learners.protocol import Context, Decision
-from sidelight.learners.ridge import BINARY_VARIANCE, RADIUS_KINDS
+from sidelight.learners.protocol import Context
+from sidelight.learners.rates import BINARY_VARIANCE
+from sidelight.learners.ridge_arms import RADIUS_KINDS
 from sidelight.learners.settings import Settings
-from sidelight.linalg import Array, apply, eigenvalues, log_det, power
+from sidelight.linalg import Array, apply, log_det
 from sidelight.linalg import log as natural_log
 from sidelight.side.constraint import Reduction, unreduced
 from sidelight.side.coordinates import Tally, Units
 from sidelight.side.intersection import intersection_shares
 from sidelight.side.prior import Prior
-from sidelight.side.spread import SpreadLikelihood
 from sidelight.side.trust import EFFECTIVE_ROWS
 from sidelight.theory import log_error_radius, refresh_confidence
 
@@ -41,12 +48,9 @@ __all__ = ["FusedOFUL"]
 
 #: how many standard deviations off a reward must be to have the logs judged before their time
 SURPRISE = 5.0
-#: parts of the least residual variance of the logs that compete with a noise above it, and by how much the logarithm of
-#: the likelihood must be larger for one of them to be taken
-SMALLER_NOISES, SURELY = (1.0, 0.25, 0.0625), 3.0
 
 
-class FusedOFUL(Trusting):
+class FusedOFUL(Choosing):
     """Optimism over what the log, the old policy's answers and the online rounds say together.
 
     Each log is a prior whose error is accounted for: ``V_a = σ²(Ω⁻¹ + Σ_j M̂_jᵀΛ_jM̂_j) + Σ x xᵀ`` (see
@@ -126,8 +130,7 @@ class FusedOFUL(Trusting):
         )
         if not 0 <= safety < math.inf:
             raise InputError(f"safety={safety!r} must be a number of at least 0; 0 trusts the logs blindly.")
-        if not 0 < forgetting <= 1:
-            raise InputError(f"forgetting={forgetting!r} must lie in (0, 1]; 1 forgets nothing.")
+        self.fading = Fading(forgetting)
         if radius == "theory" and "auto" in (regularization, noise):
             raise InputError(
                 "radius='theory' is proven for a prior and a noise that are fixed beforehand: give regularization=… "
@@ -139,28 +142,14 @@ class FusedOFUL(Trusting):
                 "that moves: use radius='posterior'."
             )
         self.sandwich, self.safety = bool(sandwich), float(safety)
-        self.forgetting = float(forgetting)
         self.floor = floor_of(floor, settings)
         self.asking = QueryBudget(query_budget)
         self.refreshes = 0
-        self.clock = 0
         estimators = by_key(hidden, type(self).__name__)
-        labels: list[Any] = [] if arms is None else list(arms)
-        for estimator in estimators.values():
-            labels += [arm for arm in estimator.summary.arms if arm not in labels]
+        labels = labels_of(estimators, arms)
+        check_logs(estimators, sandwich)
         first = next(iter(estimators.values())).summary
         d = first.n_features
-        for key, estimator in estimators.items():
-            if estimator.summary.n_features != d:
-                raise InputError(
-                    f"The log {key!r} has {estimator.summary.n_features} features and the first {d}: all logs must "
-                    "share one schema of features, of which each recorded its own."
-                )
-            if sandwich and estimator.summary.meat is None:
-                raise InputError(
-                    f"sandwich=True needs the squared residuals of the log{'' if key is None else f' {key!r}'}, which "
-                    "take a second pass: summarize_log(source, schema, sandwich=True)."
-                )
         recorded = np.unique(np.concatenate([estimator.summary.recorded for estimator in estimators.values()]))
         shown = first.schema if schema is None else schema
         self.bias_bound = bias_of(bias_bound, shown.encoded_names, recorded)
@@ -239,125 +228,6 @@ class FusedOFUL(Trusting):
         if self.automatic is not None and (self.automatic.due() or fresh):
             self._relearn()
 
-    def decide(
-        self,
-        x: Context,
-        allowed: Iterable[Any] | None = None,
-        rng: np.random.Generator | None = None,
-        default: Any = None,
-    ) -> Decision:
-        """The arm of highest index; now and then, where it seems to cost little, an arm that few rounds have tested.
-
-        An arm that the log slanders would otherwise never be tried, and the log never found out.  Such a trial is
-        considered where ``(1 + rounds of the arm)^{3/2} · (seeming cost here)`` is at most ``safety/K`` of the widths
-        paid so far: an arm's n-th trial seems to cost at most ``safety/(K n^{3/2})`` of the learner's own uncertainty.
-        Rounds count as far as they could have told a lie of the log from the truth (``FusedLog.tested``), which many do
-        not where hidden weights are open; at most ``safety/(K n^{1/2})`` is paid for such a trial.
-        The first trial of an arm may cost more: the arms that were never played share the budget of all
-        (``fused.trust.first_trials``).
-        Of a log that was wrong about one arm the others are tried more readily; arms no log speaks about are not.
-
-        Args:
-            x: the full context, in the schema's order or by feature name.
-            allowed: labels of the arms that may be taken here.
-            rng: tosses the coin of such a round; without it the context itself does, so a repeated question has the
-                same answer.
-            default: the old policy's arm here, which is taken where the floor permits no other; needed under a floor.
-        """
-        if self.ledger is not None:
-            wanted, arm, propensity = self.decide_under(self.ledger, x, default, allowed, rng)
-            if arm == wanted.arm:
-                return wanted._replace(propensity=propensity)
-            estimates, widths = self.scores(x)
-            a = self._arm(arm)
-            return Decision(arm, self._shown(float(estimates[a])), float(widths[a]), propensity)
-        return self._decide_freely(self._read(x), None if allowed is None else list(allowed), rng)[0]
-
-    def _decide_freely(
-        self, context: Array, allowed: list[Any] | None, rng: np.random.Generator | None
-    ) -> tuple[Decision, list[int]]:
-        """The decision without a floor, and the positions among which a fair coin chose (one where it did not).
-
-        context: (d,)  NaN where it has gaps
-        """
-        whole = self.gaps is None or not np.isnan(context).any()
-        if allowed is None and whole and self.compiled_scores and self.settings.radius != "theory":
-            a, estimate, width, doubted = self._choose_or_doubt(context, self._doubt * float(self.spent[0]))
-        else:
-            a, estimate, width, doubted = self._choose_among(
-                context, self._mask(self.arms if allowed is None else allowed)
-            )
-        if self._doubt > 0.0 and rng is not None:
-            draw = float(rng.random())  # one per decision, so that a run depends on nothing but its seed
-        trial = doubted >= 0 and (self._draw_from(context) if rng is None else draw) < 0.5
-        if doubted < 0:
-            return Decision(self.arms[a], self._shown(estimate), width, 1.0), [a]
-        if not trial:
-            return Decision(self.arms[a], self._shown(estimate), width, 0.5), [a, doubted]
-        estimates, widths = self.scores(context)
-        shown = self._shown(float(estimates[doubted]))
-        return Decision(self.arms[doubted], shown, float(widths[doubted]), 0.5), [a, doubted]
-
-    def propensities(self, x: Context, allowed: Iterable[Any] | None = None) -> Array:
-        """(K,)  The chance with which ``decide`` takes each arm at ``x`` where no floor holds it back."""
-        candidates = self._decide_freely(self._read(x), None if allowed is None else list(allowed), None)[1]
-        out = np.zeros(self.n_arms)
-        out[candidates] = 1.0 / len(candidates)
-        return out
-
-    # ------------------------------------------------------------------------------------- the floor
-
-    def _default(self, default: Any, allowed: list[Any] | None) -> int:
-        if default is None:
-            raise InputError("Under a floor decide needs the old policy's arm at this context: decide(x, default=arm).")
-        if allowed is not None and default not in allowed:
-            raise InputError(
-                f"The old policy's arm {default!r} is not among the allowed arms, so the floor could not fall back to "
-                "it: allow it here, or decide without this learner."
-            )
-        return self._arm(default)
-
-    def decide_under(
-        self,
-        ledger: FloorLedger | None,
-        x: Context,
-        default: Any = None,
-        allowed: Iterable[Any] | None = None,
-        rng: np.random.Generator | None = None,
-    ) -> tuple[Decision, Any, float]:
-        """A decision by another account of the floor than the learner's own, or by none.
-
-        For a service, in which decisions are under way that the learner has not been told of yet.
-
-        Args:
-            ledger: the account (see :meth:`FloorLedger.ahead`); None decides freely.
-            x: the full context.
-            default: the old policy's arm here, needed with a ledger.
-            allowed: labels of the arms that may be taken here.
-            rng: tosses coins; see :meth:`decide`.
-
-        Returns:
-            What the learner would do freely; the arm to take, which is the old policy's where the floor does not permit
-            that; and the chance of that arm.
-        """
-        context, permitted = self._read(x), None if allowed is None else list(allowed)
-        old = None if ledger is None else self._default(default, permitted)
-        wanted, candidates = self._decide_freely(context, permitted, rng)
-        if ledger is None or old is None:
-            return wanted, wanted.arm, wanted.propensity
-        taken = [a if ledger.permits(context, a, old) else old for a in candidates]
-        chosen = taken[candidates.index(self._arm(wanted.arm))]
-        return wanted, self.arms[chosen], taken.count(chosen) / len(taken)
-
-    def record_decision(self, x: Context, arm: Any, default: Any) -> None:
-        """Under a floor: ``arm`` was taken at ``x``, where the old policy would have taken ``default``.
-
-        Decisions whose rewards are still under way must count, so a decision is recorded when it is taken, apart from
-        its reward.  Without a floor this does nothing.
-        """
-        if self.ledger is not None:
-            self.ledger.record(self._context(x), self._arm(arm), self._arm(default))
-
     @property
     def _guarded(self) -> bool:
         return self.settings.radius != "theory"
@@ -368,60 +238,7 @@ class FusedOFUL(Trusting):
         # a click at a rate of 1 % is far off what was expected, and no surprise
         return SURPRISE if self.safety and self.settings.radius != "theory" and not self.binary else math.inf
 
-    @property
-    def _doubt(self) -> float:
-        """The share of ``spent`` that the trials of one arm may seem to cost."""
-        return self.safety / self.n_arms
-
-    def _decide_rows(self, X: Array, rng: np.random.Generator | None) -> list[Decision]:
-        if self.ledger is not None:
-            raise InputError(
-                "Under a floor every decision depends on those before it and needs the old policy's arm: decide one by "
-                "one, decide(x, default=arm), and record each with record_decision."
-            )
-        if not self.compiled_scores or self.settings.radius == "theory":
-            return BaseLearner._decide_rows(self, X, rng)
-        (chosen, doubted), scores = self._choose_rows(X, self._doubt * float(self.spent[0]))
-        propensities = np.where(doubted >= 0, 0.5, 1.0)
-        draws = rng.random(len(X)) if rng is not None and self._doubt > 0.0 else None
-        for t in np.flatnonzero(doubted >= 0):
-            if (self._draw_from(X[t]) if draws is None else draws[t]) < 0.5:
-                a = chosen[t] = doubted[t]
-                scores[:, t] = [values[a] for values in self._scores(X[t])]
-        return self._decisions(chosen, scores, propensities.tolist())
-
-    def _reluctance(self) -> Array:
-        """How readily each arm is tried: as the log it rests on has deserved; never where it rests on none."""
-        readiness = np.zeros(self.n_arms)
-        for log in self.logs:
-            readiness[log.arms] = np.maximum(readiness[log.arms], log.readiness())
-        with np.errstate(divide="ignore"):
-            return np.asarray(1.0 / (readiness * self.untested))
-
-    def _choose_among(self, x: Array, mask: NDArray[np.bool_]) -> tuple[int, float, float, int]:
-        """``choose_among`` restricted to some arms."""
-        estimates, widths = self.scores(x)
-        index = np.where(mask, estimates + widths, -np.inf)
-        a = int(index.argmax())
-        reluctance = self._reluctance()
-        possible = mask & np.isfinite(reluctance)
-        often = (1.0 + self.counts) * np.sqrt(1.0 + self.counts) * np.where(possible, reluctance, 1.0)
-        cost = np.where(possible, (index[a] - estimates) * often, np.inf)
-        cost[a] = np.inf
-        doubted = int(cost.size - 1 - cost[::-1].argmin())
-        limit = self._doubt * float(self.spent[0])
-        if not (limit > 0.0 and cost[doubted] <= limit):
-            doubted = -1
-        return a, float(estimates[a]), float(widths[a]), doubted
-
-    def _draw_from(self, x: Array) -> float:
-        """A number in [0, 1) that depends on the context and the rounds so far alone."""
-        # mantissas alone: a unit that is a power of two times another tosses the same coin
-        digest = hashlib.blake2b(np.frexp(x)[0].tobytes() + self.counts.sum().tobytes(), digest_size=8).digest()
-        return int.from_bytes(digest, "little") / 2.0**64
-
-    def _draws(self, n: int, rng: np.random.Generator) -> Array:
-        return rng.random(n) if self._doubt > 0.0 else super()._draws(n, rng)
+    # ------------------------------------------------------------------------------------ asking
 
     def query_probability(self, x: Context) -> float:
         """The probability with which ``wants_query`` says yes at ``x``; pass it on with the answer."""
@@ -446,7 +263,7 @@ class FusedOFUL(Trusting):
         return probability > 0.0 and self._draw_from(context[::-1]) < probability
 
     def _answer_sums(self, asked: bool) -> Any | None:
-        plain = self.forgetting == 1.0 and self.settings.radius != "theory" and self.ledger is None
+        plain = not self.fading.forgets and self.settings.radius != "theory" and self.ledger is None
         if not asked:
             return super()._answer_sums(False) if plain else None
         log = self.logs[0]
@@ -471,11 +288,7 @@ class FusedOFUL(Trusting):
     # ------------------------------------------------------------------------------------- refresh
 
     def _install(self, reduction: Reduction) -> None:
-        K = reduction.n_arms
-        old = getattr(self, "effective", np.zeros(0))
-        self.effective = np.concatenate([old, np.zeros(K - len(old))])
-        old_clocks = getattr(self, "faded_at", np.zeros(0, dtype=np.int64))
-        self.faded_at = np.concatenate([old_clocks, np.full(K - len(old_clocks), self.clock)])
+        self.fading.grow(reduction.n_arms)
         super()._install(reduction)
 
     def _rewards_are_binary(self) -> bool:
@@ -490,16 +303,7 @@ class FusedOFUL(Trusting):
         return max(float(np.mean([np.mean(log.s2) for log in self.logs])), 1e-300)
 
     def _noise_guess(self, units: Units) -> float:
-        """What the logs left unexplained of the arm of which they left least: all of it bounds ``σ²`` from above.
-
-        The mean over arms would take the hidden features' doing for noise, and weights that are shrunk for its sake
-        would leave residuals that confirm it.
-        """
-        told = any(float(log.hidden.summary.reward_squares.sum()) > 0.0 for log in self.logs)
-        if not told:
-            return units.reward_variance
-        least = [float(log.s2[log.well_told()].min()) for log in self.logs if np.count_nonzero(log.well_told()) > 1]
-        return min([self._first_variance(self.settings), *least])
+        return most_noise(self.logs, self._first_variance(self.settings), units)
 
     def _set_prior(self) -> None:
         """``V₀ = σ_a²(Ω⁻¹ + Σ_j J_j)`` and ``V₀μ₀ = σ_a²(Ω⁻¹μ + Σ_j h_j)`` for every arm."""
@@ -549,9 +353,9 @@ class FusedOFUL(Trusting):
         J, h = np.zeros((K, d, d)), np.zeros((K, d))
         for log in self.logs:
             log.add_to(J, h)
-        if self.forgetting < 1.0:
-            J *= power(self.forgetting, self.clock)
-            h *= power(self.forgetting, self.clock)
+        if self.fading.forgets:
+            J *= self.fading.left_of_logs()
+            h *= self.fading.left_of_logs()
         return J, h
 
     def _evidence(self, variances: Array) -> tuple[Array, Array]:
@@ -581,87 +385,33 @@ class FusedOFUL(Trusting):
             prior = automatic.best_prior(*self._evidence(variances), units, hidden, preferences)
             return prior.log_marginal + rounds_likelihood(rounds, squares, variances / units.reward_variance), prior
 
-        best = pair(self._cautious_variances())[0] + SURELY
-        for part in SMALLER_NOISES:
-            variances = np.full(self.n_arms, part * most)
-            value, prior = pair(variances)
-            if value > best:
-                best = value
-                automatic.variance, automatic.variances = part * most, variances
-                automatic.take(prior)
+        found = likeliest_noise(pair, self._cautious_variances(), most)
+        if found is not None:
+            variances, prior = found
+            automatic.variance, automatic.variances = float(variances[0]), variances
+            automatic.take(prior)
 
     def _spread_of_logs(self, units: Units) -> Callable[[float], float] | None:
-        """The likelihood of the variance of weights that no log recorded, from logs that have arms to compare.
-
-        Of those the logs that lack least besides.  They tell of the same arms' weights, so a mean is taken, in which
-        larger logs weigh more.  Of rewards of 0 and 1 the residual variances follow from the rates, and tell nothing.
-        Where no log recorded any feature (but the intercept), the prior has no second block that it would be about.
-        """
+        # of rewards of 0 and 1 the residual variances follow from the rates, and tell nothing
+        if self.binary:
+            return None
         assert self.automatic is not None
-        never = np.ones(self.n_features, dtype=bool)
-        for log in self.logs:
-            never[log.order[: log.L]] = False
-        if self.binary or not never.any() or never[self.reduction.order[self.automatic.blocks[0]]].all():
-            return None
-        found: dict[int, list[tuple[float, SpreadLikelihood]]] = {}
-        for log in self.logs:
-            hidden = log.order[log.L :]
-            known = units.known[hidden]
-            freedom = np.asarray(log.hidden.summary.degrees_of_freedom, dtype=np.float64)
-            told = log.well_told()
-            unanswered = log.hidden.sums is not None and log.hidden.n_answers < len(hidden)
-            if not known.any() or np.count_nonzero(told) < 2 or unanswered:
-                continue
-            scales = units.scales[hidden][known]
-            moments = log.hidden.residual_moments()[:, known][:, :, known] / scales[:, None] / scales
-            if log.hidden.error_from_log:
-                # Σ of such an estimator is what recorded features explain; the rest is what the log left out
-                spreads = np.maximum(1.0 - np.einsum("aii->ai", moments), 0.1)
-            else:
-                spreads = np.maximum(eigenvalues(moments), 0.0)
-            part = SpreadLikelihood(log.s2[told] / units.reward_variance, freedom[told], spreads[told])
-            found.setdefault(int(np.count_nonzero(~never[hidden])), []).append((float(freedom[told].sum()), part))
-        if not found:
-            return None
-        parts = found[min(found)]
-        total = sum(weight for weight, _ in parts)
-        return lambda omega: sum(weight / total * part(omega / units.reward_variance) for weight, part in parts)
+        return spread_of_logs(self.logs, units, self.reduction.order[self.automatic.blocks[0]])
 
     def _preferences(self, units: Units) -> Array | None:
-        """(K, 2, d)  What the old policy favoured for each arm among recorded and among hidden features.
-
-        Of several logs the largest tells it.  In features of scale one; zero for arms that it does not know.
-        """
+        """(K, 2, d)  What the old policy favoured for each arm among recorded and among hidden features."""
         assert self.automatic is not None
-        log = max(self.logs, key=lambda entry: float(entry.counts.sum()))
-        own = np.zeros((self.n_arms, self.n_features))
-        own[np.ix_(log.arms, log.order)] = log.preferences(units.scales)
-        own *= np.where(units.known, units.scales, 0.0)
-        blocks = self.automatic.blocks[:2]
-        out = np.zeros((self.n_arms, len(blocks), self.n_features))
-        for k, block in enumerate(blocks):
-            if units.constant not in block:
-                out[:, k, block] = own[:, block]
-        return out
+        return preferences_of_logs(self.logs, units, self.automatic.blocks[:2], self.n_arms)
 
     def _tally(self) -> Tally:
-        """What logs, answers and rounds have seen of every feature, and logs and rounds of the rewards."""
-        d, sums = self.n_features, self.context_sums
-        tally = Tally.empty(d)
-        tally.add(slice(None), float(self.n_contexts), sums[d : 2 * d], sums[:d])
-        tally.add_rewards(float(self.n_contexts), float(sums[-2]), float(sums[-1]))
-        for log in self.logs:
-            add_log(tally, log.hidden.summary, log.order[: log.L])
-            if log.hidden.sums is None:
-                add_regression(tally, log.hidden, log.order)
-            else:
-                add_answers(tally, log.hidden.sums, log.order)
+        tally = self._tally_of_rounds()
+        add_logs(tally, self.logs)
         return tally
 
     def _relearn(self, passes: int = 1) -> None:
         """Learn ``τ²``, the logs' evidence, noise and prior anew from everything seen, and put them to use."""
         self.refreshes += 1
-        if self.forgetting < 1.0:
+        if self.fading.forgets:
             for a in range(self.n_arms):
                 self._fade(a)
         self._judge()
@@ -709,11 +459,11 @@ class FusedOFUL(Trusting):
     # --------------------------------------------------------------------------------- forgetting
 
     def _observe(self, x: Array, index: int, reward: float, weight: float = 1.0) -> None:
-        if self.forgetting < 1.0:
+        if self.fading.forgets:
             # a round fades all that came before: this arm is brought up to date now, the others at the next refresh
-            self.clock += 1
+            self.fading.clock += 1
             self._fade(index)
-            self.effective[index] += 1.0
+            self.fading.effective[index] += 1.0
         super()._observe(x, index, reward, weight)
         if self.ledger is not None:
             self.ledger.observe(x, index, reward)
@@ -721,12 +471,12 @@ class FusedOFUL(Trusting):
     def receipt(self, x: Context, reward: float, arm: Any = None) -> Receipt | None:
         """The weights of a round, and the clock where rounds are forgotten; None where it counts in full for ever."""
         found = super().receipt(x, reward, arm)
-        if self.forgetting == 1.0:
+        if not self.fading.forgets:
             return found
-        return (Receipt() if found is None else found)._replace(clock=self.clock + 1)
+        return (Receipt() if found is None else found)._replace(clock=self.fading.clock + 1)
 
     def _correct(self, x: Array, index: int, old: float, new: float | None, receipt: Receipt | None) -> None:
-        if self.forgetting < 1.0:
+        if self.fading.forgets:
             if receipt is None:
                 raise InputError(
                     f"forgetting={self.forgetting!r}: rounds fade, so correct needs to know when this one was: ask "
@@ -735,14 +485,15 @@ class FusedOFUL(Trusting):
             self._fade(index)
         super()._correct(x, index, old, new, receipt)
         if new is None:
-            self.effective[index] = max(self.effective[index] - self._standing(index, receipt)[1], 0.0)
+            rounds = self.fading.effective
+            rounds[index] = max(rounds[index] - self._standing(index, receipt)[1], 0.0)
         if self.ledger is not None:
             self.ledger.correct(x, index, old, new)
 
     def _standing(self, index: int, receipt: Receipt | None) -> tuple[float, float]:
-        if self.forgetting == 1.0 or receipt is None:
+        if not self.fading.forgets or receipt is None:
             return super()._standing(index, receipt)
-        return receipt.weight, float(power(self.forgetting, float(self.clock - receipt.clock)))
+        return receipt.weight, self.fading.left_of(receipt.clock)
 
     def add_arm(self, label: Any) -> None:
         """Offer one more arm from now on; it starts from the prior that all arms share."""
@@ -751,18 +502,22 @@ class FusedOFUL(Trusting):
             self.ledger.add_arm()
 
     def _observes_plainly(self) -> bool:
-        return self.ledger is None and self.forgetting == 1.0 and type(self)._observe is FusedOFUL._observe
+        return self.ledger is None and not self.fading.forgets and type(self)._observe is FusedOFUL._observe
 
     def _fade(self, index: int) -> None:
         """Discount one arm's sums by the rounds since it was last brought up to date."""
-        factor = power(self.forgetting, float(self.clock - self.faded_at[index]))
-        for sums in (self.grams, self.moments, self.squares, self.effective, *(getattr(self, n) for n in WEIGHED)):
+        factor = self.fading.catch_up(index)
+        for sums in (self.grams, self.moments, self.squares, *(getattr(self, name) for name in WEIGHED)):
             sums[index] *= factor
-        self.faded_at[index] = self.clock
         self._refresh_arm(index)
 
+    @property
+    def forgetting(self) -> float:
+        """What a round still counts for after one more; 1 where nothing is forgotten."""
+        return self.fading.rate
+
     def _arm_rounds(self) -> Array:
-        return self.counts.astype(np.float64) if self.forgetting == 1.0 else self.effective
+        return self.fading.rounds(self.counts)
 
     # -------------------------------------------------------------------------------------- files
 
@@ -784,10 +539,11 @@ class FusedOFUL(Trusting):
     def state(self) -> dict[str, Any]:
         """Everything that observing changes, the estimators apart."""
         out = super().state()
-        for name in ("prior_precisions", "prior_moments", "prior_log_dets", "effective", "faded_at"):
+        for name in ("prior_precisions", "prior_moments", "prior_log_dets"):
             out[name] = getattr(self, name)
+        out["effective"], out["faded_at"] = self.fading.effective, self.fading.faded_at
         out.update(self._trust_state())
-        out["fused_numbers"] = np.array([self.refreshes, self.clock, self.asking.asked])
+        out["fused_numbers"] = np.array([self.refreshes, self.fading.clock, self.asking.asked])
         out["fused_bounds"] = np.array([self._prior_term, self._growth])
         for i, log in enumerate(self.logs):
             out.update({f"log{i}_{name}": value for name, value in log.state().items()})
@@ -798,11 +554,11 @@ class FusedOFUL(Trusting):
         for i, log in enumerate(self.logs):
             prefix = f"log{i}_"
             log.restore({k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)})
-        self.refreshes, self.clock, self.asking.asked = (int(v) for v in arrays["fused_numbers"])
+        self.refreshes, clock, self.asking.asked = (int(v) for v in arrays["fused_numbers"])
+        self.fading.restore(arrays["effective"], arrays["faded_at"], clock)
         super().restore(arrays)
-        for name in ("prior_precisions", "prior_moments", "prior_log_dets", "effective"):
+        for name in ("prior_precisions", "prior_moments", "prior_log_dets"):
             setattr(self, name, np.array(arrays[name], dtype=np.float64))
-        self.faded_at = np.array(arrays["faded_at"], dtype=np.int64)
         self._restore_trust(arrays)
         self._prior_term, self._growth = (float(v) for v in arrays["fused_bounds"])
         self._restore_settings(arrays)

@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sidelight.errors import InputError
-from sidelight.hidden.protocol import CompleteEstimator, HiddenEstimator, completed
+from sidelight.hidden.protocol import CompleteEstimator
+from sidelight.learners.fused.given import bias_directions
+from sidelight.learners.fused.standing import Frozen, Standing
+from sidelight.learners.fused.unexplained import UNTOLD, least_tau2, most_square, most_tau2
 from sidelight.learners.hidden_half import behavior_answer
-from sidelight.linalg import Array, apply, eigenvalues, product, pseudo_inverse, solve
-from sidelight.side.evidence import AnswersHalf, FrozenLog, LogEvidence, LogGeometry, hidden_variance
+from sidelight.linalg import Array, apply, product, pseudo_inverse
+from sidelight.side.evidence import AnswersHalf, LogEvidence, LogGeometry, hidden_variance
 from sidelight.side.intersection import Directions, error_directions
 from sidelight.side.preference import all_preferences, recorded_preferences
 from sidelight.side.robust import LEAST
-from sidelight.side.trust import EFFECTIVE_ROWS, FEATURE_ROWS, AnswersTest, LogTest, Verdict
+from sidelight.side.trust import EFFECTIVE_ROWS, FEATURE_ROWS, AnswersTest
 from sidelight.theory import scarcity_factor
 
-__all__ = ["FusedLog", "bias_of", "by_key"]
+__all__ = ["FusedLog"]
 
-#: how much more readily the other arms of a log are tried that was wrong about one
-CAUGHT = 20.0
 #: the test allows for so many times the variance that ``B̂`` is claimed to have: pooling biases it, and where features
 #: are skewed or few arms tell how much, the claim is too small
 ERROR = 4.0
-#: the part of what a log left unexplained that is taken for the hidden features' doing while nothing tells it
-UNTOLD = 0.5
 #: (levels, 1)  one over the rows that a log may count for
 _BIASES = np.array([[1.0 / rows if rows else np.inf] for rows in EFFECTIVE_ROWS])
 
@@ -45,6 +42,7 @@ class FusedLog:
             ``B̂`` errs by the log's own rows (where proven, what then comes on top of ``s²``).
         evidence: what it says   cautious: … with ``τ²`` times the number of logs, whatever they have in common
             counted: what it adds to the evidence of all logs; all three the same where it is the only one.
+        standing: how far it is believed.
         proven: for ``radius="theory"``: nothing here may depend on online rewards, or rest on more than the proof does.
     """
 
@@ -79,17 +77,8 @@ class FusedLog:
         self.counted: LogEvidence | None = None
         self.geometry: LogGeometry | None = None
         self.fresh = True
-        self.levels: NDArray[np.int64] = np.zeros(len(self.arms), dtype=np.int64)
-        self.strengths = np.zeros(len(self.arms))
-        self.since = np.full(len(self.arms), -1, dtype=np.int64)
-        self.common = False
-        #: ``size·L`` and the position of the recorded feature that the log is wrong about, or −1
-        self.feature = -1
-        #: (K_j,)  whether it is the log that is wrong where it counts for less, not curved rewards or a moving present
-        self.accused = np.zeros(len(self.arms), dtype=bool)
-        self.suspicion = 0.0
         # the proof is a union over all settings that rewards may choose: few of them
-        self.test = LogTest(len(self.arms), 0 if proven else self.L)
+        self.standing = Standing(len(self.arms), 0 if proven else self.L)
         self._answers_test: AnswersTest | None = None
         self._gain: Array | None = None
         #: (K_j, L)  what the old policy favoured among recorded features: as the log has it, so worked out once
@@ -97,7 +86,6 @@ class FusedLog:
         self._shared, self._bias_bound = 1.0, 0.0
         #: (L, n)  directions in which the user allows for a bias, times its size
         self._bias_directions = np.zeros((self.L, 0))
-        self._frozen: _Frozen | None = None
         #: (K_j,)  times which ``s²`` is counted where proven, since it was estimated from so few rows
         self._rows_scarcity = np.ones(len(self.arms))
 
@@ -143,9 +131,13 @@ class FusedLog:
         """
         hidden, error, answers = self.order[self.L :], None, None
         if self.proven:
-            largest = np.square(np.linalg.norm(weights[self.arms][:, hidden], axis=1) + weight_bound)
-            widest = eigenvalues(self.hidden.residual_moments())[:, -1] if len(hidden) else 0.0
-            self.tau2 = context_bound**2 * largest if self._on_top else np.minimum(largest * widest, self.s2)
+            means = weights[self.arms][:, hidden]
+            if self._on_top:
+                self.tau2 = context_bound**2 * most_square(means, weight_bound)
+            elif len(hidden):
+                self.tau2 = most_tau2(means, self.hidden.residual_moments(), self.s2, weight_bound)
+            else:
+                self.tau2 = np.zeros_like(self.s2)
             if sandwich and self._on_top:
                 error = self.tau2[:, None, None] * np.asarray(self.hidden.summary.grams)
                 self.tau2 = np.zeros_like(self.s2)
@@ -171,7 +163,7 @@ class FusedLog:
         elif isinstance(bias_bound, float):
             self._bias_bound = bias_bound
         else:
-            self._bias_directions = _bias_directions(bias_bound[self.order[: self.L]])
+            self._bias_directions = bias_directions(bias_bound[self.order[: self.L]])
         if sandwich and not self.proven and not self._on_top and len(hidden):
             self.tau2 = np.maximum(self.tau2, LEAST * self.s2)
             answers = AnswersHalf(self.tau2, self.s2)
@@ -204,7 +196,7 @@ class FusedLog:
 
     def _evidence_of(self, tau2: Array) -> LogEvidence:
         assert self.geometry is not None
-        return self.geometry.evidence(tau2, self._variances(), self._bias(self.feature))
+        return self.geometry.evidence(tau2, self._variances(), self._bias(self.standing.feature))
 
     def directions(self, n_arms: int) -> Directions:
         """What it says of all arms of the learner, for ``intersection_shares``; biases by feature are left out."""
@@ -253,27 +245,12 @@ class FusedLog:
         little but error.  Taken at a ``τ²`` that comes from small hidden weights it says that these are zero, and so
         confirms itself.
         """
-        least = self._noisier(plays, m)
+        least = least_tau2(self.s2, self.counts - self.L, self.well_told(), plays, m)
         return np.maximum(least, UNTOLD * self.s2) if self._bent else least
-
-    def _noisier(self, plays: Array, m: int) -> Array:
-        """(K_j,)  What ``s²`` itself says about ``τ²``, as far as few rounds have told about an arm's hidden weights.
-
-        An arm whose ``s²`` is above the least of all arms has more noise or more hidden effects, and nobody knows which
-        before it was played.  To take it for noise would make the log sure of what it cannot know, and the shrunk
-        hidden weights that follow would confirm it.
-        """
-        told = self.well_told()
-        if np.count_nonzero(told) < 2:
-            return np.zeros(len(self.s2))
-        # three sampling errors of s² are chance
-        chance = 3.0 * np.sqrt(2.0 / np.maximum(self.counts - self.L, 1.0)) * self.s2
-        above = np.maximum(self.s2 - float(self.s2[told].min()) - chance, 0.0)
-        return np.where(told, above * (2.0 * m / (2.0 * m + plays)), 0.0)
 
     def _variances(self) -> Array:
         """(K_j,)  ``s²`` at the level of every arm."""
-        return np.asarray(self._level_variances()[self.levels, np.arange(len(self.arms))])
+        return np.asarray(self._level_variances()[self.standing.levels, np.arange(len(self.arms))])
 
     def _level_variances(self) -> Array:
         """(levels, K_j)  ``s²`` where the log counts for at most so many ``EFFECTIVE_ROWS`` of an arm."""
@@ -303,7 +280,7 @@ class FusedLog:
         grams, moments = self._own(*rounds)
         J, h = self._own(J0, h0)
         log = self.geometry.frozen(ERROR * self._shared * self.tau2, self._level_variances(), self._bias(-1))
-        self._frozen = _Frozen(J + grams / variance, h + moments / variance, variance, log)
+        self.standing.frozen = Frozen(J + grams / variance, h + moments / variance, variance, log)
 
     def weigh(self, rounds: tuple[Array, Array], squares: Array, counts: Array, judged: bool) -> None:
         """Compare the rounds since ``freeze`` with what each kind of bias foretold.
@@ -317,19 +294,13 @@ class FusedLog:
             counts: (K,)  their number.
             judged: whether they count as evidence about the log.
         """
-        if self._frozen is None or self.geometry is None:
+        frozen = self.standing.frozen
+        if frozen is None or self.geometry is None:
             return
-        f = self._frozen
-        grams, moments = self._own(*rounds)
-        weights = np.ones(len(self.arms))
-        played = np.flatnonzero(counts[self.arms] > 0)
-        G, g = grams[played], moments[played]
-        w = solve(f.J[played] + G / f.variance, (f.h[played] + g / f.variance)[:, :, None])[:, :, 0]
-        left = squares[self.arms[played]] + (w * (apply(G, w) - 2.0 * g)).sum(axis=1)
-        weights[played] = np.minimum(1.0, f.variance * counts[self.arms[played]] / np.maximum(left, 1e-300))
-        grams, moments = weights[:, None, None] * grams, weights[:, None] * moments
-        self.test.add(
-            *self.geometry.marginals((f.J, f.h), (grams, moments), f.variance, f.log, self._direction_sizes()), judged
+        weighted = frozen.weighted(self._own(*rounds), squares[self.arms], counts[self.arms])
+        known = (frozen.J, frozen.h)
+        self.standing.test.add(
+            *self.geometry.marginals(known, weighted, frozen.variance, frozen.log, self._direction_sizes()), judged
         )
 
     def _own(self, J: Array, h: Array) -> tuple[Array, Array]:
@@ -337,17 +308,6 @@ class FusedLog:
         if self._in_place and len(self.arms) == len(J):
             return J, h
         return J[np.ix_(self.arms, self.order, self.order)], h[np.ix_(self.arms, self.order)]
-
-    def judge(self, found: Verdict, accused: NDArray[np.bool_], events: int) -> bool:
-        """Take over a verdict, and say whether it is a new one; remember since when an arm is doubted.
-
-        accused: (K_j,)  whether it is the log that is wrong, where it counts for less
-        """
-        self.since = np.where(found.doubted, np.where(self.since >= 0, self.since, events), -1)
-        self.strengths, self.common, self.accused = found.strengths, found.common, accused
-        changed = bool((found.levels != self.levels).any()) or found.feature != self.feature
-        self.levels, self.feature = found.levels, found.feature
-        return changed
 
     def tested(self, covariances: Array, grams: Array) -> Array:
         """(K_j,)  What part of an arm's rounds could have told a lie of the log from the truth, between 0 and 1.
@@ -386,11 +346,8 @@ class FusedLog:
         return np.asarray(np.clip(1.0 - left, 0.0, 1.0))
 
     def readiness(self) -> Array:
-        """(K_j,)  How readily to try an arm in doubt: 1; more if the log is wrong elsewhere; 0 where it is silent."""
-        wrong = self.levels > 0
-        others_wrong = wrong.sum() > wrong
-        speaks = (self.counts > 0) & (np.array(EFFECTIVE_ROWS)[self.levels] > 0)
-        return np.where(speaks, np.where(others_wrong & (self.levels == 0), CAUGHT, 1.0), 0.0)
+        """(K_j,)  How readily to try an arm in doubt of this log."""
+        return self.standing.readiness(self.counts)
 
     def suspected(self) -> float:
         """Log odds against the log, from the answers alone."""
@@ -428,21 +385,18 @@ class FusedLog:
     def state(self) -> dict[str, Any]:
         """Arrays to be saved: what the learner knows of this log beyond its estimator."""
         assert self.evidence is not None
-        numbers = np.array([float(self.common), self.suspicion, self._shared, self._bias_bound, float(self.feature)])
+        standing = self.standing
+        numbers = [float(standing.common), standing.suspicion, self._shared, self._bias_bound, float(standing.feature)]
         gain = np.zeros((0, 0)) if self._gain is None else self._gain
         e, counted = self.evidence, self.counted
         assert counted is not None
-        frozen = {} if self._frozen is None else self._frozen.state()
+        about_evidence, verdict = standing.state()
         return {
-            **{f"test_{name}": value for name, value in self.test.state().items()},
-            **{f"frozen_{name}": value for name, value in frozen.items()},
-            "accused": self.accused,
+            **about_evidence,
             "bias": self._bias_directions,
             "tau2": self.tau2,
-            "levels": self.levels,
-            "strengths": self.strengths,
-            "since": self.since,
-            "numbers": numbers,
+            **verdict,
+            "numbers": np.array(numbers),
             "gain": gain,
             "J": e.J,
             "h": e.h,
@@ -452,33 +406,15 @@ class FusedLog:
     def restore(self, arrays: dict[str, Any]) -> None:
         """The inverse of ``state``."""
         self.tau2 = np.array(arrays["tau2"], dtype=np.float64)
-        self.strengths = np.array(arrays["strengths"], dtype=np.float64)
-        self.levels = np.array(arrays["levels"], dtype=np.int64)
-        self.since = np.array(arrays["since"], dtype=np.int64)
-        common, self.suspicion, self._shared, self._bias_bound, *more = (float(v) for v in arrays["numbers"])
-        self.common, self.feature = bool(common), int(more[0]) if more else -1
-        if more:
-            self.test.restore(_under("test_", arrays))
-            self.accused = np.array(arrays["accused"], dtype=bool)
+        common, suspicion, self._shared, self._bias_bound, *more = (float(v) for v in arrays["numbers"])
+        self.standing.restore(arrays, bool(common), suspicion, int(more[0]) if more else -1)
+        if "bias" in arrays:
             self._bias_directions = np.array(arrays["bias"], dtype=np.float64).reshape(self.L, -1)
-            frozen = _under("frozen_", arrays)
-            self._frozen = _Frozen.restored(frozen) if frozen else None
-        else:
-            # a file from before evidence was kept from refresh to refresh: its verdict stands until there is new
-            self._continue_verdict()
         self._gain = np.array(arrays["gain"]) if arrays["gain"].size else None
         self.evidence = self.counted = LogEvidence(np.array(arrays["J"]), np.array(arrays["h"]), self.L)
         if "counted_J" in arrays:
             self.counted = LogEvidence(np.array(arrays["counted_J"]), np.array(arrays["counted_h"]), self.L)
         self.cautious = self.counted  # until the next refresh, before which nobody asks for it
-
-    def _continue_verdict(self) -> None:
-        """Let the test start where an earlier version's verdict stood."""
-        self.accused = self.levels > 0
-        for i in np.flatnonzero(self.levels):
-            self.test.arms[self.levels[i], i] = self.strengths[i]
-        if self.common and len(self.levels):
-            self.test.whole[self.levels[0]] = self.strengths.sum()
 
     def add_to(self, J: Array, h: Array, cautiously: bool = False) -> None:
         """Add what it counts for to ``J`` (K, d, d) and ``h`` (K, d), in the context's order.
@@ -527,108 +463,21 @@ class FusedLog:
         if self.counted is not None:
             covariance = covariances[np.ix_(self.arms, self.order, self.order)]
             shares = (self.counted.J * covariance).sum(axis=(1, 2)) / len(self.order)
-        rows = self.effective_rows()
-        wrong = None if self.feature < 0 else features[self.order[self.feature % self.L]]
+        rows, standing = self.effective_rows(), self.standing
+        wrong = None if standing.feature < 0 else features[self.order[standing.feature % self.L]]
         return [
             {
                 "log": self.key,
                 "arm": labels[a],
                 "share": float(min(max(shares[i], 0.0), 1.0)),
                 "effective_rows": float(rows[i]),
-                "doubted": bool(self.accused[i]),
-                "reduced": bool(self.levels[i] > 0 or self.feature >= 0),
+                "doubted": bool(standing.accused[i]),
+                "reduced": bool(standing.levels[i] > 0 or standing.feature >= 0),
                 "feature": wrong,
-                "strength": float(self.strengths[i]),
-                "since": int(self.since[i]) if self.since[i] >= 0 else None,
-                "whole_log": self.common,
-                "suspicion": self.suspicion,
+                "strength": float(standing.strengths[i]),
+                "since": int(standing.since[i]) if standing.since[i] >= 0 else None,
+                "whole_log": standing.common,
+                "suspicion": standing.suspicion,
             }
             for i, a in enumerate(self.arms)
         ]
-
-
-#: what is saved of a ``FrozenLog``
-FROZEN = ("R", "y", "B", "A", "tau2", "s2")
-
-
-@dataclass(frozen=True)
-class _Frozen:
-    """What rounds are compared with: ``J``, ``h`` without this log, the noise's variance, and the log as it was."""
-
-    J: Array
-    h: Array
-    variance: float
-    log: FrozenLog
-
-    def state(self) -> dict[str, Array]:
-        log = self.log
-        parts = {name: getattr(log, name) for name in FROZEN}
-        return {"J": self.J, "h": self.h, **parts, "variance": np.array([self.variance])}
-
-    @classmethod
-    def restored(cls, arrays: Mapping[str, Any]) -> _Frozen:
-        J, h, *log = (np.array(arrays[k], dtype=np.float64) for k in ("J", "h", *FROZEN))
-        return cls(J, h, float(arrays["variance"][0]), FrozenLog(*log))
-
-
-def _under(prefix: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
-    return {key.removeprefix(prefix): value for key, value in arrays.items() if key.startswith(prefix)}
-
-
-def _bias_directions(bounds: Array) -> Array:
-    """(L, p)  ``√p·Δ_je_j`` of the ``p`` features that are named; ``D = p·diag(Δ_j²)``.  bounds: (L,)"""
-    named = np.flatnonzero(bounds > 0.0)
-    out = np.zeros((len(bounds), len(named)))
-    out[named, np.arange(len(named))] = np.sqrt(float(len(named))) * bounds[named]
-    return out
-
-
-def bias_of(bound: Any, names: Sequence[str], recorded: NDArray[np.int64]) -> float | Array:
-    """A ``bias_bound`` as a number, or as (d,) numbers, one for each feature.
-
-    Args:
-        bound: a number, a mapping from features to numbers, or a number for each feature.
-        names: (d,)  of the features.
-        recorded: positions of those that some log records.
-    """
-    if isinstance(bound, Mapping):
-        unknown = [name for name in bound if name not in {names[j] for j in recorded}]
-        if unknown:
-            raise InputError(
-                f"bias_bound names {', '.join(map(repr, unknown))}, which no log records; the recorded features are "
-                f"{', '.join(repr(names[j]) for j in recorded)}."
-            )
-        bound = [bound.get(name, 0.0) for name in names]
-    try:
-        values = np.array(bound, dtype=np.float64)
-    except (TypeError, ValueError):
-        values = np.full(1, np.nan)
-    if values.ndim == 0 and values >= 0.0 and np.isfinite(values):
-        return float(values)
-    if values.shape != (len(names),) or not (np.isfinite(values) & (values >= 0.0)).all():
-        raise InputError(
-            f"bias_bound={bound!r} must be a number of at least 0, a mapping from recorded features to such numbers, "
-            f"or {len(names)} of them, one for each feature."
-        )
-    return values
-
-
-def by_key(hidden: Any, learner: str) -> dict[Any, CompleteEstimator]:
-    """The estimators by the name of their log: one alone, a list or a dictionary of them."""
-    if isinstance(hidden, Mapping):
-        estimators = dict(hidden)
-    elif isinstance(hidden, list | tuple):
-        estimators = dict(enumerate(hidden))
-    else:
-        estimators = {None: hidden}
-    if not estimators:
-        raise InputError(f"{learner} needs at least one log; without any, use OFUL.")
-    for key, estimator in estimators.items():
-        if not isinstance(estimator, HiddenEstimator):
-            where = "" if key is None else f" for the log {key!r}"
-            raise InputError(
-                f"{learner} takes an estimator of how hidden features go with recorded ones{where} (BehaviorQueries, "
-                f"BehaviorProbabilities, CompanionLog, KnownCrossMoments, or your own), got "
-                f"{type(estimator).__name__}. A LogSummary goes inside one: BehaviorQueries(summary)."
-            )
-    return {key: completed(estimator) for key, estimator in estimators.items()}

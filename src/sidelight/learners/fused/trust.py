@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sidelight.learners.fused.fading import Fading
 from sidelight.learners.reduced import ReducedLearner
 from sidelight.linalg import Array, apply, log
 from sidelight.side.constraint import Reduction
@@ -78,8 +79,7 @@ class Trusting(ReducedLearner):
 
     logs: list[FusedLog]
     safety: float
-    forgetting: float
-    clock: int
+    fading: Fading
 
     def _install(self, reduction: Reduction) -> None:
         K, d = reduction.n_arms, reduction.n_features
@@ -134,7 +134,7 @@ class Trusting(ReducedLearner):
             # trials count as far as they could have told a lie of the log from the truth, or have taken it back
             plays = self.counts[entry.arms]
             # … and a handful that spoke neither for the log nor against it have told nothing
-            silent = (plays < 3 * self.n_features) & (entry.test.arms[-1] > -TOLD)
+            silent = (plays < 3 * self.n_features) & (entry.standing.test.arms[-1] > -TOLD)
             told = np.maximum(
                 entry.tested(self.covariances, self.grams),
                 entry.overruled(self.covariances, np.square(self.noises)),
@@ -142,11 +142,12 @@ class Trusting(ReducedLearner):
             tested = np.where(silent, 0.0, told)
             most, tests = 1.0 + plays, 1.0 + plays * tested
             self.untested[entry.arms] = np.minimum(most / tests * np.sqrt(most / tests), most)
-            entry.suspicion = entry.suspected()
+            standing = entry.standing
+            standing.suspicion = entry.suspected()
             badly = self._fits_badly()
             lenient = self._arm_rounds()[entry.arms] if badly else None
-            found = entry.test.verdict(entry.suspicion, steep=badly, lenient=lenient)
-            if entry.judge(found, found.doubted & self._accused(entry), events) and self.automatic is not None:
+            found = standing.test.verdict(standing.suspicion, steep=badly, lenient=lenient)
+            if standing.judge(found, found.doubted & self._accused(entry), events) and self.automatic is not None:
                 self.automatic.search_at = 0
         if rounds >= FIRST_JUDGED:
             never = self.counts == 0
@@ -180,7 +181,7 @@ class Trusting(ReducedLearner):
             entry.freeze(J0, h0, rounds, variance)
 
     def _test_assumptions(self, events: int) -> None:
-        if self.forgetting < 1.0 or self.automatic is None or self.binary or self.gaps is not None:
+        if self.fading.forgets or self.automatic is None or self.binary or self.gaps is not None:
             # sums that fade or are weighted do not go with those of the tests, and forgetting expects a moving present
             return
         if self.misfit is None:
@@ -202,7 +203,7 @@ class Trusting(ReducedLearner):
             return np.ones(len(entry.arms), dtype=bool)
         bias = LEVERAGE * self.misfit.share * self.noise**2
         excused = float(np.mean(entry.s2)) / max(bias, 1e-300)
-        return entry.test.verdict(entry.suspicion, excused, self._fits_badly()).doubted
+        return entry.standing.test.verdict(entry.standing.suspicion, excused, self._fits_badly()).doubted
 
     def _fits_badly(self) -> bool:
         """Whether an honest log is expected to: rewards are curved, or rates, which no line follows to 0 and 1.

@@ -1,0 +1,134 @@
+"""What all logs of a fused learner together say about its units, its noise and its prior."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sidelight.learners.automatic import add_answers, add_log, add_regression
+from sidelight.linalg import Array, eigenvalues
+from sidelight.side.coordinates import Tally, Units
+from sidelight.side.prior import Prior
+from sidelight.side.spread import SpreadLikelihood
+
+if TYPE_CHECKING:
+    from sidelight.learners.fused.log import FusedLog
+
+__all__ = ["add_logs", "likeliest_noise", "most_noise", "preferences_of_logs", "spread_of_logs"]
+
+#: parts of the least residual variance of the logs that compete with a noise above it, and by how much the logarithm of
+#: the likelihood must be larger for one of them to be taken
+SMALLER_NOISES, SURELY = (1.0, 0.25, 0.0625), 3.0
+
+
+def add_logs(tally: Tally, logs: Sequence[FusedLog]) -> None:
+    """Add what logs and answers have seen of every feature, and the logs' rewards, to a tally."""
+    for log in logs:
+        add_log(tally, log.hidden.summary, log.order[: log.L])
+        if log.hidden.sums is None:
+            add_regression(tally, log.hidden, log.order)
+        else:
+            add_answers(tally, log.hidden.sums, log.order)
+
+
+def most_noise(logs: Sequence[FusedLog], first: float, units: Units) -> float:
+    """What the logs left unexplained of the arm of which they left least: all of it bounds ``σ²`` from above.
+
+    The mean over arms would take the hidden features' doing for noise, and weights that are shrunk for its sake would
+    leave residuals that confirm it.
+
+    Args:
+        logs: the logs.
+        first: ``σ²`` before any round.
+        units: of features and rewards; the rewards' variance is all that is known where the logs' rewards are zero.
+    """
+    told = any(float(log.hidden.summary.reward_squares.sum()) > 0.0 for log in logs)
+    if not told:
+        return units.reward_variance
+    least = [float(log.s2[log.well_told()].min()) for log in logs if np.count_nonzero(log.well_told()) > 1]
+    return min([first, *least])
+
+
+def likeliest_noise(
+    pair: Callable[[Array], tuple[float, Prior]], current: Array, most: float
+) -> tuple[Array, Prior] | None:
+    """The noise of the ``SMALLER_NOISES`` that is surely more likely than the current one, with its prior; else None.
+
+    Args:
+        pair: log likelihood of a noise (K,), and the prior that is most likely at it.
+        current: (K,)  ``σ_a²`` as estimated.
+        most: the least residual variance of the logs.
+    """
+    found, best = None, pair(current)[0] + SURELY
+    for part in SMALLER_NOISES:
+        variances = np.full(len(current), part * most)
+        value, prior = pair(variances)
+        if value > best:
+            found, best = (variances, prior), value
+    return found
+
+
+def spread_of_logs(
+    logs: Sequence[FusedLog], units: Units, first_block: NDArray[np.int64]
+) -> Callable[[float], float] | None:
+    """The likelihood of the variance of weights that no log recorded, from logs that have arms to compare.
+
+    Of those the logs that lack least besides.  They tell of the same arms' weights, so a mean is taken, in which larger
+    logs weigh more.  Where no log recorded any feature (but the intercept), the prior has no second block that it would
+    be about.
+
+    Args:
+        logs: the logs.
+        units: of features and rewards.
+        first_block: positions of the features that share the first variance of the prior, in the context's order.
+    """
+    never = np.ones(len(units.scales), dtype=bool)
+    for log in logs:
+        never[log.order[: log.L]] = False
+    if not never.any() or never[first_block].all():
+        return None
+    found: dict[int, list[tuple[float, SpreadLikelihood]]] = {}
+    for log in logs:
+        hidden = log.order[log.L :]
+        known = units.known[hidden]
+        freedom = np.asarray(log.hidden.summary.degrees_of_freedom, dtype=np.float64)
+        told = log.well_told()
+        unanswered = log.hidden.sums is not None and log.hidden.n_answers < len(hidden)
+        if not known.any() or np.count_nonzero(told) < 2 or unanswered:
+            continue
+        scales = units.scales[hidden][known]
+        moments = log.hidden.residual_moments()[:, known][:, :, known] / scales[:, None] / scales
+        if log.hidden.error_from_log:
+            # Σ of such an estimator is what recorded features explain; the rest is what the log left out
+            spreads = np.maximum(1.0 - np.einsum("aii->ai", moments), 0.1)
+        else:
+            spreads = np.maximum(eigenvalues(moments), 0.0)
+        part = SpreadLikelihood(log.s2[told] / units.reward_variance, freedom[told], spreads[told])
+        found.setdefault(int(np.count_nonzero(~never[hidden])), []).append((float(freedom[told].sum()), part))
+    if not found:
+        return None
+    parts = found[min(found)]
+    total = sum(weight for weight, _ in parts)
+    return lambda omega: sum(weight / total * part(omega / units.reward_variance) for weight, part in parts)
+
+
+def preferences_of_logs(
+    logs: Sequence[FusedLog], units: Units, blocks: Sequence[NDArray[np.int64]], n_arms: int
+) -> Array:
+    """(K, q, d)  What the old policy favoured for each arm among the features of each block.
+
+    Of several logs the largest tells it.  In features of scale one; zero for arms that it does not know.
+    """
+    d = len(units.scales)
+    log = max(logs, key=lambda entry: float(entry.counts.sum()))
+    own = np.zeros((n_arms, d))
+    own[np.ix_(log.arms, log.order)] = log.preferences(units.scales)
+    own *= np.where(units.known, units.scales, 0.0)
+    out = np.zeros((n_arms, len(blocks), d))
+    for k, block in enumerate(blocks):
+        if units.constant not in block:
+            out[:, k, block] = own[:, block]
+    return out
