@@ -9,6 +9,7 @@ Notation (one arm): ``M`` is ``(L, d)``, ``m = d − L``, ``N`` is a ``(d, m)`` 
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -247,8 +248,16 @@ def _one_by_one(kind: int, x: ArrayLike) -> Any:
 
 def log(x: ArrayLike) -> Any:
     """Natural logarithm of a number or of every entry; −∞ at 0, NaN below."""
-    # one number in plain Python: the same operations, and nobody waits for a compiler
-    return elementary.log(float(x)) if isinstance(x, int | float) else _one_by_one(elementary.LOG, x)
+    return _log_of_number(float(x)) if isinstance(x, int | float) else _one_by_one(elementary.LOG, x)
+
+
+@functools.lru_cache(maxsize=4096)
+def _log_of_number(x: float) -> float:
+    """One number in plain Python: the same operations, and nobody waits for a compiler.
+
+    The search for a prior asks for the same few hundred numbers thousands of times.
+    """
+    return float(elementary.log(x))
 
 
 def log1p(x: ArrayLike) -> Any:

@@ -14,6 +14,7 @@ features of centre zero and scale one, so that it means the same for all of them
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -255,16 +256,22 @@ def _means(mean: Array, preferences: Array | None, d: int) -> Array:
     """(K, d)  ``X_aβ``; (d,) where all arms have the same.  mean: (d + q,)"""
     if preferences is None:
         return mean
-    out = np.broadcast_to(mean[:d], (len(preferences), d)).copy()
-    for k in range(preferences.shape[1]):
+    out = mean[:d] + mean[d] * preferences[:, 0]
+    for k in range(1, preferences.shape[1]):
         out += mean[d + k] * preferences[:, k]
-    return out
+    return np.asarray(out)
 
 
 def _mean_square(variance: float, means: Array) -> float:
     """``variance`` and the mean square of ``means``, to an eighth of a factor of two: few values, for whom it costs."""
     more = float(np.square(means).mean()) / variance
-    return variance * float(power(2.0, round(4.0 * float(log(1.0 + more) / log(2.0))) / 4.0))
+    return variance * _quarters(round(4.0 * float(log(1.0 + more) / log(2.0))))
+
+
+@functools.lru_cache(maxsize=512)
+def _quarters(n: int) -> float:
+    """``2^(n/4)``."""
+    return float(power(2.0, n / 4.0))
 
 
 def _inverse(covariance: Array) -> Array:
