@@ -9,8 +9,6 @@ import io
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, replace
@@ -119,42 +117,22 @@ def replayed(config: Config) -> str:
 
 
 class Server:
-    """``sidelight serve`` in a process of its own.
+    """``sidelight serve`` in a process of its own: a fork of one that has loaded everything (``prepared.py``).
 
     Args:
         folder: where its configuration is.
         arguments: further ones of the command.
         environment: further variables.
-        before: called in the new process before it begins.
         prepare: Python that runs in it before the command does, to let something happen at a certain point.
-        forked: whether it is a fork of a process that has loaded everything, which saves three seconds; else it begins
-            from nothing, as for people.
     """
 
     def __init__(
-        self,
-        folder: Path,
-        *arguments: str,
-        environment: dict[str, str] | None = None,
-        before: Any = None,
-        prepare: str = "",
-        forked: bool = False,
+        self, folder: Path, *arguments: str, environment: dict[str, str] | None = None, prepare: str = ""
     ) -> None:
         self.folder = folder
         words = ["serve", "-c", str(folder / "sidelight.toml"), *arguments]
         variables = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1", **(environment or {})}
-        self.process: subprocess.Popen[str] | ForkedServer
-        if forked and before is None and not prepare:
-            self.process = ForkedServer(words, variables)
-        else:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", f"{prepare}\nfrom sidelight.cli import main; main()", *words],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                env=variables,
-                preexec_fn=before,
-            )
+        self.process = ForkedServer(words, variables, prepare=prepare)
         self.said: list[str] = []
         # Whoever does not read what a server logs stops it as soon as a pipe's 64 KB are full.
         self._logged: list[str] = []
@@ -207,7 +185,7 @@ class Server:
 @contextlib.contextmanager
 def serving(folder: Path, *arguments: str, **options: Any) -> Iterator[Server]:
     """A server for the length of a block."""
-    server = Server(folder, *arguments, **options, forked=True)
+    server = Server(folder, *arguments, **options)
     try:
         yield server
     finally:

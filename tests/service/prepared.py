@@ -1,8 +1,9 @@
 """Servers that begin where their imports end: a process that has loaded everything forks one for each request.
 
 Loading modules and compiled loops takes a server about three seconds of processor time, and the tests start dozens.
-This process has one thread and no state but modules, so a fork of it is what a new process would be after its imports.
-Tests that kill servers or run several, and the pages of ``docs``, start them from nothing, as people do.
+This process has one thread and no state but modules, so a fork of it is what a new process would be after its imports:
+it has a process number of its own, is stopped and killed as any other, and shares no connection and no file.
+The tutorial, the examples and the notebook start their servers from nothing, as people do.
 """
 
 from __future__ import annotations
@@ -27,22 +28,34 @@ ROOT = Path(__file__).parents[2]
 class ForkedServer:
     """A server that was forked, with what the tests use of ``subprocess.Popen``.
 
+    Args:
+        arguments: of the command ``sidelight``.
+        environment: all of its variables.
+        prepare: Python that runs in it before the command does.
+        output: an open file that takes what it prints and logs; without one ``stdout`` and ``stderr`` are pipes.
+
     Attributes:
         pid: of the server.   stdout: what it prints.   stderr: what it logs.   returncode: None while it runs.
     """
 
-    def __init__(self, arguments: list[str], environment: dict[str, str]) -> None:
+    def __init__(
+        self, arguments: list[str], environment: dict[str, str], *, prepare: str = "", output: IO[str] | None = None
+    ) -> None:
         self.returncode: int | None = None
-        (out, out_end), (err, err_end) = os.pipe(), os.pipe()
+        self.stdout: IO[str] | None = None
+        self.stderr: IO[str] | None = None
+        ends: list[int] = []
+        if output is None:
+            (out, out_end), (err, err_end) = os.pipe(), os.pipe()
+            self.stdout, self.stderr, ends = open(out), open(err), [out_end, err_end]  # noqa: SIM115
         self._life = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._life.connect(_address())
-        request = json.dumps([arguments, environment, os.getcwd()]).encode()
-        socket.send_fds(self._life, [len(request).to_bytes(8, "big")], [out_end, err_end])
+        request = json.dumps([arguments, environment, os.getcwd(), prepare]).encode()
+        streams = [output.fileno()] * 2 if output is not None else ends
+        socket.send_fds(self._life, [len(request).to_bytes(8, "big")], streams)
         self._life.sendall(request)
-        os.close(out_end)
-        os.close(err_end)
-        self.stdout: IO[str] = open(out)  # noqa: SIM115
-        self.stderr: IO[str] = open(err)  # noqa: SIM115
+        for end in ends:
+            os.close(end)
         self.pid = int.from_bytes(_exactly(self._life, 8), "big")
 
     def poll(self) -> int | None:
@@ -67,6 +80,14 @@ class ForkedServer:
         if self.poll() is None:
             os.kill(self.pid, number)
 
+    def terminate(self) -> None:
+        """Ask the server to end, if it still runs."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End the server as a power cut would, if it still runs."""
+        self.send_signal(signal.SIGKILL)
+
 
 @functools.cache
 def _parent() -> subprocess.Popen[bytes]:
@@ -80,9 +101,18 @@ def _parent() -> subprocess.Popen[bytes]:
     )
 
 
-@functools.cache
+_starting = threading.Lock()
+
+
 def _address() -> str:
-    """Where it listens, which it says once it is ready."""
+    """Where it listens; some tests start several servers at once."""
+    with _starting:
+        return _said_address()
+
+
+@functools.cache
+def _said_address() -> str:
+    """What it says once it is ready."""
     said = _parent().stdout
     assert said is not None
     address = said.readline().decode().rstrip("\n")
@@ -121,8 +151,11 @@ def load_everything() -> None:
             learner.observe(x, 1, 0.5)
 
 
-def serve_forks() -> list[str]:
-    """Fork on request and tell how each fork ends. Returns in a fork, with the command's arguments."""
+def serve_forks() -> tuple[list[str], str]:
+    """Fork on request and tell how each fork ends.
+
+    Returns in a fork, with the command's arguments and the Python to run before.
+    """
     load_everything()
     gc.collect()
     gc.freeze()
@@ -157,7 +190,7 @@ def serve_forks() -> list[str]:
                     continue
                 life = listening.accept()[0]
                 length, streams, _, _ = socket.recv_fds(life, 8, 2)
-                arguments, environment, folder = json.loads(_exactly(life, int.from_bytes(length, "big")))
+                arguments, environment, folder, prepare = json.loads(_exactly(life, int.from_bytes(length, "big")))
                 if (pid := os.fork()) == 0:
                     signal.set_wakeup_fd(-1)
                     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -170,7 +203,7 @@ def serve_forks() -> list[str]:
                     os.environ.clear()
                     os.environ.update(environment)
                     os.chdir(folder)
-                    return list(arguments)
+                    return list(arguments), prepare
                 for stream in streams:
                     os.close(stream)
                 lives[pid] = life
@@ -178,7 +211,8 @@ def serve_forks() -> list[str]:
 
 
 if __name__ == "__main__":
-    given = serve_forks()
+    given, first = serve_forks()
+    exec(first, {"__name__": "prepare"})
     from sidelight.cli import main
 
     main(given)

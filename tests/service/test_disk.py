@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import subprocess
 import time
 from collections.abc import Iterator
@@ -114,11 +113,8 @@ def test_a_disk_that_becomes_read_only(small_disk: Path):
 def test_a_limit_on_the_size_of_files(tmp_path: Path):
     """The same without privileges: the operating system refuses to let the file grow."""
     make_config(tmp_path, kind="OFUL", mode="act")
-
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1_500_000, 1_500_000))
-
-    with serving(tmp_path, before=limit) as server, httpx.Client(base_url=server.url, timeout=20) as client:
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1_500_000, 1_500_000))"
+    with serving(tmp_path, prepare=limit) as server, httpx.Client(base_url=server.url, timeout=20) as client:
         told, answer = decide_until_refused(client, 200)
         check_refusal(client, tmp_path, answer, "the disk")
     check_nothing_lost(tmp_path, told)

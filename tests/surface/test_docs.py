@@ -27,6 +27,7 @@ from typing import IO, Any
 
 import numpy as np
 import pytest
+from tests.service.prepared import ForkedServer
 from tests.surface.shown import console, explain, matches, run_python
 
 import sidelight as sl
@@ -39,6 +40,8 @@ PAGES = sorted(
 )
 #: the service's, exchanged for a free one
 PORT = "8321"
+#: the page whose server begins as a reader's does
+FROM_NOTHING = "docs/tutorial/service.md"
 #: what only a shell can do: pipes, files, patterns, commands in commands, quotes that keep a variable's name
 SHELL = re.compile(r"[|&;<>`()~*?'\[]")
 BLOCK = re.compile(r"^```(?P<language>[^\n`]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -107,7 +110,7 @@ def run_console(body: str, where: str, running: ExitStack, port: str) -> None:
             output = running.enter_context(tempfile.TemporaryFile("w+"))  # noqa: SIM115
             if shown:  # once it has ended, so that nothing is left in a buffer
                 running.callback(compare_later, output, shown, f"{where}: {command}")
-            process = subprocess.Popen(words[:-1], stdout=output, stderr=subprocess.STDOUT)
+            process = start(words[:-1], output, from_nothing=where.startswith(FROM_NOTHING))
             running.callback(stop, process, f"{where}: {command}")
             wait_for(port, process)
             continue
@@ -120,6 +123,13 @@ def run_console(body: str, where: str, running: ExitStack, port: str) -> None:
             # progress bars go to standard error, and so do notes that belong to what is shown
             found = matches(shown, result.stdout) or matches(shown, result.stderr + result.stdout)
             assert found, explain(f"{where}: {command}", shown, result.stderr + result.stdout)
+
+
+def start(words: list[str], output: IO[str], *, from_nothing: bool) -> subprocess.Popen[bytes] | ForkedServer:
+    """A command in the background; servers are forks of a process that has loaded everything (``prepared.py``)."""
+    if words[0] == "sidelight" and not from_nothing:
+        return ForkedServer(words[1:], dict(os.environ), output=output)
+    return subprocess.Popen(words, stdout=output, stderr=subprocess.STDOUT)
 
 
 def run_in_this_process(arguments: list[str]) -> subprocess.CompletedProcess[str]:
@@ -149,7 +159,7 @@ def compare_later(output: IO[str], shown: list[str], where: str) -> None:
     assert matches([*shown, "…"], printed), explain(where, shown, printed)
 
 
-def wait_for(port: str, process: subprocess.Popen[bytes]) -> None:
+def wait_for(port: str, process: subprocess.Popen[bytes] | ForkedServer) -> None:
     """As a reader would, for the service to say that it listens; longer where kernels have to be compiled first."""
     end = time.monotonic() + 120
     while process.poll() is None and time.monotonic() < end:
@@ -159,7 +169,7 @@ def wait_for(port: str, process: subprocess.Popen[bytes]) -> None:
         time.sleep(0.1)
 
 
-def stop(process: subprocess.Popen[bytes], what: str) -> None:
+def stop(process: subprocess.Popen[bytes] | ForkedServer, what: str) -> None:
     """What ran in the background still runs, and ends when it is told to."""
     assert process.poll() is None, f"{what} ended by itself, with {process.returncode}"
     process.terminate()
