@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 
+import numpy as np
 import pytest
 
 from sidelight.service import app as apps
@@ -11,7 +14,7 @@ from sidelight.service.app import create_app
 from sidelight.service.core import gatekeeper, selfcheck
 from sidelight.service.core.engine import Engine
 from sidelight.service.core.starting import open_store
-from tests.service.helpers import make_config, run
+from tests.service.helpers import engine_of, make_config, run
 
 
 class Once:
@@ -67,3 +70,18 @@ def test_a_loop_in_the_background_survives_an_error(tmp_path, monkeypatch, caplo
     run(live())
     assert what in caplog.text
     assert "nobody has thought of this" in caplog.text
+
+
+def test_nothing_of_a_request_is_kept_when_it_was_answered(tmp_path):
+    """Nobody asks how the server is here, and that must not be what empties its list of who waits."""
+
+    async def live() -> int:
+        async with engine_of(make_config(tmp_path, kind="OFUL", mode="act")) as engine:
+            contexts = [np.ones((1, engine.state.learner.n_features)) for _ in range(20)]
+            kept = [weakref.ref(X) for X in contexts]
+            while contexts:
+                await engine.decide(contexts.pop(), None)
+            gc.collect()
+            return sum(reference() is not None for reference in kept)
+
+    assert run(live()) <= 1

@@ -231,9 +231,13 @@ class Committer:
 
     def oldest_wait(self) -> float:
         """For how many seconds the oldest proposal without an outcome has waited.  Call it in the event loop."""
+        self._drop_finished()
+        return self._clock.monotonic() - self._waiting[0][0] if self._waiting else 0.0
+
+    def _drop_finished(self) -> None:
+        """Keep nothing of proposals that have their outcome.  In the event loop."""
         while self._waiting and self._waiting[0][1].finished:
             self._waiting.popleft()
-        return self._clock.monotonic() - self._waiting[0][0] if self._waiting else 0.0
 
     # --------------------------------------------------------------------------------- one turn
 
@@ -417,6 +421,8 @@ class Committer:
         """Hand a group over, in the event loop."""
         for entry in group.entries:
             entry.finished = True
+        # here too, and not only when somebody asks how the server is: nobody may
+        self._drop_finished()
         self._deliver(group)
 
     def _probe(self) -> None:
