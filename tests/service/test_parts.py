@@ -20,6 +20,7 @@ from sidelight.logs.schema.units import units_to_json
 from sidelight.service.checking import field_errors
 from sidelight.service.client import Client, ServiceProblem
 from sidelight.service.config import Limits
+from sidelight.service.http import reading
 from sidelight.service.http.auth import Token, Tokens, _digest, create_token, list_tokens, revoke_token
 from sidelight.service.http.bodies import Bodies
 from sidelight.service.http.contexts import Contexts
@@ -186,6 +187,28 @@ def test_duplicate_keys_of_a_message_are_refused(once, twice):
     assert caught.value.status == 400
 
 
+BATCH = [
+    {"context": CONTEXT},
+    {"context": [1, 0, 0, 0, 0, 0, 0], "allowed": ["low", "mid"]},
+    {"context": CONTEXT, "behavior": {"arm": "low"}, "subject": "a"},
+    {"context": CONTEXT, "subject": "b"},
+]
+
+
+@pytest.mark.parametrize("items", [BATCH, BATCH[:1] * 3, BATCH[1:2] * 2, BATCH[2:], BATCH[::3]])
+def test_a_batch_is_parsed_twice_only_where_a_key_may_be_lost(items, monkeypatch):
+    bodies = bodies_of()
+    text = json.dumps({"decisions": items})
+    monkeypatch.setattr(reading, "parse", lambda content: pytest.fail("parsed a second time"))
+    assert bodies.decisions(text.encode())[0].shape == (len(items), 7)
+    monkeypatch.undo()
+    for at, character in enumerate(text):
+        if character == "{" and at:
+            name, value = next(iter(json.JSONDecoder().raw_decode(text[at:])[0].items()))
+            with pytest.raises(Problem, match="twice"):
+                bodies.decisions(f"{text[: at + 1]}{json.dumps(name)}:{json.dumps(value)},{text[at + 1 :]}".encode())
+
+
 def test_what_is_not_json_is_named_by_its_place():
     with pytest.raises(Problem) as caught:
         parse(b'{"context": {"age": NaN, "dose": 1, "a/b": [0, -Infinity]}}')
@@ -336,6 +359,12 @@ def test_numbers_only_take_the_short_way_and_are_checked_alike():
     assert bodies.decision(b'{"context": {"b": true, "a": 1}}')[0].tolist() == [[1.0, 1.0]]
     assert bodies.decision(b'{"context": {"b": "-2.50", "a": 1}}')[0].tolist() == [[1.0, -2.5]]
     assert Contexts(schema, 1e6).encode([0.5, 2]).tolist() == [0.5, 2.0]
+    batch = [{"a": 1, "b": 2.5}, {"a": True, "b": -3}, {"b": "0.25", "a": "7"}]
+    for items, expected in ((batch[:2], [[1.0, 2.5], [1.0, -3.0]]), (batch, [[1.0, 2.5], [1.0, -3.0], [7.0, 0.25]])):
+        X = bodies.decisions(json.dumps({"decisions": [{"context": c} for c in items]}).encode())[0]
+        assert X.tolist() == expected
+        assert X.dtype == np.float64
+        assert X.flags.writeable
     for bad in (
         {"a": 1},
         {"a": 1, "b": "one"},

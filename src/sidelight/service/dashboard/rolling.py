@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 import time
 from array import array
-from collections import OrderedDict, defaultdict, deque
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,8 @@ from sidelight.service.log.store import Store
 __all__ = ["Change", "Override", "Rewarded", "Rolling"]
 
 logger = logging.getLogger("sidelight.service")
+
+T = TypeVar("T")
 
 #: contexts over which estimates are averaged
 _CONTEXTS = 256
@@ -111,6 +113,11 @@ class _Tally:
         self.routes: defaultdict[str, int] = defaultdict(int)
         self.taken: defaultdict[int, int] = defaultdict(int)
         self.recommended: defaultdict[int, int] = defaultdict(int)
+
+
+def _counted(values: Sequence[T]) -> Iterable[tuple[T, int]]:
+    """Each value and how often it comes; most often there is one."""
+    return [(values[0], 1)] if len(values) == 1 else Counter(values).items()
 
 
 class Rolling:
@@ -196,13 +203,13 @@ class Rolling:
         self._count_allowed(event)
         tally.asked += sum(event.asked)
         # in shadow the arm to take is not known here, unless the request said it
-        for arm in event.arms:
+        for arm, n in _counted(event.arms):
             if arm is not None:
-                tally.taken[self._index(arm)] += 1
-        for arm in event.recommended:
-            tally.recommended[self._index(arm)] += 1
-        for route in routes:
-            tally.routes[route] += 1
+                tally.taken[self._index(arm)] += n
+        for arm, n in _counted(event.recommended):
+            tally.recommended[self._index(arm)] += n
+        for route, n in _counted(routes):
+            tally.routes[route] += n
         if None in event.estimates:
             # where a context was deleted, so was what it came to
             for estimate, x in zip(event.estimates, event.contexts, strict=True):
@@ -210,10 +217,15 @@ class Rolling:
         if event.answers is not None:
             tally.answers += sum(answer is not None for answer in event.answers)
         self._remember(number, routes)
-        for x in event.contexts if len(routes) == 1 else event.contexts[-_CONTEXTS:]:
-            if not is_deleted(x):
-                self._contexts[self._seen % _CONTEXTS] = x
+        if len(routes) == 1:
+            if not is_deleted(event.contexts[0]):
+                self._contexts[self._seen % _CONTEXTS] = event.contexts[0]
                 self._seen += 1
+            return
+        last = event.contexts[-_CONTEXTS:]
+        last = last[~np.isnan(last).all(axis=1)]
+        self._contexts[(self._seen + np.arange(len(last))) % _CONTEXTS] = last
+        self._seen += len(last)
 
     def _count_allowed(self, event: Decisions) -> None:
         self.decisions += len(event)

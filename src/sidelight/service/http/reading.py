@@ -83,24 +83,33 @@ class Reader:
 
     def _keys(self, message: Any) -> int:
         """How many keys the objects of a message have, as deep as messages go."""
-        count = 0
-        for value in astuple(message):
-            if value is UNSET:
-                continue
-            count += 1
-            kind = type(value)
-            if kind in _SCALARS:
-                continue
-            if kind in self._counted:
-                count += self._counted[kind]
-            elif kind is list:
-                if value and type(value[0]) not in _SCALARS:
-                    count += sum(map(self._keys_of, value))
-            else:
-                count += self._keys_of(value)
-        return count
+        return sum([1 + self._keys_in(value) for value in astuple(message) if value is not UNSET])
 
-    def _keys_of(self, value: Any) -> int:
-        if type(value) is dict:
+    def _keys_in(self, value: Any) -> int:
+        """How many keys the objects in a field have."""
+        kind = type(value)
+        if kind in _SCALARS:
+            return 0
+        if kind in self._counted:
+            return self._counted[kind]
+        if kind is list:
+            return self._keys_in_all(value) if value and type(value[0]) not in _SCALARS else 0
+        if kind is dict:
             return len(value)
         return self._keys(value) if isinstance(value, msgspec.Struct) else 0
+
+    def _keys_in_all(self, values: list[Any]) -> int:
+        """How many keys the objects of an array have: field by field, since most have the same ones."""
+        kinds = set(map(type, values))
+        if len(kinds) > 1 or not isinstance(values[0], msgspec.Struct):
+            return sum(map(self._keys_in, values))
+        count = 0
+        for column in zip(*map(astuple, values), strict=True):
+            there = len(column) - column.count(UNSET)
+            count += there
+            kinds = set(map(type, column)) if there else set()
+            if len(kinds) == 1 and type(column[0]) in self._counted:
+                count += there * self._counted[type(column[0])]
+            elif there:
+                count += sum([self._keys_in(value) for value in column if value is not UNSET])
+        return count

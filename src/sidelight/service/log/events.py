@@ -115,14 +115,6 @@ class Decisions:
     def __len__(self) -> int:
         return len(self.recommended)
 
-    @property
-    def number_texts(self) -> tuple[list[str], list[str]]:
-        """Estimates and widths as JSON."""
-        return (
-            ["null" if value is None else repr(value) for value in self.estimates],
-            ["null" if value is None else repr(value) for value in self.widths],
-        )
-
 
 @dataclass(frozen=True)
 class Action:

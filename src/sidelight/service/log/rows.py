@@ -7,6 +7,7 @@ import json
 from dataclasses import fields
 from typing import Any, NamedTuple, TypeAlias
 
+import msgspec
 import numpy as np
 
 from sidelight.errors import StoreError
@@ -86,6 +87,7 @@ class Row(NamedTuple):
 
 #: fields of plain events that are labels
 _LABELS = ("arm", "fallback", "replaces_arm")
+_encode = msgspec.json.Encoder().encode
 _dump = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
 
 
@@ -176,7 +178,6 @@ def _decisions_payload(event: Decisions) -> str:
     ):
         return _single_payload(event)
     plain = set(map(type, event.recommended)) <= {str, int}
-    estimates, widths = event.number_texts
     body: dict[str, Any] = {
         "arms": event.arms if plain else [None if arm is None else label_to_json(arm) for arm in event.arms],
         "recommended": event.recommended if plain else [label_to_json(arm) for arm in event.recommended],
@@ -200,7 +201,7 @@ def _decisions_payload(event: Decisions) -> str:
         body["quarantine"] = event.quarantine
     if event.chances is not None:
         body["chances"] = event.chances
-    return f'{{"estimates":[{",".join(estimates)}],"widths":[{",".join(widths)}],{_dump(body)[1:]}'
+    return f'{{"estimates":{_numbers(event.estimates)},"widths":{_numbers(event.widths)},{_dump(body)[1:]}'
 
 
 def _decisions_from_json(body: dict[str, Any], contexts: Array | None, n_features: int, row: Row) -> Decisions:
@@ -234,16 +235,20 @@ def _decisions_from_json(body: dict[str, Any], contexts: Array | None, n_feature
 
 def _single_payload(event: Decisions) -> str:
     """The most frequent event by far, without the machinery; it says the same as the long way."""
-    (estimate,), (width,) = event.number_texts
     arm, recommended = event.arms[0], event.recommended[0]
     chance = event.propensities[0]
     return (
         f'{{"arms":[{"null" if arm is None else _label(arm)}],"recommended":[{_label(recommended)}],'
-        f'"estimates":[{estimate}],"widths":[{width}],'
+        f'"estimates":{_numbers(event.estimates)},"widths":{_numbers(event.widths)},'
         f'"propensities":{"null" if chance is None else repr(chance)},"routes":"{event.routes[0]}",'
         f'"asked":{"true" if event.asked[0] else "false"},"query_probabilities":{event.query_probabilities[0]!r},'
         f'"version":{event.version},"mode":"{event.mode}","share":{event.share!r}}}'
     )
+
+
+def _numbers(values: list[float | None]) -> str:
+    """Numbers as JSON, each with the fewest digits that read back as the same bits; Python's ``repr`` takes longer."""
+    return _encode(values).decode("ascii")
 
 
 @functools.lru_cache(maxsize=4096)
