@@ -85,7 +85,7 @@ class Decider:
         chances: list[float]
         recommended, estimates, widths, chances = map(list, zip(*choices, strict=True))
         routed = not failed and _learner_acts(rails)
-        drawn = self._explore(state, X, asks, recommended, chances)
+        taken, taken_chances = self._explore(state, X, asks, recommended, chances)
         acting: list[Label | None] = [None] * n
         if self._old is not None:
             asks, acting = self._with_old_policy(self._old, X, asks, acts=not routed)
@@ -95,14 +95,15 @@ class Decider:
         arms: list[Label | None]
         propensities: list[float | None]
         if routed:
-            arms, routes, propensities = [arm for arm, _ in drawn], ["learner"] * n, [chance for _, chance in drawn]
+            arms, routes, propensities = list(taken), ["learner"] * n, list(taken_chances)
         else:
             arms, routes, propensities = [], [], []
             for i in range(n):
                 ask = PLAIN if asks is None else asks[i]
                 old_arm, old_propensity = _old_policy(state.learner, ask.answer)
                 route = rails.route(
-                    *drawn[i],
+                    taken[i],
+                    taken_chances[i],
                     old_arm=old_arm if acting[i] is None else acting[i],
                     old_propensity=old_propensity,
                     allowed=ask.allowed,
@@ -135,19 +136,18 @@ class Decider:
 
     def _explore(
         self, state: State, X: Array, asks: Sequence[Ask] | None, recommended: list[Label], chances: list[float]
-    ) -> list[tuple[Label, float]]:
-        """The arm of the learner's route in each row, and its chance there: now and then one that is drawn evenly."""
-        own = list(zip(recommended, chances, strict=True))
+    ) -> tuple[list[Label], list[float]]:
+        """The arms of the learner's route, and their chances there: now and then one that is drawn evenly."""
         if not _explores(state.rails):
-            return own
+            return recommended, chances
         out = []
-        for i, (arm, chance) in enumerate(own):
+        for i, (arm, chance) in enumerate(zip(recommended, chances, strict=True)):
             ask = PLAIN if asks is None else asks[i]
             arms = list(state.learner.arms) if ask.allowed is None else ask.allowed
             draw = self._rng.random()
             taken = arms[int(draw / state.rails.explore * len(arms))] if draw < state.rails.explore else arm
             out.append((taken, self._chance_of(state, X[i], ask, (arm, None, None, chance))(taken)))
-        return out
+        return [arm for arm, _ in out], [chance for _, chance in out]
 
     @staticmethod
     def _chance_of(state: State, x: Array, ask: Ask, choice: Any) -> Callable[[Label], float]:
@@ -306,7 +306,8 @@ class Decider:
                 else:
                     decide = learner.decide
                     choices = [decide(x, None, rng) for x in X]
-                if math.isfinite(sum([estimate + width for _, estimate, width, _ in choices])):
+                _, estimates, widths, _ = zip(*choices, strict=True)
+                if math.isfinite(sum(estimates) + sum(widths)):
                     return choices
             except LEARNER_ERRORS:
                 pass

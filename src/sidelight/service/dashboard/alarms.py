@@ -126,7 +126,7 @@ def _of_answers(state: State, rolling: Rolling, now: float) -> list[Alarm]:
 
 
 def _of_arms(state: State, rolling: Rolling) -> list[Alarm]:
-    arms = [arm for arm in state.learner.arms if rolling.decisions - rolling.last_allowed.get(arm, 0) >= _FORBIDDEN]
+    arms = [arm for arm in state.learner.arms if rolling.decisions - rolling.last_allowed(arm) >= _FORBIDDEN]
     if not arms:
         return []
     listed = ", ".join(repr(arm) for arm in arms[:5]) + (" …" if len(arms) > 5 else "")

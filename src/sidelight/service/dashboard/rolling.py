@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 import time
 from array import array
-from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple, TypeVar
+from collections import Counter, OrderedDict, deque
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,8 +38,6 @@ from sidelight.service.log.store import Store
 __all__ = ["Change", "Override", "Rewarded", "Rolling"]
 
 logger = logging.getLogger("sidelight.service")
-
-T = TypeVar("T")
 
 #: contexts over which estimates are averaged
 _CONTEXTS = 256
@@ -105,19 +103,15 @@ class Rewarded:
 
 
 class _Tally:
-    """Decisions of one moment, counted."""
+    """Decisions of one moment, gathered to be counted together: most transactions bring many events of one decision."""
 
     def __init__(self, at: float) -> None:
         self.at = at
-        self.decisions = self.asked = self.answers = self.failures = 0
-        self.routes: defaultdict[str, int] = defaultdict(int)
-        self.taken: defaultdict[int, int] = defaultdict(int)
-        self.recommended: defaultdict[int, int] = defaultdict(int)
-
-
-def _counted(values: Sequence[T]) -> Iterable[tuple[T, int]]:
-    """Each value and how often it comes; most often there is one."""
-    return [(values[0], 1)] if len(values) == 1 else Counter(values).items()
+        self.asked = self.answers = self.failures = 0
+        self.routes: list[str] = []
+        self.taken: list[Label | None] = []
+        self.recommended: list[Label] = []
+        self.contexts: list[Array] = []
 
 
 class Rolling:
@@ -138,9 +132,10 @@ class Rolling:
         self.rewarded = Rewarded(n_features)
         self.overrides: deque[Override] = deque(maxlen=8)
         self.changes: deque[Change] = deque(maxlen=8)
-        #: decisions that were counted, and how many they were when each arm was last allowed
+        #: decisions that were counted, and how many they were when all arms, and each of them, were last allowed
         self.decisions = 0
-        self.last_allowed: dict[Label, int] = {}
+        self._all_allowed = 0
+        self._last_allowed: dict[Label, int] = {}
         self._contexts = np.empty((_CONTEXTS, n_features))
         self._seen = 0
         self._forgotten: set[tuple[int, int]] = set()
@@ -178,6 +173,8 @@ class Rolling:
                         if (slot := window.slot(at)) is not None:
                             window.add(slot, "defaults")
                 case Forgotten():
+                    self._enter(tally)
+                    tally = None
                     self._forget(event)
         self._enter(tally)
 
@@ -198,60 +195,57 @@ class Rolling:
         return found
 
     def _decisions(self, number: int, event: Decisions, tally: _Tally) -> None:
-        routes = event.routes
-        tally.decisions += len(routes)
         self._count_allowed(event)
-        tally.asked += sum(event.asked)
+        tally.routes += event.routes
         # in shadow the arm to take is not known here, unless the request said it
-        for arm, n in _counted(event.arms):
-            if arm is not None:
-                tally.taken[self._index(arm)] += n
-        for arm, n in _counted(event.recommended):
-            tally.recommended[self._index(arm)] += n
-        for route, n in _counted(routes):
-            tally.routes[route] += n
+        tally.taken += event.arms
+        tally.recommended += event.recommended
+        tally.contexts.append(event.contexts)
+        tally.asked += sum(event.asked)
         if None in event.estimates:
             # where a context was deleted, so was what it came to
             for estimate, x in zip(event.estimates, event.contexts, strict=True):
                 tally.failures += estimate is None and not is_deleted(x)
         if event.answers is not None:
             tally.answers += sum(answer is not None for answer in event.answers)
-        self._remember(number, routes)
-        if len(routes) == 1:
-            if not is_deleted(event.contexts[0]):
-                self._contexts[self._seen % _CONTEXTS] = event.contexts[0]
-                self._seen += 1
-            return
-        last = event.contexts[-_CONTEXTS:]
-        last = last[~np.isnan(last).all(axis=1)]
-        self._contexts[(self._seen + np.arange(len(last))) % _CONTEXTS] = last
-        self._seen += len(last)
+        self._remember(number, event.routes)
 
     def _count_allowed(self, event: Decisions) -> None:
         self.decisions += len(event)
         if event.allowed is None or None in event.allowed:
-            self.last_allowed = dict.fromkeys(self.arms, self.decisions)
+            self._all_allowed = self.decisions
         else:
             for arms in event.allowed:
-                self.last_allowed.update(dict.fromkeys(arms or (), self.decisions))
+                self._last_allowed.update(dict.fromkeys(arms or (), self.decisions))
+
+    def last_allowed(self, arm: Label) -> int:
+        """How many decisions had been counted when an arm was last allowed; 0 where it never was."""
+        return max(self._all_allowed, self._last_allowed.get(arm, 0))
 
     def _enter(self, tally: _Tally | None) -> None:
         if tally is None:
             return
+        routes = Counter(tally.routes)
+        arms: dict[str, Mapping[Label | None, int]]
+        arms = {"taken": Counter(tally.taken), "recommended": Counter[Label | None](tally.recommended)}
         for window in self._windows:
             slot = window.slot(tally.at)
             if slot is None:
                 continue
-            window.add(slot, "decisions", tally.decisions)
+            window.add(slot, "decisions", len(tally.routes))
             window.add(slot, "asked", tally.asked)
             window.add(slot, "answers", tally.answers)
             window.add(slot, "failures", tally.failures)
-            for route, n in tally.routes.items():
+            for route, n in routes.items():
                 window.add(slot, "decided:" + route, n)
-            for arm, n in tally.taken.items():
-                window.add_arm(slot, "taken", arm, n)
-            for arm, n in tally.recommended.items():
-                window.add_arm(slot, "recommended", arm, n)
+            for kind, counts in arms.items():
+                for arm, n in counts.items():
+                    if arm is not None:
+                        window.add_arm(slot, kind, self._index(arm), n)
+        last = np.concatenate(tally.contexts[-_CONTEXTS:])[-_CONTEXTS:]
+        last = last[~np.isnan(last).all(axis=1)]  # without those that were deleted
+        self._contexts[(self._seen + np.arange(len(last))) % _CONTEXTS] = last
+        self._seen += len(last)
 
     def _remember(self, number: int, routes: list[str]) -> None:
         place = number % _ROUTES
