@@ -1,20 +1,18 @@
-"""Compiled sums of the floor: what one more round does to an arm, and the lower bounds that a decision needs."""
+"""Compiled sums of the floor: what one more round does to an arm, and what a decision needs to know of the sums."""
 
 from __future__ import annotations
-
-import math
 
 from sidelight.kernels.compiled import kernel
 from sidelight.kernels.elementary import log1p
 
-__all__ = ["add_round", "lower_bounds"]
+__all__ = ["add_round", "project"]
 
 
 @kernel
-def lower_bounds(arms, Z, inverses, moments, radii, out):  # type: ignore[no-untyped-def]
-    """``out[i] = z_i·ŵ_a − √β_a ‖z_i‖_{V_a⁻¹}`` with ``a = arms[i]`` and ``ŵ_a = V_a⁻¹ Σ r x``.
+def project(arms, Z, inverses, moments, out):  # type: ignore[no-untyped-def]
+    """``out[0, i] = z_i·ŵ_a`` and ``out[1, i] = ‖z_i‖²_{V_a⁻¹}`` with ``a = arms[i]`` and ``ŵ_a = V_a⁻¹ Σ r x``.
 
-    arms: (n,)   Z: (n, d)   inverses: (K, d, d)  ``V⁻¹``   moments: (K, d)  ``Σ r x``   radii: (K,)  ``√β``   out: (n,)
+    arms: (n,)   Z: (n, d)   inverses: (K, d, d)  ``V⁻¹``   moments: (K, d)  ``Σ r x``   out: (2, n)
     """
     d = Z.shape[1]
     for i in range(arms.shape[0]):
@@ -27,7 +25,8 @@ def lower_bounds(arms, Z, inverses, moments, radii, out):  # type: ignore[no-unt
                 u += inverses[a, j, k] * Z[i, k]
             mean += u * moments[a, j]
             square += Z[i, j] * u
-        out[i] = mean - radii[a] * math.sqrt(max(square, 0.0))
+        out[0, i] = mean
+        out[1, i] = max(square, 0.0)
 
 
 @kernel

@@ -4,12 +4,31 @@ After Kazerouni, Ghavamzadeh, Abbasi-Yadkori, Van Roy (2017) and Garcelon, Ghava
 baseline is here the old policy's own arm, round by round. With ``z_a = Σ_s x_s (1{played = a} − (1 − f) 1{old = a})``,
 the present round included, the learner's arm is played where
 
-    Σ_a ( z_a·ŵ_a − √β_a ‖z_a‖_{V_a⁻¹} )  ≥  −c·t,
+    Σ_a z_a·ŵ_a − ρ √(Σ_a ‖z_a‖²_{V_a⁻¹})  ≥  −c·t,
 
-and the old policy's otherwise. ``ŵ``, ``V`` and the radius ``√β`` (:func:`sidelight.theory.determinant_radius` at
-``δ/K``) come from online rounds alone, so a log that lies cannot break the floor. While all confidence sets hold, which
-has probability ``1 − δ`` for all rounds at once, the left side is at most the expected reward earned minus ``1 − f``
-times the old policy's.
+and the old policy's otherwise; ``V_a = λI + Σ x xᵀ`` and ``ŵ_a = V_a⁻¹ Σ r x`` are of online rounds alone. With
+probability ``1 − δ``, for all rounds at once, the left side is at most the expected reward earned minus ``1 − f`` times
+the old policy's, whatever the log says.
+
+**Proof.** Noise is σ-sub-Gaussian given the past, so for every ``v`` that the past determines
+``E exp{((r − x·w)² − (r − x·v)²)/2σ²} ≤ 1``: it is ``E exp(qη − q²σ²/2)`` with ``q = x·(v − w)/σ²``. The same holds for
+mixtures over ``v``, and products over rounds are supermartingales, so that one with expectation 1 at the start exceeds
+``1/δ`` at any time with probability at most ``δ`` (Ville). Two mixtures have weight ½ each:
+
+- ``v_a ~ N(0, (σ²/λ) I)``, once for all rounds: ``T₀ = Σ_a (R_a + σ² log det(V_a/λ))`` with
+  ``R_a = Σ r² − ŵ_a·Σ r x`` is ``−2σ²`` times the logarithm of its part that does not depend on ``w``;
+- ``x·v ~ N(m, s²)`` anew in every round, where ``m`` and ``s`` are what the learner, log included, expects of the
+  reward before it comes: ``T_g = Σ {(r − m)²/(1 + s²/σ²) + σ² log(1 + s²/σ²)}``.
+
+Hence ``Σ (r − x·w)² ≤ Θ = −2σ² log{½ exp(−T₀/2σ²) + ½ exp(−T_g/2σ²)} + 2σ² log(1/δ)`` at all times. A log that is right
+makes ``T_g`` small; one that lies costs ``2σ² log 2``, and nothing is ever believed because the log says it. With
+``‖w_a‖ ≤ S``,
+
+    Σ_a ‖w_a − ŵ_a‖²_{V_a} = Σ (r − x·w)² + Σ_a (λ‖w_a‖² − R_a)  ≤  ρ² = Θ − Σ_a (R_a − λS²),
+
+and Cauchy and Schwarz for all arms together give the bound. Arms that were neither played nor the old policy's have no
+part in it. ``ρ²`` counts as at least ``2σ² log(1/δ)``: it is that for every constant ``v`` within the bound, and less
+only where the rounds move away from any linear model.
 """
 
 from __future__ import annotations
@@ -21,14 +40,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sidelight.arrays import Array
 from sidelight.errors import InputError
 from sidelight.kernels import floor as kernels
 from sidelight.learners.correcting import Sums
 from sidelight.learners.settings import Settings
-from sidelight.linalg import inverse, log_det
-from sidelight.theory import determinant_radius
+from sidelight.linalg import exp, inverse, log, log1p, log_det, product
 
 __all__ = ["Floor", "FloorLedger", "floor_of"]
 
@@ -49,20 +68,20 @@ class Floor:
         allowance: what may be lost a round, in the reward's unit.
         noise: σ: the noise is σ-sub-Gaussian (for rewards within an interval, half its length).
         weight_bound: S_w ≥ ``‖w_a‖`` of every arm.
-        regularization: λ of the floor's own regressions.
+        regularization: λ of the floor's own regressions; by default ``dσ²/S_w²``, which does not depend on units.
         delta: probability with which the promise may fail.
 
     Examples:
         >>> import sidelight as sl
         >>> sl.Floor(0.05, noise=0.5, weight_bound=2.0)
-        Floor(share=0.05, allowance=0.0, noise=0.5, weight_bound=2.0, regularization=1.0, delta=0.05)
+        Floor(share=0.05, allowance=0.0, noise=0.5, weight_bound=2.0, regularization=None, delta=0.05)
     """
 
     share: float = 0.0
     allowance: float = 0.0
     noise: float = 1.0
     weight_bound: float = 1.0
-    regularization: float = 1.0
+    regularization: float | None = None
     delta: float = 0.05
 
     def __post_init__(self) -> None:
@@ -77,7 +96,7 @@ class Floor:
             )
         for name in ("noise", "weight_bound", "regularization"):
             value = getattr(self, name)
-            if not 0.0 < value < math.inf:
+            if not (0.0 < value < math.inf if value is not None else name == "regularization"):
                 raise InputError(f"floor: {name}={value!r} must be a positive number.")
         if not 0.0 < self.delta < 1.0:
             raise InputError(f"floor: delta={self.delta!r} must lie in (0, 1).")
@@ -114,16 +133,30 @@ class FloorLedger:
 
     def __init__(self, floor: Floor, n_arms: int, n_features: int) -> None:
         self.floor = floor
+        #: λ
+        self.ridge = floor.regularization or n_features * floor.noise**2 / floor.weight_bound**2
         self.rounds = 0
         #: z_a (K, d)
         self.differences = np.zeros((n_arms, n_features))
         self.grams = np.zeros((n_arms, n_features, n_features))
         self.moments = np.zeros((n_arms, n_features))
+        #: Σr² (K,)
+        self.squares = np.zeros(n_arms)
         self.counts = np.zeros(n_arms, dtype=np.int64)
-        self._inverses = np.tile(np.eye(n_features) / floor.regularization, (n_arms, 1, 1))
+        #: T_g
+        self.guessed = 0.0
+        self._inverses = np.tile(np.eye(n_features) / self.ridge, (n_arms, 1, 1))
         self._log_dets = np.zeros(n_arms)
-        self._radii = self._radius(self._log_dets)
-        self._bounds = np.zeros(n_arms)
+        self._derive()
+
+    def _derive(self) -> None:
+        """What follows from the sums and the differences."""
+        arms = list(range(self.n_arms))
+        #: (2, K)  ``z_a·ŵ_a`` and ``‖z_a‖²_{V_a⁻¹}``
+        self._projected = self._project(arms, self.differences)
+        #: (K,)  ``ŵ_a·Σ r x``
+        self._fits = self._project(arms, self.moments)[1]
+        self._excess = self._excess_now()
 
     @property
     def n_arms(self) -> int:
@@ -133,15 +166,20 @@ class FloorLedger:
     @property
     def total(self) -> float:
         """A lower bound of expected reward minus what was promised, over all recorded decisions."""
-        return math.fsum(self._bounds) + self.floor.allowance * self.rounds
+        return self._lower(self._projected, self._met()) + self.floor.allowance * self.rounds
 
     def permits(self, x: Array, arm: int, default: int) -> bool:
         """Whether ``arm`` may be taken at ``x`` where the old policy takes ``default``."""
         if arm == default:
             return True
         pair = [arm, default]
-        changed = math.fsum(np.delete(self._bounds, pair)) + math.fsum(self._lower(pair, self._with(x, arm, default)))
-        return changed + self.floor.allowance * (self.rounds + 1) >= 0.0
+        projected, met = self._projected.copy(), self._met()
+        projected[:, pair], met[pair] = self._project(pair, self._with(x, arm, default)), True
+        return self._lower(projected, met) + self.floor.allowance * (self.rounds + 1) >= 0.0
+
+    def _met(self) -> NDArray[np.bool_]:
+        """(K,)  Which arms were observed, played or the old policy's."""
+        return np.asarray(self.differences.any(axis=1) | (self.counts > 0))
 
     def _with(self, x: Array, arm: int, default: int) -> Array:
         """(2, d)  ``z`` of both arms with one more decision."""
@@ -152,32 +190,45 @@ class FloorLedger:
         """``arm`` was taken at ``x`` where the old policy would have taken ``default``."""
         self.rounds += 1
         if arm == default:
+            pair = [arm]
             self.differences[arm] += self.floor.share * x
-            self._bounds[arm] = self._lower([arm], self.differences[[arm]])[0]
-            return
-        pair = [arm, default]
-        self.differences[pair] = self._with(x, arm, default)
-        self._bounds[pair] = self._lower(pair, self.differences[pair])
+        else:
+            pair = [arm, default]
+            self.differences[pair] = self._with(x, arm, default)
+        self._projected[:, pair] = self._project(pair, self.differences[pair])
 
     def ahead(self) -> FloorLedger:
         """A copy in which decisions may be recorded that are under way; it shares what rewards alone change."""
         copied = copy.copy(self)
-        copied.differences, copied._bounds = self.differences.copy(), self._bounds.copy()
+        copied.differences, copied._projected = self.differences.copy(), self._projected.copy()
         return copied
 
-    def observe(self, x: Array, arm: int, reward: float) -> None:
-        """A reward of ``arm`` at ``x`` arrived."""
+    def observe(self, x: Array, arm: int, reward: float, guess: tuple[float, float]) -> None:
+        """A reward of ``arm`` at ``x`` arrived.
+
+        guess: ``m`` and ``s²``, what the past let expect of the mean reward there, and the variance of that
+        """
         x = np.ascontiguousarray(x, dtype=np.float64)
         room = np.empty(len(x))
         kernels.add_round(arm, x, float(reward), self.grams, self.moments, self._inverses, self._log_dets, room)
         self.counts[arm] += 1
+        self.squares[arm] += reward * reward
+        self.guessed += self._surprise(x, reward, guess)
         if self.counts[arm] % _REFRESH == 0:
             self._refresh(arm)
         self._update(arm)
 
-    def correct(self, x: Array, arm: int, old: float, new: float | None) -> None:
-        """The reward of a round was another one; None: the round was another arm's."""
+    def correct(self, x: Array, arm: int, old: float, new: float | None, guess: tuple[float, float]) -> None:
+        """The reward of a round was another one; None: the round was another arm's.
+
+        Its right reward counts as one that arrives now. What the wrong one added to ``T_g`` stays there: it is at least
+        0, so the bound is lower for it and holds.
+        """
+        square = self.squares[arm] - old * old + (0.0 if new is None else new * new)
         Sums(self.grams, self.moments, np.zeros(self.n_arms), self.counts).change(arm, x, old, new)
+        self.squares[arm] = square
+        if new is not None:
+            self.guessed += self._surprise(x, new, guess)
         self._refresh(arm)
         self._update(arm)
 
@@ -187,41 +238,58 @@ class FloorLedger:
         self.differences = np.concatenate([self.differences, np.zeros((1, d))])
         self.grams = np.concatenate([self.grams, np.zeros((1, d, d))])
         self.moments = np.concatenate([self.moments, np.zeros((1, d))])
+        self.squares = np.append(self.squares, 0.0)
         self.counts = np.append(self.counts, 0)
-        self._inverses = np.concatenate([self._inverses, np.eye(d)[None] / self.floor.regularization])
+        self._inverses = np.concatenate([self._inverses, np.eye(d)[None] / self.ridge])
         self._log_dets = np.append(self._log_dets, 0.0)
-        self._radii = self._radius(self._log_dets)
-        self._bounds = self._lower(list(range(self.n_arms)), self.differences)
+        self._derive()
+
+    def _surprise(self, x: Array, reward: float, guess: tuple[float, float]) -> float:
+        """What a reward adds to ``T_g``.  A guess of means that ``S_w`` or a share rule out counts as the nearest."""
+        mean, variance = guess
+        most = self.floor.weight_bound * math.sqrt(float(product(x, x)))
+        least = 0.0 if self.floor.share else -most
+        mean = min(max(mean, least), most) if math.isfinite(mean) else 0.0
+        variance = min(max(variance, 0.0), most * most) if math.isfinite(variance) else most * most
+        noise = self.floor.noise**2
+        return (reward - mean) ** 2 / (1.0 + variance / noise) + noise * float(log1p(variance / noise))
+
+    def _excess_now(self) -> float:
+        """``Θ − Σ_a R_a``."""
+        noise = self.floor.noise**2
+        spread = math.fsum(self._log_dets)
+        # (T₀ − T_g)/2σ²: how much likelier the guesses make the rewards
+        ahead = (math.fsum(self.squares - self._fits) - self.guessed) / (2.0 * noise) + 0.5 * spread
+        # log(½ + ½ exp(ahead)), which must not overflow
+        gained = max(ahead, 0.0) + float(log1p(exp(-abs(ahead)))) - float(log(2.0))
+        return noise * (spread - 2.0 * gained - 2.0 * float(log(self.floor.delta)))
 
     def _update(self, a: int) -> None:
-        """The radius and the bound of an arm, after its sums have changed."""
-        self._radii[a] = self._radius(self._log_dets[a])
-        self._bounds[a] = self._lower([a], self.differences[[a]])[0]
+        """What follows from the sums of an arm, after they have changed."""
+        self._projected[:, [a]] = self._project([a], self.differences[[a]])
+        self._fits[a] = self._project([a], self.moments[[a]])[1, 0]
+        self._excess = self._excess_now()
 
-    def _radius(self, log_dets: Array | float) -> Array:
-        """``√β`` of arms whose online rounds have this ``log det(V/λ)``, at the floor's ``δ/K``."""
-        floor = self.floor
-        return np.asarray(
-            determinant_radius(
-                log_dets, floor.noise, floor.delta / self.n_arms, floor.regularization * floor.weight_bound**2
-            )
-        )
-
-    def _lower(self, arms: list[int], Z: Array) -> Array:
-        """(n,)  ``z·ŵ_a − √β_a ‖z‖_{V_a⁻¹}``: at most ``z·w_a`` while the confidence set of the arm holds.
-
-        Z: (n, d), one ``z`` for each of ``arms``
-        """
-        out = np.empty(len(Z))
-        kernels.lower_bounds(np.array(arms), Z, self._inverses, self.moments, self._radii, out)
+    def _project(self, arms: list[int], Z: Array) -> Array:
+        """(2, n)  ``z·ŵ_a`` and ``‖z‖²_{V_a⁻¹}`` for one ``z`` (a row of ``Z``, (n, d)) of each of ``arms``."""
+        out = np.empty((2, len(Z)))
+        kernels.project(np.array(arms), Z, self._inverses, self.moments, out)
         return out
+
+    def _lower(self, projected: Array, met: NDArray[np.bool_]) -> float:
+        """``Σ_a z_a·ŵ_a − ρ √(Σ_a ‖z_a‖²_{V_a⁻¹})``.
+
+        projected: (2, K)  both terms of every arm   met: (K,)  which arms have a part in it
+        """
+        squared = self._excess + self.ridge * self.floor.weight_bound**2 * int(met.sum())
+        least = -2.0 * self.floor.noise**2 * float(log(self.floor.delta))
+        return math.fsum(projected[0]) - math.sqrt(max(squared, least) * math.fsum(projected[1]))
 
     def _refresh(self, a: int) -> None:
         """The inverse and the determinant of one arm from its sums."""
-        d = self.differences.shape[1]
-        V = self.floor.regularization * np.eye(d) + self.grams[a]
+        V = self.ridge * np.eye(self.differences.shape[1]) + self.grams[a]
         self._inverses[a] = inverse(V)
-        self._log_dets[a] = float(log_det(V / self.floor.regularization))
+        self._log_dets[a] = float(log_det(V / self.ridge))
 
     def state(self) -> dict[str, Any]:
         """Everything that recording and observing change, so that a copy continues bit for bit."""
@@ -229,10 +297,11 @@ class FloorLedger:
             "floor_differences": self.differences,
             "floor_grams": self.grams,
             "floor_moments": self.moments,
+            "floor_squares": self.squares,
             "floor_counts": self.counts,
+            "floor_guessed": np.array([self.guessed]),
             "floor_inverses": self._inverses,
             "floor_log_dets": self._log_dets,
-            "floor_bounds": self._bounds,
             "floor_rounds": np.array([self.rounds]),
         }
 
@@ -244,7 +313,14 @@ class FloorLedger:
         self.counts = np.array(arrays["floor_counts"], dtype=np.int64)
         self._inverses = np.array(arrays["floor_inverses"], dtype=np.float64)
         self._log_dets = np.array(arrays["floor_log_dets"], dtype=np.float64)
-        self._bounds = np.array(arrays["floor_bounds"], dtype=np.float64)
-        self._radii = self._radius(self._log_dets)
         # files of earlier versions have a second number there, which was never counted
         self.rounds = int(arrays["floor_rounds"][0])
+        if "floor_guessed" in arrays:
+            self.squares = np.array(arrays["floor_squares"], dtype=np.float64)
+            self.guessed = float(arrays["floor_guessed"][0])
+        else:
+            # Files of earlier versions have no guesses. Those of rounds before now are then the other mixture's, so
+            # that T_g = T₀, and of the squares, which they lack too, only differences matter.
+            self.squares = self._project(list(range(self.n_arms)), self.moments)[1]
+            self.guessed = self.floor.noise**2 * math.fsum(self._log_dets)
+        self._derive()

@@ -11,31 +11,53 @@ import sidelight as sl
 from sidelight.errors import InputError
 from sidelight.learners.floor import Floor, FloorLedger
 from sidelight.linalg import apply, log1p, product
-from sidelight.theory import determinant_radius
 
 FLOOR = Floor(0.1, noise=0.4, weight_bound=1.5, regularization=0.7, delta=0.02)
 
 
 def literal_total(floor: Floor, history, observed, K: int, d: int) -> float:
-    """Σ_a (z_a·ŵ_a − √β_a‖z_a‖_{V_a⁻¹}) + c·t from the whole history, with dense solves."""
-    total = floor.allowance * len(history)
+    """``Σ z·ŵ − ρ√(Σ‖z‖²_{V⁻¹}) + c·t`` from the whole history, with dense solves and the mixtures' own integrals.
+
+    history: (x, played, old)   observed: (x, arm, reward, (expected mean, its variance))
+    """
+    ridge = floor.regularization or d * floor.noise**2 / floor.weight_bound**2
+    noise = floor.noise**2
+    mean = norm = residual = prior = zero = guess = 0.0
     for a in range(K):
         z = sum((x * ((arm == a) - (1 - floor.share) * (old == a)) for x, arm, old in history), np.zeros(d))
-        V = floor.regularization * np.eye(d)
-        Y = np.zeros(d)
-        for x, arm, r in observed:
-            if arm == a:
-                V += np.outer(x, x)
-                Y += x * r
-        log_det = np.linalg.slogdet(V / floor.regularization)[1]
-        beta = floor.noise**2 * (log_det + 2 * math.log(K / floor.delta)) + floor.regularization * floor.weight_bound**2
-        total += z @ np.linalg.solve(V, Y) - math.sqrt(beta) * math.sqrt(z @ np.linalg.solve(V, z))
-    return float(total)
+        X = np.array([x for x, arm, _, _ in observed if arm == a]).reshape(-1, d)
+        r = np.array([reward for _, arm, reward, _ in observed if arm == a])
+        V = ridge * np.eye(d) + X.T @ X
+        w = np.linalg.solve(V, X.T @ r)
+        mean += z @ w
+        norm += z @ np.linalg.solve(V, z)
+        # the least of Σ(r − x·w)² + λ‖w‖²
+        residual += np.sum((r - X @ w) ** 2) + ridge * w @ w
+        prior += ridge * floor.weight_bound**2 if len(r) or z.any() else 0.0
+        # rewards of one arm are normal with this covariance where weights are drawn from N(0, σ²/λ)
+        C = noise * (np.eye(len(r)) + X @ X.T / ridge)
+        zero += np.linalg.slogdet(C / noise)[1] + r @ np.linalg.solve(C, r)
+    for x, _, reward, (m, v) in observed:
+        most = floor.weight_bound * np.linalg.norm(x)
+        m, v = np.clip(m, 0.0 if floor.share else -most, most), min(v, most**2)
+        guess += math.log(1 + v / noise) + (reward - m) ** 2 / (noise + v)
+    mixed = np.logaddexp(-zero / 2, -guess / 2) - math.log(2)
+    rho = max(-2 * noise * mixed + 2 * noise * math.log(1 / floor.delta) - residual + prior, 0.0)
+    rho = max(rho, 2 * noise * math.log(1 / floor.delta))
+    return float(mean - math.sqrt(rho * norm) + floor.allowance * len(history))
+
+
+def guess_of(rng, mean: float) -> tuple[float, float]:
+    """What some learner might expect of a reward: right within 0.2, and sure of that."""
+    return mean + 0.2 * float(rng.normal()), 0.04
 
 
 @pytest.mark.parametrize("floor", [FLOOR, Floor(0.0, allowance=0.2, noise=0.4, weight_bound=1.5, regularization=3.0)])
-def test_the_total_is_the_formula_s_after_a_thousand_rounds(floor):
-    """Rewards late and in another order, some missing; more rounds of an arm than between two refreshes."""
+@pytest.mark.parametrize("good", [True, False])
+def test_the_total_is_the_formula_s_after_two_thousand_rounds(floor, good):
+    """Good guesses of rewards and bad ones.
+
+    Rewards late and in another order, some missing; more rounds of an arm than between two refreshes."""
     rng = np.random.default_rng(2)
     K, d = 3, 4
     ledger = FloorLedger(floor, K, d)
@@ -45,11 +67,11 @@ def test_the_total_is_the_formula_s_after_a_thousand_rounds(floor):
         x, arm, old = rng.normal(size=d), int(rng.integers(K)), int(rng.integers(K))
         ledger.record(x, arm, old)
         history.append((x, arm, old))
-        waiting.append((x, arm, float(weights[arm] @ x + 0.4 * rng.normal())))
+        mean = float(weights[arm] @ x)
+        waiting.append((x, arm, mean + 0.4 * rng.normal(), guess_of(rng, mean if good else -mean)))
         if rng.random() < 0.9:
-            x, arm, r = waiting.pop(int(rng.integers(len(waiting))))
-            ledger.observe(x, arm, r)
-            observed.append((x, arm, r))
+            observed.append(waiting.pop(int(rng.integers(len(waiting)))))
+            ledger.observe(*observed[-1])
     assert ledger.total == pytest.approx(literal_total(floor, history, observed, K, d), rel=1e-9)
 
 
@@ -71,7 +93,7 @@ def test_permission_is_the_total_after_the_round():
             agreed, refused = agreed + permitted, refused + (not permitted)
         played = arm if permitted else old
         ledger.record(x, played, old)
-        ledger.observe(x, played, float(weights[played] @ x + 0.3 * rng.normal()))
+        ledger.observe(x, played, float(weights[played] @ x + 0.3 * rng.normal()), (float(weights[played] @ x), 0.01))
     assert agreed > 50
     assert refused > 50
 
@@ -103,7 +125,8 @@ def run(kind: str, seed: int, rounds: int = 1_500) -> tuple[float, float, float]
         promised += (1.0 - floor.share) * means[old] - floor.allowance
         lowest = min(lowest, earned - promised)
         if t % 3 == 0:  # rewards of a third of the rounds arrive
-            ledger.observe(x, played, float(means[played] + 0.3 * rng.normal()))
+            guess = means[played] if kind != "lying" else means[lying[played]]
+            ledger.observe(x, played, float(means[played] + 0.3 * rng.normal()), (float(guess), 0.0))
     return lowest, earned, promised
 
 
@@ -126,14 +149,14 @@ def test_nothing_is_permitted_before_anything_is_known():
     assert ledger.permits(x, 0, 0)
 
 
-def test_a_new_arm_widens_every_arm_s_radius():
+def test_a_new_arm_is_as_if_it_had_been_there_always():
     rng = np.random.default_rng(0)
     ledger, larger = FloorLedger(FLOOR, 2, 2), FloorLedger(FLOOR, 3, 2)
     for _ in range(50):
         x, arm = rng.normal(size=2), int(rng.integers(2))
         for one in (ledger, larger):
             one.record(x, arm, 0)
-            one.observe(x, arm, 1.0)
+            one.observe(x, arm, 1.0, (0.5, 0.1))
     ledger.add_arm()
     assert ledger.total == pytest.approx(larger.total)
 
@@ -200,9 +223,10 @@ def test_the_learner_s_decisions_stay_above_the_literal_bound():
         arm = learner.decide(x, rng=rng, default=old).arm
         learner.record_decision(x, arm, old)
         reward = float(world.rewards(x[None], arm, rng)[0])
+        estimates, deviations = learner.scores(x)
         learner.observe(x, arm, reward)
         history.append((x, arm, old))
-        observed.append((x, arm, reward))
+        observed.append((x, arm, reward, (float(estimates[arm]), float(deviations[arm]) ** 2)))
     literal = literal_total(floor, history, observed, world.n_arms, world.n_features)
     assert learner.ledger.total == pytest.approx(literal, rel=1e-9)
 
@@ -264,22 +288,80 @@ def test_the_compiled_sums_are_those_of_plain_products_to_the_bit():
     for _ in range(300):
         x, arm, old, reward = rng.normal(size=d), int(rng.integers(K)), int(rng.integers(K)), float(rng.normal())
         ledger.record(x, arm, old)
-        ledger.observe(x, arm, reward)
+        ledger.observe(x, arm, reward, (0.3, 0.2))
         grams[arm] += product(x[:, None], x[None, :])
         moments[arm] += reward * x
         u = apply(inverses[arm], x)
         growth = float(product(x, u))
         inverses[arm] -= product(u[:, None], u[None, :]) / (1.0 + growth)
         log_dets[arm] += float(log1p(growth))
-    radii = determinant_radius(log_dets, 0.3, 0.1 / K, 0.4 * 2.5**2)
-    bounds = []
-    for a, z in enumerate(ledger.differences):
-        u = apply(inverses[a], z)
-        bounds.append(float(product(u, moments[a])) - float(radii[a]) * math.sqrt(float(product(z, u))))
     found = ledger.state()
     for name, expected in (("grams", grams), ("moments", moments), ("inverses", inverses), ("log_dets", log_dets)):
         np.testing.assert_array_equal(found[f"floor_{name}"], expected)
-    assert ledger.total == math.fsum(bounds)
+    projected = np.empty((2, K))
+    for a, z in enumerate(ledger.differences):
+        u = apply(inverses[a], z)
+        projected[:, a] = float(product(u, moments[a])), float(product(z, u))
+    np.testing.assert_array_equal(ledger._projected, projected)
+    # a ledger from its sums alone has the same total to the bit
+    again = FloorLedger(floor, K, d)
+    again.restore(found)
+    assert again.total == ledger.total
+
+
+def test_a_good_guess_gives_room_and_a_bad_one_takes_little():
+    """Guesses far off cost at most ``2σ² log 2`` of ``ρ²``, however many there are."""
+    rng = np.random.default_rng(3)
+    K, d = 3, 4
+    floor = Floor(0.1, noise=0.3, weight_bound=1.5)
+    kinds = {"right": 1.0, "none": None, "wrong": -3.0}
+    ledgers = {kind: FloorLedger(floor, K, d) for kind in kinds}
+    weights = np.abs(rng.normal(size=(K, d))) / 3
+    for _ in range(300):
+        x, arm = np.concatenate([[1.0], rng.uniform(size=d - 1)]), int(rng.integers(K))
+        mean = float(weights[arm] @ x)
+        reward = mean + 0.3 * float(rng.normal())
+        for kind, factor in kinds.items():
+            ledgers[kind].record(x, arm, arm)
+            # a guess as vague as the bounds let it be is next to none
+            ledgers[kind].observe(x, arm, reward, (0.0, 1e9) if factor is None else (factor * mean, 0.0))
+    totals = {kind: ledger.total for kind, ledger in ledgers.items()}
+    assert totals["right"] > totals["none"]
+    assert totals["wrong"] == pytest.approx(totals["none"], rel=0.01)
+    lowest = FloorLedger(floor, K, d)
+    lowest.restore({k: v for k, v in ledgers["none"].state().items() if k not in ("floor_guessed", "floor_squares")})
+    # T_g = T₀, as in a file of an earlier version: half of each is the whole of one
+    assert lowest.total > totals["wrong"]
+    mean, norm = (math.fsum(row) for row in lowest._projected)
+    widened = ((lowest.total - mean) ** 2 / norm) + 2 * 0.09 * math.log(2)
+    assert totals["wrong"] == pytest.approx(mean - math.sqrt(widened * norm), rel=1e-9)
+
+
+def test_guesses_that_are_no_numbers_count_as_none():
+    ledger, other = FloorLedger(FLOOR, 2, 2), FloorLedger(FLOOR, 2, 2)
+    x = np.array([1.0, 0.5])
+    for one, guess in ((ledger, (math.nan, math.inf)), (other, (0.0, 1e300))):
+        one.record(x, 0, 1)
+        one.observe(x, 0, 0.7, guess)
+    assert math.isfinite(ledger.total)
+    assert ledger.total == other.total
+
+
+def test_units_do_not_matter():
+    """Rewards in cents and features in millimetres: the same decisions, the total in the reward's unit."""
+    rng = np.random.default_rng(8)
+    K, d = 2, 3
+    plain = FloorLedger(Floor(0.1, noise=0.3, weight_bound=1.2), K, d)
+    scaled = FloorLedger(Floor(0.1, noise=30.0, weight_bound=0.12), K, d)
+    for _ in range(200):
+        x, arm, old = np.abs(rng.normal(size=d)), int(rng.integers(K)), int(rng.integers(K))
+        reward, guess = float(rng.normal()), (float(rng.normal()), 0.1)
+        assert plain.permits(x, arm, old) == scaled.permits(1_000.0 * x, arm, old)
+        plain.record(x, arm, old)
+        plain.observe(x, arm, reward, guess)
+        scaled.record(1_000.0 * x, arm, old)
+        scaled.observe(1_000.0 * x, arm, 100.0 * reward, (100.0 * guess[0], 1e4 * guess[1]))
+    assert scaled.total == pytest.approx(100.0 * plain.total, rel=1e-9)
 
 
 def test_files_of_before_have_a_second_number_of_rounds_which_is_passed_over():

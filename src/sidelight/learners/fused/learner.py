@@ -32,7 +32,7 @@ from sidelight.learners.protocol import Context
 from sidelight.learners.rates import BINARY_VARIANCE
 from sidelight.learners.ridge_arms import RADIUS_KINDS
 from sidelight.learners.settings import Settings
-from sidelight.linalg import Array, apply, log_det
+from sidelight.linalg import Array, apply, log_det, product
 from sidelight.linalg import log as natural_log
 from sidelight.side.constraint import Reduction, unreduced
 from sidelight.side.coordinates import Tally, Units
@@ -459,6 +459,7 @@ class FusedOFUL(Choosing):
     # --------------------------------------------------------------------------------- forgetting
 
     def _observe(self, x: Array, index: int, reward: float, weight: float = 1.0) -> None:
+        expected = self._expected(x, index)
         if self.fading.forgets:
             # a round fades all that came before: this arm is brought up to date now, the others at the next refresh
             self.fading.clock += 1
@@ -466,7 +467,15 @@ class FusedOFUL(Choosing):
             self.fading.effective[index] += 1.0
         super()._observe(x, index, reward, weight)
         if self.ledger is not None:
-            self.ledger.observe(x, index, reward)
+            self.ledger.observe(x, index, reward, expected)
+
+    def _expected(self, x: Array, index: int) -> tuple[float, float]:
+        """``x·ŵ`` of an arm and its variance ``σ²‖x‖²_{V⁻¹}``: under a floor what is expected before a reward comes."""
+        if self.ledger is None:
+            return 0.0, 0.0
+        y = x[self.reduction.order]
+        spread = float(product(y, apply(self.covariances[index], y)))
+        return float(product(self.weights[index], y)), float(self.noises[index]) ** 2 * spread
 
     def receipt(self, x: Context, reward: float, arm: Any = None) -> Receipt | None:
         """The weights of a round, and the clock where rounds are forgotten; None where it counts in full for ever."""
@@ -483,12 +492,13 @@ class FusedOFUL(Choosing):
                     "receipt = learner.receipt(x, reward) before observing it, and pass it on."
                 )
             self._fade(index)
+        expected = self._expected(x, index)
         super()._correct(x, index, old, new, receipt)
         if new is None:
             rounds = self.fading.effective
             rounds[index] = max(rounds[index] - self._standing(index, receipt)[1], 0.0)
         if self.ledger is not None:
-            self.ledger.correct(x, index, old, new)
+            self.ledger.correct(x, index, old, new, expected)
 
     def _standing(self, index: int, receipt: Receipt | None) -> tuple[float, float]:
         if not self.fading.forgets or receipt is None:

@@ -44,6 +44,7 @@ def describe_floor(state: State) -> dict[str, Any] | None:
         return None
     return {
         **asdict(ledger.floor),
+        "regularization": ledger.ridge,
         "rounds": ledger.rounds,
         "kept": state.counts["kept by the floor"],
         "room": ledger.total,
