@@ -63,6 +63,26 @@ def _stack(A: ArrayLike) -> tuple[Array, tuple[int, ...]]:
     return array.reshape(math.prod(lead), *array.shape[-2:]), lead
 
 
+def _common_lead(A: Array, B: Array) -> tuple[int, ...]:
+    """The leading shape of both stacks of matrices, broadcast; NumPy is asked only where they differ."""
+    if A.ndim == 2:
+        return B.shape[:-2]
+    lead = A.shape[:-2]
+    return lead if B.ndim == 2 or B.shape[:-2] == lead else np.broadcast_shapes(lead, B.shape[:-2])
+
+
+def _repeated(A: Array, lead: tuple[int, ...], n: int) -> Array:
+    """``A`` as a contiguous stack (n, i, j) of the leading shape, or (1, i, j): one matrix serves a whole stack."""
+    if A.ndim == 2:
+        return _own(A)[None]
+    own = A.shape[:-2]
+    if math.prod(own) == 1:
+        n = 1
+    elif own != lead:
+        A = np.broadcast_to(A, (*lead, *A.shape[-2:]))
+    return _own(A).reshape(n, *A.shape[-2:])
+
+
 def product(A: ArrayLike, B: ArrayLike) -> Array:
     """``A @ B`` with every entry added up in the order of the inner index; shapes as in ``numpy.matmul``.
 
@@ -76,20 +96,16 @@ def product(A: ArrayLike, B: ArrayLike) -> Array:
     right = right[:, None] if column else right
     if left.shape[-1] != right.shape[-2]:
         raise ValueError(f"shapes {np.shape(A)} and {np.shape(B)} do not fit: the inner lengths differ.")
-    lead = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
-    stacks = []
-    for factor in (left, right):
-        # one matrix serves a whole stack without being copied
-        shared = math.prod(factor.shape[:-2]) == 1
-        full = factor if shared else np.broadcast_to(factor, (*lead, *factor.shape[-2:]))
-        stacks.append(_own(full).reshape(-1 if full.size else math.prod(lead), *factor.shape[-2:]))
-    out = np.empty((math.prod(lead), left.shape[-2], right.shape[-1]))
+    lead = _common_lead(left, right)
+    n = math.prod(lead)
+    out = np.empty((n, left.shape[-2], right.shape[-1]))
     if out.size:
         if left.shape[-1]:
-            dense.multiply(stacks[0], stacks[1], out)
+            dense.multiply(_repeated(left, lead, n), _repeated(right, lead, n), out)
         else:
             out[...] = 0.0
-    out = out.reshape(*lead, *out.shape[1:])
+    if len(lead) != 1:
+        out = out.reshape(*lead, *out.shape[1:])
     if row:
         out = out[..., 0, :]
     if column:
@@ -134,9 +150,10 @@ def solve(A: ArrayLike, B: ArrayLike) -> Array:
     left, right = np.asarray(A, dtype=np.float64), np.asarray(B, dtype=np.float64)
     vector = right.ndim == 1
     right = right[:, None] if vector else right
-    lead = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
-    lefts = _stack(np.broadcast_to(left, (*lead, *left.shape[-2:])))[0]
-    out = np.array(np.broadcast_to(right, (*lead, *right.shape[-2:])), order="C")
+    lead = _common_lead(left, right)
+    lefts = _stack(left if left.shape[:-2] == lead else np.broadcast_to(left, (*lead, *left.shape[-2:])))[0]
+    whole = right if right.shape[:-2] == lead else np.broadcast_to(right, (*lead, *right.shape[-2:]))
+    out = np.array(whole, order="C")
     if out.size:
         log_dets = np.empty(len(lefts))
         spd.solve_stack(lefts, out.reshape(len(lefts), *out.shape[-2:]), log_dets)
