@@ -30,10 +30,13 @@ def seed(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture(scope="session")
-def other_machine(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where code that is compiled for another processor is kept: one folder for all tests and worker processes."""
-    own = tmp_path_factory.getbasetemp()
-    return (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "other-machine"
+def other_machine(pytestconfig: pytest.Config) -> Path:
+    """Where code that is compiled for another processor is kept.
+
+    It is one folder for all tests and worker processes, which stays for the next run as the code for this processor
+    does: compiling takes twelve seconds.  Numba's keys cover the source of the kernels.
+    """
+    return pytestconfig.cache.mkdir("sidelight-other-machine")
 
 
 @pytest.fixture
