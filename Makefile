@@ -3,8 +3,11 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
-# Two workers is what a small machine has; pytest-xdist counts the cores itself.
-WORKERS ?= auto
+# One more test process than there are cores: while one test waits (for a server, a database, a timeout), another runs.
+CORES   := $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 1)
+WORKERS ?= $(shell echo $$(($(CORES) + 1)))
+# Tests start a hundred processes that import the same modules: without bytecode on the disk each of them compiles all.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check format bench docs wheels evidence clean simulate crash
@@ -41,7 +44,7 @@ format: $(READY) ## rewrite the sources in the project's format
 	$(BIN)/ruff check --fix .
 
 simulate: $(READY) ## several servers, clients and a rough world on a seeded scheduler (SEEDS=2000)
-	$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),2000) --workers $$(nproc 2>/dev/null || echo 1)
+	$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),2000) --workers $(CORES)
 
 crash: $(READY) ## every state that a power cut may leave of the event log, every sync failing
 	$(BIN)/python -m tests.crash
