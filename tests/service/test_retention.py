@@ -316,9 +316,67 @@ def test_the_command_says_what_it_did(tmp_path, rng):
     assert body["erased"] is True
     again = command("forget", "--subject", ANNA, cwd=tmp_path)
     assert "no decisions about this subject" in again.stdout
+    assert json.loads(command("erase", "--json", cwd=tmp_path).stdout) == {"erased": True}
     replay = json.loads(command("replay", "--json", cwd=tmp_path).stdout)
     assert replay["equal"] is True
     assert replay["from_base"] == body["event"]
+
+
+def old_versions(connection: Any) -> int:
+    """How many versions of rows PostgreSQL has marked as deleted in its tables and not removed yet, counted by it."""
+    names = [table.name for table in (tables.events, tables.subjects, tables.snapshots, tables.bases)]
+    return sum(
+        connection.execute("SELECT pg_stat_get_dead_tuples(%s::regclass)", [name]).fetchone()[0] for name in names
+    )
+
+
+def test_postgresql_forgets_beside_who_holds_its_tables_and_says_what_somebody_still_sees(tmp_path, new_postgres, rng):
+    psycopg = pytest.importorskip("psycopg")
+    database = new_postgres()
+    config = make_config(tmp_path, kind="OFUL", mode="act", database=database)
+
+    async def live() -> None:
+        async with engine_of(config) as engine:
+            await visits(engine, rng, 20, ANNA)
+            await visits(engine, rng, 3, "berta")
+
+    run(live())
+    store = open_store(config)
+    secrets = contexts_of(store, ANNA)
+
+    def on_disk() -> bytes:
+        with psycopg.connect(database, autocommit=True) as connection:
+            connection.execute("CHECKPOINT")
+            folder = connection.execute("SHOW data_directory").fetchone()[0]
+            places = [
+                connection.execute("SELECT pg_relation_filepath(%s)", [name]).fetchone()[0]
+                for name in (tables.events.name, tables.subjects.name, "sidelight_subjects_subject")
+            ]
+        return b"".join((Path(folder) / place).read_bytes() for place in places)
+
+    with psycopg.connect(database) as holder:
+        # VACUUM FULL would wait for this one, and every server behind it
+        holder.execute("LOCK TABLE sidelight_events IN ACCESS SHARE MODE")
+        assert forget(store, ANNA).erased
+    with psycopg.connect(database, autocommit=True) as connection:
+        assert old_versions(connection) == 0
+    with psycopg.connect(database) as reader:
+        reader.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        reader.execute("SELECT count(*) FROM sidelight_events")
+        assert forget(store, "berta", erase=False).decisions == 3
+        assert store.erase_deleted(patience=0.5) is False
+        seen = reader.execute("SELECT count(*) FROM sidelight_subjects WHERE subject = 'berta'").fetchone()
+        assert seen == (3,), "it is there for who began to read before"
+    assert store.erase_deleted()
+    store.close()
+    said = command("erase", cwd=tmp_path)
+    assert said.returncode == 0, said.stderr
+    assert "Nothing that was deleted lingers" in said.stdout
+    files = on_disk()
+    assert b'"else"' in files, "the search itself finds what is there"
+    assert ANNA.encode() not in files
+    assert b"berta" not in files
+    assert not any(secret in files for secret in secrets)
 
 
 def test_under_load_with_a_server_of_its_own(tmp_path, database):

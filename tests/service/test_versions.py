@@ -168,6 +168,7 @@ def test_reading_commands_do_not_migrate(tmp_path, database):
         ["tokens", "list"],
         ["tokens", "create", "me", "--scope", "read"],
         ["forget", "--subject", "anna"],
+        ["erase"],
         ["export", "out.parquet"],
     ):
         done = command(*words, cwd=tmp_path)

@@ -75,6 +75,7 @@ COMMANDS: dict[str, Command] = {
     "quarantine": Command("event_log", "What was kept from the learner as out of bounds.", _SERVICE, "service"),
     "retract": Command("event_log", "Take the reward of one decision back.", _SERVICE, "service"),
     "forget": Command("event_log", "Delete the contexts of one person.", _SERVICE, "service"),
+    "erase": Command("event_log", "Rewrite the database's files without what was deleted.", _SERVICE, "service"),
     "successor": Command(
         "successor", "Set up the next service: new features, new or retired arms.", _SERVICE, "service"
     ),

@@ -287,7 +287,7 @@ def forget(
         bool, typer.Option(help="Fold the events again first, and compare with what the servers run on.")
     ] = True,
     erase: Annotated[
-        bool, typer.Option(help="Rewrite the database's files, so that nothing lingers in them; writers wait for it.")
+        bool, typer.Option(help="Remove what the database itself still keeps of them; servers go on meanwhile.")
     ] = True,
     as_json: AsJson = False,
 ) -> None:
@@ -305,5 +305,30 @@ def forget(
         f"Deleted {done.decisions} contexts. Replays now start after event {done.event}, from a base kept twice."
     )
     if not done.erased:
-        typer.echo("The database's files were not rewritten: traces may linger in them until the next time they are.")
+        typer.echo(
+            "The database may still hold them, where somebody reads it as it was: `sidelight erase` tries again."
+        )
+    elif not store.sqlite:
+        typer.echo(
+            "Bytes of them may lie in free space of PostgreSQL's files: `sidelight erase` rewrites those; choose a "
+            "quiet hour."
+        )
     typer.echo("Exports and back-ups made before still hold them: delete those, or make them again.")
+
+
+def erase(config: ConfigFile = DEFAULT_CONFIG, database: Database = None, as_json: AsJson = False) -> None:
+    """Rewrite the database's files, so that nothing of what was forgotten lingers in them.
+
+    PostgreSQL locks its tables meanwhile (VACUUM FULL), and servers wait: choose a quiet hour. SQLite needs this only
+    where forget could not do it, because something read the file at that time.
+    """
+    erased = read_store(read_config(config, database)).erase_deleted(rewrite=True)
+    if as_json:
+        typer.echo(json.dumps({"erased": erased}))
+    elif erased:
+        typer.echo("Nothing that was deleted lingers in the database's files.")
+    if not erased:
+        raise ServiceError(
+            "the files could not be rewritten: somebody reads the database, or there is no room. Try again when that "
+            "has ended."
+        )

@@ -30,6 +30,11 @@ logger = logging.getLogger("sidelight.service")
 #: pages of SQLite's write-ahead log after which the serving process moves them into the file
 _CHECKPOINT_PAGES = 1000
 _ASKED, _DONE = "checkpoint_asked", "checkpoint_done"
+#: how many versions of a PostgreSQL table's rows, large values included, the last VACUUM had to leave
+_OLD_VERSIONS = (
+    "SELECT coalesce(sum(pg_stat_get_dead_tuples(kept)), 0) FROM pg_class, unnest(ARRAY[oid, reltoastrelid]) AS kept "
+    "WHERE oid = %s::regclass AND kept <> 0"
+)
 
 
 class Rejected(StoreError):
@@ -225,29 +230,45 @@ class Database:
 
     # ---------------------------------------------------------------------------------- deleting
 
-    def erase_deleted(self, patience: float = 10.0) -> bool:
-        """Bring the database's files to where nothing deleted lingers in them.
+    def erase_deleted(self, patience: float = 10.0, *, rewrite: bool = False) -> bool:
+        """Bring the database to where nothing deleted can be read in it any more; servers go on meanwhile.
 
         SQLite overwrites what is deleted (``secure_delete``), so only the write-ahead log beside the file still holds
-        it until it is moved into the file and cut; where a server runs, that is asked of it. PostgreSQL's tables are
-        rewritten, and writers wait meanwhile.
+        it until it is moved into the file and cut; where a server runs, that is asked of it. PostgreSQL removes the old
+        versions of rows and their entries in indexes (``VACUUM``); their bytes may lie in the free space of its pages
+        until that is used again.
+
+        Args:
+            patience: for how many seconds to try.
+            rewrite: have PostgreSQL write its tables anew, without those bytes; every server waits while that lasts.
 
         Returns:
-            False where it did not work within ``patience`` seconds: somebody held a lock, or there was no room.
+            False where it did not work within ``patience`` seconds: somebody held a lock or still reads a state of the
+            database from before the deletion, or there was no room.
         """
         try:
             with self._guard("rewrite"):
-                return self._empty_log(patience) if self.sqlite else self._rewrite_tables()
+                return self._empty_log(patience) if self.sqlite else self._vacuum(patience, rewrite)
         except StoreError as error:
             logger.warning("%s", error)
             return False
 
-    def _rewrite_tables(self) -> bool:
+    def _vacuum(self, patience: float, rewrite: bool) -> bool:
+        clock = self.surroundings
+        end = clock.monotonic() + patience
+        # not cut: for that PostgreSQL would keep everybody out of the table
+        options = "FULL" if rewrite else "INDEX_CLEANUP ON, TRUNCATE OFF"
         with self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             connection.exec_driver_sql("SET statement_timeout = 0")
             try:
                 for table in (tables.events, tables.subjects, tables.snapshots, tables.bases):
-                    connection.exec_driver_sql(f"VACUUM (FULL) {table.name}")
+                    connection.exec_driver_sql(f"VACUUM ({options}) {table.name}")
+                    while not rewrite and connection.exec_driver_sql(_OLD_VERSIONS, (table.name,)).scalar_one():
+                        # Somebody still sees them, or what is counted comes late.
+                        if clock.monotonic() > end:
+                            return False
+                        clock.sleep(0.1)
+                        connection.exec_driver_sql(f"VACUUM ({options}) {table.name}")
             finally:
                 # The next borrower of this connection has its settings as they were.
                 connection.invalidate()

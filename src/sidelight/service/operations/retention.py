@@ -45,7 +45,7 @@ class Forgetting:
     Attributes:
         decisions: how many contexts were deleted.
         event: the number of the event that says so, which is also the base's; None where there was nothing to delete.
-        erased: whether the database's files were rewritten, so that nothing lingers in them.
+        erased: whether nothing of it can be read in the database any more; see ``Database.erase_deleted``.
     """
 
     decisions: int
@@ -67,7 +67,7 @@ def forget(
         store: the event log.
         subject: the key that came with the decisions.
         verify: fold the events again and compare with what the servers run on; without it, that is believed.
-        erase: rewrite the database's files afterwards; writers wait while that lasts.
+        erase: remove what the database itself still keeps of it afterwards.
         progress: called with (events folded, the last one).
 
     Raises:
