@@ -28,6 +28,7 @@ from sidelight.service.log.decision_id import DecisionId
 from sidelight.service.log.events import Configuration, DefaultReward, GateStep
 from sidelight.service.log.rows import event_from_row
 from sidelight.service.log.surroundings import Surroundings
+from sidelight.service.problems import Problem
 from sidelight.service.views.audit import audit
 from sidelight.service.views.status import describe_state
 from tests.service.helpers import ARMS, bits, engine_of, make_config, replayed, run
@@ -168,6 +169,54 @@ def test_waits_end_with_the_default_reward_once(tmp_path):
             return bits(engine.state)
 
     assert run(play()) == replayed(config)
+
+
+@pytest.mark.parametrize("failing", [0, 2])
+def test_a_wait_whose_transaction_failed_ends_the_next_time(tmp_path, monkeypatch, failing):
+    """Those behind it, in another transaction, wait with it: the fold takes the last wait for all before it."""
+    now = [1_000_000.0]
+
+    async def play():
+        async with at_a_fake_time(gated(tmp_path), now) as engine:
+            for seed in range(4):
+                await traffic(engine, 1, 0.0, np.random.default_rng(seed), size=1, rewarded=False)
+            now[0] += 3_601.0
+            submit, proposed = engine.submit, []
+
+            async def fails_once(proposal):
+                proposed.append(proposal)
+                if len(proposed) == failing + 1:
+                    raise Problem("storage", "the database was away for a moment")
+                await asyncio.sleep(0)
+                return await submit(proposal)
+
+            monkeypatch.setattr(engine, "submit", fails_once)
+            with pytest.raises(Problem):
+                await engine._gatekeeper.end_waits()
+            await asyncio.sleep(0.3)
+            assert engine.state.counts["default rewards"] == failing
+            assert await engine._gatekeeper.end_waits() == 4 - failing
+            assert engine.state.counts["default rewards"] == 4
+
+    run(play())
+
+
+def test_what_a_server_has_not_folded_in_ends_no_wait_for_it(tmp_path):
+    """Such an event may be lost again, and the server would pass over the decision for ever."""
+    now = [1_000_000.0]
+
+    async def play():
+        async with at_a_fake_time(gated(tmp_path), now) as engine:
+            (id,) = await traffic(engine, 1, 0.0, np.random.default_rng(0), size=1, rewarded=False)
+            before = engine.state.number
+            now[0] += 3_601.0
+            assert await engine._gatekeeper.end_waits() == 1
+            span, d = (now[0] - 3_600.0, now[0]), engine.state.learner.n_features
+            behind, _ = gatekeeper._due(engine.store, 0, before, span, d)
+            assert [due for due, _ in behind] == [id]
+            assert gatekeeper._due(engine.store, 0, before + 1, span, d)[0] == []
+
+    run(play())
 
 
 @pytest.mark.parametrize("kind", ["OFUL", "FusedOFUL", "EpochOFUL"])

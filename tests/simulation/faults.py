@@ -389,6 +389,24 @@ def waits_are_shorter_than_they_should_be() -> Patches:
     return [mock.patch.object(gatekeeper, "_due", wrong)]
 
 
+class _After(int):
+    """An event's number that is not before any other."""
+
+    def __ge__(self, other: object) -> bool:
+        return True
+
+
+@fault
+def what_was_not_folded_in_ends_a_wait() -> Patches:
+    """A server passes over a decision because another one ended its wait, by an event that may still be lost."""
+    due = gatekeeper._due
+
+    def wrong(store: Store, start: int, upto: int, span: tuple[float, float], n_features: int) -> Any:
+        return due(store, start, _After(upto), span, n_features)
+
+    return [mock.patch.object(gatekeeper, "_due", wrong)]
+
+
 @fault
 def waits_never_end() -> Patches:
     async def wrong(self: gatekeeper.Gatekeeper) -> int:
@@ -457,6 +475,7 @@ FOUND_BY: dict[str, int] = {
     "a_wait_ends_although_the_reward_came": 10,
     "waits_are_shorter_than_they_should_be": 10,
     "waits_never_end": 5,
+    "what_was_not_folded_in_ends_a_wait": 300115,
     "a_step_of_the_gate_undoes_what_somebody_set": 118,
     "a_gate_forgets_its_units_at_a_restart": 20,
 }

@@ -139,17 +139,17 @@ class Gatekeeper:
         # Not beyond what this server has folded in: what another one wrote after that may be lost without its notice.
         upto, n_features = self._server.state.number, self._server.state.learner.n_features
         due, looked = await self._server.read(_due, store, start, upto, span, n_features)
+        now_due = due[:_MOST_AT_ONCE]
+        doubts = [self._server.doubt(decision.contexts[id.position]) for id, decision in now_due]
         outcomes = await asyncio.gather(
             *(
                 self._server.submit(
-                    DefaultRewardProposal(
-                        id, decision, defaults.reward, self._server.doubt(decision.contexts[id.position])
-                    )
+                    DefaultRewardProposal(id, decision, defaults.reward, doubt, after=now_due[i - 1][0] if i else None)
                 )
-                for id, decision in due[:_MOST_AT_ONCE]
+                for i, ((id, decision), doubt) in enumerate(zip(now_due, doubts, strict=True))
             )
         )
-        if len(due) <= _MOST_AT_ONCE:
+        if len(due) <= _MOST_AT_ONCE and not any(isinstance(outcome, Outdated) for outcome in outcomes):
             self._looked = looked
         return sum(isinstance(outcome, Written) for outcome in outcomes)
 
@@ -201,7 +201,10 @@ def _due(
             if isinstance(event, Decisions)
             for i in range(len(event))
         ]
+        # What ended a wait after ``upto`` may be lost again without the notice of this server: proposed once more, it
+        # is found under the log's lock.
         settled = store.find([key for id, _ in ids for key in wait_keys(id)])
+        settled = {key: row for key, row in settled.items() if row.number <= upto}
         found += [(id, event) for id, event in ids if wait_ended_by(settled, id) is None]
         if ripe:
             looked, rest = ripe[-1].number, rest[len(ripe) :]

@@ -11,7 +11,7 @@ from sidelight.service.core.proposals import Known, Outcome
 from sidelight.service.log.decision_id import DecisionId
 from sidelight.service.log.events import Action, Answer, Behavior, Decisions, DefaultReward, Reward
 from sidelight.service.log.rows import Row, event_from_row
-from sidelight.service.log.store import Draft
+from sidelight.service.log.store import Draft, Outdated
 from sidelight.service.problems import Problem, invalid
 
 __all__ = [
@@ -194,18 +194,33 @@ class RewardProposal(_AboutDecision):
 
 
 class DefaultRewardProposal(_AboutDecision):
-    """Write that the wait for a reward is over; at a context out of bounds the learner is taught nothing by it."""
+    """Write that the wait for a reward is over; at a context out of bounds the learner is taught nothing by it.
 
-    def __init__(self, id: DecisionId, decision: Decisions, reward: float, quarantine: str | None = None) -> None:
+    Waits end in the order of their decisions, because the fold takes the last one for all before it: where the
+    transaction of the one before (``after``) failed, this one is not written either.
+    """
+
+    def __init__(
+        self,
+        id: DecisionId,
+        decision: Decisions,
+        reward: float,
+        quarantine: str | None = None,
+        *,
+        after: DecisionId | None = None,
+    ) -> None:
         super().__init__(id, decision, quarantine)
         self.reward = reward
-        self.keys = (self.action_key, *wait_keys(id))
+        self._after = after
+        self.keys = (self.action_key, *wait_keys(id), *(() if after is None else wait_keys(after)))
 
-    def settle(self, found: Mapping[str, Row]) -> Outcome:
-        """The default reward, unless a reward, or another server, was faster."""
+    def settle(self, found: Mapping[str, Row]) -> Outcome | Outdated:
+        """The default reward, unless a reward, or another server, was faster, or the wait before has not ended."""
         row = wait_ended_by(found, self.id)
         if row is not None:
             return Known(row)
+        if self._after is not None and wait_ended_by(found, self._after) is None:
+            return Outdated()
         action = self._action(found)
         arm = self.decided if action is None else action.arm
         taught = arm if self.quarantine is None else None
