@@ -3,7 +3,7 @@
     python -m benchmarks.rivals                         the zoo's quick cells, 8 seeds, 2,000 rounds
     python -m benchmarks.rivals --cells all --seeds 32 --workers 2      a night
     python -m benchmarks.rivals --cells base units      by name or prefix; "worlds": simulated, "data": public data
-                                                        sets, "fetched": more of them (benchmarks/rivals/tables.py)
+                                                        sets, "fetched", "unseen": more (benchmarks/rivals/tables.py)
     python -m benchmarks.rivals --packages              also MABWiser and contextualbandits, installed by pip
     python -m benchmarks.rivals --rivals-only           nothing of Sidelight, whose results depend on src/
     python -m benchmarks.rivals --sidelight-only        nothing else, where the rivals' results are there
@@ -29,7 +29,7 @@ from multiprocessing import get_context
 from benchmarks.cells import CELLS, QUICK
 from benchmarks.evidence import source_hash
 from benchmarks.rivals import table
-from benchmarks.rivals.data import DATA, FETCHED_DATA
+from benchmarks.rivals.data import DATA, FETCHED_DATA, UNSEEN_DATA
 from benchmarks.rivals.packages import PACKAGES
 from benchmarks.rivals.runs import OURS, RIVALS, AnyCell, Plan, missing_seconds, run_seed
 
@@ -45,6 +45,7 @@ def cells_of(names: list[str]) -> list[AnyCell]:
     ]
     cells += [cell for name, cell in DATA.items() if any(w in ("all", "data", name) for w in names)]
     cells += [cell for name, cell in FETCHED_DATA.items() if any(w in ("fetched", name) for w in names)]
+    cells += [cell for name, cell in UNSEEN_DATA.items() if any(w in ("unseen", name) for w in names)]
     if not cells:
         raise SystemExit(f"No cell begins with {' or '.join(names)}; see python -m benchmarks.zoo --list.")
     return cells

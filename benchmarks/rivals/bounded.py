@@ -3,7 +3,8 @@
 * **Hybrid LinUCB** ("Regret Analysis of Hybrid Linear Bandits with Biased Offline Data", OpenReview NA4seLpkPd): two
   confidence ellipsoids, one from online rounds, one from all rows with the bias bound ``V`` added; an arm's index is
   the smaller of its two upper bounds. With a constant as the only feature it is MIN-UCB (Cheung, Lyu 2024, arXiv
-  2405.02594), which has no contexts; a test compares the two. The bound is a number for the whole weight vector: tuned.
+  2405.02594), which has no contexts; a test compares the two. The bound is a number for the whole weight vector, in
+  multiples of the log's residual deviation, so that it does not depend on the rewards' unit: tuned.
 * **Ellipsoidal-MINUCB** (Han, Lin, Ding, Zhang 2026, arXiv 2604.24016): the same with a bound for each direction, the
   certificate ``ΔᵀM_bias Δ ≤ ρ²``, here in its form with an unknown certificate, learned at finitely many times. Chosen
   here: ``M_bias`` is diagonal and learned at rounds 2ᵏ as ``1/(Δ̂_j² + se_j²)``, with ``Δ̂`` the difference of the
@@ -62,13 +63,14 @@ class _TwoBranches(Rival):
 
 
 class HybridLinUCB(_TwoBranches):
-    """The smaller of two upper bounds; ``bias``: how far the log's weights may be off, in Euclidean norm."""
+    """The smaller of two upper bounds; ``bias``: how far the log's weights may be off, in Euclidean norm and multiples
+    of the log's residual deviation."""
 
     def __init__(
         self, summary: sl.LogSummary, alpha: float = 1.0, regularization: float = 1.0, bias: float = 1.0
     ) -> None:
         super().__init__(summary, alpha, regularization)
-        self.bias = bias
+        self.bias = bias * noise_of(summary)
 
     def _choose(self, x: Array, rng: np.random.Generator | None) -> int:
         online = self.online.estimates(x) + self.alpha * self.online.norms(x)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import sidelight as sl
-from benchmarks.rivals.tables import FETCHED, INSTALLED, Surfaces, standardised
+from benchmarks.rivals.tables import FETCHED, INSTALLED, UNSEEN, Surfaces, standardised
 
 Array = Any
 
@@ -37,12 +37,13 @@ class DataCell:
 
 DATA = {name: DataCell(name) for name in INSTALLED}
 FETCHED_DATA = {name: DataCell(name) for name in FETCHED}
+UNSEEN_DATA = {name: DataCell(name) for name in UNSEEN}
 
 
 @cache
 def surfaces(name: str) -> Surfaces:
     """Contexts (n, p) standardised, the mean reward of each arm there (n, K), and the noise's deviation."""
-    X, means, noise = (INSTALLED.get(name) or FETCHED[name])()
+    X, means, noise = {**INSTALLED, **FETCHED, **UNSEEN}[name]()
     return standardised(np.asarray(X, dtype=float)), means, noise
 
 

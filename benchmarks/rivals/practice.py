@@ -8,9 +8,12 @@
 * **ARRoW-CB** (Zhang, Agarwal, Daumé, Langford, Negahban 2019, arXiv 1901.00301): ε-greedy; for each weight ``λ`` in a
   grid a model of both sources, in which a round counts ``λ`` and a row of the log ``1 − λ``, and the model in use is
   the one whose choices have cost least by importance-weighted progressive validation. Checked against the authors' code
-  (Vowpal Wabbit, ``warm_cb``): the rule, the grid (eight values, halving the distance to 0 and 1 from ½, both ends
-  among them) and the constant ``ε`` are theirs. Chosen here: a ridge for each arm as the model; the log's rows with
-  zeros; costs counted from the mean reward so far; ``ε`` tuned, with ``t^(−1/3)`` beside the constant one.
+  (Vowpal Wabbit's ``warm_cb``, and the scripts of their experiments, ``zcc1307/warmcb_scripts``): the rule, the grid
+  (eight values that halve the distance to 0 and to 1 from a central one, both ends among them), its centre
+  ``ε/(K + ε)``, which their experiments have, or ½, the package's default, and the constant ``ε`` are theirs. Chosen
+  here: a ridge for each arm as the model (theirs is Vowpal Wabbit's regression, a round weighted by one over its
+  chance); the log's rows with zeros; costs counted from the mean reward so far; ``ε`` and the centre tuned, with
+  ``t^(−1/3)`` beside the constant ``ε``.
 """
 
 from __future__ import annotations
@@ -96,6 +99,12 @@ class FrozenRidge(Rival):
         """Nothing: it is frozen."""
 
 
+def mixes_around(centre: float) -> Array:
+    """Eight values of ``λ``, increasing: a round counts ``λ``, a row of the log ``1 − λ``; 0 is the log alone.  (8,)"""
+    below, above = centre * 0.5 ** np.arange(3, 0, -1), 1.0 - (1.0 - centre) * 0.5 ** np.arange(1, 3)
+    return np.array([0.0, *below, centre, *above, 1.0])
+
+
 class ArrowCB(Rival):
     """ε-greedy over the weight of the log that has validated best.
 
@@ -104,19 +113,22 @@ class ArrowCB(Rival):
         alpha: ``ε`` in the first round.
         regularization: ridge parameter of every model.
         decay: ``ε_t = alpha·t^(−decay)``; 0 is the authors' own.
+        minimax: 1 for a grid around ``ε/(K + ε)``, as in the authors' experiments; 0 around ½.
     """
 
-    MIXES = (0.0, 0.0625, 0.125, 0.25, 0.5, 0.75, 0.875, 1.0)
-    """``λ``: a round counts ``λ``, a row of the log ``1 − λ``. Their middle is "as they are", 0 the log alone."""
-
     def __init__(
-        self, summary: sl.LogSummary, alpha: float = 0.05, regularization: float = 1.0, decay: float = 0.0
+        self,
+        summary: sl.LogSummary,
+        alpha: float = 0.05,
+        regularization: float = 1.0,
+        decay: float = 0.0,
+        minimax: float = 0.0,
     ) -> None:
         super().__init__(summary)
         self.epsilon, self.decay = alpha, decay
         grams, moments = zero_filled(summary)
         prior = prior_precision(summary, regularization)
-        mixes = np.array(self.MIXES)
+        self.mixes = mixes = mixes_around(alpha / (summary.n_arms + alpha) if minimax else 0.5)
         shares = (1.0 - mixes)[:, None, None, None]
         self.inverses = np.linalg.inv(prior + shares * grams)  # (models, K, d, d)
         self.weights = np.einsum("mkij,kj->mki", self.inverses, moments) * shares[:, :, 0]
@@ -147,5 +159,5 @@ class ArrowCB(Rival):
         self.costs -= (greedy == a) * (reward - self.mean) / max(chance, 1e-12)
         self.rounds += 1
         self.mean += (reward - self.mean) / self.rounds
-        for model, count in enumerate(self.MIXES):
+        for model, count in enumerate(self.mixes):
             add_round(self.inverses[model, a], self.weights[model, a], x, reward, count)

@@ -41,16 +41,19 @@ HERE = Path(__file__).parent
 RESULTS = HERE.parents[1] / "results" / "rivals"
 EARLY = 200
 FIRST_TUNING_SEED = 10_000
-WIDTHS = (0.1, 0.3, 1.0)
+WIDTHS = (0.1, 0.3, 1.0, 3.0)
 PRIORS = (0.1, 1.0, 10.0)
 
-#: name → class, and the values that are tried of each of its settings
+#: name → class, and the values that are tried of each of its settings; every rival that learns has the same ridges
 RIVALS: dict[str, tuple[type, dict[str, tuple[float, ...]]]] = {
-    "deconfounded TS": (DeconfoundedWarmStart, {"alpha": WIDTHS, "regularization": (0.1, 1.0)}),
-    "ellipsoidal": (EllipsoidalMinUCB, {"alpha": WIDTHS, "regularization": (1.0,), "bias": (0.03, 0.3, 3.0)}),
-    "hybrid": (HybridLinUCB, {"alpha": WIDTHS, "regularization": (1.0,), "bias": (0.1, 1.0, 10.0)}),
+    "deconfounded TS": (DeconfoundedWarmStart, {"alpha": WIDTHS, "regularization": PRIORS, "penalty": (0.1, 1.1)}),
+    "ellipsoidal": (EllipsoidalMinUCB, {"alpha": WIDTHS, "regularization": PRIORS, "bias": (0.03, 0.3, 3.0)}),
+    "hybrid": (HybridLinUCB, {"alpha": WIDTHS, "regularization": PRIORS, "bias": (0.1, 1.0, 10.0)}),
     "anchor TS": (AnchorTS, {"alpha": WIDTHS, "regularization": PRIORS}),
-    "arrow": (ArrowCB, {"alpha": (0.0125, 0.05, 0.1, 0.3), "regularization": (1.0,), "decay": (0.0, 1.0 / 3.0)}),
+    "arrow": (
+        ArrowCB,
+        {"alpha": (0.0125, 0.05, 0.3), "regularization": PRIORS, "decay": (0.0, 1.0 / 3.0), "minimax": (0.0, 1.0)},
+    ),
     "zeros": (ZeroStart, {"alpha": WIDTHS, "regularization": PRIORS}),
     "imputed": (ImputedStart, {"alpha": WIDTHS, "regularization": PRIORS}),
     "frozen": (FrozenRidge, {"regularization": (1.0,)}),
@@ -120,7 +123,9 @@ def kept_as(name: str, cell: AnyCell, state: str) -> str:
     else:
         kind = RIVALS[name][0].__module__.rpartition(".")[2]
         code = (f"rivals/{kind}", "rivals/ridge")
-    return f"{kind}-{code_hash((*code, *(DATA_CODE if isinstance(cell, DataCell) else WORLD_CODE)))}"
+    # chosen settings depend on what was tried
+    tried = "" if name == "floor" else "-" + hashlib.sha256(repr(grid_of(name)).encode()).hexdigest()[:4]
+    return f"{kind}-{code_hash((*code, *(DATA_CODE if isinstance(cell, DataCell) else WORLD_CODE)))}{tried}"
 
 
 def folder_of(cell: AnyCell, rounds: int, kind: str) -> Path:

@@ -13,7 +13,7 @@ from scipy.stats import t as student
 
 from benchmarks.evidence import machine
 from benchmarks.paired import Ratio, ratio
-from benchmarks.rivals.data import DataCell
+from benchmarks.rivals.data import UNSEEN_DATA, DataCell
 from benchmarks.rivals.packages import PACKAGES
 from benchmarks.rivals.ridge import in_standard_units
 from benchmarks.rivals.runs import EARLY, OURS, RIVALS, AnyCell, Plan, collected, seeds_of
@@ -24,6 +24,8 @@ ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs" / "measurements"
 FEW = 8
 """Seeds below which the page warns of its own intervals."""
+
+UNSEEN = "public data sets that were chosen before anything was run on them"
 
 BAR, WORST = 1.05, 1.10
 """Upper end of the ratio to the best rival: in nine cells of ten, and in all."""
@@ -98,6 +100,16 @@ def distinct(found: list[Row]) -> list[Row]:
     return list(out.values())
 
 
+def groups(found: list[Row]) -> dict[str, list[Row]]:
+    """Distinct rows that have a ratio, by where they come from."""
+    out: dict[str, list[Row]] = {"simulated worlds": [], "public data sets": [], UNSEEN: []}
+    for row in distinct(found):
+        unseen = row.cell.name in UNSEEN_DATA
+        where = UNSEEN if unseen else "public data sets" if isinstance(row.cell, DataCell) else "simulated worlds"
+        out[where].append(row)
+    return {where: rows for where, rows in out.items() if rows}
+
+
 def geometric_mean(found: list[Row]) -> tuple[float, float, float]:
     """Of the cells' ratios, with the ends of its 95 % interval: a jackknife over seeds, which cells share, and with
     them worlds and noise, so that cells are no independent sample. The ends are NaN with a single seed."""
@@ -120,28 +132,34 @@ def against_each(found: list[Row], name: str) -> float:
     return math.exp(float(np.mean([math.log(mine / theirs) for mine, theirs in pairs]))) if pairs else math.nan
 
 
+def closest_rival(found: list[Row]) -> tuple[str, float]:
+    """The rival that does best if it is the same in all cells, and ``against_each`` of it."""
+    rivals = [name for name in (*RIVALS, *PACKAGES) if all(name in row.end for row in found)]
+    return max(((name, against_each(found, name)) for name in rivals), key=lambda pair: pair[1])
+
+
 def verdict(found: list[Row]) -> str:
     """How many cells meet the bar, worlds and data apart, and what of it rests on few seeds."""
     if not found:
         return "Nothing has been measured at this state of `src/` yet."
     zero = [row.cell.name for row in found if row.end[row.best] <= 0.0]
     said = []
-    for where, kind in (("simulated worlds", Cell), ("public data sets", DataCell)):
-        rows = [row for row in distinct(found) if isinstance(row.cell, kind)]
-        if rows:
-            means, highs = [row.against.value for row in rows], [row.against.high for row in rows]
-            mean, low, high = geometric_mean(rows)
-            seeds = sorted({row.seeds for row in rows})
-            said.append(
-                f"**{len(rows)} {where}**, {' or '.join(map(str, seeds))} seed{'s' * (seeds[-1] > 1)} each: geometric "
-                f"mean of the ratios to the best rival's regret {mean:.2f}"
-                + (f" ({low:.2f} to {high:.2f}); " if math.isfinite(low) else " (no interval with one seed); ")
-                + f"a cell's mean is at most 1 in {sum(m <= 1.0 for m in means)}, at most {BAR} in "
-                f"{sum(m <= BAR for m in means)}, at most {WORST:.2f} in {sum(m <= WORST for m in means)}; the upper "
-                f"end of its 95 % interval is at most {BAR} in {sum(h <= BAR for h in highs)}, at most {WORST:.2f} in "
-                f"{sum(h <= WORST for h in highs)}, and its lower end above 1, a sure loss, in "
-                f"{sum(row.against.low > 1.0 for row in rows)}."
-            )
+    for where, rows in groups(found).items():
+        means, highs = [row.against.value for row in rows], [row.against.high for row in rows]
+        mean, low, high = geometric_mean(rows)
+        seeds = sorted({row.seeds for row in rows})
+        closest, single = closest_rival(rows)
+        said.append(
+            f"**{len(rows)} {where}**, {' or '.join(map(str, seeds))} seed{'s' * (seeds[-1] > 1)} each: geometric "
+            f"mean of the ratios to the best rival's regret {mean:.2f}"
+            + (f" ({low:.2f} to {high:.2f}), " if math.isfinite(low) else " (no interval with one seed), ")
+            + f"to that of the best single rival for all of them ({closest}) {single:.2f}; "
+            f"a cell's mean is at most 1 in {sum(m <= 1.0 for m in means)}, at most {BAR} in "
+            f"{sum(m <= BAR for m in means)}, at most {WORST:.2f} in {sum(m <= WORST for m in means)}; the upper "
+            f"end of its 95 % interval is at most {BAR} in {sum(h <= BAR for h in highs)}, at most {WORST:.2f} in "
+            f"{sum(h <= WORST for h in highs)}, and its lower end above 1, a sure loss, in "
+            f"{sum(row.against.low > 1.0 for row in rows)}."
+        )
     if sum(isinstance(row.cell, Cell) for row in found) > sum(isinstance(row.cell, Cell) for row in distinct(found)):
         said.append(
             "Worlds that differ in units alone are one world to the rivals, which are told them, and count once."
@@ -180,7 +198,7 @@ def write(found: list[Row], name: str, plan: Plan) -> None:
     variants = [n for n in OURS if n != "fused"]
     cells = " ".join(f'"{row.cell.name}"' if " " in row.cell.name else row.cell.name for row in found)
     command = f"python -m benchmarks.rivals --write {name} {plan.chosen} --cells "
-    command += "worlds data fetched" if name == "rivals" else cells
+    command += "worlds data fetched unseen" if name == "rivals" else cells
     lost = [row for row in found if row.against.value > 1.0 or BAR < row.against.high < math.inf]
     parts = [
         f"# Against every rival{'' if name == 'rivals' else f': {name}'}\n",
@@ -205,9 +223,6 @@ def write(found: list[Row], name: str, plan: Plan) -> None:
             f"| {row.cell.name} | {row.seeds} | {row.end['fused']:.4g} | {row.end[row.best]:.4g} ({row.best}) "
             f"| {ends} | {early} | {row.end.get('floor', math.nan):.4g} |"
         )
-    kinds = {"simulated worlds": Cell, "public data sets": DataCell}
-    groups = {where: [row for row in distinct(found) if isinstance(row.cell, kind)] for where, kind in kinds.items()}
-    groups = {where: rows for where, rows in groups.items() if rows}
     parts += [
         "",
         "## Against one rival everywhere\n",
@@ -217,7 +232,7 @@ def write(found: list[Row], name: str, plan: Plan) -> None:
         "|---" * (len(shown) + 1) + "|",
         *(
             f"| {where} | {' | '.join(f'{against_each(rows, name):.2f}' for name in shown)} |"
-            for where, rows in groups.items()
+            for where, rows in groups(found).items()
         ),
         "",
         f"## Where the upper end is above {BAR}\n",

@@ -20,6 +20,12 @@ To be fetched: the trials ``star`` (class sizes, scores), ``colon`` (three treat
 classes ``glass``, ``diabetics``, ``penguins``, ``chile``, ``britain`` (votes), ``fishing``, ``churn``; and ``infants``,
 the covariates of the Infant Health and Development Program with its customary curved surface ("B": exponential without
 treatment, linear with it, noise 1).
+
+Unseen: chosen by name on 18 November 2026, before any learner was run on them and when none had been changed with them
+in view: the trials ``recurrence`` (hormone therapy, years without a recurrence of breast cancer), ``rearrest``
+(financial aid after prison, weeks until an arrest), ``quitting`` (smoking, weight gained, observed and not randomised),
+``farmers`` (how thoroughly an insurance was explained, whether it was bought); the classes ``cells`` (well segmented or
+poorly), ``cars`` (where they were made), ``olives`` (which of nine areas an oil is from).
 """
 
 from __future__ import annotations
@@ -218,4 +224,40 @@ FETCHED: dict[str, Callable[[], Surfaces]] = {
     "fishing": lambda: classes(_of_r("Ecdat", "Fishing"), "mode", ("price", "catch", "ppier")),
     "infants": _infants,
     "churn": lambda: classes(_of_r("modeldata", "mlc_churn"), "churn", ("state",)),
+}
+
+
+# -------------------------------------------------------------------------------------------- unseen, to be fetched
+
+
+def _recurrence() -> Surfaces:
+    frame = _of_r("survival", "gbsg").assign(years=lambda rows: rows["rfstime"] / 365.25)
+    return _trial_of(frame, "hormon", "years", ("age", "meno", "size", "grade", "nodes", "pgr", "er"))
+
+
+def _rearrest() -> Surfaces:
+    features = ("age", "race", "wexp", "mar", "paro", "prio", "educ")
+    return _trial_of(_of_r("carData", "Rossi"), "fin", "week", features)
+
+
+def _quitting() -> Surfaces:
+    frame = _of_r("causaldata", "nhefs").assign(lost=lambda rows: -rows["wt82_71"])
+    person = ("sex", "age", "race", "income", "school", "ht", "wt71", "smokeintensity", "smokeyrs", "active")
+    return _trial_of(frame, "qsmk", "lost", (*person, "exercise", "cholesterol", "sbp", "dbp"))
+
+
+def _farmers() -> Surfaces:
+    features = ("age", "agpop", "ricearea_2010", "disaster_prob", "male", "default", "risk_averse", "literacy")
+    frame = _of_r("causaldata", "social_insure")
+    return _trial_of(frame, "intensive", "takeup_survey", (*features, "pre_takeup_rate"), binary=True)
+
+
+UNSEEN: dict[str, Callable[[], Surfaces]] = {
+    "recurrence": _recurrence,
+    "rearrest": _rearrest,
+    "quitting": _quitting,
+    "farmers": _farmers,
+    "cells": lambda: classes(_of_r("modeldata", "cells"), "class", ("case",)),
+    "cars": lambda: classes(_of_r("ISLR", "Auto"), "origin", ("name",)),
+    "olives": lambda: classes(_of_r("dslabs", "olive"), "area", ("region",)),
 }

@@ -151,27 +151,31 @@ def test_arrow_drops_a_log_that_lies_and_keeps_one_that_does_not():
         for x in rng.normal(size=(3_000, 2)):
             arm = learner.decide(x, rng=rng).arm
             learner.observe(x, arm, float(weights[arm] @ x + 0.2 * rng.normal()))
-        return learner.MIXES[learner._best()]
+        return learner.mixes[learner._best()]
 
     assert winner(-1.0) >= 0.875  # rounds count at least seven times as much as the log's rows
     assert winner(1.0) <= 0.875
 
 
-def test_arrow_s_models_are_ridge_regressions_with_weighted_rows():
+@pytest.mark.parametrize("minimax", [0.0, 1.0])
+def test_arrow_s_models_are_ridge_regressions_with_weighted_rows(minimax):
     """``V = ρI + (1 − λ)G + λΣxxᵀ`` for each of its mixes, ``λ`` from the log alone to the rounds alone."""
     here = setting(rounds=60)
-    learner = ArrowCB(here.summary, alpha=0.3, regularization=3.0)
+    learner = ArrowCB(here.summary, alpha=0.3, regularization=3.0, minimax=minimax)
     taken = choices(learner, here)
     X, rewards, _, _, _ = here.draws
     grams, moments = zero_filled(here.summary)
-    for m, mix in enumerate(learner.MIXES):
+    for m, mix in enumerate(learner.mixes):
         for a in range(4):
             rounds = np.array(taken) == a
             V = 3.0 * np.eye(X.shape[1]) + (1 - mix) * grams[a] + mix * X[rounds].T @ X[rounds]
             Y = (1 - mix) * moments[a] + mix * X[rounds].T @ rewards[rounds, a]
             np.testing.assert_allclose(learner.weights[m, a], np.linalg.solve(V, Y), rtol=1e-6, atol=1e-9)
-    # the authors' grid: ½ in the middle, halving the distance to either end, both ends included
-    assert learner.MIXES == (0.0, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 7 / 8, 1.0)
+    # the authors' grid: from its middle halving the distance to either end, both ends included; the middle is ½ in the
+    # package and ε/(K + ε) in their experiments
+    centre = 0.3 / 4.3 if minimax else 0.5
+    expected = (0.0, centre / 8, centre / 4, centre / 2, centre, (1 + centre) / 2, (3 + centre) / 4, 1.0)
+    assert tuple(learner.mixes) == pytest.approx(expected)
 
 
 def arms_without_contexts(offline_shift: float, n_offline: int = 400) -> tuple[sl.LogSummary, np.ndarray]:
@@ -200,7 +204,7 @@ def test_without_contexts_the_hybrid_is_min_ucb():
     """Cheung and Lyu's index: the smaller of ``R̂ + c/√N`` and ``(NR̂ + TX̂)/(N + T) + c/√(N + T) + V·T/(N + T)``."""
     summary, _ = arms_without_contexts(0.0)
     ridge, alpha, bias = 1e-9, 2.0, 0.3
-    learner = HybridLinUCB(summary, alpha=alpha, regularization=ridge, bias=bias)
+    learner = HybridLinUCB(summary, alpha=alpha, regularization=ridge, bias=bias / noise_of(summary))
     counts = np.array([3, 5, 1, 7])
     for a, n in enumerate(counts):
         for k in range(n):
@@ -215,6 +219,16 @@ def test_without_contexts_the_hybrid_is_min_ucb():
     found = learner.pooled.estimates(x) + learner.alpha * learner.pooled.norms(x)
     np.testing.assert_allclose(found + bias * np.linalg.norm(learner._leverage(x), axis=1), pooled, rtol=1e-6)
     assert learner.decide(x).arm == int(np.minimum(plain, pooled).argmax())
+
+
+@pytest.mark.parametrize("name", list(runs.RIVALS))
+def test_a_rival_s_choices_do_not_depend_on_the_rewards_unit(name):
+    """Data sets have rewards in weeks, points or thousands: the values that are tried are multiples of their spread."""
+    kind, grid = runs.RIVALS[name]
+    values = {key: tried[-1] for key, tried in grid.items()}
+    cell = replace(SMALL, reward_unit=64.0)
+    plain, large = (setting(200, 4, c) for c in (SMALL, cell))
+    assert choices(kind(plain.summary, **values), plain) == choices(kind(large.summary, **values), large)
 
 
 def test_min_ucb_gains_from_a_log_with_a_bound_on_its_bias_and_never_pays_for_a_wrong_log():
@@ -459,7 +473,7 @@ def test_a_run_that_was_stopped_goes_on_where_it_stood(results, monkeypatch):
     plan = runs.Plan(40, 1, "state", ("fused",), ("zeros", "frozen"))
     runs.run_seed(SMALL, 0, plan)
     before = {path: path.read_bytes() for path in results.rglob("*.json")}
-    assert len(before) == 5  # two tunings, the rivals' seed, the floor's, ours
+    assert len(before) == 6  # two tunings, the two rivals' seeds (their grids differ), the floor's, ours
 
     def again(*_):
         raise AssertionError("it was run already")
@@ -487,6 +501,15 @@ def test_settings_are_chosen_on_seeds_that_no_row_uses(results, monkeypatch):
     monkeypatch.setattr(runs, "regret_of", regret)
     assert runs.tuned("zeros", SMALL, 40, 2) == {"alpha": 0.3, "regularization": 10.0}
     assert set(asked) == {runs.FIRST_TUNING_SEED, runs.FIRST_TUNING_SEED + 1}
+
+
+def test_other_values_to_try_make_results_old(monkeypatch):
+    """A rival's results are those of the settings that were best among what was tried."""
+    before = {name: runs.kept_as(name, SMALL, "") for name in ("zeros", "hybrid")}
+    kind, grid = runs.RIVALS["zeros"]
+    monkeypatch.setitem(runs.RIVALS, "zeros", (kind, {**grid, "alpha": (*grid["alpha"], 30.0)}))
+    assert runs.kept_as("zeros", SMALL, "") != before["zeros"]
+    assert runs.kept_as("hybrid", SMALL, "") == before["hybrid"]
 
 
 def test_docstrings_do_not_make_results_old(tmp_path, monkeypatch):
@@ -539,7 +562,7 @@ def test_a_page_names_the_command_that_writes_it_and_every_variant(results, tmp_
     means = [line for line in page.splitlines() if line.startswith("| simulated worlds |")]
     assert means == ["| simulated worlds |" + f" {12.5 / 9.5:.2f} |" * len(runs.RIVALS)], "the same for every rival"
     table.write(found, "rivals", plan)
-    assert "--tuning 2 --cells worlds data fetched`" in (tmp_path / "rivals.md").read_text()
+    assert "--tuning 2 --cells worlds data fetched unseen`" in (tmp_path / "rivals.md").read_text()
 
 
 def test_the_claims_are_read_from_the_result_files(results, monkeypatch):
