@@ -401,7 +401,8 @@ class Chart:
     # --------------------------------------------------------------------------- labels on picture files
 
     def _labels(self, theme: str, height: int) -> list[dict[str, Any]]:
-        """The name of every series: at the end of its line, or in a column beside the points."""
+        """The name of every series: at the end of its line, or in a column beside the points. Names that had to move
+        from their line's end are joined to it."""
         names = [s.name for s in self.series if any(row["series"] == s.name for row in self.rows)]
         if self.diagonal and len(names) == 1:
             return []
@@ -417,14 +418,27 @@ class Chart:
             wanted = {name: to_pixel(last[name]) for name in names}
         ends = sorted(names, key=lambda name: wanted[name])
         positions = places([wanted[name] for name in ends], gap, 2.0, height - 2.0)
-        layers = []
+        # where lines end close together, a thin line leads from each to its label
+        apart = max((abs(pixel - wanted[name]) for name, pixel in zip(ends, positions, strict=True)), default=0.0)
+        leads = self.kind != "points" and apart > gap / 2
+        margin = 24 if self.kind == "points" else 34 if leads else 10
+        layers: list[dict[str, Any]] = []
         for name, pixel in zip(ends, positions, strict=True):
             colour = next(s.ink(theme) for s in self.series if s.name == name)
+            if leads:
+                ends_at = {
+                    "x": {"value": {"expr": "width + 3"}},
+                    "x2": {"value": {"expr": f"width + {margin - 4}"}},
+                    "y": {"value": wanted[name]},
+                    "y2": {"value": pixel},
+                }
+                lead = {"type": "rule", "color": colour, "strokeWidth": 1, "opacity": 0.7, "clip": False}
+                layers.append({"data": {"values": [{}]}, "mark": lead, "encoding": ends_at})
             mark = {
                 "type": "text",
                 "align": "left",
                 "baseline": "middle",
-                "x": {"expr": f"width + {24 if self.kind == 'points' else 10}"},
+                "x": {"expr": f"width + {margin}"},
                 "y": pixel,
                 "fontSize": 12.5,
                 "fontWeight": 600,

@@ -107,11 +107,14 @@ def _recorded(
     if len(better) == len(lines):
         verdict = Verdict("holds", f"every L does better than {against_what}, estimated or not")
     elif all(differences[s].certain < 0 for s in last):
-        sure = [int(s.split(",")[0].removeprefix("L = ")) for s in better if s.endswith("estimated")]
+        gains, harms = (
+            ", ".join(s.split(",")[0].removeprefix("L = ") for s in found if s.endswith("estimated"))
+            for found in (better, worse)
+        )
         verdict = Verdict(
             "holds in part",
-            f"against {against_what} for L = {most}, but not for every L; estimated, surely for L = "
-            f"{', '.join(map(str, sorted(sure)))} alone",
+            f"against {against_what}, an estimated log surely helps with L = {gains}"
+            + (f" and surely does harm with L = {harms}" if harms else ", and not surely with every L"),
         )
     elif differences[last[1]].certain > 0:
         verdict = Verdict("does not hold", f"even with L = {most} the estimated log costs more than it gives")

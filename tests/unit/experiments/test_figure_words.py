@@ -58,6 +58,35 @@ def test_claim_a(ends: dict[str, float], word: str) -> None:
     assert f"is {number(ends['L = 0, each arm first'])}. " in findings.words[1]
 
 
+def test_claim_a_says_where_the_log_helps_and_where_it_does_harm() -> None:
+    """Against the baseline that tries every arm once, estimated lines alone."""
+    figure = FIGURES["a-paper_text"]
+    ends = {"L = 0": 100.0, "L = 0, each arm first": 60.0, "*": 50.0, "L = 5, estimated": 80.0}
+    verdict = analyse(figure, table_of(figure, ends)).verdict
+    assert verdict is not None
+    most = max(QUICK.recorded)
+    assert verdict.why.endswith(f"an estimated log surely helps with L = {most} and surely does harm with L = 5")
+
+
+def leads(chart: Chart) -> list[tuple[float, float]]:
+    """Where the thin lines from lines to labels begin and end, in pixels from the top."""
+    layers = chart.specification("light")["layer"]
+    found = [layer["encoding"] for layer in layers if layer["mark"]["type"] == "rule" and "y2" in layer["encoding"]]
+    return [(one["y"]["value"], one["y2"]["value"]) for one in found]
+
+
+def test_a_label_that_had_to_move_is_joined_to_its_line() -> None:
+    def chart(*ends: float) -> Chart:
+        rows = [{"series": str(i), "x": x, "y": x * end} for i, end in enumerate(ends) for x in (0, 1)]
+        return Chart("lines", rows, [Series(str(i), i) for i in range(len(ends))], "x", "y")
+
+    assert leads(chart(1.0, 50.0, 100.0)) == []  # each has room beside its line
+    close = leads(chart(48.0, 50.0, 52.0, 100.0))
+    assert len(close) == 4
+    assert len({start for start, _ in close}) == 4  # begins where the line ends
+    assert min(np.diff(sorted(end for _, end in close))) >= 17.0  # and ends at the label
+
+
 def test_claim_cannot_be_told_from_noise() -> None:
     figure = FIGURES["a-paper_text"]
     table = table_of(figure, {"*": 100.0})
