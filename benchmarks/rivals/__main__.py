@@ -35,13 +35,16 @@ from benchmarks.rivals.runs import OURS, RIVALS, AnyCell, Plan, missing_seconds,
 
 
 def cells_of(names: list[str]) -> list[AnyCell]:
-    """The cells of these names or prefixes.
+    """The cells of these names or prefixes; a name that is whole is no prefix.
 
     Raises:
         SystemExit: there is none.
     """
+    prefixes = tuple(name for name in names if name not in CELLS)
     cells: list[AnyCell] = [
-        cell for name, cell in CELLS.items() if any(w in ("all", "worlds", name) or name.startswith(w) for w in names)
+        cell
+        for name, cell in CELLS.items()
+        if name in names or name.startswith(prefixes) or not {"all", "worlds"}.isdisjoint(names)
     ]
     cells += [cell for name, cell in DATA.items() if any(w in ("all", "data", name) for w in names)]
     cells += [cell for name, cell in FETCHED_DATA.items() if any(w in ("fetched", name) for w in names)]
@@ -77,7 +80,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--tuning", type=int, default=3, help="seeds on which settings are chosen")
     parser.add_argument("--rounds", type=int, default=2_000)
     parser.add_argument("--workers", type=int, default=1, help="processes")
-    parser.add_argument("--packages", action="store_true", help="also the packages that practitioners use")
+    parser.add_argument(
+        "--packages",
+        nargs="*",
+        choices=list(PACKAGES),
+        metavar="NAME",
+        help=f"also packages that practitioners use, all or of these: {'; '.join(PACKAGES)}",
+    )
     parser.add_argument("--rivals-only", action="store_true", help="run nothing of Sidelight")
     parser.add_argument("--sidelight-only", action="store_true", help="run no rival: their results are there")
     parser.add_argument("--explain", action="store_true", help="run what explains a loss")
@@ -87,7 +96,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--state", default=source_hash(), help="the state of src/ whose results are shown")
     given = parser.parse_args(arguments)
     cells, seeds = cells_of(given.cells), range(given.first_seed, given.first_seed + given.seeds)
-    rivals = () if given.sidelight_only else (*RIVALS, *(PACKAGES if given.packages else ()))
+    rivals = () if given.sidelight_only else (*RIVALS, *(PACKAGES if given.packages == [] else given.packages or ()))
     plan = Plan(given.rounds, given.tuning, given.state, () if given.rivals_only else ("fused",), rivals)
     print(f"src/ at {given.state}; {len(cells)} cells, {given.seeds} seeds, {given.rounds} rounds")
     if given.plan:

@@ -22,7 +22,7 @@ import sidelight as sl
 from benchmarks.cells import CELLS
 from benchmarks.paired import Setting, play
 from benchmarks.peers.environments import peers_known, python_of
-from benchmarks.rivals.data import DataSetting
+from benchmarks.rivals.data import DATA, DataSetting
 from benchmarks.rivals.practice import ZeroStart
 from benchmarks.rivals.ridge import noise_of
 from sidelight.simulation import WORKER_ENVIRONMENT
@@ -30,6 +30,7 @@ from sidelight.simulation import WORKER_ENVIRONMENT
 Array = Any
 LOOP = Path(__file__).with_name("package_loop.py")
 SECONDS = 1_800
+LIBRARIES = ("mabwiser", "contextualbandits")
 
 #: name in the table → library, how it starts, and the values that are tried of its settings
 PACKAGES: dict[str, tuple[str, str, dict[str, tuple[float, ...]]]] = {
@@ -100,14 +101,21 @@ class Noted(ZeroStart):
 
 
 def main() -> None:
-    """How often each package takes the arm that our own ``ZeroStart`` takes, with zeros and the same width."""
+    """How often each package takes the arm that our own ``ZeroStart`` takes, with zeros and the same width, and both
+    packages take the same with imputed columns."""
     for name in ("base", "size: K = 2", "rounds: delay of 100"):
         setting = Setting(CELLS[name], 0, 500)
         ours = Noted(setting.summary, 0.3)
         play(ours, setting)
-        for library in ("mabwiser", "contextualbandits"):
+        for library in LIBRARIES:
             same = np.mean(package_choices(library, "zeros", setting, {"alpha": 0.3}) == np.array(ours.taken))
             print(f"{name:24} {library:20} the same arm in {same:.1%} of {len(ours.taken)} rounds", flush=True)
+    for name in ("wine", "iris"):
+        data = DataSetting(DATA[name], 0, 500)
+        first, second = (package_choices(library, "imputed", data, {"alpha": 0.3}) for library in LIBRARIES)
+        print(
+            f"{name:24} imputed columns, both the same arm in {np.mean(first == second):.1%} of 500 rounds", flush=True
+        )
 
 
 if __name__ == "__main__":

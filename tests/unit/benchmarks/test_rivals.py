@@ -12,6 +12,7 @@ from benchmarks import claims
 from benchmarks.cells import CELLS
 from benchmarks.paired import Setting, play, ratio
 from benchmarks.rivals import package_loop, runs, table, tables
+from benchmarks.rivals.__main__ import cells_of
 from benchmarks.rivals.bounded import AnchorTS, EllipsoidalMinUCB, HybridLinUCB
 from benchmarks.rivals.data import DATA, DataSetting
 from benchmarks.rivals.deconfounded import DeconfoundedWarmStart, doubly_debiased_lasso, lasso, trim
@@ -501,6 +502,14 @@ def test_settings_are_chosen_on_seeds_that_no_row_uses(results, monkeypatch):
     monkeypatch.setattr(runs, "regret_of", regret)
     assert runs.tuned("zeros", SMALL, 40, 2) == {"alpha": 0.3, "regularization": 10.0}
     assert set(asked) == {runs.FIRST_TUNING_SEED, runs.FIRST_TUNING_SEED + 1}
+
+
+def test_a_whole_name_is_that_cell_alone_and_a_prefix_all_that_begin_so():
+    assert [cell.name for cell in cells_of(["size: K = 2"])] == ["size: K = 2"]
+    assert {"size: K = 2", "size: K = 200"} < {cell.name for cell in cells_of(["size"])}
+    assert [cell.name for cell in cells_of(["wine", "cars"])] == ["wine", "cars"]
+    with pytest.raises(SystemExit, match="No cell"):
+        cells_of(["nowhere"])
 
 
 def test_other_values_to_try_make_results_old(monkeypatch):
