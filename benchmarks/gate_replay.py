@@ -176,11 +176,21 @@ def rung(
 def _rows(wanted, matched, rewards, estimate, chances, alpha, margin, K, s):  # type: ignore[no-untyped-def]
     weights, squares, times = np.zeros(K), np.zeros(K), np.zeros(K)
     own, plain, mean, hits, rho = 0.0, 0.0, 0.0, 0, 0.0
+    count, centre, varied, reach = 0.0, 0.0, 0.0, 0.0
     for i in range(len(rewards)):
         a, reward = wanted[i], rewards[i]
         guess = estimate if own <= plain else mean
         weight = 1.0 / max(chances[i], SMALLEST_CHANCE)
+        entered = s[0]
         _add(guess + (weight if matched[i] else 0.0) * (reward - guess) - reward, s)
+        difference = reward - guess - centre
+        centre += difference / (count + 1.0)
+        varied += difference * (reward - guess - centre)
+        count += 1.0
+        if s[0] > entered:
+            chance = min(max(chances[i], SMALLEST_CHANCE), 1.0)
+            reach += (1.0 - chance) / chance
+            s[8] = reach * (varied / count)
         times[a] += 1.0
         if matched[i]:
             if hits:
@@ -204,7 +214,7 @@ def _rows(wanted, matched, rewards, estimate, chances, alpha, margin, K, s):  # 
             continue
         if rho == 0.0:
             rho = _mixing(alpha, s[7] * _TARGET)
-        if s[1] > margin and s[1] - _width(s[0], s[2], rho, alpha) > margin:
+        if s[1] > margin and s[1] - _width(s[0], max(s[2], s[8]), rho, alpha) > margin:
             return i
     return -1
 

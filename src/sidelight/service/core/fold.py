@@ -8,6 +8,7 @@ one decide no more on that log.
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -240,7 +241,8 @@ class State:
 
     def _looked_at(self, context: Array | None) -> Array | None:
         """A context as evidence wants it: its gaps filled where choices are modelled, in shadow and assist."""
-        if self.gate.shadow is None or context is None or not np.isnan(context).any():
+        # a sum of squares is NaN where a value is, and takes a fifth of the time of looking at each
+        if self.gate.shadow is None or context is None or not math.isnan(context.dot(context)):
             return context
         return np.asarray(self.learner.filled(context))
 
