@@ -8,7 +8,7 @@ import numpy as np
 
 from sidelight.kernels.compiled import kernel
 from sidelight.kernels.simd import add_at, clear, dot_at
-from sidelight.kernels.spd import factor, inverse_from, invert_factor, invert_into, padded
+from sidelight.kernels.spd import backward, factor, inverse_from, invert_factor, invert_into, padded
 
 
 @kernel
@@ -76,6 +76,33 @@ def shrink_arms(J, h, Z, omega, S, t):  # type: ignore[no-untyped-def]
         for j in range(i):
             S[j, i] = S[i, j]
     return value
+
+
+@kernel
+def mean_values(S, t, kappa2, values, means):  # type: ignore[no-untyped-def]
+    """``½tᵀP⁻¹t − ½log det(κ²P)`` into ``values`` and ``β̂ = P⁻¹t`` into ``means``, for several ``κ²`` at once.
+
+    S: (p, p)   t: (p,)   kappa2, means: (n, p)   values: (n,)
+    """
+    n, p = kappa2.shape
+    first = padded(p)
+    table, root = np.zeros((p, first + 8)), np.empty(p)
+    for c in range(n):
+        for i in range(p):
+            root[i] = math.sqrt(kappa2[c, i])
+        # κ²-scaled, so that a vague mean does not make P singular
+        for i in range(p):
+            for j in range(i, p):
+                table[i, j] = root[i] * S[i, j] * root[j]
+            table[i, i] += 1.0
+            table[i, first] = root[i] * t[i]
+        value = -0.5 * factor(table)
+        for i in range(p):
+            value += 0.5 * table[i, first] * table[i, first]
+        values[c] = value
+        backward(table, first)
+        for i in range(p):
+            means[c, i] = root[i] * table[i, first]
 
 
 @kernel

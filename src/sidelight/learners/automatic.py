@@ -16,7 +16,8 @@ from sidelight.learners.wild import LIMITS, Ranges, warn_of, weight_of
 from sidelight.linalg import Array, product
 from sidelight.logs.summary import LogSummary
 from sidelight.side.coordinates import SAME, Tally, Units
-from sidelight.side.prior import Hyper, Prior, estimate_prior, reference_variance
+from sidelight.side.prior import Hyper, Prior, PriorLikelihood, estimate_prior, reference_variance
+from sidelight.side.spread import SpreadLikelihood
 
 __all__ = [
     "Automatic",
@@ -197,7 +198,7 @@ class Automatic:
         J: Array,
         h: Array,
         units: Units,
-        hidden: Callable[[], Callable[[float], float] | None] = lambda: None,
+        hidden: Callable[[], SpreadLikelihood | None] = lambda: None,
         preferences: Array | None = None,
     ) -> Prior:
         """Take the prior of highest marginal likelihood given every arm's evidence.
@@ -240,23 +241,17 @@ class Automatic:
         return self.events >= self.search_at or self.longest is not None
 
     def best_prior(
-        self, J: Array, h: Array, units: Units, hidden: Callable[[float], float] | None, preferences: Array | None
-    ) -> Prior:
-        """The prior of highest marginal likelihood, searched far and wide; it is not put to use.
+        self, J: Array, h: Array, units: Units, hidden: SpreadLikelihood | None, preferences: Array | None
+    ) -> tuple[float, Callable[[], Prior]]:
+        """The highest marginal likelihood of a prior, searched far and wide, and how that prior is made.
 
         Args: as for :meth:`learn`, which has been called with the same units.
         """
-        return estimate_prior(
-            J,
-            h,
-            self.blocks,
-            units,
-            self.hyper,
-            wide=True,
-            hidden=hidden,
-            derived=self.derived,
-            preferences=preferences,
+        likelihood = PriorLikelihood(
+            J, h, self.blocks, units, hidden=hidden, derived=self.derived, preferences=preferences
         )
+        best = likelihood.best(self.hyper, search=True, wide=True)
+        return likelihood.value(best), lambda: likelihood.prior(best)
 
     def take(self, prior: Prior) -> None:
         """Replace the prior of the arms, its mean, precision and variances, by ``prior``."""

@@ -15,6 +15,7 @@ from sidelight.linalg import Array, apply, exp, log
 __all__ = [
     "arm_noises",
     "learned_noises",
+    "least_residuals",
     "own_residuals",
     "rate_noise",
     "residual_noise",
@@ -58,6 +59,13 @@ def own_residuals(squares: Array, moments: Array, grams: Array, rounds: Array, l
     dimensions.
     """
     variances.own_residuals(squares, moments, grams, rounds, RIDGE, left, used)
+
+
+def least_residuals(squares: Array, moments: Array, grams: Array, rounds: Array) -> Array:
+    """(K,)  The squared residuals of an arm's own least squares; 0 where it has too few rounds for them."""
+    left = np.full(len(squares), np.inf)
+    own_residuals(squares, moments, grams, rounds, left, np.zeros(len(squares)))
+    return np.where(np.isfinite(left), left, 0.0)
 
 
 def rounds_likelihood(rounds: Array, squares: Array, variances: Array) -> float:

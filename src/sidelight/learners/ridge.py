@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -22,6 +21,7 @@ from sidelight.learners.ridge_state import RATE_AT
 from sidelight.learners.wild import Ranges
 from sidelight.linalg import Array, apply, product
 from sidelight.side.coordinates import Units
+from sidelight.side.spread import SpreadLikelihood
 
 __all__ = ["FOREVER", "RidgeLearner"]
 
@@ -118,7 +118,7 @@ class RidgeLearner(RidgeArms):
         found = log_variance(self._summary)
         return units.reward_variance if found is None else found
 
-    def _spread_of_logs(self, units: Units) -> Callable[[float], float] | None:
+    def _spread_of_logs(self, units: Units) -> SpreadLikelihood | None:
         """Log likelihood of the hidden weights' variance from the logs' residual variances: none for this learner."""
         return None
 

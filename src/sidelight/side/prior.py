@@ -16,18 +16,18 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sidelight.kernels.prior import common_mean, shrink_arms
-from sidelight.kernels.spd import invert
-from sidelight.linalg import Array, log, power, product, symmetrize
+from sidelight.kernels.prior import common_mean, mean_values, shrink_arms
+from sidelight.linalg import Array, inverse, log, power, product, symmetrize
 from sidelight.side.coordinates import Units
+from sidelight.side.spread import SpreadLikelihood
 
-__all__ = ["Hyper", "Prior", "Shrunk", "estimate_prior", "log_marginal", "shrink"]
+__all__ = ["Hyper", "Prior", "PriorLikelihood", "Shrunk", "estimate_prior", "log_marginal", "shrink"]
 
 #: how strongly (in units of log variance) the blocks are held together until the data separate them
 TIE = 1.5
@@ -102,14 +102,6 @@ class Prior:
     precisions: Array | None = None
 
 
-def _expand(values: Sequence[float], blocks: Sequence[NDArray[np.int64]], d: int) -> Array:
-    """(d,)  One value for each block, at the positions of the block."""
-    out = np.empty(d)
-    for value, block in zip(values, blocks, strict=True):
-        out[block] = value
-    return out
-
-
 @dataclass(frozen=True)
 class Shrunk:
     """What the evidence says once each arm's own deviation from the mean is integrated out.
@@ -155,7 +147,7 @@ def estimate_prior(
     *,
     search: bool = True,
     wide: bool = False,
-    hidden: Callable[[float], float] | None = None,
+    hidden: SpreadLikelihood | None = None,
     derived: int = 0,
     preferences: Array | None = None,
 ) -> Prior:
@@ -173,20 +165,124 @@ def estimate_prior(
         derived: how many of the blocks, the last ones, are of derived features.
         preferences: (K, q, d)  ``z_{a,k}`` of the features of scale one, the ``k``-th zero outside the ``k``-th block.
     """
-    d = h.shape[1]
-    reference = reference_variance(units, d)
-    J, h = units.evidence(J, h)
-    shrunk: dict[tuple[float, ...], Shrunk] = {}
-    sizes = _preference_sizes(preferences, blocks)
+    likelihood = PriorLikelihood(J, h, blocks, units, hidden=hidden, derived=derived, preferences=preferences)
+    return likelihood.prior(likelihood.best(previous, search=search, wide=wide))
 
-    def evaluate(hyper: Hyper) -> tuple[float, Array, Array]:
-        # the mean's variance leaves what the arms say about it as it is
-        if hyper.variances not in shrunk:
-            shrunk[hyper.variances] = shrink(J, h, _expand(hyper.variances, blocks, d), preferences)
-        kappa2 = np.concatenate([_expand(_mean_variances(hyper, derived), blocks, d), _gamma_variances(hyper, sizes)])
-        if units.constant is not None:
-            kappa2[units.constant] = hyper.level_variance
-        value, mean, C = log_marginal(shrunk[hyper.variances], kappa2)
+
+class PriorLikelihood:
+    """``log p`` of the evidence of all arms as a function of the prior's variances, each value computed once.
+
+    The arguments are those of ``estimate_prior``.
+    """
+
+    def __init__(
+        self,
+        J: Array,
+        h: Array,
+        blocks: Sequence[NDArray[np.int64]],
+        units: Units,
+        *,
+        hidden: SpreadLikelihood | None = None,
+        derived: int = 0,
+        preferences: Array | None = None,
+    ) -> None:
+        self._J, self._h = units.evidence(J, h)
+        self._blocks, self._units, self._derived = blocks, units, derived
+        self._hidden, self._preferences = hidden, preferences
+        self._d = h.shape[1]
+        self._reference = reference_variance(units, self._d)
+        self._sizes = _preference_sizes(preferences, blocks)
+        #: (d,)  the block of every feature
+        self._block = np.empty(self._d, dtype=np.int64)
+        for k, block in enumerate(blocks):
+            self._block[block] = k
+        self._shrunk: dict[tuple[float, ...], Shrunk] = {}
+        #: what ``log p`` of a prior is at most, since ``hidden`` is, and what that is to be asked for
+        self._bounds: dict[Hyper, tuple[float, float]] = {}
+        if hidden is not None:
+            # of the second block's preferences over arms: mean and mean square of each feature's
+            own = np.zeros((1, len(blocks[1])))
+            if preferences is not None and preferences.shape[1] > 1:
+                own = preferences[:, 1][:, blocks[1]]
+            self._preferred = own.mean(axis=0), np.square(own).mean(axis=0)
+
+    def best(self, previous: Hyper | None, *, search: bool, wide: bool) -> Hyper:
+        """The variances of highest ``log p``, searched as ``estimate_prior`` says."""
+        found = previous
+        if found is None or (search and wide):
+            starts = _coarse(len(self._blocks), self._derived, self._reference)
+            found = self._highest(starts if found is None else [found, *starts])
+        return _climb(found, self) if search else found
+
+    def _highest(self, starts: Sequence[Hyper]) -> Hyper:
+        """The prior of highest ``log p``; ``hidden`` is asked for as few of them as can be."""
+        self.look_at(starts)
+        best, highest = starts[0], -math.inf
+        for hyper in sorted(starts, key=lambda hyper: -self._bounds[hyper][0]):
+            if (value := self.value(hyper, highest)) > highest:
+                best, highest = hyper, value
+        return best
+
+    def value(self, hyper: Hyper, above: float = -math.inf) -> float:
+        """``log p`` of one prior; something that is at most ``above`` where that is at most ``above``."""
+        self.look_at([hyper])
+        bound, omega = self._bounds[hyper]
+        if self._hidden is None or not bound > above:
+            return bound
+        return bound - self._hidden.most + self._hidden(omega)
+
+    def look_at(self, hypers: Sequence[Hyper]) -> None:
+        """Compute at least what ``log p`` of each prior is at most.
+
+        Those that differ in the mean's variances alone share most of the work.
+        """
+        groups: dict[tuple[float, ...], list[Hyper]] = {}
+        for hyper in hypers:
+            if hyper not in self._bounds:
+                groups.setdefault(hyper.variances, []).append(hyper)
+        for variances, group in groups.items():
+            shrunk = self._shrink(variances)
+            kappa2 = self._mean_variances(group)
+            found, means = np.empty(len(group)), np.empty(kappa2.shape)
+            mean_values(shrunk.S, shrunk.t, kappa2, found, means)
+            for hyper, value, mean in zip(group, found.tolist(), means, strict=True):
+                most, omega = self._expected(hyper, mean)
+                total = shrunk.value + value + most
+                self._bounds[hyper] = (-math.inf if math.isnan(total) else total), omega
+
+    def prior(self, hyper: Hyper) -> Prior:
+        """The prior with these variances."""
+        d, units, preferences = self._d, self._units, self._preferences
+        _, mean, C = log_marginal(self._shrink(hyper.variances), self._mean_variances([hyper])[0])
+        own = np.diag(np.array(hyper.variances)[self._block])
+        covariance = own + C[:d, :d]
+        common = (units.weights(mean[:d].copy()), units.covariance(covariance), units.precision(inverse(covariance)))
+        if preferences is None:
+            return Prior(*common, hyper, self.value(hyper))
+        K = len(self._h)
+        X = np.concatenate([np.broadcast_to(np.eye(d), (K, d, d)), np.swapaxes(preferences, 1, 2)], axis=2)
+        covariances = own + symmetrize(product(product(X, C), np.swapaxes(X, 1, 2)))
+        precisions = units.precision(inverse(covariances))
+        return Prior(*common, hyper, self.value(hyper), units.weights(_means(mean, preferences, d)), precisions)
+
+    def _shrink(self, variances: tuple[float, ...]) -> Shrunk:
+        if variances not in self._shrunk:
+            self._shrunk[variances] = shrink(self._J, self._h, np.array(variances)[self._block], self._preferences)
+        return self._shrunk[variances]
+
+    def _mean_variances(self, hypers: Sequence[Hyper]) -> Array:
+        """(n, d + q)  ``κ²`` of every coefficient ``β`` of the mean, for each of ``n`` priors."""
+        kappa2 = np.array([_mean_variances(hyper, self._derived) for hyper in hypers])[:, self._block]
+        if self._units.constant is not None:
+            kappa2[:, self._units.constant] = [hyper.level_variance for hyper in hypers]
+        return np.concatenate([kappa2, [_gamma_variances(hyper, self._sizes) for hyper in hypers]], axis=1)
+
+    def _expected(self, hyper: Hyper, mean: Array) -> tuple[float, float]:
+        """What is known about such variances beforehand, and at most from elsewhere, and what ``hidden`` is asked for.
+
+        mean: (d + q,)  ``β̂``
+        """
+        reference = self._reference
         first, *others = (log(variance / reference) for variance in hyper.variances)
         # with long tails: once the data separate blocks, they are not held together by force
         tie = sum(2.0 * log(1.0 + 0.5 * ((other - first) / TIE) ** 2) for other in others)
@@ -195,35 +291,13 @@ def estimate_prior(
         # the log's mean reward is no guess of the arms' level where the policy chose well or badly
         pull += (log(hyper.level_variance / hyper.mean_variance) / 4.0) ** 2
         pull += (log(hyper.preference / PREFERENCE) / PREFERENCE_DEVIATION) ** 2
-        if hidden is not None:
-            value += hidden(_mean_square(hyper.variances[1], _means(mean, preferences, d)[..., blocks[1]]))
-        return value - 0.5 * (tie + pull), mean, C
-
-    cache: dict[Hyper, tuple[float, Array, Array]] = {}
-
-    def value_of(hyper: Hyper) -> float:
-        if hyper not in cache:
-            cache[hyper] = evaluate(hyper)
-        return cache[hyper][0]
-
-    best = previous
-    if best is None or (search and wide):
-        best = max(([] if best is None else [best]) + _coarse(len(blocks), derived, reference), key=value_of)
-    if search:
-        best = _climb(best, value_of)
-    else:
-        value_of(best)
-    value, mean, C = cache[best]
-    own = np.diag(_expand(best.variances, blocks, d))
-    covariance = own + C[:d, :d]
-    common = (units.weights(mean[:d].copy()), units.covariance(covariance), units.precision(_inverse(covariance)))
-    if preferences is None:
-        return Prior(*common, best, value)
-    K = len(h)
-    X = np.concatenate([np.broadcast_to(np.eye(d), (K, d, d)), np.swapaxes(preferences, 1, 2)], axis=2)
-    covariances = own + symmetrize(product(product(X, C), np.swapaxes(X, 1, 2)))
-    precisions = units.precision(np.stack([_inverse(covariance) for covariance in covariances]))
-    return Prior(*common, best, value, units.weights(_means(mean, preferences, d)), precisions)
+        if self._hidden is None:
+            return float(-0.5 * (tie + pull)), 0.0
+        mu, (centres, squares) = mean[self._blocks[1]], self._preferred
+        gamma = float(mean[self._d + 1]) if len(self._sizes) > 1 else 0.0
+        # of μ_j + γz_aj over arms and features
+        square = float((mu * (mu + 2.0 * gamma * centres) + gamma * gamma * squares).mean())
+        return float(self._hidden.most - 0.5 * (tie + pull)), _mean_square(hyper.variances[1], square)
 
 
 def _preference_sizes(preferences: Array | None, blocks: Sequence[NDArray[np.int64]]) -> list[float]:
@@ -262,9 +336,9 @@ def _means(mean: Array, preferences: Array | None, d: int) -> Array:
     return np.asarray(out)
 
 
-def _mean_square(variance: float, means: Array) -> float:
-    """``variance`` and the mean square of ``means``, to an eighth of a factor of two: few values, for whom it costs."""
-    more = float(np.square(means).mean()) / variance
+def _mean_square(variance: float, square: float) -> float:
+    """``variance`` and the mean square of means, to an eighth of a factor of two: few values, for whom it costs."""
+    more = max(square, 0.0) / variance
     return variance * _quarters(round(4.0 * float(log(1.0 + more) / log(2.0))))
 
 
@@ -274,29 +348,24 @@ def _quarters(n: int) -> float:
     return float(power(2.0, n / 4.0))
 
 
-def _inverse(covariance: Array) -> Array:
-    out = np.empty_like(covariance)
-    if math.isnan(invert(covariance, out)):
-        raise np.linalg.LinAlgError("The prior's covariance is not positive definite.")
-    return out
-
-
 def reference_variance(units: Units, d: int) -> float:
     """The variance of a weight if ``d`` features of scale one shared the rewards' variance."""
     return units.reward_variance / d
 
 
-def _climb(start: Hyper, value_of: Callable[[Hyper], float]) -> Hyper:
+def _climb(start: Hyper, likelihood: PriorLikelihood) -> Hyper:
     """Coordinate steps by factors of two and four, two sweeps at most, on a fixed lattice."""
-    best, highest = start, value_of(start)
+    best, highest = start, likelihood.value(start)
     for _ in range(2):
         before = best
         for i in range(len(start.numbers)):
+            # both directions are looked at together, which costs less than one after the other
+            likelihood.look_at([best.scaled(i, STEPS[0]), best.scaled(i, 1.0 / STEPS[0])])
             for up in (True, False):
                 at = best
                 for step in STEPS:
                     moved = best.scaled(i, step if up else 1.0 / step)
-                    value = value_of(moved)
+                    value = likelihood.value(moved, highest + 1e-9)
                     if not value > highest + 1e-9:
                         break
                     best, highest = moved, value

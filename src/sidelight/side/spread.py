@@ -11,12 +11,15 @@ it and ``n`` of the noise
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 
 from sidelight.kernels.variances import spread_value
 from sidelight.linalg import Array, exp, log, log_gamma
 
-__all__ = ["SpreadLikelihood"]
+__all__ = ["LogSpread", "SpreadLikelihood"]
 
 #: what a residual variance is off by beyond its sampling error, and between nodes
 ERROR = 0.15
@@ -29,9 +32,34 @@ NOISE_SPREADS = (0.0, 0.06, 0.25, 1.0, 4.0)
 NOISE_WEIGHTS = (0.0, -3.0, -6.0, -9.0, -12.0)
 #: points of the grid of the log noise, from a thousandth of the least residual variance to a little above the largest
 NOISE_POINTS = 40
+#: ``log Σ_{σ², v} π(σ², v)``, to rounding: what is multiplied by it is at most one
+_MOST = float(log(NOISE_POINTS * float(exp(np.array(NOISE_WEIGHTS)).sum()))) + 1e-9
 
 
+@dataclass(frozen=True)
 class SpreadLikelihood:
+    """What several logs say together: a mean of their ``log p(s² | ω)``, as they tell of the same arms' weights.
+
+    Attributes:
+        parts: of each log, with its weight.
+        unit: variances ``ω`` are divided by it before a log is asked.
+    """
+
+    parts: Sequence[tuple[float, LogSpread]]
+    unit: float
+
+    @property
+    def most(self) -> float:
+        """The most that ``log p`` can be: each arm's factor is a mean of numbers below one."""
+        return _MOST
+
+    def __call__(self, omega: float) -> float:
+        """At one variance ``ω`` of the hidden weights."""
+        total = sum(weight for weight, _ in self.parts)
+        return sum(weight / total * part(omega / self.unit) for weight, part in self.parts)
+
+
+class LogSpread:
     """``log p(s² | ω)`` of one log, up to a constant.
 
     Args:

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from sidelight.learners.noise import rounds_likelihood
+from sidelight.learners.fused.hyperparameters import SMALLER_NOISES, SURELY, likeliest_noise, most_gain
+from sidelight.learners.noise import least_residuals, rounds_likelihood
 from sidelight.side.coordinates import Units
-from sidelight.side.prior import Hyper, estimate_prior, log_marginal, shrink
+from sidelight.side.prior import Hyper, PriorLikelihood, estimate_prior, log_marginal, shrink
+from sidelight.side.spread import LogSpread, SpreadLikelihood
 
 
 def arms_with_rounds(rng, K, d, n, sigma, weights):
@@ -192,3 +194,96 @@ def test_derived_features_without_effect_leave_the_mean_of_the_others_alone(rng)
     np.testing.assert_allclose(prior.mean[:3], weights[:, :3].mean(axis=0), atol=0.05)
     alike = estimate_prior(J, h, [np.arange(3), np.arange(3, d)], units)
     assert prior.log_marginal > alike.log_marginal + 5.0
+
+
+def with_a_log(rng, Z):
+    """The likelihood of the priors of six arms, with and without what a log's residual variances say."""
+    K, d = Z.shape[0], Z.shape[2]
+    _, r, J, h = arms_with_rounds(rng, K, d, 12, 0.3, rng.normal(size=(K, d)))
+    units = Units.given(np.ones(d), float(np.mean(r**2)))
+    part = LogSpread(rng.uniform(0.1, 3.0, K) * units.reward_variance, np.full(K, 300.0), np.ones((K, 5)))
+    hidden = SpreadLikelihood([(1.0, part)], units.reward_variance)
+    made = [PriorLikelihood(J, h, BLOCKS, units, hidden=given, preferences=Z) for given in (hidden, None)]
+    return *made, hidden, (J, h)
+
+
+def test_what_a_log_says_is_asked_at_the_mean_square_of_hidden_weights(rng):
+    """``log p`` with it is larger than without it by its value at ``ω + mean_a,j (μ_j + γz_aj)²``, a little rounded."""
+    Z = np.zeros((6, 2, 8))
+    Z[:, 0, :3], Z[:, 1, 3:] = rng.normal(size=(6, 3)), rng.normal(size=(6, 5))
+    both, alone, hidden, (J, h) = with_a_log(rng, Z)
+    hyper = Hyper((0.3, 0.7), 0.5, 0.5, 0.25)
+    sizes = [float(np.square(Z[:, 0, :3]).mean()), float(np.square(Z[:, 1, 3:]).mean())]
+    kappa2 = np.array([0.5] * 8 + [0.25 * 0.3 / sizes[0], 0.25 * 0.7 / sizes[1]])
+    _, mean, _ = log_marginal(shrink(J, h, np.array([0.3] * 3 + [0.7] * 5), Z), kappa2)
+    square = 0.7 + float(np.square(mean[3:8] + mean[9] * Z[:, 1, 3:]).mean())
+    exponent = np.round(4.0 * np.log2(square / 0.7)) / 4.0
+    expected = hidden(0.7 * 2.0**exponent)
+    assert both.value(hyper) - alone.value(hyper) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("wide", [True, False])
+def test_priors_that_cannot_win_are_left_out_and_the_best_one_is_found_all_the_same(rng, monkeypatch, wide):
+    Z = rng.normal(size=(6, 2, 8))
+    both, _, hidden, _ = with_a_log(rng, Z)
+    start = Hyper((0.3, 0.7), 0.5, 0.5, 0.25)
+    found = both.best(start, search=True, wide=wide)
+    asked = len(hidden.parts[0][1]._found)
+    patient = PriorLikelihood(both._J, both._h, BLOCKS, both._units, hidden=hidden, preferences=Z)
+    monkeypatch.setattr(patient, "value", lambda hyper, above=0.0: PriorLikelihood.value(patient, hyper))
+    assert patient.best(start, search=True, wide=wide) == found
+    assert len(hidden.parts[0][1]._found) >= asked + (5 if wide else 0)
+
+
+def noisy_arms(rng, K, d, n, sigma, weights):
+    _, r, J, h = arms_with_rounds(rng, K, d, n, sigma, weights)
+    sums = np.square(r).sum(axis=1), h * sigma**2, J * sigma**2
+    return sums, np.full(K, float(n))
+
+
+@pytest.mark.parametrize("n", [3, 12, 60])
+def test_no_prior_gains_more_by_a_smaller_noise_than_its_bound(rng, n):
+    """At any prior; nearly as much is gained where the prior is so wide that it lets rounds decide."""
+    K, d = 3, 4
+    (squares, moments, grams), rounds = noisy_arms(rng, K, d, n, 0.5, rng.normal(size=(K, d)))
+    left = least_residuals(squares, moments, grams, rounds)
+    assert (left > 0.0).all() == (n >= 2 * d + 2)
+    larger, smaller = rng.uniform(0.3, 2.0, size=K), np.full(K, 0.1)
+    bound = most_gain(larger, smaller, rounds, left)
+    for scale in (1e-8, 1e-3, 1.0, 1e3, 1e8):
+        omega, kappa2 = scale * rng.uniform(0.1, 3.0, size=d), scale * rng.uniform(0.1, 3.0, size=d)
+        value = [
+            log_marginal(shrink(grams / v[:, None, None], moments / v[:, None], omega), kappa2)[0]
+            + rounds_likelihood(rounds, squares, v)
+            for v in (larger, smaller)
+        ]
+        assert value[1] - value[0] <= bound + 1e-6
+
+
+@pytest.mark.parametrize("truth", [0.02, 0.3, 1.0])
+def test_the_likeliest_noise_is_that_of_a_search_that_leaves_nothing_out(rng, truth):
+    K, d, n = 4, 8, 40
+    (squares, moments, grams), rounds = noisy_arms(rng, K, d, n, np.sqrt(truth), 0.7 * rng.normal(size=(K, d)))
+    units = Units.given(np.ones(d), float(squares.sum() / rounds.sum()))
+    searched = []
+
+    def likelihood(variances):
+        searched.append(variances[0])
+        prior = estimate_prior(grams / variances[:, None, None], moments / variances[:, None], BLOCKS, units)
+        return prior.log_marginal + rounds_likelihood(rounds, squares, variances), lambda: prior
+
+    current, most = np.full(K, 1.1), 1.0
+    values = [likelihood(np.full(K, part * most))[0] for part in SMALLER_NOISES]
+    known = likelihood(current)[0]
+    searched.clear()
+    least = least_residuals(squares, moments, grams, rounds)
+    # the prior that the current noise has was not searched far and wide
+    found = likeliest_noise(likelihood, (current, known - 1.0), most, (rounds, least))
+    if max(values) > known + SURELY:
+        assert found is not None
+        assert found[0][0] == SMALLER_NOISES[int(np.argmax(values))] * most
+        assert found[1].log_marginal + rounds_likelihood(rounds, squares, found[0]) == max(values)
+    else:
+        assert found is None
+        assert len(searched) < len(SMALLER_NOISES)
+    assert (found is None) == (truth == 1.0)

@@ -10,14 +10,15 @@ from numpy.typing import NDArray
 
 from sidelight.learners.automatic import add_answers, add_log, add_regression
 from sidelight.linalg import Array, eigenvalues
+from sidelight.linalg import log as natural_log
 from sidelight.side.coordinates import Tally, Units
 from sidelight.side.prior import Prior
-from sidelight.side.spread import SpreadLikelihood
+from sidelight.side.spread import LogSpread, SpreadLikelihood
 
 if TYPE_CHECKING:
     from sidelight.learners.fused.log import FusedLog
 
-__all__ = ["add_logs", "likeliest_noise", "most_noise", "preferences_of_logs", "spread_of_logs"]
+__all__ = ["add_logs", "likeliest_noise", "most_gain", "most_noise", "preferences_of_logs", "spread_of_logs"]
 
 #: parts of the least residual variance of the logs that compete with a noise above it, and by how much the logarithm of
 #: the likelihood must be larger for one of them to be taken
@@ -53,27 +54,55 @@ def most_noise(logs: Sequence[FusedLog], first: float, units: Units) -> float:
 
 
 def likeliest_noise(
-    pair: Callable[[Array], tuple[float, Prior]], current: Array, most: float
+    likelihood: Callable[[Array], tuple[float, Callable[[], Prior]]],
+    current: tuple[Array, float],
+    most: float,
+    rounds: tuple[Array, Array],
 ) -> tuple[Array, Prior] | None:
     """The noise of the ``SMALLER_NOISES`` that is surely more likely than the current one, with its prior; else None.
 
+    A search is left out where it cannot succeed (``most_gain``).  The current noise has a prior already, which was
+    searched for nearby; it is searched for far and wide only once a smaller noise is more likely than with that one.
+
     Args:
-        pair: log likelihood of a noise (K,), and the prior that is most likely at it.
-        current: (K,)  ``σ_a²`` as estimated.
+        likelihood: log likelihood of a noise (K,) with the prior that is most likely at it, searched far and wide, and
+            how that prior is made.
+        current: (K,)  ``σ_a²`` as estimated, and its log likelihood with the prior that it has.
         most: the least residual variance of the logs.
+        rounds: (K,)  of each arm, and (K,) what its own least squares leave of them (``least_residuals``).
     """
-    found, best = None, pair(current)[0] + SURELY
+    variances, value = current
+    found, best, sure = None, value + SURELY, False
     for part in SMALLER_NOISES:
-        variances = np.full(len(current), part * most)
-        value, prior = pair(variances)
+        smaller = np.full(len(variances), part * most)
+        if most_gain(variances, smaller, *rounds) <= SURELY:
+            continue
+        value, prior = likelihood(smaller)
+        if value > best and not sure:
+            best, sure = max(best, likelihood(variances)[0] + SURELY), True
         if value > best:
-            found, best = (variances, prior), value
-    return found
+            found, best = (smaller, prior), value
+    return None if found is None else (found[0], found[1]())
 
 
-def spread_of_logs(
-    logs: Sequence[FusedLog], units: Units, first_block: NDArray[np.int64]
-) -> Callable[[float], float] | None:
+def most_gain(larger: Array, smaller: Array, rounds: Array, residuals: Array) -> float:
+    """The most that the log likelihood of the rounds can gain by a smaller noise, whatever the prior.
+
+    At a fixed prior the derivative of ``log p`` by ``1/σ²`` is ``½(nσ² − E‖r − Xw‖²)``, where the expectation is at
+    least what least squares leave.  So from ``σ²`` to ``σ'²`` every prior gains at most
+    ``½[n log(σ²/σ'²) − R(1/σ'² − 1/σ²)]``, and so does the best one.
+
+    Args:
+        larger: (K,)  ``σ_a²``.
+        smaller: (K,)  ``σ'_a²``.
+        rounds: (K,)  ``n``.
+        residuals: (K,)  at most ``R``, the squared residuals of each arm's own least squares.
+    """
+    gains = rounds * natural_log(larger / smaller) - residuals * (1.0 / smaller - 1.0 / larger)
+    return 0.5 * float(gains.sum())
+
+
+def spread_of_logs(logs: Sequence[FusedLog], units: Units, first_block: NDArray[np.int64]) -> SpreadLikelihood | None:
     """The likelihood of the variance of weights that no log recorded, from logs that have arms to compare.
 
     Of those the logs that lack least besides.  They tell of the same arms' weights, so a mean is taken, in which larger
@@ -90,7 +119,7 @@ def spread_of_logs(
         never[log.order[: log.L]] = False
     if not never.any() or never[first_block].all():
         return None
-    found: dict[int, list[tuple[float, SpreadLikelihood]]] = {}
+    found: dict[int, list[tuple[float, LogSpread]]] = {}
     for log in logs:
         hidden = log.order[log.L :]
         known = units.known[hidden]
@@ -106,13 +135,11 @@ def spread_of_logs(
             spreads = np.maximum(1.0 - np.einsum("aii->ai", moments), 0.1)
         else:
             spreads = np.maximum(eigenvalues(moments), 0.0)
-        part = SpreadLikelihood(log.s2[told] / units.reward_variance, freedom[told], spreads[told])
+        part = LogSpread(log.s2[told] / units.reward_variance, freedom[told], spreads[told])
         found.setdefault(int(np.count_nonzero(~never[hidden])), []).append((float(freedom[told].sum()), part))
     if not found:
         return None
-    parts = found[min(found)]
-    total = sum(weight for weight, _ in parts)
-    return lambda omega: sum(weight / total * part(omega / units.reward_variance) for weight, part in parts)
+    return SpreadLikelihood(found[min(found)], units.reward_variance)
 
 
 def preferences_of_logs(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -27,7 +28,7 @@ from sidelight.learners.fused.hyperparameters import (
 )
 from sidelight.learners.fused.log import FusedLog
 from sidelight.learners.fused.trust import WEIGHED
-from sidelight.learners.noise import rounds_likelihood
+from sidelight.learners.noise import least_residuals, rounds_likelihood
 from sidelight.learners.protocol import Context
 from sidelight.learners.rates import BINARY_VARIANCE
 from sidelight.learners.ridge_arms import RADIUS_KINDS
@@ -38,6 +39,7 @@ from sidelight.side.constraint import Reduction, unreduced
 from sidelight.side.coordinates import Tally, Units
 from sidelight.side.intersection import intersection_shares
 from sidelight.side.prior import Prior
+from sidelight.side.spread import SpreadLikelihood
 from sidelight.side.trust import EFFECTIVE_ROWS
 from sidelight.theory import log_error_radius, refresh_confidence
 
@@ -372,26 +374,37 @@ class FusedOFUL(Choosing):
         likely one: each confirms the other.  So smaller noises compete, each with the prior that is most likely at it.
         """
         assert self.automatic is not None
-        most, searching = self._noise_guess(units), self.automatic.searches()
-        super()._learn_prior(units)
-        if self.settings.noise != "auto" or self.binary or not searching or self.automatic.variance <= most:
+        automatic, preferences = self.automatic, self._preferences(units)
+        most, searching, variances = self._noise_guess(units), automatic.searches(), self._cautious_variances()
+        told = cache(lambda: self._spread_of_logs(units))
+        learned = automatic.learn(*self._evidence(variances), units, told, preferences)
+        if self.settings.noise != "auto" or self.binary or not searching or automatic.variance <= most:
             return
-        if (hidden := self._spread_of_logs(units)) is None:
+        if (hidden := told()) is None:
             return
-        automatic, preferences, rounds = self.automatic, self._preferences(units), self._arm_rounds()
-        squares = units.squares(self.squares, self.moments, self.grams) / units.reward_variance
+        rounds, unit = self._arm_rounds(), units.reward_variance
+        squares = units.squares(self.squares, self.moments, self.grams)
+        grams, moments = units.evidence(self.grams, self.moments)
 
-        def pair(variances: Array) -> tuple[float, Prior]:
-            prior = automatic.best_prior(*self._evidence(variances), units, hidden, preferences)
-            return prior.log_marginal + rounds_likelihood(rounds, squares, variances / units.reward_variance), prior
+        def of_rounds(variances: Array) -> float:
+            return rounds_likelihood(rounds, squares / unit, variances / unit)
 
-        found = likeliest_noise(pair, self._cautious_variances(), most)
+        def likelihood(variances: Array) -> tuple[float, Callable[[], Prior]]:
+            value, make = automatic.best_prior(*self._evidence(variances), units, hidden, preferences)
+            return value + of_rounds(variances), make
+
+        found = likeliest_noise(
+            likelihood,
+            (variances, learned.log_marginal + of_rounds(variances)),
+            most,
+            (rounds, least_residuals(squares, moments, grams, rounds)),
+        )
         if found is not None:
             variances, prior = found
             automatic.variance, automatic.variances = float(variances[0]), variances
             automatic.take(prior)
 
-    def _spread_of_logs(self, units: Units) -> Callable[[float], float] | None:
+    def _spread_of_logs(self, units: Units) -> SpreadLikelihood | None:
         # of rewards of 0 and 1 the residual variances follow from the rates, and tell nothing
         if self.binary:
             return None
