@@ -130,13 +130,9 @@ class Prediction:
         gone = np.zeros(m, dtype=bool)
         gone[list(missing)] = True
         there, at = np.flatnonzero(~gone), np.flatnonzero(gone)
-        scales = np.sqrt(np.diagonal(self.residual))
-        varied = scales > 0.0
-        scales = np.where(varied, scales, 1.0)
-        correlations = np.where(varied[:, None] & varied, self.residual / scales[:, None] / scales, 0.0)
-        np.fill_diagonal(correlations, 1.0 + RIDGE)
-        C = product(correlations[np.ix_(at, there)], inverse(correlations[np.ix_(there, there)]))
-        left = correlations[np.ix_(at, at)] - product(C, correlations[np.ix_(there, at)])
+        varied, scales, correlations = self._correlations
+        C = product(correlations[at[:, None], there], inverse(correlations[there[:, None], there]))
+        left = correlations[at[:, None], at] - product(C, correlations[there[:, None], at])
         C = C * scales[at, None] / scales[there]
         W = np.zeros((n, L + m, len(at)))
         W[:, :L] = self.slopes[:, :, at] - product(self.slopes[:, :, there], C.T)
@@ -144,6 +140,16 @@ class Prediction:
         k = self.levels[:, at] - product(self.levels[:, there], C.T)
         size = np.where(varied, scales, 0.0)[at]
         return W, k, np.asarray(left * size[:, None] * size)
+
+    @cached_property
+    def _correlations(self) -> tuple[NDArray[np.bool_], Array, Array]:
+        """Of what the regressions leave: which features (m,) vary, their deviations (m,), 1 if not, and (m, m)."""
+        scales = np.sqrt(np.diagonal(self.residual))
+        varied = scales > 0.0
+        scales = np.where(varied, scales, 1.0)
+        correlations = np.where(varied[:, None] & varied, self.residual / scales[:, None] / scales, 0.0)
+        np.fill_diagonal(correlations, 1.0 + RIDGE)
+        return varied, scales, correlations
 
 
 class GapAnswers:
