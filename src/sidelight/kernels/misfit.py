@@ -15,12 +15,14 @@ from sidelight.kernels.compiled import inlined, kernel
 from sidelight.kernels.simd import add_at, clear, dot_at
 from sidelight.kernels.views import part
 
-__all__ = ["CLIP", "MisfitSums", "add_rows", "sums_of", "vectors_for"]
+__all__ = ["CLIP", "FORMS", "HEAD", "SQUARES", "MisfitSums", "add_rows", "sums_of", "vectors_for"]
 
 #: integers before the pairs: K, d, p, number of pairs
 HEAD = 4
 #: a feature's deviation counts for at most this much, so that one row of a long tail does not decide
 CLIP = 3.0
+#: quadratic forms that are looked at, each of so many squares
+FORMS, SQUARES = 3, 2
 
 
 class MisfitSums(NamedTuple):
@@ -51,11 +53,24 @@ class MisfitSums(NamedTuple):
     rounds: Any
     drift: Any
 
+    #: fixed between refreshes: the forms ``g = Σ_i curvature_i (direction_i·z)² − level`` of every arm,
+    #: (K·FORMS·SQUARES, d) directions, (K, FORMS, SQUARES) curvatures, (K, FORMS) levels; 0 before an arm is tested
+    directions: Any
+    curvatures: Any
+    levels: Any
+    #: of active arms: (K, d, d) ``Σ e z zᵀ``; (K, FORMS, 2) ``Σ eg`` and ``Σ e²g²``; (K·FORMS, d) ``Σ gz`` since the
+    #: last refresh
+    bent: Any
+    along: Any
+    reach: Any
+
 
 def vectors_for(K: int, d: int, p: int, pairs: NDArray[np.int64]) -> tuple[Array, NDArray[np.int64]]:
     """The two vectors before any round, all zero but for sizes and pairs (n, 3)."""
     sizes = np.concatenate([[K, d, p, len(pairs)], pairs.ravel(), np.zeros(K, dtype=np.int64)]).astype(np.int64)
-    return np.zeros(2 * d + 1 + 2 * K * d + 2 * K * p * d + 4 * K + K * p + K * p * p), sizes
+    terms = 2 * d + 1 + 2 * K * d + 2 * K * p * d + 4 * K + K * p + K * p * p
+    forms = K * FORMS * (SQUARES * (d + 1) + 1 + 2 + d) + K * d * d
+    return np.zeros(terms + forms), sizes
 
 
 @inlined
@@ -76,6 +91,12 @@ def sums_of(arena, sizes):  # type: ignore[no-untyped-def]
     squares, i = part(arena, i, (K, p, p)), i + K * p * p
     rounds, i = part(arena, i, (K,)), i + K
     drift, i = part(arena, i, (K, 2)), i + K * 2
+    directions, i = part(arena, i, (K * FORMS * SQUARES, d)), i + K * FORMS * SQUARES * d
+    curvatures, i = part(arena, i, (K, FORMS, SQUARES)), i + K * FORMS * SQUARES
+    levels, i = part(arena, i, (K, FORMS)), i + K * FORMS
+    bent, i = part(arena, i, (K, d, d)), i + K * d * d
+    along, i = part(arena, i, (K, FORMS, 2)), i + K * FORMS * 2
+    reach, i = part(arena, i, (K * FORMS, d)), i + K * FORMS * d
     return MisfitSums(
         pairs,
         active,
@@ -91,6 +112,12 @@ def sums_of(arena, sizes):  # type: ignore[no-untyped-def]
         squares,
         rounds,
         drift,
+        directions,
+        curvatures,
+        levels,
+        bent,
+        along,
+        reach,
     )
 
 
@@ -105,14 +132,15 @@ def add_rows(arena, sizes, order, X, arms, rewards):  # type: ignore[no-untyped-
     """Rounds in order: contexts ``X`` (n, d), positions of arms (n,), rewards (n,).  order: (d,) internal → context"""
     s = sums_of(arena, sizes)
     _, p, d = s.cross.shape
-    z, f = np.empty(d), np.empty(p)
+    z, near, f = np.empty(d), np.empty(d), np.empty(p)
     for t in range(X.shape[0]):
         a = arms[t]
         for i in range(d):
             z[i] = (X[t, order[i]] - s.centres[i]) / s.scales[i]
+            near[i] = clipped(z[i])
         clear(f)
         for n in range(s.pairs.shape[0]):
-            f[s.pairs[n, 0]] += clipped(z[s.pairs[n, 1]]) * clipped(z[s.pairs[n, 2]])
+            f[s.pairs[n, 0]] += near[s.pairs[n, 1]] * near[s.pairs[n, 2]]
         for i in range(p):
             add_at(s.cross, (a * p + i) * d, f[i], z, 0, d)
         if not s.active[a]:
@@ -127,3 +155,14 @@ def add_rows(arena, sizes, order, X, arms, rewards):  # type: ignore[no-untyped-
         for i in range(p):
             s.scores[a, i] += f[i]
             add_at(s.squares, (a * p + i) * p, f[i], f, 0, p)
+        for i in range(d):
+            add_at(s.bent, (a * d + i) * d, error * near[i], near, 0, d)
+        for k in range(a * FORMS, (a + 1) * FORMS):
+            form = k - a * FORMS
+            g = -s.levels[a, form]
+            for i in range(SQUARES):
+                y = dot_at(s.directions, (k * SQUARES + i) * d, near, 0, d)
+                g += s.curvatures[a, form, i] * y * y
+            s.along[a, form, 0] += error * g
+            s.along[a, form, 1] += (error * g) * (error * g)
+            add_at(s.reach, k * d, g, z, 0, d)

@@ -10,6 +10,11 @@ however it changes with the context; mixed over ``γ ~ N(0, (share/2p)I)`` for e
 
     E = mean over shares of  Π_a  det(I + TV_a)^{-½} exp(½ S_aᵀ(V_a + I/T)⁻¹S_a),   T = share/2p.
 
+A few terms see few of the ``d²/2`` products of many features.  So quadratic forms compete with them that are chosen
+from what was seen before (``side.forms``) and fixed from one refresh to the next: a form ``g`` has variance one, its
+``γ`` is the same for all arms, and its evidence the same formula with ``p = ½`` and sums over all arms.  Half of the
+evidence is that of the terms, the other half that of the forms, in equal parts.
+
 **Drift.**  With ``δ`` the movement of an arm's weights at the last refresh and ``u = e(δ·z)/σ``, ``exp(λΣu − ½λ²Σu²)``
 has mean at most one while the world stands still: the error of least squares is not correlated with their last step.
 Weights that follow a moving world lag behind it, so that ``Σu > 0``.
@@ -28,9 +33,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sidelight.kernels.misfit import add_rows, sums_of, vectors_for
+from sidelight.kernels.misfit import FORMS, HEAD, SQUARES, add_rows, sums_of, vectors_for
 from sidelight.linalg import Array, apply, exp, inverse, log, log1p, product, solve, symmetric_eigen
 from sidelight.side.coordinates import Units
+from sidelight.side.forms import forms_of
 
 __all__ = ["ERROR_RATE", "NEVER", "Misfit", "restarted", "terms_of"]
 
@@ -148,6 +154,10 @@ class Misfit:
         s.projections[enough] = np.swapaxes(solve(_regular(G), np.swapaxes(s.cross[enough], 1, 2)), 1, 2)
         s.noises[enough] = noises[enough]
         s.active[enough] = 1
+        forms = forms_of(s.bent[enough], self.fixed[enough], counts[enough], weights, self.constant)
+        K, d = s.weights.shape
+        s.directions.reshape(K, FORMS, SQUARES, d)[enough] = forms.directions
+        s.curvatures[enough], s.levels[enough] = forms.curvatures, forms.levels
 
     def _share_errors(self, grams: Array) -> None:
         """Add to the sums of squares what the weights' error, which all rounds since the last refresh share, adds."""
@@ -162,6 +172,9 @@ class Misfit:
         s.squares[active] += product(product(q, covariances), np.swapaxes(q, 1, 2))
         step = apply(since, s.moved[active])
         s.drift[active, 1] += (step * apply(covariances, step)).sum(axis=1) / np.square(s.noises[active])
+        reach = s.reach.reshape(len(s.active), FORMS, -1)
+        s.along[active, :, 1] += (reach[active] * product(reach[active], covariances)).sum(axis=2)
+        reach[active] = 0.0
 
     def _judge(self) -> None:
         s = self.sums
@@ -173,11 +186,16 @@ class Misfit:
         scores = np.square(apply(np.swapaxes(vectors, 1, 2), s.scores[tested]))
         T = (SHARES / (2.0 * s.scores.shape[1]))[:, None, None]
         found = 0.5 * (T * scores / (1.0 + T * values) - log1p(T * values)).sum(axis=(1, 2))
-        self.curved = max(self.curved, _log_mean(found))
+        score, square = np.cumsum(s.along, axis=0)[-1].T
+        T = SHARES[:, None]
+        forms = 0.5 * (T * np.square(score) / (1.0 + T * square) - log1p(T * square))
+        self.curved = max(self.curved, _log_mean(np.array([_log_mean(found), _log_mean(forms.ravel())])))
         # of each direction one unit is chance
         told = values > 1e-9 * values.max(axis=1, keepdims=True)
         explained = np.where(told, scores / np.where(told, values, 1.0) - 1.0, 0.0).sum()
-        self.share = min(max(float(explained) / float(s.rounds.sum()), 0.0), 1.0)
+        by_forms = np.where(square > 0.0, np.square(score) / np.where(square > 0.0, square, 1.0) - 1.0, 0.0)
+        explained = max(float(explained), float(by_forms.max()))
+        self.share = min(max(explained / float(s.rounds.sum()), 0.0), 1.0)
         factors = SPEEDS * s.drift[:, 0].sum() - 0.5 * np.square(SPEEDS) * s.drift[:, 1].sum()
         s.drift[:] = 0.0
         self.steps += 1
@@ -230,6 +248,11 @@ class Misfit:
             np.array(arrays["misfit_base"], dtype=np.float64),
             np.array(arrays["misfit_began"], dtype=np.float64),
         )
+        K, d, p, n = (int(v) for v in sizes[:4])
+        whole, _ = vectors_for(K, d, p, sizes[HEAD : HEAD + 3 * n].reshape(n, 3))
+        # a file from before there were forms has the sums of the terms alone, which come first
+        whole[: len(arena)] = arena
+        arena = whole
         out = cls(arena, sizes, constant, base, began)
         out.fixed[...], out.fixed_cross[...] = arrays["misfit_fixed"], arrays["misfit_fixed_cross"]
         out.started = np.array(arrays["misfit_started"], dtype=np.float64)
