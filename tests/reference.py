@@ -420,6 +420,37 @@ def spread_likelihood(omega, s2, freedom, spreads, nodes, grid, noise_spreads, n
     return max(values) + np.log(np.exp(np.array(values) - max(values)).sum())
 
 
+def arms_preferences(X: np.ndarray, arms: np.ndarray, K: int) -> np.ndarray:
+    """``p_a = D⁻¹(E[x | a] − E[x])`` of a log's rows, with a thousandth of variances on top, shrunk by James and Stein.
+
+    X: (N, p)  recorded features that vary.
+    """
+    N, p = X.shape
+    centred = X - X.mean(axis=0)
+    D = centred.T @ centred / N
+    D = D + np.diag(1e-3 * np.diag(D))
+    out = np.zeros((K, p))
+    for a in range(K):
+        n = np.sum(arms == a)
+        if n:
+            shift = centred[arms == a].mean(axis=0)
+            found = np.linalg.solve(D, shift)
+            out[a] = max(0.0, 1.0 - p / (n * shift @ found)) * found
+    return out
+
+
+def within_arms(Z: np.ndarray, Y: np.ndarray, arms: np.ndarray, level: int, v: float) -> np.ndarray:
+    """``Σ_a[Z_a Y_a]ᵀ(I + v l_a l_aᵀ)⁻¹[Z_a Y_a]``, ``l_a`` the column ``level`` of ``Z``; all of its own square."""
+    both = np.column_stack([Z, Y])
+    total = np.zeros((both.shape[1], both.shape[1]))
+    for a in np.unique(arms):
+        own = both[arms == a]
+        inverse = np.linalg.inv(np.eye(len(own)) + v * np.outer(own[:, level], own[:, level]))
+        total += own.T @ inverse @ own
+    total[level, level] = np.square(Z[:, level]).sum()
+    return total
+
+
 def own_likelihood(total, D, level, strength, answers):
     """Log likelihood of the pooled regression with pull ``κ₀D``, its level all but free; see ``hidden.pooling``."""
     n = len(D)

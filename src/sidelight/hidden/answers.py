@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from sidelight.errors import InputError
-from sidelight.hidden.frame import Frame
+from sidelight.hidden.frame import FADING, Frame
 from sidelight.hidden.gap_answers import GapAnswers, Prediction
 from sidelight.hidden.pooling import (
     LEVEL_CENTRE,
@@ -177,10 +177,10 @@ class AnswerEstimator(EstimatorDefaults):
         told, before = Told.of(sums, frame, self._shared_answers), np.zeros(0)
         for _ in range(STEPS):
             pool, fit = self._fit_of(told, at)
-            if len(before) and np.abs(fit.theta - before).max() <= STILL * np.abs(fit.theta).max():
+            if len(before) and np.abs(fit.plain - before).max() <= STILL * np.abs(fit.plain).max():
                 break
-            before = fit.theta
-            theta = np.concatenate([fit.theta, pool.theta[None]])
+            before = fit.plain
+            theta = np.concatenate([fit.plain, pool.theta[None]])
             slopes, levels = told.unit * frame.slopes(theta), told.unit * frame.levels(theta, told.means)
             unit = np.where(told.hidden_scale > 0.0, told.unit, 0.0)
             residual = pool.residual * unit[:, None] * unit
@@ -196,7 +196,7 @@ class AnswerEstimator(EstimatorDefaults):
         return fitted[2:]
 
     def _fit_of(self, told: Told, at: Strengths) -> tuple[Pool, Fit]:
-        pool, pull = Pool.of(told, at.own), slope_pull(told, at.slopes, at.levels)
+        pool, pull = Pool.of(told, at.own, at.levels), slope_pull(told, at.slopes, at.levels)
         if self._past is not None:
             mean = told.frame.mean
             pull -= at.slopes * (1.0 - self._past) * mean[:, None] * mean
@@ -251,8 +251,9 @@ class AnswerEstimator(EstimatorDefaults):
     def precision(self) -> Array:
         """``A``: (K, L, L), the effective Gram matrix of the answers.
 
-        For the regression ``A⁻¹ = Cov(B̂_a w_h)/τ² = EW⁻¹(S² + Q + Q Cov(θ_pool) Q)W⁻¹Eᵀ`` with ``W = S + Q``: sampling
-        noise of the arm's own answers, its random effect, and the pooled regression, which enters with weight ``W⁻¹Q``.
+        For the regression ``A⁻¹ = Cov(B̂_a w_h)/τ² = EW⁻¹(S² + Q + F + Q Cov(θ_pool) Q)W⁻¹Eᵀ`` with ``W = S + Q``:
+        sampling noise of the arm's own answers, its random effect, how its level fades (``_fading_error``), and the
+        pooled regression, which enters with weight ``W⁻¹Q``.
         ``E`` leads from slopes and level to ``B``.  Without a constant among the recorded features the log's error of
         ``u_a`` comes on top.  Weighted answers count by ``A_p(Σω²xxᵀ)⁻¹A_p`` (see ``Told``).
         """
@@ -264,17 +265,29 @@ class AnswerEstimator(EstimatorDefaults):
             sums = self._told_with_sums()[1]
             return _congruent(sums.S11, sums.S_squared)
         told, (pool, fit) = self._told(), self._fit()
-        shared = fit.pull + symmetrize(product(product(fit.share.T, told.noise + pool.pull), fit.share))
-        E, more = told.frame.projection(), self._ones_error()
+        shared = fit.pull + symmetrize(product(product(fit.share.T, pool.noise + pool.pull), fit.share))
+        E, more = told.frame.projection, self._ones_error()
         A = np.empty((len(E), S.L, S.L))
-        if not answers_precision(told.S, told.squared, fit.pull, shared, E, more, A):
+        middle = told.squared + self._fading_error(told, fit)
+        if not answers_precision(told.S, middle, fit.pull, shared, E, more, A):
             # collinear features, and so many answers that rounding errors exceed the prior: use pseudo-inverses
             n = told.frame.size
             for a in np.flatnonzero(np.isnan(A).any(axis=(1, 2))):
                 H = product(pseudo_inverse(told.S[a, :n, :n] + fit.pull), E[a].T)
-                C = symmetrize(product(H.T, product(told.squared[a] + shared, H)))
+                C = symmetrize(product(H.T, product(middle[a] + shared, H)))
                 A[a] = pseudo_inverse(C + more[a] if len(more) else C)
+        if len(more):
+            # τ² has what a level that x_o cannot predict leaves; the error of slopes and level has not
+            A *= (1.0 + told.frame.missing * self._level_sizes())[:, None, None]
         return A
+
+    def _fading_error(self, told: Told, fit: Fit) -> Array:
+        """(K, n, n)  ``f²v(Qp_a)(Qp_a)ᵀ``: how much an arm's shift fades is known to no more than ``f`` itself.
+
+        A shift that fades by more or less is a difference of slopes along ``p_a`` that ``Q`` holds back.
+        """
+        held = FADING * product(told.frame.preferred, fit.pull)
+        return np.asarray(self._strengths.levels * (held[:, :, None] * held[:, None, :]))
 
     def cautious_precision(self) -> Array:
         """``Σωx_ox_oᵀ/max ω``: (K, L, L).  See ``EstimatorDefaults``; for the weighting estimators ``precision()``.
@@ -292,10 +305,12 @@ class AnswerEstimator(EstimatorDefaults):
         """The arms' levels beside that of the pooled regression; None before the first answer, or without levels."""
         if self.estimator != "regression" or not self.n_answers:
             return None
-        told, (pool, fit) = self._told(), self._fit()
+        told, (_, fit) = self._told(), self._fit()
         c = told.frame.constant
         if c is None:
             return None
+        # over all contexts, whatever their arm: shifts are compared with how features vary among all
+        pool = Pool.of(told, self._strengths.own, 0.0)
         levels = (fit.theta[:, c] - pool.theta[c]) * told.unit
         residual = pool.residual * told.unit[:, None] * told.unit
         return HiddenShift(told.frame.slopes(pool.theta[None])[0] * told.unit, levels, residual)
@@ -306,13 +321,17 @@ class AnswerEstimator(EstimatorDefaults):
 
     def _ones_error(self) -> Array:
         """(K, L, L)  what the error of ``u_a`` adds to ``A⁻¹``: ``(cᵀΣ⁻¹c/m)Cov(u_a)``; (0, …) where it has none."""
-        told, (pool, fit) = self._told(), self._fit()
+        told = self._told()
         error, m = told.frame.ones_error, told.S.shape[1] - told.frame.size
         if error is None or m == 0:
             return np.zeros((0, self.sums.L, self.sums.L))
-        levels = told.frame.levels(fit.theta, told.means)
-        size = np.sum(levels * solve(pool.residual, levels.T).T, axis=1) / m
-        return np.asarray(size[:, None, None] * error)
+        return np.asarray(self._level_sizes()[:, None, None] * error)
+
+    def _level_sizes(self) -> Array:
+        """(K,)  ``cᵀΣ⁻¹c/m``: the squares of the arms' levels, relative to what recorded features and levels leave."""
+        told, (pool, fit) = self._told(), self._fit()
+        levels = told.frame.levels(fit.plain, told.means)
+        return np.asarray(np.sum(levels * solve(pool.residual, levels.T).T, axis=1) / levels.shape[1])
 
     #: whether every answer is about all arms at once
     _shared_answers = False
@@ -340,7 +359,7 @@ class AnswerEstimator(EstimatorDefaults):
         pull, used = fit.pull + 1e-12 * told.D, np.ascontiguousarray(fit.share.T)
         np.einsum("ii->i", used)[...] += 1.0
         residual_moments(told.S, told.counts, fit.theta, pull, used, pool.residual, prior, Sigma)
-        levels = told.frame.levels(fit.theta, told.means)
+        levels = told.frame.levels(fit.plain, told.means)
         # without a constant among the recorded features the level is predicted by u_a·x_o, which errs
         Sigma += told.frame.missing[:, None, None] * (levels[:, :, None] * levels[:, None, :])
         found = np.asarray(Sigma * told.unit[:, None] * told.unit)

@@ -7,6 +7,10 @@ arm ``a`` and ``Σ`` the second moments of what they leave:
 
 ``κ₀`` says how little the hidden features go with the recorded ones, ``κ`` how alike the arms' slopes are (both in
 answers), and ``v`` how far their levels are apart.  They are found by marginal likelihood with weak priors.
+
+``θ_pool`` is what the arms have in common, and that is not the regression over all contexts whatever their arm: a
+policy that looks at recorded and hidden features makes them go together otherwise among the contexts of an arm than
+among all, and in the same way for every arm.  So the pooled regression is one *within* arms, see ``Told.within``.
 """
 
 from __future__ import annotations
@@ -48,7 +52,9 @@ OWN_GRID = 2.0 ** np.arange(-4, 21)
 #: standard deviations of the priors of ``log κ₀`` and ``log v``, and of ``log κ``
 WEAK, WEAKER = 1.5, 2.0
 #: the prior's centre of ``v``, and of ``κ`` for each recorded feature
-LEVEL_CENTRE, SLOPE_CENTRE = 0.5, 16.0
+LEVEL_CENTRE, SLOPE_CENTRE = 0.5, 64.0
+#: ``κ₀`` to expect for each recorded feature where these tell nothing about it
+UNTOLD_OWN = 16.0
 #: of the ``κ₀`` that are this many units of log posterior below the best the least is taken: too much pull is an error
 #: that nothing accounts for, too little costs some answers
 SLACK = 2.0
@@ -66,6 +72,17 @@ class Strengths(NamedTuple):
     levels: float
 
 
+class Within(NamedTuple):
+    """Sums of all arms' answers for the pooled regression.
+
+    Attributes:
+        total: (n + m, n + m)   noise: (n, n)  ``N`` with ``Cov(Σ zY) = N ⊗ Σ``.
+    """
+
+    total: Array
+    noise: Array
+
+
 @dataclass(frozen=True)
 class Told:
     """Sums of answers in the coordinates of a frame, with weights scaled so that they count for what they tell.
@@ -75,10 +92,11 @@ class Told:
     two and, where the frame has a constant, centred.
 
     Attributes:
-        frame: the coordinates   D: (n, n)  their second moments.
+        frame: the coordinates; the sums' level is faded   D: (n, n)  second moments of the coordinates.
         S: (K, n + m, n + m)   squared: (K, n, n)   counts: (K,)  of every arm.
         total: (n + m, n + m)   noise: (n, n)   answers: of all arms together.
         unit: (m,)  the hidden features' scales   means: (m,)  their centres, in these units.
+        worth: (K,)  times which an arm's weights count in ``total``, relative to ``S``.
     """
 
     frame: Frame
@@ -91,6 +109,7 @@ class Told:
     answers: float
     unit: Array
     means: Array
+    worth: Array
 
     @classmethod
     def of(cls, sums: AnswerSums, frame: Frame, shared: bool) -> Told:
@@ -135,12 +154,13 @@ class Told:
         total, noise, sizes, squares = np.empty((n + m, n + m)), np.empty((n, n)), np.empty(K + 1), np.empty(K + 1)
         units = 1.0 / np.diagonal(D)
         add_up(S, squared, units, total, noise, sizes, squares)
-        if apart is not None:
+        if apart is not None and frame.constant is None:
+            # with levels the pooled regression is one within arms, and made of their sums alone
             total, noise = total + more, noise + more_squared
             sizes[K] += float(np.sum(np.diagonal(more)[:n] * units))
             squares[K] += float(np.sum(np.diagonal(more_squared) * units))
         if whole is not None:
-            noise = frame.moved(whole[None], nothing, nothing)[0]
+            noise = frame.moved(whole[None], nothing, nothing, faded=False)[0]
             noise[still], noise[:, still] = 0.0, 0.0
             squares[K] = float(np.sum(np.diagonal(noise) * units))
         # 1 for unweighted answers; also 1 if the total weight underflows
@@ -151,7 +171,29 @@ class Told:
         if (f != 1.0).any():
             f3 = f[:, None, None]
             S, squared, counts = f3 * S, f3 * (f3 * squared), f * counts
-        return cls(frame, D, S, squared, counts, g * total, g * (g * noise), g * count, unit, means)
+        return cls(frame, D, S, squared, counts, g * total, g * (g * noise), g * count, unit, means, g / f)
+
+    def within(self, levels: float) -> Within:
+        """Sums for the regression that arms have in common, their levels apart with the variance ``levels = v``.
+
+        An arm's ``N`` answers are ``Y_a = Z_aθ_pool + l_ac_aᵀ + …`` with ``l_a`` the regressor of its level and ``c_a ~
+        N(0, vΣ)``, so that ``Cov Y_a = (I + vl_al_aᵀ) ⊗ Σ`` and
+
+            Z_aᵀ(I + vl_al_aᵀ)⁻¹Z_a = S_a − v s_as_aᵀ/(1 + v l_aᵀl_a),      s_a = Z_aᵀl_a,
+
+        likewise for ``Y_a``.  As ``v`` grows the arms' means are taken out; ``v = 0`` is the regression over all
+        contexts.  Without a constant there are no levels, and it is that one too.  The common level is 0, the mean over
+        all contexts, from which these arms' levels differ: that is known as well as all answers together tell it.
+        """
+        c, n = self.frame.constant, self.frame.size
+        if c is None:
+            return Within(self.total, self.noise)
+        part = levels / (1.0 + levels * self.S[:, c, c])
+        taken = product(self.worth * part * self.S[:, c].T, self.S[:, c])
+        total = symmetrize(self.total - taken)
+        total[c, c] = self.total[c, c]
+        # the noise is that of answers of weight one; others are scaled so that Σω² is about Σω
+        return Within(total, total[:n, :n].copy())
 
     @property
     def hidden_scale(self) -> Array:
@@ -188,32 +230,34 @@ class Pool:
         inverse: (n, n)  ``T⁻¹``, ``T`` the Gram matrix over all arms and ``pull``.
         theta: (n, m)  ``θ_pool``.
         residual: (m, m)  second moments of what it leaves, started with one answer of the hidden features' own.
+        noise: (n, n)  ``N`` with ``Cov(θ_pool) = T⁻¹(N + pull)T⁻¹ ⊗ Σ``.
     """
 
     pull: Array
     inverse: Array
     theta: Array
     residual: Array
+    noise: Array
 
     @classmethod
-    def of(cls, told: Told, own: float) -> Pool:
-        """The regression of all arms' answers, pulled to 0 with the weight of ``own = κ₀`` answers."""
+    def of(cls, told: Told, own: float, levels: float) -> Pool:
+        """The regression within arms, pulled to 0 with the weight of ``own = κ₀`` answers; ``levels``: ``v``."""
         n, m = told.frame.size, told.total.shape[0] - told.frame.size
-        pull = own_pull(told, own)
+        pull, within = own_pull(told, own), told.within(levels)
         inverse, theta, residual = np.empty((n, n)), np.empty((n, m)), np.empty((m, m))
-        gram = told.total[:n, :n] + pull
+        gram = within.total[:n, :n] + pull
         # collinear features: rounding errors must not decide which one gets the weight
         if told.frame.constant is not None:
             np.einsum("ii->i", gram)[...] *= 1.0 + ROUNDING
         if math.isnan(invert(gram, inverse)):
             # collinear features, and so many answers that rounding errors exceed the prior
             inverse[...] = pseudo_inverse(gram)
-        pooled_regression(told.total, inverse, theta, residual)
+        pooled_regression(within.total, inverse, theta, residual)
         scale = told.hidden_scale
         np.einsum("ii->i", residual)[...] += np.where(scale > 0, scale, 1.0)
         used = n - float(np.sum(inverse * pull))
         residual /= max(told.answers - used, 0.0) + 1.0
-        return cls(pull, inverse, theta, residual)
+        return cls(pull, inverse, theta, residual, within.noise)
 
 
 @dataclass(frozen=True)
@@ -222,12 +266,14 @@ class Fit:
 
     Attributes:
         pull: (n, n)  ``Q``   share: (n, n)  ``T⁻¹Q``, ``T`` the Gram matrix of the pooled regression.
-        theta: (K, n, m)  ``θ̂_a``   B: (K, L, m)  ``B̂``, in the features' own units.
+        theta: (K, n, m)  ``θ̂_a``   plain: (K, n, m)  the same where the level is not faded.
+        B: (K, L, m)  ``B̂``, in the features' own units.
     """
 
     pull: Array
     share: Array
     theta: Array
+    plain: Array
     B: Array
 
 
@@ -259,7 +305,7 @@ def own_guess(frame: Frame) -> float:
     p = len(C)
     inverse = np.empty_like(C)
     if p < 2 or math.isnan(invert(C, inverse)):
-        return SLOPE_CENTRE * max(p, 1)
+        return UNTOLD_OWN * max(p, 1)
     left = np.clip(1.0 / (np.diagonal(C) * np.diagonal(inverse)), 0.0, 1.0)
     ratio = (p - 1) * float(np.sum(left)) / max(float(np.sum(1.0 - left)), 1e-12)
     return float(np.clip(ratio / 4.0, OWN_GRID[0], OWN_GRID[-1]))
@@ -279,20 +325,20 @@ def find_strengths(told: Told, start: Strengths, guess: float) -> Strengths:
     """
     if told.answers <= 0 or 0 in told.D.shape or told.S.shape[1] == told.frame.size:
         return start
-    own = _find_own(told, guess)
-    slopes, levels = _find_between(told, Pool.of(told, own), start)
+    own = _find_own(told, guess, start.levels)
+    slopes, levels = _find_between(told, Pool.of(told, own, start.levels), start)
     return Strengths(own, slopes, levels)
 
 
-def own_likelihoods(told: Told, guess: float) -> Array:
+def own_likelihoods(told: Told, guess: float, levels: float) -> Array:
     """Log posterior of every ``κ₀`` of the grid, up to a constant; hidden features one by one, their scales unknown."""
-    values, c = np.empty(len(OWN_GRID)), told.frame.constant
-    likelihoods_of_own(told.total, told.D, (-1 if c is None else c, FLAT), OWN_GRID, told.answers, values)
+    values, c, within = np.empty(len(OWN_GRID)), told.frame.constant, told.within(levels)
+    likelihoods_of_own(within.total, told.D, (-1 if c is None else c, FLAT), OWN_GRID, told.answers, values)
     return np.asarray(values + _weakly(OWN_GRID, guess))
 
 
-def _find_own(told: Told, guess: float) -> float:
-    values = own_likelihoods(told, guess)
+def _find_own(told: Told, guess: float, levels: float) -> float:
+    values = own_likelihoods(told, guess, levels)
     return float(OWN_GRID[int(np.argmax(values >= values.max() - SLACK))])
 
 
@@ -388,9 +434,10 @@ def leaning_of(m: int) -> float:
 def fit_arms(told: Told, pool: Pool, pull: Array) -> Fit:
     """Every arm's regression with the pull ``Q`` toward the pooled one."""
     theta = regress(told.S, pull, product(pull, pool.theta), fallback=pool.theta)
-    B = told.frame.coefficients(theta, told.means) * told.unit
+    plain = told.frame.unfaded(theta)
+    B = told.frame.coefficients(plain, told.means) * told.unit
     # Cov(θ_pool) = T⁻¹NT⁻¹ may be huge for a tiny Q; only T⁻¹Q is needed, which is not
-    return Fit(pull, product(pool.inverse, pull), theta, B)
+    return Fit(pull, product(pool.inverse, pull), theta, plain, B)
 
 
 def regress(S: Array, pull: Array, toward: Array, fallback: Array) -> Array:

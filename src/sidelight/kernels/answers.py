@@ -100,10 +100,12 @@ def residual_squares(S, B, left, own):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def move_sums(S, scale, shift, c, out):  # type: ignore[no-untyped-def]
+def move_sums(S, scale, shift, c, fading, out):  # type: ignore[no-untyped-def]
     """``Σ ω v vᵀ`` becomes ``Σ ω z zᵀ`` with ``z = scale∘v − shift·(scale∘v)_c``; only scaled where ``c`` is −1.
 
-    S, out: (K, d, d)   scale, shift: (d,)
+    Of the first arms ``z_c`` then becomes ``z_c − fading_a·z``.
+
+    S, out: (K, d, d)   scale, shift: (d,)   fading: (K or fewer, d or fewer)
     """
     K, d, _ = S.shape
     level = np.empty(d)
@@ -122,6 +124,19 @@ def move_sums(S, scale, shift, c, out):  # type: ignore[no-untyped-def]
             own = out[a, i, c]
             for j in range(d):
                 out[a, i, j] -= own * shift[j]
+        if a < fading.shape[0]:
+            for j in range(d):
+                level[j] = out[a, c, j]
+            for i in range(fading.shape[1]):
+                for j in range(d):
+                    level[j] -= fading[a, i] * out[a, i, j]
+            own = level[c]
+            for i in range(fading.shape[1]):
+                own -= fading[a, i] * level[i]
+            level[c] = own
+            for j in range(d):
+                out[a, c, j] = level[j]
+                out[a, j, c] = level[j]
 
 
 @kernel

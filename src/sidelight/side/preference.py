@@ -24,33 +24,11 @@ from sidelight.logs.summary import LogSummary
 
 __all__ = ["all_preferences", "recorded_preferences"]
 
-#: part of every feature's variance that is added to the covariance, so that features that nearly repeat each other do
-#: not have huge preferences of opposite signs
-RIDGE = 1e-3
-
 
 def recorded_preferences(summary: LogSummary) -> Array:
-    """``Σ_oo⁻¹(E[x_o | a] − E[x_o])``: (K, L), each arm's shrunk by what its number of rows leaves to chance.
-
-    By James and Stein's factor ``1 − p/(n_a δᵀΣ_oo⁻¹δ)``, or 0 where that is negative, ``δ`` the shift of ``p``
-    features.
-    """
-    frame, out = Frame.leveled(summary), np.zeros((summary.n_arms, summary.n_recorded))
-    varies = np.isfinite(np.diagonal(frame.D)[: summary.n_recorded])
-    if frame.constant is not None and frame.constant < len(varies):
-        varies[frame.constant] = False
-    at, counts = np.flatnonzero(varies), np.asarray(summary.counts, dtype=np.float64)
-    if not len(at):
-        return out
-    shift = frame.scale[at] * np.asarray(summary.means)[:, at] - frame.shift[at]
-    shift[counts == 0.0] = 0.0
-    moments = frame.D[np.ix_(at, at)].copy()
-    np.einsum("ii->i", moments)[...] *= 1.0 + RIDGE
-    found = product(shift, inverse(moments))
-    size = counts * np.sum(found * shift, axis=1)
-    shrunk = np.where(size > len(at), 1.0 - len(at) / np.where(size > 0.0, size, 1.0), 0.0)
-    out[:, at] = shrunk[:, None] * found * frame.scale[at]
-    return out
+    """``Σ_oo⁻¹(E[x_o | a] − E[x_o])``: (K, L), each arm's shrunk by what its number of rows leaves to chance."""
+    frame = Frame.leveled(summary)
+    return np.asarray((frame.preferred * frame.scale)[:, : summary.n_recorded])
 
 
 def all_preferences(recorded: Array, hidden: HiddenShift | None, scales: Array) -> Array:

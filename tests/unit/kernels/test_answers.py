@@ -90,14 +90,17 @@ def test_sums_over_arms_and_what_they_tell_of_a_regression(rng, L, m):
 
 @pytest.mark.parametrize("c", [-1, 0, 3])
 def test_sums_in_other_coordinates_are_those_of_the_moved_rows(rng, c):
-    """``z = scale∘v − shift·(scale∘v)_c``; a constant that is 1 once scaled stays as it is."""
+    """``z = scale∘v − shift·(scale∘v)_c``; a constant that is 1 once scaled is faded for the first of two arms."""
+    fading = np.array([[0.3, -0.2, 0.7]])
     V, scale, shift = rng.normal(size=(2, 9, 5)), rng.uniform(0.5, 3.0, size=5), rng.normal(size=5)
     moved = V * scale
     if c >= 0:
         V[:, :, c], shift[c] = 1.0 / scale[c], 0.0
         moved = V * scale - shift
+        fading[0, c : c + 1] = 0.0
+        moved[0, :, c] -= moved[0, :, :3] @ fading[0]
     out = np.empty((2, 5, 5))
-    answers.move_sums(np.swapaxes(V, 1, 2) @ V, scale, shift, c, out)
+    answers.move_sums(np.swapaxes(V, 1, 2) @ V, scale, shift, c, fading, out)
     np.testing.assert_allclose(out, np.swapaxes(moved, 1, 2) @ moved, rtol=1e-10, atol=1e-10)
 
 
