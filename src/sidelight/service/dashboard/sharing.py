@@ -152,7 +152,10 @@ def _assumptions(gate: Gate, found: Mapping[str, Any]) -> list[str]:
 
 
 def _overturn(found: Mapping[str, Any]) -> list[str]:
-    out = ["A world that changes: this is the average over the units so far, not a promise for the next ones."]
+    out = [
+        "A world that changes: this is the average over the units so far, not a promise for the next ones.",
+        "A loss so rare that none has come yet: what has not been seen is in no bound.",
+    ]
     if found.get("propensities") == "estimated":
         out.insert(0, "A first share of the traffic that is drawn at random, which needs no model of the old policy.")
     return out
