@@ -26,6 +26,7 @@ from sidelight.cli.logs import (
     Reward,
     SchemaFile,
     Skip,
+    check_hidden,
     is_summary,
     must_exist,
     not_over_input,
@@ -127,6 +128,7 @@ def judge(
         schema = schema_from_options(
             schema_file, recorded, hidden, arm, reward, arms, categories, False, propensity, derived
         )
+        check_hidden(log, schema)
         source = log[0] if len(log) == 1 else log
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SidelightWarning)

@@ -24,6 +24,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from sidelight.errors import SourceError
+from sidelight.logs.sources.csv import check_start
 
 __all__ = ["Look", "Profile", "look_at", "mistyped", "write_prepared"]
 
@@ -169,6 +170,11 @@ def _head(path: str) -> tuple[pa.Table, int]:
 
 def _encoding(path: str) -> str:
     """The first of UTF-8, Windows-1252 and Latin-1 (which reads any bytes) that reads the whole file."""
+    try:
+        with open(path, "rb") as raw:
+            check_start(path, raw.read(1 << 10))
+    except OSError as error:
+        raise SourceError(f"cannot read {path}: {error.strerror or error}.") from error
     for encoding in ("utf8", "cp1252"):
         try:
             with open(path, encoding=encoding, newline="") as stream:

@@ -345,7 +345,7 @@ def unclear(proposal: Proposal, role: str, look: Look) -> str:
     taken = {proposal.named("arm"), proposal.named("reward")}
     possible = named or tuple(p.name for p in look.profiles if fits(p) and p.name not in taken)
     if role == "reward" and not named:
-        for profile in look.profiles:
+        for profile in sorted(look.profiles, key=lambda profile: not _REWARD & set(_words(profile.name))):
             wrong = _no_reward(profile)
             if wrong and (_REWARD | _REWARD_TOO) & set(_words(profile.name)):
                 return f"column {profile.name!r} cannot be the reward: {wrong}. Mend it, or say --reward NAME."

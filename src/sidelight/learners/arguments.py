@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from sidelight.errors import ContextError, InputError, UnknownArmError
 from sidelight.learners.gaps import Completed, Gaps
+from sidelight.learners.inputs import is_frame
 from sidelight.learners.protocol import Context
 from sidelight.linalg import Array
 from sidelight.logs.schema.naming import by_name, rows_by_name
@@ -77,10 +78,11 @@ class ArgumentReader:
         try:
             # a copy where it is read-only: kernels are compiled for arrays that may be written
             out = np.require(x, np.float64, ("C", "A", "W"))
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
+            many = " of several rows; decide_many takes many" if is_frame(x) else ""
             raise ContextError(
                 f"A context must be {self.n_features} numbers or a mapping from feature name to value; "
-                f"got {type(x).__name__}."
+                f"got {type(x).__name__}{many}."
             ) from None
         if out.shape != self._shape:
             raise ContextError(f"A context of shape {out.shape}; this learner takes {self.n_features} features.")
@@ -165,6 +167,8 @@ class ArgumentReader:
             value = float(reward)
         except (TypeError, ValueError):
             raise InputError(f"The reward {reward!r} is not a number.") from None
+        except OverflowError:
+            raise InputError(f"The reward {str(reward)[:20]}… is too large for a number.") from None
         if not math.isfinite(value * value):
             why = "so large that its square overflows" if math.isfinite(value) else "not finite"
             raise InputError(f"The reward {reward!r} is {why}; nothing was learned from it.")

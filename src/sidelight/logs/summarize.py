@@ -17,6 +17,7 @@ from sidelight.logs.reduce.log_pass import (
     threads_available,
 )
 from sidelight.logs.reduce.sandwich import with_meat
+from sidelight.logs.schema.fitting import check_arms
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.sources.opening import open_source
 from sidelight.logs.summary import LogSummary
@@ -69,6 +70,8 @@ def summarize_log(
     """
     summary = summarize(source, schema, on_invalid, progress, client, sandwich)
     skipped = sum(summary.skipped.values())
+    if schema.arms is None:
+        check_arms(schema.arm, summary.arms, skipped + summary.n_rows, "the log")
     if skipped > _MANY_SKIPPED * (skipped + summary.n_rows):
         most = max(summary.skipped, key=lambda reason: summary.skipped[reason])
         warnings.warn(

@@ -69,7 +69,7 @@ def reduce_bundle(job: Job) -> Reduced:
     """Encode a bundle and compute its moments; runs in a thread."""
     batch, schema = job.bundle.batch, job.schema
     encoded = encode_columns(batch, job.layout, job.text_labels)
-    rewards, unparsable = number_column(batch.column(schema.reward), schema.reward)
+    rewards, unparsable, bad_rewards = _rewards_of(batch, schema)
     codes, found = label_codes(batch.column(schema.arm), job.arms, job.text_labels)
     columns = [*encoded.columns, rewards]
     propensities, bad_propensities = _propensities_of(batch, schema)
@@ -80,6 +80,7 @@ def reduce_bundle(job: Job) -> Reduced:
         or unparsable is not None
         or any(rows is not None for rows in found)
         or bad_propensities
+        or bad_rewards
     )
     if not suspicious:
         # A value that is not finite shows in the moments, so nothing has to be looked at twice.
@@ -90,6 +91,7 @@ def reduce_bundle(job: Job) -> Reduced:
         *all_problems(encoded, job.layout),
         *label_problems(schema.arm, found),
         *number_problems(schema.reward, rewards, unparsable),
+        *bad_rewards,
         *bad_propensities,
     ]
     skipped: dict[str, int] = {}
@@ -101,6 +103,23 @@ def reduce_bundle(job: Job) -> Reduced:
     moments = batch_moments(columns, codes, job.bases, job.ready)
     assert moments is not None, "every row that is not finite was found"
     return Reduced(moments, skipped, _propensity_sums(propensities, codes, len(job.ready)))
+
+
+def _rewards_of(batch: pa.RecordBatch, schema: Schema) -> tuple[np.ndarray, np.ndarray | None, list[Problem]]:
+    """The rewards, which of them are no numbers, and those that are neither 0 nor 1 though the schema says so."""
+    column = batch.column(schema.reward)
+    if str(column.type).startswith(("timestamp", "date", "time", "duration")):
+        raise SchemaError(
+            f"the reward, column {schema.reward!r}, holds {column.type}, a date or a time: a reward is a number, the "
+            "larger the better. If it is how long something took, compute that first, with the opposite sign where "
+            "less is better."
+        )
+    rewards, unparsable = number_column(column, schema.reward)
+    if schema.binary is not True:
+        return rewards, unparsable, []
+    other = np.isfinite(rewards) & (rewards != 0.0) & (rewards != 1.0)
+    reason = "neither 0 nor 1, which the schema says all rewards are (binary=True)"
+    return rewards, unparsable, [Problem(schema.reward, reason, other)] if other.any() else []
 
 
 def _propensities_of(batch: pa.RecordBatch, schema: Schema) -> tuple[np.ndarray | None, list[Problem]]:

@@ -46,6 +46,11 @@ def number_column(column: pa.Array, name: str) -> tuple[np.ndarray, np.ndarray |
         # By way of text, which is rounded to the nearest float like one value is; Arrow's own cast is not.
         column = column.cast(pa.string())
     elif not (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
+        if pa.types.is_duration(kind):
+            raise SchemaError(
+                f"column {name!r} holds {kind}, a length of time, not a number. Say in which unit it counts: in pandas "
+                f"frame[{name!r}].dt.total_seconds() / 86400 are days."
+            )
         if pa.types.is_temporal(kind):
             raise SchemaError(
                 f"column {name!r} holds {kind}, a date or a time, not a number. Say what of it counts: "

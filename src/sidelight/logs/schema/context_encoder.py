@@ -107,10 +107,16 @@ class ContextEncoder:
             return self._checked_array(contexts, 2)
         rows = None if hasattr(contexts, "__arrow_c_stream__") else rows_by_name(contexts)
         if rows is not None:
-            return np.array([self.one(row) for row in rows]).reshape(len(rows), layout.width)
+            return np.array([self._row(i, row) for i, row in enumerate(rows)]).reshape(len(rows), layout.width)
         if isinstance(contexts, Sequence) and not isinstance(contexts, str):
             return self._checked_array(contexts, 2) if len(contexts) else np.empty((0, layout.width))
         return encode_table(contexts, layout)
+
+    def _row(self, i: int, row: Mapping[str, Any]) -> np.ndarray:
+        try:
+            return self.one(row)
+        except ContextError as error:
+            raise ContextError(f"row {i}: {error}") from error
 
     def _checked_array(self, values: Any, dimensions: int) -> np.ndarray:
         d = self._layout.width

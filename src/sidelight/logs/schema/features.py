@@ -69,7 +69,10 @@ class Number:
             or type(value) is bool
             or isinstance(value, int | float | decimal.Decimal | np.number | np.bool_)
         ):
-            number = float(value)
+            try:
+                number = float(value)
+            except OverflowError:
+                raise ContextError(f"feature {self.name!r} is {str(value)[:20]}…, too large for a number.") from None
         elif isinstance(value, str):
             try:
                 number = BOOLEANS[value.lower()] if value.lower() in BOOLEANS else float(value)
@@ -78,10 +81,10 @@ class Number:
                     f"feature {self.name!r} is {value!r}, which is not a number."
                     + (" Numbers have a decimal point here." if DECIMAL_COMMA.fullmatch(value.strip()) else "")
                 ) from None
-        elif value is None:
-            raise ContextError(f"feature {self.name!r} is missing: {NEEDED}")
         elif hasattr(value, "as_py"):
             return self.one_value(value.as_py())
+        elif is_missing(value):
+            raise ContextError(f"feature {self.name!r} is missing: {NEEDED}")
         else:
             raise ContextError(f"feature {self.name!r} is {value!r} ({type(value).__name__}), which is not a number.")
         if not math.isfinite(number):

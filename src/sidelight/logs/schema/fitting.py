@@ -8,6 +8,7 @@ every kind of source gives the same knots.
 from __future__ import annotations
 
 import datetime as dt
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,14 +19,14 @@ from sidelight.errors import InputError, SchemaError, SidelightWarning
 from sidelight.labels import Label, show_labels
 from sidelight.logs.schema.columns import date_column, number_column
 from sidelight.logs.schema.features import BOOLEANS, Category, Date, Feature, Number, comma_message
-from sidelight.logs.schema.terms import Product, Term
+from sidelight.logs.schema.terms import Missing, Product, Term
 from sidelight.logs.sources.base import Source
 from sidelight.logs.sources.opening import open_source
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["check_levels", "fitted_terms", "peek_kinds", "sample_columns", "settled_features"]
+__all__ = ["check_arms", "check_levels", "fitted_terms", "peek_kinds", "sample_columns", "settled_features"]
 
 _SAMPLE = 65_536
 _ROWS = 131_072
@@ -117,11 +118,36 @@ def check_levels(name: str, levels: Sequence[Label], rows: int, origin: str, dec
             f"{'the categories' if declared else 'the features'}."
         )
     if len(levels) >= _MANY_LEVELS and len(levels) > rows / 2:
+        if all(isinstance(level, str) and _WRITTEN_DAY.match(level) for level in levels[:_LOOKED_AT]):
+            raise SchemaError(
+                f"column {name!r} of {origin} holds dates that are not written as 2024-02-29 or 2024-02-29T13:45:00, "
+                f"such as {levels[0]!r}, of which day and month cannot be told apart for sure. Write them so (in "
+                f"pandas: pandas.to_datetime(frame[{name!r}], dayfirst=True)), and say what of them counts, "
+                f"derived=['days_since({name})', 'weekday({name})', 'month({name})']."
+            )
         raise SchemaError(
             f"column {name!r} of {origin} has {len(levels):,} different values in {rows:,} rows "
             f"({show_labels(levels[:2])}, ...): that is an identifier, not a category. It says nothing about rows yet "
             "to come: leave it out, or map it to a category of which each level has many rows."
         )
+
+
+def check_arms(name: str, arms: Sequence[Label], rows: int, origin: str) -> None:
+    """Check that what was found in a column can be arms.
+
+    Raises:
+        SchemaError: nearly every row has its own: a measurement or an identifier.
+    """
+    if len(arms) >= _MANY_LEVELS and len(arms) > rows / 2:
+        raise SchemaError(
+            f"column {name!r} of {origin} has {len(arms):,} different values in {rows:,} rows "
+            f"({show_labels(arms[:2])}, ...): that is a measurement or an identifier, not an arm. An arm is one of a "
+            "few choices, each taken many times: name the column that holds the choice, or put its values into groups."
+        )
+
+
+#: 29.2.2024, 2/29/24 13:45
+_WRITTEN_DAY = re.compile(r"\s*\d{1,4}[./-]\d{1,2}[./-]\d{2,4}\b")
 
 
 def _is_day(level: Label) -> bool:
@@ -150,8 +176,15 @@ def fitted_terms(
     for term in terms:
         for part in term.factors if isinstance(term, Product) else (term,):
             name = part.wants
-            if name is None or isinstance(kinds[name], Category):
+            if name is None:
                 continue
+            if isinstance(kinds[name], Category):
+                if isinstance(part, Missing):
+                    continue
+                raise SchemaError(
+                    f"{part.label} is a function of a number, and {name!r} is a category. A category acts by its "
+                    f"levels: name the column alone, or with a number, {name}:age."
+                )
             if name not in recorded:
                 raise SchemaError(
                     f"{part.label} cannot be taken from the log, which did not record {name!r}: give knots=[...] for a "

@@ -49,6 +49,10 @@ def _tokens(formula: str) -> list[_Token]:
     while at < len(formula.rstrip()):
         match = _TOKENS.match(formula, at)
         if match is None:
+            if formula[at:].lstrip().startswith("~"):
+                raise _error(
+                    formula, at, "names features alone, and the reward is named by reward=…, so that ~ is none of it"
+                )
             raise _error(formula, at, "cannot be read from here on")
         kind = str(match.lastgroup)
         text = match.group(kind)

@@ -244,15 +244,23 @@ class Wanted:
         return pa.RecordBatch.from_arrays(arrays, names=list(self.columns))
 
 
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def check_columns(available: Sequence[str], wanted: Sequence[str], origin: str) -> None:
     """Every wanted column is there exactly once, or an error that says what is there instead."""
     missing = [name for name in wanted if name not in available]
     if missing:
         close = difflib.get_close_matches(missing[0], list(available), 1)
-        raise SchemaError(
-            f"{origin} has no column {show_labels(missing)}; it has {show_labels(available, 12)}."
-            + (f" Did you mean {close[0]!r}?" if close else "")
-        )
+        why = f" Did you mean {close[0]!r}?" if close else ""
+        if not close and any(_is_number(name) for name in available):
+            why = " Its first line seems to hold values: a file needs the names of its columns there."
+        raise SchemaError(f"{origin} has no column {show_labels(missing)}; it has {show_labels(available, 12)}.{why}")
     repeated = sorted({name for name in wanted if list(available).count(name) > 1})
     if repeated:
         raise SchemaError(

@@ -13,7 +13,7 @@ from sidelight.logs.sources.base import LogFile, Wanted
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["csv_columns", "csv_tables"]
+__all__ = ["check_start", "csv_columns", "csv_tables"]
 
 _BLOCK = 8 << 20
 _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2", b"\x04\x22\x4d\x18": "lz4"}
@@ -113,6 +113,24 @@ def _decompressed(stream: Any, path: str) -> Any:
     return opened if codec is None else pa.CompressedInputStream(opened, codec)
 
 
+def check_start(path: str, start: bytes) -> None:
+    """Check that a file may be CSV.  start: its first bytes
+
+    Raises:
+        SourceError: it is UTF-16 text or JSON.
+    """
+    if start.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\x00" in start[:64]:
+        raise SourceError(
+            f"{path} is UTF-16 text, as some spreadsheets write it, or no text at all. Save it as UTF-8, or read it "
+            "with pandas.read_csv(..., encoding='utf-16') and give the frame."
+        )
+    if start.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"["):
+        raise SourceError(
+            f"{path} is JSON, not a table of values between commas. Read it with pandas.read_json(...) (one object in "
+            "each line: lines=True) and give the frame, or save it as Parquet or CSV."
+        )
+
+
 def csv_columns(path: str) -> list[str]:
     """The names of the columns of a CSV file."""
     return _header(path)[0]
@@ -127,6 +145,7 @@ def _header(path: str) -> tuple[list[str], str]:
 
         stream = _decompressed(_Counted(raw, _Nowhere()), path)
         start: bytes = stream.read(1 << 16)
+    check_start(path, start)
     try:
         text = start.decode("utf-8-sig", errors="ignore" if len(start) == 1 << 16 else "strict")
     except UnicodeDecodeError as error:

@@ -152,6 +152,11 @@ def _pandas_column(values: Any, name: str) -> pa.Array:
 
     try:
         return pa.Array.from_pandas(values)
+    except pa.ArrowNotImplementedError as error:
+        raise SourceError(
+            f"column {name!r} of the pandas frame holds {values.dtype}, which is no type of a table: {error}. Turn it "
+            "into numbers, text or dates first."
+        ) from error
     except (pa.ArrowInvalid, pa.ArrowTypeError):
         # Numbers among text, as a careless reader leaves them: as text they can be looked at one by one.
         return pa.array([None if v is None or v != v else str(v) for v in values.tolist()], pa.string())
