@@ -31,6 +31,8 @@ __all__ = ["Hyper", "Prior", "PriorLikelihood", "Shrunk", "estimate_prior", "log
 
 #: how strongly (in units of log variance) the blocks are held together until the data separate them
 TIE = 1.5
+#: how large the variance of derived blocks is expected to be, in that of the first: most bends and products are none
+BENT = 1.0 / 64.0
 #: the log₄ variances of the first two blocks searched at first, relative to the rewards' own scale
 COARSE = np.arange(-8, 3, 2)
 #: the log₄ variances of derived blocks searched at first, relative to that of the first block
@@ -285,7 +287,9 @@ class PriorLikelihood:
         reference = self._reference
         first, *others = (log(variance / reference) for variance in hyper.variances)
         # with long tails: once the data separate blocks, they are not held together by force
-        tie = sum(2.0 * log(1.0 + 0.5 * ((other - first) / TIE) ** 2) for other in others)
+        expected = [0.0] * (len(others) - self._derived) + [float(log(BENT))] * self._derived
+        apart = [other - first - below for other, below in zip(others, expected, strict=True)]
+        tie = sum(2.0 * log(1.0 + 0.5 * (gap / TIE) ** 2) for gap in apart)
         # a weak pull of the variance and of the mean's toward the rewards' own scale
         pull = (first / 4.0) ** 2 + (log(hyper.mean_variance / reference) / 4.0) ** 2
         # the log's mean reward is no guess of the arms' level where the policy chose well or badly

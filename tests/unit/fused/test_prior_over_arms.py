@@ -287,3 +287,18 @@ def test_the_likeliest_noise_is_that_of_a_search_that_leaves_nothing_out(rng, tr
         assert found is None
         assert len(searched) < len(SMALLER_NOISES)
     assert (found is None) == (truth == 1.0)
+
+
+def test_derived_features_are_expected_to_matter_less():
+    """Where nothing is known of bends yet, their weights are held near a 64th of the others' variance."""
+    rng = np.random.default_rng(4)
+    K, d = 6, 8
+    J, h = np.zeros((K, d, d)), np.zeros((K, d))
+    for a in range(K):
+        X = rng.normal(size=(40, 4))
+        J[a, :4, :4] = X.T @ X
+        h[a, :4] = X.T @ (X @ rng.normal(size=4) + rng.normal(size=40))
+    blocks = [np.arange(4), np.arange(4, 8)]
+    prior = estimate_prior(J, h, blocks, Units.given(np.ones(d), 5.0), derived=1)
+    first, bent = prior.hyper.variances
+    assert 1 / 256 <= bent / first <= 1 / 16
