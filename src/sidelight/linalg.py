@@ -134,8 +134,9 @@ def inverse(A: ArrayLike) -> Array:
     """``A⁻¹`` (…, m, m) of symmetric positive definite matrices, symmetric to the bit; else LinAlgError."""
     stack, lead = _stack(A)
     out = np.empty_like(stack)
-    if stack.size and not spd.invert_stack(stack, out):
-        raise _not_definite()
+    for a in range(len(stack) if stack.shape[1] else 0):
+        if math.isnan(spd.invert(stack[a], out[a])):
+            raise _not_definite()
     return out.reshape(*lead, *stack.shape[1:])
 
 

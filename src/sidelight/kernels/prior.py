@@ -8,7 +8,7 @@ import numpy as np
 
 from sidelight.kernels.compiled import kernel
 from sidelight.kernels.simd import add_at, clear, dot_at
-from sidelight.kernels.spd import backward, factor, inverse_from, invert_factor, invert_into, padded
+from sidelight.kernels.spd import backward, factor, inverse_from, invert_factor, padded
 
 
 @kernel
@@ -103,30 +103,3 @@ def mean_values(S, t, kappa2, values, means):  # type: ignore[no-untyped-def]
         backward(table, first)
         for i in range(p):
             means[c, i] = root[i] * table[i, first]
-
-
-@kernel
-def common_mean(S, t, kappa2, mean, C):  # type: ignore[no-untyped-def]
-    """``μ̂`` into ``mean`` (d,) and ``P⁻¹`` into ``C`` (d, d); returns ``½tᵀP⁻¹t − ½log det(κ²P)``.
-
-    S: (d, d)   t: (d,)   kappa2: (d,), where ``d`` counts the coefficients of preferences too, if there are any
-    """
-    d = t.shape[0]
-    root = np.empty(d)
-    for i in range(d):
-        root[i] = math.sqrt(kappa2[i])
-    scaled = np.empty((d, d))
-    # κ²-scaled, so that a vague mean does not make P singular
-    for i in range(d):
-        for j in range(d):
-            scaled[i, j] = root[i] * S[i, j] * root[j]
-        scaled[i, i] += 1.0
-    value = -0.5 * invert_into(scaled, C)
-    for i in range(d):
-        total = 0.0
-        for j in range(d):
-            C[i, j] *= root[i] * root[j]
-            total += C[i, j] * t[j]
-        mean[i] = total
-        value += 0.5 * t[i] * total
-    return value

@@ -142,15 +142,6 @@ def invert(A, inverse):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def invert_stack(A, inverses):  # type: ignore[no-untyped-def]
-    """``inverses[a] = A[a]⁻¹``; whether all of them are positive definite.  Both: (K, m, m)"""
-    failed = 0
-    for a in range(A.shape[0]):
-        failed += math.isnan(invert_into(A[a], inverses[a]))
-    return failed == 0
-
-
-@kernel
 def solve_stack(A, X, log_dets):  # type: ignore[no-untyped-def]
     """``X_a`` becomes ``A_a⁻¹X_a``, and ``log_dets[a] = log det A_a``.
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sidelight.kernels.prior import common_mean, mean_values, shrink_arms
+from sidelight.kernels.prior import mean_values, shrink_arms
 from sidelight.linalg import Array, inverse, log, power, product, symmetrize
 from sidelight.side.coordinates import Units
 from sidelight.side.spread import SpreadLikelihood
@@ -136,8 +136,14 @@ def shrink(J: Array, h: Array, omega: Array, preferences: Array | None = None) -
 
 def log_marginal(shrunk: Shrunk, kappa2: Array) -> tuple[float, Array, Array]:
     """``log p``, ``β̂`` and ``Cov(β̂) = P⁻¹``.  kappa2: (d + q,) prior variances of ``β``"""
-    mean, C = np.empty_like(shrunk.t), np.empty_like(shrunk.S)
-    return shrunk.value + common_mean(shrunk.S, shrunk.t, kappa2, mean, C), mean, C
+    value, unused = np.empty(1), np.empty((1, len(kappa2)))
+    mean_values(shrunk.S, shrunk.t, kappa2[None], value, unused)
+    # κ²-scaled, so that a vague mean does not make P singular
+    root = np.sqrt(kappa2)
+    scaled = root[:, None] * shrunk.S * root
+    np.einsum("ii->i", scaled)[...] += 1.0
+    C = inverse(scaled) * (root[:, None] * root)
+    return shrunk.value + float(value[0]), product(C, shrunk.t), C
 
 
 def estimate_prior(
