@@ -32,6 +32,8 @@ BROKEN = float(log(1.0 / ERROR_RATE))
 #: … and from which on curved rewards, whose size bounds what they may explain, are taken into account where a log does
 #: not fit: an accusation takes more than an excuse
 EXCUSE = float(log(3.0))
+#: … and from which on a log is expected to fit badly, and no single feature is blamed for it
+BADLY = float(log(10.0))
 #: how many times the variance of the curved part that was found (a cautious figure: squared errors, which the curved
 #: part makes larger, are its yardstick) the bias of a straight line through other contexts may have
 LEVERAGE = 16.0
@@ -210,7 +212,7 @@ class Trusting(ReducedLearner):
 
         Such a log still says more about contexts in which an arm is not played than that arm's rounds do.
         """
-        return self.binary or (self.misfit is not None and self.misfit.curved >= EXCUSE)
+        return self.binary or (self.misfit is not None and self.misfit.curved >= BADLY)
 
     def _moves(self) -> bool:
         """Whether a moving present, which explains any misfit of a log, was found and fits better than curvature."""
