@@ -112,17 +112,21 @@ def groups(found: list[Row]) -> dict[str, list[Row]]:
 
 def geometric_mean(found: list[Row]) -> tuple[float, float, float]:
     """Of the cells' ratios, with the ends of its 95 % interval: a jackknife over seeds, which cells share, and with
-    them worlds and noise, so that cells are no independent sample. The ends are NaN with a single seed."""
-
-    def mean_log(seeds: Array) -> float:
-        return float(np.mean([np.log(np.divide(*row.pairs[:, seeds].mean(axis=1))) for row in found]))
-
+    them worlds and noise, so that cells are no independent sample. A cell in which one of the two has regret in a
+    single seed only has no ratio without that seed, and enters the mean but not the interval. The ends are NaN with a
+    single seed."""
     n = min(row.seeds for row in found)
     mean = float(np.mean([math.log(row.against.value) for row in found]))
     if n < 2:
         return math.exp(mean), math.nan, math.nan
-    left_out = [mean_log(np.delete(np.arange(n), seed)) for seed in range(n)]
-    half = float(student.ppf(0.975, n - 1) * math.sqrt((n - 1) / n * np.sum((left_out - np.mean(left_out)) ** 2)))
+    left_out = np.array(
+        [[row.pairs[:, np.delete(np.arange(n), seed)].mean(axis=1) for seed in range(n)] for row in found]
+    )  # (cells, seeds, 2)
+    left_out = left_out[(left_out > 0.0).all(axis=(1, 2))]
+    if not len(left_out):
+        return math.exp(mean), math.nan, math.nan
+    means = np.log(left_out[..., 0] / left_out[..., 1]).sum(axis=0) / len(found)
+    half = float(student.ppf(0.975, n - 1) * math.sqrt((n - 1) / n * np.sum((means - means.mean()) ** 2)))
     return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
 
 
@@ -130,6 +134,11 @@ def against_each(found: list[Row], name: str) -> float:
     """The geometric mean over cells of the default learner's regret over that of one rival, the same in all of them."""
     pairs = [(row.end["fused"], row.end[name]) for row in found if row.end.get(name, 0.0) > 0.0 < row.end["fused"]]
     return math.exp(float(np.mean([math.log(mine / theirs) for mine, theirs in pairs]))) if pairs else math.nan
+
+
+def shown_mean(mean: float) -> str:
+    """Two digits, or a dash where nothing was run."""
+    return f"{mean:.2f}" if math.isfinite(mean) else "–"
 
 
 def closest_rival(found: list[Row]) -> tuple[str, float]:
@@ -152,7 +161,7 @@ def verdict(found: list[Row]) -> str:
         said.append(
             f"**{len(rows)} {where}**, {' or '.join(map(str, seeds))} seed{'s' * (seeds[-1] > 1)} each: geometric "
             f"mean of the ratios to the best rival's regret {mean:.2f}"
-            + (f" ({low:.2f} to {high:.2f}), " if math.isfinite(low) else " (no interval with one seed), ")
+            + (f" ({low:.2f} to {high:.2f}), " if math.isfinite(low) else " (no interval), ")
             + f"to that of the best single rival for all of them ({closest}) {single:.2f}; "
             f"a cell's mean is at most 1 in {sum(m <= 1.0 for m in means)}, at most {BAR} in "
             f"{sum(m <= BAR for m in means)}, at most {WORST:.2f} in {sum(m <= WORST for m in means)}; the upper "
@@ -169,7 +178,7 @@ def verdict(found: list[Row]) -> str:
     if min(row.seeds for row in found) < FEW:
         said.append(
             "**Few seeds decide little about a single cell**: its interval is wide, or missing with one seed; read the "
-            "means over cells. The best rival of a cell is the best of eight *on these seeds*, which favours the "
+            "means over cells. The best rival of a cell is the best of all *on these seeds*, which favours the "
             "rivals."
         )
     return "\n\n".join(said)
@@ -227,11 +236,11 @@ def write(found: list[Row], name: str, plan: Plan) -> None:
         "",
         "## Against one rival everywhere\n",
         "The best rival of a cell is known in hindsight only. The geometric mean over cells of the default learner's "
-        "regret over that of *one* rival, tuned in every cell:\n",
+        "regret over that of *one* rival, tuned in every cell; a package's is over the cells that it was run in:\n",
         f"| {' | '.join(['', *shown])} |",
         "|---" * (len(shown) + 1) + "|",
         *(
-            f"| {where} | {' | '.join(f'{against_each(rows, name):.2f}' for name in shown)} |"
+            f"| {where} | {' | '.join(shown_mean(against_each(rows, name)) for name in shown)} |"
             for where, rows in groups(found).items()
         ),
         "",

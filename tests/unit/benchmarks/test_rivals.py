@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from benchmarks import claims
+from benchmarks import claims, evidence
 from benchmarks.cells import CELLS
 from benchmarks.paired import Setting, play, ratio
 from benchmarks.rivals import package_loop, runs, table, tables
@@ -594,6 +594,21 @@ def test_the_claims_are_read_from_the_result_files(results, monkeypatch):
     assert f"{(4 / 20 * 8 / 20) ** 0.5:.2f} (" in said
 
 
+def test_a_sentence_says_where_the_estimated_log_helps_and_harms_against_first_plays():
+    """In the paper's world; figures from before the first plays were measured are said to be too old for it."""
+
+    def row(L, learner, regret):
+        return {"L": L, "learner": learner, "regret": regret, "low": 0.9 * regret, "high": 1.1 * regret}
+
+    rows = [row(0, "no log", 900.0), row(5, "every round", 500.0), row(15, "every round", 310.0)]
+    rows += [row(25, "every round", 100.0), row(25, "R12 known", 80.0)]
+    assert evidence.told(SENTENCES["recorded_features"], rows) == ""
+    said = evidence.told(SENTENCES["recorded_features"], [*rows, row(0, "no log, each arm first", 300.0)])
+    assert "900 (810 to 990) as the paper's text has it" in said
+    assert "300 (270 to 330) if it plays every arm once first" in said
+    assert said.endswith("surely helps with 25 recorded features and surely does harm with 5.")
+
+
 def test_the_interval_of_the_mean_over_cells_is_of_seeds_that_cells_share():
     """Ten cells with the same two seeds tell no more about chance than one."""
     one = table.Row(
@@ -601,6 +616,10 @@ def test_the_interval_of_the_mean_over_cells_is_of_seeds_that_cells_share():
     )
     few, many = table.geometric_mean([one]), table.geometric_mean([one] * 10)
     assert few == pytest.approx(many)
+    # a cell whose rival has regret in one seed only: no ratio without that seed, so it widens nothing
+    only = replace(one, pairs=np.array([[2, 8], [8, 0]]))
+    _, low, high = table.geometric_mean([one, only])
+    assert np.log(high / low) == pytest.approx(np.log(few[2] / few[1]) / 2.0)
     half = 12.706 * abs(np.log(8 / 4) - np.log(2 / 4)) / 2.0
     assert few == pytest.approx((1.25, 1.25 * np.exp(-half), 1.25 * np.exp(half)), rel=1e-3)
 
