@@ -173,7 +173,12 @@ def play(
 
 def floor_for(sign: float, size: float, worlds: Kind = KINDS["as above"]) -> sl.Floor:
     """A share of what the old policy earns, or about as much a round."""
-    bounds = {"noise": worlds.noise, "weight_bound": 1.2 if worlds.levels <= 0.15 else 1.3, "delta": DELTA}
+    bounds = {
+        "noise": worlds.noise,
+        "weight_bound": 1.2 if worlds.levels <= 0.15 else 1.3,
+        "delta": DELTA,
+        "prompt": True,
+    }
     return sl.Floor(share=size, **bounds) if sign > 0 else sl.Floor(allowance=0.9 * size, **bounds)
 
 

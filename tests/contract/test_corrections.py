@@ -201,10 +201,8 @@ def test_where_rounds_fade_or_are_dropped_the_receipt_is_needed(forgetful, log):
 
 
 def test_a_floor_follows_the_corrected_reward(log):
-    made = [
-        sl.FusedOFUL(sl.BehaviorQueries(log.summary), floor=sl.Floor(0.1, noise=0.5, weight_bound=2.0), safety=0.0)
-        for _ in range(2)
-    ]
+    floor = sl.Floor(0.1, noise=0.5, weight_bound=2.0, prompt=True)
+    made = [sl.FusedOFUL(sl.BehaviorQueries(log.summary), floor=floor, safety=0.0) for _ in range(2)]
     rng = np.random.default_rng(9)
     for _ in range(60):
         x, reward, arm = rng.normal(size=len(FEATURES)), float(rng.normal()), ARMS[int(rng.integers(2))]

@@ -8,7 +8,8 @@ the present round included, the learner's arm is played where
 
 and the old policy's otherwise; ``V_a = λI + Σ x xᵀ`` and ``ŵ_a = V_a⁻¹ Σ r x`` are of online rounds alone. With
 probability ``1 − δ``, for all rounds at once, the left side is at most the expected reward earned minus ``1 − f`` times
-the old policy's, whatever the log says.
+the old policy's, whatever the log says. How late a reward comes must not depend on what it is: where clicks come at
+once and their absence after a wait, the rewards so far are not those of the decisions so far.
 
 **Proof.** Noise is σ-sub-Gaussian given the past, so for every ``v`` that the past determines
 ``E exp{((r − x·w)² − (r − x·v)²)/2σ²} ≤ 1``: it is ``E exp(qη − q²σ²/2)`` with ``q = x·(v − w)/σ²``. The same holds for
@@ -18,7 +19,8 @@ mixtures over ``v``, and products over rounds are supermartingales, so that one 
 - ``v_a ~ N(0, (σ²/λ) I)``, once for all rounds: ``T₀ = Σ_a (R_a + σ² log det(V_a/λ))`` with
   ``R_a = Σ r² − ŵ_a·Σ r x`` is ``−2σ²`` times the logarithm of its part that does not depend on ``w``;
 - ``x·v ~ N(m, s²)`` anew in every round, where ``m`` and ``s`` are what the learner, log included, expects of the
-  reward before it comes: ``T_g = Σ {(r − m)²/(1 + s²/σ²) + σ² log(1 + s²/σ²)}``.
+  reward before it comes: ``T_g = Σ {(r − m)²/(1 + s²/σ²) + σ² log(1 + s²/σ²)}``. Guesses follow the rewards that came
+  first, so this one counts only where all come promptly (``Floor.prompt``); else the first has all the weight.
 
 Hence ``Σ (r − x·w)² ≤ Θ = −2σ² log{½ exp(−T₀/2σ²) + ½ exp(−T_g/2σ²)} + 2σ² log(1/δ)`` at all times. A log that is right
 makes ``T_g`` small; one that lies costs ``2σ² log 2``, and nothing is ever believed because the log says it. With
@@ -70,11 +72,14 @@ class Floor:
         weight_bound: S_w ≥ ``‖w_a‖`` of every arm.
         regularization: λ of the floor's own regressions; by default ``dσ²/S_w²``, which does not depend on units.
         delta: probability with which the promise may fail.
+        prompt: rewards come at once, or in the order of decisions, whatever they are. Then what the learner expects of
+            them, log included, makes the floor hold it back less. Where good rewards come sooner than bad ones (a click
+            at once, its absence after a wait) it would break the floor.
 
     Examples:
         >>> import sidelight as sl
         >>> sl.Floor(0.05, noise=0.5, weight_bound=2.0)
-        Floor(share=0.05, allowance=0.0, noise=0.5, weight_bound=2.0, regularization=None, delta=0.05)
+        Floor(share=0.05, allowance=0.0, noise=0.5, weight_bound=2.0, regularization=None, delta=0.05, prompt=False)
     """
 
     share: float = 0.0
@@ -83,6 +88,7 @@ class Floor:
     weight_bound: float = 1.0
     regularization: float | None = None
     delta: float = 0.05
+    prompt: bool = False
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.share < 1.0:
@@ -100,9 +106,11 @@ class Floor:
                 raise InputError(f"floor: {name}={value!r} must be a positive number.")
         if not 0.0 < self.delta < 1.0:
             raise InputError(f"floor: delta={self.delta!r} must lie in (0, 1).")
+        if not isinstance(self.prompt, bool):
+            raise InputError(f"floor: prompt={self.prompt!r} must be true or false.")
 
 
-def floor_of(floor: float | Floor | Mapping[str, float] | None, settings: Settings) -> Floor | None:
+def floor_of(floor: float | Floor | Mapping[str, Any] | None, settings: Settings) -> Floor | None:
     """What a learner's argument ``floor`` says: a share with the learner's own noise and bounds, or a ``Floor``.
 
     Raises:
@@ -218,17 +226,17 @@ class FloorLedger:
             self._refresh(arm)
         self._update(arm)
 
-    def correct(self, x: Array, arm: int, old: float, new: float | None, guess: tuple[float, float]) -> None:
+    def correct(self, x: Array, arm: int, old: float, new: float | None) -> None:
         """The reward of a round was another one; None: the round was another arm's.
 
-        Its right reward counts as one that arrives now. What the wrong one added to ``T_g`` stays there: it is at least
-        0, so the bound is lower for it and holds.
+        Its right reward counts as one that arrives now and of which nothing was expected, since the wrong one may have
+        foretold it. What that added to ``T_g`` stays there: it is at least 0, so the bound is lower for it and holds.
         """
         square = self.squares[arm] - old * old + (0.0 if new is None else new * new)
         Sums(self.grams, self.moments, np.zeros(self.n_arms), self.counts).change(arm, x, old, new)
         self.squares[arm] = square
         if new is not None:
-            self.guessed += self._surprise(x, new, guess)
+            self.guessed += self._surprise(x, new, None)
         self._refresh(arm)
         self._update(arm)
 
@@ -244,9 +252,12 @@ class FloorLedger:
         self._log_dets = np.append(self._log_dets, 0.0)
         self._derive()
 
-    def _surprise(self, x: Array, reward: float, guess: tuple[float, float]) -> float:
-        """What a reward adds to ``T_g``.  A guess of means that ``S_w`` or a share rule out counts as the nearest."""
-        mean, variance = guess
+    def _surprise(self, x: Array, reward: float, guess: tuple[float, float] | None) -> float:
+        """What a reward adds to ``T_g``.
+
+        guess: ``m`` and ``s²``; means that ``S_w`` or a share rule out count as the nearest; None where there is none
+        """
+        mean, variance = (0.0, math.inf) if guess is None else guess
         most = self.floor.weight_bound * math.sqrt(float(product(x, x)))
         least = 0.0 if self.floor.share else -most
         mean = min(max(mean, least), most) if math.isfinite(mean) else 0.0
@@ -260,6 +271,8 @@ class FloorLedger:
         spread = math.fsum(self._log_dets)
         # (T₀ − T_g)/2σ²: how much likelier the guesses make the rewards
         ahead = (math.fsum(self.squares - self._fits) - self.guessed) / (2.0 * noise) + 0.5 * spread
+        if not self.floor.prompt:
+            ahead = 0.0
         # log(½ + ½ exp(ahead)), which must not overflow
         gained = max(ahead, 0.0) + float(log1p(exp(-abs(ahead)))) - float(log(2.0))
         return noise * (spread - 2.0 * gained - 2.0 * float(log(self.floor.delta)))

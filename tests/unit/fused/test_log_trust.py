@@ -135,3 +135,32 @@ def test_a_log_is_excused_by_a_moving_present_only_where_that_was_found(rng):
     learner.misfit.moving, learner.broken["still"] = 6.0, 350
     assert not learner._accused(entry).any()
     assert not learner.assumptions()[1]["holds"]
+
+
+def test_a_log_that_records_nothing_survives_a_file(rng, tmp_path):
+    table = pa.table({"arm": rng.integers(2, size=200), "reward": rng.normal(size=200)})
+    schema = sl.Schema(features=["a", "b", "c"], recorded=[], arms=[0, 1])
+    learner = sl.FusedOFUL(sl.BehaviorQueries(sl.summarize_log(table, schema)))
+    for _ in range(5):
+        x = rng.normal(size=3)
+        learner.observe_behavior(x, 0)
+        learner.observe(x, 1, float(x[0]))
+    learner.save(tmp_path / "learner")
+    copy = sl.load_learner(tmp_path / "learner")
+    for name, value in learner.state().items():
+        np.testing.assert_array_equal(copy.state()[name], value)
+
+
+def test_a_refused_reward_fades_nothing(rng):
+    table = pa.table({"a": rng.normal(size=300), "arm": rng.integers(2, size=300), "reward": rng.integers(2, size=300)})
+    schema = sl.Schema(features=["a", "b"], recorded=["a"], arms=[0, 1], binary=True)
+    learner = sl.FusedOFUL(sl.BehaviorQueries(sl.summarize_log(table, schema)), forgetting=0.9)
+    for _ in range(5):
+        x = rng.normal(size=2)
+        learner.observe_behavior(x, 0)
+        learner.observe(x, 1, 1.0)
+    before = {name: np.copy(value) for name, value in learner.state().items()}
+    with pytest.raises(InputError, match="neither 0 nor 1"):
+        learner.observe(x, 0, 0.5)
+    for name, value in learner.state().items():
+        np.testing.assert_array_equal(before[name], value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from sidelight.errors import InputError
 from sidelight.learners.floor import Floor, FloorLedger
 from sidelight.linalg import apply, log1p, product
 
-FLOOR = Floor(0.1, noise=0.4, weight_bound=1.5, regularization=0.7, delta=0.02)
+FLOOR = Floor(0.1, noise=0.4, weight_bound=1.5, regularization=0.7, delta=0.02, prompt=True)
 
 
 def literal_total(floor: Floor, history, observed, K: int, d: int) -> float:
@@ -41,7 +42,7 @@ def literal_total(floor: Floor, history, observed, K: int, d: int) -> float:
         most = floor.weight_bound * np.linalg.norm(x)
         m, v = np.clip(m, 0.0 if floor.share else -most, most), min(v, most**2)
         guess += math.log(1 + v / noise) + (reward - m) ** 2 / (noise + v)
-    mixed = np.logaddexp(-zero / 2, -guess / 2) - math.log(2)
+    mixed = np.logaddexp(-zero / 2, -guess / 2) - math.log(2) if floor.prompt else -zero / 2
     rho = max(-2 * noise * mixed + 2 * noise * math.log(1 / floor.delta) - residual + prior, 0.0)
     rho = max(rho, 2 * noise * math.log(1 / floor.delta))
     return float(mean - math.sqrt(rho * norm) + floor.allowance * len(history))
@@ -52,13 +53,14 @@ def guess_of(rng, mean: float) -> tuple[float, float]:
     return mean + 0.2 * float(rng.normal()), 0.04
 
 
+@pytest.mark.parametrize("prompt", [True, False])
 @pytest.mark.parametrize("floor", [FLOOR, Floor(0.0, allowance=0.2, noise=0.4, weight_bound=1.5, regularization=3.0)])
 @pytest.mark.parametrize("good", [True, False])
-def test_the_total_is_the_formula_s_after_two_thousand_rounds(floor, good):
+def test_the_total_is_the_formula_s_after_two_thousand_rounds(floor, good, prompt):
     """Good guesses of rewards and bad ones.
 
     Rewards late and in another order, some missing; more rounds of an arm than between two refreshes."""
-    rng = np.random.default_rng(2)
+    rng, floor = np.random.default_rng(2), replace(floor, prompt=prompt)
     K, d = 3, 4
     ledger = FloorLedger(floor, K, d)
     weights = rng.normal(size=(K, d)) / 2
@@ -106,9 +108,9 @@ def run(kind: str, seed: int, rounds: int = 1_500) -> tuple[float, float, float]
     if kind == "negative":
         weights -= 0.6
     floor = (
-        Floor(0.1, noise=0.3, weight_bound=2.5)
+        Floor(0.1, noise=0.3, weight_bound=2.5, prompt=True)
         if kind != "negative"
-        else Floor(allowance=0.1, noise=0.3, weight_bound=2.5)
+        else Floor(allowance=0.1, noise=0.3, weight_bound=2.5, prompt=True)
     )
     ledger = FloorLedger(floor, K, d)
     lying = rng.permutation(K)
@@ -313,7 +315,7 @@ def test_a_good_guess_gives_room_and_a_bad_one_takes_little():
     """Guesses far off cost at most ``2σ² log 2`` of ``ρ²``, however many there are."""
     rng = np.random.default_rng(3)
     K, d = 3, 4
-    floor = Floor(0.1, noise=0.3, weight_bound=1.5)
+    floor = Floor(0.1, noise=0.3, weight_bound=1.5, prompt=True)
     kinds = {"right": 1.0, "none": None, "wrong": -3.0}
     ledgers = {kind: FloorLedger(floor, K, d) for kind in kinds}
     weights = np.abs(rng.normal(size=(K, d))) / 3
@@ -351,8 +353,8 @@ def test_units_do_not_matter():
     """Rewards in cents and features in millimetres: the same decisions, the total in the reward's unit."""
     rng = np.random.default_rng(8)
     K, d = 2, 3
-    plain = FloorLedger(Floor(0.1, noise=0.3, weight_bound=1.2), K, d)
-    scaled = FloorLedger(Floor(0.1, noise=30.0, weight_bound=0.12), K, d)
+    plain = FloorLedger(Floor(0.1, noise=0.3, weight_bound=1.2, prompt=True), K, d)
+    scaled = FloorLedger(Floor(0.1, noise=30.0, weight_bound=0.12, prompt=True), K, d)
     for _ in range(200):
         x, arm, old = np.abs(rng.normal(size=d)), int(rng.integers(K)), int(rng.integers(K))
         reward, guess = float(rng.normal()), (float(rng.normal()), 0.1)
@@ -362,6 +364,35 @@ def test_units_do_not_matter():
         scaled.record(1_000.0 * x, arm, old)
         scaled.observe(1_000.0 * x, arm, 100.0 * reward, (100.0 * guess[0], 1e4 * guess[1]))
     assert scaled.total == pytest.approx(100.0 * plain.total, rel=1e-9)
+
+
+def test_the_order_in_which_rewards_come_does_not_matter_unless_they_are_prompt():
+    """Clicks come sooner than their absence, and a learner that follows them expects clicks."""
+    rng = np.random.default_rng(5)
+    rounds = [(np.array([1.0, rng.uniform()]), float(rng.random() < 0.4)) for _ in range(200)]
+    totals = {}
+    for prompt in (False, True):
+        for order in ("as decided", "clicks first"):
+            ledger = FloorLedger(Floor(0.1, noise=0.5, weight_bound=1.5, prompt=prompt), 2, 2)
+            for x, _ in rounds:
+                ledger.record(x, 1, 0)
+            came = rounds if order == "as decided" else sorted(rounds, key=lambda pair: -pair[1])
+            expected = 0.5
+            for x, reward in came:
+                ledger.observe(x, 1, reward, (expected, 0.01))
+                expected = 0.9 * expected + 0.1 * reward
+            totals[prompt, order] = ledger.total
+    assert totals[False, "as decided"] == pytest.approx(totals[False, "clicks first"], rel=1e-9)
+    assert totals[True, "as decided"] < totals[True, "clicks first"] - 1.0
+
+
+def test_a_corrected_reward_was_not_foretold_by_the_wrong_one():
+    ledger, plain = (FloorLedger(FLOOR, 2, 2) for _ in range(2))
+    x = np.array([1.0, 0.5])
+    ledger.observe(x, 0, 0.2, (0.2, 0.0))
+    ledger.correct(x, 0, 0.2, 0.7)
+    plain.observe(x, 0, 0.7, (0.0, 1e300))
+    assert ledger.guessed == pytest.approx(plain.guessed)
 
 
 def test_files_of_before_have_a_second_number_of_rounds_which_is_passed_over():

@@ -160,3 +160,14 @@ def test_the_smallest_set_is_the_smallest(seed):
     found = smallest_common_removal(factors, q)
     assert mends(found)
     assert not any(mends(smaller) for k in range(len(found)) for smaller in combinations(range(q), k))
+
+
+def test_a_column_in_brackets_is_no_json(tmp_path):
+    """As some databases write the names of columns."""
+    path = tmp_path / "log.csv"
+    path.write_text("[age],arm,reward\n" + "".join(f"{i % 7},{i % 2},{i % 3}\n" for i in range(60)))
+    summary = sl.summarize_log(path, sl.Schema(["[age]"], ["[age]"]))
+    assert summary.n_rows == 60
+    path.write_text('[{"age": 3, "arm": 0, "reward": 1}]')
+    with pytest.raises(sl.SidelightError, match="is JSON"):
+        sl.summarize_log(path, sl.Schema(["age"], ["age"]))

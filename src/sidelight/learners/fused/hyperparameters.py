@@ -75,7 +75,9 @@ def likeliest_noise(
     found, best, sure = None, value + SURELY, False
     for part in SMALLER_NOISES:
         smaller = np.full(len(variances), part * most)
-        if most_gain(variances, smaller, *rounds) <= SURELY:
+        # the bound is one for noises that are smaller in every arm that was played
+        below = (smaller <= variances) | (rounds[0] == 0.0)
+        if below.all() and most_gain(variances, smaller, *rounds) <= SURELY:
             continue
         value, prior = likelihood(smaller)
         if value > best and not sure:
@@ -90,7 +92,7 @@ def most_gain(larger: Array, smaller: Array, rounds: Array, residuals: Array) ->
 
     At a fixed prior the derivative of ``log p`` by ``1/σ²`` is ``½(nσ² − E‖r − Xw‖²)``, where the expectation is at
     least what least squares leave.  So from ``σ²`` to ``σ'²`` every prior gains at most
-    ``½[n log(σ²/σ'²) − R(1/σ'² − 1/σ²)]``, and so does the best one.
+    ``½[n log(σ²/σ'²) − R(1/σ'² − 1/σ²)]``, and so does the best one, where ``σ'² ≤ σ²``.
 
     Args:
         larger: (K,)  ``σ_a²``.

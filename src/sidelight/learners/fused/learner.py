@@ -115,7 +115,7 @@ class FusedOFUL(Choosing):
         safety: float = 0.1,
         query_budget: float | None = None,
         forgetting: float = 1.0,
-        floor: float | Floor | Mapping[str, float] | None = None,
+        floor: float | Floor | Mapping[str, Any] | None = None,
         schema: Schema | None = None,
         arms: Sequence[Any] | None = None,
         rng: np.random.Generator | None = None,
@@ -474,6 +474,8 @@ class FusedOFUL(Choosing):
     def _observe(self, x: Array, index: int, reward: float, weight: float = 1.0) -> None:
         expected = self._expected(x, index)
         if self.fading.forgets:
+            if self.binary:
+                self._check_binary(reward)  # a reward that is refused must not have faded anything
             # a round fades all that came before: this arm is brought up to date now, the others at the next refresh
             self.fading.clock += 1
             self._fade(index)
@@ -505,13 +507,12 @@ class FusedOFUL(Choosing):
                     "receipt = learner.receipt(x, reward) before observing it, and pass it on."
                 )
             self._fade(index)
-        expected = self._expected(x, index)
         super()._correct(x, index, old, new, receipt)
         if new is None:
             rounds = self.fading.effective
             rounds[index] = max(rounds[index] - self._standing(index, receipt)[1], 0.0)
         if self.ledger is not None:
-            self.ledger.correct(x, index, old, new, expected)
+            self.ledger.correct(x, index, old, new)
 
     def _standing(self, index: int, receipt: Receipt | None) -> tuple[float, float]:
         if not self.fading.forgets or receipt is None:

@@ -409,7 +409,7 @@ class FusedLog:
         common, suspicion, self._shared, self._bias_bound, *more = (float(v) for v in arrays["numbers"])
         self.standing.restore(arrays, bool(common), suspicion, int(more[0]) if more else -1)
         if "bias" in arrays:
-            self._bias_directions = np.array(arrays["bias"], dtype=np.float64).reshape(self.L, -1)
+            self._bias_directions = np.array(arrays["bias"], dtype=np.float64).reshape(self.L, -1 if self.L else 0)
         self._gain = np.array(arrays["gain"]) if arrays["gain"].size else None
         self.evidence = self.counted = LogEvidence(np.array(arrays["J"]), np.array(arrays["h"]), self.L)
         if "counted_J" in arrays:

@@ -142,7 +142,8 @@ def check_arms(name: str, arms: Sequence[Label], rows: int, origin: str) -> None
         raise SchemaError(
             f"column {name!r} of {origin} has {len(arms):,} different values in {rows:,} rows "
             f"({show_labels(arms[:2])}, ...): that is a measurement or an identifier, not an arm. An arm is one of a "
-            "few choices, each taken many times: name the column that holds the choice, or put its values into groups."
+            "few choices, each taken many times: name the column that holds the choice, or put its values into groups. "
+            "If these are arms with few rows each, name them: arms=[...] in the schema."
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -113,6 +114,10 @@ def _decompressed(stream: Any, path: str) -> Any:
     return opened if codec is None else pa.CompressedInputStream(opened, codec)
 
 
+#: an object, or an array of objects, arrays, texts or numbers; a column may be called [age]
+_JSON = re.compile(rb'\s*(\{\s*["}]|\[\s*[\[{"\]\d-])')
+
+
 def check_start(path: str, start: bytes) -> None:
     """Check that a file may be CSV.  start: its first bytes
 
@@ -124,7 +129,7 @@ def check_start(path: str, start: bytes) -> None:
             f"{path} is UTF-16 text, as some spreadsheets write it, or no text at all. Save it as UTF-8, or read it "
             "with pandas.read_csv(..., encoding='utf-16') and give the frame."
         )
-    if start.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"["):
+    if _JSON.match(start.removeprefix(b"\xef\xbb\xbf")):
         raise SourceError(
             f"{path} is JSON, not a table of values between commas. Read it with pandas.read_json(...) (one object in "
             "each line: lines=True) and give the frame, or save it as Parquet or CSV."
