@@ -27,6 +27,9 @@ __all__ = ["FIRST_JUDGED", "WEIGHED", "Trusting"]
 FIRST_JUDGED = 50
 #: by how many units of log likelihood an arm's rounds must speak against "the log says nothing" to have tested the log
 TOLD = 3.0
+#: the most trials of an arm that count as untold while they speak neither for the log nor against it: the n-th may seem
+#: to cost ``safety/(K√n)`` of the widths paid, so that those of all arms together stay below ``2√SILENT·safety`` of them
+SILENT = 20
 #: log evidence from which on an assumption counts as broken
 BROKEN = float(log(1.0 / ERROR_RATE))
 #: … and from which on curved rewards, whose size bounds what they may explain, are taken into account where a log does
@@ -136,7 +139,7 @@ class Trusting(ReducedLearner):
             # trials count as far as they could have told a lie of the log from the truth, or have taken it back
             plays = self.counts[entry.arms]
             # … and a handful that spoke neither for the log nor against it have told nothing
-            silent = (plays < 3 * self.n_features) & (entry.standing.test.arms[-1] > -TOLD)
+            silent = (plays < min(3 * self.n_features, SILENT)) & (entry.standing.test.arms[-1] > -TOLD)
             told = np.maximum(
                 entry.tested(self.covariances, self.grams),
                 entry.overruled(self.covariances, np.square(self.noises)),
