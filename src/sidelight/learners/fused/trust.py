@@ -28,7 +28,7 @@ FIRST_JUDGED = 50
 #: by how many units of log likelihood an arm's rounds must speak against "the log says nothing" to have tested the log
 TOLD = 3.0
 #: the most trials of an arm that count as untold while they speak neither for the log nor against it: the n-th may seem
-#: to cost ``safety/(K√n)`` of the widths paid, so that those of all arms together stay below ``2√SILENT·safety`` of them
+#: to cost ``safety/(K√n)`` of the widths paid, so that those of all arms stay below ``2√SILENT·safety`` of them
 SILENT = 20
 #: log evidence from which on an assumption counts as broken
 BROKEN = float(log(1.0 / ERROR_RATE))
