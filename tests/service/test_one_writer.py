@@ -23,6 +23,7 @@ from sidelight.service.log.database import Unsynced
 from sidelight.service.log.store import Store
 from sidelight.service.problems import Problem
 from tests.service.helpers import (
+    Server,
     command,
     engine_of,
     make_config,
@@ -221,3 +222,24 @@ def test_a_server_that_freezes_with_the_lock_lets_others_go_on(new_postgres):
         freeze()
     assert other.head() == 1
     store.close(), other.close()
+
+
+#: the signal arrives when a server has said where it decides, and before Uvicorn listens to signals
+STOPPED_AT_ONCE = """
+import os, signal, uvicorn
+
+serve = uvicorn.Server.serve
+
+async def stopped(self, sockets=None):
+    os.kill(os.getpid(), signal.SIGTERM)
+    await serve(self, sockets)
+
+uvicorn.Server.serve = stopped
+"""
+
+
+def test_a_stop_in_the_moment_of_the_start_is_not_lost(tmp_path):
+    make_config(tmp_path, kind="OFUL")
+    server = Server(tmp_path, prepare=STOPPED_AT_ONCE)
+    assert server.process.wait(60) == 0
+    server._close()

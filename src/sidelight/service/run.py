@@ -98,8 +98,9 @@ def run(config: Config, *, say: Callable[[str], None] = print, verbose: bool = F
         gc.freeze()
         gc.set_threshold(20_000, 10, 10)
         for number in (signal.SIGTERM, signal.SIGINT):
-            # Uvicorn stops gracefully and then raises the signal once more; by then there is nothing left to do.
-            signal.signal(number, lambda *_: None)
+            # Until Uvicorn listens to signals, a stop is remembered. Afterwards Uvicorn stops gracefully and then
+            # raises the signal once more; by then there is nothing left to do.
+            signal.signal(number, server.ask)
         with asyncio.Runner(loop_factory=settings.get_loop_factory()) as runner:
             runner.run(server.serve([listener]))
     finally:
@@ -122,6 +123,16 @@ class LeavingServer(uvicorn.Server):
         super().__init__(settings)
         self._leave = leave
         self._longest = longest
+        self._asked = False
+
+    def ask(self, *_: object) -> None:
+        """Stop as soon as the start is done: a signal came before Uvicorn listened to any."""
+        self._asked = True
+
+    async def main_loop(self) -> None:
+        """Serve until a stop is asked for, or was while this server started."""
+        self.should_exit = self.should_exit or self._asked
+        await super().main_loop()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let go of streams, then finish what was accepted."""
