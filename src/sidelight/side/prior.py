@@ -354,7 +354,7 @@ def _mean_square(variance: float, square: float) -> float:
 
 @functools.lru_cache(maxsize=512)
 def _quarters(n: int) -> float:
-    """``2^(n/4)``."""
+    """``2^(n/4)``, remembered: the search asks for the same few again and again."""
     return float(power(2.0, n / 4.0))
 
 

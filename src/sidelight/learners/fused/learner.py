@@ -485,8 +485,11 @@ class FusedOFUL(Choosing):
             self.ledger.observe(x, index, reward, expected)
 
     def _expected(self, x: Array, index: int) -> tuple[float, float]:
-        """``x·ŵ`` of an arm and its variance ``σ²‖x‖²_{V⁻¹}``: under a floor what is expected before a reward comes."""
-        if self.ledger is None:
+        """``x·ŵ`` of an arm and its variance ``σ²‖x‖²_{V⁻¹}``: what a floor may expect of a reward before it comes.
+
+        Zeros where no floor makes use of it.
+        """
+        if self.ledger is None or not self.ledger.floor.prompt:
             return 0.0, 0.0
         y = x[self.reduction.order]
         spread = float(product(y, apply(self.covariances[index], y)))
