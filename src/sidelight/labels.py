@@ -14,6 +14,7 @@ from sidelight.errors import SchemaError
 
 __all__ = [
     "Label",
+    "check_types",
     "label_from_json",
     "label_to_json",
     "plain_label",
@@ -59,13 +60,33 @@ def sorted_labels(labels: Iterable[Label]) -> tuple[Label, ...]:
     return tuple(sorted(distinct.values(), key=_order))
 
 
+def check_types(labels: Iterable[Label], column: str) -> None:
+    """Check that no label is there as text and as another type: ``"1"`` beside ``1``.
+
+    Raises:
+        SchemaError: one is; the two would count as different labels.
+    """
+    others = {label for label in labels if not isinstance(label, str)}
+    if not others:
+        return
+    for text in (label for label in labels if isinstance(label, str)):
+        same = next((value for value in typed_readings(text) if value in others), None)
+        if same is not None:
+            raise SchemaError(
+                f"column {column!r} holds {text!r}, which is text, and {same!r}, which is not: the same label would "
+                "count as two. Write the column with one type in all parts of the log."
+            )
+
+
 def _order(label: Label) -> tuple[int, Any, str]:
     if isinstance(label, bool | int | float | decimal.Decimal):
         return (0, label, "")
     if isinstance(label, str):
         return (4, 0, label)
     if isinstance(label, dt.datetime):
-        return (2, label.timestamp(), label.isoformat())
+        # one without a zone counts as UTC: the zone of this machine must not decide the order
+        moment = label if label.tzinfo is not None else label.replace(tzinfo=dt.UTC)
+        return (2, moment.timestamp(), label.isoformat())
     if isinstance(label, dt.date):
         return (1, label.toordinal(), "")
     return (3, 0, label.isoformat())

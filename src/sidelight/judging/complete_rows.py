@@ -24,7 +24,6 @@ from sidelight.labels import Label
 from sidelight.linalg import Array
 from sidelight.logs.reduce.log_pass import LogPass, batch_rows, label_columns, threads_available
 from sidelight.logs.reduce.second_pass import encoded_rows
-from sidelight.logs.schema.columns import number_column
 from sidelight.logs.schema.features import Category
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.sources.base import Bundle
@@ -67,7 +66,6 @@ class CompleteRows:
         bundles: starts reading.
         text_labels: the source knows nothing but text.
         name: of the source.
-        propensity: the column with propensities, or ``None``.
     """
 
     def __init__(
@@ -77,12 +75,11 @@ class CompleteRows:
         bundles: Callable[[], Iterable[Bundle]],
         text_labels: bool,
         name: str,
-        propensity: str | None,
     ) -> None:
         self.summary, self.schema, self.plain, self.name = summary, summary.schema, plain, name
         self.arms: tuple[Label, ...] = summary.arms
-        self.known = propensity is not None
-        self._bundles, self._text_labels, self._propensity = bundles, text_labels, propensity
+        self.known = summary.schema.propensity is not None
+        self._bundles, self._text_labels = bundles, text_labels
         self._positions = {label: i for i, label in enumerate(self.arms)}
         self._kept: list[Chunk] | None = None
 
@@ -105,8 +102,7 @@ class CompleteRows:
             if len(part.X) == 0:
                 continue
             kept = bundle if part.usable.all() else bundle.filtered(part.usable)
-            chance = None if self._propensity is None else _propensities(kept, self._propensity)
-            chunk = Chunk(first, part.X, part.codes, part.rewards, chance, kept)
+            chunk = Chunk(first, part.X, part.codes, part.rewards, part.propensities, kept)
             first += len(part.X)
             if keep is not None:
                 keep.append(chunk)
@@ -177,13 +173,11 @@ def read_complete(
         InvalidRowsError: rows that cannot be used, arms that the log does not have among them.
     """
     schema = schema.with_recorded([feature.name for feature in schema.features])
-    propensity = schema.propensity if rewarded else None
-    there = [name for name in schema.of_recorded().columns if rewarded or name != schema.reward]
-    columns = (*there, *(() if propensity is None else (propensity,)))
+    columns = [name for name in schema.of_recorded(propensity=rewarded).columns if rewarded or name != schema.reward]
     if not open_source(source, columns, label_columns(schema)).rereadable:
         raise InputError("complete rows are read more than once: give a file, a table or a frame.")
     schema = schema.fit(source)
-    full = schema.of_recorded().with_arms(arms)
+    full = schema.of_recorded(propensity=rewarded).with_arms(arms)
 
     def bundles() -> Iterator[Bundle]:
         for bundle in open_source(source, columns, label_columns(full)).bundles(batch_rows(full)):
@@ -208,7 +202,7 @@ def read_complete(
         )
     levels = {feature.name: feature.levels for feature in summary.schema.features if isinstance(feature, Category)}
     plain = schema.resolve(arms, {name: found for name, found in levels.items() if found is not None})
-    return CompleteRows(summary, plain, bundles, opened.text_labels, opened.name, propensity)
+    return CompleteRows(summary, plain, bundles, opened.text_labels, opened.name)
 
 
 def _with_zero(bundle: Bundle, column: str) -> Bundle:
@@ -218,15 +212,3 @@ def _with_zero(bundle: Bundle, column: str) -> Bundle:
     zeros = pa.array(np.zeros(batch.num_rows))
     names = [*batch.schema.names, column]
     return Bundle(pa.RecordBatch.from_arrays([*batch.columns, zeros], names=names), bundle.pieces, bundle.rows)
-
-
-def _propensities(bundle: Bundle, column: str) -> Array:
-    values, _ = number_column(bundle.batch.column(column), column)
-    wrong = ~((values > 0) & (values <= 1))
-    if wrong.any():
-        origin, row = bundle.origin(int(np.argmax(wrong)))
-        raise InvalidRowsError(
-            f"row {row:,} of {origin}: the propensity {column!r} is {values[int(np.argmax(wrong))]}, and the chance "
-            "with which an arm was taken lies above 0 and is at most 1."
-        )
-    return np.asarray(values)

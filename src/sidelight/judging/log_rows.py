@@ -246,7 +246,7 @@ class EraTally:
     def add(self, bundle: Bundle, hashes: np.ndarray, text_labels: bool) -> None:
         """Take in a bundle of this era's rows; ``hashes`` say which half each belongs to, and which are kept."""
         schema = self.era.summary.schema
-        X, codes, rewards, usable = encoded_rows(bundle, schema, self._positions, text_labels)
+        X, codes, rewards, _, usable = encoded_rows(bundle, schema, self._positions, text_labels)
         if len(X) == 0:
             return
         self._rows += np.bincount(codes, minlength=len(self._rows))

@@ -179,7 +179,7 @@ def columns_of_batch(
         feature = features[name]
         if isinstance(feature, Category):
             levels = list(feature.levels or ())
-            codes, _ = label_codes(batch.column(name), {level: i for i, level in enumerate(levels)}, text_labels)
+            codes, _ = label_codes(batch.column(name), name, {level: i for i, level in enumerate(levels)}, text_labels)
             columns[name] = np.array([*levels, None], dtype=object)[codes]
         elif isinstance(feature, Date):
             columns[name] = moments_of(date_column(batch.column(name), name, feature.zone)[0])

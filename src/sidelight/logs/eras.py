@@ -241,6 +241,8 @@ def _missing(column: pa.Array) -> np.ndarray:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()  # a null or NaN may stand in the dictionary as well as in the rows
     if column.null_count == 0 and not pa.types.is_floating(column.type):
         return np.zeros(len(column), dtype=bool)
     gone: np.ndarray = pc.is_null(column, nan_is_null=True).to_numpy(zero_copy_only=False)
@@ -249,7 +251,7 @@ def _missing(column: pa.Array) -> np.ndarray:
 
 def rows_by_value(batch: pa.RecordBatch, by: str) -> dict[Any, np.ndarray | None]:
     """Value of the era column → rows that have it; ``None`` for rows without one."""
-    indices, labels = distinct_labels(batch.column(by))
+    indices, labels = distinct_labels(batch.column(by), by)
     groups: dict[Any, np.ndarray | None] = {}
     for i, label in enumerate([*labels, None]):
         rows = indices == (i if i < len(labels) else -1)

@@ -11,7 +11,7 @@ import numpy as np
 
 from sidelight.errors import FileFormatError, InputError, InvalidRowsError, SchemaError
 from sidelight.files import container_bytes, read_container, read_container_bytes, write_container
-from sidelight.labels import Label
+from sidelight.labels import Label, plain_label
 from sidelight.logs.cards import summary_card, summary_table
 from sidelight.logs.diagnosis.diagnosis import Diagnosis
 from sidelight.logs.reduce.moments import Moments, batch_moments, rows_per_batch
@@ -19,6 +19,7 @@ from sidelight.logs.regressions import ArmRegressions
 from sidelight.logs.schema.features import Category
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.schema.uniting import column_map, common_schema
+from sidelight.logs.sources.frames import matrix_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,7 +44,7 @@ class LogSummary(ArmRegressions):
         reward_sums: (K,) ``Σ r``; NaN if the summary comes from a version 1 file whose schema has no intercept.
         skipped: reason → how many rows were skipped for it.
         meat: (K, L, L), ``Σ (ε/(1 − h))² x_o x_oᵀ`` with the leverages ``h``, the middle of the sandwich covariance, or
-            ``None`` where it was not asked for. (Summaries without ``meat_freedom`` have ``Σ ε² x_o x_oᵀ``.)
+            ``None`` where it was not asked for and in a sum of summaries, whose residuals are others. (Summaries without ``meat_freedom`` have ``Σ ε² x_o x_oᵀ``.)
         meat_freedom: (K,) degrees of freedom of ``meat``: it varies as a Wishart matrix with so many does. ``None``
             where it is not known.
         propensities: (K, 4) with ``Σ p``, ``Σ 1/p``, ``Σ 1/p²`` and ``min p`` of the logged propensities, or ``None``.
@@ -63,14 +64,15 @@ class LogSummary(ArmRegressions):
         """A summary of arrays that are already encoded.
 
         Args:
-            X_recorded: (n, L) the recorded columns of the encoded context, in the schema's order.
+            X_recorded: (n, L) the recorded columns of the encoded context: an array in the schema's order, or a frame
+                whose columns are named like ``schema.recorded_names``.
             arms: (n,) arm labels.
             rewards: (n,) rewards.
             schema: the schema; its arms may be left to be discovered.
         """
-        X = np.asarray(X_recorded, dtype=np.float64)
-        r = np.asarray(rewards, dtype=np.float64)
-        labels = np.asarray(arms)
+        X = _numbers(matrix_of(X_recorded, schema.recorded_names, "the frame of contexts"), "contexts")
+        r = _numbers(rewards, "rewards")
+        labels = np.asarray(arms, dtype=None if hasattr(arms, "dtype") else object)
         L = schema.n_recorded
         if X.ndim != 2 or X.shape[1] != L:
             raise SchemaError(
@@ -87,10 +89,10 @@ class LogSummary(ArmRegressions):
                 raise InvalidRowsError(
                     f"the {name} hold {values[tuple(where)]} in row {where[0]}: every value must be finite."
                 )
-        distinct, codes = np.unique(labels, return_inverse=True)
+        distinct, codes = _distinct(labels)
         if schema.arms is None:
-            schema = schema.resolve(distinct.tolist())
-        at = np.array([schema.arm_index(label) for label in distinct.tolist()], dtype=np.int64)
+            schema = schema.resolve(distinct)
+        at = np.array([schema.arm_index(label) for label in distinct], dtype=np.int64)
         codes = at[codes] if len(X) else np.zeros(0, dtype=np.int64)
         moments = Moments.empty(len(schema.arms or ()), L)
         step = rows_per_batch(L)
@@ -227,6 +229,24 @@ class LogSummary(ArmRegressions):
     def __repr__(self) -> str:
         columns = f"{self.n_recorded} of {self.n_features} columns recorded"
         return f"LogSummary({self.n_rows:,} rows, {self.n_arms} arms, {columns})"
+
+
+def _distinct(values: np.ndarray) -> tuple[list[Label], np.ndarray]:
+    """The distinct labels among values (n,), and the position (n,) of each value among them."""
+    if values.dtype != object:
+        found, codes = np.unique(values, return_inverse=True)
+        return [plain_label(value) for value in found.tolist()], codes
+    position = {value: i for i, value in enumerate(dict.fromkeys(values.tolist()))}  # text and numbers have no order
+    return [plain_label(value) for value in position], np.array([position[value] for value in values.tolist()])
+
+
+def _numbers(values: Any, what: str) -> np.ndarray:
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidRowsError(
+            f"the {what} are not numbers: {error}. Text and categories are for summarize_log."
+        ) from error
 
 
 def one_summary(value: Any, taker: str) -> LogSummary:

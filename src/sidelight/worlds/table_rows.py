@@ -66,7 +66,7 @@ def read_rows(source: Any, schema: Schema, numbers: tuple[str, ...] = (), labels
     codes: dict[str, tuple[NDArray[np.intp], tuple[Label, ...]]] = {}
     for name in columns:
         if name in categories or name in labels:
-            codes[name] = _codes(table[name], missing=name in categories)
+            codes[name] = _codes(table[name], name, missing=name in categories)
         else:
             values[name] = _numbers(table[name], name)
     keep = np.ones(table.num_rows, dtype=bool)
@@ -148,9 +148,9 @@ def _table(source: Any, columns: list[str], labels: list[str]) -> pa.Table:
     return pa.concat_tables(tables, promote_options="permissive").combine_chunks()
 
 
-def _codes(column: Any, missing: bool) -> tuple[NDArray[np.intp], tuple[Label, ...]]:
+def _codes(column: Any, name: str, missing: bool) -> tuple[NDArray[np.intp], tuple[Label, ...]]:
     """Indices into the sorted labels; what is missing is -1, or the level ``(missing)``."""
-    indices, found = distinct_labels(column.combine_chunks())
+    indices, found = distinct_labels(column.combine_chunks(), name)
     present: list[Label] = [label for label in found if label is not None and label not in _NULLS]
     ordered = tuple(sorted_labels(present))
     position = {label: i for i, label in enumerate(ordered)}

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import sidelight as sl
-from sidelight.errors import SchemaError
+from sidelight.errors import InvalidRowsError, SchemaError
 
 
 @pytest.fixture
@@ -79,3 +79,26 @@ def test_the_commands_do_not_write_over_what_they_read(frame, tmp_path, capsys):
         assert stopped.value.code
         assert why in " ".join(capsys.readouterr().err.split())
     assert path.read_bytes() == before
+
+
+def test_a_second_pass_leaves_out_what_the_first_one_skipped():
+    """Rewards that are neither 0 nor 1, and chances that are none, were in the sandwich though not in the sums."""
+    rng = np.random.default_rng(0)
+    n = 400
+    log = {"x": rng.normal(size=n), "arm": rng.integers(0, 2, n), "reward": rng.integers(0, 2, n) * 1.0}
+    log["chance"] = np.full(n, 0.5)
+    log["reward"][5], log["chance"][7] = 7.0, 1.5
+    schema = sl.Schema(["x"], ["x"], binary=True, propensity="chance")
+    good = (log["reward"] <= 1) & (log["chance"] <= 1)
+    rest = {name: values[good] for name, values in log.items()}
+    summary = sl.summarize_log(log, schema, on_invalid="skip", sandwich=True)
+    alone = sl.summarize_log(rest, schema, sandwich=True)
+    assert summary.n_rows == n - 2
+    assert np.allclose(summary.meat, alone.meat, rtol=1e-12)
+    assert np.allclose(summary.meat_freedom, alone.meat_freedom, rtol=1e-12)
+    # one is skipped when the log is read, the other when complete rows are
+    verdict = sl.judge(log, schema, complete=log, on_invalid="skip")
+    assert verdict.rows == n - 1
+    assert {line.rows for line in verdict.lines if line.stage == "complete"} == {n - 2}
+    with pytest.raises(InvalidRowsError, match=r"row 7 of .* not a probability above 0 and at most 1"):
+        sl.judge(rest, schema, complete=log | {"reward": np.minimum(log["reward"], 1.0)})

@@ -17,6 +17,7 @@ from sidelight.logs.reduce.moments import BatchMoments, batch_moments
 from sidelight.logs.schema.columns import label_codes, number_column
 from sidelight.logs.schema.encoding import (
     UNKNOWN_LABEL,
+    Encoded,
     Layout,
     Problem,
     all_problems,
@@ -31,7 +32,7 @@ from sidelight.logs.sources.base import Bundle
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Job", "Reduced", "no_propensities", "reduce_bundle", "show_reasons"]
+__all__ = ["Job", "ReadRows", "Reduced", "no_propensities", "read_rows", "reduce_bundle", "show_reasons"]
 
 
 @dataclass(frozen=True)
@@ -65,44 +66,87 @@ def no_propensities(n_arms: int) -> np.ndarray:
     return empty
 
 
+@dataclass(frozen=True)
+class ReadRows:
+    """The columns of a batch as arrays, and what is wrong in them.
+
+    Attributes:
+        schema: says which column is what   layout: what the recorded columns are encoded into.
+        encoded: the recorded columns.
+        codes: (n,) position of the logged arm, negative where it is missing or unknown.
+        rewards: (n,)
+        propensities: (n,) chance with which the arm was taken, or ``None``.
+        arm_rows: rows whose arm is missing, and those whose arm is unknown, each ``None`` where there are none.
+        unparsable: (n,) rows whose reward is no number, or ``None``.
+        outside: rows with a reward or a propensity that the schema does not allow.
+    """
+
+    schema: Schema
+    layout: Layout
+    encoded: Encoded
+    codes: np.ndarray
+    rewards: np.ndarray
+    propensities: np.ndarray | None
+    arm_rows: tuple[np.ndarray | None, np.ndarray | None]
+    unparsable: np.ndarray | None
+    outside: list[Problem]
+
+    @property
+    def suspicious(self) -> bool:
+        """Whether something is known to be wrong; a value that is not finite need not show here."""
+        labels = any(rows is not None for rows in self.arm_rows)
+        columns = self.encoded.problems or self.encoded.unparsable
+        return bool(columns or labels or self.unparsable is not None or self.outside)
+
+    def problems(self) -> list[Problem]:
+        """Every row that cannot be used, by reason; slower than knowing that there is none."""
+        return [
+            *all_problems(self.encoded, self.layout),
+            *label_problems(self.schema.arm, self.arm_rows),
+            *number_problems(self.schema.reward, self.rewards, self.unparsable),
+            *self.outside,
+        ]
+
+
+def read_rows(
+    batch: pa.RecordBatch, schema: Schema, layout: Layout, arms: Mapping[Label, int], text_labels: bool
+) -> ReadRows:
+    """Read a batch of a log: the one place that says which rows can be used, so that every pass leaves out the same.
+
+    Args:
+        batch: with the schema's columns.
+        schema: says which column is what.
+        layout: what the recorded columns are encoded into.
+        arms: label → position.
+        text_labels: the source knows nothing but text.
+    """
+    encoded = encode_columns(batch, layout, text_labels)
+    rewards, unparsable, not_binary = _rewards_of(batch, schema)
+    codes, arm_rows = label_codes(batch.column(schema.arm), schema.arm, arms, text_labels)
+    propensities, improbable = _propensities_of(batch, schema)
+    outside = [*not_binary, *improbable]
+    return ReadRows(schema, layout, encoded, codes, rewards, propensities, arm_rows, unparsable, outside)
+
+
 def reduce_bundle(job: Job) -> Reduced:
     """Encode a bundle and compute its moments; runs in a thread."""
-    batch, schema = job.bundle.batch, job.schema
-    encoded = encode_columns(batch, job.layout, job.text_labels)
-    rewards, unparsable, bad_rewards = _rewards_of(batch, schema)
-    codes, found = label_codes(batch.column(schema.arm), job.arms, job.text_labels)
-    columns = [*encoded.columns, rewards]
-    propensities, bad_propensities = _propensities_of(batch, schema)
-    suspicious = bool(
-        job.careful
-        or encoded.problems
-        or encoded.unparsable
-        or unparsable is not None
-        or any(rows is not None for rows in found)
-        or bad_propensities
-        or bad_rewards
-    )
-    if not suspicious:
+    read = read_rows(job.bundle.batch, job.schema, job.layout, job.arms, job.text_labels)
+    codes, columns = read.codes, [*read.encoded.columns, read.rewards]
+    if not (job.careful or read.suspicious):
         # A value that is not finite shows in the moments, so nothing has to be looked at twice.
         moments = batch_moments(columns, codes, job.bases, job.ready)
         if moments is not None:
-            return Reduced(moments, {}, _propensity_sums(propensities, codes, len(job.ready)))
-    problems = [
-        *all_problems(encoded, job.layout),
-        *label_problems(schema.arm, found),
-        *number_problems(schema.reward, rewards, unparsable),
-        *bad_rewards,
-        *bad_propensities,
-    ]
+            return Reduced(moments, {}, _propensity_sums(read.propensities, codes, len(job.ready)))
+    problems = read.problems()
     skipped: dict[str, int] = {}
     if problems:
-        _check_text(job.bundle, problems, schema)
+        _check_text(job.bundle, problems, job.schema)
         if not job.skip:
-            raise InvalidRowsError(_invalid_rows(job.bundle, problems, schema))
+            raise InvalidRowsError(_invalid_rows(job.bundle, problems, job.schema))
         codes, skipped = _without(codes, problems)
     moments = batch_moments(columns, codes, job.bases, job.ready)
     assert moments is not None, "every row that is not finite was found"
-    return Reduced(moments, skipped, _propensity_sums(propensities, codes, len(job.ready)))
+    return Reduced(moments, skipped, _propensity_sums(read.propensities, codes, len(job.ready)))
 
 
 def _rewards_of(batch: pa.RecordBatch, schema: Schema) -> tuple[np.ndarray, np.ndarray | None, list[Problem]]:

@@ -14,7 +14,7 @@ from sidelight.errors import InputError, InvalidRowsError, SchemaError, SourceEr
 from sidelight.labels import Label, show_labels, typed_labels
 from sidelight.logs.reduce.batch import Job, Reduced, no_propensities, reduce_bundle, show_reasons
 from sidelight.logs.reduce.moments import Moments, rows_per_batch
-from sidelight.logs.schema.columns import distinct_labels
+from sidelight.logs.schema.columns import check_labels, distinct_labels
 from sidelight.logs.schema.features import Category, Date
 from sidelight.logs.schema.fitting import check_levels, fitted_terms, peek_kinds
 from sidelight.logs.schema.schema import Schema
@@ -243,7 +243,7 @@ class LogPass:
 
     def _unseen(self, batch: pa.RecordBatch, name: str, known: Mapping[Label, int]) -> list[Label]:
         # A dictionary may name values that no row has; only those that rows have are found.
-        indices, labels = distinct_labels(batch.column(name).unique())
+        indices, labels = distinct_labels(check_labels(batch.column(name), name).unique(), name)
         found = (labels[i] for i in indices.tolist() if i >= 0)
         unseen = [label for label in found if label is not None and label not in known]
         if len(known) + len(unseen) > _MOST_LABELS:

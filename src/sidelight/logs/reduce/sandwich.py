@@ -60,8 +60,8 @@ def with_meat(summary: LogSummary, bundles: Iterable[Bundle], text_labels: bool)
     positions = {label: i for i, label in enumerate(summary.arms)}
     sums = MeatSums(summary)
     for bundle in bundles:
-        X, codes, rewards, _ = encoded_rows(bundle, summary.schema, positions, text_labels)
-        sums.add(X, codes, rewards)
+        rows = encoded_rows(bundle, summary.schema, positions, text_labels)
+        sums.add(rows.X, rows.codes, rows.rewards)
     return sums.summary()
 
 

@@ -8,13 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sidelight.labels import Label
-from sidelight.logs.schema.columns import label_codes, number_column
-from sidelight.logs.schema.encoding import (
-    all_problems,
-    encode_columns,
-    label_problems,
-    number_problems,
-)
+from sidelight.logs.reduce.batch import read_rows
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.sources.base import Bundle
 
@@ -30,26 +24,21 @@ class Rows(NamedTuple):
     """(n,) position of the logged arm"""
     rewards: np.ndarray
     """(n,)"""
+    propensities: np.ndarray | None
+    """(n,) chance with which the arm was taken, ``None`` if the schema names no column for it"""
     usable: np.ndarray
     """(rows of the bundle,) booleans: those among the n"""
 
 
 def encoded_rows(bundle: Bundle, schema: Schema, arms: Mapping[Label, int], text_labels: bool) -> Rows:
     """Encode a bundle under a resolved schema, without the rows that a pass with ``on_invalid="skip"`` leaves out."""
-    batch = bundle.batch
-    layout = schema.layout()
-    encoded = encode_columns(batch, layout, text_labels)
-    rewards, unparsable = number_column(batch.column(schema.reward), schema.reward)
-    codes, found = label_codes(batch.column(schema.arm), arms, text_labels)
-    usable = codes >= 0
-    problems = [
-        *all_problems(encoded, layout),
-        *label_problems(schema.arm, found),
-        *number_problems(schema.reward, rewards, unparsable),
-    ]
-    for problem in problems:
+    read = read_rows(bundle.batch, schema, schema.layout(), arms, text_labels)
+    usable = read.codes >= 0
+    for problem in read.problems():
         usable &= ~problem.rows
-    X = np.column_stack(encoded.columns) if encoded.columns else np.empty((batch.num_rows, 0))
+    columns = read.encoded.columns
+    X = np.column_stack(columns) if columns else np.empty((bundle.batch.num_rows, 0))
     if usable.all():
-        return Rows(X, codes, rewards, usable)
-    return Rows(X[usable], codes[usable], rewards[usable], usable)
+        return Rows(X, read.codes, read.rewards, read.propensities, usable)
+    propensities = None if read.propensities is None else read.propensities[usable]
+    return Rows(X[usable], read.codes[usable], read.rewards[usable], propensities, usable)

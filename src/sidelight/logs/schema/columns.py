@@ -15,7 +15,7 @@ from sidelight.logs.schema.features import BOOLEANS, MICROSECONDS_PER_DAY, micro
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["date_column", "distinct_labels", "label_codes", "number_column"]
+__all__ = ["check_labels", "date_column", "distinct_labels", "label_codes", "number_column"]
 
 
 def number_column(column: pa.Array, name: str) -> tuple[np.ndarray, np.ndarray | None]:
@@ -56,10 +56,7 @@ def number_column(column: pa.Array, name: str) -> tuple[np.ndarray, np.ndarray |
                 f"column {name!r} holds {kind}, a date or a time, not a number. Say what of it counts: "
                 f"days_since({name}), weekday({name}), month({name}) or hour({name}) among derived=[...]."
             )
-        raise SchemaError(
-            f"column {name!r} holds {kind}, which is not a number. Declare it as a category "
-            f"(categories=[{name!r}]), or turn it into a number first."
-        )
+        raise SchemaError(f"column {name!r} holds {kind}, which is neither a number nor text: turn it into one first.")
     column = column.cast(pa.float64(), safe=False)
     if column.null_count:
         column = pc.fill_null(column, np.nan)
@@ -160,20 +157,24 @@ def _parsed_dates(texts: list[str | None], zone: str | None) -> tuple[np.ndarray
 
 
 def label_codes(
-    column: pa.Array, positions: Mapping[Label, int], text: bool = False
+    column: pa.Array, name: str, positions: Mapping[Label, int], text: bool = False
 ) -> tuple[np.ndarray, tuple[np.ndarray | None, np.ndarray | None]]:
     """A column of labels as positions.
 
     Args:
         column: the labels.
+        name: of the column.
         positions: label → position.
         text: the column comes from a file in which everything is text, so ``"3"`` may stand for ``3``.
 
     Returns:
         ``codes`` (n,) int64: the position of each label, -1 for a baseline, -2 where missing, -3 where unknown;
         and the rows that are missing and those that are unknown, each ``None`` where there are none.
+
+    Raises:
+        SchemaError: the column holds something that cannot be a label.
     """
-    indices, labels = distinct_labels(column)
+    indices, labels = distinct_labels(column, name)
     table = np.array([_position(label, positions, text) for label in labels] + [-2], dtype=np.int64)
     codes = table[indices]
     # A dictionary may name labels that no row has, so the rows decide.
@@ -192,15 +193,35 @@ def _position(label: Label | None, positions: Mapping[Label, int], text: bool) -
     return -3 if position is None else position
 
 
-def distinct_labels(column: pa.Array) -> tuple[np.ndarray, list[Label | None]]:
+def check_labels(column: pa.Array, name: str) -> pa.Array:
+    """The column, if each of its values is a single one.
+
+    Raises:
+        SchemaError: it holds lists, structures or the like.
+    """
+    import pyarrow as pa
+
+    if pa.types.is_nested(column.type):
+        raise SchemaError(
+            f"column {name!r} holds {column.type}, which cannot be labels of arms or categories: those are text, "
+            "numbers, booleans, dates or times. Give each row one such value."
+        )
+    return column
+
+
+def distinct_labels(column: pa.Array, name: str) -> tuple[np.ndarray, list[Label | None]]:
     """The distinct values of a column and where they stand.
 
     Returns:
         ``indices`` (n,), -1 where null, into ``labels``; a label is ``None`` where the value is NaN.
+
+    Raises:
+        SchemaError: the column holds something that cannot be a label.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    check_labels(column, name)
     encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
     indices = encoded.indices
     if indices.null_count:

@@ -258,7 +258,7 @@ def encode_columns(batch: pa.RecordBatch, layout: Layout, text_labels: bool = Fa
 
 def _encode_category(name: str, column: pa.Array, layout: Layout, text_labels: bool, encoded: Encoded) -> None:
     positions = {level: i for i, level in enumerate(layout.levels[name])}
-    codes, (missing, unknown) = label_codes(column, positions, text_labels)
+    codes, (missing, unknown) = label_codes(column, name, positions, text_labels)
     if name in layout.fills:
         encoded.inputs.gaps[name] = np.zeros(len(codes), dtype=bool) if missing is None else missing
         missing = None

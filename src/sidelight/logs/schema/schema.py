@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sidelight.errors import SchemaError, UnknownArmError
-from sidelight.labels import Label, label_from_json, label_to_json, show_labels, sorted_labels
+from sidelight.labels import Label, check_types, label_from_json, label_to_json, show_labels, sorted_labels
 from sidelight.logs.schema.assembly import (
     checked_arms,
     checked_features,
@@ -343,8 +343,15 @@ class Schema:
     def resolve(
         self, arms: Iterable[Label] | None = None, levels: Mapping[str, Iterable[Label]] | None = None
     ) -> Schema:
-        """The schema with arms and levels that were found in a log; what was declared stays."""
-        found = levels or {}
+        """The schema with arms and levels that were found in a log; what was declared stays.
+
+        Raises:
+            SchemaError: a label was found as text and as another type.
+        """
+        found = {name: tuple(labels) for name, labels in (levels or {}).items()}
+        arms = None if arms is None else tuple(arms)
+        for name, labels in {**found, self.arm: arms or ()}.items():
+            check_types(labels, name)
         features = tuple(
             feature.with_levels(sorted_labels(found[feature.name]))
             if isinstance(feature, Category) and feature.name in found and (not feature.resolved or feature.discovered)
@@ -364,16 +371,20 @@ class Schema:
         schema._layout()
         return schema
 
-    def of_recorded(self) -> Schema:
+    def of_recorded(self, propensity: bool = False) -> Schema:
         """The schema of the log alone, with a constant: recorded features, arm and reward, and nothing else.
+
+        Args:
+            propensity: keep the column with propensities too.
 
         Raises:
             SchemaError: a recorded feature is called ``intercept``, as the constant is.
         """
         features = with_baselines(self.recorded_features, True)
         kept = tuple(name for name in self.imputed if name in self.recorded)
+        chance = self.propensity if propensity else None
         schema = self._copy(
-            features=features, derived=self.recorded_terms, intercept=True, propensity=None, imputed=kept
+            features=features, derived=self.recorded_terms, intercept=True, propensity=chance, imputed=kept
         )
         schema._check_columns()
         schema._layout()

@@ -85,16 +85,19 @@ class Source:
     _begin: Callable[[], Iterator[Piece]] | None = field(default=None, repr=False)
 
     def bundles(self, rows: int) -> Iterator[Bundle]:
-        """The pieces, cut and joined to batches of about ``rows`` rows."""
+        """The pieces, cut and joined to batches of about ``rows`` rows, as far as their columns have the same types."""
         waiting: list[Piece] = []
         n_waiting = done = 0
+        types: list[pa.DataType] | None = None
         for piece in self.pieces():
+            own = piece.batch.schema.types
             for first in range(0, piece.batch.num_rows, rows):
                 part = piece.batch.slice(first, rows) if piece.batch.num_rows > rows else piece.batch
-                if n_waiting and n_waiting + part.num_rows > rows:
+                types = own if types is None else _common_types(types, own)
+                if n_waiting and (types is None or n_waiting + part.num_rows > rows):
                     yield _joined(waiting)
                     done = self._report(done + n_waiting)
-                    waiting, n_waiting = [], 0
+                    waiting, n_waiting, types = [], 0, own
                 waiting.append(Piece(part, piece.origin, piece.first_row + first))
                 n_waiting += part.num_rows
         if n_waiting:
@@ -165,33 +168,31 @@ def _joined(pieces: list[Piece]) -> Bundle:
 
 
 def _concatenated(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """One batch; columns that have different types in different files take one that holds both."""
+    """One batch of several that go together; a column that is missing from some of them is null there."""
     import pyarrow as pa
 
     arrays = []
     for i in range(batches[0].num_columns):
         columns = [batch.column(i) for batch in batches]
-        if any(column.type != columns[0].type for column in columns):
-            columns = _of_one_type(columns)
-        arrays.append(pa.concat_arrays(columns))
+        kind = next((column.type for column in columns if not pa.types.is_null(column.type)), columns[0].type)
+        arrays.append(pa.concat_arrays([column if column.type == kind else column.cast(kind) for column in columns]))
     return pa.RecordBatch.from_arrays(arrays, names=batches[0].schema.names)
 
 
-def _of_one_type(columns: list[pa.Array]) -> list[pa.Array]:
+def _common_types(first: list[pa.DataType], second: list[pa.DataType]) -> list[pa.DataType] | None:
+    """The types of the columns of two batches that go together, or ``None`` if they do not.
+
+    Only equal types go together, and a column without values with any: what a value means, and which labels are the
+    same, must not depend on the rows that happen to be read beside it.
+    """
     import pyarrow as pa
 
-    plain = [c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in columns]
-    # A decimal becomes the nearest float by way of text; text stays what it is, and what is null fits anything.
-    plain = [c.cast(pa.string()).cast(pa.float64()) if pa.types.is_decimal(c.type) else c for c in plain]
-    kinds = {c.type for c in plain if not pa.types.is_null(c.type)}
-    if len(kinds) == 1:
-        return [c.cast(next(iter(kinds))) for c in plain]
-    integers = all(pa.types.is_integer(kind) for kind in kinds)
-    numbers = all(pa.types.is_integer(k) or pa.types.is_floating(k) or pa.types.is_boolean(k) for k in kinds)
-    target = pa.int64() if integers else pa.float64() if numbers else pa.string()
-    return [
-        c.cast(pa.uint8()).cast(target) if pa.types.is_boolean(c.type) and numbers else c.cast(target) for c in plain
-    ]
+    common = []
+    for a, b in zip(first, second, strict=True):
+        if a != b and not pa.types.is_null(a) and not pa.types.is_null(b):
+            return None
+        common.append(b if pa.types.is_null(a) else a)
+    return common
 
 
 @dataclass(frozen=True)

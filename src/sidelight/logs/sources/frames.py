@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sidelight.errors import SchemaError, SourceError
-from sidelight.logs.sources.base import Piece, Source, Wanted
+from sidelight.logs.sources.base import Piece, Source, Wanted, check_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["open_frame"]
+__all__ = ["matrix_of", "open_frame"]
 
 # Rows that a streaming query hands out at a time.
 _ROWS = 131_072
@@ -137,19 +137,30 @@ def _pandas(frame: Any, wanted: Wanted) -> Source | None:
     names = [str(column) for column in frame.columns]
     here = wanted.present(names, name)
     frame = frame.iloc[:, [names.index(column) for column in here]]
+    text = {i for i in range(len(here)) if _has_text_among_others(frame.iloc[:, i])}
 
     def pieces() -> Iterator[Piece]:
         for first in range(0, len(frame), _ROWS):
             part = frame.iloc[first : first + _ROWS]
-            arrays = {column: _pandas_column(part.iloc[:, i], column) for i, column in enumerate(here)}
+            arrays = {column: _pandas_column(part.iloc[:, i], column, i in text) for i, column in enumerate(here)}
             yield Piece(wanted.completed(pa.table(arrays)), name, first)
 
     return Source(name, pieces, wanted.columns, len(frame))
 
 
-def _pandas_column(values: Any, name: str) -> pa.Array:
+def _has_text_among_others(values: Any) -> bool:
+    """Whether a column of objects holds text and something else, looked at as a whole: parts of it may not."""
+    import pandas as pd
+
+    kind = pd.api.types.infer_dtype(values, skipna=True) if values.dtype == object else ""
+    return kind in ("mixed", "mixed-integer") and any(isinstance(value, str) for value in values)
+
+
+def _pandas_column(values: Any, name: str, text: bool) -> pa.Array:
     import pyarrow as pa
 
+    if text:
+        return _as_text(values)
     try:
         return pa.Array.from_pandas(values)
     except pa.ArrowNotImplementedError as error:
@@ -158,8 +169,15 @@ def _pandas_column(values: Any, name: str) -> pa.Array:
             "into numbers, text or dates first."
         ) from error
     except (pa.ArrowInvalid, pa.ArrowTypeError):
-        # Numbers among text, as a careless reader leaves them: as text they can be looked at one by one.
-        return pa.array([None if v is None or v != v else str(v) for v in values.tolist()], pa.string())
+        return _as_text(values)
+
+
+def _as_text(values: Any) -> pa.Array:
+    """Numbers among text, as a careless reader leaves them: as text they can be looked at one by one."""
+    import pyarrow as pa
+
+    texts = [None if gone else str(v) for v, gone in zip(values.tolist(), values.isna().tolist(), strict=True)]
+    return pa.array(texts, pa.string())
 
 
 def _duckdb(relation: Any, wanted: Wanted) -> Source | None:
@@ -188,15 +206,34 @@ def _array(array: np.ndarray, wanted: Wanted) -> Source:
 
 def _triple(source: tuple[Any, Any, Any], wanted: Wanted) -> pa.RecordBatch:
     """Arrays ``X`` (n, recorded features), ``arms`` (n,), ``rewards`` (n,), in the order of the schema's columns."""
-    X = np.asarray(source[0])
+    *features, arm, reward = wanted.columns
+    X = matrix_of(source[0], features, "the frame X")
     if len(wanted.columns) != X.shape[1] + 2:
         n_extra = len(wanted.columns) - 2
         raise SchemaError(
             f"X has {X.shape[1]} columns, but the schema records {n_extra} features ({', '.join(wanted.columns[:-2])})."
         )
-    *features, arm, reward = wanted.columns
     columns = {name: np.ascontiguousarray(X[:, j]) for j, name in enumerate(features)}
     return _mapping_batch({**columns, arm: source[1], reward: source[2]}, wanted, "the arrays")
+
+
+def matrix_of(X: Any, names: Sequence[str], origin: str) -> np.ndarray:
+    """An array as it is; the columns ``names`` of a frame or table, which are read by name whatever their order.
+
+    Raises:
+        SchemaError: the frame lacks one of them.
+    """
+    own = getattr(X, "column_names", None) or getattr(X, "columns", None)  # Arrow, then pandas and polars
+    if own is None:
+        return np.asarray(X)
+    labels = [str(name) for name in own]
+    try:
+        check_columns(labels, names, origin)
+    except SchemaError as error:
+        raise SchemaError(f"{error} A frame is read by name; to take its columns in order give an array.") from error
+    return (
+        np.column_stack([np.asarray(X[own[labels.index(name)]]) for name in names]) if names else np.empty((len(X), 0))
+    )
 
 
 def _iterator(source: Iterable[Any], wanted: Wanted) -> Source:
@@ -222,9 +259,10 @@ def _mapping_batch(arrays: Mapping[str, Any], wanted: Wanted, origin: str) -> pa
     import pyarrow as pa
 
     here = wanted.present([str(name) for name in arrays], origin)
+    keys = {str(key): key for key in arrays}
     table: dict[str, Any] = {}
     for name in here:
-        values = arrays[name]
+        values = arrays[keys[name]]
         if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
             raise SourceError(
                 f"column {name!r} of {origin} is the single value {values!r:.60}: a mapping gives each column all its "

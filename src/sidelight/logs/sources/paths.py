@@ -89,7 +89,11 @@ def find_files(source: Any) -> list[LogFile]:
     """
     if isinstance(source, str | os.PathLike):
         return _expand(os.path.expanduser(os.fspath(source)))
-    return [file for item in source for file in _expand(os.path.expanduser(os.fspath(item)))]
+    paths = [os.path.expanduser(os.fspath(item)) for item in source]
+    # a set has another order in each process
+    return [
+        file for path in (sorted(paths) if isinstance(source, set | frozenset) else paths) for file in _expand(path)
+    ]
 
 
 def _expand(path: str) -> list[LogFile]:
