@@ -30,7 +30,8 @@ class ArmRegressions:
         reward_sums: (K,) ``Σ r``; NaN if the summary comes from a version 1 file whose schema has no intercept.
         skipped: reason → how many rows were skipped for it.
         meat: (K, L, L), ``Σ (ε/(1 − h))² x_o x_oᵀ`` with the leverages ``h``, the middle of the sandwich covariance, or
-            ``None`` where it was not asked for and in a sum of summaries, whose residuals are others. (Summaries without ``meat_freedom`` have ``Σ ε² x_o x_oᵀ``.)
+            ``None`` where it was not asked for and in a sum of summaries, whose residuals are others. (Summaries
+            without ``meat_freedom`` have ``Σ ε² x_o x_oᵀ``.)
         meat_freedom: (K,) degrees of freedom of ``meat``: it varies as a Wishart matrix with so many does. ``None``
             where it is not known.
         propensities: (K, 4) with ``Σ p``, ``Σ 1/p``, ``Σ 1/p²`` and ``min p`` of the logged propensities, or ``None``.
