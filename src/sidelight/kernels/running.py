@@ -15,11 +15,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sidelight.kernels.compiled import helper, kernel
+from sidelight.kernels.compiled import helper, inlined, kernel
 from sidelight.kernels.elementary import log
 from sidelight.kernels.ridge import DETERMINANT, radius_of
 from sidelight.kernels.simd import add_at, dot, dot_at, dot_row, subtract_products
 from sidelight.kernels.sums import add_one_answer
+
+#: what a bound of a log determinant allows for rounding
+MARGIN = 1e-6
 
 
 class Running(NamedTuple):
@@ -27,7 +30,8 @@ class Running(NamedTuple):
 
     Attributes:
         order: (d,)   shares: (n,) ``P(a)``   anchors: (n, d) ``[b; 0]``   inverses: (n, L, L) ``R11(a)⁻¹``.
-        numbers: (7,) kind of radius, σ, ``λS_w²``, ``S_x²/λ``, ``log K/δ``, ``α``, ``λ``.
+        numbers: (7,) kind of radius, σ, ``λS_w²``, ``S_x²/λ``, ``log K/δ``, ``α``, the least eigenvalue ``λ`` of
+        prior: (d, d) ``V₀``.
         V: (n, d, d) with the prior inside   Y, R: (n, d) ``Σ x r`` and ``Y − V anchor``   squares, counts: (n,).
         K: (n, m, L)   P: (n, 3, m, m), q: (n, 2, m) the coefficients   P0: (n, 3, m, m) those of the prior's matrix.
     """
@@ -37,6 +41,7 @@ class Running(NamedTuple):
     anchors: Any
     inverses: Any
     numbers: Any
+    prior: Any
     V: Any
     Y: Any
     R: Any
@@ -48,15 +53,13 @@ class Running(NamedTuple):
     P0: Any
 
 
-@kernel
-def coefficients(V, R, K, P, q):  # type: ignore[no-untyped-def]
-    """``P`` (3, m, m) and ``q`` (2, m) of one arm from ``V`` (d, d) symmetric, ``R`` (d,), ``K`` (m, L)."""
+@helper
+def matrix_coefficients(V, K, P):  # type: ignore[no-untyped-def]
+    """``P`` (3, m, m) of one arm from ``V`` (d, d) symmetric and ``K`` (m, L)."""
     m, L = K.shape
     d = L + m
     column = np.empty(L)
     for i in range(m):
-        q[0, i] = R[L + i]
-        q[1, i] = dot_at(K, i * L, R, 0, L)
         for j in range(m):
             P[0, i, j] = V[L + i, L + j]
             P[1, i, j] = dot_at(K, i * L, V, (L + j) * d, L) + dot_at(K, j * L, V, (L + i) * d, L)
@@ -65,6 +68,18 @@ def coefficients(V, R, K, P, q):  # type: ignore[no-untyped-def]
             column[k] = dot_at(K, j * L, V, k * d, L)
         for i in range(m):
             P[2, i, j] = dot_at(K, i * L, column, 0, L)
+
+
+@kernel
+def coefficients(s):  # type: ignore[no-untyped-def]
+    """Compute ``P``, ``q`` and ``P0`` of all arms afresh.  s: ``Running``"""
+    n, m, L = s.K.shape
+    for a in range(n):
+        matrix_coefficients(s.V[a], s.K[a], s.P[a])
+        matrix_coefficients(s.prior, s.K[a], s.P0[a])
+        for i in range(m):
+            s.q[a, 0, i] = s.R[a, L + i]
+            s.q[a, 1, i] = dot_at(s.K, (a * m + i) * L, s.R, a * (L + m), L)
 
 
 @helper
@@ -120,9 +135,9 @@ def observed(y, r, anchor, V, R, K, P, q):  # type: ignore[no-untyped-def]
 
 @helper
 def factor(P, a, c, G):  # type: ignore[no-untyped-def]
-    """``G``: the Cholesky factor of ``P₀ − cP₁ + c²P₂`` of arm ``a``, one over its diagonal in place of the diagonal.
+    """``P₀ − cP₁ + c²P₂ = LDLᵀ`` of arm ``a``: ``G`` has ``L`` below, ``DLᵀ`` above and ``D⁻¹`` on its diagonal.
 
-    Returns its log determinant, NaN if it has none.
+    Roots, one waiting for the other, would take longer than all else.  Returns the log determinant, NaN without one.
     """
     m = G.shape[0]
     log_det = 0.0
@@ -131,7 +146,7 @@ def factor(P, a, c, G):  # type: ignore[no-untyped-def]
     for j in range(m):
         pivot = P[a, 0, j, j] - c * P[a, 1, j, j] + c * c * P[a, 2, j, j]
         for k in range(j):
-            pivot -= G[j, k] * G[j, k]
+            pivot -= G[j, k] * G[k, j]
         if not pivot > 0.0:
             return math.nan
         if not 1e-100 < pivot < 1e100:
@@ -141,19 +156,23 @@ def factor(P, a, c, G):  # type: ignore[no-untyped-def]
             if not 1e-200 < product < 1e200:
                 log_det += log(product)
                 product = 1.0
-        inverse = 1.0 / math.sqrt(pivot)
+        inverse = 1.0 / pivot
         G[j, j] = inverse
         for i in range(j + 1, m):
             total = P[a, 0, i, j] - c * P[a, 1, i, j] + c * c * P[a, 2, i, j]
             for k in range(j):
-                total -= G[i, k] * G[j, k]
+                total -= G[i, k] * G[k, j]
             G[i, j] = total * inverse
+            G[j, i] = total
     return log_det + log(product)
 
 
 @helper
 def choose_running(s, y, t):  # type: ignore[no-untyped-def]
     """The arm of highest index after ``t`` answers, or −1 where a matrix is too ill-conditioned to be trusted.
+
+    ``NᵀV₀N = V₀_hh + … ⪰ λI``, so an arm's radius is at most that with ``m log λ`` for the prior's log determinant: if
+    its index is too small even then, the determinant is not computed.
 
     s: ``Running``   y: (d,) in internal order
     """
@@ -164,6 +183,7 @@ def choose_running(s, y, t):  # type: ignore[no-untyped-def]
     best = -1
     best_index = -np.inf
     kind = int(s.numbers[0])
+    least = m * log(s.numbers[6]) - MARGIN
     for a in range(n_arms):
         c = 1.0 / (t * s.shares[a])
         log_det = factor(s.P, a, c, G)
@@ -172,26 +192,33 @@ def choose_running(s, y, t):  # type: ignore[no-untyped-def]
         subtract_products(z, y, -1, s.K, a)
         estimate = dot_row(s.anchors, a, y)
         width2 = 0.0
-        # forward substitution for z and for the right-hand side at once: θ·z = (G⁻¹z)·(G⁻¹q)
+        # forward substitution for z and for the right-hand side at once: θ·z = (L⁻¹z)ᵀD⁻¹(L⁻¹q)
         for i in range(m):
             zi = y[L + i] + c * z[i]
             vi = s.q[a, 0, i] - c * s.q[a, 1, i]
             for k in range(i):
                 zi -= G[i, k] * z[k]
                 vi -= G[i, k] * v[k]
-            z[i] = zi * G[i, i]
-            v[i] = vi * G[i, i]
-            width2 += z[i] * z[i]
-            estimate += z[i] * v[i]
+            z[i] = zi
+            v[i] = vi
+            width2 += zi * zi * G[i, i]
+            estimate += zi * vi * G[i, i]
+        width = s.numbers[5] * math.sqrt(width2)
         if kind == DETERMINANT:
+            if estimate + width * radius(s, a, log_det - least) < best_index:
+                continue
             log_det -= factor(s.P0, a, c, G)
-        radius = s.numbers[5] * radius_of(
-            kind, s.counts[a], max(log_det, 0.0), m, s.numbers[1], s.numbers[2], s.numbers[3], s.numbers[4]
-        )
-        index = estimate + radius * math.sqrt(width2)
+        index = estimate + width * radius(s, a, log_det)
         if index > best_index:
             best, best_index = a, index
     return best
+
+
+@inlined
+def radius(s, a, log_det):  # type: ignore[no-untyped-def]
+    """``√β`` of arm ``a``."""
+    kind, sigma, prior_term, growth, union = s.numbers[0], s.numbers[1], s.numbers[2], s.numbers[3], s.numbers[4]
+    return radius_of(int(kind), s.counts[a], max(log_det, 0.0), s.K.shape[1], sigma, prior_term, growth, union)
 
 
 @kernel
@@ -217,7 +244,7 @@ def play_running(s, rounds, answers, cursor):  # type: ignore[no-untyped-def]
             asked(y, s.V[a], s.R[a], s.inverses[a], s.K[a], s.P[a], s.q[a])
             if s.numbers[0] == DETERMINANT:
                 # the prior's coefficients follow K: kept as those of a matrix that no round changes
-                asked_prior(s.K[a], s.P0[a], s.numbers[6])
+                matrix_coefficients(s.prior, s.K[a], s.P0[a])
             events += 1
             taken += 1
             if events >= room:
@@ -238,12 +265,3 @@ def play_running(s, rounds, answers, cursor):  # type: ignore[no-untyped-def]
         if events >= room:
             return t, 0, events, taken
     return t, 0, events, taken
-
-
-@helper
-def asked_prior(K, P0, lam):  # type: ignore[no-untyped-def]
-    """``P0[2] = λKᵀK`` after ``K += u x_hᵀ`` (``K`` is the new one; ``V₀ = λI``, so the mixed term stays zero)."""
-    m, L = K.shape
-    for i in range(m):
-        for j in range(m):
-            P0[2, i, j] = lam * dot_at(K, i * L, K, j * L, L)

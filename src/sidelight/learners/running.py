@@ -299,27 +299,24 @@ class RunningOFUL(BaseLearner):
         sums = self.hidden.sums
         assert sums is not None
         precision, means, sigma = self._prior()
-        n, L, m = sums.S12.shape
+        n, _, m = sums.S12.shape
         if self._inverses is None:
             self._inverses = inverse(summary.second_moments)
         V = self.V + precision
         R = self.Y + product(means, precision) - apply(V, self.anchors)
         K = np.ascontiguousarray(np.swapaxes(product(self._inverses, sums.S12), 1, 2))
-        P, P0 = np.empty((n, 3, m, m)), np.zeros((n, 3, m, m))
-        q, unused = np.empty((n, 2, m)), np.zeros((2, m))
-        for a in range(n):
-            coefficients(V[a], R[a], K[a], P[a], q[a])
-            coefficients(precision, np.zeros(L + m), K[a], P0[a], unused)
+        P, q, P0 = np.empty((n, 3, m, m)), np.empty((n, 2, m)), np.empty((n, 3, m, m))
         prior_term, growth, least = self._bounds(precision)
         kind = RADIUS_KINDS[s.radius]
         numbers = np.array([kind, sigma, prior_term, growth, log(n / s.delta), s.alpha, least])
         shares = np.asarray(summary.shares)
-        return Running(
+        state = Running(
             self.order,
             shares,
             self.anchors,
             self._inverses,
             numbers,
+            precision,
             V,
             self.Y,
             R,
@@ -330,6 +327,8 @@ class RunningOFUL(BaseLearner):
             q,
             P0,
         )
+        coefficients(state)
+        return state
 
     def _took(self, state: Running, events: int, taken: int) -> None:
         """Take over what the kernel did to ``state``."""

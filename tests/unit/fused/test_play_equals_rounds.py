@@ -113,7 +113,7 @@ def test_doubt_makes_it_try_arms_in_the_kernel_too(summary, world):
 def test_the_every_round_variant_chooses_the_same_arms(summary, world):
     """Its kernel keeps polynomials of ``1/t`` by rank one: the same numbers up to rounding, the same choices."""
     X, table, answers = rounds_of(world, 9)
-    for settings in (NUMBERS, {**NUMBERS, "radius": "posterior"}, {**AUTO, "radius": "posterior"}):
+    for settings in (NUMBERS, {**NUMBERS, "radius": "posterior"}, AUTO, {**AUTO, "radius": "posterior"}):
         quick, slow = (sl.RunningOFUL(sl.BehaviorQueries(summary, estimator="ipw"), **settings) for _ in range(2))
         played = play_rounds(quick, X, table, answers, np.random.default_rng(0))
         np.testing.assert_array_equal(played, one_by_one(slow, X, table, answers, np.random.default_rng(0)))
