@@ -198,11 +198,16 @@ def to_doubt(s, estimates, best, best_index, limit):  # type: ignore[no-untyped-
 
 @kernel
 def choose(arena, sizes, x, limit):  # type: ignore[no-untyped-def]
-    """Position, estimate and width of the arm of highest index at ``x`` (d,), and the arm to try in doubt, or −1."""
+    """Position, estimate and width of the arm of highest index at ``x`` (d,), and the arm to try in doubt, or −1.
+
+    The position is −1 where the sum of squares of ``x`` is not finite, which costs less to see here than in Python.
+    """
     s = state_of(arena, sizes)
     K, m, _ = s.loadings.shape
     y, z, estimates, highest = np.empty(s.order.shape[0]), np.empty(m), np.empty(K), np.empty(K)
     take(x, s.order, y)
+    if not math.isfinite(dot(y, y)):
+        return -1, math.nan, math.nan, -1
     return choose_among(s, y, z, estimates, highest, limit)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,17 +45,14 @@ class ArgumentReader:
 
     def _context(self, x: Context) -> Array:
         """A context as decisions are made on it: checked, encoded, its gaps filled."""
-        # what most callers give, before anything that asks what else it could be
-        if (
-            type(x) is np.ndarray
-            and x.dtype is _FLOAT
-            and x.shape == self._shape
-            and x.flags.carray
-            and math.isfinite(x.dot(x))
-        ):
+        if self._is_plain(x) and math.isfinite(x.dot(x)):
             return x
         context = self._read(x)
         return context if self.gaps is None else self.gaps.fill(context)
+
+    def _is_plain(self, x: Any) -> TypeGuard[Array]:
+        """Whether ``x`` is what most callers give, an array that kernels take as it is, finite or not."""
+        return type(x) is np.ndarray and x.dtype is _FLOAT and x.shape == self._shape and x.flags.carray
 
     def _completed(self, x: Context) -> Completed | None:
         """A context with gaps, completed; None for one without."""
@@ -66,7 +63,7 @@ class ArgumentReader:
 
     def _read(self, x: Context) -> Array:
         """A context checked and encoded, NaN where it has gaps that it may have."""
-        if type(x) is np.ndarray and x.dtype is _FLOAT and x.shape == self._shape and x.flags.carray:
+        if self._is_plain(x):
             return x if math.isfinite(x.dot(x)) else self._with_gaps(x)
         named = by_name(x)
         if named is not None:

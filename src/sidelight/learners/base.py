@@ -97,7 +97,12 @@ class BaseLearner(ArgumentReader, ABC):
         """Every arm's estimate and width at ``x`` (d,): (K,) each."""
 
     def _choose(self, x: Array) -> tuple[int, float, float]:
-        """Position, estimate and width of the arm of highest index; ties go to the first."""
+        """Position, estimate and width of the arm of highest index; ties go to the first.
+
+        The position is −1 where not all of ``x`` (d,) is finite.
+        """
+        if not math.isfinite(x.dot(x)):
+            return -1, math.nan, math.nan
         estimates, widths = self.scores(x)
         a = int((estimates + widths).argmax())
         return a, float(estimates[a]), float(widths[a])
@@ -155,10 +160,13 @@ class BaseLearner(ArgumentReader, ABC):
             allowed: labels of the arms that may be taken here.
             rng: used by learners that draw; this one does not.
         """
+        if allowed is None:
+            a, estimate, width = self._choose(x if self._is_plain(x) else self._read(x))
+            if a >= 0:
+                shown = self._shown(estimate) if self.binary else estimate
+                return _tuple(Decision, (self.arms[a], shown, width, 1.0))
+        # a choice among some arms, or a context with gaps; what is not finite otherwise is an error
         context = self._read(x)
-        if allowed is None and (self.gaps is None or not np.isnan(context).any()):
-            a, estimate, width = self._choose(context)
-            return _tuple(Decision, (self.arms[a], self._shown(estimate), width, 1.0))
         estimates, widths = self.scores(context)
         mask = np.ones(self.n_arms, dtype=bool) if allowed is None else self._mask(allowed)
         a = int(np.where(mask, estimates + widths, -np.inf).argmax())
@@ -213,7 +221,9 @@ class BaseLearner(ArgumentReader, ABC):
     def observe(self, x: Context, arm: Any, reward: float) -> None:
         """Learn that ``arm``, taken at ``x``, was followed by ``reward``."""
         index = self._arm(arm)
-        value = reward if type(reward) is float and math.isfinite(reward * reward) else self._reward(reward)
+        value = float(reward) if isinstance(reward, float) else self._reward(reward)
+        if not math.isfinite(value * value):
+            self._reward(reward)  # says why it cannot be used
         context = self._read(x)
         if self.gaps is None:
             self._observe(context, index, value)

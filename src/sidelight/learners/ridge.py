@@ -136,8 +136,7 @@ class RidgeLearner(RidgeArms):
         fresh = False
         if self.binary:
             self._check_binary(reward)
-        if self._guarded:
-            assert self.automatic is not None
+        if self.automatic is not None and self._guarded:
             x, reward, fresh = self.automatic.admit(x, reward, self._name)
         self._take(x, index, reward, weight)
         if fresh:
