@@ -27,12 +27,13 @@ from sidelight.judging.policies import Columns, Lacking, Requested, moments_of, 
 from sidelight.judging.population import Population
 from sidelight.judging.sensitivity import level_of_each, range_quantile
 from sidelight.judging.valuing import Estimate
-from sidelight.labels import Label, show_labels
+from sidelight.labels import Label, show_labels, sorted_labels
 from sidelight.linalg import Array
 from sidelight.logs.reduce.moments import triangular_factor
 from sidelight.logs.reduce.rank import independent_columns
 from sidelight.logs.schema.features import Category, Date
-from sidelight.logs.schema.schema import INTERCEPT, Schema
+from sidelight.logs.schema.schema import Schema
+from sidelight.logs.schema.uniting import column_map
 
 __all__ = ["Answers", "HiddenBias", "ToldBy", "bias_of", "largest_total", "line_of_answers", "other_population"]
 
@@ -104,21 +105,47 @@ class Answers:
         return len(self.X)
 
     def recorded(self, schema: Schema) -> Array:
-        """(n, L_schema) the recorded columns of another schema, by name; the constant is 1.
+        """(n, L_schema) the recorded columns of another schema; the constant is 1.
+
+        A level that has no column of its own in one of the two schemas is told from the columns of the others.
 
         Raises:
-            InputError: the answers' contexts lack one of them.
+            InputError: the answers' contexts lack one of them, or have levels that the other schema does not know.
         """
-        where = {name: i for i, name in enumerate(self.schema.encoded_names)}
-        lacking = [name for name in schema.recorded_names if name not in where and name != INTERCEPT]
-        if lacking:
-            raise InputError(
-                f"the contexts of the old policy's answers have no {show_labels(lacking)}, which the log recorded. Use "
-                "an estimator whose summary has the log's schema."
-            )
-        ones = np.ones(len(self))
-        columns = [ones if name == INTERCEPT else self.X[:, where[name]] for name in schema.recorded_names]
+        self._check_recorded(schema)
+        whole = self.schema.with_recorded([feature.name for feature in self.schema.features])
+        T = column_map(whole, schema)
+        if T is None:
+            return self.X
+        # only the columns that count: others may have gaps
+        columns = [self.X[:, own] @ T[own, j] for j, own in enumerate(T.T != 0.0)]
+        if schema.intercept:
+            columns[0] = np.ones(len(self))
         return np.column_stack(columns) if columns else np.empty((len(self), 0))
+
+    def _check_recorded(self, schema: Schema) -> None:
+        use = "Use an estimator whose summary has the log's schema."
+        features = {feature.name: feature for feature in self.schema.features}
+        terms = {term.label: term.to_dict() for term in self.schema.derived}
+        lacking = [name for name in schema.recorded if name not in features]
+        lacking += [term.label for term in schema.recorded_terms if term.label not in terms]
+        if lacking:
+            what = show_labels(lacking)
+            raise InputError(f"the contexts of the old policy's answers have no {what}, which the log recorded. {use}")
+        others = [term.label for term in schema.recorded_terms if term.to_dict() != terms[term.label]]
+        if others:
+            raise InputError(f"{show_labels(others)} of the answers was fitted to other rows than the log's. {use}")
+        for feature in schema.recorded_features:
+            own = features[feature.name]
+            if not (isinstance(feature, Category) and isinstance(own, Category) and own.own):
+                continue
+            new = set(self.columns([own.name])[own.name]) - set(feature.levels or ())
+            if new:
+                levels = show_labels(sorted_labels(new))
+                raise InputError(
+                    f"in the contexts of the old policy's answers {own.name!r} is {levels}, of which the log has no "
+                    "rows: leave those answers out."
+                )
 
     def hidden(self, schema: Schema) -> Array:
         """(n, m) the columns of features that another schema does not record."""
@@ -320,7 +347,8 @@ def other_population(answers: Answers, schema: Schema, population: Population) -
     seen = answers.weights @ answers.chances / answers.weights.sum()
     expected = population.shares
     kept = expected > 0
-    statistic = told * float(((seen - expected)[kept] ** 2 / expected[kept]).sum())
+    # both shares are estimates: of as many answers as are told, and of the log's rows
+    statistic = float(((seen - expected)[kept] ** 2 / expected[kept]).sum()) / (1.0 / told + 1.0 / population.n_rows)
     if chdtrc(int(kept.sum()) - 1, statistic) < 0.0005:
         worst = int(np.abs(seen - expected).argmax())
         found.append(

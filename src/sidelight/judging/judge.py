@@ -18,6 +18,7 @@ from sidelight.judging.log_rows import LogRows
 from sidelight.judging.policies import BEST, OLD
 from sidelight.judging.sensitivity import level_of_each, quantile
 from sidelight.judging.verdict import Verdict
+from sidelight.logs.schema.features import Category
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.summary import LogSummary
 
@@ -124,12 +125,27 @@ def _answers(given: Any, schema: Schema, found: Found, on_invalid: str) -> Answe
     if isinstance(given, HiddenEstimator):
         return Answers.of(given, found.arms)
     try:
-        return Answers.of_rows(read_complete(given, schema, found.arms, on_invalid, rewarded=False))
+        known = _as_in_log(schema, found.eras[0][0])
+        return Answers.of_rows(read_complete(given, known, found.arms, on_invalid, rewarded=False))
     except SidelightError as error:
         raise InputError(
             "answers= takes an estimator that has seen answers of the old policy (BehaviorQueries, "
             f"BehaviorProbabilities), or rows with every feature and the arm that it would take. As rows: {error}"
         ) from error
+
+
+def _as_in_log(schema: Schema, log: Schema) -> Schema:
+    """The schema with the kinds, levels and knots that the log has: those found in other rows may differ."""
+    features = {
+        feature.name: replace(feature, discovered=False) if isinstance(feature, Category) else feature
+        for feature in log.features
+        if feature.resolved
+    }
+    terms = {term.label: term for term in log.derived}
+    return schema.with_features(
+        [features.get(feature.name, feature) for feature in schema.features],
+        [terms.get(term.label, term) for term in schema.derived],
+    )
 
 
 def _add_answers(found: Found, answers: Answers) -> None:

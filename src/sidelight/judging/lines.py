@@ -203,6 +203,7 @@ def stated_strength(shares: tuple[float | None, float | None]) -> float:
 def line_unknown(name: str, stage: str, role: str, rows: int, why: str, arm: Any = None, together: int = 1) -> Line:
     """A policy about which a stage cannot tell anything."""
     nan = math.nan
+    why = why.removesuffix(".")
     note = why if "cannot tell" in why else f"cannot be told: {why}"
     return Line(name, stage, nan, nan, -math.inf, math.inf, None, nan, nan, rows, note, role, arm, together=together)
 

@@ -164,8 +164,11 @@ def _log_assumes(settings: Settings) -> str:
 
 def of_summaries(log: Any, policies: Any, settings: Settings) -> Found:
     """Stage 1 from a summary, or from one for each era: fixed arms alone."""
-    summaries = [log] if isinstance(log, LogSummary) else list(log.values())
-    populations = [Population.of(summary) for summary in summaries]
+    given = {None: log} if isinstance(log, LogSummary) else dict(log)
+    found = {key: (summary, Population.of(summary)) for key, summary in given.items()}
+    judged = {key: pair for key, pair in found.items() if pair[1].can_judge} or found
+    left_out = {key: population.n_rows for key, (_, population) in found.items() if key not in judged}
+    summaries, populations = [pair[0] for pair in judged.values()], [pair[1] for pair in judged.values()]
     reward = summaries[0].schema.reward
     arms = _check(populations, reward)
     if any(population.arms != arms for population in populations):
@@ -211,7 +214,7 @@ def of_summaries(log: Any, policies: Any, settings: Settings) -> Found:
         None,
         math.nan,
         assumptions,
-        extrapolated(estimates, headline),
+        [*_without(left_out, rows), *extrapolated(estimates, headline)],
         picked=0 if chosen is not None or best is None else len(arms),
     )
 
@@ -270,7 +273,7 @@ def of_rows(rows: LogRows, policies: Any, settings: Settings) -> Found:
         _simpler(headline, asked, valued, best, level_of_each(settings.level, len(arms))),
         word.gain,
         [_log_assumes(settings)],
-        [*_warnings(by_arm), *extrapolated(estimates, headline)],
+        [*_without(rows.left_out, n), *_warnings(by_arm), *extrapolated(estimates, headline)],
     )
 
 
@@ -287,6 +290,18 @@ def _simpler(
     half = against.half(level)
     scale = max(population.reward_squares for population, _ in against.parts) ** 0.5
     return Simpler(always(best), "log", against.gain, against.gain - half, against.gain + half, scale)
+
+
+def _without(left_out: Mapping[Any, int], rows: int) -> list[str]:
+    """A warning about eras without a single arm that has rows enough; ``rows`` are those of the others."""
+    if not left_out:
+        return []
+    without = sum(left_out.values())
+    eras = "1 era has" if len(left_out) == 1 else f"{len(left_out)} eras have"
+    return [
+        f"{eras} too few rows of every arm to be judged by: {without:,} of {rows + without:,} rows are left out, and "
+        "what is said holds for contexts like those of the others."
+    ]
 
 
 def _warnings(by_arm: Mapping[Label, Estimate]) -> list[str]:

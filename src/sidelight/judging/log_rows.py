@@ -95,6 +95,8 @@ class LogRows:
         more = (by,) if by is not None and by != "missing" else ()
         _, self._schema = opened_with_kinds(source, schema, more, self._recorded if by is not None else ())
         self.name = ""
+        #: eras that no arm can be judged in: key → rows
+        self.left_out: dict[Any, int] = {}
         self.eras = self._first_pass()
 
     # ------------------------------------------------------------------------------------------- the first pass
@@ -171,10 +173,13 @@ class LogRows:
         shared = {feature: list(found) for feature, found in levels.items()}
         eras = []
         for key, pair in passes.items():
-            usable = [one for one in pair if one.rows_seen > sum(one.skipped().values())]
-            if len(usable) == 0 and len(passes) > 1:
+            usable = [one.rows_seen - sum(one.skipped().values()) for one in pair]
+            if sum(usable) == 0 and len(passes) > 1:
                 continue
-            if len(usable) < 2:
+            if min(usable) == 0:
+                if len(passes) > 1:
+                    self.left_out[key] = sum(usable)
+                    continue
                 # says what is wrong with the rows if none can be used
                 for log_pass in pair:
                     if log_pass.rows_seen:
@@ -184,7 +189,13 @@ class LogRows:
             whole = summaries[0] + summaries[1]
             populations = [Population.of(summary.moved_to(whole.schema)) for summary in summaries]
             eras.append(Era(key, whole, Population.of(whole), (populations[0], populations[1])))
-        return tuple(sorted(eras, key=lambda era: -era.whole.n_rows))
+        if not eras:
+            raise SourceError(
+                f"{name} has too few rows to judge anything: {sum(self.left_out.values())} that can be used."
+            )
+        judged = [era for era in eras if all(half.can_judge for half in era.halves)]
+        self.left_out |= {era.key: era.whole.n_rows for era in eras if judged and era not in judged}
+        return tuple(sorted(judged or eras, key=lambda era: -era.whole.n_rows))
 
     # ------------------------------------------------------------------------------------------ the second pass
 

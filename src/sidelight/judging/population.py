@@ -202,6 +202,11 @@ class Population:
         return tuple(_fit(factor, int(count)) for factor, count in zip(self.factors, self.counts, strict=True))
 
     @property
+    def can_judge(self) -> bool:
+        """Whether any arm has rows enough to be judged on all columns."""
+        return bool((self.counts >= len(self.names) + LEAST_FREEDOM).any())
+
+    @property
     def shares(self) -> Array:
         """(K,) ``P(a)``."""
         return np.asarray(self.counts / max(self.n_rows, 1))

@@ -472,3 +472,18 @@ def test_a_policy_that_always_takes_one_arm_is_said_to_be_that_arm(rng):
     schema = sl.Schema(["x"], recorded=["x"], arm="arm", reward="reward")
     verdict = sl.judge(pa.table({"x": x, "arm": arms, "reward": rewards}), schema)
     assert verdict.sentence.endswith("is the same: always high, which is what the policy takes everywhere.")
+
+
+def test_an_era_that_no_arm_can_be_judged_in_is_left_out_and_named():
+    """A gap here and there makes an era of a few rows: it does not silence what thousands of others say."""
+    log = log_of(6)
+    for n in (1, 12):
+        dose = log["dose"].copy()
+        dose[:n] = np.nan
+        table = {**log, "dose": dose}
+        rest = sl.judge({k: v[n:] for k, v in log.items()}, SCHEMA)
+        for verdict in (sl.judge(table, SCHEMA, by="missing"), sl.judge(sl.summarize_eras(table, SCHEMA))):
+            assert verdict.rows == N - n
+            assert verdict.line("always b").gain == pytest.approx(rest.line("always b").gain, rel=1e-9)
+            assert f"1 era has too few rows of every arm to be judged by: {n} of {N:,} rows" in verdict.warnings[0]
+        assert sl.judge(table, SCHEMA, by="missing").line("best").known
