@@ -334,11 +334,13 @@ def orthonormal_kernel_of_structured(B: Array) -> Array:
 def structured_pseudo_inverse(B: Array) -> Array:
     """``M† = [I; Bᵀ](I + BBᵀ)⁻¹`` for ``M = [I, B]``.  B: (L, m) → M†: (L + m, L).
 
-    ``I + BBᵀ`` has eigenvalues of at least one, so the solve is safe for every B and ``‖M†‖ ≤ 1``.
+    Computed as ``(I − UUᵀ)[I; 0]`` with an orthonormal basis ``U`` of the kernel, since ``M†M = I − UUᵀ`` and
+    ``M[I; 0] = I``: ``I + BBᵀ`` would lose its ``I`` where ``B`` is large, as it is for features of very different
+    units.
     """
     L = B.shape[0]
-    stacked = np.concatenate([np.eye(L), B.T], axis=0)
-    return np.ascontiguousarray(solve(np.eye(L) + product(B, B.T), stacked.T).T)
+    U = orthonormal_kernel_of_structured(B)
+    return np.concatenate([np.eye(L), np.zeros((B.shape[1], L))]) - product(U, U[:L].T)
 
 
 def kernel_of(M: Array, b: Array, rtol: float | None = None) -> tuple[int, Array, Array, float]:

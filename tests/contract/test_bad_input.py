@@ -9,6 +9,7 @@ from tests.contract.registry import ARMS, FEATURES
 
 import sidelight as sl
 from sidelight.errors import ContextError, InputError, SidelightError, UnknownArmError
+from sidelight.learners.saving import learner_bytes
 
 D = len(FEATURES)
 GOOD = np.linspace(-0.5, 0.7, D)
@@ -43,10 +44,10 @@ def learner(played):
 
 @pytest.fixture(autouse=True)
 def nothing_is_lost(learner):
-    """After every error here the learner scores as before, to the bit, and goes on learning."""
-    before = [array.tobytes() for array in learner.scores(GOOD)]
+    """After every error here the learner is what it was, to the bit, and goes on learning."""
+    before = learner_bytes(learner)
     yield
-    assert [array.tobytes() for array in learner.scores(GOOD)] == before
+    assert learner_bytes(learner) == before
     learner.observe(GOOD, ARMS[0], 0.2)
     assert np.isfinite(np.concatenate(learner.scores(GOOD))).all()
 
@@ -146,6 +147,24 @@ def test_an_answer_in_the_wrong_form(learner):
     wrong = {"probabilities": [0.2, 0.3, 0.5]} if learner.needs == "action" else {"arm": ARMS[0]}
     with pytest.raises(InputError, match=r"BehaviorQueries|BehaviorProbabilities"):
         learner.observe_behavior(GOOD, **wrong)
+
+
+@pytest.mark.parametrize("bad", ["arm", "form", "sum", "lengths", "shape", "chance"])
+def test_of_many_answers_with_a_bad_one_none_is_taken(learner, bad):
+    if learner.needs is None:
+        pytest.skip("takes no answers")
+    X, even = np.array([GOOD, 0.5 * GOOD]), [1.0 / 3.0] * 3
+    right = {"arms": ARMS[:2]} if learner.needs == "action" else {"probabilities": [even, even]}
+    wrong = {
+        "arm": {"arms": [ARMS[0], "nobody"]},
+        "form": {"arms": ARMS[:2]} if learner.needs == "probabilities" else {"probabilities": [even, even]},
+        "sum": {"probabilities": [even, [0.5, 0.5, 0.5]]},
+        "lengths": {"probabilities": [even, [0.5, 0.5]]},
+        "shape": {"probabilities": 0.5},
+        "chance": {**right, "probability": 2.0},
+    }
+    with pytest.raises(InputError):
+        learner.observe_behavior_many(X, **wrong[bad])
 
 
 @pytest.mark.parametrize("chance", [0.0, -0.5, 1.5, np.nan, "often"])

@@ -19,6 +19,22 @@ def test_structured_kernel_and_pseudo_inverse(rng, L, m):
     np.testing.assert_allclose(structured_pseudo_inverse(B), reference.pinv(M, L).astype(float), atol=1e-13)
 
 
+@pytest.mark.parametrize("size", [1e-12, 1e9, 1e30])
+def test_the_pseudo_inverse_of_a_large_or_small_regression(rng, size):
+    """``I + BBᵀ`` is ``BBᵀ`` to rounding where features have very different units, and singular for ``L > m``."""
+    L, m = 4, 2
+    B = size * rng.normal(size=(L, m))
+    found, M = structured_pseudo_inverse(B), np.concatenate([np.eye(L), B], axis=1)
+    assert np.linalg.norm(found, 2) <= 1.0 + 1e-12
+    np.testing.assert_allclose(found @ (M @ found), found, atol=1e-12 * max(size, 1.0))
+    # M† has the singular vectors of B
+    left, sigma, right = np.linalg.svd(B)
+    core = np.concatenate([1.0 / (1.0 + sigma**2), np.ones(L - m)])
+    top = left @ np.diag(core) @ left.T
+    bottom = right.T @ np.diag(sigma / (1.0 + sigma**2)) @ left[:, :m].T
+    np.testing.assert_allclose(found, np.concatenate([top, bottom]), atol=1e-13)
+
+
 def test_structured_kernel_of_many_arms_at_once(rng):
     B = rng.normal(size=(4, 3, 2))
     np.testing.assert_array_equal(kernel_of_structured(B)[2], kernel_of_structured(B[2]))

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from sidelight.errors import InputError
-from sidelight.hidden.frame import FADING, Frame
+from sidelight.hidden.frame import FADING, Frame, unitless_pseudo_inverse
 from sidelight.hidden.gap_answers import GapAnswers, Prediction
 from sidelight.hidden.pooling import (
     LEVEL_CENTRE,
@@ -275,7 +275,7 @@ class AnswerEstimator(EstimatorDefaults):
             for a in np.flatnonzero(np.isnan(A).any(axis=(1, 2))):
                 H = product(pseudo_inverse(told.S[a, :n, :n] + fit.pull), E[a].T)
                 C = symmetrize(product(H.T, product(middle[a] + shared, H)))
-                A[a] = pseudo_inverse(C + more[a] if len(more) else C)
+                A[a] = unitless_pseudo_inverse(C + more[a] if len(more) else C)
         if len(more):
             # τ² has what a level that x_o cannot predict leaves; the error of slopes and level has not
             A *= (1.0 + told.frame.missing * self._level_sizes())[:, None, None]
@@ -458,4 +458,4 @@ class AnswerEstimator(EstimatorDefaults):
 
 def _congruent(W: Array, S: Array) -> Array:
     """``WS⁺W`` of symmetric matrices.  W, S: (K, L, L)"""
-    return symmetrize(product(product(W, pseudo_inverse(symmetrize(S))), W))
+    return symmetrize(product(product(W, unitless_pseudo_inverse(S)), W))

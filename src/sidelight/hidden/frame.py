@@ -28,10 +28,10 @@ import numpy as np
 
 from sidelight.kernels.answers import move_sums
 from sidelight.kernels.spd import invert
-from sidelight.linalg import Array, apply, inverse, product
+from sidelight.linalg import Array, apply, inverse, product, pseudo_inverse, symmetrize
 from sidelight.logs.summary import LogSummary
 
-__all__ = ["CONSTANT", "Frame", "power_of_two"]
+__all__ = ["CONSTANT", "Frame", "power_of_two", "unitless_pseudo_inverse"]
 
 #: a feature whose variance in the log is this small a part of its second moment counts as constant
 CONSTANT = 1e-12
@@ -193,6 +193,16 @@ def power_of_two(values: Array) -> Array:
     """The largest power of two at most each value; 1 where a value is 0."""
     exponents = np.frexp(np.where(values > 0, values, 1.0))[1]
     return np.asarray(np.ldexp(1.0, exponents - 1))
+
+
+def unitless_pseudo_inverse(A: Array) -> Array:
+    """``A⁺`` of Gram matrices, features scaled by powers of two first: what counts as zero depends on no unit.
+
+    A: (…, n, n)
+    """
+    scale = 1.0 / power_of_two(np.sqrt(np.maximum(np.einsum("...ii->...i", A), 0.0)))
+    both = scale[..., :, None] * scale[..., None, :]
+    return np.asarray(pseudo_inverse(symmetrize(A * both)) * both)
 
 
 def _pooled(summary: LogSummary) -> tuple[Array, Array]:

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sidelight.errors import InputError
-from sidelight.hidden.frame import CONSTANT, power_of_two
+from sidelight.hidden.frame import CONSTANT, unitless_pseudo_inverse
 from sidelight.hidden.protocol import EstimatorDefaults, HiddenShift, Needs
-from sidelight.linalg import Array, product, pseudo_inverse, solve, symmetrize
+from sidelight.linalg import Array, product, solve, symmetrize
 from sidelight.logs.summary import LogSummary, one_summary
 
 __all__ = ["KnownCrossMoments"]
@@ -74,11 +74,11 @@ class KnownCrossMoments(EstimatorDefaults):
         self._B = np.zeros((K, L, m))
         for a in range(K):
             if self.recorded_moments is not None:
-                self._B[a] = product(_inverse_of(self.recorded_moments[a]), moments[a])
+                self._B[a] = product(unitless_pseudo_inverse(self.recorded_moments[a]), moments[a])
             elif summary.determined[a]:
                 self._B[a] = solve(summary.second_moments[a], moments[a])
             elif L:
-                self._B[a] = product(pseudo_inverse(summary.second_moments[a]), moments[a])
+                self._B[a] = product(unitless_pseudo_inverse(np.asarray(summary.second_moments[a])), moments[a])
         moments_o, means = np.asarray(summary.second_moments), np.asarray(summary.means)
         self._around = moments_o - means[:, :, None] * means[:, None, :]
         # with an intercept the hidden features' own units are deviations from their means
@@ -136,7 +136,7 @@ class KnownCrossMoments(EstimatorDefaults):
         # of the intercept, and of what else does not vary, rounding is left
         still = np.diagonal(spread) <= CONSTANT * np.diagonal(moments)
         spread[still], spread[:, still] = 0.0, 0.0
-        slopes = product(_inverse_of(spread), cross - mean[:, None] * hidden_mean)
+        slopes = product(unitless_pseudo_inverse(spread), cross - mean[:, None] * hidden_mean)
         levels = self.cross_moments[:, k] - hidden_mean - product(R11[:, k] - mean, slopes)
         return HiddenShift(slopes, np.where(shares > 0.0, levels, 0.0), None)
 
@@ -168,9 +168,3 @@ class KnownCrossMoments(EstimatorDefaults):
     def __repr__(self) -> str:
         s = self.summary
         return f"KnownCrossMoments({s.n_arms} arms, {s.n_features - s.n_recorded} of {s.n_features} features hidden)"
-
-
-def _inverse_of(R11: Array) -> Array:
-    """``R11⁺`` of one arm, features scaled by powers of two first: which directions it lacks depends on no unit."""
-    scale = 1.0 / power_of_two(np.sqrt(np.maximum(np.diagonal(R11), 0.0)))
-    return np.asarray(pseudo_inverse(symmetrize(R11 * scale[:, None] * scale)) * scale[:, None] * scale)

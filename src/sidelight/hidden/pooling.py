@@ -253,8 +253,9 @@ class Pool:
             # collinear features, and so many answers that rounding errors exceed the prior
             inverse[...] = pseudo_inverse(gram)
         pooled_regression(within.total, inverse, theta, residual)
-        scale = told.hidden_scale
-        np.einsum("ii->i", residual)[...] += np.where(scale > 0, scale, 1.0)
+        scale, size = told.hidden_scale, np.square(told.means)
+        # a feature that has not varied yet: its own square, so that no unit matters; 1 if it was always 0
+        np.einsum("ii->i", residual)[...] += np.where(scale > 0, scale, np.where(size > 0, size, 1.0))
         used = n - float(np.sum(inverse * pull))
         residual /= max(told.answers - used, 0.0) + 1.0
         return cls(pull, inverse, theta, residual, within.noise)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
 from numpy.typing import ArrayLike
 
-from sidelight.errors import InputError
 from sidelight.hidden.answers import AnswerEstimator
 from sidelight.hidden.protocol import Needs
-from sidelight.hidden.sums import chance
+from sidelight.hidden.sums import chance, chances_of_arms
 from sidelight.linalg import Array
 
 if TYPE_CHECKING:
@@ -51,28 +49,14 @@ class BehaviorProbabilities(AnswerEstimator):
 
     def observe(self, x: ArrayLike, probabilities: ArrayLike, probability: float = 1.0) -> None:
         """The old policy's probabilities at the full context ``x``, in the order of the log's arms."""
-        self.sums.add_probabilities(self.sums.context(x), self._chances(probabilities), chance(probability))
+        self.sums.add_probabilities(
+            self.sums.context(x), chances_of_arms(probabilities, self.summary.n_arms), chance(probability)
+        )
         self._answered()
 
     def observe_gaps(self, x: Array, probabilities: ArrayLike, probability: float = 1.0) -> None:
         """Likewise at a context with gaps, NaN; only the regression learns from it.  x: (d,)"""
-        self._observe_gaps(x, self._chances(probabilities), chance(probability))
-
-    def _chances(self, probabilities: ArrayLike) -> Array:
-        """The probabilities (K,) as numbers, checked to be at least 0 and to sum to 1."""
-        try:
-            p = np.asarray(probabilities, dtype=np.float64)
-        except (TypeError, ValueError):
-            raise InputError(f"probabilities={probabilities!r:.200} must be numbers, one for each arm.") from None
-        K = self.summary.n_arms
-        if p.shape != (K,):
-            raise InputError(f"probabilities of shape {p.shape}; this log has {K} arms, so it must be ({K},).")
-        if not (np.isfinite(p).all() and (p >= 0).all() and abs(p.sum() - 1.0) < 1e-6):
-            raise InputError(
-                f"probabilities must be at least 0 and sum to 1; their smallest is {p.min()!r} and their sum "
-                f"{p.sum()!r}."
-            )
-        return p
+        self._observe_gaps(x, chances_of_arms(probabilities, self.summary.n_arms), chance(probability))
 
     #: arms share contexts, whose weights add up to 1/q over them
     _shared_answers = True

@@ -13,7 +13,7 @@ from sidelight.kernels.sums import Answers, add_answer, add_probabilities
 from sidelight.linalg import Array
 from sidelight.logs.summary import LogSummary
 
-__all__ = ["AnswerSums", "chance"]
+__all__ = ["AnswerSums", "chance", "chances_of_arms"]
 
 # Answers kept one by one beside the sums: enough for fourth moments, a few megabytes at most.
 _KEPT_ROWS = 10_000
@@ -30,6 +30,21 @@ def chance(probability: Any) -> float:
             f"probability={probability!r}: the chance that this context was asked about must lie in (0, 1]."
         )
     return q
+
+
+def chances_of_arms(probabilities: ArrayLike, n_arms: int) -> Array:
+    """The old policy's probabilities (K,) as numbers, checked to be at least 0 and to sum to 1."""
+    try:
+        p = np.asarray(probabilities, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"probabilities={probabilities!r:.200} must be numbers, one for each arm.") from None
+    if p.shape != (n_arms,):
+        raise InputError(f"probabilities of shape {p.shape}; this log has {n_arms} arms, so it must be ({n_arms},).")
+    if not (np.isfinite(p).all() and (p >= 0).all() and abs(p.sum() - 1.0) < 1e-6):
+        raise InputError(
+            f"probabilities must be at least 0 and sum to 1; their smallest is {p.min()!r} and their sum {p.sum()!r}."
+        )
+    return p
 
 
 class AnswerSums:

@@ -38,6 +38,8 @@ class ArgumentReader:
     n_features: int
     schema: Schema | None
     gaps: Gaps | None
+    #: whether every reward is 0 or 1, so that an estimate is a rate
+    binary: bool = False
     #: positions of the arms by label
     _index: dict[Any, int]
     #: ``(d,)``
@@ -169,7 +171,17 @@ class ArgumentReader:
         if not math.isfinite(value * value):
             why = "so large that its square overflows" if math.isfinite(value) else "not finite"
             raise InputError(f"The reward {reward!r} is {why}; nothing was learned from it.")
+        if self._refuses(value):
+            raise InputError(f"The reward {reward!r} is neither 0 nor 1, which the schema says all rewards are.")
         return value
+
+    def _refuses(self, rewards: Any) -> Any:
+        """Whether a reward is neither 0 nor 1 though the schema says that all are, and rounds are weighted by rates.
+
+        rewards: a number, or an array of them
+        """
+        declared = self.binary and self.schema is not None and bool(self.schema.binary)
+        return declared & (rewards != 0.0) & (rewards != 1.0)
 
     def _mask(self, allowed: Iterable[Any]) -> NDArray[np.bool_]:
         mask = np.zeros(len(self.arms), dtype=bool)

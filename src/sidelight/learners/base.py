@@ -55,8 +55,6 @@ class BaseLearner(ArgumentReader, ABC):
     needs: Needs = None
     #: what a floor keeps (``learners.floor.FloorLedger``); None without a floor
     ledger: FloorLedger | None = None
-    #: whether every reward is 0 or 1, so that an estimate is a rate
-    binary: bool = False
     #: Whether compiled code may decide in place of ``scores``: declared by the class that supplies it, and off again in
     #: a subclass that overrides any of ``_PYTHON``.
     compiled_scores: bool = False
@@ -222,8 +220,8 @@ class BaseLearner(ArgumentReader, ABC):
         """Learn that ``arm``, taken at ``x``, was followed by ``reward``."""
         index = self._arm(arm)
         value = float(reward) if isinstance(reward, float) else self._reward(reward)
-        if not math.isfinite(value * value):
-            self._reward(reward)  # says why it cannot be used
+        if self.binary or not math.isfinite(value * value):
+            self._reward(reward)  # says why it cannot be used, if so
         context = self._read(x)
         if self.gaps is None:
             self._observe(context, index, value)
@@ -323,7 +321,7 @@ class BaseLearner(ArgumentReader, ABC):
         except (KeyError, TypeError):
             indices = [self._arm(arm) for arm in arms]  # says which one, and why
         with np.errstate(over="ignore"):
-            usable = np.isfinite(values * values)
+            usable = np.isfinite(values * values) & ~self._refuses(values)
         if not usable.all():
             self._reward(values[int(np.argmin(usable))])
         if self.gaps is None:
@@ -368,17 +366,26 @@ class BaseLearner(ArgumentReader, ABC):
             raise InputError("Give the old policy's arms or its probabilities, one of the two.")
         if arms is not None:
             answers = [{} if is_missing(arm) else {"arm": arm} for arm in arms]
-            for answer in answers:
-                if answer:
-                    self._arm(answer["arm"])
         else:
-            rows = np.asarray(probabilities, dtype=np.float64)
-            answers = [{} if np.isnan(row).any() else {"probabilities": row} for row in rows]
+            try:
+                rows = np.asarray(probabilities, dtype=np.float64)
+            except (TypeError, ValueError):
+                raise InputError(f"probabilities={probabilities!r:.200} must be numbers, (n, K).") from None
+            answers = [{} if np.isnan(row).any() else {"probabilities": row} for row in np.atleast_1d(rows)]
         if len(answers) != len(contexts):
             raise InputError(f"{len(contexts)} contexts and {len(answers)} answers: give one answer for every context.")
+        for answer in filter(None, answers):
+            self._check_answer(
+                answer.get("arm"), answer.get("probabilities"), 1.0 if probability is None else probability, log
+            )
         for x, answer in zip(contexts, answers, strict=True):
             if answer:
                 self.observe_behavior(x, probability=probability, log=log, **answer)
+
+    def _check_answer(self, arm: Any, probabilities: Any, probability: float, log: Any = None) -> None:
+        """Refuse an answer of the old policy that this learner cannot take: here one that names no arm of its own."""
+        if arm is not None:
+            self._arm(arm)
 
     def add_arm(self, label: Any) -> None:
         """Offer one more arm from now on, of which the log says nothing."""

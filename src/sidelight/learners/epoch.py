@@ -11,9 +11,10 @@ from numpy.typing import ArrayLike
 
 from sidelight.errors import InputError
 from sidelight.hidden.protocol import HiddenEstimator
+from sidelight.learners.automatic import add_answers
 from sidelight.learners.base import BaseLearner
 from sidelight.learners.correcting import Receipt, Sums
-from sidelight.learners.hidden_half import learn_answer, single_estimator
+from sidelight.learners.hidden_half import check_answer, learn_answer, single_estimator
 from sidelight.learners.protocol import Context
 from sidelight.learners.reduced import ReducedLearner
 from sidelight.learners.ridge_arms import RADIUS_KINDS
@@ -27,6 +28,7 @@ from sidelight.linalg import (
     structured_pseudo_inverse,
 )
 from sidelight.side.constraint import Reduction, SideInformation, unreduced
+from sidelight.side.coordinates import Tally
 from sidelight.theory import anchor_error, arm_radii, bias_factor, episode_count, epoch_radius, inflated_noise
 
 if TYPE_CHECKING:
@@ -168,6 +170,11 @@ class EpochOFUL(ReducedLearner):
             self.counts[:] = self._played
         self.refresh()
 
+    def _tally(self) -> Tally:
+        tally = super()._tally()
+        add_answers(tally, self.hidden.sums, np.arange(self.n_features))
+        return tally
+
     def _constraint(self, a: int) -> Array:
         U = -self.reduction.loadings[a] * self._basis_scales[:, None]
         L = self.hidden.summary.n_recorded
@@ -274,6 +281,10 @@ class EpochOFUL(ReducedLearner):
     def add_arm(self, label: Any) -> None:
         """Refused: before the first answer there is no constraint yet, and later there is."""
         BaseLearner.add_arm(self, label)
+
+    def _check_answer(self, arm: Any, probabilities: Any, probability: float, log: Any = None) -> None:
+        super()._check_answer(arm, probabilities, probability)
+        check_answer(self.hidden, arm, probabilities, probability)
 
     def observe_behavior(
         self,

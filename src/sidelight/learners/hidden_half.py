@@ -10,9 +10,10 @@ from numpy.typing import ArrayLike
 
 from sidelight.errors import InputError
 from sidelight.hidden.protocol import CompleteEstimator, HiddenEstimator, completed
+from sidelight.hidden.sums import chance, chances_of_arms
 from sidelight.linalg import Array
 
-__all__ = ["behavior_answer", "learn_answer", "single_estimator"]
+__all__ = ["behavior_answer", "check_answer", "learn_answer", "single_estimator"]
 
 
 def single_estimator(hidden: Any, learner: str) -> CompleteEstimator:
@@ -30,6 +31,27 @@ def single_estimator(hidden: Any, learner: str) -> CompleteEstimator:
     return completed(hidden.copy())
 
 
+def check_answer(hidden: CompleteEstimator, arm: Any, probabilities: ArrayLike | None, probability: float) -> None:
+    """Refuse an answer of the old policy that ``hidden`` cannot take, before anything is learned from it."""
+    if (arm is None) == (probabilities is None):
+        raise InputError("Give the arm the old policy would take, or probabilities=…: exactly one of them.")
+    if hidden.needs is None:
+        return
+    if hidden.needs == "action" and arm is None:
+        raise InputError(
+            f"{type(hidden).__name__} learns from the old policy's actions; for its probabilities use "
+            "BehaviorProbabilities."
+        )
+    if hidden.needs == "probabilities":
+        if probabilities is None:
+            raise InputError(
+                f"{type(hidden).__name__} learns from the old policy's probabilities; for single actions use "
+                "BehaviorQueries."
+            )
+        chances_of_arms(probabilities, hidden.summary.n_arms)
+    chance(probability)
+
+
 def behavior_answer(
     learner: Any,
     hidden: CompleteEstimator,
@@ -38,23 +60,11 @@ def behavior_answer(
     probabilities: ArrayLike | None,
     probability: float,
 ) -> None:
-    """Hand an answer of the old policy to ``hidden``, in the form that it needs.  x: (d,), NaN where it has gaps"""
-    if (arm is None) == (probabilities is None):
-        raise InputError("Give the arm the old policy would take, or probabilities=…: exactly one of them.")
+    """Hand an answer that was checked to ``hidden``, in the form that it needs.  x: (d,), NaN where it has gaps"""
     observe = hidden.observe_gaps if np.isnan(x).any() else hidden.observe
     if hidden.needs == "action":
-        if probabilities is not None:
-            raise InputError(
-                f"{type(hidden).__name__} learns from the old policy's actions; for its probabilities use "
-                "BehaviorProbabilities."
-            )
         observe(x, hidden.summary.arms[learner._arm(arm)], probability)
     elif hidden.needs == "probabilities":
-        if probabilities is None:
-            raise InputError(
-                f"{type(hidden).__name__} learns from the old policy's probabilities; for single actions use "
-                "BehaviorQueries."
-            )
         observe(x, probabilities, probability)
 
 
@@ -67,10 +77,11 @@ def learn_answer(
     a feature, so that the caller must learn anew.
     """
     context, taken, fresh = learner._read(x), True, False
+    asked = 1.0 if probability is None else probability
+    learner._check_answer(arm, probabilities, asked)
     filled = learner._learn_gaps(context)
     if learner.automatic is not None:
         taken, fresh = learner.automatic.answerable(filled, learner._name, stacklevel=5)
     if taken:
-        chance = 1.0 if probability is None else probability
-        behavior_answer(learner, learner.hidden, context, arm, probabilities, chance)
+        behavior_answer(learner, learner.hidden, context, arm, probabilities, asked)
     return taken, fresh

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from sidelight.errors import InputError
 from sidelight.kernels import ridge as kernels
 from sidelight.learners.automatic import NOISE_FLOOR, constraint_evidence, log_variance
 from sidelight.learners.correcting import Receipt, Sums, correct_shared
@@ -157,8 +156,7 @@ class RidgeLearner(RidgeArms):
         """Look at a reward where all were 0 or 1 so far: once one is neither, all rounds count alike from then on."""
         if reward in (0.0, 1.0):
             return
-        if self.schema is not None and self.schema.binary:
-            raise InputError(f"The reward {reward!r} is neither 0 nor 1, which the schema says all rewards are.")
+        self._reward(reward)  # an error where the schema says that all rewards are
         self.binary = False
         self._relearn()
 

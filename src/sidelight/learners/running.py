@@ -24,7 +24,7 @@ from sidelight.learners.automatic import (
 )
 from sidelight.learners.base import BaseLearner
 from sidelight.learners.correcting import Receipt, Sums
-from sidelight.learners.hidden_half import learn_answer, single_estimator
+from sidelight.learners.hidden_half import check_answer, learn_answer, single_estimator
 from sidelight.learners.noise import residual_noise, residuals
 from sidelight.learners.protocol import Context
 from sidelight.learners.ridge_arms import RADIUS_KINDS
@@ -230,6 +230,10 @@ class RunningOFUL(BaseLearner):
             assert self.automatic is not None
             return sigma**2 * self.automatic.precision, np.broadcast_to(self.automatic.mean, self.Y.shape), sigma
         return float(s.regularization) * np.eye(self.n_features), self.means, sigma
+
+    def _check_answer(self, arm: Any, probabilities: Any, probability: float, log: Any = None) -> None:
+        super()._check_answer(arm, probabilities, probability)
+        check_answer(self.hidden, arm, probabilities, probability)
 
     def observe_behavior(
         self,

@@ -280,6 +280,18 @@ def test_settings_are_checked(log, settings):
         sl.FusedOFUL(sl.BehaviorQueries(log.summary), **settings)
 
 
+def test_an_answer_after_the_budget_is_spent_needs_the_chance_with_which_it_was_asked(log, rng):
+    learner = sl.FusedOFUL(sl.BehaviorQueries(log.summary), query_budget=1)
+    first, second = rng.normal(size=(2, learner.n_features))
+    chance = learner.query_probability(second)
+    learner.observe_behavior(first, learner.arms[0])
+    with pytest.raises(sl.errors.InputError, match="budget is spent.*probability="):
+        learner.observe_behavior(second, learner.arms[0])
+    assert learner.asking.asked == 1
+    learner.observe_behavior(second, learner.arms[0], probability=chance)
+    assert learner.asking.asked == 2
+
+
 @pytest.mark.parametrize("rewards", ["zeros", "linear", "constant"])
 def test_a_log_without_noise(rng, rewards):
     """No clicks yet, or rewards that the recorded features explain to the last digit: the learner goes on."""

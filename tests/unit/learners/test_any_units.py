@@ -50,7 +50,13 @@ LEARNERS = {
     "OFUL": lambda p: sl.OFUL(K, p.d, schema=p.schema, **AUTO),
     "zero-filled": lambda p: sl.ZeroFilledOFUL(p.summary, **AUTO),
     "every round": lambda p: sl.RunningOFUL(sl.BehaviorQueries(p.summary, estimator="ipw"), **AUTO),
+    "every round, regression": lambda p: sl.RunningOFUL(sl.BehaviorQueries(p.summary), **AUTO),
+    "epochs": lambda p: sl.EpochOFUL(sl.BehaviorQueries(p.summary), N, **AUTO),
+    "epochs, data kept": lambda p: sl.EpochOFUL(sl.BehaviorQueries(p.summary), N, keep_data=True, **AUTO),
     "projected": lambda p: sl.ProjectedOFUL(sl.SideInformation.from_log(p.summary, p.R12), **AUTO),
+    "fused": lambda p: sl.FusedOFUL(sl.BehaviorQueries(p.summary)),
+    "fused, a budget": lambda p: sl.FusedOFUL(sl.BehaviorQueries(p.summary), query_budget=0.5),
+    "fused, no pooling": lambda p: sl.FusedOFUL(sl.BehaviorQueries(p.summary, pooling=0.0)),
     "fused, sandwich": lambda p: sl.FusedOFUL(sl.BehaviorQueries(p.with_meat), sandwich=True),
     "fused, known": lambda p: sl.FusedOFUL(sl.KnownCrossMoments(p.summary, p.R12)),
 }
@@ -60,7 +66,7 @@ def play(make, past, arms=None):
     """Arms, and estimates and widths in units of the reward, round by round; ``arms`` replays another run's."""
     learner, chosen, scores = make(past), [], []
     for t, x in enumerate(past.X):
-        if learner.needs == "action":
+        if learner.needs == "action" and learner.wants_query(x):
             learner.observe_behavior(x, int(past.answers[t]))
         estimates, widths = learner.scores(x)
         scores.append(((estimates - past.level) / past.unit, widths / past.unit))
@@ -84,21 +90,25 @@ def test_powers_of_two_change_no_decision(seed, learner, intercept):
         np.testing.assert_array_equal(scores[2:], plain[1][2:])
 
 
-# squared residuals around a feature that lies hundreds of its deviations from zero keep five digits, not six
-@pytest.mark.parametrize("learner", [name for name in LEARNERS if name != "fused, sandwich"])
-def test_other_units_change_scores_by_rounding_alone(seed, learner):
+#: learners to which a shift of the hidden features too is nothing but other numbers, and those to which no shift is
+CENTRED, UNSHIFTED = ("OFUL", "fused"), ("every round", "epochs", "epochs, data kept", "fused, no pooling")
+
+
+# squared residuals around a feature that lies hundreds of its deviations from zero keep five digits, not six; a budget
+# is spent by a coin that the context tosses
+@pytest.mark.parametrize("intercept", [0, 1])
+@pytest.mark.parametrize("learner", [name for name in LEARNERS if name not in ("fused, sandwich", "fused, a budget")])
+def test_other_units_change_scores_by_rounding_alone(seed, learner, intercept):
     rng = np.random.default_rng(seed)
-    arms, plain = play(LEARNERS[learner], Past(seed, 1))
+    arms, plain = play(LEARNERS[learner], Past(seed, intercept))
     scale = 10.0 ** rng.uniform(-4, 4, size=L + M)
     # a shift of hidden features is another world for zeros in their place, and for known or weighted raw moments
-    shift = np.concatenate([rng.uniform(-300, 300, size=L), np.zeros(M)]) * scale
-    if learner == "OFUL":
+    shift, level = np.concatenate([rng.uniform(-300, 300, size=L), np.zeros(M)]) * scale, 900.0
+    if learner in CENTRED:
         shift = rng.uniform(-300, 300, size=L + M) * scale
-    if learner == "every round":
-        shift = 0.0
-    _, scores = play(
-        LEARNERS[learner], Past(seed, 1, scale, shift, 37.0, 0.0 if learner == "every round" else 900.0), arms
-    )
+    if learner in UNSHIFTED or not intercept:
+        shift, level = np.zeros(L + M), 0.0
+    _, scores = play(LEARNERS[learner], Past(seed, intercept, scale, shift, 37.0, level), arms)
     size = np.abs(plain).max()
     assert np.abs(scores[3:] - plain[3:]).max() < 1e-6 * size
 

@@ -187,6 +187,25 @@ def test_a_reward_that_is_neither(world, summary):
     assert learner_bytes(batch) == learner_bytes(learner)
 
 
+@pytest.mark.parametrize("forgetting", [1.0, 0.99])
+def test_a_reward_that_the_schema_rules_out_changes_nothing_however_it_comes(summary, world, forgetting):
+    declared = sl.Schema.from_dict({**summary.schema.to_dict(), "binary": True})
+    learner = fused(summary, schema=declared, forgetting=forgetting)
+    X, _, _ = rounds(world, 4, 13)
+    receipts = [learner.receipt(x, 0.0, 1) for x in X]
+    learner.observe_many(X, [1] * 4, [0.0, 1.0, 0.0, 0.0])
+    before = learner_bytes(learner)
+    for wrong in (
+        lambda: learner.observe(X[0], 1, 0.5),
+        lambda: learner.observe_many(X, [1] * 4, [1.0, 0.0, 0.5, 0.0]),
+        lambda: learner.correct(X[0], 1, 0.0, 0.5, receipt=receipts[0]),
+        lambda: learner.correct(X[0], 1, 0.0, 0.5, taken=2, receipt=receipts[0]),
+    ):
+        with pytest.raises(InputError, match="neither 0 nor 1"):
+            wrong()
+        assert learner_bytes(learner) == before
+
+
 def test_files_keep_it(summary):
     learner = fused(summary)
     learner.observe([1.0, 0.2, 0.3, 0.4], 1, 1.0)

@@ -28,6 +28,7 @@ from sidelight.learners.fused.hyperparameters import (
 )
 from sidelight.learners.fused.log import FusedLog
 from sidelight.learners.fused.trust import WEIGHED
+from sidelight.learners.hidden_half import check_answer
 from sidelight.learners.noise import least_residuals, rounds_likelihood
 from sidelight.learners.protocol import Context
 from sidelight.learners.rates import BINARY_VARIANCE
@@ -211,24 +212,38 @@ class FusedOFUL(Choosing):
         context = self._read(x)
         if probability is None:
             probability = self._query_probability(self._context(context))
-        logs = [entry for entry in self.logs if log is None or entry.key == log]
-        if not logs:
-            raise InputError(f"There is no log {log!r}; the logs are {[entry.key for entry in self.logs]!r}.")
-        if arm is not None:
-            self._arm(arm)
-            logs = [entry for entry in logs if arm in entry.labels]
-            if not logs:
-                raise UnknownArmError(f"The old policy answered {arm!r}, an arm that no log has.")
+            if not probability and self.needs is not None:
+                raise InputError(
+                    "The query budget is spent, so the chance with which this context was asked about is no longer "
+                    "known: pass probability=…, query_probability(x) as it was when wants_query said yes."
+                )
+        self._check_answer(arm, probabilities, probability, log)
         self.asking.asked += 1
         filled, taken, fresh = self._learn_gaps(context), True, False
         if self._guarded and self.automatic is not None:
             taken, fresh = self.automatic.answerable(filled, self._name)
         if not taken:
             return
-        for entry in logs:
+        for entry in self._answered_logs(arm, log):
             entry.answer(context, arm, probabilities, probability)
         if self.automatic is not None and (self.automatic.due() or fresh):
             self._relearn()
+
+    def _answered_logs(self, arm: Any, log: Any) -> list[FusedLog]:
+        """The logs that an answer is about: those that know the arm, or the one that is named."""
+        logs = [entry for entry in self.logs if log is None or entry.key == log]
+        if not logs:
+            raise InputError(f"There is no log {log!r}; the logs are {[entry.key for entry in self.logs]!r}.")
+        if arm is not None:
+            logs = [entry for entry in logs if arm in entry.labels]
+            if not logs:
+                raise UnknownArmError(f"The old policy answered {arm!r}, an arm that no log has.")
+        return logs
+
+    def _check_answer(self, arm: Any, probabilities: Any, probability: float, log: Any = None) -> None:
+        super()._check_answer(arm, probabilities, probability)
+        for entry in self._answered_logs(arm, log):
+            check_answer(entry.hidden, arm, probabilities, probability)
 
     @property
     def _guarded(self) -> bool:

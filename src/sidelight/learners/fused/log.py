@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sidelight.hidden.frame import unitless_pseudo_inverse
 from sidelight.hidden.protocol import CompleteEstimator
 from sidelight.learners.fused.given import bias_directions
 from sidelight.learners.fused.standing import Frozen, Standing
@@ -375,7 +376,7 @@ class FusedLog:
         self._gain = None
         if A is None or self.L == 0 or self.evidence is None:
             return
-        inverse = pseudo_inverse(A)
+        inverse = unitless_pseudo_inverse(A)
         part = (self.evidence.precision * np.swapaxes(inverse, 1, 2)).sum(axis=(1, 2)) * self.tau2 / self.L
         H = ((np.asarray(summary.shares) * part)[:, None, None] * inverse).sum(axis=0)
         typical = float((np.asarray(summary.shares)[:, None, None] * summary.second_moments * H.T).sum())
