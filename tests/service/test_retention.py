@@ -324,7 +324,7 @@ def test_the_command_says_what_it_did(tmp_path, rng):
 
 def old_versions(connection: Any) -> int:
     """How many versions of rows PostgreSQL has marked as deleted in its tables and not removed yet, counted by it."""
-    names = [table.name for table in (tables.events, tables.subjects, tables.snapshots, tables.bases)]
+    names = [t.name for t in (tables.events, tables.subjects, tables.snapshots, tables.pieces, tables.bases)]
     return sum(
         connection.execute("SELECT pg_stat_get_dead_tuples(%s::regclass)", [name]).fetchone()[0] for name in names
     )

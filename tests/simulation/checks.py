@@ -9,18 +9,22 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import sqlalchemy as sa
+
 from sidelight.service.core.recovery import fold_at, recover
 from sidelight.service.log.decision_id import DecisionId
 from sidelight.service.log.events import (
     Configuration,
     Decisions,
     DefaultReward,
+    Forgotten,
     GateStep,
     NewEpoch,
     Release,
     Retraction,
     Reward,
 )
+from sidelight.service.log.migrations import pieces
 from sidelight.service.log.rows import event_from_row
 from tests.simulation.callers import Run
 from tests.simulation.plans import Plan, Step, draw_plan
@@ -66,6 +70,7 @@ def check(world: World) -> list[str]:
             *_epochs(events),
             *_waits(world, events),
             *_doubts(events),
+            *_snapshots(store, events),
         ]
         if len({row.key for row in rows if row.key}) != sum(row.key is not None for row in rows):
             found.append("a key stands for two events")
@@ -216,6 +221,18 @@ def _doubts(events: list[Any]) -> Iterable[str]:
             settled[place] = "released"
         elif isinstance(event, Retraction):
             settled[event.event, event.position] = "retracted"
+
+
+def _snapshots(store: Any, events: list[Any]) -> Iterable[str]:
+    """Every snapshot is whole, and nothing is left of those from before a deletion."""
+    for number in store.snapshot_numbers():
+        if store.snapshot(number) is None:
+            yield f"the snapshot after event {number} is damaged"
+    base = max((row.number for row, event in events if isinstance(event, Forgotten)), default=0)
+    with store.reading() as connection:
+        left = connection.execute(sa.select(pieces.c.number).where(pieces.c.number < base)).scalars().all()
+    if left:
+        yield f"{len(left)} pieces of learners from before the deletion in event {base} are left: {sorted(set(left))}"
 
 
 def _epochs(events: list[Any]) -> Iterable[str]:

@@ -438,6 +438,21 @@ def a_gate_forgets_its_units_at_a_restart() -> Patches:
     return [mock.patch.object(Gate, "from_dict", classmethod(wrong))]
 
 
+@fault
+def a_snapshot_is_entered_although_pieces_of_it_are_gone() -> Patches:
+    return [mock.patch.object(Store, "_has_pieces", return_value=True)]
+
+
+@fault
+def pieces_of_a_snapshot_from_before_a_deletion_are_written() -> Patches:
+    return [mock.patch.object(Store, "_is_wanted", return_value=True)]
+
+
+@fault
+def forgetting_leaves_the_pieces_of_snapshots() -> Patches:
+    return [mock.patch.object(Store, "sweep_pieces", return_value=())]
+
+
 #: fault → a seed that finds it
 FOUND_BY: dict[str, int] = {
     "answers_before_the_commit": 7,
@@ -469,7 +484,7 @@ FOUND_BY: dict[str, int] = {
     "a_retraction_does_not_reach_the_learner": 9,
     "servers_do_not_unlearn_what_was_retracted": 9,
     "a_retraction_that_comes_with_its_release_is_not_unlearned": 200661,
-    "a_snapshot_from_before_a_retraction_is_used": 9,
+    "a_snapshot_from_before_a_retraction_is_used": 25,
     "what_a_base_holds_is_retracted": 796,
     "a_late_reward_is_added_to_the_default": 10,
     "a_wait_ends_although_the_reward_came": 10,
@@ -478,4 +493,7 @@ FOUND_BY: dict[str, int] = {
     "what_was_not_folded_in_ends_a_wait": 300115,
     "a_step_of_the_gate_undoes_what_somebody_set": 118,
     "a_gate_forgets_its_units_at_a_restart": 20,
+    "a_snapshot_is_entered_although_pieces_of_it_are_gone": 12,
+    "pieces_of_a_snapshot_from_before_a_deletion_are_written": 130,
+    "forgetting_leaves_the_pieces_of_snapshots": 12,
 }

@@ -25,7 +25,7 @@ from sidelight.service.core import engine as engines
 from sidelight.service.core import fold as folds
 from sidelight.service.core import folding, recovery, starting
 from sidelight.service.core.engine import Engine
-from sidelight.service.log import connections
+from sidelight.service.log import connections, snapshots
 from sidelight.service.log import database as databases
 from sidelight.service.log import migrations as tables
 from sidelight.service.log.connections import database_url
@@ -456,7 +456,13 @@ class World:
         asyncio.set_event_loop(self.loop)
         # Every other run folds in a thread, as large learners are.
         large = 0 if self.plan.seed % 2 else folding.LARGE
-        with fold_version() as self.change_fold, mock.patch.object(folding, "LARGE", large):
+        # Every third writes its snapshots in pieces, as those of large learners are.
+        piece = snapshots.PIECE if self.plan.seed % 3 else 4000
+        with (
+            fold_version() as self.change_fold,
+            mock.patch.object(folding, "LARGE", large),
+            mock.patch.object(snapshots, "PIECE", piece),
+        ):
             try:
                 self.loop.run_until_complete(self.live())
             finally:

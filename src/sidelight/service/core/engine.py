@@ -428,8 +428,9 @@ class Engine:
 
     def snapshot_due(self) -> bool:
         """Whether a snapshot is to be taken."""
-        every = self.config.storage.snapshot_every
-        return self.committer is not None and self.state.number - self._snapshot_at >= every
+        if self.committer is None or self.committer.keeping:
+            return False
+        return self.state.number - self._snapshot_at >= self.config.storage.snapshot_every
 
     def keep(self, snapshot: Snapshot) -> None:
         """Have a snapshot written when there is time."""

@@ -238,7 +238,7 @@ class Folding:
                     await self._run(self._catch_up)
                 if self._due():
                     state = self.state if self._twin is None else self._twin
-                    self._follower.keep(await self._run(state.snapshot, self._now()))
+                    self._follower.keep(await self._run(_snapshot_of, state, self._now()))
                 while self._looks:
                     await self._answer(*self._looks.popleft())
         except Exception as error:
@@ -340,6 +340,12 @@ def _teaches(event: Event) -> bool:
         case Reward() | Behavior() | DefaultReward() | Release():
             return True
     return False
+
+
+def _snapshot_of(state: State, at: float) -> Snapshot:
+    snapshot = state.snapshot(at)
+    _ = snapshot.digest  # computed here and remembered: the thread that writes it has requests to write
+    return snapshot
 
 
 def _twin_of(state: State) -> State:

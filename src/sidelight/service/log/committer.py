@@ -12,7 +12,7 @@ import logging
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -131,7 +131,6 @@ class _Turn:
     """What one turn found waiting."""
 
     entries: list[Entry] = field(default_factory=list)
-    snapshots: list[Snapshot] = field(default_factory=list)
     stopping: bool = False
 
 
@@ -170,6 +169,8 @@ class Committer:
         self._spans = spans
         self._clock = Surroundings() if surroundings is None else surroundings
         self._queue: queue.SimpleQueue[Entry | Snapshot | None] = queue.SimpleQueue()
+        #: snapshots, and what is left to do of them
+        self._shelving: deque[tuple[Snapshot, Iterator[None]]] = deque()
         self._waiting: deque[tuple[float, Entry]] = deque()
         self._broken = False
         self._diverged: Diverged | None = None
@@ -207,8 +208,14 @@ class Committer:
         return entry.future
 
     def keep(self, snapshot: Snapshot) -> None:
-        """Write a snapshot when there is time."""
+        """Write a snapshot, a little after every group."""
+        self._shelving.append((snapshot, self._store.keep_snapshot(snapshot)))
         self._queue.put(snapshot)
+
+    @property
+    def keeping(self) -> bool:
+        """Whether a snapshot is being written."""
+        return bool(self._shelving)
 
     def stop(self, timeout: float | None = None) -> bool:
         """Write what was accepted, then end; returns whether that was done within ``timeout`` seconds."""
@@ -267,6 +274,7 @@ class Committer:
 
     def _do(self, turn: _Turn) -> None:
         if self._diverged is not None:
+            self._shelving.clear()
             self._loop.call_soon_threadsafe(refuse, turn.entries, self._diverged)
             return
         if turn.entries:
@@ -275,8 +283,10 @@ class Committer:
             self._probe()
         elif self._poll and not turn.stopping:
             self._catch_up()
-        for snapshot in turn.snapshots:
-            self._keep(snapshot)
+        while self._shelving:
+            self._keep_some()
+            if not turn.stopping:
+                break
         if (now := self._clock.monotonic()) > self._errands_at:
             self._errands_at = now + _ERRANDS_SECONDS
             with contextlib.suppress(StoreError):
@@ -295,7 +305,7 @@ class Committer:
     def _collect(self, turn: _Turn, block: bool) -> None:
         """Put what waits into ``turn``, up to a group's size."""
         try:
-            idle = _PROBE_SECONDS if self._broken else (self._poll or None)
+            idle = 0.0 if self._shelving else _PROBE_SECONDS if self._broken else (self._poll or None)
             item = self._queue.get(timeout=idle) if block else self._queue.get_nowait()
         except queue.Empty:
             return
@@ -305,9 +315,7 @@ class Committer:
             if item is None:
                 turn.stopping = True
                 return
-            if isinstance(item, Snapshot):
-                turn.snapshots.append(item)
-            else:
+            if isinstance(item, Entry):
                 turn.entries.append(item)
                 if len(turn.entries) >= _LARGEST_GROUP:
                     return
@@ -444,12 +452,17 @@ class Committer:
         except StoreError as error:
             self._report(error)
 
-    def _keep(self, snapshot: Snapshot) -> None:
+    def _keep_some(self) -> None:
+        """One transaction of what is left to do of a snapshot."""
+        snapshot, rest = self._shelving[0]
         try:
-            self._store.put_snapshot(snapshot)
+            next(rest)
+        except StopIteration:
+            self._shelving.popleft()
         except StoreError as error:
             # A snapshot only saves time at the next start, so failing to write one fails nothing else.
             logger.warning("snapshot after event %d was not kept: %s", snapshot.number, error)
+            self._shelving.popleft()
 
     def _report(self, error: StoreError | None) -> None:
         if error is not None or self._broken:

@@ -166,9 +166,15 @@ class Database:
             raise kind(explain_failure(error, action, self.url)) from error
 
     @contextmanager
-    def reading(self) -> Iterator[Connection]:
-        """A connection that sees one state of the database throughout."""
+    def reading(self, *, one_state: bool = False) -> Iterator[Connection]:
+        """A connection that reads.
+
+        Args:
+            one_state: have all its statements see the database at one moment, as SQLite's do anyway.
+        """
         with self._guard("read"), self._engine.connect() as connection:
+            if one_state and not self.sqlite:
+                connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             yield connection
 
     @contextmanager
@@ -261,7 +267,7 @@ class Database:
         with self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             connection.exec_driver_sql("SET statement_timeout = 0")
             try:
-                for table in (tables.events, tables.subjects, tables.snapshots, tables.bases):
+                for table in (tables.events, tables.subjects, tables.snapshots, tables.pieces, tables.bases):
                     connection.exec_driver_sql(f"VACUUM ({options}) {table.name}")
                     while not rewrite and connection.exec_driver_sql(_OLD_VERSIONS, (table.name,)).scalar_one():
                         # Somebody still sees them, or what is counted comes late.

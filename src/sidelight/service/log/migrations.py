@@ -36,6 +36,7 @@ __all__ = [
     "head",
     "metadata",
     "migrate",
+    "pieces",
     "properties",
     "snapshots",
     "subjects",
@@ -101,6 +102,16 @@ snapshots = Table(
     Column("state", Text, nullable=False),
     Column("learner", LargeBinary, nullable=False),
     Column("fold", Integer, nullable=False, server_default="1"),
+)
+
+#: learners that are too large for one short transaction, in pieces; ``digest`` is their snapshot's
+pieces = Table(
+    "sidelight_pieces",
+    metadata,
+    Column("digest", String(64), primary_key=True),
+    Column("position", Integer, primary_key=True, autoincrement=False),
+    Column("number", _Number, nullable=False),
+    Column("content", LargeBinary, nullable=False),
 )
 
 tokens = Table(
@@ -213,8 +224,15 @@ def allow_unsealed(connection: Connection) -> None:
         connection.execute(text("DROP TRIGGER sidelight_events_sealed"))
 
 
+def _pieces(connection: Connection) -> None:
+    pieces.create(connection)
+    if connection.dialect.name == "postgresql":
+        # PostgreSQL would try to compress numbers that cannot be, while every server waits.
+        connection.execute(text(f"ALTER TABLE {pieces.name} ALTER COLUMN content SET STORAGE EXTERNAL"))
+
+
 #: migration i brings a database from version i to version i + 1; a published one is never edited
-_MIGRATIONS = (_first, _subjects, _bases, _seals)
+_MIGRATIONS = (_first, _subjects, _bases, _seals, _pieces)
 
 VERSION = len(_MIGRATIONS)
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection, select
@@ -16,6 +19,9 @@ from sidelight.service.log.database import Database
 from sidelight.service.log.sealing import Head
 
 __all__ = ["Shelf", "Snapshot", "thinned"]
+
+#: bytes of a learner that one transaction writes: every request waits for it
+PIECE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -38,7 +44,7 @@ class Snapshot:
     fold: int = 1
     chain: bytes | None = field(default=None, compare=False, repr=False)
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """SHA-256 over everything but the time and the version of the fold."""
         digest = hashlib.sha256()
@@ -62,10 +68,11 @@ class Shelf(Database, ABC):
     def put_blob(self, content: bytes) -> str:
         """Keep ``content``; returns its digest."""
         digest = hashlib.sha256(content).hexdigest()
-        insert = (sqlite.insert if self.sqlite else postgresql.insert)(tables.blobs)
         with self.writing() as connection:
             # Two servers may start on an empty database at once; the content is the same, so either will do.
-            connection.execute(insert.values(digest=digest, content=content).on_conflict_do_nothing())
+            connection.execute(
+                self._insert(tables.blobs).values(digest=digest, content=content).on_conflict_do_nothing()
+            )
         return digest
 
     def blob(self, digest: str) -> bytes:
@@ -83,35 +90,91 @@ class Shelf(Database, ABC):
         return bytes(content)
 
     def put_snapshot(self, snapshot: Snapshot) -> None:
-        """Keep a snapshot, and thin the older ones out.
+        """Keep a snapshot, and thin the older ones out; as ``keep_snapshot``, all of it at once."""
+        for _ in self.keep_snapshot(snapshot):
+            pass
 
-        One from before contexts were deleted is not kept: beside a later one it would tell what they were. Nor is one
-        of a state that is not this log's.
+    def keep_snapshot(self, snapshot: Snapshot) -> Iterator[None]:
+        """Keep a snapshot, and thin the older ones out: every step is a transaction, short whatever the learner's size.
+
+        A large learner is written in pieces, and its snapshot is there once the last transaction says so. One from
+        before contexts were deleted is not kept: beside a later one it would tell what they were. Nor is one of a state
+        that is not this log's.
         """
+        p, learner = tables.pieces, snapshot.learner
+        whole = len(learner) <= PIECE
+        starts = range(0, 0 if whole else len(learner), PIECE)
+        for position, start in enumerate(starts):
+            values = {"digest": snapshot.digest, "position": position, "number": snapshot.number}
+            with self.writing() as connection:
+                if not self._is_wanted(connection, snapshot):
+                    return
+                insert = self._insert(p).values(content=learner[start : start + PIECE], **values)
+                # Another server may keep the same state at once, or may have been stopped while it did.
+                connection.execute(insert.on_conflict_do_nothing())
+            yield
+        with self.writing() as connection:
+            if not self._is_wanted(connection, snapshot):
+                return
+            if not self._has_pieces(connection, snapshot.digest, len(starts)):
+                raise StoreError("another server has kept a later one meanwhile, and deleted pieces of this one.")
+            self._enter(connection, snapshot, learner if whole else b"")
+        yield
+        yield from self.sweep_pieces(snapshot.number)
+
+    def _has_pieces(self, connection: Connection, digest: str, n: int) -> bool:
+        query = select(sa.func.count()).select_from(tables.pieces).where(tables.pieces.c.digest == digest)
+        return bool(connection.execute(query).scalar_one() == n)
+
+    def _is_wanted(self, connection: Connection, snapshot: Snapshot) -> bool:
+        """Whether a snapshot may be kept; under the lock, which whoever deletes contexts holds until they are gone."""
+        head = self.lock(connection)
+        base = connection.execute(select(sa.func.max(tables.bases.c.number))).scalar_one()
+        if base is not None and snapshot.number < base:
+            return False
+        if snapshot.chain is not None and self.chain_within(connection, head, snapshot.number) != snapshot.chain:
+            raise StoreError(
+                f"the state after event {snapshot.number} is not one of this log: a snapshot of it was not kept."
+            )
+        return True
+
+    def _enter(self, connection: Connection, snapshot: Snapshot, learner: bytes) -> None:
         s = tables.snapshots
         values = {
             "at": snapshot.at,
             "digest": snapshot.digest,
             "state": snapshot.state,
-            "learner": snapshot.learner,
+            "learner": learner,
             "fold": snapshot.fold,
         }
-        with self.writing() as connection:
-            # Whoever deletes contexts holds this lock until they and all older snapshots are gone.
-            head = self.lock(connection)
-            base = connection.execute(select(sa.func.max(tables.bases.c.number))).scalar_one()
-            if base is not None and snapshot.number < base:
-                return
-            if snapshot.chain is not None and self.chain_within(connection, head, snapshot.number) != snapshot.chain:
-                raise StoreError(
-                    f"the state after event {snapshot.number} is not one of this log: a snapshot of it was not kept."
-                )
-            # Two servers may keep the same snapshot at once; it is the same state, so either will do.
-            insert = (sqlite.insert if self.sqlite else postgresql.insert)(s).values(number=snapshot.number, **values)
-            connection.execute(insert.on_conflict_do_update(index_elements=[s.c.number], set_=values))
-            query = select(s.c.number).where(s.c.fold == snapshot.fold).order_by(s.c.number.desc())
-            numbers = list(connection.execute(query).scalars())
-            connection.execute(s.delete().where(s.c.number.in_(thinned(numbers))))
+        # Two servers may keep the same snapshot at once; it is the same state, so either will do.
+        insert = self._insert(s).values(number=snapshot.number, **values)
+        connection.execute(insert.on_conflict_do_update(index_elements=[s.c.number], set_=values))
+        query = select(s.c.number).where(s.c.fold == snapshot.fold).order_by(s.c.number.desc())
+        numbers = list(connection.execute(query).scalars())
+        connection.execute(s.delete().where(s.c.number.in_(thinned(numbers))))
+
+    def _insert(self, table: sa.Table) -> Any:
+        return (sqlite.insert if self.sqlite else postgresql.insert)(table)
+
+    def sweep_pieces(self, before: int) -> Iterator[None]:
+        """Delete the pieces of learners whose snapshots are gone or were never finished, one in a transaction.
+
+        Args:
+            before: snapshots from this event on may still be on their way.
+        """
+        p, s = tables.pieces, tables.snapshots
+        query = (
+            select(p.c.digest, p.c.position).where(p.c.number < before, p.c.digest.not_in(select(s.c.digest))).limit(1)
+        )
+        while True:
+            with self.writing() as connection:
+                self.lock(connection)
+                found = connection.execute(query).one_or_none()
+                if found is None:
+                    return
+                connection.execute(p.delete().where(p.c.digest == found.digest, p.c.position == found.position))
+            yield
 
     def snapshot_numbers(self, fold: int | None = None) -> list[int]:
         """The numbers of the snapshots, newest first; those of one version of the fold, or all."""
@@ -122,11 +185,14 @@ class Shelf(Database, ABC):
 
     def snapshot(self, number: int) -> Snapshot | None:
         """The snapshot after event ``number``, or None where it is damaged."""
-        with self.reading() as connection:
+        p = tables.pieces
+        with self.reading(one_state=True) as connection:
             row = connection.execute(select(tables.snapshots).where(tables.snapshots.c.number == number)).one_or_none()
-        if row is None or not isinstance(row.state, str) or not isinstance(row.learner, bytes):
-            return None
-        found = Snapshot(row.number, row.at, row.state, row.learner, row.fold)
+            if row is None or not isinstance(row.state, str) or not isinstance(row.learner, bytes):
+                return None
+            query = select(p.c.content).where(p.c.digest == row.digest).order_by(p.c.position)
+            learner = row.learner or b"".join(connection.execute(query).scalars())
+        found = Snapshot(row.number, row.at, row.state, learner, row.fold)
         return found if found.digest == row.digest else None
 
     def drop_snapshot(self, number: int) -> None:

@@ -125,9 +125,8 @@ def copy_store(
             f"the database has version {source.version()} and the copy would have {target.version()}: `sidelight "
             "migrate` brings the first one up to date."
         )
-    with source.reading() as reading, target.writing(patience=600) as writing:
+    with source.reading(one_state=True) as reading, target.writing(patience=600) as writing:
         if reading.dialect.name == "postgresql":
-            reading.execute(sa.text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
             reading.execute(sa.text("SET LOCAL idle_in_transaction_session_timeout = 0"))
         if target.lock(writing).number != 0:
             raise StoreError("the target already holds events: copy into a new database.")
@@ -137,19 +136,22 @@ def copy_store(
                 target.set_property(writing, name, value)
         end = source.end_within(reading)
         tables.allow_unsealed(writing)
-        for table, order in (
-            (tables.blobs, tables.blobs.c.digest),
-            (tables.tokens, tables.tokens.c.id),
-            (tables.snapshots, tables.snapshots.c.number),
-            (tables.bases, tables.bases.c.copy),
-            (tables.subjects, tables.subjects.c.number),
-            (tables.events, tables.events.c.number),
+        for table, order, at_once in (
+            (tables.blobs, tables.blobs.c.digest, 1),
+            (tables.tokens, tables.tokens.c.id, _ROWS),
+            (tables.snapshots, tables.snapshots.c.number, 1),
+            (tables.pieces, tables.pieces.c.position, 1),
+            (tables.bases, tables.bases.c.copy, 1),
+            (tables.subjects, tables.subjects.c.number, _ROWS),
+            (tables.events, tables.events.c.number, _ROWS),
         ):
-            result = reading.execution_options(stream_results=True, yield_per=_ROWS).execute(
-                sa.select(table).order_by(order)
-            )
+            query = sa.select(table).order_by(order)
+            if table is tables.pieces:
+                # Others are of snapshots that were deleted, or are not finished.
+                query = query.where(table.c.digest.in_(sa.select(tables.snapshots.c.digest)))
+            result = reading.execution_options(stream_results=True, yield_per=at_once).execute(query)
             copied = 0
-            for part in result.partitions(_ROWS):
+            for part in result.partitions(at_once):
                 rows: list[dict[str, Any]] = [dict(row._mapping) for row in part]
                 writing.execute(table.insert(), rows)
                 copied += len(rows)

@@ -21,7 +21,7 @@ from sidelight.errors import StoreError
 from sidelight.service.core.fold import ContextsDeleted, Numbered, State, Unlearned
 from sidelight.service.core.recovery import catch_up, recover
 from sidelight.service.log import migrations as tables
-from sidelight.service.log.bases import put_base
+from sidelight.service.log.bases import base_number, put_base
 from sidelight.service.log.events import Forgotten
 from sidelight.service.log.rows import Row
 from sidelight.service.log.store import Draft, Store
@@ -87,6 +87,9 @@ def forget(
         except (ContextsDeleted, Unlearned):
             # Somebody else was forgotten meanwhile, so there is a newer base; or something was retracted.
             continue
+    # what the snapshots held that are gone now, also by a call that was interrupted here
+    for _ in store.sweep_pieces(base_number(store) or 0):
+        pass
     return Forgetting(decisions, event, store.erase_deleted() if erase and decisions else False)
 
 
