@@ -18,6 +18,7 @@ The tree::
         └── StoreError                 its event log
 
     SidelightWarning (UserWarning)
+    ├── StandInWarning                 a number such as -999 that seems to stand for a missing value
     └── WildValueWarning               a value out of all proportion to those seen before; its row hardly counts
 
 A message says what was seen, why it is a problem and what to do about it.
@@ -38,6 +39,7 @@ __all__ = [
     "SidelightError",
     "SidelightWarning",
     "SourceError",
+    "StandInWarning",
     "StoreError",
     "UnderdeterminedError",
     "UnknownArmError",
@@ -103,6 +105,10 @@ class StoreError(ServiceError):
 
 class SidelightWarning(UserWarning):
     """Something that works, but that its user will want to know."""
+
+
+class StandInWarning(SidelightWarning):
+    """A column of a log with a heap of one number, such as -999, that seems to stand for a missing value."""
 
 
 class WildValueWarning(SidelightWarning):

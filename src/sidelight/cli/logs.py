@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 
 from sidelight.cli.looking import mistyped
-from sidelight.errors import InputError, SchemaError, SidelightError, SidelightWarning
+from sidelight.errors import InputError, SchemaError, SidelightError, SidelightWarning, StandInWarning
 from sidelight.labels import typed_labels
 from sidelight.logs.diagnosis.curvature import Proposal, propose_terms
 from sidelight.logs.eras import Eras, era_title, summarize_eras
@@ -286,8 +286,9 @@ def summarized(log: list[str], schema: Schema, skip: bool, scheduler: str | None
     source: Any = log[0] if len(log) == 1 else log
     check_hidden(log, schema)
     on_invalid = "skip" if skip else "raise"
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("ignore", SidelightWarning)  # the commands say themselves what was skipped
+        warnings.simplefilter("always", StandInWarning)
         try:
             summary = summarize_log(source, schema, on_invalid, progress=not quiet, client=scheduler)
         except SchemaError as error:
@@ -299,6 +300,7 @@ def summarized(log: list[str], schema: Schema, skip: bool, scheduler: str | None
                 raise SchemaError(f"{error} Here: --categories {undeclared[1]}, or in the schema's file.") from error
             raise
     say_what_is_text(schema, summary.schema, " ".join(log))
+    say_stand_ins(said)
     return summary
 
 
@@ -306,12 +308,14 @@ def _summarized_eras(log: list[str], schema: Schema, by: str, skip: bool, schedu
     if scheduler is not None:
         raise InputError("--eras reads the log on this machine: leave --scheduler out.")
     check_hidden(log, schema)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("ignore", SidelightWarning)
+        warnings.simplefilter("always", StandInWarning)
         eras = summarize_eras(
             log[0] if len(log) == 1 else log, schema, by, "skip" if skip else "raise", progress=not quiet
         )
     say_what_is_text(schema, next(iter(eras.values())).schema, " ".join(log))
+    say_stand_ins(said)
     return eras
 
 
@@ -394,6 +398,12 @@ def say_what_is_text(given: Schema, found: Schema, origin: str) -> None:
                 f"levels. To say so yourself: --categories {feature.name}",
                 err=True,
             )
+
+
+def say_stand_ins(said: Sequence[warnings.WarningMessage]) -> None:
+    """Say on standard error which numbers seem to stand for missing values, each once."""
+    for message in dict.fromkeys(str(warning.message) for warning in said if warning.category is StandInWarning):
+        typer.echo(f"{message[0].upper()}{message[1:]}", err=True)
 
 
 def complete_rows(log: list[str], schema: Schema, scheduler: str | None, quiet: bool) -> LogSummary | None:

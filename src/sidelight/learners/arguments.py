@@ -14,13 +14,16 @@ from sidelight.learners.gaps import Completed, Gaps
 from sidelight.learners.inputs import is_frame
 from sidelight.learners.protocol import Context
 from sidelight.linalg import Array
+from sidelight.logs.regressions import LARGEST
 from sidelight.logs.schema.naming import by_name, rows_by_name
 
 if TYPE_CHECKING:
     from sidelight.logs.schema.schema import Schema
 
-__all__ = ["ArgumentReader"]
+__all__ = ["LARGEST_SQUARE", "ArgumentReader"]
 
+#: of contexts and rewards: squares beyond it have no products that can be computed with
+LARGEST_SQUARE = LARGEST * LARGEST
 _FLOAT = np.dtype(np.float64)
 
 
@@ -47,7 +50,7 @@ class ArgumentReader:
 
     def _context(self, x: Context) -> Array:
         """A context as decisions are made on it: checked, encoded, its gaps filled."""
-        if self._is_plain(x) and math.isfinite(x.dot(x)):
+        if self._is_plain(x) and x.dot(x) <= LARGEST_SQUARE:
             return x
         context = self._read(x)
         return context if self.gaps is None else self.gaps.fill(context)
@@ -66,7 +69,7 @@ class ArgumentReader:
     def _read(self, x: Context) -> Array:
         """A context checked and encoded, NaN where it has gaps that it may have."""
         if self._is_plain(x):
-            return x if math.isfinite(x.dot(x)) else self._with_gaps(x)
+            return x if x.dot(x) <= LARGEST_SQUARE else self._with_gaps(x)
         named = by_name(x)
         if named is not None:
             if self.schema is None:
@@ -96,14 +99,14 @@ class ArgumentReader:
     def _with_gaps(self, x: Array) -> Array:
         """``x``, if all that is not finite in it are gaps that it may have."""
         with np.errstate(over="ignore"):
-            # one NaN or infinity makes the sum of squares not finite
-            if math.isfinite(x.dot(x)):
+            # one NaN or infinity makes the sum of squares not finite, and no comparison with NaN is true
+            if x.dot(x) <= LARGEST_SQUARE:
                 return x
             missing = np.isnan(x)
             if self.gaps is None or (missing & ~self.gaps.may_miss).any():
                 raise ContextError(self._not_usable(x))
             there = np.where(missing, 0.0, x)
-            if not math.isfinite(there.dot(there)):
+            if not there.dot(there) <= LARGEST_SQUARE:
                 raise ContextError(self._not_usable(there))
         if missing.all():
             raise ContextError("Every feature of the context is missing: at least one needs a value to decide.")
@@ -128,7 +131,7 @@ class ArgumentReader:
                 ) from None
             if out.ndim != 2 or out.shape[1] != self.n_features:
                 raise ContextError(f"Contexts of shape {out.shape}; this learner takes (n, {self.n_features}).")
-        usable = np.isfinite(np.einsum("nd,nd->n", out, out))
+        usable = np.einsum("nd,nd->n", out, out) <= LARGEST_SQUARE
         for row in np.flatnonzero(~usable):
             try:
                 self._with_gaps(out[row])
@@ -137,12 +140,12 @@ class ArgumentReader:
         return out
 
     def _not_usable(self, x: Array) -> str:
-        """Why the sum of squares of ``x`` is not finite."""
+        """Why the sum of squares of ``x`` is not finite, or too large."""
         if not np.isfinite(x).all():
             return f"{self._name(int(np.argmin(np.isfinite(x))))} of the context is not finite."
         position = int(np.argmax(np.abs(x)))
         return (
-            f"{self._name(position)} of the context is {x[position]:g}, so large that its square overflows; "
+            f"{self._name(position)} of the context is {x[position]:g}, {_too_large(float(x[position]))}; "
             "use another unit."
         )
 
@@ -168,8 +171,8 @@ class ArgumentReader:
             raise InputError(f"The reward {reward!r} is not a number.") from None
         except OverflowError:
             raise InputError(f"The reward {str(reward)[:20]}… is too large for a number.") from None
-        if not math.isfinite(value * value):
-            why = "so large that its square overflows" if math.isfinite(value) else "not finite"
+        if not value * value <= LARGEST_SQUARE:
+            why = _too_large(value) if math.isfinite(value) else "not finite"
             raise InputError(f"The reward {reward!r} is {why}; nothing was learned from it.")
         if self._refuses(value):
             raise InputError(f"The reward {reward!r} is neither 0 nor 1, which the schema says all rewards are.")
@@ -190,3 +193,7 @@ class ArgumentReader:
         if not mask.any():
             raise InputError("allowed is empty: at least one arm must be left to decide for.")
         return mask
+
+
+def _too_large(value: float) -> str:
+    return "so large that its square overflows" if not math.isfinite(value * value) else "too large to compute with"

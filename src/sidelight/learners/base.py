@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from sidelight.errors import InputError
 from sidelight.hidden.protocol import Needs
 from sidelight.labels import plain_label
-from sidelight.learners.arguments import ArgumentReader
+from sidelight.learners.arguments import LARGEST_SQUARE, ArgumentReader
 from sidelight.learners.cards import decisions_table, learner_card, score_table
 from sidelight.learners.containers import save_learner
 from sidelight.learners.correcting import Receipt
@@ -99,7 +99,7 @@ class BaseLearner(ArgumentReader, ABC):
 
         The position is −1 where not all of ``x`` (d,) is finite.
         """
-        if not math.isfinite(x.dot(x)):
+        if not x.dot(x) <= LARGEST_SQUARE:
             return -1, math.nan, math.nan
         estimates, widths = self.scores(x)
         a = int((estimates + widths).argmax())
@@ -220,7 +220,7 @@ class BaseLearner(ArgumentReader, ABC):
         """Learn that ``arm``, taken at ``x``, was followed by ``reward``."""
         index = self._arm(arm)
         value = float(reward) if isinstance(reward, float) else self._reward(reward)
-        if self.binary or not math.isfinite(value * value):
+        if self.binary or not value * value <= LARGEST_SQUARE:
             self._reward(reward)  # says why it cannot be used, if so
         context = self._read(x)
         if self.gaps is None:
@@ -321,7 +321,7 @@ class BaseLearner(ArgumentReader, ABC):
         except (KeyError, TypeError):
             indices = [self._arm(arm) for arm in arms]  # says which one, and why
         with np.errstate(over="ignore"):
-            usable = np.isfinite(values * values) & ~self._refuses(values)
+            usable = (values * values <= LARGEST_SQUARE) & ~self._refuses(values)
         if not usable.all():
             self._reward(values[int(np.argmin(usable))])
         if self.gaps is None:

@@ -98,6 +98,8 @@ class RidgeArms(BaseLearner):
         self.automatic: Automatic | None = None
         self.n_contexts = 0
         if self.refreshes_logs or "auto" in (settings.regularization, settings.noise):
+            if log is not None:
+                log.require_units()
             d = self.n_features
             if recorded is None:
                 recorded = np.arange(d) if log is None else log.recorded

@@ -170,7 +170,11 @@ class _Passes:
             if key not in self._passes:
                 names = key if by is None else self.recorded_in[key]
                 self._passes[key] = LogPass(
-                    self._schema.with_recorded(names), self._on_invalid, self._pool, self._text_labels
+                    self._schema.with_recorded(names),
+                    self._on_invalid,
+                    self._pool,
+                    self._text_labels,
+                    warns=not self._passes,
                 )
                 if len(self._passes) > _MOST_ERAS:
                     raise SourceError(

@@ -14,7 +14,10 @@ from sidelight.logs.reduce.moments import Moments, triangular_factor
 from sidelight.logs.reduce.rank import independent_columns, scaled_condition, smallest_common_removal
 from sidelight.logs.schema.schema import Schema
 
-__all__ = ["ArmRegressions"]
+__all__ = ["LARGEST", "ArmRegressions"]
+
+#: values from the inverse of this to this have products that learners can compute with
+LARGEST = 1e50
 
 # An arm with fewer degrees of freedom than this borrows from the other arms' residual variance.
 _FEW_DEGREES = 30
@@ -323,6 +326,25 @@ class ArmRegressions:
             f"(about {np.abs(self.factors).max():.0e}) that their squares overflow: nothing can be said about their "
             "spread. Mend the log, or give the values in a larger unit."
         )
+
+    def require_units(self) -> None:
+        """Check that every column and the reward are of a size whose fourth powers a double holds with room to spare.
+
+        Learned priors multiply second moments of features by those of rewards and by each other.
+
+        Raises:
+            InvalidRowsError: values of a column are typically above ``LARGEST`` or, not zero, below its inverse.
+        """
+        # the largest entry of a column of the factors, since squares may be beyond the range of numbers
+        sizes = np.abs(self.factors).max(axis=(0, 1), initial=0.0) / np.sqrt(max(self.n_rows, 1))
+        names = [*self.schema.recorded_names, self.schema.reward]
+        for name, size in zip(names, sizes.tolist(), strict=True):
+            if size > LARGEST or 0.0 < size < 1.0 / LARGEST:
+                large = size > LARGEST
+                raise InvalidRowsError(
+                    f"column {name!r} of the log holds values of about {size:.0e}, too {'large' if large else 'small'} "
+                    f"for a learner to compute with. Give them in a {'larger' if large else 'smaller'} unit."
+                )
 
     def _name_arms(self, positions: list[int]) -> str:
         return ("arm " if len(positions) == 1 else "arms ") + show_labels(self.arms[a] for a in positions)

@@ -68,10 +68,10 @@ def summarize_log(
         >>> sl.summarize_log(log, schema)
         LogSummary(3 rows, 2 arms, 1 of 2 columns recorded)
     """
-    summary = summarize(source, schema, on_invalid, progress, client, sandwich)
+    summary = summarize(source, schema, on_invalid, progress, client, sandwich, warns=True)
     skipped = sum(summary.skipped.values())
     if schema.arms is None:
-        check_arms(schema.arm, summary.arms, skipped + summary.n_rows, "the log")
+        check_arms(schema.arm, summary.arms, summary.counts.tolist(), skipped, "the log")
     if skipped > _MANY_SKIPPED * (skipped + summary.n_rows):
         most = max(summary.skipped, key=lambda reason: summary.skipped[reason])
         warnings.warn(
@@ -91,8 +91,12 @@ def summarize(
     client: Any = None,
     sandwich: bool = False,
     threads: int | None = None,
+    warns: bool = False,
 ) -> LogSummary:
-    """What :func:`summarize_log` returns, without its warning; ``threads`` is for measuring."""
+    """What :func:`summarize_log` returns, without its warnings; ``threads`` is for measuring.
+
+    warns: whether to warn of numbers that seem to stand for missing values
+    """
     check_settings(schema, on_invalid)
     if client is not None or is_dask_frame(source):
         if sandwich:
@@ -104,7 +108,7 @@ def summarize(
             f"sandwich=True reads the log twice, and {opened.name} can be read only once. Write it to a file first."
         )
     with ThreadPoolExecutor(threads or threads_available()) as pool, opened.reporting(progress, "reading"):
-        log_pass = LogPass(schema, on_invalid, pool, opened.text_labels)
+        log_pass = LogPass(schema, on_invalid, pool, opened.text_labels, warns=warns)
         try:
             for bundle in opened.bundles(batch_rows(schema)):
                 log_pass.feed(bundle)

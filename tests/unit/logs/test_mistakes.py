@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import warnings
 from itertools import combinations
 
 import numpy as np
@@ -10,8 +11,9 @@ import pandas as pd
 import pytest
 
 import sidelight as sl
-from sidelight.errors import ContextError, InputError, InvalidRowsError, SchemaError, SourceError
+from sidelight.errors import ContextError, InputError, InvalidRowsError, SchemaError, SourceError, StandInWarning
 from sidelight.logs.reduce.rank import smallest_common_removal
+from sidelight.logs.schema.stand_ins import stand_in
 
 N = 60
 
@@ -171,3 +173,83 @@ def test_a_column_in_brackets_is_no_json(tmp_path):
     path.write_text('[{"age": 3, "arm": 0, "reward": 1}]')
     with pytest.raises(sl.SidelightError, match="is JSON"):
         sl.summarize_log(path, sl.Schema(["age"], ["age"]))
+
+
+@pytest.mark.parametrize("rounded", [0, 1])
+def test_measurements_with_repeated_values_as_arms(rounded):
+    """Fewer than half of the values differ, and most have a few rows each."""
+    rng = np.random.default_rng(3)
+    values = rng.normal(50.0, 9.0, 300).round(rounded)
+    values = values.astype(int) if rounded == 0 else values
+    assert 20 <= len(np.unique(values)) <= (150 if rounded == 0 else 300)
+    log = {"age": rng.normal(size=300), "weight": values, "reward": rng.normal(size=300)}
+    with pytest.raises(SchemaError, match=r"column 'weight' .*that is a measurement or an identifier, not an arm"):
+        sl.summarize_log(log, sl.Schema(["age"], ["age"], arm="weight"))
+    named = sl.Schema(["age"], ["age"], arm="weight", arms=sorted(set(values.tolist())))
+    assert sl.summarize_log(log, named).n_rows == 300
+
+
+def test_numbers_as_arms_with_many_rows_each():
+    """Doses and item numbers are arms, as texts with few rows are."""
+    rng = np.random.default_rng(4)
+    doses = rng.choice(np.arange(25) / 2.0, 2_000)
+    items = rng.choice([f"item {i}" for i in range(40)], 200)
+    for arms in (doses, items):
+        log = {"age": rng.normal(size=len(arms)), "arm": arms, "reward": rng.normal(size=len(arms))}
+        assert sl.summarize_log(log, sl.Schema(["age"], ["age"])).n_rows == len(arms)
+
+
+@pytest.mark.parametrize(
+    ("value", "others", "says"),
+    [
+        (-999.0, (18.0, 90.0), True),
+        (-1.0, (18.0, 90.0), True),
+        (9999.0, (0.0, 40.0), True),
+        (-99.0, (1_200.0, 90_000.0), True),
+        (2.0**31 - 1, (0.0, 5_000.0), True),
+        (-1.0, (-1.0, 40.0), False),  # next to the others
+        (-1.0, (0.0, 40.0), False),
+        (99.0, (0.0, 98.0), False),
+        (-999.0, (-5_000.0, 5_000.0), False),
+        (120.0, (0.0, 1.0), False),  # far away, and not written as such numbers are
+    ],
+)
+def test_a_number_that_stands_for_a_missing_value(value, others, says):
+    rng = np.random.default_rng(5)
+    age = rng.uniform(*others, N).round(1)
+    age[::12] = value
+    for column in ("age", "reward"):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            summarize(table(**{column: age}))
+        found = [str(entry.message) for entry in said if issubclass(entry.category, StandInWarning)]
+        assert len(found) == says
+        if says:
+            assert f"column '{column}' is {value:.15g} in 5 of the first 60 rows" in found[0]
+
+
+def test_flags_and_single_values_stand_for_nothing():
+    assert stand_in(np.tile([-1.0, 0.0, 1.0], 50)) is None
+    assert stand_in(np.r_[np.arange(50.0), -999.0]) is None
+    assert stand_in(np.r_[np.arange(50.0), [-999.0] * 3, np.nan]).rows == 3
+    assert stand_in(np.full(5, np.nan)) is None
+
+
+def test_values_beyond_what_learners_compute_with():
+    """A log is refused by learners, not by the summary; a context and a reward by their reader."""
+    frame = table()
+    for factor, unit in ((1e60, "larger"), (1e-60, "smaller"), (1e-200, "smaller")):
+        summary = summarize(frame.assign(age=frame["age"] * factor))
+        with pytest.raises(InvalidRowsError, match=f"column 'age' .* Give them in a {unit} unit"):
+            sl.FusedOFUL(sl.BehaviorQueries(summary))
+        with pytest.raises(InvalidRowsError, match="column 'age'"):
+            sl.ZeroFilledOFUL(summary, regularization="auto")
+    learner = sl.FusedOFUL(sl.BehaviorQueries(summarize(frame)))
+    context = {"age": 50.0, "tier": "a", "severity": 1e60}
+    with pytest.raises(ContextError, match="'severity' of the context is 1e\\+60, too large"):
+        learner.decide(context)
+    with pytest.raises(ContextError, match=r"Row 1: Feature 'severity'"):
+        learner.decide_many(pd.DataFrame([context | {"severity": 0.0}, context]))
+    with pytest.raises(InputError, match="The reward -1e\\+60 is too large"):
+        learner.observe(context | {"severity": 0.0}, "x", -1e60)
+    assert learner.decide(context | {"severity": 1e40}).arm in ("x", "y")

@@ -49,6 +49,7 @@ class FusedLog:
 
     def __init__(self, key: Any, hidden: CompleteEstimator, positions: dict[Any, int], proven: bool = False) -> None:
         summary = hidden.summary
+        summary.require_units()
         self.proven = proven
         self.key, self.hidden = key, hidden
         self.labels = {arm: i for i, arm in enumerate(summary.arms)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
@@ -10,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sidelight.errors import InputError, InvalidRowsError, SchemaError, SourceError
+from sidelight.errors import InputError, InvalidRowsError, SchemaError, SourceError, StandInWarning
 from sidelight.labels import Label, show_labels, typed_labels
 from sidelight.logs.reduce.batch import Job, Reduced, no_propensities, reduce_bundle, show_reasons
 from sidelight.logs.reduce.moments import Moments, rows_per_batch
-from sidelight.logs.schema.columns import check_labels, distinct_labels
-from sidelight.logs.schema.features import Category, Date
+from sidelight.logs.schema.columns import check_labels, distinct_labels, number_column
+from sidelight.logs.schema.features import Category, Date, Number
 from sidelight.logs.schema.fitting import check_levels, fitted_terms, peek_kinds
 from sidelight.logs.schema.schema import Schema
+from sidelight.logs.schema.stand_ins import stand_in, stand_in_message
 from sidelight.logs.sources.base import Bundle, Source
 from sidelight.logs.sources.opening import open_source
 from sidelight.logs.summary import LogSummary
@@ -100,11 +102,19 @@ class LogPass:
         pool: where batches are reduced.
         text_labels: the source knows nothing but text.
         keep_text: leave labels found in text as text, for parts whose labels will be united later.
+        warns: whether to warn of numbers that seem to stand for missing values.
     """
 
     def __init__(
-        self, schema: Schema, on_invalid: str, pool: Executor, text_labels: bool = False, keep_text: bool = False
+        self,
+        schema: Schema,
+        on_invalid: str,
+        pool: Executor,
+        text_labels: bool = False,
+        keep_text: bool = False,
+        warns: bool = False,
     ) -> None:
+        self._warns = warns
         self._schema, self._skip, self._pool = schema, on_invalid == "skip", pool
         self._text_labels, self._keep_text = text_labels, keep_text
         open_arms = schema.arms is None or schema.arms_discovered
@@ -132,6 +142,8 @@ class LogPass:
         """Start on a bundle, and fold the oldest one under way if enough are."""
         if bundle.batch.num_rows == 0:
             return
+        if self._warns and not self.rows_seen:
+            self._warn_of_stand_ins(bundle.batch)
         self.rows_seen += bundle.batch.num_rows
         self._discover(bundle.batch)
         bases, ready = self._current_bases()
@@ -149,6 +161,17 @@ class LogPass:
         self._pending.append(self._pool.submit(reduce_bundle, job))
         if len(self._pending) >= _DEPTH:
             self._fold_oldest()
+
+    def _warn_of_stand_ins(self, batch: pa.RecordBatch) -> None:
+        """Warn of numbers in the first batch that seem to stand for missing values, of features and of the reward."""
+        numbers = [feature.name for feature in self._schema.recorded_features if isinstance(feature, Number)]
+        for name in [*numbers, self._schema.reward]:
+            column = batch.column(name)
+            if str(column.type).startswith(("timestamp", "date", "time", "duration")):
+                continue  # no reward, which is said where it is read
+            found = stand_in(number_column(column, name)[0])
+            if found is not None:
+                warnings.warn(stand_in_message(name, found), StandInWarning, stacklevel=5)
 
     def _current_bases(self) -> tuple[np.ndarray, np.ndarray]:
         rows = int(self._moments.counts.sum())

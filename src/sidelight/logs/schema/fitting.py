@@ -32,6 +32,8 @@ _SAMPLE = 65_536
 _ROWS = 131_072
 # Of so many different values more than half the rows: an identifier.
 _MANY_LEVELS = 20
+# Of arms that are numbers, half must have so many rows: a measurement has many values with few rows each.
+_ROWS_OF_A_NUMBER = 10
 # More different days than this are no category.
 _MANY_DAYS = 12
 # Text in the first rows that is looked at to tell what a column is.
@@ -132,15 +134,30 @@ def check_levels(name: str, levels: Sequence[Label], rows: int, origin: str, dec
         )
 
 
-def check_arms(name: str, arms: Sequence[Label], rows: int, origin: str) -> None:
+def check_arms(name: str, arms: Sequence[Label], counts: Sequence[int], skipped: int, origin: str) -> None:
     """Check that what was found in a column can be arms.
 
+    Args:
+        name: of the column.
+        arms: the labels found.
+        counts: rows of each that could be used.
+        skipped: rows that could not.
+        origin: what the message calls the log.
+
     Raises:
-        SchemaError: nearly every row has its own: a measurement or an identifier.
+        SchemaError: nearly every row has its own, or they are numbers of which most have few rows: a measurement or an
+            identifier.
     """
-    if len(arms) >= _MANY_LEVELS and len(arms) > rows / 2:
+    rows = skipped + int(sum(counts))
+    if len(arms) < _MANY_LEVELS:
+        return
+    typical = float(np.median(counts))
+    numbers = all(isinstance(arm, int | float) for arm in arms)
+    measured = numbers and typical < _ROWS_OF_A_NUMBER
+    if len(arms) > rows / 2 or measured:
+        few = f", most of them with {typical:.0f} rows or fewer" if measured and len(arms) <= rows / 2 else ""
         raise SchemaError(
-            f"column {name!r} of {origin} has {len(arms):,} different values in {rows:,} rows "
+            f"column {name!r} of {origin} has {len(arms):,} different values in {rows:,} rows{few} "
             f"({show_labels(arms[:2])}, ...): that is a measurement or an identifier, not an arm. An arm is one of a "
             "few choices, each taken many times: name the column that holds the choice, or put its values into groups. "
             "If these are arms with few rows each, name them: arms=[...] in the schema."
