@@ -285,7 +285,7 @@ def test_an_answer_after_the_budget_is_spent_needs_the_chance_with_which_it_was_
     first, second = rng.normal(size=(2, learner.n_features))
     chance = learner.query_probability(second)
     learner.observe_behavior(first, learner.arms[0])
-    with pytest.raises(sl.errors.InputError, match="budget is spent.*probability="):
+    with pytest.raises(sl.errors.InputError, match=r"budget is spent.*probability="):
         learner.observe_behavior(second, learner.arms[0])
     assert learner.asking.asked == 1
     learner.observe_behavior(second, learner.arms[0], probability=chance)
