@@ -1,11 +1,28 @@
-"""The array type that signatures name; a module of its own, so that protocols load nothing but NumPy."""
+"""The array type that signatures name, and what a number is; on their own, so that protocols load nothing but NumPy."""
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any
 
-__all__ = ["Array"]
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sidelight.errors import InputError
+
+__all__ = ["Array", "as_numbers", "is_number"]
 
 #: float64, of any shape
 Array = NDArray[np.float64]
+
+
+def is_number(value: Any) -> bool:
+    """Whether a setting is a real number of Python or NumPy, and no truth value."""
+    return isinstance(value, int | float | np.floating | np.integer) and not isinstance(value, bool)
+
+
+def as_numbers(values: ArrayLike, name: str) -> Array:
+    """``values`` as an array of its own; an error that names them if they are no numbers, or rows of unequal length."""
+    try:
+        return np.array(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"{name} must be an array of numbers; got {values!r:.200}.") from None

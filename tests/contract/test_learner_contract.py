@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import datetime as dt
 import decimal
+import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,6 +16,7 @@ from tests.contract.registry import ARMS, FEATURES, make_log
 
 import sidelight as sl
 from sidelight.errors import InputError
+from sidelight.learners.saving import learner_bytes
 
 D = len(FEATURES)
 
@@ -85,6 +88,19 @@ def test_a_fresh_learner_survives_a_file_too(make, player, tmp_path):
     learner.save(tmp_path / "fresh")
     loaded = sl.load_learner(tmp_path / "fresh")
     assert player.play(loaded, 40) == player.play(learner, 40)
+
+
+@pytest.mark.parametrize("twin_of", [copy.copy, copy.deepcopy, lambda learner: pickle.loads(pickle.dumps(learner))])
+def test_a_copy_goes_on_by_itself(make, player, twin_of):
+    learner, other = make(), make()
+    for one in (learner, other):
+        player.play(one, 30)
+    before = learner_bytes(learner)
+    twin = twin_of(learner)
+    for one in (twin, other):
+        player.play(one, 20, seed=8)
+    assert learner_bytes(learner) == before
+    assert learner_bytes(twin) == learner_bytes(other)
 
 
 def test_inputs_are_not_changed(make):

@@ -12,10 +12,12 @@ Three estimators, one accumulator (``AnswerSums``).  With ``t`` answers, ``P`` t
 from __future__ import annotations
 
 import math
+from copy import deepcopy
 from typing import Any, Literal
 
 import numpy as np
 
+from sidelight.arrays import is_number
 from sidelight.errors import InputError
 from sidelight.hidden.frame import FADING, Frame, unitless_pseudo_inverse
 from sidelight.hidden.gap_answers import GapAnswers, Prediction
@@ -73,7 +75,7 @@ class AnswerEstimator(EstimatorDefaults):
         one_summary(summary, type(self).__name__)
         if estimator not in self.estimators:
             raise InputError(f"estimator={estimator!r} is not one of {', '.join(self.estimators)}.")
-        if pooling != "auto" and not (math.isfinite(pooling) and pooling >= 0):
+        if pooling != "auto" and not (is_number(pooling) and math.isfinite(pooling) and pooling >= 0):
             raise InputError(f"pooling={pooling!r} must be 'auto' or a number of at least 0.")
         self.summary = summary
         self.estimator = estimator
@@ -409,6 +411,10 @@ class AnswerEstimator(EstimatorDefaults):
         twin.sums.restore({k: np.array(v) for k, v in self.sums.state().items()})
         twin.gap_answers = self.gap_answers.copy()
         return twin
+
+    def __copy__(self) -> Any:
+        """As ``copy.deepcopy``: sums that two of them share would be wrong for both."""
+        return deepcopy(self)
 
     def state(self) -> tuple[dict[str, Any], dict[str, Array]]:
         """What a file needs to restore it, beside the summary."""

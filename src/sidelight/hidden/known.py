@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from sidelight.arrays import as_numbers
 from sidelight.errors import InputError
 from sidelight.hidden.frame import CONSTANT, unitless_pseudo_inverse
 from sidelight.hidden.protocol import EstimatorDefaults, HiddenShift, Needs
@@ -54,7 +55,7 @@ class KnownCrossMoments(EstimatorDefaults):
     def __init__(self, summary: LogSummary, R12: ArrayLike, R11: ArrayLike | None = None) -> None:
         one_summary(summary, type(self).__name__)
         K, L, m = summary.n_arms, summary.n_recorded, summary.n_features - summary.n_recorded
-        moments = np.array(R12, dtype=np.float64)
+        moments = as_numbers(R12, "R12")
         if moments.shape != (K, L, m):
             raise InputError(
                 f"R12 has shape {moments.shape}; this log has K = {K} arms, L = {L} recorded and m = {m} "
@@ -62,7 +63,7 @@ class KnownCrossMoments(EstimatorDefaults):
             )
         if not np.isfinite(moments).all():
             raise InputError("R12 has a value that is not finite.")
-        self.recorded_moments = None if R11 is None else np.array(R11, dtype=np.float64)
+        self.recorded_moments = None if R11 is None else as_numbers(R11, "R11")
         if self.recorded_moments is not None:
             if self.recorded_moments.shape != (K, L, L):
                 raise InputError(f"R11 has shape {self.recorded_moments.shape}; for this log it must be {(K, L, L)}.")

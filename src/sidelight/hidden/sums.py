@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from sidelight.errors import ContextError, InputError
 from sidelight.kernels.sums import Answers, add_answer, add_probabilities
 from sidelight.linalg import Array
+from sidelight.logs.schema.naming import by_name
 from sidelight.logs.summary import LogSummary
 
 __all__ = ["AnswerSums", "chance", "chances_of_arms"]
@@ -107,9 +108,10 @@ class AnswerSums:
         return self.S[:, self.L :, self.L :]
 
     def context(self, x: ArrayLike | Mapping[str, Any]) -> Array:
-        """Check one full context, in the schema's order or by feature name."""
-        if isinstance(x, Mapping):
-            return self.schema.encode(x)
+        """Check one full context: numbers in the schema's order, or anything that names its values."""
+        named = by_name(x)
+        if named is not None:
+            return self.schema.encode(named)
         try:
             x = np.asarray(x, dtype=np.float64)
         except (TypeError, ValueError):

@@ -6,6 +6,7 @@ import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -411,6 +412,10 @@ class BaseLearner(ArgumentReader, ABC):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to one file; ``sidelight.load_learner`` gives the same decisions again."""
         save_learner(self, path)
+
+    def __copy__(self) -> Any:
+        """As ``copy.deepcopy``: a copy that shared some of what observing changes would spoil the original."""
+        return deepcopy(self)
 
     def options(self) -> dict[str, Any]:
         """Constructor arguments of this class beyond the settings that all share."""

@@ -90,7 +90,7 @@ class EpochOFUL(ReducedLearner):
         arms: Sequence[Any] | None = None,
         rng: np.random.Generator | None = None,
     ) -> None:
-        if not (isinstance(horizon, int | np.integer) and horizon >= 1):
+        if isinstance(horizon, bool) or not (isinstance(horizon, int | np.integer) and horizon >= 1):
             raise InputError(f"horizon={horizon!r} must be a whole number of at least 1.")
         hidden = single_estimator(hidden, type(self).__name__)
         settings = Settings(

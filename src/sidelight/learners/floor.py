@@ -38,13 +38,13 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sidelight.arrays import Array
+from sidelight.arrays import Array, is_number
 from sidelight.errors import InputError
 from sidelight.kernels import floor as kernels
 from sidelight.learners.correcting import Sums
@@ -91,6 +91,10 @@ class Floor:
     prompt: bool = False
 
     def __post_init__(self) -> None:
+        for name in ("share", "allowance", "noise", "weight_bound", "regularization", "delta"):
+            value = getattr(self, name)
+            if not (is_number(value) or (value is None and name == "regularization")):
+                raise InputError(f"floor: {name}={value!r} must be a number.")
         if not 0.0 <= self.share < 1.0:
             raise InputError(f"floor: share={self.share!r} must lie in [0, 1): 0.05 keeps 95 % of the old reward.")
         if not 0.0 <= self.allowance < math.inf:
@@ -119,7 +123,12 @@ def floor_of(floor: float | Floor | Mapping[str, Any] | None, settings: Settings
     if floor is None or isinstance(floor, Floor):
         return floor
     if isinstance(floor, Mapping):
+        unknown = sorted(set(map(str, floor)) - {field.name for field in fields(Floor)})
+        if unknown:
+            raise InputError(f"floor has no {', '.join(unknown)}; it has {', '.join(f.name for f in fields(Floor))}.")
         return Floor(**floor)
+    if not is_number(floor):
+        raise InputError(f"floor={floor!r} must be a share below 1, such as 0.05, or a Floor.")
     if settings.noise == "auto":
         raise InputError(
             f"floor={floor!r} is a promise, which needs a bound on the noise that is known beforehand: give "

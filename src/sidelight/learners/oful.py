@@ -56,7 +56,7 @@ class OFUL(ReducedLearner):
     ) -> None:
         if isinstance(n_arms, bool) or not (isinstance(n_arms, int | np.integer) and n_arms >= 1):
             raise InputError(f"n_arms={n_arms!r} must be a whole number of at least 1.")
-        if not (isinstance(n_features, int | np.integer) and n_features >= 1):
+        if isinstance(n_features, bool) or not (isinstance(n_features, int | np.integer) and n_features >= 1):
             raise InputError(f"n_features={n_features!r} must be a whole number of at least 1.")
         settings = Settings(
             regularization=regularization,

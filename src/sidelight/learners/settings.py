@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from sidelight.arrays import is_number
 from sidelight.errors import InputError
 from sidelight.linalg import Array
 
@@ -102,7 +103,7 @@ class Settings:
 
 
 def _number(name: str, value: Any, lowest: float, strict: bool = False) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float | np.floating | np.integer):
+    if not is_number(value):
         raise InputError(f"{name}={value!r} must be a number.")
     if not math.isfinite(value) or value < lowest or (strict and value == lowest):
         raise InputError(f"{name}={value!r} must be finite and {'above' if strict else 'at least'} {lowest:g}.")

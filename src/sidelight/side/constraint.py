@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sidelight.arrays import as_numbers
 from sidelight.errors import SideInformationError
 from sidelight.linalg import Array, kernel_of, product, singular_values, structured_pseudo_inverse
 
@@ -109,8 +110,7 @@ class SideInformation:
         arms: Sequence[Any] | None = None,
         rtol: float | None = None,
     ) -> None:
-        matrices = [np.array(m, dtype=np.float64) for m in M]
-        vectors = [np.array(v, dtype=np.float64) for v in b]
+        matrices, vectors = _arrays(M, "M"), _arrays(b, "b")
         if not matrices or len(matrices) != len(vectors):
             raise SideInformationError(
                 f"M has {len(matrices)} matrices and b has {len(vectors)} vectors; "
@@ -191,7 +191,7 @@ class SideInformation:
         from sidelight.logs.summary import one_summary
 
         one_summary(summary, "SideInformation")
-        B = np.ascontiguousarray(np.asarray(B, dtype=np.float64))
+        B = as_numbers(B, "B")
         K, L, m = summary.n_arms, summary.n_recorded, summary.n_features - summary.n_recorded
         if B.shape != (K, L, m):
             raise SideInformationError(
@@ -257,3 +257,11 @@ class SideInformation:
         low, high = int(self.ranks.min()), int(self.ranks.max())
         ranks = f"{low}" if low == high else f"{low} to {high}"
         return f"SideInformation({self.n_arms} arms, {ranks} of {self.n_features} dimensions fixed)"
+
+
+def _arrays(values: Any, name: str) -> list[Array]:
+    """One array for every arm."""
+    try:
+        return [as_numbers(value, f"{name}[{a}]") for a, value in enumerate(values)]
+    except TypeError:
+        raise SideInformationError(f"{name} must have one array for every arm; got {values!r:.200}.") from None

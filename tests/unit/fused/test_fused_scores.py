@@ -272,7 +272,9 @@ def test_a_sandwich_needs_the_squared_residuals(log):
 @pytest.mark.parametrize(
     "settings",
     [{"bias_bound": -1.0}, {"safety": -0.1}, {"safety": np.nan}, {"forgetting": 0.0}, {"forgetting": 1.5},
-     {"query_budget": -3}, {"query_budget": np.nan}, {"bias_bound": np.nan}],
+     {"query_budget": -3}, {"query_budget": np.nan}, {"bias_bound": np.nan}, {"safety": "some"},
+     {"forgetting": "0.9"}, {"query_budget": "10"}, {"floor": "0.1"}, {"floor": {"part": 0.1}},
+     {"floor": {"share": "0.1"}}, {"bias_bound": [0.1] * 5}],
     ids=str,
 )  # fmt: skip
 def test_settings_are_checked(log, settings):

@@ -5,6 +5,10 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
+import copy
+import pickle
+from collections import namedtuple
+
 import numpy as np
 import pytest
 from tests import reference
@@ -237,13 +241,34 @@ def test_every_estimator_is_a_hidden_estimator_and_survives_a_file(rng, problem,
         np.testing.assert_array_equal(twin.bound(0.05, 100), hidden.bound(0.05, 100))
 
 
-def test_contexts_by_name(problem, rng):
+@pytest.mark.parametrize("form", ["mapping", "series", "named tuple", "row of a frame"])
+def test_contexts_by_name(problem, rng, form):
+    import pandas as pd
+
     p = problem
     one, other = sl.BehaviorQueries(p.summary, "ipw"), sl.BehaviorQueries(p.summary, "ipw")
     x = rng.normal(size=6)
     one.observe(x, 1)
-    other.observe({f"x{j}": float(x[j]) for j in reversed(range(6))}, 1)
+    named = {f"x{j}": float(x[j]) for j in reversed(range(6))}
+    forms = {
+        "mapping": named,
+        "series": pd.Series(named),
+        "named tuple": namedtuple("Row", named)(**named),
+        "row of a frame": pd.DataFrame([named]),
+    }
+    other.observe(forms[form], 1)
     np.testing.assert_array_equal(one.cross_moments(), other.cross_moments())
+
+
+@pytest.mark.parametrize("kind", [sl.BehaviorQueries, sl.BehaviorProbabilities])
+def test_a_copy_shares_no_sums(problem, rng, kind):
+    hidden, answer = kind(problem.summary), 1 if kind is sl.BehaviorQueries else [0.2, 0.3, 0.5]
+    hidden.observe(rng.normal(size=6), answer)
+    before = hidden.regression()
+    for twin in (copy.copy(hidden), copy.deepcopy(hidden), pickle.loads(pickle.dumps(hidden)), hidden.copy()):
+        twin.observe(rng.normal(size=6), answer)
+        assert (hidden.n_answers, twin.n_answers) == (1, 2)
+        np.testing.assert_array_equal(hidden.regression(), before)
 
 
 def test_what_the_estimators_refuse(problem, rng):
@@ -268,9 +293,12 @@ def test_what_the_estimators_refuse(problem, rng):
             sl.BehaviorQueries(p.summary, estimator=estimator)
     with pytest.raises(InputError, match="control_variate"):
         sl.BehaviorProbabilities(p.summary, estimator="control_variate")
-    for pooling in (-1.0, np.inf, np.nan):
+    for pooling in (-1.0, np.inf, np.nan, "much", None):
         with pytest.raises(SidelightError, match="pooling"):
             sl.BehaviorQueries(p.summary, pooling=pooling)
+    for moments in ("text", [[1.0, 2.0], [3.0]], None):
+        with pytest.raises(InputError, match="R12"):
+            sl.KnownCrossMoments(p.summary, moments)
     assert queries.n_answers == probabilities.n_answers == 0
     assert not queries.sums.S.any()
 

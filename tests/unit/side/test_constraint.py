@@ -8,7 +8,7 @@ from tests import reference
 from tests.unit.learners.histories import draw_problem
 
 import sidelight as sl
-from sidelight.errors import SideInformationError
+from sidelight.errors import InputError, SideInformationError
 
 
 def test_dependent_rows_are_dropped_whatever_their_units(rng):
@@ -48,6 +48,12 @@ def test_arms_may_have_different_numbers_of_rows(rng):
 def test_what_does_not_fit_is_refused(M, b, message):
     with pytest.raises(SideInformationError, match=message):
         sl.SideInformation(M, b)
+
+
+@pytest.mark.parametrize("M", ["text", [[[1.0, 2.0], [3.0]]], None, 3.0])
+def test_what_are_no_numbers_is_refused(M):
+    with pytest.raises(InputError, match="M"):
+        sl.SideInformation(M, [[1.0]])
 
 
 def test_the_arrays_given_are_copied_and_left_alone(rng):

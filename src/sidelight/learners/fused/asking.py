@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sidelight.arrays import is_number
 from sidelight.errors import InputError
 
 __all__ = ["QueryBudget"]
@@ -21,7 +22,7 @@ class QueryBudget:
     """
 
     def __init__(self, budget: float | None) -> None:
-        if budget is not None and not budget >= 0:
+        if budget is not None and not (is_number(budget) and budget >= 0):
             raise InputError(f"query_budget={budget!r} must be a number of times, a share below 1, or None.")
         self.budget = budget
         self.asked = 0

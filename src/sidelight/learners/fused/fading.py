@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sidelight.arrays import is_number
 from sidelight.errors import InputError
 from sidelight.linalg import Array, power
 
@@ -23,7 +24,7 @@ class Fading:
     """
 
     def __init__(self, rate: float) -> None:
-        if not 0 < rate <= 1:
+        if not (is_number(rate) and 0 < rate <= 1):
             raise InputError(f"forgetting={rate!r} must lie in (0, 1]; 1 forgets nothing.")
         self.rate = float(rate)
         self.clock = 0

@@ -87,6 +87,9 @@ def bias_of(bound: Any, names: Sequence[str], recorded: NDArray[np.int64]) -> fl
             f"bias_bound={bound!r} must be a number of at least 0, a mapping from recorded features to such numbers, "
             f"or {len(names)} of them, one for each feature."
         )
+    idle = np.setdiff1d(np.flatnonzero(values), recorded)
+    if len(idle):
+        raise InputError(f"bias_bound has a number for {names[idle[0]]!r}, which no log records.")
     return values
 
 

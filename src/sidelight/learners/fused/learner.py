@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from sidelight.arrays import is_number
 from sidelight.errors import InputError, UnknownArmError
 from sidelight.hidden.protocol import completed
 from sidelight.learners.correcting import Receipt
@@ -131,7 +132,7 @@ class FusedOFUL(Choosing):
             weight_bound=weight_bound,
             radius=radius,
         )
-        if not 0 <= safety < math.inf:
+        if not (is_number(safety) and 0 <= safety < math.inf):
             raise InputError(f"safety={safety!r} must be a number of at least 0; 0 trusts the logs blindly.")
         self.fading = Fading(forgetting)
         if radius == "theory" and "auto" in (regularization, noise):
