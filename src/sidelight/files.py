@@ -31,6 +31,7 @@ from sidelight.errors import FileFormatError, InputError
 
 __all__ = [
     "container_bytes",
+    "may_be_container",
     "read_container",
     "read_container_bytes",
     "sync_folder",
@@ -105,6 +106,18 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
         temporary.unlink(missing_ok=True)
         raise
     sync_folder(folder)
+
+
+def may_be_container(path: str | os.PathLike[str]) -> bool:
+    """Whether a file is a container, or so damaged an archive that it cannot be told."""
+    with open(path, "rb") as stream:
+        if stream.read(4) != b"PK\x03\x04":
+            return False
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return _HEADER in archive.namelist()
+    except (zipfile.BadZipFile, OSError):
+        return True
 
 
 def read_container(

@@ -116,7 +116,7 @@ def judge(
     Example: sidelight judge log.csv --recorded age,weight --hidden severity --html verdict.html
     """
     if html is not None:
-        not_over_input(html, *log)
+        not_over_input(html, *log, answers, complete, schema_file)
     source: Any
     schema = None
     if len(log) == 1 and is_summary(log[0]):

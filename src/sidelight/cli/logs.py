@@ -7,7 +7,7 @@ import os
 import re
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,7 +16,8 @@ import typer
 from rich.console import Console
 
 from sidelight.cli.looking import mistyped
-from sidelight.errors import InputError, SchemaError, SidelightError, SidelightWarning, StandInWarning
+from sidelight.errors import InputError, SchemaError, SidelightError, SidelightWarning, SourceError, StandInWarning
+from sidelight.files import may_be_container
 from sidelight.labels import typed_labels
 from sidelight.logs.diagnosis.curvature import Proposal, propose_terms
 from sidelight.logs.eras import Eras, era_title, summarize_eras
@@ -109,7 +110,7 @@ def summarize(
 
     Example: sidelight summarize 'log/*.parquet' --recorded age,weight --hidden severity -o log.summary
     """
-    not_over_input(out, *log)
+    not_over_input(out, *log, schema_file)
     must_exist(log)
     schema_said_once(context, schema_file)
     schema = schema_from_options(
@@ -178,7 +179,7 @@ def diagnose(
     Example: sidelight diagnose log.summary --html diagnosis.html
     """
     if html is not None:
-        not_over_input(html, *log)
+        not_over_input(html, *log, schema_file)
     complete = None
     proposals: list[Proposal] = []
     if len(log) == 1 and is_summary(log[0]):
@@ -222,15 +223,30 @@ def diagnose(
         )
 
 
-def not_over_input(out: Path, *inputs: str) -> None:
-    """Refuse to write over an input file, or into a folder that does not exist, before anything long starts."""
-    for name in inputs:
-        if out.exists() and os.path.exists(name) and os.path.samefile(out, name):
+def not_over_input(out: Path, *inputs: str | os.PathLike[str] | None) -> None:
+    """Refuse to write over an input file, or into a folder that does not exist, before anything long starts.
+
+    Args:
+        out: the file to be written.
+        inputs: files, patterns and folders that are read; ``None`` for one that was not given.
+    """
+    for name in _input_files(inputs) if out.exists() else ():
+        if os.path.exists(name) and os.path.samefile(out, name):
             raise InputError(f"{out} is what is read here; writing to it would destroy it. Name another file.")
     if not out.absolute().parent.is_dir():
         raise InputError(
             f"There is no folder {str(out.parent)!r} to write {out.name} to. Choose a folder that exists, or make it."
         )
+
+
+def _input_files(inputs: Sequence[str | os.PathLike[str] | None]) -> Iterator[str]:
+    for name in inputs:
+        if name is None:
+            continue
+        try:
+            yield from (file.path for file in find_files(name))
+        except SourceError:  # no table, such as a schema; what is wrong with it is said where it is read
+            yield os.fspath(name)
 
 
 def must_exist(log: list[str]) -> None:
@@ -246,7 +262,7 @@ def only_for_logs(context: typer.Context, path: str, more: Sequence[str] = ()) -
         one = len(given) == 1
         raise typer.BadParameter(
             f"{', '.join(given)} {'says' if one else 'say'} how to read a log, but {path} is a summary, for which that "
-            f"is settled. Leave {'it' if one else 'them'} out, or diagnose the log itself.",
+            f"is settled. Leave {'it' if one else 'them'} out, or give the log itself.",
             param_hint=given[0],
         )
 
@@ -274,11 +290,8 @@ def _given(context: typer.Context) -> dict[str, str]:
 
 
 def is_summary(path: str) -> bool:
-    """Whether a file is a saved summary, by the first bytes of a zip archive."""
-    if not os.path.isfile(path):
-        return False
-    with open(path, "rb") as stream:
-        return stream.read(4) == b"PK\x03\x04"
+    """Whether a file is a saved summary, or was one before it was damaged; a spreadsheet is another kind of archive."""
+    return os.path.isfile(path) and may_be_container(path)
 
 
 def summarized(log: list[str], schema: Schema, skip: bool, scheduler: str | None, quiet: bool) -> LogSummary:

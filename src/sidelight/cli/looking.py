@@ -9,6 +9,7 @@ import csv
 import datetime as dt
 import difflib
 import glob
+import io
 import os
 import re
 from collections import Counter
@@ -24,7 +25,8 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from sidelight.errors import SourceError
-from sidelight.logs.sources.csv import check_start
+from sidelight.logs.sources.csv import MISSING_TEXTS, check_start, open_bytes
+from sidelight.logs.sources.paths import kind_of
 
 __all__ = ["Look", "Profile", "look_at", "mistyped", "write_prepared"]
 
@@ -34,7 +36,6 @@ MANY = 60
 """Distinct values that are kept; more are only counted."""
 MOSTLY = 0.98
 """The share of values that must be numbers (or dates) for a column to be one; the rest cannot be used."""
-MISSING = frozenset(["", "NA", "N/A", "NaN", "nan", "NULL", "null", "None", "#N/A", "-nan", "-NaN", "<NA>"])
 
 Kind = Literal["number", "integer", "boolean", "date", "text", "empty", "other"]
 
@@ -124,13 +125,12 @@ def look_at(sources: Sequence[str]) -> Look:
     """
     files = [path for source in sources for path in _found(source)]
     first = files[0]
-    if first.endswith((".parquet", ".pq", ".arrow", ".feather", ".ipc")):
-        table, rows = _head(first)
-        form, delimiter, encoding = ("Parquet" if first.endswith((".parquet", ".pq")) else "Arrow"), "", ""
+    form, delimiter, encoding = {"parquet": "Parquet", "arrow": "Arrow", "csv": "CSV"}[kind_of(first)], "", ""
+    if form != "CSV":
+        table, rows = _head(first, form)
     else:
         encoding = _encoding(first)
         delimiter = _delimiter(first, encoding)
-        form = "CSV"
         batches, rows = [], 0
         for batch in _csv_batches(first, delimiter, encoding):
             batches.append(batch)
@@ -158,11 +158,11 @@ def _found(source: str) -> list[str]:
     return found
 
 
-def _head(path: str) -> tuple[pa.Table, int]:
+def _head(path: str, form: str) -> tuple[pa.Table, int]:
     import pyarrow.dataset as ds  # loads pandas where that is installed, which takes half a second
 
     try:
-        data = ds.dataset(path, format="parquet" if path.endswith((".parquet", ".pq")) else "ipc")
+        data = ds.dataset(path, format=_FORMATS[form])
         return data.head(ROWS), data.count_rows()
     except (pa.ArrowInvalid, OSError) as error:
         raise SourceError(f"cannot read {path}: {error}") from error
@@ -171,13 +171,13 @@ def _head(path: str) -> tuple[pa.Table, int]:
 def _encoding(path: str) -> str:
     """The first of UTF-8, Windows-1252 and Latin-1 (which reads any bytes) that reads the whole file."""
     try:
-        with open(path, "rb") as raw:
+        with open_bytes(path) as raw:
             check_start(path, raw.read(1 << 10))
     except OSError as error:
         raise SourceError(f"cannot read {path}: {error.strerror or error}.") from error
     for encoding in ("utf8", "cp1252"):
         try:
-            with open(path, encoding=encoding, newline="") as stream:
+            with _text(path, encoding) as stream:
                 while stream.read(1 << 22):
                     pass
         except UnicodeDecodeError:
@@ -188,9 +188,14 @@ def _encoding(path: str) -> str:
     return "latin1"
 
 
+def _text(path: str, encoding: str) -> io.TextIOWrapper:
+    """A CSV file as text, decompressed, without the mark that some programs put before UTF-8."""
+    return io.TextIOWrapper(open_bytes(path), encoding="utf-8-sig" if encoding == "utf8" else encoding, newline="")
+
+
 def _delimiter(path: str, encoding: str) -> str:
     """The delimiter that cuts most of the first rows into as many columns as the header, the most columns first."""
-    with open(path, encoding="utf-8-sig" if encoding == "utf8" else encoding, newline="") as stream:
+    with _text(path, encoding) as stream:
         start = [line for _, line in zip(range(200), stream, strict=False)]
     found: dict[str, tuple[float, int]] = {}
     for delimiter in ",;\t|":
@@ -205,19 +210,19 @@ def _delimiter(path: str, encoding: str) -> str:
 
 def _csv_batches(path: str, delimiter: str, encoding: str) -> Iterator[pa.RecordBatch]:
     """Every column as text, in batches; missing values are null."""
-    with open(path, encoding="utf-8-sig" if encoding == "utf8" else encoding, newline="") as stream:
+    with _text(path, encoding) as stream:
         header = next(csv.reader(stream, delimiter=delimiter), [])
     twice = sorted({name for name in header if name and header.count(name) > 1})
     if twice:
         raise SourceError(f"{path} has the column {twice[0]!r} more than once; rename one of them.")
     try:
         yield from pacsv.open_csv(
-            path,
+            open_bytes(path),
             read_options=pacsv.ReadOptions(encoding=encoding, block_size=8 << 20),
             parse_options=pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
             convert_options=pacsv.ConvertOptions(
                 column_types={name: pa.string() for name in header},
-                null_values=sorted(MISSING),
+                null_values=MISSING_TEXTS,
                 strings_can_be_null=True,
             ),
         )
@@ -331,27 +336,52 @@ def _date_format(texts: list[str]) -> tuple[str, list[float], bool] | None:
 
 
 def write_prepared(look: Look, path: Path) -> int:
-    """Write the rows as Parquet with every repair made; returns how many rows. Values that fit nowhere become null."""
+    """Write the rows as Parquet with every repair made, whole or not at all; values that fit nowhere become null.
+
+    Returns:
+        How many rows were written.
+    """
     kinds = {profile.name: profile for profile in look.profiles}
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     writer: pq.ParquetWriter | None = None
     rows = 0
     try:
         for file in look.files:
-            for batch in _csv_batches(file, look.delimiter, look.encoding):
+            for batch in _batches(look, file):
                 names = [name for name in batch.schema.names if name in kinds]
                 table = pa.table({name: _repaired(batch.column(name), kinds[name]) for name in names})
-                writer = writer or pq.ParquetWriter(path, table.schema)
+                writer = writer or pq.ParquetWriter(temporary, table.schema)
                 writer.write_table(table)
                 rows += table.num_rows
+        if writer is not None:
+            writer.close()
+            os.replace(temporary, path)
     except (pa.ArrowException, OSError) as error:
         raise SourceError(f"cannot write {path}: {error}") from error
     finally:
         if writer is not None:
             writer.close()
+        temporary.unlink(missing_ok=True)
     return rows
 
 
+def _batches(look: Look, file: str) -> Iterator[pa.RecordBatch]:
+    """All rows of a file, of the kind of the one that was looked at."""
+    if look.format == "CSV":
+        return _csv_batches(file, look.delimiter, look.encoding)
+    import pyarrow.dataset as ds
+
+    batches: Iterator[pa.RecordBatch] = ds.dataset(file, format=_FORMATS[look.format]).to_batches()
+    return batches
+
+
+_FORMATS = {"Parquet": "parquet", "Arrow": "ipc"}
+
+
 def _repaired(column: pa.Array, profile: Profile) -> pa.Array:
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        return column
     text = pc.utf8_trim_whitespace(column.cast(pa.string()))
     if profile.kind == "date" and profile.repair:
         return pc.strptime(text, format=profile.repair, unit="s", error_is_null=True)

@@ -15,11 +15,12 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from sidelight.cli.logs import not_over_input
 from sidelight.cli.tables import columns_of, read_table, schema_of, with_names
 from sidelight.drawing.image_files import need_pictures
 from sidelight.errors import InputError
 from sidelight.experiments.registry import WORLDS, default_recorded, learner_factory, make_world
-from sidelight.report.document import write_report
+from sidelight.report.document import report_files, write_report
 from sidelight.report.results_part import simpler_sentences, worth_of
 from sidelight.report.simpler import COLD, SIMPLER, simpler_rules
 from sidelight.report.study import Study, of_trial, of_world
@@ -124,6 +125,14 @@ def report(
             f"{eras} (what a policy would be worth), sidelight summarize my.csv … --eras {eras} (to start a service)."
         )
     need_pictures()
+    out.parent.mkdir(parents=True, exist_ok=True)
+    page, *results = report_files(out)
+    not_over_input(page, trial, answers)
+    for written in results:
+        try:
+            not_over_input(written, trial, answers)
+        except InputError as error:
+            raise InputError(f"{error} The results of {page} go to a file of the same name, {written}.") from error
     given = [name for name, value in (("--trial", trial), ("--answers", answers), ("--world", world)) if value]
     if len(given) > 1:
         raise InputError(f"{' and '.join(given)} are different kinds of report; give one of them.")

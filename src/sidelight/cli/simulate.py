@@ -17,6 +17,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from sidelight.cli.logs import not_over_input
 from sidelight.drawing.intervals import Interval, number, span
 from sidelight.drawing.regret import Standing, standings
 from sidelight.errors import InputError
@@ -83,6 +84,9 @@ def simulate(
         _print_lists()
         return
 
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        not_over_input(out, file)
     plan = _from_file(file) if file is not None else Plan()
     _override(plan, world, learner, rounds, seeds, log_rows, recorded)
     started = time.perf_counter()
@@ -182,7 +186,6 @@ def _from_file(path: Path) -> Plan:
 
 def _keep(table: Any, out: Path, plan: Plan) -> None:
     about = {"plan": asdict(plan), "version": __version__, "machine": machine()}
-    out.parent.mkdir(parents=True, exist_ok=True)
     buffer = io.BytesIO()
     pq.write_table(table.replace_schema_metadata({"sidelight": json.dumps(about)}), buffer, compression="zstd")
     write_atomically(out, buffer.getvalue())

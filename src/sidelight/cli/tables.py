@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import glob
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from pyarrow import csv, parquet
+from pyarrow import csv, feather, parquet
 
 from sidelight.errors import SchemaError, SourceError
 from sidelight.logs.schema.schema import Schema
+from sidelight.logs.sources.base import LogFile
+from sidelight.logs.sources.csv import MISSING_TEXTS, csv_header, open_bytes
+from sidelight.logs.sources.paths import find_files
 
 __all__ = ["Columns", "columns_of", "read_table", "schema_of", "split_names", "with_names"]
 
@@ -28,22 +30,26 @@ class Columns(NamedTuple):
 
 
 def read_table(source: str) -> pa.Table:
-    """A CSV or Parquet file, or several by a glob, as one table."""
-    paths = sorted(glob.glob(source))
-    if not paths:
-        raise SourceError(f"there is no file {source}.")
-    nulls = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"]
-    tables = []
-    for path in paths:
-        try:
-            if path.endswith((".parquet", ".pq")):
-                tables.append(parquet.read_table(path))
-            else:
-                options = csv.ConvertOptions(null_values=nulls, strings_can_be_null=True)
-                tables.append(csv.read_csv(path, convert_options=options))
-        except (pa.ArrowInvalid, OSError) as error:
-            raise SourceError(f"cannot read {path}: {error}") from error
+    """A CSV, Parquet or Arrow file, several by a glob, or a folder of them, as one table."""
+    tables = [_whole(file) for file in find_files(source)]
     return pa.concat_tables([_named(table, source) for table in tables], promote_options="permissive").combine_chunks()
+
+
+def _whole(file: LogFile) -> pa.Table:
+    """All rows and columns of a file, with types found in it where it is CSV."""
+    try:
+        if file.kind == "parquet":
+            return parquet.ParquetFile(file.path).read()
+        if file.kind == "arrow":
+            return feather.read_table(file.path)
+        _, delimiter = csv_header(file.path)
+        return csv.read_csv(
+            open_bytes(file.path),
+            parse_options=csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+            convert_options=csv.ConvertOptions(null_values=MISSING_TEXTS, strings_can_be_null=True, check_utf8=True),
+        )
+    except (pa.ArrowException, OSError) as error:
+        raise SourceError(f"cannot read {file.path}: {error}") from error
 
 
 def _named(table: pa.Table, source: str) -> pa.Table:

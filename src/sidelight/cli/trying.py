@@ -295,7 +295,7 @@ def _prepared(look: Look, out: Path, console: Console) -> list[str]:
     rows = write_prepared(look, target)
     how = {"comma": "decimal commas", "thousands": "thousands separators", "money": "currency or per cent signs"}
     reasons = sorted({how.get(profile.repair, f"dates as {profile.repair}") for profile in look.repairs})
-    if look.encoding != "utf8":
+    if look.encoding not in ("", "utf8"):
         reasons.append(f"text that is not UTF-8 (read as {look.encoding})")
     console.print(f"\n{rows:,} rows copied to {target}: the file has {', '.join(reasons)}.")
     return [str(target)]

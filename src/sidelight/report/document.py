@@ -15,12 +15,13 @@ import pyarrow.parquet as pq
 
 from sidelight.drawing import interactive
 from sidelight.drawing import markup as html
+from sidelight.errors import InputError
 from sidelight.files import write_atomically
 from sidelight.report.results_part import headline, parts
 from sidelight.report.study import Study
 from sidelight.version import __version__
 
-__all__ = ["report_html", "write_report"]
+__all__ = ["report_files", "report_html", "write_report"]
 
 
 def write_report(
@@ -65,14 +66,28 @@ def write_report(
         ('report.html', True)
     """
     held = results if isinstance(results, Study) else Study(results, baseline, best, **study)
-    target = Path(path)
+    target, table, probes = report_files(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     if keep_results:
-        _write_table(held.table, target.with_suffix(".parquet"), held)
+        _write_table(held.table, table, held)
         if held.probes is not None:
-            _write_table(held.probes, target.with_suffix(".probes.parquet"), held)
+            _write_table(held.probes, probes, held)
     write_atomically(target, report_html(held, title=title, words=words, origin=origin).encode("utf-8"))
     return target
+
+
+def report_files(path: str | os.PathLike[str]) -> tuple[Path, Path, Path]:
+    """The page, its results, and the results of its probes, where it has any.
+
+    Raises:
+        InputError: the page is named like its results.
+    """
+    page = Path(path)
+    if page.suffix == ".parquet":
+        raise InputError(
+            f"{page} is where the results of the page would go: call the page {page.with_suffix('.html')}."
+        )
+    return page, page.with_suffix(".parquet"), page.with_suffix(".probes.parquet")
 
 
 def report_html(

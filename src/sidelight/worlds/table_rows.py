@@ -12,10 +12,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from sidelight.errors import InvalidRowsError, SchemaError
-from sidelight.labels import Label, sorted_labels
-from sidelight.logs.schema.columns import distinct_labels
-from sidelight.logs.schema.features import Category, Feature
+from sidelight.labels import Label, show_labels, sorted_labels
+from sidelight.logs.schema.columns import distinct_labels, number_column
+from sidelight.logs.schema.features import Category, Date, Feature
 from sidelight.logs.schema.schema import Schema
+from sidelight.logs.sources.csv import MISSING_TEXTS
 from sidelight.logs.sources.opening import open_source
 from sidelight.worlds.protocol import Floats
 
@@ -27,8 +28,6 @@ OTHER = "(other)"
 
 RARE = 0.01
 """A level with a smaller share of the rows is rare: a log of a few thousand rows would hardly show it in every arm."""
-
-_NULLS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
 
 
 @dataclass(frozen=True)
@@ -58,6 +57,12 @@ def read_rows(source: Any, schema: Schema, numbers: tuple[str, ...] = (), labels
     frequent level is the one without a column. Beside ``(missing)`` or ``(other)`` all levels are text.
     """
     features = schema.features
+    derived = [*(term.label for term in schema.derived), *(f.name for f in features if isinstance(f, Date))]
+    if derived:
+        raise SchemaError(
+            f"a table that is replayed has numbers and categories, and the schema has {show_labels(derived)}: compute "
+            "such columns first, and name them among the features."
+        )
     names = [feature.name for feature in features]
     categories = [feature.name for feature in features if isinstance(feature, Category)]
     columns = list(dict.fromkeys([*names, *numbers, *labels]))
@@ -151,7 +156,7 @@ def _table(source: Any, columns: list[str], labels: list[str]) -> pa.Table:
 def _codes(column: Any, name: str, missing: bool) -> tuple[NDArray[np.intp], tuple[Label, ...]]:
     """Indices into the sorted labels; what is missing is -1, or the level ``(missing)``."""
     indices, found = distinct_labels(column.combine_chunks(), name)
-    present: list[Label] = [label for label in found if label is not None and label not in _NULLS]
+    present: list[Label] = [label for label in found if label is not None and label not in MISSING_TEXTS]
     ordered = tuple(sorted_labels(present))
     position = {label: i for i, label in enumerate(ordered)}
     code_of = np.array([position.get(label, -1) if label is not None else -1 for label in found] + [-1])
@@ -169,21 +174,19 @@ def _as_text(levels: Sequence[Label]) -> tuple[Label, ...]:
 
 def _numbers(column: Any, name: str) -> Floats:
     """A column as floats, NaN where missing; text is parsed."""
-    kind = column.type
-    if pa.types.is_dictionary(kind):
-        column, kind = column.cast(kind.value_type), kind.value_type
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        text = pc.utf8_trim_whitespace(column)
-        text = pc.if_else(pc.is_in(text, value_set=pa.array(_NULLS, kind)), None, text)
-        try:
-            column = text.cast(pa.float64())
-        except pa.ArrowInvalid as error:
-            raise SchemaError(
-                f"feature {name!r} holds text that is not a number ({error}). Declare it as a category: "
-                f"categories=[{name!r}]."
-            ) from error
-    elif pa.types.is_boolean(kind):
-        column = column.cast(pa.int8())
-    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
-        raise SchemaError(f"feature {name!r} is of type {kind}, which is not a number. Convert it, or leave it out.")
-    return np.asarray(column.cast(pa.float64()).to_numpy(), dtype=np.float64)
+    array = column.combine_chunks()
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
+        text = pc.utf8_trim_whitespace(array)
+        array = pc.if_else(pc.is_in(text, value_set=pa.array(MISSING_TEXTS, array.type)), None, text)
+    if pa.types.is_temporal(array.type):
+        raise SchemaError(f"feature {name!r} holds {array.type}, which is not a number. Convert it, or leave it out.")
+    values, unparsable = number_column(array, name)
+    if unparsable is not None:
+        value = array[int(unparsable.argmax())].as_py()
+        raise SchemaError(
+            f"feature {name!r} holds text that is not a number, {value!r}. Declare it as a category: "
+            f"categories=[{name!r}]."
+        )
+    return np.asarray(values)

@@ -112,7 +112,7 @@ class ReplayResult:
         """Mean reward of ``learner`` less that of ``baseline``, with a bootstrap interval.
 
         Seeds are resampled, and within a seed the accepted rounds of each: the runs of one seed share a split and an
-        order, so their difference is paired.
+        order, so their difference is paired. A seed in which one of them has no round is left out; NaN if none is left.
         """
         for name in (learner, baseline):
             if name not in self.learners:
@@ -122,6 +122,9 @@ class ReplayResult:
         for part in self._runs:
             by_seed.setdefault(part.seed, {})[part.learner] = part.rewards
         pairs = [(runs[learner], runs[baseline]) for runs in by_seed.values()]
+        pairs = [(first, second) for first, second in pairs if len(first) and len(second)]
+        if not pairs:
+            return float("nan"), float("nan"), float("nan")
         gaps = [first.mean() - second.mean() for first, second in pairs]
         draws = np.stack(
             [_bootstrap(first, repeats, rng) - _bootstrap(second, repeats, rng) for first, second in pairs]

@@ -16,6 +16,7 @@ from sidelight.worlds.protocol import World
 from sidelight.worlds.replay import ReplayWorld
 from sidelight.worlds.table_rows import MISSING, OTHER, read_rows
 from sidelight.worlds.trial import randomization_check
+from sidelight.worlds.trial_results import ReplayedRun, ReplayResult
 
 N = 3000
 
@@ -377,3 +378,28 @@ def test_two_learners_means_differ_by_their_difference():
     gap, *_ = result.difference("by c", "mixed", repeats=50)
     assert means["by c"] - means["mixed"] == pytest.approx(gap, abs=1e-12)
     assert "by c, mixed; 3 seeds" in repr(result)
+
+
+def test_a_learner_without_a_single_round_has_no_difference():
+    runs = [
+        ReplayedRun(name, seed, np.arange(n), np.zeros(n, dtype=int), np.arange(n) * 1.0, np.arange(n), 9)
+        for seed in (0, 1)
+        for name, n in (("often", 5), ("once", seed), ("never", 0))
+    ]
+    result = ReplayResult(("red",), np.arange(9), runs)
+    assert all(np.isnan(result.difference("often", "never")))
+    assert result.difference("often", "once")[0] == 2.0  # of the seed in which both have rounds
+
+
+def test_derived_features_are_refused_and_large_integers_read():
+    """Splines were dropped without a word, and a column without one of its own was written over the next."""
+    table = trial(n=200)[0]
+    for schema in (
+        Schema("a + spline(a, 3) + c", ["a"], arm="shown", reward="clicks", intercept=True),
+        Schema(["c"], [], derived=["a**2"], arm="shown", reward="clicks", intercept=True),
+    ):
+        with pytest.raises(SchemaError, match="compute such columns first"):
+            ReplayWorld.from_trial(table, schema)
+    large = np.arange(200) * 3 + 2**60 + 1
+    rows = read_rows(table.append_column("large", pa.array(large)), Schema(["a", "large"], ["a"]))
+    assert rows.X[:, 1].tolist() == large.astype(float).tolist()

@@ -14,12 +14,12 @@ from sidelight.logs.sources.base import LogFile, Wanted
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["check_start", "csv_columns", "csv_tables"]
+__all__ = ["MISSING_TEXTS", "check_start", "csv_columns", "csv_header", "csv_tables", "open_bytes"]
 
 _BLOCK = 8 << 20
 _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2", b"\x04\x22\x4d\x18": "lz4"}
-# What stands for a missing value, besides the empty cell.
-_MISSING = ["", "NA", "N/A", "NaN", "nan", "NULL", "null", "None", "#N/A", "-nan", "-NaN", "<NA>"]
+#: what stands for a missing value in a file in which everything is text
+MISSING_TEXTS = ["", "NA", "N/A", "NaN", "nan", "NULL", "null", "None", "#N/A", "-nan", "-NaN", "<NA>"]
 
 
 def csv_tables(
@@ -28,7 +28,7 @@ def csv_tables(
     """The wanted columns of a CSV file: numbers as numbers where every cell is one, labels as text."""
     import pyarrow as pa
 
-    header, delimiter = _header(file.path)
+    header, delimiter = csv_header(file.path)
     here = wanted.to_read(header, constants, file.path)
     labels = {*wanted.labels}
     number_types = {name: pa.string() if name in labels else pa.float64() for name in here}
@@ -65,11 +65,11 @@ def _read(
     with open(path, "rb") as raw:
         stream = _Counted(raw, progress)
         with pacsv.open_csv(
-            _decompressed(stream, path),
+            open_bytes(path, stream),
             read_options=pacsv.ReadOptions(block_size=_BLOCK, use_threads=threads),
             parse_options=pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
             convert_options=pacsv.ConvertOptions(
-                include_columns=columns, column_types=types, null_values=_MISSING, strings_can_be_null=True
+                include_columns=columns, column_types=types, null_values=MISSING_TEXTS, strings_can_be_null=True
             ),
         ) as reader:
             yield from reader
@@ -106,11 +106,12 @@ def _codec(path: str) -> str | None:
     return next((codec for magic, codec in _MAGIC.items() if start.startswith(magic)), None)
 
 
-def _decompressed(stream: Any, path: str) -> Any:
+def open_bytes(path: str, stream: Any = None) -> pa.NativeFile:
+    """The bytes of a file, decompressed; read from ``stream`` if one is given, else from the file."""
     import pyarrow as pa
 
     codec = _codec(path)
-    opened = pa.PythonFile(stream, mode="r")
+    opened = pa.OSFile(path) if stream is None else pa.PythonFile(stream, mode="r")
     return opened if codec is None else pa.CompressedInputStream(opened, codec)
 
 
@@ -138,17 +139,16 @@ def check_start(path: str, start: bytes) -> None:
 
 def csv_columns(path: str) -> list[str]:
     """The names of the columns of a CSV file."""
-    return _header(path)[0]
+    return csv_header(path)[0]
 
 
-def _header(path: str) -> tuple[list[str], str]:
-    """The column names and the delimiter, from the first line."""
-    with open(path, "rb") as raw:
+def csv_header(path: str) -> tuple[list[str], str]:
+    """The column names and the delimiter, from the first line.
 
-        class _Nowhere:
-            current = 0
-
-        stream = _decompressed(_Counted(raw, _Nowhere()), path)
+    Raises:
+        SourceError: the file is empty, or no UTF-8 text.
+    """
+    with open_bytes(path) as stream:
         start: bytes = stream.read(1 << 16)
     check_start(path, start)
     try:

@@ -18,7 +18,7 @@ from sidelight.logs.sources.csv import csv_columns, csv_tables
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["file_columns", "find_files", "open_files", "open_paths", "row_groups"]
+__all__ = ["file_columns", "find_files", "kind_of", "open_files", "open_paths", "row_groups"]
 
 _KINDS = {
     ".parquet": "parquet",
@@ -100,7 +100,7 @@ def _expand(path: str) -> list[LogFile]:
     if os.path.isdir(path):
         return _folder(path)
     if os.path.exists(path):
-        return [LogFile(path, _kind(path))]
+        return [LogFile(path, kind_of(path))]
     if glob.has_magic(path):
         found = sorted(glob.glob(path, recursive=True))
         if not found:
@@ -145,7 +145,7 @@ def _folder(path: str) -> list[LogFile]:
     if not found:
         raise SourceError(f"the folder {path!r} holds no Parquet, CSV or Arrow files.")
     typed = _partition_values([dict(keys) for _, keys in found])
-    return [LogFile(name, _kind(name), tuple(values.items())) for (name, _), values in zip(found, typed, strict=True)]
+    return [LogFile(name, kind_of(name), tuple(values.items())) for (name, _), values in zip(found, typed, strict=True)]
 
 
 def _partition_values(rows: list[dict[str, str]]) -> list[dict[str, Any]]:
@@ -171,8 +171,12 @@ def _known_suffix(name: str) -> str | None:
     return _KINDS.get(os.path.splitext(lowered)[1])
 
 
-def _kind(path: str) -> str:
-    """What a file is, by its first bytes, which do not lie, then by its name."""
+def kind_of(path: str) -> str:
+    """What a file is (``"parquet"``, ``"arrow"`` or ``"csv"``), by its first bytes, which do not lie, then by its name.
+
+    Raises:
+        SourceError: it cannot be read, is empty, or of no kind that Sidelight reads.
+    """
     try:
         with open(path, "rb") as stream:
             start = stream.read(8)
@@ -193,7 +197,12 @@ def _kind(path: str) -> str:
     if kind == "csv":
         return kind
     if start.startswith(b"PK") or b"\x00" in start:
-        raise SourceError(f"{path} is neither Parquet, CSV nor Arrow (first bytes {start!r}). Convert it first.")
+        hint = (
+            "Save a spreadsheet as CSV, and convert anything else first"
+            if start.startswith(b"PK")
+            else "Convert it first"
+        )
+        raise SourceError(f"{path} is neither Parquet, CSV nor Arrow (first bytes {start!r}). {hint}.")
     return "csv"
 
 
