@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -255,9 +255,10 @@ class OldRows:
 
     def to_dict(self) -> dict[str, Any]:
         """The whole state, JSON-safe; floats survive to the bit."""
-        return {**self.__dict__, "sequence": self.sequence.to_dict()}
+        return asdict(self)
 
     @classmethod
     def from_dict(cls, body: Mapping[str, Any]) -> OldRows:
         """The inverse of ``to_dict``."""
-        return cls(**{**body, "sequence": AsymptoticSequence.from_dict(body["sequence"])})
+        own = {name: list(value) if isinstance(value, list) else value for name, value in body.items()}
+        return cls(**{**own, "sequence": AsymptoticSequence.from_dict(body["sequence"])})

@@ -145,6 +145,12 @@ def test_states_survive_json_to_the_bit():
     assert again.to_dict() == rows.to_dict()
     np.testing.assert_array_equal(model.observe(x, 2), model_again.observe(x, 2))
     assert model_again.to_dict() == model.to_dict()
+    # a state that was written, or read from, does not change with the rows that follow
+    written = rows.to_dict()
+    before, read = json.dumps(written), OldRows.from_dict(written)
+    for one in (rows, read):
+        one.observe(1, True, 0.3, 0.2, 0.4, known=False)
+    assert json.dumps(written) == before
 
 
 def test_the_compiled_step_is_that_of_the_formulas():

@@ -9,7 +9,7 @@ import pytest
 
 from sidelight.errors import InputError
 from sidelight.logs.diagnosis.diagnosis import difference_of_regressions, queries_needed
-from sidelight.logs.diagnosis.worth import Worth, hidden_share, two_digits, worth_in_rounds
+from sidelight.logs.diagnosis.worth import Worth, _measured_model, hidden_share, two_digits, worth_in_rounds
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.summarize import summarize_log
 from sidelight.logs.summary import LogSummary
@@ -265,3 +265,22 @@ def test_complete_rows_must_be_complete():
     summary, _ = complete_log(0.6)
     with pytest.raises(InputError, match="record 2 of 3 columns"):
         summary.diagnose(complete=summary)
+
+
+def test_complete_rows_are_matched_by_arm():
+    """By position the last arm's rows were missing or another's: a file whose hidden column lacks one arm broke."""
+    summary, complete = complete_log(0.6)
+    whole = _measured_model(summary, complete, 0.36)
+    turned = _measured_model(summary, complete.moved_to(complete.schema.with_arms([2, 1, 0])), 0.36)
+    assert turned.matrices == pytest.approx(whole.matrices)
+    for gone in range(3):
+        arms = [arm for arm in complete.arms if arm != gone]
+        some = complete.moments.of_arms(np.array(arms))
+        for rest in (
+            LogSummary(complete.schema.with_arms(arms), some),
+            LogSummary(complete.schema, some.with_arms(arms, 3)),
+        ):
+            model = _measured_model(summary, rest, 0.36)
+            pooled = np.linalg.solve(model.moments[:2, :2], model.moments[:2, 2:])
+            assert model.matrices[gone, :, 2:] == pytest.approx(pooled, abs=1e-6)
+            assert worth_in_rounds(summary, complete=rest).known

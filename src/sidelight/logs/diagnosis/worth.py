@@ -207,6 +207,9 @@ def _measured_model(summary: ArmRegressions, complete: ArmRegressions, share: fl
     T = T[np.ix_(order, order)]
     scaled = np.swapaxes(T, 0, 1)[None] @ complete.grams[:, order][:, :, order] @ T[None]
     moments = scaled.sum(axis=0) / max(complete.n_rows, 1)
+    # an arm of which no row is complete is taken to be like the average of the others
+    of_arm = {label: own for label, own, n in zip(complete.arms, scaled, complete.counts, strict=True) if n > 0}
+    scaled = np.stack([of_arm.get(label, moments) for label in summary.arms])
     inner = scaled[:, :L, :L] + 1e-9 * np.maximum(np.trace(scaled, axis1=1, axis2=2), 1e-300)[:, None, None] * np.eye(L)
     B = np.linalg.solve(inner, scaled[:, :L, L:])
     matrices = np.concatenate([np.broadcast_to(np.eye(L), (len(B), L, L)), B], axis=2)
@@ -217,7 +220,7 @@ def _measured_model(summary: ArmRegressions, complete: ArmRegressions, share: fl
     grams = np.swapaxes(To, 0, 1)[None] @ summary.grams @ To[None]
     s2 = summary.pooled_residual_variance
     sigma2 = max((1.0 - share) * s2, 1e-12 * s2)
-    return _Model(moments, variances, matrices[: len(grams)], grams, summary.n_rows, sigma2, s2)
+    return _Model(moments, variances, matrices, grams, summary.n_rows, sigma2, s2)
 
 
 def _scaling(summary: ArmRegressions) -> tuple[np.ndarray, np.ndarray]:
