@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from fractions import Fraction
-
 import copy
+import math
 import pickle
 from collections import namedtuple
+from fractions import Fraction
 
 import numpy as np
 import pytest
