@@ -134,6 +134,7 @@ class RunningOFUL(BaseLearner):
         self._derived: tuple[int, tuple[Array, Array, Array, Array, Array]] | None = None
         self.automatic: Automatic | None = None
         if "auto" in (settings.regularization, settings.noise):
+            summary.require_units()
             constant = int(np.flatnonzero(self.order == 0)[0]) if summary.schema.intercept else None
             variance = (log_variance(summary) or 1.0) if settings.noise == "auto" else settings.sigma**2
             self.automatic = Automatic.begin(feature_blocks(d, range(L), constant)[0], d, variance, constant)

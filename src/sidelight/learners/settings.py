@@ -60,7 +60,8 @@ class Settings:
         if not (isinstance(self.regularization, str) and self.regularization == "auto"):
             _number("regularization", self.regularization, lowest=0.0, strict=True)
         if not (isinstance(self.noise, str) and self.noise == "auto"):
-            _number("noise", self.noise, lowest=0.0)
+            # what a prior that is learned counts for is relative to the noise
+            _number("noise", self.noise, lowest=0.0, strict=isinstance(self.regularization, str))
         if not (isinstance(self.delta, int | float | np.floating) and 0.0 < self.delta < 1.0):
             raise InputError(f"delta={self.delta!r} is a probability of failure and must lie in (0, 1).")
         if self.radius not in RADII:

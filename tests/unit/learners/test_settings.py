@@ -39,6 +39,20 @@ def test_a_setting_that_cannot_be_is_named_with_its_value(setting, value):
     assert shown in str(caught.value) or setting == "prior_mean"
 
 
+def test_no_noise_is_for_learners_that_weigh_nothing_against_it():
+    schema = sl.Schema.for_arrays(3, recorded=2, n_arms=2)
+    rng = np.random.default_rng(0)
+    log = sl.LogSummary.from_arrays(rng.normal(size=(50, 2)), np.arange(50) % 2, rng.normal(size=50), schema)
+    assert sl.OFUL(2, 3, noise=0.0).scores([1.0, 2.0, 0.0])[1].min() > 0.0  # the prior's part of the radius
+    for make in (
+        lambda: sl.OFUL(2, 3, regularization="auto", noise=0.0),
+        lambda: sl.FusedOFUL(sl.BehaviorQueries(log), noise=0.0),
+        lambda: sl.FusedOFUL(sl.BehaviorQueries(log), regularization=0.7, noise=0.0),
+    ):
+        with pytest.raises(InputError, match=r"noise=0\.0"):
+            make()
+
+
 @pytest.mark.parametrize("value", [0, -3, 2.5, "two", None])
 def test_sizes_must_be_whole_numbers(value):
     with pytest.raises(InputError, match=r"n_arms=.*whole number"):

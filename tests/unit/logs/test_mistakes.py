@@ -244,6 +244,8 @@ def test_values_beyond_what_learners_compute_with():
             sl.FusedOFUL(sl.BehaviorQueries(summary))
         with pytest.raises(InvalidRowsError, match="column 'age'"):
             sl.ZeroFilledOFUL(summary, regularization="auto")
+        with pytest.raises(InvalidRowsError, match="column 'age'"):
+            sl.RunningOFUL(sl.BehaviorQueries(summary), regularization="auto")
     learner = sl.FusedOFUL(sl.BehaviorQueries(summarize(frame)))
     context = {"age": 50.0, "tier": "a", "severity": 1e60}
     with pytest.raises(ContextError, match="'severity' of the context is 1e\\+60, too large"):

@@ -132,6 +132,11 @@ class FusedOFUL(Choosing):
             weight_bound=weight_bound,
             radius=radius,
         )
+        if settings.noise == 0.0:
+            raise InputError(
+                "noise=0.0: beside rounds without any noise a log would count for nothing. Give what a reward varies "
+                "by, however little, or noise='auto'."
+            )
         if not (is_number(safety) and 0 <= safety < math.inf):
             raise InputError(f"safety={safety!r} must be a number of at least 0; 0 trusts the logs blindly.")
         self.fading = Fading(forgetting)
