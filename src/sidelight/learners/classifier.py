@@ -29,7 +29,6 @@ from sidelight.learners.inputs import (
     null_answer,
 )
 from sidelight.learners.oful import OFUL
-from sidelight.learners.propensities import propensities
 from sidelight.learners.running import RunningOFUL
 from sidelight.learners.thompson import FusedThompson
 from sidelight.learners.zero_filled import ZeroFilledOFUL
@@ -273,8 +272,10 @@ class BanditClassifier:
 
         A learner that does not draw chooses one arm with probability 1. It says nothing about which arm is best.
         """
-        rows = [propensities(self._learner, x) for x in self._encoded(X)]
-        return np.array(rows).reshape(len(rows), len(self.classes_))
+        rows = [self._learner.propensities(x) for x in self._encoded(X)]
+        chances = np.array(rows).reshape(len(rows), len(self.classes_))
+        # Thompson's come from a quadrature, and scikit-learn expects rows that sum to 1
+        return np.asarray(chances / chances.sum(axis=1, keepdims=True))
 
     @property
     def _learner(self) -> Any:
