@@ -6,90 +6,147 @@ import math
 
 import numpy as np
 
-from sidelight.kernels.compiled import kernel
-from sidelight.kernels.simd import add_at, clear, dot_at
-from sidelight.kernels.spd import backward, factor, inverse_from, invert_factor, padded
+from sidelight.kernels.compiled import helper, inlined, kernel
+from sidelight.kernels.elementary import log
+from sidelight.kernels.lanes import LANES, add_squares, eliminate, total
+from sidelight.kernels.simd import clear
+from sidelight.kernels.spd import backward, factor, padded
+
+#: how strongly (in units of log variance) the blocks are held together until the data separate them
+TIE = 1.5
+#: how large the variance of derived blocks is expected to be, in that of the first: most bends and products are none
+BENT = 1.0 / 64.0
+#: what share of the variance across preferences the weights along them are thought to have beforehand, and the
+#: deviation of its logarithm: a policy that chose by something else is expected, one that knew the weights possible
+PREFERENCE, PREFERENCE_DEVIATION = 1.0 / 16.0, 1.5
 
 
 @kernel
-def shrink_arms(J, h, Z, omega, S, t):  # type: ignore[no-untyped-def]
+def shrink_arms(evidence, omega, S, t):  # type: ignore[no-untyped-def]
     """``Σ_a X_aᵀS_aX_a`` into ``S`` and ``Σ_a X_aᵀt_a`` into ``t``, ``X_a = [I, Z_aᵀ]`` the design of arm ``a``'s mean.
 
     Returns ``Σ_a[−½log det W_a + ½(Dh_a)ᵀW_a⁻¹(Dh_a)]``; −∞ if rounding leaves a ``W_a`` that is not positive definite,
     so that the search takes another ``Ω``.
 
-    J: (K, d, d)   h: (K, d)   Z: (K, q, d)   omega: (d,) diagonal of ``Ω``   S: (d + q, d + q)   t: (d + q,)
+    All of it is in the sum over arms of ``EᵀE``, ``E = G⁻¹[I | D⁻¹Zᵀ | Dh]`` where ``W = GGᵀ``.
+
+    evidence: (groups, d, d + q + 1, LANES) ``[J | Zᵀ | h]`` of every arm, zeros in lanes without an arm
+    omega: (d,) diagonal of ``Ω``   S: (d + q, d + q)   t: (d + q,)
     """
-    K, d = h.shape
-    q = Z.shape[1]
+    groups, d, last, _ = evidence.shape
+    p = last - 1
     D = np.empty(d)
     for i in range(d):
         D[i] = math.sqrt(omega[i])
-    W = np.zeros((d, padded(d)))
-    T = np.empty((d, padded(d)))
-    inverses = np.zeros((d, padded(d)))
-    v = np.empty(d)
-    # of the rows of Z: D⁻¹z, G⁻¹D⁻¹z and W⁻¹D⁻¹z, where W = GGᵀ
-    scaled, halves, solved = np.empty((q, d)), np.empty((q, d)), np.empty((q, d))
+    W, E = np.empty((d, d, LANES)), np.empty((d, last, LANES))
+    # −ΣEᵀE, and ΣXᵀD⁻²X where preferences are involved
+    negative, own = np.zeros((last, last, LANES)), np.zeros((p - d, p, LANES))
     value = 0.0
-    width = padded(d)
-    clear(S)
-    clear(t)
-    for a in range(K):
+    for g in range(groups):
+        clear(E)
         for i in range(d):
-            for j in range(d):
-                W[i, j] = D[i] * J[a, i, j] * D[j]
-            W[i, i] += 1.0
-            v[i] = D[i] * h[a, i]
-            for k in range(q):
-                scaled[k, i] = Z[a, k, i] / D[i]
-        log_det = factor(W)
+            for j in range(i, d):
+                for lane in range(LANES):
+                    W[i, j, lane] = D[i] * evidence[g, i, j, lane] * D[j]
+            for lane in range(LANES):
+                W[i, i, lane] += 1.0
+                E[i, i, lane] = 1.0
+                E[i, p, lane] = D[i] * evidence[g, i, p, lane]
+            for j in range(d, p):
+                for lane in range(LANES):
+                    E[i, j, lane] = evidence[g, i, j, lane] / D[i]
+                    own[j - d, i, lane] += E[i, j, lane] / D[i]
+                for k in range(d, j + 1):
+                    for lane in range(LANES):
+                        own[j - d, k, lane] += E[i, j, lane] * E[i, k, lane]
+        log_det = eliminate(W, E)
         if math.isnan(log_det):
             clear(S)
             clear(t)
             return -math.inf
         value -= 0.5 * log_det
-        invert_factor(W, T)
-        clear(solved)
-        for i in range(d):
-            # G⁻¹Dh: its square is the quadratic form, and G⁻ᵀ of it the solution
-            u = dot_at(v, 0, T, i * width, i + 1)
-            value += 0.5 * u * u
-            add_at(t, 0, u, T, i * width, i + 1)
-            for k in range(q):
-                halves[k, i] = dot_at(scaled, k * d, T, i * width, i + 1)
-                add_at(solved, k * d, halves[k, i], T, i * width, i + 1)
-                t[d + k] += halves[k, i] * u
-        for k in range(q):
-            for i in range(d):
-                S[d + k, i] += (scaled[k, i] - solved[k, i]) / D[i]
-            for j in range(k + 1):
-                S[d + k, d + j] += dot_at(scaled, k * d, scaled, j * d, d) - dot_at(halves, k * d, halves, j * d, d)
-        inverse_from(W, T)
-        for i in range(d):
-            add_at(inverses, i * width, 1.0, T, i * width, i + 1)
-    for i in range(d):
-        t[i] /= D[i]
+        add_squares(E, negative)
+    for i in range(p):
+        left = 1.0 / D[i] if i < d else 1.0
+        t[i] = -total(negative, p, i) * left
         for j in range(i + 1):
-            S[i, j] = ((K if i == j else 0.0) - inverses[i, j]) / (D[i] * D[j])
-    for i in range(d + q):
-        for j in range(i):
+            product = total(negative, i, j) * left
+            if i < d:
+                # in a lane without an arm E is the identity
+                product += (groups * LANES if i == j else 0.0) * left
+            S[i, j] = product / D[j] if j < d else product
+            if i >= d:
+                S[i, j] += total(own, i - d, j)
             S[j, i] = S[i, j]
-    return value
+    return value - 0.5 * total(negative, p, p)
+
+
+@helper
+def mean_variances(hyper, design, kappa2):  # type: ignore[no-untyped-def]
+    """``κ²`` (d + q,) of every coefficient ``β`` of the mean.
+
+    A bend that no arm has has no mean either.  With one ``κ²`` for all, many such features, whose means are known to be
+    zero, would make that of the columns themselves zero as well.
+
+    hyper: (b + 3,) ``Hyper.numbers``   design: as in ``prior_values``
+    """
+    block, sizes, derived, constant, _ = design
+    b, d = hyper.shape[0] - 3, block.shape[0]
+    for i in range(d):
+        k = block[i]
+        kappa2[i] = hyper[b] * (hyper[k] / hyper[0]) if k >= b - derived else hyper[b]
+    if constant >= 0:
+        kappa2[constant] = hyper[b + 1]
+    for k in range(sizes.shape[0]):
+        kappa2[d + k] = hyper[b + 2] * hyper[k] / sizes[k]
+
+
+@helper
+def expected(hyper, derived, reference):  # type: ignore[no-untyped-def]
+    """The logarithm of what is known beforehand about the variances of a prior.  hyper: (b + 3,) ``Hyper.numbers``"""
+    b = hyper.shape[0] - 3
+    first = log(hyper[0] / reference)
+    tie = 0.0
+    for k in range(1, b):
+        # with long tails: once the data separate blocks, they are not held together by force
+        below = log(BENT) if k >= b - derived else 0.0
+        gap = log(hyper[k] / reference) - first - below
+        tie += 2.0 * log(1.0 + 0.5 * (gap / TIE) * (gap / TIE))
+    # a weak pull of the variance and of the mean's toward the rewards' own scale
+    pull = square(first / 4.0) + square(log(hyper[b] / reference) / 4.0)
+    # the log's mean reward is no guess of the arms' level where the policy chose well or badly
+    pull += square(log(hyper[b + 1] / hyper[b]) / 4.0)
+    pull += square(log(hyper[b + 2] / PREFERENCE) / PREFERENCE_DEVIATION)
+    return -0.5 * (tie + pull)
+
+
+@inlined
+def square(x):  # type: ignore[no-untyped-def]
+    """``x²``."""
+    return x * x
 
 
 @kernel
-def mean_values(S, t, kappa2, values, means):  # type: ignore[no-untyped-def]
-    """``½tᵀP⁻¹t − ½log det(κ²P)`` into ``values`` and ``β̂ = P⁻¹t`` into ``means``, for several ``κ²`` at once.
+def prior_values(S, t, hypers, design, hidden, out):  # type: ignore[no-untyped-def]
+    """What several priors of the same ``Ω`` have in ``out`` (n, 3).
 
-    S: (p, p)   t: (p,)   kappa2, means: (n, p)   values: (n,)
+    ``½tᵀP⁻¹t − ½log det(κ²P)``; what is known beforehand of such variances; and the mean square over arms and hidden
+    features of the mean ``μ_j + γz_aj``, with ``β̂ = P⁻¹t``.
+
+    S: (p, p)   t: (p,)   hypers: (n, b + 3) ``Hyper.numbers``
+    design: (d,) the block of every feature, (q,) mean squares of the preferences, how many blocks are derived, the
+    position of the intercept or −1, the variance of a weight that others are relative to
+    hidden: (m,) positions of the hidden features, (m,), (m,) mean and mean square over arms of their preferences
     """
-    n, p = kappa2.shape
+    n, p = hypers.shape[0], t.shape[0]
+    block, sizes, derived, _, reference = design
+    positions, centres, squares = hidden
     first = padded(p)
-    table, root = np.zeros((p, first + 8)), np.empty(p)
+    table, root, kappa2 = np.zeros((p, first + 8)), np.empty(p), np.empty(p)
     for c in range(n):
+        mean_variances(hypers[c], design, kappa2)
         for i in range(p):
-            root[i] = math.sqrt(kappa2[c, i])
+            root[i] = math.sqrt(kappa2[i])
         # κ²-scaled, so that a vague mean does not make P singular
         for i in range(p):
             for j in range(i, p):
@@ -99,7 +156,12 @@ def mean_values(S, t, kappa2, values, means):  # type: ignore[no-untyped-def]
         value = -0.5 * factor(table)
         for i in range(p):
             value += 0.5 * table[i, first] * table[i, first]
-        values[c] = value
         backward(table, first)
-        for i in range(p):
-            means[c, i] = root[i] * table[i, first]
+        gamma = root[block.shape[0] + 1] * table[block.shape[0] + 1, first] if sizes.shape[0] > 1 else 0.0
+        mean_square = 0.0
+        for k in range(positions.shape[0]):
+            mu = root[positions[k]] * table[positions[k], first]
+            mean_square += mu * (mu + 2.0 * gamma * centres[k]) + gamma * gamma * squares[k]
+        out[c, 0] = value
+        out[c, 1] = expected(hypers[c], derived, reference)
+        out[c, 2] = mean_square / max(positions.shape[0], 1)

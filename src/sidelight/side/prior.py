@@ -22,26 +22,20 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sidelight.kernels.prior import mean_values, shrink_arms
-from sidelight.linalg import Array, inverse, log, power, product, symmetrize
+from sidelight.kernels.lanes import in_lanes
+from sidelight.kernels.prior import PREFERENCE, mean_variances, prior_values, shrink_arms
+from sidelight.linalg import Array, inverse, log, log_det, power, product, symmetrize
 from sidelight.side.coordinates import Units
 from sidelight.side.spread import SpreadLikelihood
 
-__all__ = ["Hyper", "Prior", "PriorLikelihood", "Shrunk", "estimate_prior", "log_marginal", "shrink"]
+__all__ = ["Hyper", "Prior", "PriorLikelihood", "Shrunk", "estimate_prior", "log_marginal", "shrink", "side_by_side"]
 
-#: how strongly (in units of log variance) the blocks are held together until the data separate them
-TIE = 1.5
-#: how large the variance of derived blocks is expected to be, in that of the first: most bends and products are none
-BENT = 1.0 / 64.0
 #: the log₄ variances of the first two blocks searched at first, relative to the rewards' own scale
 COARSE = np.arange(-8, 3, 2)
 #: the log₄ variances of derived blocks searched at first, relative to that of the first block
 DERIVED = (0.0, -6.0)
 #: a preference of smaller mean square than this, in features of scale one, counts as if it had as much
 LEAST_PREFERENCE = 0.01
-#: what share of the variance across preferences the weights along them are thought to have beforehand, and the
-#: deviation of its logarithm: a policy that chose by something else is expected, one that knew the weights possible
-PREFERENCE, PREFERENCE_DEVIATION = 1.0 / 16.0, 1.5
 #: by what factors a variance is moved, one after the other while that helps: up to 4³ in all
 STEPS = (2.0, 2.0, 4.0, 4.0)
 
@@ -118,32 +112,39 @@ class Shrunk:
     t: Array
 
 
-def shrink(J: Array, h: Array, omega: Array, preferences: Array | None = None) -> Shrunk:
-    """Integrate the deviations out.
+def side_by_side(J: Array, h: Array, preferences: Array | None = None) -> Array:
+    """The evidence of all arms as ``shrink`` reads it, four arms side by side.
 
     Args:
         J: (K, d, d)  evidence of every arm.
         h: (K, d)  evidence of every arm.
-        omega: (d,)  diagonal of ``Ω``.
         preferences: (K, q, d)  ``z_{a,k}``; None if there are none.
     """
-    K, d = h.shape
-    Z = np.zeros((K, 0, d)) if preferences is None else preferences
-    p = d + Z.shape[1]
+    Z = [] if preferences is None else [np.swapaxes(preferences, 1, 2)]
+    return in_lanes(np.concatenate([J, *Z, h[:, :, None]], axis=2))
+
+
+def shrink(evidence: Array, omega: Array) -> Shrunk:
+    """Integrate the deviations out.
+
+    Args:
+        evidence: of all arms, ``side_by_side``.
+        omega: (d,)  diagonal of ``Ω``.
+    """
+    p = evidence.shape[2] - 1
     S, t = np.empty((p, p)), np.empty(p)
-    return Shrunk(shrink_arms(J, h, Z, omega, S, t), S, t)
+    return Shrunk(shrink_arms(evidence, omega, S, t), S, t)
 
 
 def log_marginal(shrunk: Shrunk, kappa2: Array) -> tuple[float, Array, Array]:
     """``log p``, ``β̂`` and ``Cov(β̂) = P⁻¹``.  kappa2: (d + q,) prior variances of ``β``"""
-    value, unused = np.empty(1), np.empty((1, len(kappa2)))
-    mean_values(shrunk.S, shrunk.t, kappa2[None], value, unused)
     # κ²-scaled, so that a vague mean does not make P singular
     root = np.sqrt(kappa2)
     scaled = root[:, None] * shrunk.S * root
     np.einsum("ii->i", scaled)[...] += 1.0
     C = inverse(scaled) * (root[:, None] * root)
-    return shrunk.value + float(value[0]), product(C, shrunk.t), C
+    mean = product(C, shrunk.t)
+    return shrunk.value + 0.5 * float(product(shrunk.t, mean) - log_det(scaled)), mean, C
 
 
 def estimate_prior(
@@ -194,25 +195,27 @@ class PriorLikelihood:
         derived: int = 0,
         preferences: Array | None = None,
     ) -> None:
-        self._J, self._h = units.evidence(J, h)
+        self._evidence = side_by_side(*units.evidence(J, h), preferences)
         self._blocks, self._units, self._derived = blocks, units, derived
         self._hidden, self._preferences = hidden, preferences
         self._d = h.shape[1]
         self._reference = reference_variance(units, self._d)
-        self._sizes = _preference_sizes(preferences, blocks)
         #: (d,)  the block of every feature
         self._block = np.empty(self._d, dtype=np.int64)
         for k, block in enumerate(blocks):
             self._block[block] = k
+        sizes, constant = _preference_sizes(preferences, blocks), -1 if units.constant is None else units.constant
+        #: what ``kernels.prior`` reads of features and units, and of the hidden features that ``hidden`` is about
+        self._design = (self._block, np.array(sizes), derived, constant, self._reference)
+        self._about_hidden = (np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0))
         self._shrunk: dict[tuple[float, ...], Shrunk] = {}
-        #: what ``log p`` of a prior is at most, since ``hidden`` is, and what that is to be asked for
+        #: what ``log p`` of a prior is at most, since ``hidden`` is, and the mean square of the hidden weights' means
         self._bounds: dict[Hyper, tuple[float, float]] = {}
         if hidden is not None:
-            # of the second block's preferences over arms: mean and mean square of each feature's
             own = np.zeros((1, len(blocks[1])))
             if preferences is not None and preferences.shape[1] > 1:
                 own = preferences[:, 1][:, blocks[1]]
-            self._preferred = own.mean(axis=0), np.square(own).mean(axis=0)
+            self._about_hidden = (blocks[1], own.mean(axis=0), np.square(own).mean(axis=0))
 
     def best(self, previous: Hyper | None, *, search: bool, wide: bool) -> Hyper:
         """The variances of highest ``log p``, searched as ``estimate_prior`` says."""
@@ -234,10 +237,10 @@ class PriorLikelihood:
     def value(self, hyper: Hyper, above: float = -math.inf) -> float:
         """``log p`` of one prior; something that is at most ``above`` where that is at most ``above``."""
         self.look_at([hyper])
-        bound, omega = self._bounds[hyper]
+        bound, square = self._bounds[hyper]
         if self._hidden is None or not bound > above:
             return bound
-        return bound - self._hidden.most + self._hidden(omega)
+        return bound - self._hidden.most + self._hidden(_mean_square(hyper.variances[1], square))
 
     def look_at(self, hypers: Sequence[Hyper]) -> None:
         """Compute at least what ``log p`` of each prior is at most.
@@ -248,26 +251,28 @@ class PriorLikelihood:
         for hyper in hypers:
             if hyper not in self._bounds:
                 groups.setdefault(hyper.variances, []).append(hyper)
+        most = 0.0 if self._hidden is None else self._hidden.most
         for variances, group in groups.items():
             shrunk = self._shrink(variances)
-            kappa2 = self._mean_variances(group)
-            found, means = np.empty(len(group)), np.empty(kappa2.shape)
-            mean_values(shrunk.S, shrunk.t, kappa2, found, means)
-            for hyper, value, mean in zip(group, found.tolist(), means, strict=True):
-                most, omega = self._expected(hyper, mean)
-                total = shrunk.value + value + most
-                self._bounds[hyper] = (-math.inf if math.isnan(total) else total), omega
+            found = np.empty((len(group), 3))
+            numbers = np.array([hyper.numbers for hyper in group])
+            prior_values(shrunk.S, shrunk.t, numbers, self._design, self._about_hidden, found)
+            for hyper, (value, expected, square) in zip(group, found.tolist(), strict=True):
+                total = shrunk.value + value + expected + most
+                self._bounds[hyper] = (-math.inf if math.isnan(total) else total), square
 
     def prior(self, hyper: Hyper) -> Prior:
         """The prior with these variances."""
         d, units, preferences = self._d, self._units, self._preferences
-        _, mean, C = log_marginal(self._shrink(hyper.variances), self._mean_variances([hyper])[0])
+        kappa2 = np.empty(d + len(self._design[1]))
+        mean_variances(np.array(hyper.numbers), self._design, kappa2)
+        _, mean, C = log_marginal(self._shrink(hyper.variances), kappa2)
         own = np.diag(np.array(hyper.variances)[self._block])
         covariance = own + C[:d, :d]
         common = (units.weights(mean[:d].copy()), units.covariance(covariance), units.precision(inverse(covariance)))
         if preferences is None:
             return Prior(*common, hyper, self.value(hyper))
-        K = len(self._h)
+        K = len(preferences)
         X = np.concatenate([np.broadcast_to(np.eye(d), (K, d, d)), np.swapaxes(preferences, 1, 2)], axis=2)
         covariances = own + symmetrize(product(product(X, C), np.swapaxes(X, 1, 2)))
         precisions = units.precision(inverse(covariances))
@@ -275,39 +280,8 @@ class PriorLikelihood:
 
     def _shrink(self, variances: tuple[float, ...]) -> Shrunk:
         if variances not in self._shrunk:
-            self._shrunk[variances] = shrink(self._J, self._h, np.array(variances)[self._block], self._preferences)
+            self._shrunk[variances] = shrink(self._evidence, np.array(variances)[self._block])
         return self._shrunk[variances]
-
-    def _mean_variances(self, hypers: Sequence[Hyper]) -> Array:
-        """(n, d + q)  ``κ²`` of every coefficient ``β`` of the mean, for each of ``n`` priors."""
-        kappa2 = np.array([_mean_variances(hyper, self._derived) for hyper in hypers])[:, self._block]
-        if self._units.constant is not None:
-            kappa2[:, self._units.constant] = [hyper.level_variance for hyper in hypers]
-        return np.concatenate([kappa2, [_gamma_variances(hyper, self._sizes) for hyper in hypers]], axis=1)
-
-    def _expected(self, hyper: Hyper, mean: Array) -> tuple[float, float]:
-        """What is known about such variances beforehand, and at most from elsewhere, and what ``hidden`` is asked for.
-
-        mean: (d + q,)  ``β̂``
-        """
-        reference = self._reference
-        first, *others = (log(variance / reference) for variance in hyper.variances)
-        # with long tails: once the data separate blocks, they are not held together by force
-        expected = [0.0] * (len(others) - self._derived) + [float(log(BENT))] * self._derived
-        apart = [other - first - below for other, below in zip(others, expected, strict=True)]
-        tie = sum(2.0 * log(1.0 + 0.5 * (gap / TIE) ** 2) for gap in apart)
-        # a weak pull of the variance and of the mean's toward the rewards' own scale
-        pull = (first / 4.0) ** 2 + (log(hyper.mean_variance / reference) / 4.0) ** 2
-        # the log's mean reward is no guess of the arms' level where the policy chose well or badly
-        pull += (log(hyper.level_variance / hyper.mean_variance) / 4.0) ** 2
-        pull += (log(hyper.preference / PREFERENCE) / PREFERENCE_DEVIATION) ** 2
-        if self._hidden is None:
-            return float(-0.5 * (tie + pull)), 0.0
-        mu, (centres, squares) = mean[self._blocks[1]], self._preferred
-        gamma = float(mean[self._d + 1]) if len(self._sizes) > 1 else 0.0
-        # of μ_j + γz_aj over arms and features
-        square = float((mu * (mu + 2.0 * gamma * centres) + gamma * gamma * squares).mean())
-        return float(self._hidden.most - 0.5 * (tie + pull)), _mean_square(hyper.variances[1], square)
 
 
 def _preference_sizes(preferences: Array | None, blocks: Sequence[NDArray[np.int64]]) -> list[float]:
@@ -318,22 +292,6 @@ def _preference_sizes(preferences: Array | None, blocks: Sequence[NDArray[np.int
         max(float(np.square(preferences[:, k][:, blocks[k]]).mean()), LEAST_PREFERENCE)
         for k in range(preferences.shape[1])
     ]
-
-
-def _mean_variances(hyper: Hyper, derived: int) -> list[float]:
-    """``κ²`` of each block.
-
-    A bend that no arm has has no mean either.  With one ``κ²`` for all, many such features, whose means are known to be
-    zero, would make that of the columns themselves zero as well.
-    """
-    straight = len(hyper.variances) - derived
-    bent = [hyper.mean_variance * (variance / hyper.variances[0]) for variance in hyper.variances[straight:]]
-    return [hyper.mean_variance] * straight + bent
-
-
-def _gamma_variances(hyper: Hyper, sizes: Sequence[float]) -> list[float]:
-    """Prior variance of ``γ`` of each block that has preferences.  sizes: of these, ``_preference_sizes``"""
-    return [hyper.preference * variance / size for variance, size in zip(hyper.variances, sizes, strict=False)]
 
 
 def _means(mean: Array, preferences: Array | None, d: int) -> Array:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
@@ -9,7 +11,7 @@ from scipy.stats import multivariate_normal
 from sidelight.learners.fused.hyperparameters import SMALLER_NOISES, SURELY, likeliest_noise, most_gain
 from sidelight.learners.noise import least_residuals, rounds_likelihood
 from sidelight.side.coordinates import Units
-from sidelight.side.prior import Hyper, PriorLikelihood, estimate_prior, log_marginal, shrink
+from sidelight.side.prior import Hyper, PriorLikelihood, estimate_prior, log_marginal, shrink, side_by_side
 from sidelight.side.spread import LogSpread, SpreadLikelihood
 
 
@@ -44,7 +46,7 @@ def test_log_marginal_is_the_density_of_all_rewards(rng, K, d, n, q):
         (np.full(d, 1e-6), np.full(d + q, 0.3)),
         (np.full(d, 40.0), np.full(d + q, 1e-5)),
     ]
-    ours = [log_marginal(shrink(J, h, omega, Z if q else None), kappa2)[0] for omega, kappa2 in settings]
+    ours = [log_marginal(shrink(side_by_side(J, h, Z if q else None), omega), kappa2)[0] for omega, kappa2 in settings]
     theirs = [brute(*s) for s in settings]
     np.testing.assert_allclose(np.diff(ours), np.diff(theirs), rtol=1e-6, atol=1e-6)
 
@@ -60,7 +62,9 @@ def test_noises_are_compared_by_the_density_of_all_rewards(rng, K, d, n):
         J = np.einsum("kni,knj->kij", X, X) / variances[:, None, None]
         h = np.einsum("kni,kn->ki", X, r) / variances[:, None]
         squares = np.square(r).sum(axis=1)
-        return log_marginal(shrink(J, h, omega), kappa2)[0] + rounds_likelihood(np.full(K, n), squares, variances)
+        return log_marginal(shrink(side_by_side(J, h), omega), kappa2)[0] + rounds_likelihood(
+            np.full(K, n), squares, variances
+        )
 
     def brute(variances):
         between = np.kron(np.ones((K, K)), np.diag(kappa2)) + np.kron(np.eye(K), np.diag(omega))
@@ -89,7 +93,7 @@ def test_the_common_mean_is_its_posterior(rng, q):
     precision = np.diag(np.concatenate([1 / kappa2, np.tile(1 / omega, K)])) + design.T @ design / sigma**2
     covariance = np.linalg.inv(precision)
     expected = covariance @ design.T @ r.ravel() / sigma**2
-    _, mean, C = log_marginal(shrink(J, h, omega, Z if q else None), kappa2)
+    _, mean, C = log_marginal(shrink(side_by_side(J, h, Z if q else None), omega), kappa2)
     np.testing.assert_allclose(mean, expected[:p], rtol=1e-8)
     np.testing.assert_allclose(C, covariance[:p, :p], rtol=1e-8, atol=1e-12)
 
@@ -215,7 +219,7 @@ def test_what_a_log_says_is_asked_at_the_mean_square_of_hidden_weights(rng):
     hyper = Hyper((0.3, 0.7), 0.5, 0.5, 0.25)
     sizes = [float(np.square(Z[:, 0, :3]).mean()), float(np.square(Z[:, 1, 3:]).mean())]
     kappa2 = np.array([0.5] * 8 + [0.25 * 0.3 / sizes[0], 0.25 * 0.7 / sizes[1]])
-    _, mean, _ = log_marginal(shrink(J, h, np.array([0.3] * 3 + [0.7] * 5), Z), kappa2)
+    _, mean, _ = log_marginal(shrink(side_by_side(J, h, Z), np.array([0.3] * 3 + [0.7] * 5)), kappa2)
     square = 0.7 + float(np.square(mean[3:8] + mean[9] * Z[:, 1, 3:]).mean())
     exponent = np.round(4.0 * np.log2(square / 0.7)) / 4.0
     expected = hidden(0.7 * 2.0**exponent)
@@ -227,12 +231,12 @@ def test_priors_that_cannot_win_are_left_out_and_the_best_one_is_found_all_the_s
     Z = rng.normal(size=(6, 2, 8))
     both, _, hidden, _ = with_a_log(rng, Z)
     start = Hyper((0.3, 0.7), 0.5, 0.5, 0.25)
+    patient = copy.deepcopy(both)
     found = both.best(start, search=True, wide=wide)
     asked = len(hidden.parts[0][1]._found)
-    patient = PriorLikelihood(both._J, both._h, BLOCKS, both._units, hidden=hidden, preferences=Z)
     monkeypatch.setattr(patient, "value", lambda hyper, above=0.0: PriorLikelihood.value(patient, hyper))
     assert patient.best(start, search=True, wide=wide) == found
-    assert len(hidden.parts[0][1]._found) >= asked + (5 if wide else 0)
+    assert len(patient._hidden.parts[0][1]._found) >= asked + (5 if wide else 0)
 
 
 def noisy_arms(rng, K, d, n, sigma, weights):
@@ -253,7 +257,7 @@ def test_no_prior_gains_more_by_a_smaller_noise_than_its_bound(rng, n):
     for scale in (1e-8, 1e-3, 1.0, 1e3, 1e8):
         omega, kappa2 = scale * rng.uniform(0.1, 3.0, size=d), scale * rng.uniform(0.1, 3.0, size=d)
         value = [
-            log_marginal(shrink(grams / v[:, None, None], moments / v[:, None], omega), kappa2)[0]
+            log_marginal(shrink(side_by_side(grams / v[:, None, None], moments / v[:, None]), omega), kappa2)[0]
             + rounds_likelihood(rounds, squares, v)
             for v in (larger, smaller)
         ]
