@@ -260,5 +260,5 @@ class OldRows:
     @classmethod
     def from_dict(cls, body: Mapping[str, Any]) -> OldRows:
         """The inverse of ``to_dict``."""
-        own = {name: list(value) if isinstance(value, list) else value for name, value in body.items()}
+        own: dict[str, Any] = {name: list(value) if isinstance(value, list) else value for name, value in body.items()}
         return cls(**{**own, "sequence": AsymptoticSequence.from_dict(body["sequence"])})

@@ -219,7 +219,9 @@ class Comparison(State):
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Comparison:
         """The inverse of ``to_dict``."""
-        fields = {name: list(value) if isinstance(value, list) else value for name, value in values.items()}
+        fields: dict[str, Any] = {
+            name: list(value) if isinstance(value, list) else value for name, value in values.items()
+        }
         kinds = {kind.__name__: kind for kind in (AsymptoticSequence, BernsteinSequence)}
         kind = fields.pop("kind", None)
         if kind not in kinds:
