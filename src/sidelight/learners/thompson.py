@@ -18,6 +18,8 @@ __all__ = ["FusedThompson"]
 #: nodes of the integral behind a propensity
 _NODES = 257
 _STEP = np.linspace(-5.0, 5.0, 17)
+#: an arm whose deviation is a smaller part of another's counts as known for certain beside it
+SURE = 1e-9
 
 
 class FusedThompson(FusedOFUL):
@@ -70,7 +72,7 @@ class FusedThompson(FusedOFUL):
         return Decision(self.arms[a], shown, float(deviations[a]), self._propensity(a, means, deviations, mask))
 
     def propensities(self, x: Context, allowed: Iterable[Any] | None = None) -> Array:
-        """(K,)  The chance with which each arm has the highest draw at ``x``, by quadrature: they sum to 1 to 1e-4."""
+        """(K,)  The chance that each arm has the highest draw at ``x``, by quadrature: they sum to 1 within 1e-3."""
         means, deviations = self.scores(x)
         mask = np.ones(self.n_arms, dtype=bool) if allowed is None else self._mask(allowed)
         return np.array([self._propensity(a, means, deviations, mask) if mask[a] else 0.0 for a in range(self.n_arms)])
@@ -81,18 +83,28 @@ class FusedThompson(FusedOFUL):
         from scipy.special import ndtr
 
         others = np.flatnonzero(mask & (np.arange(len(means)) != a))
-        if not len(others):
+        mean, deviation = means[a], deviations[a]
+        # arms whose draw is as good as certain beside this one's: all that counts is which of them is the highest
+        certain = deviations[others] <= SURE * deviation
+        sure, others = others[certain], others[~certain]
+        if deviation == 0.0:
+            # decisions give a tie to the first
+            first = not ((means[sure] > mean) | ((means[sure] == mean) & (sure < a))).any()
+            return float(ndtr((mean - means[others]) / deviations[others]).prod()) if first else 0.0
+        if not len(others) and not len(sure):
             return 1.0
+        least = float(np.max(means[sure], initial=-np.inf))
+        low = max((least - mean) / deviation, -8.0)
+        if low >= 8.0:
+            return 0.0
         # arms whose highest conceivable draw is below another's lowest never matter
-        lowest = float(np.max(means[others] - 7.0 * deviations[others]))
+        lowest = float(np.max(means[others] - 7.0 * deviations[others], initial=-np.inf))
         others = others[means[others] + 7.0 * deviations[others] >= lowest]
-        mean, deviation = means[a], max(deviations[a], 1e-300)
-        spread = np.maximum(deviations[others], 1e-300)
-        z = np.linspace(-8.0, 8.0, _NODES)
+        z = np.linspace(low, 8.0, _NODES)
         # an arm that is known far better is a step in the integrand: nodes of its own, on its own scale
         narrow = others[deviations[others] < 0.5 * deviation]
         steps = ((means[narrow] - mean) / deviation)[:, None] + (deviations[narrow] / deviation)[:, None] * _STEP
-        z = np.sort(np.concatenate([z, steps[np.abs(steps) < 8.0]]))
-        below = ndtr((mean + deviation * z[:, None] - means[others]) / spread)
+        z = np.sort(np.concatenate([z, steps[(steps > low) & (steps < 8.0)]]))
+        below = ndtr((mean + deviation * z[:, None] - means[others]) / deviations[others])
         integrand = np.exp(-0.5 * z * z) / np.sqrt(2.0 * np.pi) * below.prod(axis=1)
         return float(min(max(np.trapezoid(integrand, z), 0.0), 1.0))

@@ -42,3 +42,21 @@ def test_equal_arms_share_equally():
 
 def test_a_single_arm_is_certain():
     assert propensity(2, np.zeros(4), np.ones(4), np.arange(4) == 2) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("means", "deviations", "expected"),
+    [
+        ([0.0, 0.0, 0.0], [0.0, 0.0, 0.0], [1.0, 0.0, 0.0]),
+        ([0.0, 1.0, 1.0], [0.0, 0.0, 0.0], [0.0, 1.0, 0.0]),
+        ([0.0, 0.3, 0.3], [1.0, 0.0, 0.0], [1.0 - ndtr(0.3), ndtr(0.3), 0.0]),
+        ([0.1, 0.3], [2.0, 1e-15], [1.0 - ndtr(0.1), ndtr(0.1)]),
+        ([0.2, 0.0, -0.1], [0.0, 1.0, 2.0], [ndtr(0.2) * ndtr(0.15), None, None]),
+    ],
+)
+def test_arms_that_are_known_for_certain(means, deviations, expected):
+    """A context of zeros leaves no arm any deviation, and a decision then always takes the first."""
+    found = of_all(np.array(means), np.array(deviations))
+    assert found.sum() == pytest.approx(1.0, abs=1e-3)
+    for value, wanted in zip(found, expected, strict=True):
+        assert wanted is None or value == pytest.approx(wanted, abs=1e-4)
