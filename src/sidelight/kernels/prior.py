@@ -15,7 +15,7 @@ from sidelight.kernels.spd import backward, factor, padded
 #: how strongly (in units of log variance) the blocks are held together until the data separate them
 TIE = 1.5
 #: how large the variance of derived blocks is expected to be, in that of the first: most bends and products are none
-BENT = 1.0 / 64.0
+BENT = 1.0 / 1024.0
 #: what share of the variance across preferences the weights along them are thought to have beforehand, and the
 #: deviation of its logarithm: a policy that chose by something else is expected, one that knew the weights possible
 PREFERENCE, PREFERENCE_DEVIATION = 1.0 / 16.0, 1.5
