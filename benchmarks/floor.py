@@ -3,6 +3,7 @@
     make evidence ONLY=floor                                1,000 runs of 1,500 rounds for each log and sign
     make evidence ONLY=floor_regret                         regret with and without a floor, 6,000 rounds, honest log
     python -m benchmarks.floor --runs 100                   fewer runs; --regret for the second table
+    python -m benchmarks.floor --runs 100 --delay 400       good rewards come at once, bad ones 400 rounds later
     python -m benchmarks.floor --worlds --runs 24           regret in other worlds, and the least that any floor costs
 
 Runs are kept by the state of ``src/`` and of this file: one that was stopped goes on where it stood.
@@ -143,8 +144,12 @@ def play(
     *,
     worlds: Kind = KINDS["as above"],
     limit: bool = False,
+    delay: int = 0,
 ) -> tuple[float | None, float, int]:
-    """The least room that was left at any round, the regret, and how often the old policy's arm was kept."""
+    """The least room that was left at any round, the regret, and how often the old policy's arm was kept.
+
+    A reward above its mean comes at once, one below it ``delay`` rounds later.
+    """
     honest = Floored(seed, sign, worlds)
     world = honest if kind == "honest" else sl.worlds.DriftedWorld(honest, kind, size=2.0, seed=seed)
     learner = learner_of(world, seed, None if limit else floor)
@@ -154,6 +159,7 @@ def play(
     means, old = honest.mean_rewards(X), honest.behavior_actions(X, rng)
     earned = promised = regret = 0.0
     least, kept = np.inf, 0
+    late: dict[int, list[Any]] = {}
     for t, x in enumerate(X):
         default = int(old[t])
         learner.observe_behavior(x, default)
@@ -162,11 +168,14 @@ def play(
         else:
             wanted, arm, _ = learner.decide_under(ledger, x, default, rng=rng)
             kept += arm != wanted.arm
-            ledger.record(x, arm, default)
+            (ledger.record if limit else learner.record_decision)(x, arm, default)
             earned += means[t, arm]
             promised += (1.0 - floor.share) * means[t, default] - floor.allowance
             least = min(least, earned - promised)
-        learner.observe(x, arm, float(means[t, arm] + worlds.noise * noise.standard_normal()))
+        error = worlds.noise * noise.standard_normal()
+        late.setdefault(t if error > 0.0 else t + delay, []).append((x, arm, float(means[t, arm] + error)))
+        for came in late.pop(t, ()):
+            learner.observe(*came)
         regret += float(means[t].max() - means[t, arm])
     return None if floor is None else float(least), regret, kept
 
@@ -177,7 +186,6 @@ def floor_for(sign: float, size: float, worlds: Kind = KINDS["as above"]) -> sl.
         "noise": worlds.noise,
         "weight_bound": 1.2 if worlds.levels <= 0.15 else 1.3,
         "delta": DELTA,
-        "prompt": True,
     }
     return sl.Floor(share=size, **bounds) if sign > 0 else sl.Floor(allowance=0.9 * size, **bounds)
 
@@ -187,13 +195,12 @@ def measure(part: Part, runs: int = RUNS, rounds: int = ROUNDS, size: float = 0.
     return list(_kept_promises(part, runs, rounds, size))
 
 
-def _kept_promises(part: Part, runs: int, rounds: int, size: float) -> Iterator[Row]:
+def _kept_promises(part: Part, runs: int, rounds: int, size: float, delay: int = 0) -> Iterator[Row]:
     for kind, words in LOGS.items():
         for sign, name in ((1.0, "positive"), (-1.0, "negative")):
             floor = floor_for(sign, size)
-            found = _runs(
-                part, f"{kind}-{name}-{rounds}-{size}", runs, partial(play, kind, sign, rounds=rounds, floor=floor)
-            )
+            run = partial(play, kind, sign, rounds=rounds, floor=floor, delay=delay)
+            found = _runs(part, f"{kind}-{name}-{rounds}-{size}-{delay}", runs, run)
             broken = sum(least < -1e-9 for least, _, _ in found)
             low, high = interval(broken, runs)
             yield {
@@ -277,6 +284,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--size", type=float, default=0.1, help="the floor's share")
     parser.add_argument("--regret", action="store_true", help="compare regret with and without the floor")
     parser.add_argument("--worlds", action="store_true", help="the same in other worlds")
+    parser.add_argument("--delay", type=int, default=0, help="rounds by which bad rewards come later than good ones")
     given = parser.parse_args(arguments)
     part = Parts("floor", source_hash())
     if given.regret or given.worlds:
@@ -284,7 +292,7 @@ def main(arguments: list[str] | None = None) -> int:
         rows = measured(part, given.runs or REGRET_RUNS, given.rounds or REGRET_ROUNDS, given.size)
     else:
         rows = []
-        for row in _kept_promises(part, given.runs or RUNS, given.rounds or ROUNDS, given.size):
+        for row in _kept_promises(part, given.runs or RUNS, given.rounds or ROUNDS, given.size, given.delay):
             rows.append(row)
             print(" | ".join(show(value) for value in row.values()), file=sys.stderr, flush=True)
     print(f"floor={given.size}, δ = {DELTA:.0%}")

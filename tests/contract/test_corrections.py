@@ -201,7 +201,7 @@ def test_where_rounds_fade_or_are_dropped_the_receipt_is_needed(forgetful, log):
 
 
 def test_a_floor_follows_the_corrected_reward(log):
-    floor = sl.Floor(0.1, noise=0.5, weight_bound=2.0, prompt=True)
+    floor = sl.Floor(0.1, noise=0.5, weight_bound=2.0)
     made = [sl.FusedOFUL(sl.BehaviorQueries(log.summary), floor=floor, safety=0.0) for _ in range(2)]
     rng = np.random.default_rng(9)
     for _ in range(60):

@@ -20,11 +20,13 @@ from sidelight.service.dashboard.climbing import floor_card
 from sidelight.service.log.decision_id import DecisionId
 from sidelight.service.log.events import Answer
 from sidelight.service.log.store import Draft, Outdated, Written
+from sidelight.service.operations.retention import forget
 from sidelight.service.problems import Problem
+from sidelight.service.sections import BoundsConfig, GateConfig
 from sidelight.service.views.audit import audit
 from sidelight.service.views.status import describe_state
 from tests.service.helpers import ARMS, bits, engine_of, make_config, replayed, run
-from tests.service.test_gate_service import until
+from tests.service.test_gate_service import at_a_fake_time, until
 
 ALLOWANCE = {"allowance": 0.2, "noise": 0.5, "weight_bound": 1.0}
 
@@ -243,6 +245,146 @@ def test_in_shadow_the_learner_says_what_it_would_do_freely(tmp_path):
             assert engine.state.learner.ledger.rounds == 0
 
     run(go())
+
+
+# ------------------------------------------------------------------------- rewards, in the order of decisions
+
+
+def counted(engine) -> tuple[int, int, int]:
+    """How many rewards the floor knows, how many have not come, and how many wait behind those."""
+    found = describe_state(engine.state)["floor"]
+    return found["counted"], found["awaited"], found["behind"]
+
+
+async def decided(engine, n: int, rng) -> list[DecisionId]:
+    """``n`` decisions of the learner, in one event."""
+    number, event, _ = await engine.decide(contexts(engine, n, rng), [old(subject=f"s{i}") for i in range(n)])
+    return [DecisionId(number, i, event.epoch) for i in range(n)]
+
+
+def test_rewards_count_in_the_order_of_decisions(tmp_path):
+    """Also those of the old policy's route, of overrides, and across a snapshot."""
+    config = floored(tmp_path, share=0.5)
+
+    async def go():
+        rng = np.random.default_rng(7)
+        async with engine_of(config) as engine:
+            ids = await decided(engine, 6, rng)
+            for id in (ids[4], ids[1], ids[2]):
+                await engine.reward(id, 0.3, None, None)
+            assert counted(engine) == (0, 3, 3)
+            assert engine.state.learner.counts.sum() == 3  # the learner does not wait
+            card = str(floor_card(engine.state))
+            assert "0; 3 have not come, 3 wait behind these" in card
+        async with engine_of(config) as engine:
+            assert counted(engine) == (0, 3, 3)
+            await engine.reward(ids[0], 0.3, "high", "person")
+            assert counted(engine) == (3, 2, 1)
+            assert engine.state.learner.ledger.counts[ARMS.index("high")] >= 1
+            await engine.reward(ids[3], 0.3, None, None)
+            await engine.reward(ids[5], 0.3, None, None)
+            assert counted(engine) == (6, 0, 0)
+            assert await engine.check_itself() is True
+            return bits(engine.state)
+
+    assert run(go()) == replayed(config)
+
+
+def test_a_wait_that_is_over_counts_and_what_comes_later_does_not(tmp_path):
+    config = replace(floored(tmp_path), gate=GateConfig(reward_after="1h", default_reward=0.0))
+    save_config(config, tmp_path / "sidelight.toml")
+    now = [1_000_000.0]
+
+    async def go():
+        async with at_a_fake_time(config, now) as engine:
+            ids = await decided(engine, 4, np.random.default_rng(7))
+            await engine.reward(ids[2], 0.5, None, None)
+            assert counted(engine) == (0, 3, 1)
+            now[0] += 3_601.0
+            assert await engine._gatekeeper.end_waits() == 3
+            assert counted(engine) == (4, 0, 0)
+            before = engine.state.learner.ledger.total
+            await engine.reward(ids[0], 0.9, None, None)
+            assert engine.state.reward_sums["low"] == pytest.approx(1.4)  # the learner learns what came late
+            assert engine.state.learner.ledger.total == before
+            return bits(engine.state)
+
+    assert run(go()) == replayed(config)
+
+
+def test_a_wait_that_begins_later_leaves_earlier_decisions_alone(tmp_path):
+    """No default will ever come for them, so the floor does not wait either."""
+    config = floored(tmp_path)
+
+    async def go():
+        rng = np.random.default_rng(7)
+        async with engine_of(config) as engine:
+            ids = await decided(engine, 3, rng)
+            await engine.reward(ids[1], 0.5, None, None)
+            assert counted(engine) == (0, 2, 1)
+        waits = replace(config, gate=GateConfig(reward_after="1h"))
+        async with engine_of(waits) as engine:
+            assert counted(engine) == (1, 0, 0)
+            return bits(engine.state)
+
+    assert run(go()) == replayed(config)
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_the_floor_waits_for_who_looks_through_the_quarantine(tmp_path, right):
+    config = replace(
+        floored(tmp_path), bounds=BoundsConfig(reward=[-5, 5]), gate=GateConfig(reward_after="1h", default_reward=0.0)
+    )
+    save_config(config, tmp_path / "sidelight.toml")
+    now = [1_000_000.0]
+
+    async def go():
+        async with at_a_fake_time(config, now) as engine:
+            ids = await decided(engine, 2, np.random.default_rng(7))
+            noted = await engine.reward(ids[0], -9.0, None, None)
+            now[0] += 3_601.0
+            assert await engine._gatekeeper.end_waits() == 2
+            assert counted(engine) == (0, 1, 1)
+            await engine.reviews.decide_doubt(DecisionId(noted.number), right, None, "looked at")
+            assert counted(engine) == (2 if right else 1, 0, 0)
+            assert engine.state.learner.ledger.moments[:, 0].sum() == (-9.0 if right else 0.0)
+            assert await engine.check_itself() is True
+            return bits(engine.state)
+
+    assert run(go()) == replayed(config)
+
+
+def test_what_is_retracted_counts_for_nothing(tmp_path):
+    config = floored(tmp_path)
+
+    async def go():
+        async with engine_of(config) as engine:
+            ids = await decided(engine, 2, np.random.default_rng(7))
+            for id in ids:
+                await engine.reward(id, 0.5, None, None)
+            assert counted(engine) == (2, 0, 0)
+            await engine.reviews.retract(ids[0], None, "another person's")
+            assert counted(engine) == (1, 0, 0)
+            return bits(engine.state)
+
+    assert run(go()) == replayed(config)
+
+
+def test_who_is_forgotten_is_not_waited_for(tmp_path):
+    """And nothing of the context is left in the account."""
+    config = floored(tmp_path)
+
+    async def go():
+        async with engine_of(config) as engine:
+            ids = await decided(engine, 3, np.random.default_rng(7))
+            await engine.reward(ids[2], 0.5, None, None)
+            await engine.reward(ids[1], 0.5, None, None)
+            forget(engine.store, "s0", erase=False)
+            await until(lambda: counted(engine) == (2, 0, 0))
+            assert not len(engine.state.learner.ledger.state()["floor_awaited"])
+            return bits(engine.state)
+
+    assert run(go()) == replayed(config)
 
 
 def test_over_http_the_floor_is_in_the_status_and_in_the_metrics(tmp_path):

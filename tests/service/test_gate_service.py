@@ -15,7 +15,7 @@ import sidelight as sl
 from sidelight.errors import InputError
 from sidelight.judging.sequences import mostly_first
 from sidelight.service.app import create_app
-from sidelight.service.config import GateConfig, load_config, save_config
+from sidelight.service.config import BoundsConfig, GateConfig, load_config, save_config
 from sidelight.service.core import gatekeeper
 from sidelight.service.core.deciding import Ask
 from sidelight.service.core.engine import Engine
@@ -166,6 +166,35 @@ def test_waits_end_with_the_default_reward_once(tmp_path):
             described = describe_state(engine.state)
             assert described["counts"]["default rewards"] == 4
             assert sum(arm["rewards"] for arm in described["arms"]) == 5
+            return bits(engine.state)
+
+    assert run(play()) == replayed(config)
+
+
+@pytest.mark.parametrize("looked", ["not yet", "wrong"])
+def test_a_reward_in_quarantine_counts_as_itself_when_its_wait_ends(tmp_path, looked):
+    """Losses that are out of bounds would else count as the default reward, and speak for the learner.
+
+    One that a person found wrong counts as one that never came."""
+    config = replace(gated(tmp_path), bounds=BoundsConfig(reward=[-5, 5]))
+    save_config(config, tmp_path / "sidelight.toml")
+    now = [1_000_000.0]
+
+    async def play():
+        async with at_a_fake_time(config, now) as engine:
+            (id,) = await traffic(engine, 1, 0.0, np.random.default_rng(0), size=1, rewarded=False)
+            noted = await engine.reward(id, -9.0, None, None)
+            assert noted.quarantine
+            assert engine.state.gate.waiting[0].reward is None
+            if looked == "wrong":
+                await engine.reviews.decide_doubt(DecisionId(noted.number), False, None, "wrong")
+            later = (await traffic(engine, 1, 0.0, np.random.default_rng(0), size=1, rewarded=False))[0]
+            unit = engine.state.gate.waiting[0]
+            now[0] += 3_601.0
+            assert await engine._gatekeeper.end_waits() == 2
+            assert later
+            assert unit.reward == (-9.0 if looked == "not yet" else 0.0)
+            assert sum(engine.state.reward_sums.values()) == 0.0  # the learner is taught the default one
             return bits(engine.state)
 
     assert run(play()) == replayed(config)

@@ -8,19 +8,23 @@ the present round included, the learner's arm is played where
 
 and the old policy's otherwise; ``V_a = λI + Σ x xᵀ`` and ``ŵ_a = V_a⁻¹ Σ r x`` are of online rounds alone. With
 probability ``1 − δ``, for all rounds at once, the left side is at most the expected reward earned minus ``1 − f`` times
-the old policy's, whatever the log says. How late a reward comes must not depend on what it is: where clicks come at
-once and their absence after a wait, the rewards so far are not those of the decisions so far.
+the old policy's, whatever the log says and however late rewards come: they count **in the order of decisions**, each
+once those of all decisions before it are in (``learners.awaiting``).
 
-**Proof.** Noise is σ-sub-Gaussian given the past, so for every ``v`` that the past determines
+**Proof.** Noise is σ-sub-Gaussian given all that was known when its round was decided and the noise of the rounds that
+were decided before, so for every ``v`` that these determine
 ``E exp{((r − x·w)² − (r − x·v)²)/2σ²} ≤ 1``: it is ``E exp(qη − q²σ²/2)`` with ``q = x·(v − w)/σ²``. The same holds for
-mixtures over ``v``, and products over rounds are supermartingales, so that one with expectation 1 at the start exceeds
-``1/δ`` at any time with probability at most ``δ`` (Ville). Two mixtures have weight ½ each:
+mixtures over ``v``, and products over rounds, in the order of decisions, are supermartingales, so that one with
+expectation 1 at the start exceeds ``1/δ`` after any number of rounds with probability at most ``δ`` (Ville). How many
+rounds are counted by now may depend on their rewards and on when these came, since the bound holds for every number at
+once; which ones they are may not, and does not: they are always the first. Two mixtures have weight ½ each:
 
 - ``v_a ~ N(0, (σ²/λ) I)``, once for all rounds: ``T₀ = Σ_a (R_a + σ² log det(V_a/λ))`` with
   ``R_a = Σ r² − ŵ_a·Σ r x`` is ``−2σ²`` times the logarithm of its part that does not depend on ``w``;
-- ``x·v ~ N(m, s²)`` anew in every round, where ``m`` and ``s`` are what the learner, log included, expects of the
-  reward before it comes: ``T_g = Σ {(r − m)²/(1 + s²/σ²) + σ² log(1 + s²/σ²)}``. Guesses follow the rewards that came
-  first, so this one counts only where all come promptly (``Floor.prompt``); else the first has all the weight.
+- ``x·v ~ N(m, s²)`` anew in every round, where ``m`` and ``s`` are what the learner, log included, expected of the
+  reward **when the round was decided**: ``T_g = Σ {(r − m)²/(1 + s²/σ²) + σ² log(1 + s²/σ²)}``. What it expects when
+  the reward comes would not do: where clicks come at once and their absence after a wait, a learner that has seen
+  clicks alone expects clicks.
 
 Hence ``Σ (r − x·w)² ≤ Θ = −2σ² log{½ exp(−T₀/2σ²) + ½ exp(−T_g/2σ²)} + 2σ² log(1/δ)`` at all times. A log that is right
 makes ``T_g`` small; one that lies costs ``2σ² log 2``, and nothing is ever believed because the log says it. With
@@ -47,6 +51,7 @@ from numpy.typing import NDArray
 from sidelight.arrays import Array, is_number
 from sidelight.errors import InputError
 from sidelight.kernels import floor as kernels
+from sidelight.learners.awaiting import NOTHING, Awaiting, Guess, Key
 from sidelight.learners.correcting import Sums
 from sidelight.learners.settings import Settings
 from sidelight.linalg import exp, inverse, log, log1p, log_det, product
@@ -72,14 +77,11 @@ class Floor:
         weight_bound: S_w ≥ ``‖w_a‖`` of every arm.
         regularization: λ of the floor's own regressions; by default ``dσ²/S_w²``, which does not depend on units.
         delta: probability with which the promise may fail.
-        prompt: rewards come at once, or in the order of decisions, whatever they are. Then what the learner expects of
-            them, log included, makes the floor hold it back less. Where good rewards come sooner than bad ones (a click
-            at once, its absence after a wait) it would break the floor.
 
     Examples:
         >>> import sidelight as sl
         >>> sl.Floor(0.05, noise=0.5, weight_bound=2.0)
-        Floor(share=0.05, allowance=0.0, noise=0.5, weight_bound=2.0, regularization=None, delta=0.05, prompt=False)
+        Floor(share=0.05, allowance=0.0, noise=0.5, weight_bound=2.0, regularization=None, delta=0.05)
     """
 
     share: float = 0.0
@@ -88,7 +90,6 @@ class Floor:
     weight_bound: float = 1.0
     regularization: float | None = None
     delta: float = 0.05
-    prompt: bool = False
 
     def __post_init__(self) -> None:
         for name in ("share", "allowance", "noise", "weight_bound", "regularization", "delta"):
@@ -110,8 +111,6 @@ class Floor:
                 raise InputError(f"floor: {name}={value!r} must be a positive number.")
         if not 0.0 < self.delta < 1.0:
             raise InputError(f"floor: delta={self.delta!r} must lie in (0, 1).")
-        if not isinstance(self.prompt, bool):
-            raise InputError(f"floor: prompt={self.prompt!r} must be true or false.")
 
 
 def floor_of(floor: float | Floor | Mapping[str, Any] | None, settings: Settings) -> Floor | None:
@@ -123,10 +122,12 @@ def floor_of(floor: float | Floor | Mapping[str, Any] | None, settings: Settings
     if floor is None or isinstance(floor, Floor):
         return floor
     if isinstance(floor, Mapping):
-        unknown = sorted(set(map(str, floor)) - {field.name for field in fields(Floor)})
+        # what "prompt" said is known of every reward now; files and configurations of before may have it
+        given = {name: value for name, value in floor.items() if name != "prompt"}
+        unknown = sorted(set(map(str, given)) - {field.name for field in fields(Floor)})
         if unknown:
             raise InputError(f"floor has no {', '.join(unknown)}; it has {', '.join(f.name for f in fields(Floor))}.")
-        return Floor(**floor)
+        return Floor(**given)
     if not is_number(floor):
         raise InputError(f"floor={floor!r} must be a share below 1, such as 0.05, or a Floor.")
     if settings.noise == "auto":
@@ -140,8 +141,8 @@ def floor_of(floor: float | Floor | Mapping[str, Any] | None, settings: Settings
 class FloorLedger:
     """What a floor keeps: the difference of what was played and what it promised, and online sums of each arm.
 
-    Arms are positions. ``permits`` changes nothing; ``record`` is called once a decision is taken, ``observe`` when its
-    reward arrives, which may be much later: a decision counts from the moment it is taken.
+    Arms are positions. ``permits`` changes nothing. Once a decision is taken, ``record`` counts what it risks and
+    ``expect`` waits for its reward, which may come much later (``observe``, or ``settle`` where decisions have keys).
 
     Args:
         floor: the promise.
@@ -162,6 +163,8 @@ class FloorLedger:
         self.counts = np.zeros(n_arms, dtype=np.int64)
         #: T_g
         self.guessed = 0.0
+        #: decisions that are not counted in the sums yet
+        self.awaiting = Awaiting()
         self._inverses = np.tile(np.eye(n_features) / self.ridge, (n_arms, 1, 1))
         self._log_dets = np.zeros(n_arms)
         self._derive()
@@ -220,12 +223,44 @@ class FloorLedger:
         copied.differences, copied._projected = self.differences.copy(), self._projected.copy()
         return copied
 
-    def observe(self, x: Array, arm: int, reward: float, guess: tuple[float, float]) -> None:
-        """A reward of ``arm`` at ``x`` arrived.
+    def expect(self, x: Array, arm: int | None, guess: Guess, key: Key | None = None) -> None:
+        """A decision for ``arm`` was taken at ``x``, whose reward counts in its turn.
 
-        guess: ``m`` and ``s²``, what the past let expect of the mean reward there, and the variance of that
+        Args:
+            x: (d,)  its context.
+            arm: the arm; None where nobody knows yet which is taken.
+            guess: ``m`` and ``s²``, what is expected of the mean reward there now, and the variance of that.
+            key: its name, for ``settle``; without one ``observe`` finds it by its context.
         """
-        x = np.ascontiguousarray(x, dtype=np.float64)
+        self.awaiting.enter(x, -1 if arm is None else arm, NOTHING if arm is None else guess, key)
+
+    def observe(self, x: Array, arm: int, reward: float) -> None:
+        """A reward of ``arm`` at ``x`` arrived, of a decision that has no key."""
+        self.awaiting.came(x, arm, reward)
+        self._count()
+
+    def settle(self, key: Key, arm: int, reward: float) -> None:
+        """The reward of ``arm``, taken at the decision ``key``, arrived, or the wait for it is over."""
+        self.awaiting.settle(key, arm, reward)
+        self._count()
+
+    def drop(self, key: Key) -> None:
+        """Count nothing for the decision ``key`` if it is not counted yet, and keep nothing of its context."""
+        self.awaiting.drop(key)
+        self._count()
+
+    def abandon(self) -> None:
+        """Wait no more for the rewards of decisions that have keys and none yet; they count for nothing."""
+        self.awaiting.abandon()
+        self._count()
+
+    def _count(self) -> None:
+        """Count the decisions whose turn has come."""
+        for one in self.awaiting.counted():
+            assert one.reward is not None
+            self._add(one.x, one.taken, one.reward, one.expected)
+
+    def _add(self, x: Array, arm: int, reward: float, guess: Guess) -> None:
         room = np.empty(len(x))
         kernels.add_round(arm, x, float(reward), self.grams, self.moments, self._inverses, self._log_dets, room)
         self.counts[arm] += 1
@@ -238,35 +273,44 @@ class FloorLedger:
     def correct(self, x: Array, arm: int, old: float, new: float | None) -> None:
         """The reward of a round was another one; None: the round was another arm's.
 
-        Its right reward counts as one that arrives now and of which nothing was expected, since the wrong one may have
-        foretold it. What that added to ``T_g`` stays there: it is at least 0, so the bound is lower for it and holds.
+        A round that is counted already: its right reward counts as one of which nothing was expected. What the wrong
+        one added to ``T_g`` stays there: it is at least 0, so the bound is lower for it and holds. Where decisions have
+        keys a reward is what was known when its wait was over, and nothing is corrected.
         """
+        if self.awaiting.keyed:
+            return
+        if self.awaiting.replace(x, arm, old, new):
+            self._count()
+            return
+        if self.awaiting.left_out[1]:
+            return  # it may be a round that was left out
         square = self.squares[arm] - old * old + (0.0 if new is None else new * new)
         Sums(self.grams, self.moments, np.zeros(self.n_arms), self.counts).change(arm, x, old, new)
         self.squares[arm] = square
         if new is not None:
-            self.guessed += self._surprise(x, new, None)
+            self.guessed += self._surprise(x, new, NOTHING)
         self._refresh(arm)
         self._update(arm)
 
-    def add_arm(self) -> None:
-        """One more arm, at the end, of which nothing is known."""
-        d = self.differences.shape[1]
-        self.differences = np.concatenate([self.differences, np.zeros((1, d))])
-        self.grams = np.concatenate([self.grams, np.zeros((1, d, d))])
-        self.moments = np.concatenate([self.moments, np.zeros((1, d))])
-        self.squares = np.append(self.squares, 0.0)
-        self.counts = np.append(self.counts, 0)
-        self._inverses = np.concatenate([self._inverses, np.eye(d)[None] / self.ridge])
-        self._log_dets = np.append(self._log_dets, 0.0)
-        self._derive()
+    def with_arm(self) -> FloorLedger:
+        """A copy with one more arm, at the end, of which nothing is known."""
+        made, d = copy.copy(self), self.differences.shape[1]
+        made.differences = np.concatenate([self.differences, np.zeros((1, d))])
+        made.grams = np.concatenate([self.grams, np.zeros((1, d, d))])
+        made.moments = np.concatenate([self.moments, np.zeros((1, d))])
+        made.squares = np.append(self.squares, 0.0)
+        made.counts = np.append(self.counts, 0)
+        made._inverses = np.concatenate([self._inverses, np.eye(d)[None] / self.ridge])
+        made._log_dets = np.append(self._log_dets, 0.0)
+        made._derive()
+        return made
 
-    def _surprise(self, x: Array, reward: float, guess: tuple[float, float] | None) -> float:
+    def _surprise(self, x: Array, reward: float, guess: Guess) -> float:
         """What a reward adds to ``T_g``.
 
-        guess: ``m`` and ``s²``; means that ``S_w`` or a share rule out count as the nearest; None where there is none
+        guess: ``m`` and ``s²``; means that ``S_w`` or a share rule out count as the nearest
         """
-        mean, variance = (0.0, math.inf) if guess is None else guess
+        mean, variance = guess
         most = self.floor.weight_bound * math.sqrt(float(product(x, x)))
         least = 0.0 if self.floor.share else -most
         mean = min(max(mean, least), most) if math.isfinite(mean) else 0.0
@@ -280,8 +324,6 @@ class FloorLedger:
         spread = math.fsum(self._log_dets)
         # (T₀ − T_g)/2σ²: how much likelier the guesses make the rewards
         ahead = (math.fsum(self.squares - self._fits) - self.guessed) / (2.0 * noise) + 0.5 * spread
-        if not self.floor.prompt:
-            ahead = 0.0
         # log(½ + ½ exp(ahead)), which must not overflow
         gained = max(ahead, 0.0) + float(log1p(exp(-abs(ahead)))) - float(log(2.0))
         return noise * (spread - 2.0 * gained - 2.0 * float(log(self.floor.delta)))
@@ -325,6 +367,7 @@ class FloorLedger:
             "floor_inverses": self._inverses,
             "floor_log_dets": self._log_dets,
             "floor_rounds": np.array([self.rounds]),
+            **self.awaiting.state(),
         }
 
     def restore(self, arrays: dict[str, Any]) -> None:
@@ -345,4 +388,5 @@ class FloorLedger:
             # that T_g = T₀, and of the squares, which they lack too, only differences matter.
             self.squares = self._project(list(range(self.n_arms)), self.moments)[1]
             self.guessed = self.floor.noise**2 * math.fsum(self._log_dets)
+        self.awaiting = Awaiting.restored(arrays)
         self._derive()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from sidelight.errors import InputError
 from sidelight.learners.floor import Floor, FloorLedger
 from sidelight.linalg import apply, log1p, product
 
-FLOOR = Floor(0.1, noise=0.4, weight_bound=1.5, regularization=0.7, delta=0.02, prompt=True)
+FLOOR = Floor(0.1, noise=0.4, weight_bound=1.5, regularization=0.7, delta=0.02)
 
 
 def literal_total(floor: Floor, history, observed, K: int, d: int) -> float:
@@ -42,7 +41,7 @@ def literal_total(floor: Floor, history, observed, K: int, d: int) -> float:
         most = floor.weight_bound * np.linalg.norm(x)
         m, v = np.clip(m, 0.0 if floor.share else -most, most), min(v, most**2)
         guess += math.log(1 + v / noise) + (reward - m) ** 2 / (noise + v)
-    mixed = np.logaddexp(-zero / 2, -guess / 2) - math.log(2) if floor.prompt else -zero / 2
+    mixed = np.logaddexp(-zero / 2, -guess / 2) - math.log(2)
     rho = max(-2 * noise * mixed + 2 * noise * math.log(1 / floor.delta) - residual + prior, 0.0)
     rho = max(rho, 2 * noise * math.log(1 / floor.delta))
     return float(mean - math.sqrt(rho * norm) + floor.allowance * len(history))
@@ -53,28 +52,59 @@ def guess_of(rng, mean: float) -> tuple[float, float]:
     return mean + 0.2 * float(rng.normal()), 0.04
 
 
-@pytest.mark.parametrize("prompt", [True, False])
+def play_round(ledger: FloorLedger, x, arm: int, old: int, reward: float, guess: tuple[float, float]) -> None:
+    """One round whose reward comes at once."""
+    ledger.record(x, arm, old)
+    ledger.expect(x, arm, guess)
+    ledger.observe(x, arm, reward)
+
+
+@pytest.mark.parametrize("keyed", [True, False])
 @pytest.mark.parametrize("floor", [FLOOR, Floor(0.0, allowance=0.2, noise=0.4, weight_bound=1.5, regularization=3.0)])
 @pytest.mark.parametrize("good", [True, False])
-def test_the_total_is_the_formula_s_after_two_thousand_rounds(floor, good, prompt):
+def test_the_total_is_the_formula_s_after_two_thousand_rounds(floor, good, keyed):
     """Good guesses of rewards and bad ones.
 
-    Rewards late and in another order, some missing; more rounds of an arm than between two refreshes."""
-    rng, floor = np.random.default_rng(2), replace(floor, prompt=prompt)
+    Rewards late and in another order: those count before which none is missing. Some rounds took another arm than was
+    decided, and nothing was expected of that one. More rounds of an arm than between two refreshes."""
+    rng = np.random.default_rng(2)
     K, d = 3, 4
     ledger = FloorLedger(floor, K, d)
     weights = rng.normal(size=(K, d)) / 2
-    history, observed, waiting = [], [], []
-    for _ in range(2_000):
+    history, rounds, waiting, came = [], [], [], set()
+    for t in range(2_000):
         x, arm, old = rng.normal(size=d), int(rng.integers(K)), int(rng.integers(K))
-        ledger.record(x, arm, old)
-        history.append((x, arm, old))
         mean = float(weights[arm] @ x)
-        waiting.append((x, arm, mean + 0.4 * rng.normal(), guess_of(rng, mean if good else -mean)))
-        if rng.random() < 0.9:
-            observed.append(waiting.pop(int(rng.integers(len(waiting)))))
-            ledger.observe(*observed[-1])
-    assert ledger.total == pytest.approx(literal_total(floor, history, observed, K, d), rel=1e-9)
+        guess = guess_of(rng, mean if good else -mean)
+        ledger.record(x, arm, old)
+        ledger.expect(x, arm, guess, (t, 0) if keyed else None)
+        history.append((x, arm, old))
+        taken = arm if t % 10 else old
+        rounds.append((x, taken, mean + 0.4 * rng.normal(), guess if taken == arm else (0.0, math.inf)))
+        waiting.append(t)
+        if rng.random() < 0.99:
+            s = waiting.pop(int(rng.integers(min(len(waiting), 30))))
+            came.add(s)
+            if keyed:
+                ledger.settle((s, 0), *rounds[s][1:3])
+            else:
+                ledger.observe(*rounds[s][:3])
+    first = next(t for t in range(2_000) if t not in came)
+    assert 1_500 < first < max(came)
+    assert ledger.counts.sum() == first
+    assert ledger.awaiting.open == 2_000 - len(came)
+    assert ledger.total == pytest.approx(literal_total(floor, history, rounds[:first], K, d), rel=1e-9)
+    again = FloorLedger(floor, K, d)
+    again.restore({name: np.copy(value) for name, value in ledger.state().items()})
+    for s in sorted(waiting):
+        for one in (ledger, again):
+            if keyed:
+                one.settle((s, 0), *rounds[s][1:3])
+            else:
+                one.observe(*rounds[s][:3])
+    assert not len(again.awaiting)
+    assert again.total == ledger.total
+    assert ledger.total == pytest.approx(literal_total(floor, history, rounds, K, d), rel=1e-9)
 
 
 def test_permission_is_the_total_after_the_round():
@@ -94,8 +124,8 @@ def test_permission_is_the_total_after_the_round():
             assert permitted == (trial.total >= 0.0)
             agreed, refused = agreed + permitted, refused + (not permitted)
         played = arm if permitted else old
-        ledger.record(x, played, old)
-        ledger.observe(x, played, float(weights[played] @ x + 0.3 * rng.normal()), (float(weights[played] @ x), 0.01))
+        reward = float(weights[played] @ x + 0.3 * rng.normal())
+        play_round(ledger, x, played, old, reward, (float(weights[played] @ x), 0.01))
     assert agreed > 50
     assert refused > 50
 
@@ -108,13 +138,14 @@ def run(kind: str, seed: int, rounds: int = 1_500) -> tuple[float, float, float]
     if kind == "negative":
         weights -= 0.6
     floor = (
-        Floor(0.1, noise=0.3, weight_bound=2.5, prompt=True)
+        Floor(0.1, noise=0.3, weight_bound=2.5)
         if kind != "negative"
-        else Floor(allowance=0.1, noise=0.3, weight_bound=2.5, prompt=True)
+        else Floor(allowance=0.1, noise=0.3, weight_bound=2.5)
     )
     ledger = FloorLedger(floor, K, d)
     lying = rng.permutation(K)
     earned = promised = lowest = 0.0
+    late: list = []
     for t in range(rounds):
         x = np.concatenate([[1.0], rng.uniform(size=d - 1)])
         means = weights @ x
@@ -126,9 +157,14 @@ def run(kind: str, seed: int, rounds: int = 1_500) -> tuple[float, float, float]
         earned += means[played]
         promised += (1.0 - floor.share) * means[old] - floor.allowance
         lowest = min(lowest, earned - promised)
-        if t % 3 == 0:  # rewards of a third of the rounds arrive
-            guess = means[played] if kind != "lying" else means[lying[played]]
-            ledger.observe(x, played, float(means[played] + 0.3 * rng.normal()), (float(guess), 0.0))
+        guess = means[played] if kind != "lying" else means[lying[played]]
+        ledger.expect(x, played, (float(guess), 0.0))
+        noise = 0.3 * rng.normal()
+        # a good reward comes at once, a bad one 20 rounds later
+        late.append((t + 20 * (noise < 0.0), x, played, float(means[played] + noise)))
+        for _, *reward in [entry for entry in late if entry[0] <= t]:
+            ledger.observe(*reward)
+        late = [entry for entry in late if entry[0] > t]
     return lowest, earned, promised
 
 
@@ -157,10 +193,9 @@ def test_a_new_arm_is_as_if_it_had_been_there_always():
     for _ in range(50):
         x, arm = rng.normal(size=2), int(rng.integers(2))
         for one in (ledger, larger):
-            one.record(x, arm, 0)
-            one.observe(x, arm, 1.0, (0.5, 0.1))
-    ledger.add_arm()
-    assert ledger.total == pytest.approx(larger.total)
+            play_round(one, x, arm, 0, 1.0, (0.5, 0.1))
+    assert ledger.with_arm().total == pytest.approx(larger.total)
+    assert ledger.n_arms == 2
 
 
 @pytest.mark.parametrize(
@@ -214,19 +249,23 @@ def test_the_learner_takes_the_old_policy_s_arm_until_it_may_do_otherwise():
 
 
 def test_the_learner_s_decisions_stay_above_the_literal_bound():
-    """Recomputed with dense solves after 300 rounds."""
+    """Recomputed with dense solves after 301 rounds."""
     world, summary = setting()
     floor = Floor(allowance=0.3, noise=0.3, weight_bound=2.0)
     learner = sl.FusedOFUL(sl.BehaviorQueries(summary), floor=floor)
-    rng, history, observed = np.random.default_rng(5), [], []
-    for x in world.contexts(300, rng):
+    rng, history, observed, waiting = np.random.default_rng(5), [], [], []
+    for x in world.contexts(301, rng):
         old = world.behavior_actions(x[None], rng)[0]
         learner.observe_behavior(x, old)
         arm = learner.decide(x, rng=rng, default=old).arm
         learner.record_decision(x, arm, old)
         reward = float(world.rewards(x[None], arm, rng)[0])
         estimates, deviations = learner.scores(x)
-        learner.observe(x, arm, reward)
+        waiting.append((x, arm, reward))
+        if len(waiting) == 7:  # the last comes first, and what was expected of the others does not follow from it
+            for late in reversed(waiting):
+                learner.observe(*late)
+            waiting.clear()
         history.append((x, arm, old))
         observed.append((x, arm, reward, (float(estimates[arm]), float(deviations[arm]) ** 2)))
     literal = literal_total(floor, history, observed, world.n_arms, world.n_features)
@@ -289,8 +328,7 @@ def test_the_compiled_sums_are_those_of_plain_products_to_the_bit():
     inverses, log_dets = np.tile(np.eye(d) / 0.4, (K, 1, 1)), np.zeros(K)
     for _ in range(300):
         x, arm, old, reward = rng.normal(size=d), int(rng.integers(K)), int(rng.integers(K)), float(rng.normal())
-        ledger.record(x, arm, old)
-        ledger.observe(x, arm, reward, (0.3, 0.2))
+        play_round(ledger, x, arm, old, reward, (0.3, 0.2))
         grams[arm] += product(x[:, None], x[None, :])
         moments[arm] += reward * x
         u = apply(inverses[arm], x)
@@ -315,7 +353,7 @@ def test_a_good_guess_gives_room_and_a_bad_one_takes_little():
     """Guesses far off cost at most ``2σ² log 2`` of ``ρ²``, however many there are."""
     rng = np.random.default_rng(3)
     K, d = 3, 4
-    floor = Floor(0.1, noise=0.3, weight_bound=1.5, prompt=True)
+    floor = Floor(0.1, noise=0.3, weight_bound=1.5)
     kinds = {"right": 1.0, "none": None, "wrong": -3.0}
     ledgers = {kind: FloorLedger(floor, K, d) for kind in kinds}
     weights = np.abs(rng.normal(size=(K, d))) / 3
@@ -324,9 +362,9 @@ def test_a_good_guess_gives_room_and_a_bad_one_takes_little():
         mean = float(weights[arm] @ x)
         reward = mean + 0.3 * float(rng.normal())
         for kind, factor in kinds.items():
-            ledgers[kind].record(x, arm, arm)
             # a guess as vague as the bounds let it be is next to none
-            ledgers[kind].observe(x, arm, reward, (0.0, 1e9) if factor is None else (factor * mean, 0.0))
+            guess = (0.0, 1e9) if factor is None else (factor * mean, 0.0)
+            play_round(ledgers[kind], x, arm, arm, reward, guess)
     totals = {kind: ledger.total for kind, ledger in ledgers.items()}
     assert totals["right"] > totals["none"]
     assert totals["wrong"] == pytest.approx(totals["none"], rel=0.01)
@@ -343,8 +381,7 @@ def test_guesses_that_are_no_numbers_count_as_none():
     ledger, other = FloorLedger(FLOOR, 2, 2), FloorLedger(FLOOR, 2, 2)
     x = np.array([1.0, 0.5])
     for one, guess in ((ledger, (math.nan, math.inf)), (other, (0.0, 1e300))):
-        one.record(x, 0, 1)
-        one.observe(x, 0, 0.7, guess)
+        play_round(one, x, 0, 1, 0.7, guess)
     assert math.isfinite(ledger.total)
     assert ledger.total == other.total
 
@@ -353,46 +390,150 @@ def test_units_do_not_matter():
     """Rewards in cents and features in millimetres: the same decisions, the total in the reward's unit."""
     rng = np.random.default_rng(8)
     K, d = 2, 3
-    plain = FloorLedger(Floor(0.1, noise=0.3, weight_bound=1.2, prompt=True), K, d)
-    scaled = FloorLedger(Floor(0.1, noise=30.0, weight_bound=0.12, prompt=True), K, d)
+    plain = FloorLedger(Floor(0.1, noise=0.3, weight_bound=1.2), K, d)
+    scaled = FloorLedger(Floor(0.1, noise=30.0, weight_bound=0.12), K, d)
     for _ in range(200):
         x, arm, old = np.abs(rng.normal(size=d)), int(rng.integers(K)), int(rng.integers(K))
         reward, guess = float(rng.normal()), (float(rng.normal()), 0.1)
         assert plain.permits(x, arm, old) == scaled.permits(1_000.0 * x, arm, old)
-        plain.record(x, arm, old)
-        plain.observe(x, arm, reward, guess)
-        scaled.record(1_000.0 * x, arm, old)
-        scaled.observe(1_000.0 * x, arm, 100.0 * reward, (100.0 * guess[0], 1e4 * guess[1]))
+        play_round(plain, x, arm, old, reward, guess)
+        play_round(scaled, 1_000.0 * x, arm, old, 100.0 * reward, (100.0 * guess[0], 1e4 * guess[1]))
     assert scaled.total == pytest.approx(100.0 * plain.total, rel=1e-9)
 
 
-def test_the_order_in_which_rewards_come_does_not_matter_unless_they_are_prompt():
-    """Clicks come sooner than their absence, and a learner that follows them expects clicks."""
+def clicks(order: str, contexts: str = "different") -> FloorLedger:
+    """200 rounds of an arm that is clicked in 40 of 100; clicks come sooner than their absence, or as decided."""
     rng = np.random.default_rng(5)
-    rounds = [(np.array([1.0, rng.uniform()]), float(rng.random() < 0.4)) for _ in range(200)]
-    totals = {}
-    for prompt in (False, True):
-        for order in ("as decided", "clicks first"):
-            ledger = FloorLedger(Floor(0.1, noise=0.5, weight_bound=1.5, prompt=prompt), 2, 2)
-            for x, _ in rounds:
-                ledger.record(x, 1, 0)
-            came = rounds if order == "as decided" else sorted(rounds, key=lambda pair: -pair[1])
-            expected = 0.5
-            for x, reward in came:
-                ledger.observe(x, 1, reward, (expected, 0.01))
-                expected = 0.9 * expected + 0.1 * reward
-            totals[prompt, order] = ledger.total
-    assert totals[False, "as decided"] == pytest.approx(totals[False, "clicks first"], rel=1e-9)
-    assert totals[True, "as decided"] < totals[True, "clicks first"] - 1.0
+    ledger = FloorLedger(Floor(0.1, noise=0.5, weight_bound=1.5), 2, 2)
+    rounds = []
+    for t in range(200):
+        x = np.array([1.0, rng.uniform() if contexts == "different" else 0.5])
+        ledger.record(x, 1, 0)
+        ledger.expect(x, 1, (0.5 - 0.001 * t, 0.01))
+        rounds.append((x, 1, float(rng.random() < 0.4)))
+    for one in rounds if order == "as decided" else sorted(rounds, key=lambda one: -one[2]):
+        ledger.observe(*one)
+        if order == "clicks alone" and ledger.awaiting.open == 130:
+            break
+    return ledger
+
+
+@pytest.mark.parametrize("contexts", ["different", "the same"])
+def test_the_order_in_which_rewards_come_does_not_matter(contexts):
+    """Guesses were made when the rounds were decided, so that not even they follow the rewards that come first."""
+    decided, sooner = clicks("as decided", contexts), clicks("clicks first", contexts)
+    assert decided.total == pytest.approx(sooner.total, rel=1e-12)
+    assert decided.guessed == pytest.approx(sooner.guessed, rel=1e-12)
+    assert not len(sooner.awaiting)
+
+
+def test_rewards_behind_one_that_is_missing_wait():
+    """70 clicks are in and not one absence: those before the first absence count, as in the order of decisions."""
+    ledger = clicks("clicks alone")
+    assert ledger.counts[1] < 10
+    assert len(ledger.awaiting) == 200 - ledger.counts[1]
+    # at one context nobody knows whose rewards these are
+    assert clicks("clicks alone", "the same").counts[1] == 0
+
+
+def test_a_reward_without_a_decision_counts_in_its_turn():
+    ledger = FloorLedger(FLOOR, 2, 2)
+    ledger.expect(np.array([1.0, 0.2]), 0, (0.3, 0.1))
+    ledger.observe(np.array([1.0, 0.7]), 1, 0.4)
+    assert ledger.counts.tolist() == [0, 0]
+    ledger.observe(np.array([1.0, 0.2]), 0, 0.1)
+    assert ledger.counts.tolist() == [1, 1]
+
+
+def test_dropped_decisions_hold_nothing_up_and_leave_no_context():
+    ledger = FloorLedger(FLOOR, 2, 2)
+    for i in range(4):
+        ledger.expect(np.array([1.0, 0.25 * i]), 0, (0.3, 0.1), (7, i))
+    ledger.settle((7, 1), 0, 0.5)
+    ledger.settle((7, 3), 0, 0.5)
+    ledger.drop((7, 3))
+    assert ledger.counts[0] == 0
+    assert not ledger.state()["floor_awaited"][3].any()
+    ledger.drop((7, 0))
+    assert ledger.counts[0] == 1
+    ledger.abandon()
+    assert ledger.counts[0] == 1
+    assert not len(ledger.awaiting)
+    ledger.settle((7, 2), 0, 0.5)  # too late
+    assert ledger.counts[0] == 1
+
+
+def test_no_more_decisions_wait_than_there_is_room_for(monkeypatch):
+    """Which rewards count does not depend on them: of decisions that were left out none ever does."""
+    monkeypatch.setattr("sidelight.learners.awaiting.MOST", 3)
+    ledger = FloorLedger(FLOOR, 2, 2)
+    X = [np.array([1.0, 0.1 * i]) for i in range(5)]
+    for x in X:
+        ledger.expect(x, 0, (0.3, 0.1))
+    for x in X[1:]:
+        ledger.observe(x, 0, 0.5)
+    assert ledger.counts[0] == 0
+    ledger.observe(X[0], 0, 0.5)
+    assert ledger.counts[0] == 3
+    ledger.observe(X[1], 1, 0.5)  # all rewards of those left out are in: this one is new
+    assert ledger.counts.tolist() == [3, 1]
+    before = ledger.total
+    ledger.correct(X[4], 0, 0.5, 0.9)  # it was never counted, so there is nothing to correct
+    assert ledger.total == before
 
 
 def test_a_corrected_reward_was_not_foretold_by_the_wrong_one():
     ledger, plain = (FloorLedger(FLOOR, 2, 2) for _ in range(2))
     x = np.array([1.0, 0.5])
-    ledger.observe(x, 0, 0.2, (0.2, 0.0))
+    ledger.expect(x, 0, (0.2, 0.0))
+    ledger.observe(x, 0, 0.2)
     ledger.correct(x, 0, 0.2, 0.7)
-    plain.observe(x, 0, 0.7, (0.0, 1e300))
+    plain.observe(x, 0, 0.7)
     assert ledger.guessed == pytest.approx(plain.guessed)
+
+
+def test_a_reward_is_corrected_before_its_turn_comes():
+    ledger, plain = (FloorLedger(FLOOR, 2, 2) for _ in range(2))
+    x, y = np.array([1.0, 0.5]), np.array([1.0, 0.1])
+    for one in (ledger, plain):
+        one.expect(y, 1, (0.3, 0.1))
+        one.expect(x, 0, (0.2, 0.1))
+    ledger.observe(x, 0, 0.2)
+    ledger.correct(x, 0, 0.2, 0.7)
+    plain.observe(x, 0, 0.7)
+    for one in (ledger, plain):
+        one.observe(y, 1, 0.4)
+    assert ledger.guessed == plain.guessed
+    assert ledger.total == plain.total
+
+
+def test_configurations_that_say_prompt_are_read():
+    _, summary = setting()
+    floor = {"share": 0.05, "noise": 0.3, "weight_bound": 2.0, "prompt": True}
+    assert sl.FusedOFUL(sl.BehaviorQueries(summary), floor=floor).floor == Floor(0.05, noise=0.3, weight_bound=2.0)
+
+
+def test_threads_decide_while_an_arm_is_added():
+    """The account has the new arm before it can be chosen, whole: a thread sees one account or the other."""
+    world, summary = setting()
+    learner = sl.FusedOFUL(sl.BehaviorQueries(summary), floor=Floor(allowance=0.3, noise=0.3, weight_bound=2.0))
+    play(learner, world, 20)
+    seen = []
+    before, x = learner.ledger, world.contexts(1, np.random.default_rng(0))[0]
+
+    def installed(reduction, install=learner._install):
+        # another thread, in the moment in which the learner has its new arm
+        seen.append((learner.n_arms, learner.ledger.n_arms, learner.ledger.permits(x, learner.n_arms - 1, 0)))
+        install(reduction)
+
+    learner._install = installed
+    learner.add_arm("new")
+    K = world.n_arms
+    assert seen == [(K + 1, K + 1, False)]
+    assert before.n_arms == K
+    with pytest.raises(InputError, match="already"):
+        learner.add_arm("new")
+    assert learner.ledger.n_arms == K + 1
 
 
 def test_files_of_before_have_a_second_number_of_rounds_which_is_passed_over():

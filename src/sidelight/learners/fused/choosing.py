@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sidelight.errors import InputError
+from sidelight.learners.awaiting import NOTHING, Guess, Key
 from sidelight.learners.base import BaseLearner
 from sidelight.learners.floor import FloorLedger
 from sidelight.learners.fused.trust import Trusting
 from sidelight.learners.protocol import Context, Decision
-from sidelight.linalg import Array
+from sidelight.linalg import Array, apply, product
 
 __all__ = ["Choosing"]
 
@@ -139,14 +140,41 @@ class Choosing(Trusting):
         chosen = taken[candidates.index(self._arm(wanted.arm))]
         return wanted, self.arms[chosen], taken.count(chosen) / len(taken)
 
-    def record_decision(self, x: Context, arm: Any, default: Any) -> None:
+    def record_decision(self, x: Context, arm: Any, default: Any = None, *, decision: Key | None = None) -> None:
         """Under a floor: ``arm`` was taken at ``x``, where the old policy would have taken ``default``.
 
         Decisions whose rewards are still under way must count, so a decision is recorded when it is taken, apart from
-        its reward.  Without a floor this does nothing.
+        its reward; and rewards count for the floor in the order in which decisions were recorded, each once all before
+        it are in. Without a floor this does nothing.
+
+        Args:
+            x: the full context; ``observe`` finds the decision by it.
+            arm: the arm to take; None where that is not known yet, and ``default`` is None.
+            default: the old policy's arm; None for a round that the learner did not decide, which risks nothing and
+                whose reward tells about its arm.
+            decision: a name of two whole numbers by which :meth:`settle_decision` finds it instead.
+        """
+        if self.ledger is None:
+            return
+        context, index = self._context(x), None if arm is None else self._arm(arm)
+        if default is not None:
+            self.ledger.record(context, self._arm(arm), self._arm(default))
+        guess = NOTHING if index is None else self._expected(context, index)
+        self.ledger.expect(context, index, guess, decision)
+
+    def settle_decision(self, decision: Key, arm: Any, reward: float) -> None:
+        """Under a floor: a decision that was recorded with a name took ``arm`` and brought ``reward``.
+
+        For the floor alone; ``observe`` teaches the learner.
         """
         if self.ledger is not None:
-            self.ledger.record(self._context(x), self._arm(arm), self._arm(default))
+            self.ledger.settle(decision, self._arm(arm), reward)
+
+    def _expected(self, x: Array, index: int) -> Guess:
+        """``x·ŵ`` of an arm and its variance ``σ²‖x‖²_{V⁻¹}``: what a floor may expect of a reward before it comes."""
+        y = x[self.reduction.order]
+        spread = float(product(y, apply(self.covariances[index], y)))
+        return float(product(self.weights[index], y)), float(self.noises[index]) ** 2 * spread
 
     @property
     def _doubt(self) -> float:

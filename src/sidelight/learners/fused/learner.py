@@ -35,7 +35,7 @@ from sidelight.learners.protocol import Context
 from sidelight.learners.rates import BINARY_VARIANCE
 from sidelight.learners.ridge_arms import RADIUS_KINDS
 from sidelight.learners.settings import Settings
-from sidelight.linalg import Array, apply, log_det, product
+from sidelight.linalg import Array, apply, log_det
 from sidelight.linalg import log as natural_log
 from sidelight.side.constraint import Reduction, unreduced
 from sidelight.side.coordinates import Tally, Units
@@ -493,7 +493,6 @@ class FusedOFUL(Choosing):
     # --------------------------------------------------------------------------------- forgetting
 
     def _observe(self, x: Array, index: int, reward: float, weight: float = 1.0) -> None:
-        expected = self._expected(x, index)
         if self.fading.forgets:
             if self.binary:
                 self._check_binary(reward)  # a reward that is refused must not have faded anything
@@ -503,18 +502,7 @@ class FusedOFUL(Choosing):
             self.fading.effective[index] += 1.0
         super()._observe(x, index, reward, weight)
         if self.ledger is not None:
-            self.ledger.observe(x, index, reward, expected)
-
-    def _expected(self, x: Array, index: int) -> tuple[float, float]:
-        """``x·ŵ`` of an arm and its variance ``σ²‖x‖²_{V⁻¹}``: what a floor may expect of a reward before it comes.
-
-        Zeros where no floor makes use of it.
-        """
-        if self.ledger is None or not self.ledger.floor.prompt:
-            return 0.0, 0.0
-        y = x[self.reduction.order]
-        spread = float(product(y, apply(self.covariances[index], y)))
-        return float(product(self.weights[index], y)), float(self.noises[index]) ** 2 * spread
+            self.ledger.observe(x, index, reward)
 
     def receipt(self, x: Context, reward: float, arm: Any = None) -> Receipt | None:
         """The weights of a round, and the clock where rounds are forgotten; None where it counts in full for ever."""
@@ -545,9 +533,15 @@ class FusedOFUL(Choosing):
 
     def add_arm(self, label: Any) -> None:
         """Offer one more arm from now on; it starts from the prior that all arms share."""
-        super().add_arm(label)
-        if self.ledger is not None:
-            self.ledger.add_arm()
+        before = self.ledger
+        if before is not None:
+            # whole, and before the new arm can be chosen: threads may decide meanwhile
+            self.ledger = before.with_arm()
+        try:
+            super().add_arm(label)
+        except InputError:
+            self.ledger = before
+            raise
 
     def _observes_plainly(self) -> bool:
         return self.ledger is None and not self.fading.forgets and type(self)._observe is FusedOFUL._observe

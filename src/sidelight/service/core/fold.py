@@ -23,7 +23,7 @@ from sidelight.linalg import Array
 from sidelight.service.core.defaults import NOT_TAUGHT, Defaults
 from sidelight.service.core.flooring import risked
 from sidelight.service.core.gate import Gate, GateSettings
-from sidelight.service.core.seen import Quarantine, Seen
+from sidelight.service.core.seen import Quarantine, Seen, Withheld
 from sidelight.service.log.events import (
     Action,
     Answer,
@@ -103,6 +103,7 @@ class State:
         defaults: how long rewards are waited for, what counts afterwards, and what a late one must correct.
         seen: what the learner was taught, as ranges beyond which a value is wild.
         quarantine: what was kept from the learner and waits for a person.
+        withheld: the rewards among it.
     """
 
     def __init__(self, learner: Any, rails: Rails, number: int = 0, version: int = 0) -> None:
@@ -121,6 +122,7 @@ class State:
         schema = learner.schema
         self.seen = Seen(learner.n_features, 0 if schema is not None and schema.intercept else None)
         self.quarantine = Quarantine()
+        self.withheld = Withheld()
 
     # ---------------------------------------------------------------------------------- the fold
 
@@ -166,9 +168,13 @@ class State:
                 self.gate.forget(gone)
                 for place in gone:
                     self.defaults.receipts.pop(place, None)
+                    self.withheld.pop(place)
+                    self._drop_for_floor(place)
             case Retraction():
                 self.counts["retractions"] += 1
                 self.quarantine.settle(event.event, event.position)
+                if (decision := self.withheld.retracted(event.event)) is not None:
+                    self._drop_for_floor(decision)
             case Release():
                 self.counts["released"] += 1
                 self.quarantine.settle(event.event, event.position)
@@ -176,6 +182,7 @@ class State:
                     self._teach(event.released, context)
                 elif isinstance(event.released, Reward):
                     self._settle_evidence(event.released, context)
+                    self._drop_for_floor(_place(event.released))
             case GateStep():
                 self._step(event)
             case DefaultReward():
@@ -203,9 +210,9 @@ class State:
         """Whether a deletion took something from decisions that they are folded by.
 
         Answers are learned at contexts; the gate tells units apart by subjects, and failures by estimates. All three
-        are deleted together.
+        are deleted together. A floor counts every context.
         """
-        if not self._is_evidence(event):
+        if self.learner.ledger is None and not self._is_evidence(event):
             return event.answers is not None and any(
                 answer is not None and is_deleted(x) for x, answer in zip(event.contexts, event.answers, strict=True)
             )
@@ -235,9 +242,16 @@ class State:
         """Under a floor a decision counts from when it is taken, not from when its reward comes."""
         if self.learner.ledger is None:
             return
-        for i, arm, old in risked(event):
-            self._learn(self.learner.record_decision, event.contexts[i], arm, old)
-            self.counts["kept by the floor"] += arm != event.recommended[i]
+        old = {i: arm for i, _, arm in risked(event)}
+        for i, x in enumerate(event.contexts):
+            place = self.number, i
+            self._learn(self.learner.record_decision, x, event.arms[i], old.get(i), decision=place)
+            self.counts["kept by the floor"] += i in old and event.arms[i] != event.recommended[i]
+
+    def _drop_for_floor(self, decision: tuple[int, int]) -> None:
+        """A decision tells the floor nothing: its reward was wrong, nobody knows its arm, or it was forgotten."""
+        if self.learner.ledger is not None:
+            self._learn(self.learner.ledger.drop, decision)
 
     def _looked_at(self, context: Array | None) -> Array | None:
         """A context as evidence wants it: its gaps filled where choices are modelled, in shadow and assist."""
@@ -253,12 +267,15 @@ class State:
         if event.quarantine == RETRACTED:
             # what the gate has seen stays: corrections reach the learner, not the evidence
             self._settle_evidence(event, context)
+            self._drop_for_floor(_place(event))
         self._teach(event, context)
 
     def _teach(self, event: Reward | Action | Behavior, context: Array | None) -> None:
         """Teach the learner what an event says, unless it is in quarantine."""
         if event.quarantine is not None:
             self._withhold(event.quarantine)
+            if isinstance(event, Reward) and event.quarantine != RETRACTED:
+                self.withheld.put(_place(event), self.number, event.reward)
             return
         if isinstance(event, Behavior):
             self._answer(context if event.context is None else event.context, event.answer)
@@ -283,7 +300,12 @@ class State:
         else:
             self._learn(self.defaults.correct, self.learner, context, event, event.reward)
             self.defaults.receipts.pop(event.decision[:2], None)
+        self._settle_for_floor(event)
         self.seen.add(context, event.reward)
+
+    def _settle_for_floor(self, event: Reward | DefaultReward) -> None:
+        if self.learner.ledger is not None:
+            self._learn(self.learner.settle_decision, _place(event), event.arm, event.reward)
 
     def _withhold(self, reason: str, position: int = 0) -> None:
         """Teach nothing; what was not retracted waits for a person."""
@@ -293,6 +315,7 @@ class State:
 
     def _settle_evidence(self, event: Reward, context: Array | None) -> None:
         number, position = event.decision.number, event.decision.position
+        self.withheld.pop((number, position))
         self.gate.settled(number, position, event.reward, event.arm, self._looked_at(context))
 
     def _add_reward(self, arm: Any, reward: float, sign: int = 1) -> None:
@@ -305,9 +328,14 @@ class State:
         self.counts["default rewards"] += 1
         self.defaults.waited = max(self.defaults.waited, event.decision.number)
         number, position = event.decision.number, event.decision.position
-        self.gate.settled(number, position, event.reward, event.arm, self._looked_at(context))
+        withheld = self.withheld.get((number, position))
+        counts = event.reward if withheld is None else withheld
+        self.gate.settled(number, position, counts, event.arm, self._looked_at(context))
         if event.arm is None:
+            self._drop_for_floor((number, position))
             return
+        if withheld is None:  # else the floor goes on waiting for the person who looks at it
+            self._settle_for_floor(event)
         self._add_reward(event.arm, event.reward)
         if context is not None:
             self._learn(self.defaults.teach, self.learner, context, event)
@@ -358,6 +386,9 @@ class State:
         if event.gate is not None:
             self.gate.configure(GateSettings.from_dict(event.gate), self._shared())
         if event.waits is not None:
+            if self.learner.ledger is not None and self.defaults.seconds is None and event.waits["seconds"] is not None:
+                # no wait will end for the decisions from before, so the floor would wait for ever
+                self._learn(self.learner.ledger.abandon)
             self.defaults.configure(event.waits, self.number)
         if {"mode", "share"} & changes.keys():
             self.gate.follow(self._shared(), self.rails.mode)
@@ -412,6 +443,7 @@ class State:
             "forgotten": sorted(self.forgotten),
             "seen": self.seen.to_dict(),
             "quarantine": self.quarantine.to_list(),
+            "withheld": self.withheld.to_list(),
         }
         state["gate"] = self.gate.to_dict()
         if self.defaults != Defaults():
@@ -436,7 +468,13 @@ class State:
         if "seen" in body:  # not in states of Sidelight 0.1.0
             state.seen = Seen.from_dict(body["seen"])
             state.quarantine = Quarantine.from_list(body["quarantine"])
+        state.withheld = Withheld.from_list(body.get("withheld", []))
         return state
+
+
+def _place(event: Reward | DefaultReward) -> tuple[int, int]:
+    """Number and position of the decision that an event is about."""
+    return event.decision.number, event.decision.position
 
 
 def _name(arm: Any) -> str:

@@ -11,12 +11,14 @@ from sidelight.learners.wild import Ranges
 from sidelight.linalg import Array
 from sidelight.side.coordinates import Tally, Units
 
-__all__ = ["Quarantine", "Seen"]
+__all__ = ["Quarantine", "Seen", "Withheld"]
 
 #: ranges are taken anew when the values behind them have grown by this factor
 _GROWTH = 1.1
 #: the newest so many of what waits are listed; older ones can still be released by their number
 _LISTED = 1_000
+#: rewards in quarantine whose values are kept for the evidence
+_WITHHELD = 100_000
 
 
 class Seen:
@@ -118,4 +120,49 @@ class Quarantine:
         """The inverse of ``to_list``."""
         made = cls()
         made._waiting = {(n, i): reason for n, i, reason in body}
+        return made
+
+
+class Withheld:
+    """Rewards in quarantine by the decision that they are of, until a person has looked at them.
+
+    When its wait ends, such a reward counts in the evidence with its own value, and not as one that never came:
+    losses that are out of bounds would otherwise speak for a learner. At most ``_WITHHELD`` are kept; of older ones
+    the default reward counts then.
+    """
+
+    def __init__(self) -> None:
+        self._rewards: dict[tuple[int, int], tuple[int, float]] = {}
+
+    def put(self, decision: tuple[int, int], number: int, reward: float) -> None:
+        """Event ``number`` told the reward of a decision, and is in quarantine."""
+        self._rewards[decision] = number, reward
+        if len(self._rewards) > _WITHHELD:
+            del self._rewards[next(iter(self._rewards))]
+
+    def get(self, decision: tuple[int, int]) -> float | None:
+        """What was told of a decision; None if nothing that is in quarantine."""
+        found = self._rewards.get(decision)
+        return None if found is None else found[1]
+
+    def pop(self, decision: tuple[int, int]) -> None:
+        """A person released it, or the decision was forgotten."""
+        self._rewards.pop(decision, None)
+
+    def retracted(self, number: int) -> tuple[int, int] | None:
+        """A person says that event ``number`` is wrong: it no longer counts.  The decision that it was of."""
+        found = next((decision for decision, (event, _) in self._rewards.items() if event == number), None)
+        if found is not None:
+            del self._rewards[found]
+        return found
+
+    def to_list(self) -> list[list[Any]]:
+        """JSON-safe; numbers come back to the bit."""
+        return [[*decision, *told] for decision, told in self._rewards.items()]
+
+    @classmethod
+    def from_list(cls, body: list[list[Any]]) -> Withheld:
+        """The inverse of ``to_list``."""
+        made = cls()
+        made._rewards = {(n, i): (event, reward) for n, i, event, reward in body}
         return made

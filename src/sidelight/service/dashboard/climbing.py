@@ -57,10 +57,16 @@ def floor_card(state: State) -> Markup:
         else f"the old policy's reward less {number(ledger.floor.allowance)} a decision"
     )
     kept = state.counts["kept by the floor"]
+    awaited = ledger.awaiting.open
+    behind = len(ledger.awaiting) - awaited
     facts = [
         ("Floor", f"at least {promise}"),
         ("Room left", f"{number(ledger.total)} in the reward's unit"),
         ("Kept by the floor", f"{count(kept)} of {count(ledger.rounds)} decisions of the learner"),
+        (
+            "Rewards it knows",
+            f"{count(int(ledger.counts.sum()))}; {count(awaited)} have not come, {count(behind)} wait behind these",
+        ),
     ]
     return piece("facts", facts, Markup(""))
 

@@ -48,6 +48,9 @@ def describe_floor(state: State) -> dict[str, Any] | None:
         "rounds": ledger.rounds,
         "kept": state.counts["kept by the floor"],
         "room": ledger.total,
+        "counted": int(ledger.counts.sum()),
+        "awaited": ledger.awaiting.open,
+        "behind": len(ledger.awaiting) - ledger.awaiting.open,
     }
 
 
