@@ -140,6 +140,9 @@ def simulate(
     wanted = list(range(seeds)) if isinstance(seeds, int | np.integer) else [int(s) for s in seeds]
     if not wanted:
         raise InputError("seeds is empty: give at least one.")
+    if len(set(wanted)) < len(wanted):
+        twice = next(seed for seed in wanted if wanted.count(seed) > 1)
+        raise InputError(f"seeds lists {twice} twice: the same run again tells nothing new.")
     step = max(1, horizon // 200) if every is None else int(every)
     if step < 1:
         raise InputError(f"every={every!r} must be at least 1.")

@@ -346,6 +346,7 @@ def test_progress_reaches_the_end(world, workers):
         ({"learners": [sl.OFUL]}, "mapping"),
         ({"seeds": []}, "seeds"),
         ({"seeds": 0}, "seeds"),
+        ({"seeds": [3, 1, 3]}, "seeds lists 3 twice"),
         ({"every": 0}, "every=0"),
         ({"world": 7}, "World"),
         ({"learners": {"mine": lambda run: None}}, "'mine'.*NoneType"),

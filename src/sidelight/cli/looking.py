@@ -25,7 +25,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from sidelight.errors import SourceError
-from sidelight.logs.sources.csv import MISSING_TEXTS, check_start, open_bytes
+from sidelight.logs.sources.csv import MISSING_TEXTS, NO_NUMBER, check_start, open_bytes
 from sidelight.logs.sources.paths import kind_of
 
 __all__ = ["Look", "Profile", "look_at", "mistyped", "write_prepared"]
@@ -259,6 +259,12 @@ def _profile(name: str, column: pa.ChunkedArray) -> Profile:
         timed = any(isinstance(value, dt.datetime) and value.time() != dt.time() for value in values)
         return _made(common, "date", {**shared, "span": max(days) - min(days), "timed": timed})
     texts = [str(value).strip() for value in values]
+    if NO_NUMBER in texts:
+        # among numbers and dates it stands for nothing; as a text it is one, such as an arm
+        rest = pc.if_else(pc.equal(column.cast(pa.string()), NO_NUMBER), None, column.cast(pa.string()))
+        found = _profile(name, rest)
+        if found.kind != "text":
+            return found
     return _of_texts(common, texts, shared)
 
 

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import csv, feather, parquet
 
 from sidelight.errors import SchemaError, SourceError
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.sources.base import LogFile
-from sidelight.logs.sources.csv import MISSING_TEXTS, csv_header, open_bytes
+from sidelight.logs.sources.csv import MISSING_TEXTS, NO_NUMBER, csv_header, open_bytes
 from sidelight.logs.sources.paths import find_files
 
 __all__ = ["Columns", "columns_of", "read_table", "schema_of", "split_names", "with_names"]
@@ -43,13 +44,24 @@ def _whole(file: LogFile) -> pa.Table:
         if file.kind == "arrow":
             return feather.read_table(file.path)
         _, delimiter = csv_header(file.path)
-        return csv.read_csv(
+        table = csv.read_csv(
             open_bytes(file.path),
             parse_options=csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
             convert_options=csv.ConvertOptions(null_values=MISSING_TEXTS, strings_can_be_null=True, check_utf8=True),
         )
+        return pa.table([_number_if_it_is_one(column) for column in table.columns], names=table.column_names)
     except (pa.ArrowException, OSError) as error:
         raise SourceError(f"cannot read {file.path}: {error}") from error
+
+
+def _number_if_it_is_one(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Text that is a number wherever it does not say None, as numbers."""
+    if not _is_text(column.type) or not pc.any(pc.equal(column, NO_NUMBER)).as_py():
+        return column
+    try:
+        return pc.if_else(pc.equal(column, NO_NUMBER), None, column).cast(pa.float64())
+    except pa.ArrowInvalid:
+        return column
 
 
 def _named(table: pa.Table, source: str) -> pa.Table:

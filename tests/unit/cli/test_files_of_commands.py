@@ -115,6 +115,19 @@ def test_tables_of_any_kind_are_looked_at_and_replayed(frame, tmp_path):
         read_table(str(paths[0]))
 
 
+def test_none_is_a_text_and_a_gap_among_numbers(frame, tmp_path):
+    frame["arm"] = np.where(np.arange(N) % 3 == 0, "None", frame["arm"])
+    frame["age"] = np.where(np.arange(N) % 10 == 0, "None", frame["age"].astype(str))
+    path = tmp_path / "log.csv"
+    frame.to_csv(path, index=False)
+    profiles = {profile.name: profile for profile in look_at([str(path)]).profiles}
+    assert (profiles["age"].kind, profiles["age"].missing) == ("number", N / 10)
+    assert sorted(profiles["arm"].levels) == ["None", "u", "v"]
+    table = read_table(str(path))
+    assert (str(table["age"].type), table["age"].null_count) == ("double", N / 10)
+    assert set(table["arm"].to_pylist()) == {"None", "u", "v"}
+
+
 def test_parquet_with_decimal_commas_is_prepared_whole_or_not_at_all(frame, tmp_path):
     frame["age"] = [f"{value:.1f}".replace(".", ",") for value in frame["age"]]
     frame["when"] = pd.date_range("2024-01-01", periods=N).strftime("%d.%m.%Y")

@@ -14,7 +14,7 @@ import pyarrow.ipc
 import pyarrow.parquet as pq
 import pytest
 
-from sidelight.errors import InputError, SourceError
+from sidelight.errors import InputError, InvalidRowsError, SourceError
 from sidelight.logs import summarize as passes
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.summarize import summarize_log
@@ -418,3 +418,21 @@ def test_propensities(tmp_path):
     np.testing.assert_allclose(doubled.propensities, [[1.5, 12, 40, 0.25], [2.4, 12, 52, 0.2]])
     found.save(tmp_path / "s")
     np.testing.assert_array_equal(LogSummary.load(tmp_path / "s").propensities, found.propensities)
+
+
+def test_none_is_a_label_in_a_csv_file_and_a_gap_among_numbers(tmp_path):
+    """An arm called None, for those who get nothing, was missing, and left out without a word by --skip-invalid."""
+    path = tmp_path / "log.csv"
+    arms, tiers = ("None", "mail", "call"), ("None", "gold")
+    rows = [f"{i % 7},{tiers[i % 2]},2024-01-{1 + i % 28:02},{arms[i % 3]},{i % 5}" for i in range(60)]
+    header = "age,tier,visit,arm,reward"
+    path.write_text("\n".join([header, *rows, "None,gold,2024-02-01,mail,1", "3,gold,None,call,1"]), encoding="utf-8")
+    schema = Schema(
+        ["age", "tier"], ["age", "tier", "visit"], categories=["tier"], derived=["days_since(visit, '2024-01-01')"]
+    )
+    with pytest.raises(InvalidRowsError, match=r"row 60 of .* column 'age' is None \(missing or NaN\)"):
+        summarize_log(path, schema)
+    summary = summarize_log(path, schema, on_invalid="skip")
+    assert summary.arms == ("None", "call", "mail")
+    assert summary.schema.features[1].levels == ("None", "gold")
+    assert summary.skipped == {"age: missing or NaN": 1, "visit: missing or NaN": 1}

@@ -141,7 +141,7 @@ def _parsed_dates(texts: list[str | None], zone: str | None) -> tuple[np.ndarray
     unparsable = np.zeros(len(texts), dtype=bool)
     known: dict[str, float | None] = {}
     for i, text in enumerate(texts):
-        if text is None or not text.strip():
+        if text is None or text.strip() in ("", "None"):
             continue
         if text not in known:
             try:

@@ -14,12 +14,14 @@ from sidelight.logs.sources.base import LogFile, Wanted
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["MISSING_TEXTS", "check_start", "csv_columns", "csv_header", "csv_tables", "open_bytes"]
+__all__ = ["MISSING_TEXTS", "NO_NUMBER", "check_start", "csv_columns", "csv_header", "csv_tables", "open_bytes"]
 
 _BLOCK = 8 << 20
 _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2", b"\x04\x22\x4d\x18": "lz4"}
 #: what stands for a missing value in a file in which everything is text
-MISSING_TEXTS = ["", "NA", "N/A", "NaN", "nan", "NULL", "null", "None", "#N/A", "-nan", "-NaN", "<NA>"]
+MISSING_TEXTS = ["", "NA", "N/A", "NaN", "nan", "NULL", "null", "#N/A", "-nan", "-NaN", "<NA>"]
+#: and among numbers and dates; as a label it is one, such as the arm of those who get nothing
+NO_NUMBER = "None"
 
 
 def csv_tables(
@@ -53,8 +55,20 @@ def csv_tables(
         if skip >= batch.num_rows:
             skip -= batch.num_rows
             continue
-        yield batch.slice(skip)
+        yield _without_none(batch.slice(skip), labels)
         skip = 0
+
+
+def _without_none(batch: pa.RecordBatch, labels: set[str]) -> pa.RecordBatch:
+    """Columns of text that are to be numbers, null where they say None."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    columns = [
+        column if name in labels else pc.if_else(pc.equal(column, NO_NUMBER), None, column)
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
 def _read(
