@@ -476,6 +476,7 @@ class FusedOFUL(Choosing):
                 context_bound=self.settings.context_bound,
                 plays=self._arm_rounds() if self.settings.regularization == "auto" and not self.binary else None,
                 delta=self._refresh_delta() / len(self.logs),
+                rates=self.binary,
             )
             if not self.asking.unlimited:
                 log.learn_gain()
@@ -521,6 +522,7 @@ class FusedOFUL(Choosing):
             self._fade(index)
         super()._correct(x, index, old, new, receipt)
         if new is None:
+            self._compare_lines(x[None], -1.0)
             rounds = self.fading.effective
             rounds[index] = max(rounds[index] - self._standing(index, receipt)[1], 0.0)
         if self.ledger is not None:

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sidelight.hidden.frame import unitless_pseudo_inverse
 from sidelight.hidden.protocol import CompleteEstimator
+from sidelight.learners.fused.excess import LineExcess
 from sidelight.learners.fused.given import bias_directions
 from sidelight.learners.fused.standing import Frozen, Standing
 from sidelight.learners.fused.unexplained import UNTOLD, least_tau2, most_square, most_tau2
@@ -44,6 +45,7 @@ class FusedLog:
         evidence: what it says   cautious: … with ``τ²`` times the number of logs, whatever they have in common
             counted: what it adds to the evidence of all logs; all three the same where it is the only one.
         standing: how far it is believed.
+        excess: how far its lines leave the interval from 0 to 1, where rewards are 0 or 1.
         proven: for ``radius="theory"``: nothing here may depend on online rewards, or rest on more than the proof does.
     """
 
@@ -81,6 +83,7 @@ class FusedLog:
         self.fresh = True
         # the proof is a union over all settings that rewards may choose: few of them
         self.standing = Standing(len(self.arms), 0 if proven else self.L)
+        self.excess = LineExcess(summary, self.well_told())
         self._answers_test: AnswersTest | None = None
         self._gain: Array | None = None
         #: (K_j, L)  what the old policy favoured among recorded features: as the log has it, so worked out once
@@ -111,6 +114,7 @@ class FusedLog:
         context_bound: float,
         plays: Array | None = None,
         delta: float = 0.05,
+        rates: bool = False,
     ) -> None:
         """Take ``τ²`` from what the learner knows of the hidden weights, and the evidence from it.
 
@@ -130,6 +134,7 @@ class FusedLog:
             context_bound: ``S_x``.
             plays: (K,)  rounds of every arm, where the prior is learned.
             delta: ``δ_k`` of this log, where proven: few rows and answers count for as much less as it needs.
+            rates: whether rewards are 0 or 1, so that lines which leave that interval are biased.
         """
         hidden, error, answers = self.order[self.L :], None, None
         if self.proven:
@@ -158,14 +163,19 @@ class FusedLog:
                 self.tau2 = np.maximum(self.tau2, self._least_tau2(plays[self.arms], len(hidden)))
         self.fresh = False
         self._shared = float(shared)
-        if isinstance(bias_bound, float) and sandwich and bias_bound > 0.0:
-            # nΔ²G⁻¹, as it is added to s²G⁻¹ where there is no sandwich
-            more = (self.counts * bias_bound**2)[:, None, None] * np.asarray(self.hidden.summary.grams)
-            error = more if error is None else error + more
-        elif isinstance(bias_bound, float):
-            self._bias_bound = bias_bound
+        bias, beyond = 0.0, self.excess.square if rates else 0.0
+        if isinstance(bias_bound, float):
+            bias = bias_bound
         else:
             self._bias_directions = bias_directions(bias_bound[self.order[: self.L]])
+        if beyond > 0.0:
+            bias = float(np.sqrt(bias * bias + beyond))
+        if not sandwich:
+            self._bias_bound = bias
+        elif bias > 0.0:
+            # nΔ²G⁻¹, as it is added to s²G⁻¹ where there is no sandwich
+            more = (self.counts * bias**2)[:, None, None] * np.asarray(self.hidden.summary.grams)
+            error = more if error is None else error + more
         if sandwich and not self.proven and not self._on_top and len(hidden):
             self.tau2 = np.maximum(self.tau2, LEAST * self.s2)
             answers = AnswersHalf(self.tau2, self.s2)
@@ -399,6 +409,7 @@ class FusedLog:
             "tau2": self.tau2,
             **verdict,
             "numbers": np.array(numbers),
+            "excess": self.excess.total,
             "gain": gain,
             "J": e.J,
             "h": e.h,
@@ -412,6 +423,8 @@ class FusedLog:
         self.standing.restore(arrays, bool(common), suspicion, int(more[0]) if more else -1)
         if "bias" in arrays:
             self._bias_directions = np.array(arrays["bias"], dtype=np.float64).reshape(self.L, -1 if self.L else 0)
+        # a file from before lines were compared with the interval begins to do so
+        self.excess.total = np.array(arrays.get("excess", np.zeros(2)), dtype=np.float64)
         self._gain = np.array(arrays["gain"]) if arrays["gain"].size else None
         self.evidence = self.counted = LogEvidence(np.array(arrays["J"]), np.array(arrays["h"]), self.L)
         if "counted_J" in arrays:

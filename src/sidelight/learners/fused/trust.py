@@ -108,13 +108,21 @@ class Trusting(ReducedLearner):
     # ------------------------------------------------------------------------------------ rounds
 
     def _take(self, x: Array, index: int, reward: float, weight: float = 1.0) -> None:
-        if self.misfit is not None:
+        if self.misfit is not None or self.binary:
             self._took_rows(x[None], np.array([index], dtype=np.int64), np.array([reward]))
         super()._take(x, index, reward, weight)
 
     def _took_rows(self, X: Array, indices: NDArray[np.int64], rewards: Array) -> None:
         if self.misfit is not None and len(X):
             self.misfit.add(self.reduction.order, X, indices, rewards)
+        if len(X):
+            self._compare_lines(X)
+
+    def _compare_lines(self, X: Array, sign: float = 1.0) -> None:
+        """Let logs of rewards of 0 and 1 see contexts (n, d), to learn how far their lines leave that interval."""
+        if self.binary:
+            for entry in self.logs:
+                entry.excess.add(X, sign)
 
     # ----------------------------------------------------------------------------------- judging
 
