@@ -83,6 +83,17 @@ def test_one_wild_context_says_no_more_than_that_a_rate_is_off_by_one(seed):
     assert excess.total[0] <= before + 1.0
 
 
+def test_lines_through_zero_are_not_compared(seed):
+    rng = np.random.default_rng(seed)
+    X, rewards = classes(600, rng)
+    arms = rng.integers(3, size=len(X))
+    schema = sl.Schema(NAMES, NAMES[:2], arms=range(3))
+    summary = sl.LogSummary.from_arrays(X[:, 1:3], arms, rewards[np.arange(len(X)), arms], schema)
+    excess = excess_of(summary)
+    excess.add(X[:50, 1:])
+    assert excess.square == 0.0
+
+
 def test_powers_of_two_change_no_bit(seed):
     totals = []
     for scale in (1.0, 2.0**40):

@@ -37,8 +37,11 @@ class LineExcess:
     """
 
     def __init__(self, summary: LogSummary, told: NDArray[np.bool_]) -> None:
-        """Take the lines of a log.  told: (K,)  which arms have rows enough for the line not to be chance"""
-        arms = np.flatnonzero(told)
+        """Take the lines of a log.  told: (K,)  which arms have rows enough for the line not to be chance
+
+        Lines through zero (no intercept) are not compared: those of the rounds leave the interval just as they do.
+        """
+        arms = np.flatnonzero(told & summary.schema.intercept)
         counts = np.asarray(summary.counts, dtype=np.float64)[arms]
         self._recorded = np.asarray(summary.recorded)
         self._lines = np.ascontiguousarray(summary.least_squares(arms).T)
