@@ -219,3 +219,24 @@ def test_a_floor_follows_the_corrected_reward(log):
     # and apart from the guesses it claims the same
     corrected.restore({**corrected.state(), "floor_guessed": np.array([told.guessed])})
     assert corrected.total == pytest.approx(told.total, rel=1e-9)
+
+
+def test_rounds_of_long_ago_may_turn_out_to_be_another_arms(log, player):
+    """The tests of the assumptions began after some of them, which then go out of the sums that were there before."""
+    learner = sl.FusedOFUL(sl.BehaviorQueries(log.summary))
+    past = []
+    for t, x, answer, _, rewards in player.events(400):
+        # wide contexts at first: what is taken out weighs more than all that came since
+        x = x * (3.0 if t < 40 else 0.3)
+        arm, reward = ARMS[answer], float(rewards[answer])
+        past.append((x, arm, reward, learner.receipt(x, reward, arm)))
+        learner.observe(x, arm, reward)
+        if t >= 200 and t % 4 == 0:
+            x, arm, reward, receipt = past[(t - 200) // 4]
+            other = ARMS[(ARMS.index(arm) + 1) % len(ARMS)]
+            learner.correct(x, arm, reward, reward, taken=other, receipt=receipt)
+    assert learner.counts.sum() == 400
+    assert learner.misfit is not None
+    assert np.isfinite(np.concatenate(learner.scores(x))).all()
+    since = learner.grams - learner.weighed_grams
+    assert np.linalg.eigvalsh(since).min() > -1e-9 * np.abs(learner.grams).max()

@@ -127,6 +127,15 @@ class Misfit:
         """Rounds, in order.  order: (d,) internal → context   X: (n, d)   arms: (n,)   rewards: (n,)"""
         add_rows(self.arena, self.sizes, order, X, arms, rewards)
 
+    def take_out(self, a: int, gram: Array) -> None:
+        """A round of arm ``a`` was taken out of its ``Σ x xᵀ``, which are less by ``gram`` (d, d).
+
+        Whether it came before these sums began or since, the rounds since then are left as they are: what terms and
+        features have in common is the same whichever arm was played.
+        """
+        self.base[a] -= gram
+        self.began[a] -= 1.0
+
     def refresh(self, rounds: tuple[Array, Array], counts: Array, noises: Array) -> None:
         """Judge the errors since the last refresh, and fix what the next ones are compared with.
 

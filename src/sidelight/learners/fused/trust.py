@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sidelight.learners.correcting import Receipt
 from sidelight.learners.fused.fading import Fading
 from sidelight.learners.reduced import ReducedLearner
 from sidelight.linalg import Array, apply, log
@@ -123,6 +124,21 @@ class Trusting(ReducedLearner):
         if self.binary:
             for entry in self.logs:
                 entry.excess.add(X, sign)
+
+    def _correct(self, x: Array, index: int, old: float, new: float | None, receipt: Receipt | None) -> None:
+        held = {name: np.array(getattr(self, name)[index]) for name in ("grams", "moments", "squares")}
+        super()._correct(x, index, old, new, receipt)
+        if new is not None:
+            return
+        # what was taken out came before the last refresh, as most that is corrected did, if any round of the arm did:
+        # then it is no part of what came since
+        left = self._standing(index, receipt)[1]
+        if self.weighed_rounds[index] >= left:
+            for name, before in held.items():
+                getattr(self, f"weighed_{name}")[index] -= before - getattr(self, name)[index]
+            self.weighed_rounds[index] -= left
+        if self.misfit is not None:
+            self.misfit.take_out(index, held["grams"] - self.grams[index])
 
     # ----------------------------------------------------------------------------------- judging
 
