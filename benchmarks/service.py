@@ -79,7 +79,8 @@ def serve(folder: Path) -> None:
             service.allow(request, "decide")
             return Response(await read_body(request, service.limits.body_bytes), media_type="application/json")
 
-        app.router.routes.append(Route("/echo", echo, methods=["POST"]))
+        # the first route, as that of decisions is among the first: matching the others would make the echo dearer
+        app.router.routes.insert(0, Route("/echo", echo, methods=["POST"]))
         return app
 
     server.create_app = with_echo

@@ -22,6 +22,7 @@ from sidelight.service.log.decision_id import DecisionId
 from sidelight.service.log.events import Answer, Configuration, Reward
 from sidelight.service.log.rows import event_from_row, event_to_row
 from sidelight.service.log.store import Diverged, Store
+from sidelight.service.operations.copying import back_up
 from sidelight.service.problems import Problem
 from sidelight.service.views.status import describe_engine
 from tests.service.helpers import bits, command, engine_of, make_config, make_schema, random_context, run
@@ -212,6 +213,40 @@ def test_a_server_does_not_write_into_another_log_that_took_the_place(tmp_path, 
         store.append([Note(3)], 2, 0, chain)
     assert store.head() == head
     store.close()
+
+
+@pytest.mark.parametrize(
+    "harm", ["a back-up in its place", "the same in its place", "removed", "its write-ahead log removed"]
+)
+def test_a_file_that_is_exchanged_or_removed_while_it_is_used_is_noticed(tmp_path, rng, harm):
+    """By renaming or removing, so that the server goes on with a file that has no name any more."""
+    config = make_config(tmp_path, kind="OFUL", mode="act")
+    x = make_schema().encode(random_context(rng))[None]
+    path = tmp_path / "sidelight.db"
+
+    async def live() -> None:
+        async with engine_of(config) as engine:
+            for _ in range(3):
+                await engine.decide(x, None)
+            copy = tmp_path / "copy.db"
+            if harm == "the same in its place":
+                copy.write_bytes(path.read_bytes())
+            else:
+                back_up(engine.store, database_url(str(copy)))
+            if harm == "removed":
+                path.unlink()
+            elif harm == "its write-ahead log removed":
+                path.with_name("sidelight.db-wal").unlink()
+            else:
+                copy.replace(path)
+            for _ in range(2):
+                with pytest.raises(Problem) as refused:
+                    await engine.decide(x, None)
+                assert refused.value.status == 503
+            assert not engine.ready
+            assert "removed or exchanged" in str(engine.why_not_ready())
+
+    run(live())
 
 
 def test_ids_are_not_given_again_after_a_restore(tmp_path, database, rng):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sqlite3
 import sys
 from collections.abc import Iterator
@@ -65,7 +66,10 @@ class Database:
         self.identity = b""
         self.sealed_after = 0
         self._serving: IO[bytes] | None = None
-        self._unsynced: Unsynced | None = None
+        #: why nothing may be written any more
+        self._ended: Diverged | None = None
+        self._opened: tuple[int, int] | None = None
+        self._has_log = False
         if self.sqlite and not create and not self._path.exists():
             raise StoreError(f"there is no database at {url.database}. `sidelight serve` makes one.")
         if self.sqlite and create and not url.query:
@@ -77,6 +81,8 @@ class Database:
         if migrate:
             self.migrated = self._migrate()
             self.reread()
+        if self.sqlite and not url.query:
+            self._opened = _file_at(self._path)
 
     @property
     def _path(self) -> Path:
@@ -156,12 +162,12 @@ class Database:
         except (SQLAlchemyError, OSError) as error:
             if _is_failed_sync(error):
                 said = getattr(error, "orig", error)
-                self._unsynced = Unsynced(
+                self._ended = Unsynced(
                     f"the disk could not make a transaction durable ({said}). Pages may be gone that look as if they "
                     "were written, and a second try may succeed without writing them, so this server decides no more. "
                     "Check the disk, then start it again: it goes on from what is there."
                 )
-                raise self._unsynced from error
+                raise self._ended from error
             kind = Rejected if _is_about_content(error) else StoreError
             raise kind(explain_failure(error, action, self.url)) from error
 
@@ -185,12 +191,42 @@ class Database:
             patience: for how many seconds it may pause between two statements before PostgreSQL takes it for dead;
                 None for what the connection has.
         """
-        if self._unsynced is not None:
-            raise self._unsynced
+        if self._ended is not None:
+            raise self._ended
+        self._check_files()
         with self._guard("write to"), self._writer.begin() as connection:
             if patience is not None and not self.sqlite:
                 connection.exec_driver_sql(f"SET LOCAL idle_in_transaction_session_timeout = '{int(patience)}s'")
             yield connection
+        # once more: what was written since they were exchanged is on no disk
+        self._check_files(written=True)
+
+    def _check_files(self, *, written: bool = False) -> None:
+        """Check that SQLite's files are still those that were opened: others can be put in their place meanwhile.
+
+        Args:
+            written: whether a transaction has just ended, so that the write-ahead log is in use.
+
+        Raises:
+            Diverged: the file was removed or exchanged, or its write-ahead log is gone.
+        """
+        if self._opened is None:
+            return
+        gone = _file_at(self._path) != self._opened
+        if written:
+            # some file systems know no write-ahead log: it is missed where it has been there
+            had, self._has_log = self._has_log, _file_at(self._beside("-wal")) is not None
+            gone = gone or (had and not self._has_log)
+        if gone:
+            self._ended = Diverged(
+                f"{self._path} or the write-ahead log beside it was removed or exchanged while it was in use: what is "
+                "written now would be lost, so this server decides no more. Stop it, see that the right file is there, "
+                "without the -wal and -shm files of another, and start it again."
+            )
+            raise self._ended
+
+    def _beside(self, ending: str) -> Path:
+        return self._path.with_name(self._path.name + ending)
 
     # ----------------------------------------------------------------------------------- serving
 
@@ -336,6 +372,15 @@ def _checkpoint_by_itself(connection: Any, record: Any, _proxy: Any) -> None:
     if not record.info.get("sidelight_checkpoints"):
         connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
         record.info["sidelight_checkpoints"] = True
+
+
+def _file_at(path: Path) -> tuple[int, int] | None:
+    """Which file has this name; None where there is none."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _is_failed_sync(error: Exception) -> bool:

@@ -356,9 +356,8 @@ class Store(Shelf):
         while after < end:
             rows = self.read(after, min(after + chunk, end))
             if not rows or rows[0].number != after + 1 or rows[-1].number != after + len(rows):
-                raise StoreError(
-                    f"the event log has a gap after {after}: events were deleted from outside. Restore a back-up."
-                )
+                gap = next((n for n, row in enumerate(rows, after + 1) if row.number != n), after + len(rows) + 1)
+                raise StoreError(f"the event log lacks event {gap}: it was deleted from outside. Restore a back-up.")
             for row in rows:
                 follows = chain is None or row.seal is None or is_sealed_anew(row.seal)
                 if not follows and row.chain != chain_after(chain or b"", row.seal or b""):
