@@ -361,7 +361,7 @@ def test_a_start_looks_at_what_a_snapshot_hides(tmp_path, database, rng, harm):
         "no head": "no head row",
         "learner": "initial learner .* is missing",
         "learner altered": "initial learner .* was altered",
-        "decision": "gap after",
+        "decision": rf"lacks event {id.number}:",
     }[harm]
     with pytest.raises(StoreError, match=words):
         Engine(store, config)
