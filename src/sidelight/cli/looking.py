@@ -57,7 +57,7 @@ class Profile:
         name: of the column.
         kind: of its values.
         rows, missing, distinct: counts; ``distinct`` leaves out what is missing.
-        levels: the values, the most frequent first, if there are at most ``MANY``.
+        levels: the values as text, the most frequent first, if there are at most ``MANY``; labels: with their types.
         example: one value, as it is written.
         repair: what must be done to the column before Sidelight can read it: ``"comma"`` (decimal comma),
             ``"thousands"``, ``"money"`` (a currency or per cent sign), or a date's format; empty if nothing.
@@ -72,6 +72,7 @@ class Profile:
     missing: int
     distinct: int
     levels: tuple[str, ...] = ()
+    labels: tuple[Any, ...] = ()
     example: str = ""
     repair: str = ""
     sequence: bool = False
@@ -245,8 +246,8 @@ def _profile(name: str, column: pa.ChunkedArray) -> Profile:
     if not values:
         return Profile(name, "empty", rows, missing, 0)
     counts = Counter(values)
-    levels = tuple(str(value) for value, _ in counts.most_common()) if len(counts) <= MANY else ()
-    shared: dict[str, Any] = {"levels": levels, "example": str(values[0])}
+    labels = tuple(value for value, _ in counts.most_common()) if len(counts) <= MANY else ()
+    shared: dict[str, Any] = {"levels": tuple(map(str, labels)), "labels": labels, "example": str(values[0])}
     common = (name, rows, missing, len(counts))
     if pa.types.is_boolean(kind):
         return _made(common, "boolean", shared)

@@ -13,7 +13,9 @@ from typing import Any
 
 from sidelight.cli.looking import Look, Profile, mistyped
 from sidelight.errors import SchemaError
+from sidelight.labels import Label, label_to_json, sorted_labels
 from sidelight.logs.schema.schema import Schema
+from sidelight.logs.schema.schema_file import SCHEMA_FILE_VERSION, schema_from_description
 
 __all__ = ["Column", "Proposal", "Said", "merged", "propose", "unclear"]
 
@@ -93,7 +95,7 @@ class Proposal:
     arms: tuple[str, ...] = ()
     rewards: tuple[str, ...] = ()
     derived: tuple[str, ...] = ()
-    levels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    levels: Mapping[str, tuple[Label, ...]] = field(default_factory=dict)
     intercept: bool = True
 
     def named(self, role: str) -> str | None:
@@ -108,6 +110,8 @@ class Proposal:
     def described(self) -> dict[str, Any]:
         """The schema as a mapping that TOML can hold.
 
+        Levels of recorded categories are left to the log: what was looked at may lack some.
+
         Raises:
             SchemaError: no column is left to be a feature, or a hidden category has too many levels to list.
         """
@@ -116,10 +120,12 @@ class Proposal:
         if not features and not self.derived and not self.intercept:
             raise SchemaError("no column is left to be a feature. Name some with --recorded, or allow an intercept.")
         recorded = [column.name for column in features if not column.hidden] + dates
-        categories = [column.name for column in features if column.role == "category"]
-        hidden = [column.name for column in features if column.role == "category" and column.hidden]
+        categories = [column.name for column in features if column.role == "category" and not column.hidden]
         told: dict[str, Any] = {
-            "features": [column.name for column in features],
+            "features": [
+                self._with_levels(column.name) if column.role == "category" and column.hidden else column.name
+                for column in features
+            ],
             "recorded": recorded,
             "arm": self.named("arm"),
             "reward": self.named("reward"),
@@ -129,15 +135,17 @@ class Proposal:
             told["propensity"] = self.named("propensity")
         if self.derived:
             told["derived"] = list(self.derived)
-        if hidden:
-            told["categories"] = {name: sorted(self.levels[name]) for name in categories}
-        elif categories:
+        if categories:
             told["categories"] = categories
         return told
 
+    def _with_levels(self, name: str) -> dict[str, Any]:
+        levels = [label_to_json(level) for level in sorted_labels(self.levels[name])]
+        return {"kind": "category", "name": name, "levels": levels}
+
     def schema(self) -> Schema:
         """The proposal as a ``Schema``."""
-        return Schema(**self.described())
+        return schema_from_description({"version": SCHEMA_FILE_VERSION, **self.described()}, "that is proposed")
 
 
 def propose(look: Look, said: Said) -> Proposal:
@@ -159,7 +167,7 @@ def propose(look: Look, said: Said) -> Proposal:
     columns = [_column(profiles[name], said, arm, reward) for name in look.columns]
     dates = [profiles[column.name] for column in columns if column.role == "date"]
     derived = tuple(term for profile in dates for term in _date_terms(profile))
-    levels = {profile.name: profile.levels for profile in look.profiles}
+    levels = {profile.name: profile.labels for profile in look.profiles}
     absent = [Column(name, "feature", "you say that the log lacks it; it is not in the file", True)
               for name in said.hidden if name not in profiles]  # fmt: skip
     return Proposal((*columns, *absent), tuple(arms), tuple(rewards), derived, levels, said.intercept)

@@ -226,7 +226,8 @@ def _terms_text(terms: Sequence[Term]) -> str:
 
 def _described(proposal: Proposal, terms: Sequence[Term] = ()) -> dict[str, Any]:
     """The schema as a table of settings."""
-    return proposal.described() | ({"derived": [term.term for term in terms]} if terms else {})
+    derived = [*proposal.derived, *(term.term for term in terms)]
+    return proposal.described() | ({"derived": derived} if derived else {})
 
 
 def schema_text(proposal: Proposal, look: Look, terms: Sequence[Term] = ()) -> str:

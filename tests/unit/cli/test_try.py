@@ -237,8 +237,8 @@ def test_what_the_user_says_goes_first(tmp_path):
     look = look_at([str(shop(tmp_path / "shop.csv"))])
     proposal = propose(look, Said(recorded=("age",), hidden=("channel", "mood"), arm="offer", intercept=False))
     told = proposal.described()
-    assert (told["features"], told["recorded"]) == (["age", "channel", "mood"], ["age"])
-    assert told["categories"] == {"channel": ["Straße", "web"]}
+    channel = {"kind": "category", "name": "channel", "levels": ["Straße", "web"]}
+    assert (told["features"], told["recorded"]) == (["age", channel, "mood"], ["age"])
     assert told["intercept"] is False
     schema = proposal.schema()
     assert schema.n_features - schema.n_recorded == 3
@@ -389,3 +389,36 @@ def test_rows_that_lack_values_are_offered_as_eras(run, tmp_path):
     assert sorted(era.n_rows for era in eras.values()) == sorted(
         [int(np.isnan(age).sum()), int((~np.isnan(age)).sum())]
     )
+
+
+def test_a_hidden_category_does_not_settle_the_levels_of_others(tmp_path, run):
+    """Those of recorded ones were declared as text, and as the first 50,000 rows have them: other rows were lost."""
+    rng = np.random.default_rng(0)
+    n = 60_000
+    zones = rng.integers(1, 4, n)
+    zones[55_000:] = 9
+    columns = {"zone": zones, "tier": rng.choice(["x", "y"], n), "arm": rng.choice(["a", "b"], n)}
+    columns["reward"] = rng.normal(size=n)
+    path, out = tmp_path / "log.parquet", tmp_path / "schema.toml"
+    pq.write_table(pa.table(columns), path)
+    done = run(path, "--hidden", "tier", "--categories", "zone", "-o", out, "--yes")
+    assert done.exit_code == 0
+    assert "60,000 read, 60,000 used" in done.output
+    schema = read_schema_file(out)
+    assert schema.features[1] == sl.Category("tier", ("x", "y"), "x", chosen_baseline=True)
+    assert sl.summarize_log(path, schema).schema.features[0].levels == (1, 2, 3, 9)
+
+
+def test_curved_effects_are_written_beside_those_of_dates(tmp_path, run):
+    """The schema that --curved wrote had lost the weekday, and could not be read again."""
+    rng = np.random.default_rng(0)
+    n = 3_000
+    day = [(dt.date(2022, 1, 1) + dt.timedelta(days=i // 6)).isoformat() for i in range(n)]
+    age = rng.normal(size=n)
+    columns = {"age": age, "when": day, "arm": rng.choice(["a", "b"], n), "reward": age**2 + rng.normal(size=n)}
+    path, out = tmp_path / "log.parquet", tmp_path / "schema.toml"
+    pq.write_table(pa.table(columns), path)
+    assert run(path, "--curved", "-o", out, "--yes").exit_code == 0
+    labels = [term.label for term in read_schema_file(out).derived]
+    assert "spline(age, 3)" in labels
+    assert "weekday(when)" in labels
