@@ -17,7 +17,7 @@ from sidelight.learners.base import BaseLearner
 from sidelight.learners.rates import BINARY_VARIANCE, least_rate
 from sidelight.learners.ridge_state import KEPT, RATE_AT, Part, hold, sums_of_older_file
 from sidelight.learners.settings import Settings
-from sidelight.linalg import Array, eigenvalues, log, product
+from sidelight.linalg import Array, log, product
 from sidelight.side.constraint import Reduction
 from sidelight.side.coordinates import Tally
 
@@ -139,20 +139,9 @@ class RidgeArms(BaseLearner):
         self._set_bounds(precision)
 
     def _set_bounds(self, precision: Array) -> None:
-        """``λS_w²`` and ``S_x²/λ`` of the radii; for a prior of several variances, the safe side of each."""
-        s = self.settings
-        self._prior_term = self._growth = 0.0
-        if s.radius == "posterior":
-            return  # which needs neither
+        """``λS_w²`` and ``S_x²/λ`` of the radii."""
         known = None if self.automatic is None else self.automatic.units.known
-        if known is not None and not known.any():
-            values = np.ones(1)  # weights of features that never varied are zero, not unbounded
-        elif s.regularization != "auto":  # λI
-            values = np.array([s.regularization], dtype=np.float64)
-        else:
-            values = eigenvalues(precision if known is None else precision[..., known, :][..., known])
-        self._prior_term = float(values[..., -1].max()) * s.kernel_weight_bound**2
-        self._growth = s.kernel_context_bound**2 / float(values[..., 0].min())
+        self._prior_term, self._growth = self.settings.radius_terms(precision, known)
 
     def _prior(self) -> tuple[Array, Array]:
         """``V₀`` and ``μ`` (K, d), in internal order; ``w_a ~ N(μ_a, σ²V₀⁻¹)``.  ``V₀``: (d, d), or (K, d, d) by arm"""

@@ -277,7 +277,7 @@ class RunningOFUL(BaseLearner):
         covariances = inverse(A)
         weights = projected_estimate(V, Y, self.anchors, U, covariances)
         grown = log_det(A) - log_det(symmetrize(product(product(Ut, precision), U)))
-        prior_term, growth, _ = self._bounds(precision)
+        prior_term, growth = self._radius_terms(precision)
         radii = arm_radii(
             RADIUS_KINDS[s.radius],
             counts=self.counts,
@@ -311,9 +311,9 @@ class RunningOFUL(BaseLearner):
         R = self.Y + product(means, precision) - apply(V, self.anchors)
         K = np.ascontiguousarray(np.swapaxes(product(self._inverses, sums.S12), 1, 2))
         P, q, P0 = np.empty((n, 3, m, m)), np.empty((n, 2, m)), np.empty((n, 3, m, m))
-        prior_term, growth, least = self._bounds(precision)
+        prior_term, growth = self._radius_terms(precision)
         kind = RADIUS_KINDS[s.radius]
-        numbers = np.array([kind, sigma, prior_term, growth, log(n / s.delta), s.alpha, least])
+        numbers = np.array([kind, sigma, prior_term, growth, log(n / s.delta), s.alpha, eigenvalues(precision)[0]])
         shares = np.asarray(summary.shares)
         state = Running(
             self.order,
@@ -345,10 +345,10 @@ class RunningOFUL(BaseLearner):
             if self.automatic.room() <= 0:
                 self._relearn()
 
-    def _bounds(self, precision: Array) -> tuple[float, float, float]:
-        """``λS_w²``, ``S_x²/λ`` (for a prior of several variances, the safe side of each) and the least ``λ``."""
-        s, values = self.settings, eigenvalues(precision)
-        return values[-1] * s.kernel_weight_bound**2, s.kernel_context_bound**2 / values[0], values[0]
+    def _radius_terms(self, precision: Array) -> tuple[float, float]:
+        """``λS_w²`` and ``S_x²/λ`` of the radii."""
+        known = None if self.automatic is None else self.automatic.units.known
+        return self.settings.radius_terms(precision, known)
 
     def weights_of(self, arm: Any) -> Array:
         """``ŵ`` of one arm, in the context's order.  (d,)"""

@@ -7,13 +7,16 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sidelight.arrays import is_number
 from sidelight.errors import InputError
-from sidelight.linalg import Array
+from sidelight.linalg import Array, eigenvalues
 
 __all__ = ["RADII", "Settings"]
 
+#: relative to the largest, an eigenvalue that rounding may have made of zero
+ROUNDING = 1e-15
 RADII = ("determinant", "printed", "posterior", "theory")
 
 
@@ -82,6 +85,26 @@ class Settings:
     def kernel_weight_bound(self) -> float:
         """Bound on ``‖P_a(w_a − μ)‖``."""
         return self.weight_bound if self.projected_weight_bound is None else self.projected_weight_bound
+
+    def radius_terms(self, precision: Array, known: NDArray[np.bool_] | None = None) -> tuple[float, float]:
+        """``λS_w²`` and ``S_x²/λ`` of the radii; for a prior of several variances, the safe side of each.
+
+        Args:
+            precision: (…, d, d)  ``V₀``.
+            known: (d,)  which features have varied; weights of others are zero, not unbounded.  Default all.
+        """
+        if self.radius == "posterior":
+            return 0.0, 0.0  # it needs neither
+        if not isinstance(self.regularization, str):
+            least = largest = float(self.regularization)
+        elif known is not None and not known.any():
+            least = largest = 1.0
+        else:
+            values = eigenvalues(precision if known is None else precision[..., known, :][..., known])
+            largest = float(values[..., -1].max())
+            # far from zero features leave the least one to rounding
+            least = max(float(values[..., 0].min()), ROUNDING * largest)
+        return largest * self.kernel_weight_bound**2, self.kernel_context_bound**2 / least
 
     def prior_means(self, n_arms: int, n_features: int) -> Array:
         """``μ`` for every arm, in the context's order.  (K, d)"""

@@ -94,3 +94,36 @@ def test_labels_must_differ_and_fit():
 def test_a_schema_of_another_size_is_refused():
     with pytest.raises(InputError, match="4 features and the learner 3"):
         sl.OFUL(2, 3, schema=sl.Schema.for_arrays(4, recorded=2, n_arms=2))
+
+
+@pytest.mark.parametrize("regularization", [0.1, 10.0])
+def test_the_radius_has_the_given_regularization_from_the_start(regularization):
+    """Also where the noise is learned, and nothing has varied yet."""
+    learner = sl.OFUL(2, 3, regularization=regularization, noise="auto", weight_bound=2.0)
+    _, widths = learner.scores([1.0, 0.0, 0.0])
+    squared = regularization * 4.0 + learner.noise**2 * 2.0 * np.log(2 / 0.05)
+    np.testing.assert_allclose(widths, np.sqrt(squared / regularization))
+
+
+@pytest.mark.parametrize("centre", [0.0, 1e3, 1e6, 1e8])
+@pytest.mark.parametrize("radius", ["printed", "determinant"])
+def test_radii_of_features_far_from_zero_are_numbers(rng, centre, radius):
+    schema = sl.Schema(["a", "b", "c"], ["a", "b"], arms=[0, 1], intercept=True)
+
+    def draw(n):
+        return np.column_stack([np.ones(n), rng.normal(size=(n, 3)) + centre])
+
+    arms = np.arange(300) % 2
+    log = sl.LogSummary.from_arrays(draw(300)[:, :3], arms, rng.normal(size=300), schema)
+    queries = sl.BehaviorQueries(log)
+    settings = {"regularization": "auto", "radius": radius}
+    for learner in (
+        sl.OFUL(2, 4, schema=schema, arms=[0, 1], **settings),
+        sl.RunningOFUL(queries, **settings),
+        sl.EpochOFUL(queries, 100, **settings),
+    ):
+        for t, x in enumerate(draw(40)):
+            if learner.needs:
+                learner.observe_behavior(x, t % 2)
+            assert np.isfinite(np.concatenate(learner.scores(x))).all()
+            learner.observe(x, t % 2, float(rng.normal()))
