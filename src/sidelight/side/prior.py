@@ -272,9 +272,10 @@ class PriorLikelihood:
         common = (units.weights(mean[:d].copy()), units.covariance(covariance), units.precision(inverse(covariance)))
         if preferences is None:
             return Prior(*common, hyper, self.value(hyper))
-        K = len(preferences)
-        X = np.concatenate([np.broadcast_to(np.eye(d), (K, d, d)), np.swapaxes(preferences, 1, 2)], axis=2)
-        covariances = own + symmetrize(product(product(X, C), np.swapaxes(X, 1, 2)))
+        # XCXᵀ of X = [I, Zᵀ], part by part: there are few preferences
+        Zt, across = np.swapaxes(preferences, 1, 2), product(np.swapaxes(preferences, 1, 2), C[d:, :d])
+        within = product(product(Zt, C[d:, d:]), preferences)
+        covariances = covariance + (across + np.swapaxes(across, 1, 2)) + symmetrize(within)
         precisions = units.precision(inverse(covariances))
         return Prior(*common, hyper, self.value(hyper), units.weights(_means(mean, preferences, d)), precisions)
 
