@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sidelight.arrays import is_number
 from sidelight.errors import InputError
 from sidelight.hidden.protocol import CompleteEstimator, HiddenEstimator, completed
+from sidelight.learners.settings import Settings
 from sidelight.linalg import Array
 
-__all__ = ["bias_directions", "bias_of", "by_key", "check_logs", "labels_of"]
+__all__ = ["bias_directions", "bias_of", "by_key", "check_logs", "check_settings", "labels_of"]
 
 
 def by_key(hidden: Any, learner: str) -> dict[Any, CompleteEstimator]:
@@ -99,3 +102,24 @@ def bias_directions(bounds: Array) -> Array:
     out = np.zeros((len(bounds), len(named)))
     out[named, np.arange(len(named))] = np.sqrt(float(len(named))) * bounds[named]
     return out
+
+
+def check_settings(settings: Settings, safety: float, forgetting: float) -> None:
+    """Refuse settings that a fused learner cannot use, alone or together."""
+    if settings.noise == 0.0:
+        raise InputError(
+            "noise=0.0: beside rounds without any noise a log would count for nothing. Give what a reward varies "
+            "by, however little, or noise='auto'."
+        )
+    if not (is_number(safety) and 0 <= safety < math.inf):
+        raise InputError(f"safety={safety!r} must be a number of at least 0; 0 trusts the logs blindly.")
+    if settings.radius == "theory" and "auto" in (settings.regularization, settings.noise):
+        raise InputError(
+            "radius='theory' is proven for a prior and a noise that are fixed beforehand: give regularization=… "
+            "and noise=… as numbers, or use radius='posterior'."
+        )
+    if settings.radius == "theory" and forgetting < 1:
+        raise InputError(
+            f"radius='theory' is proven for a world that stands still, and forgetting={forgetting!r} is for one "
+            "that moves: use radius='posterior'."
+        )

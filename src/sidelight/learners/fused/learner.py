@@ -3,58 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sidelight.arrays import is_number
-from sidelight.errors import InputError, UnknownArmError
+from sidelight.errors import InputError
 from sidelight.hidden.protocol import completed
-from sidelight.learners.correcting import Receipt
 from sidelight.learners.floor import Floor, FloorLedger, floor_of
+from sidelight.learners.fused.answering import Answering
 from sidelight.learners.fused.asking import QueryBudget
-from sidelight.learners.fused.choosing import Choosing
 from sidelight.learners.fused.fading import Fading
-from sidelight.learners.fused.given import bias_of, by_key, check_logs, labels_of
-from sidelight.learners.fused.hyperparameters import (
-    add_logs,
-    likeliest_noise,
-    most_noise,
-    preferences_of_logs,
-    spread_of_logs,
-)
+from sidelight.learners.fused.given import bias_of, by_key, check_logs, check_settings, labels_of
 from sidelight.learners.fused.log import FusedLog
-from sidelight.learners.fused.trust import WEIGHED
-from sidelight.learners.hidden_half import check_answer
-from sidelight.learners.noise import least_residuals, rounds_likelihood
-from sidelight.learners.protocol import Context
-from sidelight.learners.rates import BINARY_VARIANCE
-from sidelight.learners.ridge_arms import RADIUS_KINDS
 from sidelight.learners.settings import Settings
-from sidelight.linalg import Array, apply, log_det
-from sidelight.linalg import log as natural_log
-from sidelight.side.constraint import Reduction, unreduced
-from sidelight.side.coordinates import Tally, Units
-from sidelight.side.intersection import intersection_shares
-from sidelight.side.prior import Prior
-from sidelight.side.spread import SpreadLikelihood
-from sidelight.side.trust import EFFECTIVE_ROWS
-from sidelight.theory import log_error_radius, refresh_confidence
+from sidelight.side.constraint import unreduced
 
 if TYPE_CHECKING:
     from sidelight.logs.schema.schema import Schema
 
 __all__ = ["FusedOFUL"]
 
-#: how many standard deviations off a reward must be to have the logs judged before their time
-SURPRISE = 5.0
 
-
-class FusedOFUL(Choosing):
+class FusedOFUL(Answering):
     """Optimism over what the log, the old policy's answers and the online rounds say together.
 
     Each log is a prior whose error is accounted for: ``V_a = σ²(Ω⁻¹ + Σ_j M̂_jᵀΛ_jM̂_j) + Σ x xᵀ`` (see
@@ -132,24 +105,8 @@ class FusedOFUL(Choosing):
             weight_bound=weight_bound,
             radius=radius,
         )
-        if settings.noise == 0.0:
-            raise InputError(
-                "noise=0.0: beside rounds without any noise a log would count for nothing. Give what a reward varies "
-                "by, however little, or noise='auto'."
-            )
-        if not (is_number(safety) and 0 <= safety < math.inf):
-            raise InputError(f"safety={safety!r} must be a number of at least 0; 0 trusts the logs blindly.")
         self.fading = Fading(forgetting)
-        if radius == "theory" and "auto" in (regularization, noise):
-            raise InputError(
-                "radius='theory' is proven for a prior and a noise that are fixed beforehand: give regularization=… "
-                "and noise=… as numbers, or use radius='posterior'."
-            )
-        if radius == "theory" and forgetting < 1:
-            raise InputError(
-                f"radius='theory' is proven for a world that stands still, and forgetting={forgetting!r} is for one "
-                "that moves: use radius='posterior'."
-            )
+        check_settings(settings, safety, forgetting)
         self.sandwich, self.safety = bool(sandwich), float(safety)
         self.floor = floor_of(floor, settings)
         self.asking = QueryBudget(query_budget)
@@ -193,375 +150,6 @@ class FusedOFUL(Choosing):
         self.ledger = None if self.floor is None else FloorLedger(self.floor, len(labels), d)
         # τ² comes from the weights, which come from τ²; learned, the prior comes between the two
         self._relearn(passes=3 if regularization == "auto" else 2)
-
-    # ------------------------------------------------------------------------------------ learning
-
-    def observe_behavior(
-        self,
-        x: Context,
-        arm: Any = None,
-        *,
-        probabilities: ArrayLike | None = None,
-        probability: float | None = None,
-        log: Any = None,
-    ) -> None:
-        """What the old policy would do at ``x``: its ``arm``, or its ``probabilities``.
-
-        Args:
-            x: the full context.
-            arm: the old policy's action, or
-            probabilities: its probability of every arm of the log.
-            probability: with which this context was asked about: 1 if all are, or independently of the context; default
-                ``query_probability(x)`` as it is now.
-            log: the key of the log whose policy answered; default all of them.
-        """
-        context = self._read(x)
-        if probability is None:
-            probability = self._query_probability(self._context(context))
-            if not probability and self.needs is not None:
-                raise InputError(
-                    "The query budget is spent, so the chance with which this context was asked about is no longer "
-                    "known: pass probability=…, query_probability(x) as it was when wants_query said yes."
-                )
-        self._check_answer(arm, probabilities, probability, log)
-        self.asking.asked += 1
-        filled, taken, fresh = self._learn_gaps(context), True, False
-        if self._guarded and self.automatic is not None:
-            taken, fresh = self.automatic.answerable(filled, self._name)
-        if not taken:
-            return
-        for entry in self._answered_logs(arm, log):
-            entry.answer(context, arm, probabilities, probability)
-        if self.automatic is not None and (self.automatic.due() or fresh):
-            self._relearn()
-
-    def _answered_logs(self, arm: Any, log: Any) -> list[FusedLog]:
-        """The logs that an answer is about: those that know the arm, or the one that is named."""
-        logs = [entry for entry in self.logs if log is None or entry.key == log]
-        if not logs:
-            raise InputError(f"There is no log {log!r}; the logs are {[entry.key for entry in self.logs]!r}.")
-        if arm is not None:
-            logs = [entry for entry in logs if arm in entry.labels]
-            if not logs:
-                raise UnknownArmError(f"The old policy answered {arm!r}, an arm that no log has.")
-        return logs
-
-    def _check_answer(self, arm: Any, probabilities: Any, probability: float, log: Any = None) -> None:
-        super()._check_answer(arm, probabilities, probability)
-        for entry in self._answered_logs(arm, log):
-            check_answer(entry.hidden, arm, probabilities, probability)
-
-    @property
-    def _guarded(self) -> bool:
-        return self.settings.radius != "theory"
-
-    @property
-    def _surprise(self) -> float:
-        """A reward that the logs did not let expect: they are judged at once, not when the next refresh is due."""
-        # a click at a rate of 1 % is far off what was expected, and no surprise
-        return SURPRISE if self.safety and self.settings.radius != "theory" and not self.binary else math.inf
-
-    # ------------------------------------------------------------------------------------ asking
-
-    def query_probability(self, x: Context) -> float:
-        """The probability with which ``wants_query`` says yes at ``x``; pass it on with the answer."""
-        return self._query_probability(self._context(x))
-
-    def _query_probability(self, x: Array) -> float:
-        if self.needs is None:
-            return 0.0
-        if self.asking.unlimited:
-            return 1.0
-        gain = float(np.mean([log.query_gain(x) for log in self.logs if log.hidden.needs is not None]))
-        return self.asking.probability(gain, int(self.counts.sum()))
-
-    def wants_query(self, x: Context) -> bool:
-        """Is asking the old policy at ``x`` worth a part of the budget: drawn with ``query_probability(x)``.
-
-        The probability is the expected reduction of the logs' uncertainty by an answer here, relative to the average;
-        never below a floor, so that weighting answers by its inverse stays harmless.
-        """
-        context = self._context(x)
-        probability = self._query_probability(context)
-        return probability > 0.0 and self._draw_from(context[::-1]) < probability
-
-    def _answer_sums(self, asked: bool) -> Any | None:
-        plain = not self.fading.forgets and self.settings.radius != "theory" and self.ledger is None
-        if not asked:
-            return super()._answer_sums(False) if plain else None
-        log = self.logs[0]
-        same = (
-            plain and self.asking.unlimited and len(self.logs) == 1 and np.array_equal(log.arms, np.arange(self.n_arms))
-        )
-        sums = log.hidden.sums
-        if not same or sums is None or not log.hidden.takes_actions_by_sums:
-            return None
-        return sums.arrays
-
-    def _room(self) -> tuple[int, int]:
-        room, answer_room = super()._room()
-        return room, min(answer_room, self.logs[0].hidden.room())
-
-    def _caught_up(self, events: int, taken: int, surprised: bool) -> None:
-        if taken:
-            self.logs[0].hidden.took(taken)
-            self.asking.asked += taken
-        super()._caught_up(events, taken, surprised)
-
-    # ------------------------------------------------------------------------------------- refresh
-
-    def _install(self, reduction: Reduction) -> None:
-        self.fading.grow(reduction.n_arms)
-        super()._install(reduction)
-
-    def _rewards_are_binary(self) -> bool:
-        declared = None if self.schema is None else self.schema.binary
-        return all(log.hidden.summary.binary_rewards for log in self.logs) if declared is None else declared
-
-    def _first_variance(self, settings: Settings) -> float:
-        if settings.noise != "auto":
-            return settings.sigma**2
-        if self.binary:
-            return BINARY_VARIANCE
-        return max(float(np.mean([np.mean(log.s2) for log in self.logs])), 1e-300)
-
-    def _noise_guess(self, units: Units) -> float:
-        return most_noise(self.logs, self._first_variance(self.settings), units)
-
-    def _set_prior(self) -> None:
-        """``V₀ = σ_a²(Ω⁻¹ + Σ_j J_j)`` and ``V₀μ₀ = σ_a²(Ω⁻¹μ + Σ_j h_j)`` for every arm."""
-        precision, means = self._prior()
-        weights, variances = self._prior_weights()[:, None], np.square(self.noises)[:, None]
-        J, h = self._log_sums()
-        J *= variances[:, :, None]
-        J += weights[:, :, None] * precision
-        self.prior_precisions = J
-        self.prior_moments = weights * apply(precision, means) + variances * h
-        self.prior_log_dets = log_det(J)
-        self._set_bounds(precision)
-
-    def _numbers(self) -> Array:
-        """For ``"theory"``: the determinant form with ``δ_k = δ/(2KJk(k + 1))`` in refresh ``k``."""
-        s = self.settings
-        if s.radius != "theory":
-            return super()._numbers()
-        union = -natural_log(self._refresh_delta())
-        kind = RADIUS_KINDS["determinant"]
-        return self._with_noises([kind, self.noise, self._prior_term, self._growth, union, s.alpha, self._surprise])
-
-    def _refresh_delta(self) -> float:
-        """``δ_k``; what an arm's logs may count for is chosen by the rewards, from ``J`` settings fixed in advance."""
-        choices = len(EFFECTIVE_ROWS) ** len(self.logs) if self.safety else 1
-        return refresh_confidence(self.settings.delta, self.n_arms, choices, max(self.refreshes, 1))
-
-    def _scores(self, x: Array) -> tuple[Array, Array]:
-        estimates, widths = super()._scores(x)
-        return estimates, (widths if self.settings.radius != "theory" else widths + self._log_widths(x))
-
-    def _log_widths(self, x: Array) -> Array:
-        """``Σ_j γ_jσ²‖Λ_j^{1/2}M̂_jV⁻¹x‖``: what the error of the logs adds to a proven width."""
-        s = self.settings
-        v = apply(self.covariances, x)
-        delta = self._refresh_delta() / len(self.logs)
-        out = np.zeros(self.n_arms)
-        for log in self.logs:
-            gamma = float(log_error_radius(log.L, delta)) if log.L else 0.0
-            if np.any(self.bias_bound):
-                gamma += 1.0  # ‖Λ^{1/2}β‖ ≤ 1 for every bias β within the bound
-            out[log.arms] += gamma * log.norms(v[log.arms])
-        return np.asarray(s.alpha * self.noise**2 * out)
-
-    def _log_sums(self) -> tuple[Array, Array]:
-        K, d = self.n_arms, self.n_features
-        J, h = np.zeros((K, d, d)), np.zeros((K, d))
-        for log in self.logs:
-            log.add_to(J, h)
-        if self.fading.forgets:
-            J *= self.fading.left_of_logs()
-            h *= self.fading.left_of_logs()
-        return J, h
-
-    def _evidence(self, variances: Array) -> tuple[Array, Array]:
-        J, h = self._log_sums()
-        J += self.grams / variances[:, None, None]
-        h += self.moments / variances[:, None]
-        return J, h
-
-    def _learn_prior(self, units: Units) -> None:
-        """Learn the prior; where rounds seem noisier than the logs allow, noise and prior together.
-
-        A log leaves ``s²_a = σ_a² + τ_a²``, so no arm's noise is above the least ``s²``, unless it differs by arm.
-        Residuals of weights that a narrow prior shrinks seem to say so, and at that noise the narrow prior is the most
-        likely one: each confirms the other.  So smaller noises compete, each with the prior that is most likely at it.
-        """
-        assert self.automatic is not None
-        automatic, preferences = self.automatic, self._preferences(units)
-        most, searching, variances = self._noise_guess(units), automatic.searches(), self._cautious_variances()
-        told = cache(lambda: self._spread_of_logs(units))
-        learned = automatic.learn(*self._evidence(variances), units, told, preferences)
-        if self.settings.noise != "auto" or self.binary or not searching or automatic.variance <= most:
-            return
-        if (hidden := told()) is None:
-            return
-        rounds, unit = self._arm_rounds(), units.reward_variance
-        squares = units.squares(self.squares, self.moments, self.grams)
-        grams, moments = units.evidence(self.grams, self.moments)
-
-        def of_rounds(variances: Array) -> float:
-            return rounds_likelihood(rounds, squares / unit, variances / unit)
-
-        def likelihood(variances: Array) -> tuple[float, Callable[[], Prior]]:
-            value, make = automatic.best_prior(*self._evidence(variances), units, hidden, preferences)
-            return value + of_rounds(variances), make
-
-        found = likeliest_noise(
-            likelihood,
-            (variances, learned.log_marginal + of_rounds(variances)),
-            most,
-            (rounds, least_residuals(squares, moments, grams, rounds)),
-        )
-        if found is not None:
-            variances, prior = found
-            automatic.variance, automatic.variances = float(variances[0]), variances
-            automatic.take(prior)
-
-    def _spread_of_logs(self, units: Units) -> SpreadLikelihood | None:
-        # of rewards of 0 and 1 the residual variances follow from the rates, and tell nothing
-        if self.binary:
-            return None
-        assert self.automatic is not None
-        return spread_of_logs(self.logs, units, self.reduction.order[self.automatic.blocks[0]])
-
-    def _preferences(self, units: Units) -> Array | None:
-        """(K, 2, d)  What the old policy favoured for each arm among recorded and among hidden features."""
-        assert self.automatic is not None
-        return preferences_of_logs(self.logs, units, self.automatic.blocks[:2], self.n_arms)
-
-    def _tally(self) -> Tally:
-        tally = self._tally_of_rounds()
-        add_logs(tally, self.logs)
-        return tally
-
-    def _relearn(self, passes: int = 1) -> None:
-        """Learn ``τ²``, the logs' evidence, noise and prior anew from everything seen, and put them to use."""
-        self.refreshes += 1
-        if self.fading.forgets:
-            for a in range(self.n_arms):
-                self._fade(a)
-        self._judge()
-        for _ in range(passes):
-            self._learn_from_logs()
-            super()._relearn()
-        self._freeze()
-
-    def _learn_from_logs(self) -> None:
-        """Learn ``τ²`` and the logs' evidence anew."""
-        known = np.ones(self.n_features, dtype=bool)
-        if self.automatic is not None and self.settings.regularization == "auto":
-            known = Units.of(self._tally(), self.automatic.constant).known
-        for log in self.logs:
-            # while nothing is known about any hidden feature there are no weights to take τ² from, and without an
-            # answer no second moments in the features' own units
-            hidden = log.order[log.L :]
-            unanswered = log.hidden.sums is not None and not log.hidden.n_answers
-            log.fresh = log.fresh or (len(hidden) > 0 and (unanswered or not known[hidden].any()))
-            log.refresh(
-                self._prior()[1] if log.proven else self.weights,
-                np.square(self.noises)[:, None, None] * self.covariances,
-                variance=1.0,
-                shared=len(self.logs),
-                bias_bound=self.bias_bound,
-                sandwich=self.sandwich,
-                weight_bound=self.settings.weight_bound,
-                context_bound=self.settings.context_bound,
-                plays=self._arm_rounds() if self.settings.regularization == "auto" and not self.binary else None,
-                delta=self._refresh_delta() / len(self.logs),
-                rates=self.binary,
-            )
-            if not self.asking.unlimited:
-                log.learn_gain()
-        if len(self.logs) > 1 and self.settings.radius != "theory":
-            self._intersect()
-
-    def _intersect(self) -> None:
-        """Let several logs, whose errors go together in a way that nobody knows, count for as much as they can."""
-        variances = self._cautious_variances()[:, None, None]
-        known = self._prior()[0] / self.noise**2 + self.grams / variances
-        shares = intersection_shares([log.directions(self.n_arms) for log in self.logs], known)
-        for j, log in enumerate(self.logs):
-            log.count(shares[log.arms, j])
-
-    # --------------------------------------------------------------------------------- forgetting
-
-    def _observe(self, x: Array, index: int, reward: float, weight: float = 1.0) -> None:
-        if self.fading.forgets:
-            if self.binary:
-                self._check_binary(reward)  # a reward that is refused must not have faded anything
-            # a round fades all that came before: this arm is brought up to date now, the others at the next refresh
-            self.fading.clock += 1
-            self._fade(index)
-            self.fading.effective[index] += 1.0
-        super()._observe(x, index, reward, weight)
-        if self.ledger is not None:
-            self.ledger.observe(x, index, reward)
-
-    def receipt(self, x: Context, reward: float, arm: Any = None) -> Receipt | None:
-        """The weights of a round, and the clock where rounds are forgotten; None where it counts in full for ever."""
-        found = super().receipt(x, reward, arm)
-        if not self.fading.forgets:
-            return found
-        return (Receipt() if found is None else found)._replace(clock=self.fading.clock + 1)
-
-    def _correct(self, x: Array, index: int, old: float, new: float | None, receipt: Receipt | None) -> None:
-        if self.fading.forgets:
-            if receipt is None:
-                raise InputError(
-                    f"forgetting={self.forgetting!r}: rounds fade, so correct needs to know when this one was: ask "
-                    "receipt = learner.receipt(x, reward) before observing it, and pass it on."
-                )
-            self._fade(index)
-        super()._correct(x, index, old, new, receipt)
-        if new is None:
-            self._compare_lines(x[None], -1.0)
-            rounds = self.fading.effective
-            rounds[index] = max(rounds[index] - self._standing(index, receipt)[1], 0.0)
-        if self.ledger is not None:
-            self.ledger.correct(x, index, old, new)
-
-    def _standing(self, index: int, receipt: Receipt | None) -> tuple[float, float]:
-        if not self.fading.forgets or receipt is None:
-            return super()._standing(index, receipt)
-        return receipt.weight, self.fading.left_of(receipt.clock)
-
-    def add_arm(self, label: Any) -> None:
-        """Offer one more arm from now on; it starts from the prior that all arms share."""
-        before = self.ledger
-        if before is not None:
-            # whole, and before the new arm can be chosen: threads may decide meanwhile
-            self.ledger = before.with_arm()
-        try:
-            super().add_arm(label)
-        except InputError:
-            self.ledger = before
-            raise
-
-    def _observes_plainly(self) -> bool:
-        return self.ledger is None and not self.fading.forgets and type(self)._observe is FusedOFUL._observe
-
-    def _fade(self, index: int) -> None:
-        """Discount one arm's sums by the rounds since it was last brought up to date."""
-        factor = self.fading.catch_up(index)
-        for sums in (self.grams, self.moments, self.squares, *(getattr(self, name) for name in WEIGHED)):
-            sums[index] *= factor
-        self._refresh_arm(index)
-
-    @property
-    def forgetting(self) -> float:
-        """What a round still counts for after one more; 1 where nothing is forgotten."""
-        return self.fading.rate
-
-    def _arm_rounds(self) -> Array:
-        return self.fading.rounds(self.counts)
 
     # -------------------------------------------------------------------------------------- files
 

@@ -1,0 +1,200 @@
+"""What a refresh of the fused learner learns: ``τ²``, what the logs say, noise and prior, from everything seen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+
+from sidelight.learners.fused.asking import QueryBudget
+from sidelight.learners.fused.hyperparameters import (
+    add_logs,
+    likeliest_noise,
+    most_noise,
+    preferences_of_logs,
+    spread_of_logs,
+)
+from sidelight.learners.fused.proven import Proven
+from sidelight.learners.noise import least_residuals, rounds_likelihood
+from sidelight.learners.rates import BINARY_VARIANCE
+from sidelight.learners.settings import Settings
+from sidelight.linalg import Array, apply, log_det
+from sidelight.side.coordinates import Tally, Units
+from sidelight.side.intersection import intersection_shares
+from sidelight.side.prior import Prior
+from sidelight.side.spread import SpreadLikelihood
+
+__all__ = ["Relearning"]
+
+#: how many standard deviations off a reward must be to have the logs judged before their time
+SURPRISE = 5.0
+
+
+class Relearning(Proven):
+    """The part of ``FusedOFUL`` that learns its logs' evidence, its noise and its prior, on a schedule.
+
+    Attributes:
+        sandwich: whether the covariances of logs and answers are the heteroskedasticity-robust ones.
+        asking: how often the old policy may be asked.
+    """
+
+    sandwich: bool
+    asking: QueryBudget
+
+    @property
+    def _guarded(self) -> bool:
+        return self.settings.radius != "theory"
+
+    @property
+    def _surprise(self) -> float:
+        """A reward that the logs did not let expect: they are judged at once, not when the next refresh is due."""
+        # a click at a rate of 1 % is far off what was expected, and no surprise
+        return SURPRISE if self.safety and self.settings.radius != "theory" and not self.binary else math.inf
+
+    def _rewards_are_binary(self) -> bool:
+        declared = None if self.schema is None else self.schema.binary
+        return all(log.hidden.summary.binary_rewards for log in self.logs) if declared is None else declared
+
+    def _first_variance(self, settings: Settings) -> float:
+        if settings.noise != "auto":
+            return settings.sigma**2
+        if self.binary:
+            return BINARY_VARIANCE
+        return max(float(np.mean([np.mean(log.s2) for log in self.logs])), 1e-300)
+
+    def _noise_guess(self, units: Units) -> float:
+        return most_noise(self.logs, self._first_variance(self.settings), units)
+
+    def _tally(self) -> Tally:
+        tally = self._tally_of_rounds()
+        add_logs(tally, self.logs)
+        return tally
+
+    def _preferences(self, units: Units) -> Array | None:
+        """(K, 2, d)  What the old policy favoured for each arm among recorded and among hidden features."""
+        assert self.automatic is not None
+        return preferences_of_logs(self.logs, units, self.automatic.blocks[:2], self.n_arms)
+
+    def _spread_of_logs(self, units: Units) -> SpreadLikelihood | None:
+        # of rewards of 0 and 1 the residual variances follow from the rates, and tell nothing
+        if self.binary:
+            return None
+        assert self.automatic is not None
+        return spread_of_logs(self.logs, units, self.reduction.order[self.automatic.blocks[0]])
+
+    def _log_sums(self) -> tuple[Array, Array]:
+        K, d = self.n_arms, self.n_features
+        J, h = np.zeros((K, d, d)), np.zeros((K, d))
+        for log in self.logs:
+            log.add_to(J, h)
+        if self.fading.forgets:
+            J *= self.fading.left_of_logs()
+            h *= self.fading.left_of_logs()
+        return J, h
+
+    def _evidence(self, variances: Array) -> tuple[Array, Array]:
+        J, h = self._log_sums()
+        J += self.grams / variances[:, None, None]
+        h += self.moments / variances[:, None]
+        return J, h
+
+    def _set_prior(self) -> None:
+        """``V₀ = σ_a²(Ω⁻¹ + Σ_j J_j)`` and ``V₀μ₀ = σ_a²(Ω⁻¹μ + Σ_j h_j)`` for every arm."""
+        precision, means = self._prior()
+        weights, variances = self._prior_weights()[:, None], np.square(self.noises)[:, None]
+        J, h = self._log_sums()
+        J *= variances[:, :, None]
+        J += weights[:, :, None] * precision
+        self.prior_precisions = J
+        self.prior_moments = weights * apply(precision, means) + variances * h
+        self.prior_log_dets = log_det(J)
+        self._set_bounds(precision)
+
+    def _relearn(self, passes: int = 1) -> None:
+        """Learn ``τ²``, the logs' evidence, noise and prior anew from everything seen, and put them to use."""
+        self.refreshes += 1
+        if self.fading.forgets:
+            for a in range(self.n_arms):
+                self._fade(a)
+        self._judge()
+        for _ in range(passes):
+            self._learn_from_logs()
+            super()._relearn()
+        self._freeze()
+
+    def _learn_from_logs(self) -> None:
+        """Learn ``τ²`` and the logs' evidence anew."""
+        known = np.ones(self.n_features, dtype=bool)
+        if self.automatic is not None and self.settings.regularization == "auto":
+            known = Units.of(self._tally(), self.automatic.constant).known
+        for log in self.logs:
+            # while nothing is known about any hidden feature there are no weights to take τ² from, and without an
+            # answer no second moments in the features' own units
+            hidden = log.order[log.L :]
+            unanswered = log.hidden.sums is not None and not log.hidden.n_answers
+            log.fresh = log.fresh or (len(hidden) > 0 and (unanswered or not known[hidden].any()))
+            log.refresh(
+                self._prior()[1] if log.proven else self.weights,
+                np.square(self.noises)[:, None, None] * self.covariances,
+                variance=1.0,
+                shared=len(self.logs),
+                bias_bound=self.bias_bound,
+                sandwich=self.sandwich,
+                weight_bound=self.settings.weight_bound,
+                context_bound=self.settings.context_bound,
+                plays=self._arm_rounds() if self.settings.regularization == "auto" and not self.binary else None,
+                delta=self._refresh_delta() / len(self.logs),
+                rates=self.binary,
+            )
+            if not self.asking.unlimited:
+                log.learn_gain()
+        if len(self.logs) > 1 and self.settings.radius != "theory":
+            self._intersect()
+
+    def _intersect(self) -> None:
+        """Let several logs, whose errors go together in a way that nobody knows, count for as much as they can."""
+        variances = self._cautious_variances()[:, None, None]
+        known = self._prior()[0] / self.noise**2 + self.grams / variances
+        shares = intersection_shares([log.directions(self.n_arms) for log in self.logs], known)
+        for j, log in enumerate(self.logs):
+            log.count(shares[log.arms, j])
+
+    def _learn_prior(self, units: Units) -> None:
+        """Learn the prior; where rounds seem noisier than the logs allow, noise and prior together.
+
+        A log leaves ``s²_a = σ_a² + τ_a²``, so no arm's noise is above the least ``s²``, unless it differs by arm.
+        Residuals of weights that a narrow prior shrinks seem to say so, and at that noise the narrow prior is the most
+        likely one: each confirms the other.  So smaller noises compete, each with the prior that is most likely at it.
+        """
+        assert self.automatic is not None
+        automatic, preferences = self.automatic, self._preferences(units)
+        most, searching, variances = self._noise_guess(units), automatic.searches(), self._cautious_variances()
+        told = cache(lambda: self._spread_of_logs(units))
+        learned = automatic.learn(*self._evidence(variances), units, told, preferences)
+        if self.settings.noise != "auto" or self.binary or not searching or automatic.variance <= most:
+            return
+        if (hidden := told()) is None:
+            return
+        rounds, unit = self._arm_rounds(), units.reward_variance
+        squares = units.squares(self.squares, self.moments, self.grams)
+        grams, moments = units.evidence(self.grams, self.moments)
+
+        def of_rounds(variances: Array) -> float:
+            return rounds_likelihood(rounds, squares / unit, variances / unit)
+
+        def likelihood(variances: Array) -> tuple[float, Callable[[], Prior]]:
+            value, make = automatic.best_prior(*self._evidence(variances), units, hidden, preferences)
+            return value + of_rounds(variances), make
+
+        found = likeliest_noise(
+            likelihood,
+            (variances, learned.log_marginal + of_rounds(variances)),
+            most,
+            (rounds, least_residuals(squares, moments, grams, rounds)),
+        )
+        if found is not None:
+            variances, prior = found
+            automatic.variance, automatic.variances = float(variances[0]), variances
+            automatic.take(prior)
