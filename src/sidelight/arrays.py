@@ -9,10 +9,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from sidelight.errors import InputError
 
-__all__ = ["Array", "as_numbers", "is_number"]
+__all__ = ["LARGEST", "Array", "as_numbers", "is_number"]
 
 #: float64, of any shape
 Array = NDArray[np.float64]
+#: values from the inverse of this to this have products that learners can compute with
+LARGEST = 1e50
 
 
 def is_number(value: Any) -> bool:

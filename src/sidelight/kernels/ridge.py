@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sidelight.arrays import LARGEST
 from sidelight.kernels.compiled import helper, inlined, kernel
 from sidelight.kernels.elementary import log, log1p
 from sidelight.kernels.simd import absolute_sum_at, add_at, dot, dot_at, dot_row, quadratic_form, subtract_products
@@ -200,13 +201,14 @@ def to_doubt(s, estimates, best, best_index, limit):  # type: ignore[no-untyped-
 def choose(arena, sizes, x, limit):  # type: ignore[no-untyped-def]
     """Position, estimate and width of the arm of highest index at ``x`` (d,), and the arm to try in doubt, or −1.
 
-    The position is −1 where the sum of squares of ``x`` is not finite, which costs less to see here than in Python.
+    The position is −1 where the sum of squares of ``x`` is not finite, or too large for what is computed from it, which
+    costs less to see here than in Python.
     """
     s = state_of(arena, sizes)
     K, m, _ = s.loadings.shape
     y, z, estimates, highest = np.empty(s.order.shape[0]), np.empty(m), np.empty(K), np.empty(K)
     take(x, s.order, y)
-    if not math.isfinite(dot(y, y)):
+    if not dot(y, y) <= LARGEST * LARGEST:
         return -1, math.nan, math.nan, -1
     return choose_among(s, y, z, estimates, highest, limit)
 

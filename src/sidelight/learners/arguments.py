@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
+from sidelight.arrays import LARGEST
 from sidelight.errors import ContextError, InputError, UnknownArmError
 from sidelight.learners.gaps import Completed, Gaps
 from sidelight.learners.inputs import is_frame
 from sidelight.learners.protocol import Context
 from sidelight.linalg import Array
-from sidelight.logs.regressions import LARGEST
 from sidelight.logs.schema.naming import by_name, rows_by_name
 
 if TYPE_CHECKING:

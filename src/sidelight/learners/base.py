@@ -98,7 +98,7 @@ class BaseLearner(ArgumentReader, ABC):
     def _choose(self, x: Array) -> tuple[int, float, float]:
         """Position, estimate and width of the arm of highest index; ties go to the first.
 
-        The position is −1 where not all of ``x`` (d,) is finite.
+        The position is −1 where ``x`` (d,) has a value that is not finite, or too large to compute with.
         """
         if not x.dot(x) <= LARGEST_SQUARE:
             return -1, math.nan, math.nan

@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
+from sidelight.arrays import LARGEST
 from sidelight.errors import InputError, InvalidRowsError, SchemaError, UnderdeterminedError
 from sidelight.labels import Label, show_labels
 from sidelight.linalg import apply, product, solve_upper
@@ -14,10 +15,7 @@ from sidelight.logs.reduce.moments import Moments, triangular_factor
 from sidelight.logs.reduce.rank import independent_columns, scaled_condition, smallest_common_removal
 from sidelight.logs.schema.schema import Schema
 
-__all__ = ["LARGEST", "ArmRegressions"]
-
-#: values from the inverse of this to this have products that learners can compute with
-LARGEST = 1e50
+__all__ = ["ArmRegressions"]
 
 # An arm with fewer degrees of freedom than this borrows from the other arms' residual variance.
 _FEW_DEGREES = 30
