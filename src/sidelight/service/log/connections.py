@@ -92,8 +92,17 @@ def connect(url: sa.URL) -> tuple[Engine, Engine]:
         "keepalives_count": 3,
         "tcp_user_timeout": 15_000,
     }
-    engine = sa.create_engine(url, connect_args=options, pool_pre_ping=True)
+    engine = sa.create_engine(url, connect_args=options)
     event.listen(engine, "connect", _prepare_postgresql)
+
+    # as ``pool_pre_ping`` does, but where others that listen have heard of the connection before
+    def ping(connection: Any, _record: Any, _proxy: Any) -> None:
+        try:
+            engine.dialect.do_ping(connection)
+        except Exception as error:
+            raise sa.exc.InvalidatePoolError from error
+
+    event.listen(engine, "checkout", ping)
     return engine, engine
 
 

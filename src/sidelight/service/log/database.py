@@ -19,6 +19,7 @@ from sidelight.errors import StoreError
 from sidelight.service.log import migrations as tables
 from sidelight.service.log.connections import BUSY_TIMEOUT, connect, explain_failure, file_of
 from sidelight.service.log.settling import Diverged
+from sidelight.service.log.silence import Silence
 from sidelight.service.log.surroundings import Surroundings
 
 __all__ = ["Database", "Rejected", "Unsynced"]
@@ -66,6 +67,7 @@ class Database:
         self.identity = b""
         self.sealed_after = 0
         self._serving: IO[bytes] | None = None
+        self._silence: Silence | None = None
         #: why nothing may be written any more
         self._ended: Diverged | None = None
         self._opened: tuple[int, int] | None = None
@@ -149,6 +151,8 @@ class Database:
 
     def close(self) -> None:
         """Give back every connection."""
+        if self._silence is not None:
+            self._silence.end()
         self._engine.dispose()
         self._writer.dispose()
         if self._serving is not None:
@@ -231,11 +235,15 @@ class Database:
     # ----------------------------------------------------------------------------------- serving
 
     def serve(self) -> None:
-        """Be a process that serves this database: from now on this one moves SQLite's write-ahead log into the file.
+        """Be a process that serves this database.
+
+        From now on it moves SQLite's write-ahead log into the file, or hangs up on a PostgreSQL that never answers.
 
         Raises:
             StoreError: it cannot be written to.
         """
+        if not self.sqlite and self._silence is None:
+            self._silence = Silence(self._engine)
         if not self.sqlite or self._serving is not None or sys.platform == "win32":
             return
         with self._guard("serve"):
