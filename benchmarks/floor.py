@@ -3,7 +3,7 @@
     make evidence ONLY=floor                                1,000 runs of 1,500 rounds for each log and sign
     make evidence ONLY=floor_regret                         regret with and without a floor, 6,000 rounds, honest log
     python -m benchmarks.floor --runs 100                   fewer runs; --regret for the second table
-    python -m benchmarks.floor --runs 100 --delay 400       good rewards come at once, bad ones 400 rounds later
+    python -m benchmarks.floor --runs 100 --clicks 400      rewards of 0 and 1: a 1 comes at once, a 0 400 rounds later
     python -m benchmarks.floor --worlds --runs 24           regret in other worlds, and the least that any floor costs
 
 Runs are kept by the state of ``src/`` and of this file: one that was stopped goes on where it stood.
@@ -54,8 +54,13 @@ class Kind(NamedTuple):
     features: int = 5
     noise: float = NOISE
     levels: float = 0.15
+    slopes: float = 0.6
+    #: rewards are 0 or 1, with half of the means below as their chances
+    clicks: bool = False
 
 
+#: arms so far apart that taking a bad one breaks a floor at once
+CLICKS = Kind(noise=0.5, levels=0.6, slopes=0.2, clicks=True)
 KINDS = {
     "as above": Kind(),
     "more features": Kind(features=11),
@@ -74,10 +79,12 @@ class Floored(LinearWorld):
     def __init__(self, seed: int, sign: float, kind: Kind = KINDS["as above"]) -> None:
         rng = np.random.default_rng([seed, 5])
         K, d = kind.arms, kind.features
-        slopes = 0.6 / (d - 1)
+        slopes = kind.slopes / (d - 1)
         weights = np.column_stack(
             [np.full(K, 0.9) + rng.uniform(-kind.levels, kind.levels, K), rng.uniform(-slopes, slopes, (K, d - 1))]
         )
+        if kind.clicks:
+            weights /= 2.0
         super().__init__(weights if sign > 0 else weights - np.concatenate([[1.8], np.zeros(d - 1)]), kind.noise)
         self._policy = rng.normal(size=(d, K))
 
@@ -148,7 +155,7 @@ def play(
 ) -> tuple[float | None, float, int]:
     """The least room that was left at any round, the regret, and how often the old policy's arm was kept.
 
-    A reward above its mean comes at once, one below it ``delay`` rounds later.
+    A reward above its mean, a click for example, comes at once, one below it ``delay`` rounds later.
     """
     honest = Floored(seed, sign, worlds)
     world = honest if kind == "honest" else sl.worlds.DriftedWorld(honest, kind, size=2.0, seed=seed)
@@ -172,8 +179,9 @@ def play(
             earned += means[t, arm]
             promised += (1.0 - floor.share) * means[t, default] - floor.allowance
             least = min(least, earned - promised)
-        error = worlds.noise * noise.standard_normal()
-        late.setdefault(t if error > 0.0 else t + delay, []).append((x, arm, float(means[t, arm] + error)))
+        mean = float(means[t, arm])
+        error = (noise.random() < mean) - mean if worlds.clicks else worlds.noise * noise.standard_normal()
+        late.setdefault(t if error > 0.0 else t + delay, []).append((x, arm, float(mean + error)))
         for came in late.pop(t, ()):
             learner.observe(*came)
         regret += float(means[t].max() - means[t, arm])
@@ -184,7 +192,7 @@ def floor_for(sign: float, size: float, worlds: Kind = KINDS["as above"]) -> sl.
     """A share of what the old policy earns, or about as much a round."""
     bounds = {
         "noise": worlds.noise,
-        "weight_bound": 1.2 if worlds.levels <= 0.15 else 1.3,
+        "weight_bound": 0.8 if worlds.clicks else 1.2 if worlds.levels <= 0.15 else 1.3,
         "delta": DELTA,
     }
     return sl.Floor(share=size, **bounds) if sign > 0 else sl.Floor(allowance=0.9 * size, **bounds)
@@ -195,11 +203,14 @@ def measure(part: Part, runs: int = RUNS, rounds: int = ROUNDS, size: float = 0.
     return list(_kept_promises(part, runs, rounds, size))
 
 
-def _kept_promises(part: Part, runs: int, rounds: int, size: float, delay: int = 0) -> Iterator[Row]:
+def _kept_promises(part: Part, runs: int, rounds: int, size: float, delay: int | None = None) -> Iterator[Row]:
+    """``delay``: how much later than a 1 a 0 comes, where rewards are clicks; None where they are not."""
+    worlds, signs = (KINDS["as above"], (1.0, -1.0)) if delay is None else (CLICKS, (1.0,))
     for kind, words in LOGS.items():
-        for sign, name in ((1.0, "positive"), (-1.0, "negative")):
-            floor = floor_for(sign, size)
-            run = partial(play, kind, sign, rounds=rounds, floor=floor, delay=delay)
+        for sign in signs:
+            name = "clicks" if worlds.clicks else "positive" if sign > 0 else "negative"
+            floor = floor_for(sign, size, worlds)
+            run = partial(play, kind, sign, rounds=rounds, floor=floor, worlds=worlds, delay=delay or 0)
             found = _runs(part, f"{kind}-{name}-{rounds}-{size}-{delay}", runs, run)
             broken = sum(least < -1e-9 for least, _, _ in found)
             low, high = interval(broken, runs)
@@ -284,7 +295,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--size", type=float, default=0.1, help="the floor's share")
     parser.add_argument("--regret", action="store_true", help="compare regret with and without the floor")
     parser.add_argument("--worlds", action="store_true", help="the same in other worlds")
-    parser.add_argument("--delay", type=int, default=0, help="rounds by which bad rewards come later than good ones")
+    parser.add_argument("--clicks", type=int, default=None, help="rewards of 0 and 1; by how many rounds a 0 is later")
     given = parser.parse_args(arguments)
     part = Parts("floor", source_hash())
     if given.regret or given.worlds:
@@ -292,7 +303,7 @@ def main(arguments: list[str] | None = None) -> int:
         rows = measured(part, given.runs or REGRET_RUNS, given.rounds or REGRET_ROUNDS, given.size)
     else:
         rows = []
-        for row in _kept_promises(part, given.runs or RUNS, given.rounds or ROUNDS, given.size, given.delay):
+        for row in _kept_promises(part, given.runs or RUNS, given.rounds or ROUNDS, given.size, given.clicks):
             rows.append(row)
             print(" | ".join(show(value) for value in row.values()), file=sys.stderr, flush=True)
     print(f"floor={given.size}, δ = {DELTA:.0%}")

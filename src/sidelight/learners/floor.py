@@ -35,6 +35,17 @@ makes ``T_g`` small; one that lies costs ``2σ² log 2``, and nothing is ever be
 and Cauchy and Schwarz for all arms together give the bound. Arms that were neither played nor the old policy's have no
 part in it. ``ρ²`` counts as at least ``2σ² log(1/δ)``: it is that for every constant ``v`` within the bound, and less
 only where the rounds move away from any linear model.
+
+That bound adds up ``Σ (r − x·w)² ≤ Θ`` and ``λ‖w_a‖² ≤ λS²`` and then takes the least ``Σ z_a·w_a``, so that an arm of
+which little is known may seem longer than ``S``. Where it permits nothing, the least under all of these conditions at
+once is looked at. By weak duality every ``μ > 0`` and ``λ_a ≥ 0`` give a bound of it from below,
+
+    min_w Σ_a z_a·w_a + μ(Σ (r − x·w)² − Θ) + Σ_a λ_a(‖w_a‖² − S²)
+        =  μ(Σ r² − Θ) − Σ_a {¼ q_aᵀ(μG_a + λ_aI)⁻¹q_a + λ_aS²},      q_a = z_a − 2μ Σ r x,   G_a = Σ x xᵀ,
+
+and the best of them is the least itself, which is found by a search for ``μ`` (``kernels.floor.least``). ``Θ`` counts
+there as at least ``Σ R_a + 2σ² log(1/δ)``, and only where every ``‖ŵ_a‖ ≤ S``: rounds that no weights explain, because
+rewards are not linear or ``S`` is wrong, would otherwise permit anything.
 """
 
 from __future__ import annotations
@@ -54,7 +65,7 @@ from sidelight.kernels import floor as kernels
 from sidelight.learners.awaiting import NOTHING, Awaiting, Guess, Key
 from sidelight.learners.correcting import Sums
 from sidelight.learners.settings import Settings
-from sidelight.linalg import exp, inverse, log, log1p, log_det, product
+from sidelight.linalg import apply, exp, inverse, log, log1p, log_det, product, symmetric_eigen
 
 __all__ = ["Floor", "FloorLedger", "floor_of"]
 
@@ -151,6 +162,8 @@ class FloorLedger:
 
     def __init__(self, floor: Floor, n_arms: int, n_features: int) -> None:
         self.floor = floor
+        #: 2σ² log(1/δ)
+        self._margin = -2.0 * floor.noise**2 * float(log(floor.delta))
         #: λ
         self.ridge = floor.regularization or n_features * floor.noise**2 / floor.weight_bound**2
         self.rounds = 0
@@ -177,6 +190,9 @@ class FloorLedger:
         #: (K,)  ``ŵ_a·Σ r x``
         self._fits = self._project(arms, self.moments)[1]
         self._excess = self._excess_now()
+        #: how often the sums of each arm changed, and the eigenvectors that were computed after how many changes
+        self._versions = [0] * self.n_arms
+        self._spectra = [(-1, np.empty(0), np.empty(0))] * self.n_arms
 
     @property
     def n_arms(self) -> int:
@@ -186,7 +202,9 @@ class FloorLedger:
     @property
     def total(self) -> float:
         """A lower bound of expected reward minus what was promised, over all recorded decisions."""
-        return self._lower(self._projected, self._met()) + self.floor.allowance * self.rounds
+        found = self._lower(self._projected, self._met())
+        tight = self._least(self.differences, self._projected, found, math.inf)
+        return max(found, tight) + self.floor.allowance * self.rounds
 
     def permits(self, x: Array, arm: int, default: int) -> bool:
         """Whether ``arm`` may be taken at ``x`` where the old policy takes ``default``."""
@@ -194,8 +212,14 @@ class FloorLedger:
             return True
         pair = [arm, default]
         projected, met = self._projected.copy(), self._met()
-        projected[:, pair], met[pair] = self._project(pair, self._with(x, arm, default)), True
-        return self._lower(projected, met) + self.floor.allowance * (self.rounds + 1) >= 0.0
+        changed = self._with(x, arm, default)
+        projected[:, pair], met[pair] = self._project(pair, changed), True
+        found, needed = self._lower(projected, met), -self.floor.allowance * (self.rounds + 1)
+        if found >= needed:
+            return True
+        differences = self.differences.copy()
+        differences[pair] = changed
+        return self._least(differences, projected, found, needed) >= needed
 
     def _met(self) -> NDArray[np.bool_]:
         """(K,)  Which arms were observed, played or the old policy's."""
@@ -333,6 +357,7 @@ class FloorLedger:
         self._projected[:, [a]] = self._project([a], self.differences[[a]])
         self._fits[a] = self._project([a], self.moments[[a]])[1, 0]
         self._excess = self._excess_now()
+        self._versions[a] += 1
 
     def _project(self, arms: list[int], Z: Array) -> Array:
         """(2, n)  ``z·ŵ_a`` and ``‖z‖²_{V_a⁻¹}`` for one ``z`` (a row of ``Z``, (n, d)) of each of ``arms``."""
@@ -346,8 +371,38 @@ class FloorLedger:
         projected: (2, K)  both terms of every arm   met: (K,)  which arms have a part in it
         """
         squared = self._excess + self.ridge * self.floor.weight_bound**2 * int(met.sum())
-        least = -2.0 * self.floor.noise**2 * float(log(self.floor.delta))
-        return math.fsum(projected[0]) - math.sqrt(max(squared, least) * math.fsum(projected[1]))
+        return math.fsum(projected[0]) - math.sqrt(max(squared, self._margin) * math.fsum(projected[1]))
+
+    def _least(self, Z: Array, projected: Array, found: float, enough: float) -> float:
+        """The least ``Σ_a z_a·w_a`` that rewards and ``‖w_a‖ ≤ S`` leave possible, to about four digits from below.
+
+        Z: (K, d)  ``z_a``   projected: (2, K)  as for ``_lower``, which gave ``found``
+        enough: more than that nobody needs to know
+        """
+        # what the looser bound takes off, ρ‖z‖; its own μ is ‖z‖/2ρ
+        taken = math.fsum(projected[0]) - found
+        if not taken > 0.0:
+            return found
+        first = 0.5 * math.fsum(projected[1]) / taken
+        spectra, rotated, moments = np.empty((3, *Z.shape))
+        for a in range(self.n_arms):
+            spectra[a], vectors = self._spectrum(a)
+            rotated[a], moments[a] = apply(vectors.T, Z[a]), apply(vectors.T, self.moments[a])
+        fitted = moments / (spectra + self.ridge)
+        if math.sqrt(float(np.max(product(fitted[:, None, :], fitted[:, :, None])))) > self.floor.weight_bound:
+            return found  # the rounds contradict S_w, and what contradicts itself would permit anything
+        # Σr² − Θ; Θ counts as at least 2σ² log(1/δ) above the fit's own
+        slack = math.fsum(self._fits) - max(self._excess, self._margin)
+        return float(kernels.least(spectra, rotated, moments, slack, self.floor.weight_bound, first, enough))
+
+    def _spectrum(self, a: int) -> tuple[Array, Array]:
+        """Eigenvalues and eigenvectors of ``G_a``, kept until a reward changes it."""
+        version, values, vectors = self._spectra[a]
+        if version != self._versions[a]:
+            version = self._versions[a]
+            values, vectors = symmetric_eigen(self.grams[a])
+            self._spectra[a] = version, values, vectors
+        return values, vectors
 
     def _refresh(self, a: int) -> None:
         """The inverse and the determinant of one arm from its sums."""
