@@ -146,7 +146,7 @@ def typed_labels(texts: Sequence[Label]) -> tuple[Label, ...]:
             values = [kind(str(text)) for text in texts]
         except ValueError:
             continue
-        if all(str(value) == text for value, text in zip(values, texts, strict=True)):
+        if all(str(value) == text and math.isfinite(value) for value, text in zip(values, texts, strict=True)):
             return tuple(values)
     if all(text in ("True", "False") for text in texts):
         return tuple(text == "True" for text in texts)

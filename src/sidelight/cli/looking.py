@@ -25,7 +25,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from sidelight.errors import SourceError
-from sidelight.logs.sources.csv import MISSING_TEXTS, NO_NUMBER, check_start, open_bytes
+from sidelight.logs.sources.csv import MISSING_TEXTS, NO_NUMBER, check_start, open_bytes, trimmed
 from sidelight.logs.sources.paths import kind_of
 
 __all__ = ["Look", "Profile", "look_at", "mistyped", "write_prepared"]
@@ -213,11 +213,12 @@ def _csv_batches(path: str, delimiter: str, encoding: str) -> Iterator[pa.Record
     """Every column as text, in batches; missing values are null."""
     with _text(path, encoding) as stream:
         header = next(csv.reader(stream, delimiter=delimiter), [])
-    twice = sorted({name for name in header if name and header.count(name) > 1})
+    names = [name.strip() for name in header]
+    twice = sorted({name for name in names if name and names.count(name) > 1})
     if twice:
         raise SourceError(f"{path} has the column {twice[0]!r} more than once; rename one of them.")
     try:
-        yield from pacsv.open_csv(
+        for batch in pacsv.open_csv(
             open_bytes(path),
             read_options=pacsv.ReadOptions(encoding=encoding, block_size=8 << 20),
             parse_options=pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
@@ -226,7 +227,8 @@ def _csv_batches(path: str, delimiter: str, encoding: str) -> Iterator[pa.Record
                 null_values=MISSING_TEXTS,
                 strings_can_be_null=True,
             ),
-        )
+        ):
+            yield pa.RecordBatch.from_arrays([trimmed(column) for column in batch.columns], names=names)
     except pa.ArrowInvalid as error:
         raise SourceError(f"cannot read {path} as a table: {error}") from error
 

@@ -12,7 +12,7 @@ from pyarrow import csv, feather, parquet
 from sidelight.errors import SchemaError, SourceError
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.sources.base import LogFile
-from sidelight.logs.sources.csv import MISSING_TEXTS, NO_NUMBER, csv_header, open_bytes
+from sidelight.logs.sources.csv import MISSING_TEXTS, NO_NUMBER, csv_header, open_bytes, trimmed
 from sidelight.logs.sources.paths import find_files
 
 __all__ = ["Columns", "columns_of", "read_table", "schema_of", "split_names", "with_names"]
@@ -49,7 +49,8 @@ def _whole(file: LogFile) -> pa.Table:
             parse_options=csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
             convert_options=csv.ConvertOptions(null_values=MISSING_TEXTS, strings_can_be_null=True, check_utf8=True),
         )
-        return pa.table([_number_if_it_is_one(column) for column in table.columns], names=table.column_names)
+        columns = [_number_if_it_is_one(trimmed(c) if _is_text(c.type) else c) for c in table.columns]
+        return pa.table(columns, names=[name.strip() for name in table.column_names])
     except (pa.ArrowException, OSError) as error:
         raise SourceError(f"cannot read {file.path}: {error}") from error
 

@@ -115,6 +115,18 @@ def test_tables_of_any_kind_are_looked_at_and_replayed(frame, tmp_path):
         read_table(str(paths[0]))
 
 
+def test_blanks_around_names_and_texts_do_not_count(frame, tmp_path):
+    path = tmp_path / "log.csv"
+    frame["arm"] = " " + frame["arm"]
+    frame.rename(columns={"arm": " arm ", "age": " age"}).to_csv(path, index=False)
+    look = look_at([str(path)])
+    assert look.columns == tuple(frame.columns)
+    assert sorted({profile.name: profile for profile in look.profiles}["arm"].levels) == ["u", "v"]
+    table = read_table(str(path))
+    assert table.column_names == list(frame.columns)
+    assert set(table["arm"].to_pylist()) == {"u", "v"}
+
+
 def test_none_is_a_text_and_a_gap_among_numbers(frame, tmp_path):
     frame["arm"] = np.where(np.arange(N) % 3 == 0, "None", frame["arm"])
     frame["age"] = np.where(np.arange(N) % 10 == 0, "None", frame["age"].astype(str))

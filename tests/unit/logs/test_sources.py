@@ -17,6 +17,7 @@ import pytest
 from sidelight.errors import InputError, InvalidRowsError, SourceError
 from sidelight.logs import summarize as passes
 from sidelight.logs.schema.schema import Schema
+from sidelight.logs.sources.opening import open_source
 from sidelight.logs.summarize import summarize_log
 from sidelight.logs.summary import LogSummary
 
@@ -436,3 +437,35 @@ def test_none_is_a_label_in_a_csv_file_and_a_gap_among_numbers(tmp_path):
     assert summary.arms == ("None", "call", "mail")
     assert summary.schema.features[1].levels == ("None", "gold")
     assert summary.skipped == {"age: missing or NaN": 1, "visit: missing or NaN": 1}
+
+
+def test_blanks_around_names_and_labels_of_a_csv_file_do_not_count(tmp_path):
+    """``arm, reward`` and ``a, 1`` are written by hand; an arm with and without a blank counted as two."""
+    path = tmp_path / "log.csv"
+    rows = "".join(f"{i % 7}, {'ab'[i % 2]},  {'uv'[i % 2]} ,{i % 5}\n" for i in range(40))
+    path.write_text(" x , tier, arm ,reward\n" + rows + "3,a,u,1\n NA ,a,v,1\n3, ,u,1\n", encoding="utf-8")
+    schema = Schema(["x", "tier"], ["x", "tier"], categories=["tier"])
+    summary = summarize_log(path, schema, on_invalid="skip")
+    assert (summary.arms, summary.n_rows) == (("u", "v"), 41)
+    assert summary.schema.features[1].levels == ("a", "b")
+    assert summary.skipped == {"tier: missing or NaN": 1, "x: missing or NaN": 1}
+    plain = tmp_path / "plain.csv"
+    plain.write_text(path.read_text(encoding="utf-8").replace(" ", ""), encoding="utf-8")
+    assert np.array_equal(summary.factors, summarize_log(plain, schema, on_invalid="skip").factors)
+
+
+def test_a_csv_file_may_lack_every_column_that_is_optional(tmp_path):
+    first, second = tmp_path / "a.csv", tmp_path / "b.csv"
+    first.write_text("other\n" + "1\n" * 5, encoding="utf-8")
+    second.write_text("x\n" + "2\n" * 3, encoding="utf-8")
+    opened = open_source([str(first), str(second)], ["x"], optional=["x"])
+    found = [bundle.batch.column("x").to_pylist() for bundle in opened.bundles(100)]
+    assert found == [[None] * 5 + [2.0] * 3]
+
+
+def test_an_arm_called_inf_is_text(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("x,arm,reward\n" + "1.5,inf,1\n2.0,1.5,3\n" * 4, encoding="utf-8")
+    summary = summarize_log(path, Schema(["x"], ["x"]))
+    assert summary.arms == ("1.5", "inf")
+    assert LogSummary.from_bytes(summary.to_bytes()).arms == summary.arms

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 from sidelight.errors import SourceError
@@ -14,7 +14,16 @@ from sidelight.logs.sources.base import LogFile, Wanted
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["MISSING_TEXTS", "NO_NUMBER", "check_start", "csv_columns", "csv_header", "csv_tables", "open_bytes"]
+__all__ = [
+    "MISSING_TEXTS",
+    "NO_NUMBER",
+    "check_start",
+    "csv_columns",
+    "csv_header",
+    "csv_tables",
+    "open_bytes",
+    "trimmed",
+]
 
 _BLOCK = 8 << 20
 _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2", b"\x04\x22\x4d\x18": "lz4"}
@@ -31,32 +40,55 @@ def csv_tables(
     import pyarrow as pa
 
     header, delimiter = csv_header(file.path)
-    here = wanted.to_read(header, constants, file.path)
+    names = [name.strip() for name in header]
+    here = wanted.to_read(names, constants, file.path)
     labels = {*wanted.labels}
+    # no column at all would stand for every one, and the rows must be counted
+    raw = {name: header[names.index(name)] for name in here} or {names[0]: header[0]}
     number_types = {name: pa.string() if name in labels else pa.float64() for name in here}
     delivered = 0
     try:
-        for batch in _read(file.path, here, number_types, delimiter, progress):
-            yield batch
+        for batch in _read(file.path, raw, number_types, delimiter, progress):
+            yield _trimmed(batch, labels)
             delivered += batch.num_rows
         return
     except pa.ArrowInvalid as error:
         if "conversion error" not in str(error):
             if "columns" in str(error) and "Row #" not in str(error):
                 # threads lose count of the rows: once more without them, to say which one it is
-                for _ in _read(file.path, here, number_types, delimiter, progress, threads=False):
+                for _ in _read(file.path, raw, number_types, delimiter, progress, threads=False):
                     pass
             raise
     # A cell that is not a number: read the rest as text, which is looked at cell by cell, so that the message can
     # say which row it is and the other rows count.
     skip = delivered
     text_types = dict.fromkeys(here, pa.string())
-    for batch in _read(file.path, here, text_types, delimiter, progress):
+    for batch in _read(file.path, raw, text_types, delimiter, progress):
         if skip >= batch.num_rows:
             skip -= batch.num_rows
             continue
-        yield _without_none(batch.slice(skip), labels)
+        yield _without_none(_trimmed(batch.slice(skip), here), labels)
         skip = 0
+
+
+def _trimmed(batch: pa.RecordBatch, columns: Collection[str]) -> pa.RecordBatch:
+    """The batch with these columns, which are text, without blanks around their values."""
+    import pyarrow as pa
+
+    found = [
+        trimmed(column) if name in columns else column
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(found, names=batch.schema.names)
+
+
+def trimmed(column: pa.Array) -> pa.Array:
+    """Text without blanks around it, null where what is left stands for a missing value."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    text = pc.utf8_trim_whitespace(column)
+    return pc.if_else(pc.is_in(text, value_set=pa.array(MISSING_TEXTS, text.type)), None, text)
 
 
 def _without_none(batch: pa.RecordBatch, labels: set[str]) -> pa.RecordBatch:
@@ -72,8 +104,10 @@ def _without_none(batch: pa.RecordBatch, labels: set[str]) -> pa.RecordBatch:
 
 
 def _read(
-    path: str, columns: list[str], types: dict[str, Any], delimiter: str, progress: Any, threads: bool = True
+    path: str, columns: dict[str, str], types: dict[str, Any], delimiter: str, progress: Any, threads: bool = True
 ) -> Iterator[pa.RecordBatch]:
+    """Batches of these columns: name → name as the file has it, perhaps with blanks around it."""
+    import pyarrow as pa
     import pyarrow.csv as pacsv
 
     with open(path, "rb") as raw:
@@ -83,10 +117,14 @@ def _read(
             read_options=pacsv.ReadOptions(block_size=_BLOCK, use_threads=threads),
             parse_options=pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
             convert_options=pacsv.ConvertOptions(
-                include_columns=columns, column_types=types, null_values=MISSING_TEXTS, strings_can_be_null=True
+                include_columns=list(columns.values()),
+                column_types={columns[name]: kind for name, kind in types.items()},
+                null_values=MISSING_TEXTS,
+                strings_can_be_null=True,
             ),
         ) as reader:
-            yield from reader
+            for batch in reader:
+                yield pa.RecordBatch.from_arrays(batch.columns, names=list(columns))
 
 
 class _Counted:
@@ -152,12 +190,12 @@ def check_start(path: str, start: bytes) -> None:
 
 
 def csv_columns(path: str) -> list[str]:
-    """The names of the columns of a CSV file."""
-    return csv_header(path)[0]
+    """The names of the columns of a CSV file, without blanks around them."""
+    return [name.strip() for name in csv_header(path)[0]]
 
 
 def csv_header(path: str) -> tuple[list[str], str]:
-    """The column names and the delimiter, from the first line.
+    """The column names as they are written, and the delimiter, from the first line.
 
     Raises:
         SourceError: the file is empty, or no UTF-8 text.
@@ -176,5 +214,4 @@ def csv_header(path: str) -> tuple[list[str], str]:
     if not first:
         raise SourceError(f"{os.fspath(path)} is empty: a log needs at least a header and a row.")
     delimiter = max(",\t;|", key=first.count)
-    names = next(csv.reader(lines[lines.index(first) :], delimiter=delimiter))
-    return [name.strip() if name.strip() in names else name for name in names], delimiter
+    return next(csv.reader(lines[lines.index(first) :], delimiter=delimiter)), delimiter
