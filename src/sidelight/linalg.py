@@ -327,8 +327,12 @@ def orthonormal_kernel_of_structured(B: Array) -> Array:
 
     An estimated B may be huge (a handful of answers weighted by ``1/P(a)``), and ``NᵀN = I + BᵀB`` then squares its
     size: the digits of ``(NᵀVN)⁻¹`` are lost.  With U the matrix is as well conditioned as V.
+
+    The first rows are ``−B`` times the others, to rounding of their own size: a basis that is orthonormal to the last
+    digit would lose those of a B that is tiny, as that of a feature whose unit is not known yet.
     """
-    return orthogonal(kernel_of_structured(B))
+    lower = orthogonal(kernel_of_structured(B))[..., B.shape[-2] :, :]
+    return np.concatenate([-product(B, lower), lower], axis=-2)
 
 
 def structured_pseudo_inverse(B: Array) -> Array:
@@ -339,7 +343,7 @@ def structured_pseudo_inverse(B: Array) -> Array:
     units.
     """
     L = B.shape[0]
-    U = orthonormal_kernel_of_structured(B)
+    U = orthogonal(kernel_of_structured(B))
     return np.concatenate([np.eye(L), np.zeros((B.shape[1], L))]) - product(U, U[:L].T)
 
 

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from sidelight.errors import InputError
 from sidelight.hidden.protocol import HiddenEstimator
-from sidelight.learners.automatic import add_answers
+from sidelight.learners.automatic import add_answers, constraint_evidence
 from sidelight.learners.base import BaseLearner
 from sidelight.learners.correcting import Receipt, Sums
 from sidelight.learners.hidden_half import check_answer, learn_answer, single_estimator
@@ -21,11 +21,13 @@ from sidelight.learners.ridge_arms import RADIUS_KINDS
 from sidelight.learners.settings import Settings
 from sidelight.linalg import (
     Array,
+    kernel_of_structured,
     log,
     orthonormal_kernel_of_structured,
     product,
     solve,
     structured_pseudo_inverse,
+    triangle,
 )
 from sidelight.side.constraint import Reduction, SideInformation, unreduced
 from sidelight.side.coordinates import Tally
@@ -124,6 +126,9 @@ class EpochOFUL(ReducedLearner):
         self.error = np.zeros(K)
         self._visits = np.zeros((K, d, 0))
         self._inverse = np.zeros((K, d, 0))
+        #: (d,)  units in which the basis of this episode is orthonormal   (K, L, m)  ``B̂`` of it
+        self._basis_scales = np.ones(d)
+        self._B = np.zeros((K, 0, 0))
         super().__init__(
             summary.arms if arms is None else list(arms),
             unreduced(K, d, self._order),
@@ -149,6 +154,7 @@ class EpochOFUL(ReducedLearner):
             # orthonormal in the features' own units, so that nothing depends on the user's
             if self.automatic is not None:
                 self._basis_scales = np.array(self.automatic.units.scales)
+            self._B = B
             s, L = self._basis_scales, B.shape[1]
             U = orthonormal_kernel_of_structured(s[:L, None] * B / s[L:]) / s[:, None]
             self._install(replace(side.reduction, loadings=-U, shifted=False))
@@ -170,18 +176,42 @@ class EpochOFUL(ReducedLearner):
             self.counts[:] = self._played
         self.refresh()
 
+    def _regression_of_basis(self) -> Array:
+        """``B̂`` as the basis of its kernel has it, for files that do not keep it."""
+        K, L, m = self.n_arms, self.hidden.summary.n_recorded, self.reduction.size
+        if not self.reduction.loadings.shape[1]:
+            return np.zeros((K, 0, 0))
+        scales = self._basis_scales
+        U = -self.reduction.loadings * scales[:, None]
+        out = np.empty((K, L, m))
+        for a in range(K):
+            # [−B; I] in the features' own units is a multiple of U
+            out[a] = -solve(product(U[a, L:], U[a, L:].T), product(U[a, L:], U[a, :L].T)).T
+        return np.asarray(out / scales[:L, None] * scales[L:])
+
     def _tally(self) -> Tally:
         tally = super()._tally()
         add_answers(tally, self.hidden.sums, np.arange(self.n_features))
         return tally
 
-    def _constraint(self, a: int) -> Array:
-        U = -self.reduction.loadings[a] * self._basis_scales[:, None]
-        L = self.hidden.summary.n_recorded
-        # the kernel [−B; I] of [I, B] in the features' own units is a multiple of U
-        own = -solve(product(U[L:], U[L:].T), product(U[L:], U[:L].T)).T
-        B = own / self._basis_scales[:L, None] * self._basis_scales[L:]
-        return np.concatenate([np.eye(L), B], axis=1)
+    def _evidence(self, variances: Array) -> tuple[Array, Array]:
+        """What rounds say about the weights of hidden features alone, and the constraint about all of them.
+
+        ``w_h = N_hθ``, and ``N_h⁻¹ = TS`` with ``T`` the triangle of ``[−B; I] = UT`` in the features' own units ``S``.
+        Stated like this it is the same wherever the features' centres are.
+        """
+        assert self.automatic is not None
+        if not self.reduction.loadings.shape[1]:
+            return super()._evidence(variances)
+        (K, L, m), scales, moments = self._B.shape, self._basis_scales, self._moments
+        J, h = np.zeros((K, L + m, L + m)), np.zeros((K, L + m))
+        T = triangle(kernel_of_structured(scales[:L, None] * self._B / scales[L:])) * scales[L:]
+        for a in range(K):
+            M = np.concatenate([np.eye(L), self._B[a]], axis=1)
+            J[a], h[a] = constraint_evidence(M, self.reduction.anchors[a], self.automatic.units, moments)
+            J[a, L:, L:] += product(product(T[a].T, self.grams[a] / variances[a]), T[a])
+            h[a, L:] += product(T[a].T, self.moments[a] / variances[a])
+        return J, h
 
     def _take(self, x: Array, index: int, reward: float, weight: float = 1.0) -> None:
         y = x[self._order]
@@ -327,6 +357,7 @@ class EpochOFUL(ReducedLearner):
             "anchors": r.anchors,
             "dimensions": r.dimensions,
             "basis_scales": self._basis_scales,
+            "B": self._B,
         }
 
     def restore(self, arrays: dict[str, Any]) -> None:
@@ -342,6 +373,7 @@ class EpochOFUL(ReducedLearner):
             )
         )
         self._basis_scales = np.array(arrays.get("basis_scales", self._basis_scales), dtype=np.float64)
+        self._B = np.array(arrays["B"], dtype=np.float64) if "B" in arrays else self._regression_of_basis()
         super().restore(arrays)
         self._kept_squares = np.array(arrays["kept_squares"])
         self._V, self._Y = np.array(arrays["kept_V"]), np.array(arrays["kept_Y"])

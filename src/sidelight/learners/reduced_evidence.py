@@ -10,7 +10,7 @@ from sidelight.side.constraint import Reduction
 __all__ = ["constraint_rows", "rounds_evidence"]
 
 
-def rounds_evidence(reduction: Reduction, a: int, gram: Array, moment: Array, scales: Array) -> tuple[Array, Array]:
+def rounds_evidence(reduction: Reduction, a: int, gram: Array, moment: Array) -> tuple[Array, Array]:
     """``J`` (d, d) and ``h`` (d,) of the rounds of arm ``a``, in internal order.
 
     Args:
@@ -18,7 +18,6 @@ def rounds_evidence(reduction: Reduction, a: int, gram: Array, moment: Array, sc
         a: the arm's position.
         gram: (m, m)  ``Σ z zᵀ/σ_a²``.
         moment: (m,)  ``Σ z(r − x·anchor)/σ_a²``.
-        scales: (d,)  in which features' units the columns of a reduction that is not ``shifted`` are orthonormal.
     """
     d, m = reduction.n_features, reduction.size
     if reduction.shifted:
@@ -26,8 +25,8 @@ def rounds_evidence(reduction: Reduction, a: int, gram: Array, moment: Array, sc
         J[d - m :, d - m :] = gram
         h[d - m :] = moment
         return J, h
-    # w = anchor + Uθ, where SU is orthonormal, so that θ = UᵀS²(w − anchor)
-    U = -reduction.loadings[a] * np.square(scales)[:, None]
+    # w = anchor + Uθ with an orthonormal U, so that θ = Uᵀ(w − anchor)
+    U = -reduction.loadings[a]
     J = product(U, product(gram, U.T))
     return J, product(U, moment) + product(J, reduction.anchors[a])
 

@@ -89,20 +89,14 @@ class RidgeLearner(RidgeArms):
         r = self.reduction
         J, h = np.zeros((r.n_arms, r.n_features, r.n_features)), np.zeros((r.n_arms, r.n_features))
         for a in range(r.n_arms):
-            J[a], h[a] = rounds_evidence(
-                r, a, self.grams[a] / variances[a], self.moments[a] / variances[a], self._basis_scales
-            )
+            J[a], h[a] = rounds_evidence(r, a, self.grams[a] / variances[a], self.moments[a] / variances[a])
             if r.loadings.shape[1]:
                 J_exact, h_exact = constraint_evidence(
-                    self._constraint(a), r.anchors[a], self.automatic.units, self._moments
+                    constraint_rows(r, a), r.anchors[a], self.automatic.units, self._moments
                 )
                 J[a] += J_exact
                 h[a] += h_exact
         return J, h
-
-    def _constraint(self, a: int) -> Array:
-        """``M`` of one arm, or rows that span the same.  (L, d)"""
-        return constraint_rows(self.reduction, a)
 
     @cached_property
     def _moments(self) -> Array | None:

@@ -88,8 +88,6 @@ class RidgeArms(BaseLearner):
             self.gaps.start_from(log)
         #: whether rewards are 0 or 1, so that their noise has the variance ``p(1 − p)`` and rounds are weighted by it
         self.binary = settings.noise == "auto" and self._rewards_are_binary()
-        #: (d,)  in which features' units the columns of a reduction that is not ``shifted`` are orthonormal
-        self._basis_scales = np.ones(self.n_features)
         if settings.radius not in self.radius_names:
             raise InputError(
                 f"radius={settings.radius!r} belongs to the fused learners; {type(self).__name__} takes "
