@@ -4,6 +4,7 @@
     python -m benchmarks.columns clicks    # rewards of 0 and 1 at rates of 1, 5, 20 and 50 %
     python -m benchmarks.columns splines   # splines of all features where effects are straight, and where they bend
     python -m benchmarks.columns surfaces  # curved surfaces fitted to public data, with the terms that the log proposes
+    python -m benchmarks.columns trials    # smooth surfaces of randomised trials (pip install --no-deps lifelines)
     python -m benchmarks.columns log-rows  # what weighting the log's rows of clicks by their variance would bring
     python -m benchmarks.columns pass      # time of the log pass with splines and interactions, per encoded column
 
@@ -22,7 +23,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 import sidelight as sl
-from benchmarks.rivals.tables import INSTALLED, standardised
+from benchmarks.curved_trials import TRIALS
+from benchmarks.rivals.tables import INSTALLED, Surfaces, standardised
+from sidelight.learners.rates import BINARY_VARIANCE
 from sidelight.learners.rounds import play_rounds
 from sidelight.worlds.linear import LinearWorld, draw_indices
 
@@ -162,8 +165,29 @@ def gaps(rounds: int, seeds: range) -> None:
             print("| " + " | ".join([*cells, f"{z[0]:.2f}", f"{z[1]:.2f}"]) + " |", flush=True)
 
 
-def click_run(seed: int, rounds: int, rate: float, weighted: bool) -> tuple[float, float]:
-    """Regret, and the mean ``z²`` of estimates at fresh contexts after each tenth of the rounds but the first."""
+class TrueRates(sl.FusedOFUL):
+    """Weights rounds of clicks by their true variance, which nobody knows: what weighting could bring at most."""
+
+    world: ClickWorld
+
+    def _least_rate(self) -> float:
+        return 0.0  # rounds are weighted here, and nowhere else
+
+    def _learn_noise(self, units: Any) -> None:
+        assert self.automatic is not None
+        self.automatic.variance = BINARY_VARIANCE
+        self.automatic.variances = np.full(self.n_arms, BINARY_VARIANCE)
+
+    def _observe(self, x: NDArray[np.float64], index: int, reward: float, weight: float = 1.0) -> None:
+        rate = float(self.world.mean_rewards(x[None])[0, index])
+        super()._observe(x, index, reward, weight * BINARY_VARIANCE / (rate * (1.0 - rate)))
+
+
+def click_run(seed: int, rounds: int, rate: float, weights: str) -> tuple[float, float]:
+    """Regret, and the mean ``z²`` of estimates at fresh contexts after each tenth of the rounds but the first.
+
+    weights: ``none`` (one variance for each arm), ``rates`` (as the learner expects them) or ``true``
+    """
     world = ClickWorld(seed, rate)
     L = world.n_features - 2
     log = world.sample_log(LOG_ROWS, L, np.random.default_rng([seed, 1]))
@@ -171,8 +195,11 @@ def click_run(seed: int, rounds: int, rate: float, weighted: bool) -> tuple[floa
     means = world.mean_rewards(X)
     answers = world.behavior_actions(X, np.random.default_rng([seed, 3]))
     rewards = (np.random.default_rng([seed, 4]).random((rounds, 1)) < means).astype(np.float64)
-    schema = sl.Schema.from_dict({**world.schema(L).to_dict(), "binary": weighted})
-    learner = sl.FusedOFUL(sl.BehaviorQueries(sl.summarize_log(log, schema)))
+    schema = sl.Schema.from_dict({**world.schema(L).to_dict(), "binary": weights != "none"})
+    kind = TrueRates if weights == "true" else sl.FusedOFUL
+    learner = kind(sl.BehaviorQueries(sl.summarize_log(log, schema)))
+    if isinstance(learner, TrueRates):
+        learner.world = world
     played, errors = [], []
     step = rounds // 10
     for start in range(0, rounds, step):
@@ -182,25 +209,50 @@ def click_run(seed: int, rounds: int, rate: float, weighted: bool) -> tuple[floa
             scores = np.array([learner.scores(x) for x in fresh])
             errors.append(np.mean(((scores[:, 0] - world.mean_rewards(fresh)) / scores[:, 1]) ** 2))
         draws = np.random.default_rng([seed, 6, start])
-        played.append(play_rounds(learner, X[part], rewards[part], answers[part], draws))
+        arms = play_rounds(learner, X[part], rewards[part], answers[part], draws)
+        played.append(_one_by_one(learner, X[part], rewards[part], answers[part], draws) if arms is None else arms)
     arms = np.concatenate(played)
     return float((means.max(axis=1) - means[np.arange(rounds), arms]).sum()), float(np.mean(errors))
+
+
+def _one_by_one(
+    learner: sl.FusedOFUL,
+    X: NDArray[np.float64],
+    rewards: NDArray[np.float64],
+    answers: NDArray[np.int64],
+    rng: np.random.Generator,
+) -> NDArray[np.int64]:
+    """What ``play_rounds`` does, for a learner whose rounds are not compiled."""
+    arms = np.empty(len(X), dtype=np.int64)
+    for t, x in enumerate(X):
+        learner.observe_behavior(x, int(answers[t]))
+        arms[t] = learner.decide(x, rng=rng).arm
+        learner.observe(x, arms[t], float(rewards[t, arms[t]]))
+    return arms
 
 
 def clicks(rounds: int, seeds: range) -> None:
     """Print the table of clicks."""
     print(f"{rounds} rounds, seeds {seeds.start} to {seeds.stop - 1}\n")
-    print("| rate | regret, one variance for each arm | regret, weighted | ratio | z² before | z² weighted |")
-    print("|---|---|---|---|---|---|")
+    print(
+        "| rate | regret, one variance for each arm | weighted | ratio | with true variances | z² before | weighted |"
+    )
+    print("|---|---|---|---|---|---|---|")
     for rate in (0.01, 0.05, 0.2, 0.5):
-        found = np.array([[click_run(seed, rounds, rate, weighted) for weighted in (False, True)] for seed in seeds])
+        kinds = ("none", "rates", "true")
+        found = np.array([[click_run(seed, rounds, rate, weights) for weights in kinds] for seed in seeds])
         regrets, z = found[:, :, 0], found[:, :, 1].mean(axis=0)
         means = regrets.mean(axis=0)
-        # the spread of the ratio of means over seeds, by the delta method
-        error = np.std(regrets[:, 1] - means[1] / means[0] * regrets[:, 0]) / means[0] / np.sqrt(len(regrets))
         cells = [f"{100 * rate:.0f} %", f"{means[0]:.1f}", f"{means[1]:.1f}"]
-        cells += [f"{means[1] / means[0]:.2f} ± {error:.2f}", f"{z[0]:.2f}", f"{z[1]:.2f}"]
-        print("| " + " | ".join(cells) + " |", flush=True)
+        cells += [_ratio(regrets[:, 0], regrets[:, k]) for k in (1, 2)]
+        print("| " + " | ".join([*cells, f"{z[0]:.2f}", f"{z[1]:.2f}"]) + " |", flush=True)
+
+
+def _ratio(before: NDArray[np.float64], after: NDArray[np.float64]) -> str:
+    """The ratio of means over seeds, with its standard error by the delta method.  (n,) each"""
+    ratio = after.mean() / before.mean()
+    error = np.std(after - ratio * before) / before.mean() / np.sqrt(len(before))
+    return f"{ratio:.2f} ± {error:.2f}"
 
 
 def log_rows(rounds: int, seeds: range) -> None:
@@ -315,17 +367,17 @@ def splines(rounds: int, seeds: range) -> None:
     for name, bent in (("straight", []), ("a recorded one bends", [2]), ("a hidden one bends", [6])):
         found = np.array([[spline_run(seed, rounds, bent, splined) for splined in (False, True)] for seed in seeds])
         means = found.mean(axis=0)
-        error = np.std(found[:, 1] - means[1] / means[0] * found[:, 0]) / means[0] / np.sqrt(len(found))
-        print(f"| {name} | {means[0]:.1f} | {means[1]:.1f} | {means[1] / means[0]:.2f} ± {error:.2f} |", flush=True)
+        print(f"| {name} | {means[0]:.1f} | {means[1]:.1f} | {_ratio(found[:, 0], found[:, 1])} |", flush=True)
 
 
-def surface_run(seed: int, rounds: int, data: str) -> list[float]:
-    """Regret with columns alone and with the terms that ``propose_terms`` finds in the log, and how many those are.
+def surface_run(seed: int, rounds: int, surfaces: Surfaces) -> list[float]:
+    """Regret with columns alone, with the terms that ``propose_terms`` finds in the log, and with these and splines of
+    all hidden numbers; and how many terms were found.
 
     Contexts are rows of the data, drawn with replacement.  The last third of the columns is hidden, and the old policy
     looks at those alone.
     """
-    X, means, noise = INSTALLED[data]()
+    X, means, noise = surfaces
     X = standardised(X)
     p, K, h = X.shape[1], means.shape[1], X.shape[1] // 3
     names, rng = [f"x{i}" for i in range(p)], np.random.default_rng([seed, 1])
@@ -343,9 +395,12 @@ def surface_run(seed: int, rounds: int, data: str) -> list[float]:
     log |= {"arm": arms, "reward": rewards[np.arange(LOG_ROWS), arms]}
     straight = sl.Schema(names, names[: p - h], arms=range(K), intercept=True)
     terms = [proposal.term for proposal in sl.propose_terms(log, straight)]
+    hidden = [j for j in range(p - h, p) if len(np.unique(X[:, j])) > 10]
+    quantiles = {names[j]: np.unique(np.quantile(X[:, j], [0.05, 0.35, 0.65, 0.95])) for j in hidden}
+    bends = [sl.Spline(name, knots=tuple(knots)) for name, knots in quantiles.items() if len(knots) == 4]
     at, answers, rewards = drawn(rounds)
     out = []
-    for schema in (straight, straight.with_derived(terms)):
+    for schema in (straight, straight.with_derived(terms), straight.with_derived([*terms, *bends])):
         learner = sl.FusedOFUL(sl.BehaviorQueries(sl.summarize_log(log, schema)))
         assert learner.schema is not None
         Z = learner.schema.encode_many({name: X[at, j] for j, name in enumerate(names)})
@@ -356,15 +411,26 @@ def surface_run(seed: int, rounds: int, data: str) -> list[float]:
 
 def surfaces(rounds: int, seeds: range) -> None:
     """Print the table of surfaces fitted to public data."""
+    _surface_table(rounds, seeds, {data: INSTALLED[data]() for data in ("insurance", "doses")})
+
+
+def trials(rounds: int, seeds: range) -> None:
+    """Print the table of smooth surfaces fitted to randomised trials, of those whose package is installed."""
+    found = {name: surfaces for name, load in TRIALS.items() if (surfaces := load()) is not None}
+    if len(found) < len(TRIALS):
+        print(f"Left out: {', '.join(set(TRIALS) - set(found))} (pip install --no-deps lifelines)\n")
+    _surface_table(rounds, seeds, found)
+
+
+def _surface_table(rounds: int, seeds: range, data: dict[str, Surfaces]) -> None:
     print(f"{rounds} rounds, seeds {seeds.start} to {seeds.stop - 1}\n")
-    print("| data | regret, columns alone | regret, with the terms proposed | ratio | terms |")
-    print("|---|---|---|---|---|")
-    for data in ("insurance", "doses"):
-        found = np.array([surface_run(seed, rounds, data) for seed in seeds])
+    print("| data | regret, columns alone | with the terms proposed | ratio | terms | and splines of hidden numbers |")
+    print("|---|---|---|---|---|---|")
+    for name, surfaces in data.items():
+        found = np.array([surface_run(seed, rounds, surfaces) for seed in seeds])
         means = found.mean(axis=0)
-        error = np.std(found[:, 1] - means[1] / means[0] * found[:, 0]) / means[0] / np.sqrt(len(found))
-        ratio = f"{means[1] / means[0]:.2f} ± {error:.2f}"
-        print(f"| {data} | {means[0]:.1f} | {means[1]:.1f} | {ratio} | {means[2]:.1f} |", flush=True)
+        ratios = [_ratio(found[:, 0], found[:, k]) for k in (1, 2)]
+        print(f"| {name} | {means[0]:.1f} | {means[1]:.1f} | {ratios[0]} | {means[3]:.1f} | {ratios[1]} |", flush=True)
 
 
 def main() -> None:
@@ -374,6 +440,7 @@ def main() -> None:
         "clicks": (clicks, 3_000, 48),
         "splines": (splines, 2_000, 16),
         "surfaces": (surfaces, 4_000, 6),
+        "trials": (trials, 4_000, 6),
         "log-rows": (log_rows, 100_000, 12),
         "pass": (log_pass, 200_000, 3),
     }

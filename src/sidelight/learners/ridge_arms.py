@@ -102,14 +102,19 @@ class RidgeArms(BaseLearner):
             if recorded is None:
                 recorded = np.arange(d) if log is None else log.recorded
             known = np.flatnonzero(np.isin(reduction.order, recorded))
-            constant = None
-            if schema is not None and schema.intercept:
-                constant = int(np.flatnonzero(reduction.order == 0)[0])
+            level = self._level_feature(schema, log)
+            constant = None if level is None else int(np.flatnonzero(reduction.order == level)[0])
             derived = [] if schema is None else np.flatnonzero(np.isin(reduction.order, schema.derived_index)).tolist()
             blocks, bent = feature_blocks(d, known.tolist(), constant, derived)
             self.automatic = Automatic.begin(blocks, d, self._first_variance(settings), constant, bent)
             self.automatic.eager = settings.regularization == "auto"
         self._install(reduction)
+
+    def _level_feature(self, schema: Schema | None, log: LogSummary | None) -> int | None:
+        """Position of the intercept in a context, or of a recorded feature that was 1 in every row of the log."""
+        if schema is not None and schema.intercept:
+            return 0
+        return None if log is None else log.level
 
     def _install(self, reduction: Reduction) -> None:
         """Start from nothing observed in the coordinates of ``reduction``; what all arms share is kept."""

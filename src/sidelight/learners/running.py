@@ -135,7 +135,8 @@ class RunningOFUL(BaseLearner):
         self.automatic: Automatic | None = None
         if "auto" in (settings.regularization, settings.noise):
             summary.require_units()
-            constant = int(np.flatnonzero(self.order == 0)[0]) if summary.schema.intercept else None
+            level = summary.level
+            constant = None if level is None else int(np.flatnonzero(self.order == level)[0])
             variance = (log_variance(summary) or 1.0) if settings.noise == "auto" else settings.sigma**2
             self.automatic = Automatic.begin(feature_blocks(d, range(L), constant)[0], d, variance, constant)
             self.automatic.eager = settings.regularization == "auto"

@@ -17,6 +17,8 @@ from sidelight.logs.schema.schema import Schema
 
 __all__ = ["ArmRegressions"]
 
+# Sums of ones are as many as there are rows, up to rounding.
+_SAME = 1e-11
 # An arm with fewer degrees of freedom than this borrows from the other arms' residual variance.
 _FEW_DEGREES = 30
 
@@ -324,6 +326,21 @@ class ArmRegressions:
             f"(about {np.abs(self.factors).max():.0e}) that their squares overflow: nothing can be said about their "
             "spread. Mend the log, or give the values in a larger unit."
         )
+
+    @property
+    def level(self) -> int | None:
+        """Position, among all encoded features, of one that is 1 in every row of the log; None where there is none.
+
+        It is the intercept, or a recorded column that does the same: its weight is the level of an arm's rewards.
+        """
+        if self.schema.intercept:
+            return 0
+        if not self.n_rows or not np.isfinite(self.reward_sums).all():
+            return None
+        far = np.abs(self._sums - self.counts[:, None]).max(axis=0, initial=0.0)
+        far = np.maximum(far, np.abs(self.feature_squares - self.n_rows))
+        ones = np.flatnonzero(far <= _SAME * self.n_rows)
+        return int(self.schema.recorded_index[ones[0]]) if len(ones) else None
 
     def require_units(self) -> None:
         """Check that every column and the reward are of a size whose fourth powers a double holds with room to spare.

@@ -245,9 +245,10 @@ class FrozenLog:
 def _directions(summary: LogSummary) -> tuple[Array, int | None]:
     """(L, L)  ``e_j − c_je_k`` in columns: with an intercept ``k`` features around their means ``c_j`` in the log."""
     U = np.eye(summary.n_recorded)
-    if not (summary.schema.intercept and summary.n_rows):
+    level = summary.level
+    if level is None or not summary.n_rows:
         return U, None
-    k = int(np.flatnonzero(np.asarray(summary.recorded) == 0)[0])
+    k = int(np.flatnonzero(np.asarray(summary.recorded) == level)[0])
     means = np.cumsum(summary.shares[:, None] * summary.means, axis=0)[-1]
     U[k] -= means
     U[k, k] = 1.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,6 +26,10 @@ from sidelight.side.coordinates import Tally, Units
 from sidelight.side.intersection import intersection_shares
 from sidelight.side.prior import Prior
 from sidelight.side.spread import SpreadLikelihood
+
+if TYPE_CHECKING:
+    from sidelight.logs.schema.schema import Schema
+    from sidelight.logs.summary import LogSummary
 
 __all__ = ["Relearning"]
 
@@ -52,6 +57,11 @@ class Relearning(Proven):
         """A reward that the logs did not let expect: they are judged at once, not when the next refresh is due."""
         # a click at a rate of 1 % is far off what was expected, and no surprise
         return SURPRISE if self.safety and self.settings.radius != "theory" and not self.binary else math.inf
+
+    def _level_feature(self, schema: Schema | None, log: LogSummary | None) -> int | None:
+        # a column that was 1 throughout one log and not throughout another is no level
+        alike = len({entry.hidden.summary.level for entry in self.logs}) == 1
+        return super()._level_feature(schema, log if alike else None)
 
     def _rewards_are_binary(self) -> bool:
         declared = None if self.schema is None else self.schema.binary
