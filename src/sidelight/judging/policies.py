@@ -93,11 +93,14 @@ def requested(policies: Any, arms: Sequence[Label]) -> list[Requested]:
     """What a user asks to be judged: one policy, a sequence of them, or a mapping from name to policy.
 
     Raises:
-        InputError: something is none of the kinds.
+        InputError: something is none of the kinds, or has the name of a policy that every verdict judges.
         UnknownArmError: a label is not one of the arms.
     """
     if isinstance(policies, Mapping):
-        return [_one(policy, arms, str(name)) for name, policy in policies.items()]
+        named = [_one(policy, arms, str(name)) for name, policy in policies.items()]
+        for policy in named:
+            _check_name(policy, arms)
+        return named
     listed = isinstance(policies, list | tuple | set | frozenset | np.ndarray)
     found = [_one(policy, arms, None) for policy in (policies if listed else [policies])]
     names: dict[str, int] = {}
@@ -107,6 +110,13 @@ def requested(policies: Any, arms: Sequence[Label]) -> list[Requested]:
         again = names[policy.name]
         out.append(policy if again == 1 else Requested(f"{policy.name} ({again})", policy.kind, policy.rule))
     return out
+
+
+def _check_name(policy: Requested, arms: Sequence[Label]) -> None:
+    own = {BEST: policy.kind == "best", OLD: False}
+    own |= {f"always {arm}": policy.kind == "arm" and policy.rule == arm for arm in arms}
+    if not own.get(policy.name, True):
+        raise InputError(f"a policy cannot be called {policy.name!r}: every verdict has another one of that name.")
 
 
 def _one(policy: Any, arms: Sequence[Label], name: str | None) -> Requested:

@@ -487,3 +487,13 @@ def test_an_era_that_no_arm_can_be_judged_in_is_left_out_and_named():
             assert verdict.line("always b").gain == pytest.approx(rest.line("always b").gain, rel=1e-9)
             assert f"1 era has too few rows of every arm to be judged by: {n} of {N:,} rows" in verdict.warnings[0]
         assert sl.judge(table, SCHEMA, by="missing").line("best").known
+
+
+@pytest.mark.parametrize("name", ["best", "old policy", "always a"])
+def test_a_policy_cannot_take_the_name_of_another(name):
+    """Its line stood beside the other of that name, and what was said about it was the other's value."""
+    with pytest.raises(InputError, match=f"cannot be called '{name}'"):
+        sl.judge(log_of(3), SCHEMA, policies={name: lambda c: "b"})
+    same = {"best": "best", "always a": "a"}
+    if name in same:
+        assert sl.judge(log_of(3), SCHEMA, policies={name: same[name]}).headline == name
