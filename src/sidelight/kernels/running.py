@@ -70,7 +70,7 @@ def matrix_coefficients(V, K, P):  # type: ignore[no-untyped-def]
             P[2, i, j] = dot_at(K, i * L, column, 0, L)
 
 
-@kernel
+@helper
 def coefficients(s):  # type: ignore[no-untyped-def]
     """Compute ``P``, ``q`` and ``P0`` of all arms afresh.  s: ``Running``"""
     n, m, L = s.K.shape
@@ -225,11 +225,13 @@ def radius(s, a, log_det):  # type: ignore[no-untyped-def]
 def play_running(s, rounds, answers, cursor):  # type: ignore[no-untyped-def]
     """Rounds until ``room`` events are taken in; returns round, phase, events and answers as ``ridge.play`` does.
 
+    ``P``, ``q`` and ``P0`` are computed afresh first, and kept by rank one from then on.
     Comes back with the same round in phase 1 and no progress where the decision must be made the careful way.
 
     s: ``Running``   rounds: ``ridge.Rounds``   answers: ``sums.Answers``   cursor: ``(t, phase, room, answers so far)``
     """
     t, phase, room, n_answers = cursor
+    coefficients(s)
     d = s.order.shape[0]
     y = np.empty(d)
     events = 0

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from sidelight.errors import InputError
 from sidelight.hidden.protocol import HiddenEstimator
 from sidelight.kernels.ridge import score_parts
-from sidelight.kernels.running import Running, coefficients
+from sidelight.kernels.running import Running
 from sidelight.learners.automatic import (
     NOISE_FLOOR,
     Automatic,
@@ -300,7 +300,7 @@ class RunningOFUL(BaseLearner):
         return out[0], out[1]
 
     def _running(self) -> Running:
-        """What the kernel of many rounds keeps by rank one, computed afresh from the sums."""
+        """What the kernel of many rounds starts from; it computes the coefficients ``P``, ``q`` and ``P0`` itself."""
         s, summary = self.settings, self.hidden.summary
         sums = self.hidden.sums
         assert sums is not None
@@ -316,7 +316,7 @@ class RunningOFUL(BaseLearner):
         kind = RADIUS_KINDS[s.radius]
         numbers = np.array([kind, sigma, prior_term, growth, log(n / s.delta), s.alpha, eigenvalues(precision)[0]])
         shares = np.asarray(summary.shares)
-        state = Running(
+        return Running(
             self.order,
             shares,
             self.anchors,
@@ -333,8 +333,6 @@ class RunningOFUL(BaseLearner):
             q,
             P0,
         )
-        coefficients(state)
-        return state
 
     def _took(self, state: Running, events: int, taken: int) -> None:
         """Take over what the kernel did to ``state``."""
