@@ -240,3 +240,22 @@ def test_rounds_of_long_ago_may_turn_out_to_be_another_arms(log, player):
     assert np.isfinite(np.concatenate(learner.scores(x))).all()
     since = learner.grams - learner.weighed_grams
     assert np.linalg.eigvalsh(since).min() > -1e-9 * np.abs(learner.grams).max()
+
+
+@pytest.mark.parametrize("what", ["observe", "observe_many", "observe_behavior"])
+def test_a_warning_of_a_wild_value_points_to_the_line_that_gave_it(entry, log, player, what):
+    settings = {} if entry.name == "FusedOFUL, automatic" else {"regularization": "auto"}
+    learner = entry.make(log, **settings)
+    player.play(learner, 60)
+    if learner.ranges() is None or (what == "observe_behavior" and learner.needs is None):
+        pytest.skip("looks out for no wild values here")
+    x = np.full(len(FEATURES), 1e9)
+    answer = {"arm": ARMS[0]} if learner.needs == "action" else {"probabilities": [0.2, 0.3, 0.5]}
+    calls = {
+        "observe": lambda: learner.observe(x, ARMS[0], 0.1),
+        "observe_many": lambda: learner.observe_many([x], [ARMS[0]], [0.1]),
+        "observe_behavior": lambda: learner.observe_behavior(x, **answer),
+    }
+    with pytest.warns(WildValueWarning) as caught:
+        calls[what]()
+    assert caught[0].filename == __file__

@@ -138,7 +138,7 @@ class Automatic:
         if not values:
             return x, reward, new
         self.wild_rows += 1
-        warn_of(values, name, self.wild_rows, stacklevel=4)
+        warn_of(values, name, self.wild_rows)
         for value in values:
             at = len(x) if value.position is None else value.position
             self.excess[at] += (LIMITS[0] * self.ranges.scales[at]) ** 2
@@ -153,11 +153,10 @@ class Automatic:
         """What :meth:`admit` would multiply a row by.  x: (d,)"""
         return 1.0 if self.ranges is None or self.ranges.usual(x, reward) else weight_of(self.ranges.wild(x, reward))
 
-    def answerable(self, x: Array, name: Callable[[int], str], stacklevel: int = 4) -> tuple[bool, bool]:
+    def answerable(self, x: Array, name: Callable[[int], str]) -> tuple[bool, bool]:
         """Whether an answer at ``x`` is taken in, and whether it tells a unit.
 
-        One at a wild context is not: it would decide how all hidden features go with the wild one.  The warning points
-        ``stacklevel`` calls up, as in ``warnings.warn``.
+        One at a wild context is not: it would decide how all hidden features go with the wild one.
         """
         if self.ranges is None:
             return True, False
@@ -166,7 +165,7 @@ class Automatic:
             return True, False
         if values := self.ranges.wild(x):
             self.wild_rows += 1
-            warn_of(values, name, self.wild_rows, stacklevel)
+            warn_of(values, name, self.wild_rows)
             return False, False
         return True, self.ranges.new(x, centre)
 

@@ -81,7 +81,7 @@ def learn_answer(
     learner._check_answer(arm, probabilities, asked)
     filled = learner._learn_gaps(context)
     if learner.automatic is not None:
-        taken, fresh = learner.automatic.answerable(filled, learner._name, stacklevel=5)
+        taken, fresh = learner.automatic.answerable(filled, learner._name)
     if taken:
         behavior_answer(learner, learner.hidden, context, arm, probabilities, asked)
     return taken, fresh

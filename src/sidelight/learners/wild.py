@@ -16,6 +16,7 @@ learns 20 deviations from such a value, so that it follows a unit that really ch
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -136,14 +137,13 @@ def weight_of(values: list[WildValue]) -> float:
     return min((min(v.limit / v.deviations, 1.0) ** 2 for v in values), default=1.0)
 
 
-def warn_of(values: list[WildValue], name: Callable[[int], str], count: int, stacklevel: int = 2) -> None:
+def warn_of(values: list[WildValue], name: Callable[[int], str], count: int) -> None:
     """Say which values are wild, for the 1st, 2nd, 4th, 8th … such row.
 
     Args:
         values: of one row.
         name: a feature's name by its position.
         count: how many rows had wild values, with this one.
-        stacklevel: as in ``warnings.warn``.
     """
     if count & (count - 1):
         return
@@ -156,5 +156,13 @@ def warn_of(values: list[WildValue], name: Callable[[int], str], count: int, sta
         f"A wild value (row {count} of that kind): {told}. The row counts for next to nothing; if it is right, later "
         "ones like it will count. If it is a slip, correct it at its source.",
         WildValueWarning,
-        stacklevel=stacklevel + 1,
+        stacklevel=_calls_inside(),
     )
+
+
+def _calls_inside() -> int:
+    """The ``stacklevel`` at which a warning of the caller's points to the first line outside of this package."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("sidelight."):
+        frame, level = frame.f_back, level + 1
+    return level
