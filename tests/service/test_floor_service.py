@@ -18,7 +18,7 @@ from sidelight.service.core.proposals import DecisionsProposal
 from sidelight.service.core.starting import open_store
 from sidelight.service.dashboard.climbing import floor_card
 from sidelight.service.log.decision_id import DecisionId
-from sidelight.service.log.events import Answer
+from sidelight.service.log.events import Answer, Configuration
 from sidelight.service.log.store import Draft, Outdated, Written
 from sidelight.service.operations.retention import forget
 from sidelight.service.problems import Problem
@@ -383,6 +383,54 @@ def test_who_is_forgotten_is_not_waited_for(tmp_path):
             await until(lambda: counted(engine) == (2, 0, 0))
             assert not len(engine.state.learner.ledger.state()["floor_awaited"])
             return bits(engine.state)
+
+    assert run(go()) == replayed(config)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_two_servers_edited_settings_jumping_clocks_and_delays_by_arm(tmp_path, seed):
+    """Whatever order things come in, both servers and a replay agree to the bit, and every decision is counted once.
+
+    Rewards of "high" come last, some never; clocks of the servers differ and jump both ways; shares and waits are
+    edited, and both servers stop and start, meanwhile."""
+    config = replace(floored(tmp_path, share=0.7), gate=GateConfig(reward_after="1h", default_reward=0.1))
+    rng, now = np.random.default_rng(seed), [[1e6], [1e6 + 500.0]]
+    waiting: list[tuple[int, DecisionId]] = []
+    asked = 0
+
+    async def act(engines) -> None:
+        nonlocal asked
+        for _ in range(60):
+            engine = engines[int(rng.integers(2))]
+            what = rng.random()
+            if what < 0.5:
+                n = int(rng.integers(1, 4))
+                number, event, _ = await engine.decide(contexts(engine, n, rng), [old("mid") for _ in range(n)])
+                late = {"low": 2, "mid": 5, "high": 40}
+                waiting.extend((late[arm], DecisionId(number, i, event.epoch)) for i, arm in enumerate(event.arms))
+                asked += n
+            elif what < 0.8 and waiting:
+                waiting.sort()
+                _, id = waiting.pop(0)
+                await until(lambda engine=engine, id=id: engine.state.number >= id.number)
+                await engine.reward(id, float(rng.normal()), None, None)
+            elif what < 0.9:
+                now[int(rng.integers(2))][0] += float(rng.choice([-4_000.0, 100.0, 5_000.0]))
+                await engine._gatekeeper.end_waits()
+            else:
+                await engine.configure(Configuration(share=float(rng.choice([0.3, 0.7, 1.0])), source="request"))
+        await until(lambda: engines[0].state.number == engines[1].state.number)
+
+    async def go():
+        for wait in ("1h", "2h", "30m"):
+            edited = replace(config, gate=replace(config.gate, reward_after=wait))
+            async with at_a_fake_time(edited, now[0]) as one, at_a_fake_time(edited, now[1]) as other:
+                await act((one, other))
+                assert bits(one.state) == bits(other.state)
+                found = describe_state(one.state)
+                assert sum(counted(one)) == asked
+                assert found["counts"].get("default rewards", 0) <= asked
+        return bits(one.state)
 
     assert run(go()) == replayed(config)
 
