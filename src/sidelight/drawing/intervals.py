@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-__all__ = ["LEVEL", "Interval", "number", "rounded", "span", "student"]
+__all__ = ["LEVEL", "Interval", "number", "rounded", "significant", "span", "student"]
 
 LEVEL = 0.95
 """The level of every interval that is drawn or printed."""
@@ -40,12 +40,24 @@ def student(values: NDArray[np.float64]) -> Interval:
 
 
 def number(value: float, sign: bool = False) -> str:
-    """A number with as many digits as a reader needs: three significant ones, all of those before the point."""
+    """A number with as many digits as a reader needs: three significant ones, all of those before the point.
+
+    Below 0.0001 it is written as 1.23e-05, so that small units do not read as zero; below 1e-12, where a difference of
+    two equal numbers may lie, it is 0.
+    """
     if not math.isfinite(value):
         return "–"
     size = abs(value)
-    digits = 0 if size >= 100 or size == 0 else min(6, max(0, 2 - math.floor(math.log10(size))))
-    return rounded(value, digits, sign)
+    if size < 1e-12:
+        return "0"
+    if size < 1e-4:
+        return ("−" if value < 0 else "+" if sign else "") + f"{size:.2e}"
+    return rounded(value, max(0, 2 - math.floor(math.log10(size))) if size < 100 else 0, sign)
+
+
+def significant(value: float) -> float:
+    """A number rounded to six significant digits, for the data of a chart."""
+    return float(f"{value:.6g}")
 
 
 def rounded(value: float, places: int, sign: bool = False) -> str:

@@ -18,6 +18,7 @@ from scipy.special import stdtrit
 from sidelight.drawing.colours import FONT, GREY, INK, LINE, PAPER
 from sidelight.drawing.end_labels import places
 from sidelight.drawing.image_files import render
+from sidelight.drawing.intervals import significant
 from sidelight.drawing.series import learner_series
 from sidelight.errors import InputError, MissingExtraError
 
@@ -93,9 +94,9 @@ def regret_bands(table: pa.Table) -> list[dict[str, Any]]:
                 {
                     "learner": learner,
                     "round": t,
-                    "mean": round(centre, 4),
-                    "low": round(centre - spread, 4),
-                    "high": round(centre + spread, 4),
+                    "mean": significant(centre),
+                    "low": significant(centre - spread),
+                    "high": significant(centre + spread),
                 }
             )
     return rows

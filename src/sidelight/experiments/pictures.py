@@ -14,7 +14,7 @@ import pyarrow as pa
 from sidelight.drawing import interactive
 from sidelight.drawing import markup as html
 from sidelight.drawing.charts import DASHES, Chart, Series, pictures
-from sidelight.drawing.intervals import LEVEL, number, span, student
+from sidelight.drawing.intervals import LEVEL, number, significant, span, student
 from sidelight.experiments.analysis import Findings
 from sidelight.experiments.figure_settings import Cell, Figure
 from sidelight.experiments.jobs import machine
@@ -94,7 +94,7 @@ def _curves(table: pa.Table) -> list[dict[str, Any]]:
             interval = student(grid[i])
             low, high = (interval.mean if np.isnan(v) else max(v, 0.0) for v in (interval.low, interval.high))
             row = {"series": name, "x": int(times[i]), "y": interval.mean, "low": low, "high": high}
-            rows.append({k: round(v, 4) if isinstance(v, float) else v for k, v in row.items()})
+            rows.append({k: significant(v) if isinstance(v, float) else v for k, v in row.items()})
     return rows
 
 

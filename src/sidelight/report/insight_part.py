@@ -9,7 +9,7 @@ import numpy as np
 from sidelight.drawing import interactive
 from sidelight.drawing import markup as html
 from sidelight.drawing.charts import Chart, Control, Series
-from sidelight.drawing.intervals import Interval, number, span
+from sidelight.drawing.intervals import Interval, number, significant, span
 from sidelight.report.parts import Part, numbers_of, series_of
 from sidelight.report.study import Study
 from sidelight.side.misfit import ERROR_RATE
@@ -65,10 +65,10 @@ def estimates_part(study: Study) -> Part:
                 rows.append(
                     {
                         "series": "arm in a context",
-                        "x": round(float(x), 5),
-                        "y": round(float(y), 5),
-                        "low": round(float(y - w), 5),
-                        "high": round(float(y + w), 5),
+                        "x": significant(float(x)),
+                        "y": significant(float(y)),
+                        "low": significant(float(y - w)),
+                        "high": significant(float(y + w)),
                         "learner": name,
                         "stage": stage,
                         "context": int(c),

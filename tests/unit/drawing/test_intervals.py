@@ -27,7 +27,10 @@ def test_what_rounds_to_zero_has_no_sign(value: float, places: int, sign: bool, 
 
 def test_three_significant_digits() -> None:
     assert number(-0.0) == number(0.0, sign=True) == "0"
-    assert number(-1e-9) == "0.000000"
+    assert number(0.000123) == "0.000123"
+    assert number(-1e-9) == "−1.00e-09"
+    assert number(4.56e-5, sign=True) == "+4.56e-05"
+    assert number(-2.2e-16) == number(2.2e-16, sign=True) == "0"
     assert number(-0.3) == "−0.300"
     assert number(0.0123, sign=True) == "+0.0123"
     assert number(-12345.6) == "−12,346"
