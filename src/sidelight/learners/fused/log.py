@@ -13,7 +13,7 @@ from sidelight.hidden.protocol import CompleteEstimator
 from sidelight.learners.fused.excess import LineExcess
 from sidelight.learners.fused.given import bias_directions
 from sidelight.learners.fused.standing import Frozen, Standing
-from sidelight.learners.fused.unexplained import UNTOLD, least_tau2, most_square, most_tau2
+from sidelight.learners.fused.unexplained import UNTOLD, least_tau2, most_square, most_tau2, usual_tau2
 from sidelight.learners.hidden_half import behavior_answer
 from sidelight.linalg import Array, apply, product, pseudo_inverse
 from sidelight.side.evidence import AnswersHalf, LogEvidence, LogGeometry, hidden_variance
@@ -115,6 +115,7 @@ class FusedLog:
         plays: Array | None = None,
         delta: float = 0.05,
         rates: bool = False,
+        usual: tuple[Array, float] | None = None,
     ) -> None:
         """Take ``τ²`` from what the learner knows of the hidden weights, and the evidence from it.
 
@@ -133,6 +134,8 @@ class FusedLog:
             weight_bound: ``S_w``.
             context_bound: ``S_x``.
             plays: (K,)  rounds of every arm, where the prior is learned.
+            usual: (d,) scales of features, 0 for those that are derived or of unknown scale, and the mean square
+                of recorded weights; where they have been learned.
             delta: ``δ_k`` of this log, where proven: few rows and answers count for as much less as it needs.
             rates: whether rewards are 0 or 1, so that lines which leave that interval are biased.
         """
@@ -160,7 +163,7 @@ class FusedLog:
                 self.hidden.residual_moments(), weights, covariances, variance, self.arms, hidden, self.s2
             )
             if plays is not None and len(hidden):
-                self.tau2 = np.maximum(self.tau2, self._least_tau2(plays[self.arms], len(hidden)))
+                self.tau2 = np.maximum(self.tau2, self._least_tau2(plays[self.arms], usual))
         self.fresh = False
         self._shared = float(shared)
         bias, beyond = 0.0, self.excess.square if rates else 0.0
@@ -249,16 +252,27 @@ class FusedLog:
         """(K_j,)  Whether an arm has so many rows that its ``s²`` can be compared with others'."""
         return np.asarray(self.counts >= 10.0 * (self.L + 1))
 
-    def _least_tau2(self, plays: Array, m: int) -> Array:
+    def _least_tau2(self, plays: Array, usual: tuple[Array, float] | None) -> Array:
         """(K_j,)  The least that ``τ²`` is taken for, whatever the hidden weights seem to be.
 
         Where the log has derived features, ``UNTOLD`` of ``s²``.  Most of them have no effect, their prior variance
         becomes next to nothing, and then ``b_a = w_o + B_aw_h`` says ``B_aw_h ≈ b_a`` of them, in which ``B̂_a`` is
         little but error.  Taken at a ``τ²`` that comes from small hidden weights it says that these are zero, and so
-        confirms itself.
+        confirms itself.  But no more than hidden weights can do that are of the recorded ones' size: where noise is
+        large, half of ``s²`` would make nothing of a log that is precise.
         """
-        least = least_tau2(self.s2, self.counts - self.L, self.well_told(), plays, m)
-        return np.maximum(least, UNTOLD * self.s2) if self._bent else least
+        hidden = self.order[self.L :]
+        least = least_tau2(self.s2, self.counts - self.L, self.well_told(), plays, len(hidden))
+        if not self._bent:
+            return least
+        floor = UNTOLD * self.s2
+        if usual is not None:
+            scales, square = usual
+            own = np.flatnonzero(scales[hidden] > 0.0)
+            if len(own):
+                moments = self.hidden.residual_moments()[:, own][:, :, own]
+                floor = np.minimum(floor, usual_tau2(moments, scales[hidden][own], square))
+        return np.maximum(least, floor)
 
     def _variances(self) -> Array:
         """(K_j,)  ``s²`` at the level of every arm."""

@@ -157,11 +157,25 @@ class Relearning(Proven):
                 plays=self._arm_rounds() if self.settings.regularization == "auto" and not self.binary else None,
                 delta=self._refresh_delta() / len(self.logs),
                 rates=self.binary,
+                usual=self._usual_weights(),
             )
             if not self.asking.unlimited:
                 log.learn_gain()
         if len(self.logs) > 1 and self.settings.radius != "theory":
             self._intersect()
+
+    def _usual_weights(self) -> tuple[Array, float] | None:
+        """Scales of features (d,), 0 for derived ones and unknown scales, and the mean square of recorded weights.
+
+        A common mean of all arms counts as what it was expected to be.
+        """
+        if self.automatic is None or self.automatic.hyper is None or self.schema is None:
+            return None
+        units = self.automatic.units
+        scales = np.where(units.known, units.scales, 0.0)
+        scales[self.schema.derived_index] = 0.0
+        hyper = self.automatic.hyper
+        return scales, hyper.variances[0] + hyper.mean_variance
 
     def _intersect(self) -> None:
         """Let several logs, whose errors go together in a way that nobody knows, count for as much as they can."""

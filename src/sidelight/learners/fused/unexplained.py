@@ -7,10 +7,12 @@ from numpy.typing import NDArray
 
 from sidelight.linalg import Array, eigenvalues
 
-__all__ = ["UNTOLD", "least_tau2", "most_square", "most_tau2"]
+__all__ = ["UNTOLD", "least_tau2", "most_square", "most_tau2", "usual_tau2"]
 
 #: the part of what a log left unexplained that is taken for the hidden features' doing while nothing tells it
 UNTOLD = 0.5
+#: how much larger than recorded ones hidden weights may be expected to be, as a factor of their mean square
+LARGER = 4.0
 
 
 def most_tau2(means: Array, moments: Array, s2: Array, weight_bound: float) -> Array:
@@ -50,3 +52,14 @@ def least_tau2(s2: Array, freedom: Array, told: NDArray[np.bool_], plays: Array,
     chance = 3.0 * np.sqrt(2.0 / np.maximum(freedom, 1.0)) * s2
     above = np.maximum(s2 - float(s2[told].min()) - chance, 0.0)
     return np.where(told, above * (2.0 * m / (2.0 * m + plays)), 0.0)
+
+
+def usual_tau2(moments: Array, scales: Array, square: float) -> Array:
+    """(K_j,)  What ``τ²`` would be if hidden weights had ``LARGER`` times the mean square of recorded ones.
+
+    Args:
+        moments: (K_j, m, m)  ``Σ_e`` of those hidden features that are columns themselves.
+        scales: (m,)  of these features.
+        square: mean square of the recorded ones, in features of scale one.
+    """
+    return np.asarray(LARGER * square * (np.einsum("aii->ai", moments) / np.square(scales)).sum(axis=1))
