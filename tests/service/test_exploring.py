@@ -262,6 +262,43 @@ def test_the_export_has_the_rewards_that_the_learner_was_taught(tmp_path, rng):
     run(go())
 
 
+def test_the_export_says_who_took_an_arm_also_where_the_reward_is_the_default_one(tmp_path, rng):
+    """The old policy's decisions without a reward are its own, and an override is one however it was told."""
+    config = make_config(tmp_path, kind="OFUL", mode="shadow")
+    config = replace(config, gate=GateConfig(reward_after="1s", default_reward=0.0))
+    save_config(config, tmp_path / "sidelight.toml")
+    config = load_config(tmp_path / "sidelight.toml")
+
+    async def go():
+        async with engine_of(config) as engine:
+            asks = [Ask(answer=Answer("mid")), Ask(answer=Answer("mid")), Ask(answer=Answer("mid")), Ask(), Ask()]
+            number, _, _ = await engine.decide(contexts(rng, 5), asks)
+            ids = [DecisionId(number, i) for i in range(5)]
+            await engine.reward(ids[0], 1.0, None, None)
+            await engine.action(ids[2], "high", None)
+            await engine.action(ids[3], "low", None)
+            await asyncio.sleep(1.1)
+            await engine._gatekeeper.end_waits()
+
+            def exported(acted=None):
+                export_log(engine.store, engine.schema, tmp_path / "log.parquet", acted=acted)
+                rows = pq.read_table(tmp_path / "log.parquet").to_pylist()
+                return {row["decision"]: (row["arm"], row["reward"], row["by"], row["override"]) for row in rows}
+
+            name = [str(id) for id in ids]
+            assert exported() == {
+                name[0]: ("mid", 1.0, "old_policy", False),
+                name[1]: ("mid", 0.0, "old_policy", False),
+                name[2]: ("high", 0.0, "person", True),
+                name[3]: ("low", 0.0, "old_policy", False),
+            }
+            assert list(exported("old_policy")) == [name[0], name[1], name[3]]
+            await engine.reward(ids[2], 2.0, None, None)
+            assert exported()[name[2]] == ("high", 2.0, "person", True)
+
+    run(go())
+
+
 def test_exploration_is_configured_by_an_event_and_refused_under_a_floor(tmp_path):
     config = exploring(tmp_path, explore=0.0)
 

@@ -20,6 +20,7 @@ __all__ = [
     "DefaultRewardProposal",
     "RewardProposal",
     "assumed_reward",
+    "taken_by",
     "wait_ended_by",
     "wait_keys",
 ]
@@ -35,6 +36,14 @@ def assumed_reward(found: Mapping[str, Row], id: DecisionId) -> tuple[Row, Defau
     # an action that came after the wait has moved the round to its own arm
     moved = isinstance(action, Action) and action.replaces is not None
     return row, event, action.arm if moved and isinstance(action, Action) else event.arm
+
+
+def taken_by(decision: Decisions, position: int, arm: Label) -> str:
+    """Who took ``arm`` in a decision, where nobody has said."""
+    decided = decision.arms[position]
+    if decision.routes[position] == "old_policy":
+        return "old_policy" if decided in (None, arm) else "person"
+    return "service" if arm == decided else "person"
 
 
 class _AboutDecision:
@@ -86,11 +95,7 @@ class _AboutDecision:
         return self.decision.query_probabilities[i]
 
     def _who(self, arm: Label, by: str | None) -> str:
-        if by is not None:
-            return by
-        if self.decision.routes[self.id.position] == "old_policy":
-            return "old_policy" if self.decided in (None, arm) else "person"
-        return "service" if arm == self.decided else "person"
+        return taken_by(self.decision, self.id.position, arm) if by is None else by
 
     def _answers(self, by: str, found: Mapping[str, Row]) -> bool:
         """Whether an arm taken by ``by`` is news about the old policy here."""

@@ -18,8 +18,8 @@ from sidelight.logs.schema.features import Category
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.schema.units import in_units
 from sidelight.logs.sources.writing import TableWriter, kind_written
-from sidelight.service.core.told import assumed_reward
-from sidelight.service.log.events import Decisions, DefaultReward, Event, Release, Reward
+from sidelight.service.core.told import assumed_reward, taken_by
+from sidelight.service.log.events import Action, Decisions, DefaultReward, Event, Release, Reward
 from sidelight.service.log.rows import Row, event_from_row, is_deleted
 from sidelight.service.log.store import Store
 from sidelight.service.views.chances import Switches, arm_chances, route_chance
@@ -161,12 +161,14 @@ class _Rewarded(NamedTuple):
     Attributes:
         row: the event that taught it.
         reward: it.
+        by: who took its arm; None where nobody has said.
         assumed: whether it is the default one.
         replaces: the event of the default reward whose place it takes; None where there was none.
     """
 
     row: Row
     reward: Reward
+    by: str | None
     assumed: bool
     replaces: int | None = None
 
@@ -192,10 +194,13 @@ def _rewards(store: Store, chunk: list[Row], d: int, end: int) -> list[_Rewarded
         assumed = assumed_reward(found, event.decision)
         if isinstance(event, DefaultReward):
             if counts is None and assumed is not None:
-                out.append(_Rewarded(row, Reward(event.decision, event.reward, assumed[2]), True))
+                taken = found.get(f"action:{event.decision}")
+                action = None if taken is None else event_from_row(taken, 0)
+                by = action.by if isinstance(action, Action) else None
+                out.append(_Rewarded(row, Reward(event.decision, event.reward, assumed[2]), by, True))
         elif counts is not None and counts.number == row.number:
             default = None if assumed is None else assumed[0].number
-            out.append(_Rewarded(row, event, False, default))
+            out.append(_Rewarded(row, event, event.by, False, default))
     return out
 
 
@@ -219,16 +224,16 @@ def _batches(
         parsed = {number: event_from_row(row, d) for number, row in decisions.items()}
         records: list[dict[str, Any]] = []
         lost = 0
-        for row, reward, assumed, replaces in rewards:
+        for row, reward, said, assumed, replaces in rewards:
             event = parsed[reward.decision.number]
             assert isinstance(event, Decisions)
             i = reward.decision.position
             x = event.contexts[i]
-            if is_deleted(x) or (wanted.acted is not None and _actor(event, i, reward) != wanted.acted):
+            decided, taken = event.arms[i], reward.arm
+            by = taken_by(event, i, taken) if said is None else said
+            if is_deleted(x) or (wanted.acted is not None and _actor(event, i, taken, by) != wanted.acted):
                 lost += 1
                 continue
-            decided = event.arms[i]
-            taken = reward.arm
             # The propensity is that of the arm to take; whoever took another one did not say how likely that was, nor
             # did a person who confirmed a proposal: that it was confirmed depends on what the person saw.
             known = decided is not None and taken == decided and event.mode != "assist"
@@ -242,8 +247,9 @@ def _batches(
                 str(reward.decision),
                 dt.datetime.fromtimestamp(row.at, dt.UTC),
                 event.mode,
-                reward.by,
-                reward.override,
+                by,
+                # not the event's own: an override that was told as an action is noted there, and counted once
+                decided is not None and taken != decided,
                 None if decided is None else str(decided),
                 str(event.recommended[i]),
                 wanted.subject(subject),
@@ -263,12 +269,12 @@ def _batches(
         yield pa.Table.from_pylist(records, schema=arrow), chunk[-1].number, lost
 
 
-def _actor(event: Decisions, i: int, reward: Reward) -> str | None:
+def _actor(event: Decisions, i: int, taken: Label, by: str) -> str | None:
     """The policy whose choice was taken; None where a person or the fallback had a hand in it."""
-    if reward.by == "old_policy":
+    if by == "old_policy":
         return "old_policy"
-    taken = event.mode == "act" and event.routes[i] == "learner" and reward.arm == event.arms[i]
-    return "learner" if taken else None
+    learners = event.mode == "act" and event.routes[i] == "learner" and taken == event.arms[i]
+    return "learner" if learners else None
 
 
 def own_column(schema: Schema, name: str) -> str:
