@@ -468,6 +468,35 @@ def test_a_step_does_not_undo_what_somebody_set_meanwhile(tmp_path):
     run(live())
 
 
+@pytest.mark.parametrize("after", [-1, 1])
+def test_a_person_is_not_answered_with_another_step_of_the_same_moment(tmp_path, after):
+    """Who leaves the ladder, or holds it, while the gate goes up: both stand, whichever was first."""
+    config = gated(tmp_path)
+
+    async def live() -> None:
+        async with engine_of(config) as engine:
+            gate = engine.state.gate
+            up = GateProposal.of(
+                GateStep(0, 1, gate.settings.share_of(1), "better", {}), gate.tests, engine.state.number
+            )
+            _, noted = await asyncio.gather(engine._gatekeeper._take(up), engine.reviews.step(after, True, "a person"))
+            first, second = steps_of(engine)
+            assert (first.before, first.after, first.by) == (0, 1, None)
+            assert (second.before, second.after, second.held, second.by) == (1, after, True, "a person")
+            assert noted.new
+            assert engine.state.gate.rung == after
+            assert engine.state.gate.held
+            assert engine.state.rails.share == (0.0 if after < 0 else gate.settings.share_of(1))
+            # the other way round the gate's step is dropped, and the same step twice is one
+            if after > 0:
+                before = len(steps_of(engine))
+                gone, again = await asyncio.gather(*(engine.reviews.step(0, None, "a person") for _ in range(2)))
+                assert (gone.new, again.new) == (True, False)
+                assert len(steps_of(engine)) == before + 1
+
+    run(live())
+
+
 def test_without_a_ladder_there_is_evidence_and_no_step(tmp_path):
     config = make_config(tmp_path, kind="OFUL", mode="act", share=0.5)
 

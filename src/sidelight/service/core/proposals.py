@@ -16,7 +16,7 @@ from typing import Protocol
 from sidelight.linalg import Array
 from sidelight.service.log.events import Behavior, Configuration, Decisions, GateStep
 from sidelight.service.log.rows import Row, event_from_row
-from sidelight.service.log.store import Draft, Proposal
+from sidelight.service.log.store import Draft, Outdated, Proposal
 from sidelight.service.problems import Problem
 
 __all__ = ["ConfigurationProposal", "DecisionsProposal", "GateProposal", "Known", "Outcome", "ReferringProposal"]
@@ -90,9 +90,11 @@ class ConfigurationProposal:
 
 @dataclass(frozen=True)
 class GateProposal:
-    """Write a step of the gate, unless one was taken from this rung already: two servers may propose the same one.
+    """Write a step of the gate, unless the same was taken from this rung already: two servers may propose it.
 
-    A step that was proposed before somebody changed who acts is outdated: it would undo that change.
+    A step that was proposed before somebody changed who acts is outdated: it would undo that change. So is one that
+    finds another step taken from its rung, or that holds the ladder, too: a person who wants to leave the ladder must
+    not be answered with the promotion of the same moment.
     """
 
     draft: Draft
@@ -110,7 +112,13 @@ class GateProposal:
         """One key for each step of the ladder, so that two servers take it once."""
         return () if self.draft.key is None else (self.draft.key,)
 
-    def settle(self, found: Mapping[str, Row]) -> Outcome:
-        """The draft; or the step that was taken from this rung already."""
+    def settle(self, found: Mapping[str, Row]) -> Outcome | Outdated:
+        """The draft; or the same step, where it was taken from this rung already."""
         row = found.get(self.draft.key) if self.draft.key is not None else None
-        return self.draft if row is None else Known(row)
+        if row is None:
+            return self.draft
+        taken, wanted = event_from_row(row, 0), self.draft.event
+        assert isinstance(taken, GateStep)
+        assert isinstance(wanted, GateStep)
+        same = taken.after == wanted.after and wanted.held in (None, taken.held)
+        return Known(row) if same else Outdated()
