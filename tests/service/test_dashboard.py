@@ -10,6 +10,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from markupsafe import escape
 import sidelight as sl
 from sidelight.drawing.intervals import number, student
 from sidelight.service.app import create_app
-from sidelight.service.config import Config, initial_config, load_config, save_config
+from sidelight.service.config import BoundsConfig, Config, initial_config, load_config, save_config
 from sidelight.service.core.deciding import Ask
 from sidelight.service.core.engine import Engine
 from sidelight.service.core.fold import Numbered
@@ -173,6 +174,29 @@ def test_counters_agree_with_the_fold_and_survive_a_restart(tmp_path: Path, seed
     assert sums == sums_again
     for one, other in zip(rows, rows_again, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_what_is_in_quarantine_is_in_no_mean_before_it_is_released(tmp_path: Path):
+    config = make_config(tmp_path, kind="OFUL", mode="act")
+    config = replace(config, bounds=BoundsConfig(reward=[-10.0, 10.0]))
+    save_config(config, tmp_path / "sidelight.toml")
+
+    async def go() -> None:
+        async with watched(load_config(tmp_path / "sidelight.toml")) as (engine, dashboard):
+            number, _, _ = await engine.decide(encoded(np.random.default_rng(3), 3), None)
+            rewards = (1.0, 1e6, 3.0)
+            told = [await engine.reward(DecisionId(number, i), reward, None, None) for i, reward in enumerate(rewards)]
+            (event,) = (noted.number for noted in told if noted.quarantine)
+            for mean, n in ((2.0, 2), ((1.0 + 1e6 + 3.0) / 3.0, 3)):
+                rolling, now = dashboard.rolling, time.time()
+                assert rolling.hour.total("rewards:learner", now) == 3
+                sums, worth = (rolling.hour.total(f"{name}:learner", now) for name in ("sums", "worth"))
+                assert (sums / worth, worth) == (pytest.approx(mean), n)
+                assert rolling.rewarded.rows()[1].mean() == pytest.approx(mean)
+                assert f"of {n} in an hour" in Renderer(engine, rolling, dashboard.errors).parts(VIEW)["tiles"]
+                await engine.reviews.decide_doubt(DecisionId(event), True, None, "right")
+
+    run(go())
 
 
 def test_the_status_and_the_dashboard_say_the_same(tmp_path: Path):

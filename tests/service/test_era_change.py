@@ -211,6 +211,13 @@ def test_arms_alone_may_change(tmp_path: Path, change: tuple[str, str], rng: np.
     folder = tmp_path / "first"
     folder.mkdir()
     config = make_config(folder, kind="FusedOFUL", mode="act")
+    config = replace(
+        config,
+        mode=replace(config.mode, explore=0.02, propensities="all"),
+        gate=replace(config.gate, reward_after="7d", default_reward=-1.0, error_rate=0.01),
+        bounds=replace(config.bounds, reward=[-50.0, 50.0]),
+    )
+    save_config(config, folder / "sidelight.toml")
     encode = make_schema().encode
 
     async def live() -> None:
@@ -224,6 +231,8 @@ def test_arms_alone_may_change(tmp_path: Path, change: tuple[str, str], rng: np.
     say("successor", "../next", *change, cwd=folder)
     assert "is good" in say("serve", "--check", "-c", "../next/sidelight.toml", cwd=folder)
     after = load_config(tmp_path / "next" / "sidelight.toml")
+    assert (after.gate, after.bounds) == (config.gate, config.bounds), "what was agreed goes over"
+    assert (after.mode.explore, after.mode.propensities) == (0.02, "all")
     assert len(after.load_schema().hidden_index) == 0
 
     async def onward() -> None:

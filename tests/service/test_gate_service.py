@@ -408,6 +408,9 @@ def test_the_kill_switch_holds_a_promotion_back(tmp_path):
             assert engine.state.gate.says() == "better"
             assert steps_of(engine) == []
             assert "waits until the kill switch is off" in str(gate_card(engine.state.gate, killed=True))
+            app = create_app(engine)
+            async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
+                assert "It waits until the kill switch is off." in (await client.get("/verdict")).text
             await engine.configure(Configuration(killed=False))
             await until(lambda: engine.state.rails.share == 0.9)
             assert len(steps_of(engine)) == 1
@@ -484,6 +487,9 @@ def test_a_person_is_not_answered_with_another_step_of_the_same_moment(tmp_path,
             assert (first.before, first.after, first.by) == (0, 1, None)
             assert (second.before, second.after, second.held, second.by) == (1, after, True, "a person")
             assert noted.new
+            number, *_ = await engine.decide(np.ones((1, engine.state.learner.n_features)), None)
+            told = audit(engine.store, engine.schema, DecisionId(number))["in_force"]["changes"]
+            assert [(c["rung"], c.get("held")) for c in told if "rung" in c] == [(1, None), (after, True)]
             assert engine.state.gate.rung == after
             assert engine.state.gate.held
             assert engine.state.rails.share == (0.0 if after < 0 else gate.settings.share_of(1))

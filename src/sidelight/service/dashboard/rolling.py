@@ -30,6 +30,7 @@ from sidelight.service.log.events import (
     DefaultReward,
     Forgotten,
     GateStep,
+    Release,
     Reward,
 )
 from sidelight.service.log.rows import event_from_row, is_deleted
@@ -162,6 +163,9 @@ class Rolling:
                     self._note(at, answers=event.answer, overrides=event.override)
                     if event.override:
                         self.overrides.append(Override(at, str(event.decision), event.arm, event.by))
+                case Release():
+                    if isinstance(event.released, Reward):
+                        self._worth(at, event.released, context)
                 case Behavior():
                     self._note(at, answers=True)
                 case Configuration():
@@ -274,7 +278,6 @@ class Rolling:
             slot = window.slot(at)
             if slot is not None:
                 window.add(slot, "rewards:" + name)
-                window.add(slot, "sums:" + name, event.reward)
                 window.add_arm(slot, "rewarded", arm)
                 if event.waited_until is not None:
                     window.add(slot, "late:" + lateness(at - event.waited_until))
@@ -282,6 +285,16 @@ class Rolling:
             self._note(at, answers=event.answer, overrides=event.override)
         if event.override:
             self.overrides.append(Override(at, str(event.decision), event.arm, event.by))
+        if event.quarantine is None:
+            self._worth(at, event, context)
+
+    def _worth(self, at: float, event: Reward, context: Array | None) -> None:
+        """Count a reward in the means: one that is not in quarantine, where one slip would be all of a mean."""
+        actor = self._actor(event.decision, event.by)
+        for window in self._windows:
+            if (slot := window.slot(at)) is not None:
+                window.add(slot, "worth:" + ACTORS[actor])
+                window.add(slot, "sums:" + ACTORS[actor], event.reward)
         if context is not None and context[0] == context[0] and event.decision[:2] not in self._forgotten:
             self.rewarded.add(event.decision, context, event.reward, actor)
 

@@ -188,6 +188,7 @@ class Dashboard:
             engine.schema.reward,
             engine.state.number,
             dt.datetime.fromtimestamp(now, dt.UTC),
+            killed=engine.state.rails.killed,
         )
         # its style is in the page, so that it can be saved and sent on; it has no script
         policy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'"

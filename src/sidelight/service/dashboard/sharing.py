@@ -42,6 +42,8 @@ def verdict_page(
     unit: str,
     event: int,
     now: dt.datetime,
+    *,
+    killed: bool = False,
 ) -> str:
     """The page as HTML.
 
@@ -52,6 +54,7 @@ def verdict_page(
         unit: of the reward.
         event: the last event of the log.
         now: the time.
+        killed: whether the kill switch is on; then no step up is taken.
     """
     found = gate.evidence()
     tone, answer = _ANSWERS[found["says"]]
@@ -81,7 +84,7 @@ def verdict_page(
             assumptions=_assumptions(gate, found),
             overturn=_overturn(found),
             simpler_title="What happens next",
-            simpler=_next(gate),
+            simpler=_next(gate, killed),
             table_title="The ladder so far",
             header=("when", "from", "to", "gain", "bounds", "why"),
             rows=[_row(at, step) for at, step in reversed(steps[-20:])],
@@ -161,18 +164,18 @@ def _overturn(found: Mapping[str, Any]) -> list[str]:
     return out
 
 
-def _next(gate: Gate) -> list[str]:
+def _next(gate: Gate, killed: bool) -> list[str]:
     step = gate.proposal()
     if not gate.settings.on:
         return ["Nothing by itself: [gate] promote is off in the configuration."]
     if gate.rung < 0 < gate.share:
         return [f"Nothing by itself: a share of {percent(gate.share)} is on no rung of the ladder."]
-    if gate.held:
-        return ["A person has stopped promotions."]
     if step is None:
-        return ["Nothing: the evidence calls for no step."]
+        return ["A person has stopped promotions." if gate.held else "Nothing: the evidence calls for no step."]
     taken = "It is being taken." if gate.automatic(step) else "It waits for a person."
     way = "up" if step.after > step.before else "down"
+    if killed and way == "up":
+        taken = "It waits until the kill switch is off."
     return [f"A step {way} to {percent(step.share)} of the traffic, because {step.reason}. {taken}"]
 
 

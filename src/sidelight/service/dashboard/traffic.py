@@ -36,7 +36,7 @@ def _rewards(window: Window, now: float) -> list[float]:
 
 
 def _mean(window: Window, actors: Sequence[str], now: float) -> tuple[float, float]:
-    n = sum(window.total(f"rewards:{actor}", now) for actor in actors)
+    n = sum(window.total(f"worth:{actor}", now) for actor in actors)
     total = sum(window.total(f"sums:{actor}", now) for actor in actors)
     return (total / n if n else math.nan), n
 

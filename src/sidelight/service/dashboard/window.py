@@ -15,7 +15,8 @@ ARMS: Final = ("taken", "recommended", "rewarded")
 #: rewards that came after the wait for them, by how long after it: up to so many seconds
 LATE: Final = {"an hour": 3_600.0, "a day": 86_400.0, "a week": 604_800.0, "more": float("inf")}
 
-#: what is counted in every stretch, beside the arms
+#: what is counted in every stretch, beside the arms; ``worth`` and ``sums`` are the number and the sum of rewards that
+#: means are made of
 TOTALS: Final = (
     "decisions",
     "asked",
@@ -24,6 +25,7 @@ TOTALS: Final = (
     "failures",
     *(f"decided:{actor}" for actor in ACTORS),
     *(f"rewards:{actor}" for actor in ACTORS),
+    *(f"worth:{actor}" for actor in ACTORS),
     *(f"sums:{actor}" for actor in ACTORS),
     "defaults",
     *(f"late:{name}" for name in LATE),

@@ -171,6 +171,9 @@ def _next_config(
     return replace(
         made,
         learner=replace(made.learner, old_policy=policy),
+        mode=replace(made.mode, explore=config.mode.explore, propensities=config.mode.propensities),
+        gate=config.gate,
+        bounds=config.bounds,
         storage=storage,
         limits=config.limits,
         logs=config.logs,

@@ -94,7 +94,10 @@ def _in_force(store: Store, number: int) -> dict[str, Any]:
                 "at": row.at,
                 "by": event.by,
                 "source": "gate" if event.by is None else "request",
+                "rung": event.after,
                 "share": event.share,
+                **({} if event.mode is None else {"mode": event.mode}),
+                **({} if event.held is None else {"held": event.held}),
                 "reason": event.reason,
                 "evidence": event.evidence,
             }
