@@ -171,6 +171,7 @@ class LogRows:
                     for feature, found in found_levels.items():
                         levels.setdefault(feature, {}).update(dict.fromkeys(found))
         shared = {feature: list(found) for feature, found in levels.items()}
+        rows = sum(log_pass.rows_seen for pair in passes.values() for log_pass in pair)
         eras = []
         for key, pair in passes.items():
             usable = [one.rows_seen - sum(one.skipped().values()) for one in pair]
@@ -183,9 +184,9 @@ class LogRows:
                 # says what is wrong with the rows if none can be used
                 for log_pass in pair:
                     if log_pass.rows_seen:
-                        log_pass.finish(name, list(arms), shared)
+                        log_pass.finish(name, list(arms), shared, rows)
                 raise SourceError(f"{name} has too few rows to judge anything: {int(sum(p.rows_seen for p in pair))}.")
-            summaries = [log_pass.finish(name, list(arms), shared) for log_pass in pair]
+            summaries = [log_pass.finish(name, list(arms), shared, rows) for log_pass in pair]
             whole = summaries[0] + summaries[1]
             populations = [Population.of(summary.moved_to(whole.schema)) for summary in summaries]
             eras.append(Era(key, whole, Population.of(whole), (populations[0], populations[1])))

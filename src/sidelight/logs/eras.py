@@ -202,7 +202,8 @@ class _Passes:
             for feature, found in found_levels.items():
                 levels.setdefault(feature, {}).update(dict.fromkeys(found))
         shared = {feature: list(found) for feature, found in levels.items()}
-        summaries = {key: log_pass.finish(name, list(arms), shared) for key, log_pass in self._passes.items()}
+        rows = sum(log_pass.rows_seen for log_pass in self._passes.values())
+        summaries = {key: log_pass.finish(name, list(arms), shared, rows) for key, log_pass in self._passes.items()}
         keys = self._typed(list(summaries))
         ordered = sorted(
             ((keys[key], summary) for key, summary in summaries.items()),

@@ -12,7 +12,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
-from sidelight.errors import InvalidRowsError, SourceError
+from sidelight.errors import InvalidRowsError, SchemaError, SourceError
 from sidelight.logs.reduce import cluster
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.summarize import summarize_log
@@ -142,3 +142,21 @@ def test_a_dask_frame_without_a_cluster(folder):
     with dask.config.set(scheduler="synchronous"):
         found = summarize_log(frame, SCHEMA)
     same(found, summarize_log(folder / "00.parquet", SCHEMA))
+
+
+def test_levels_are_judged_by_all_parts_together(client, tmp_path):
+    """Most rows of each small file have a level of their own; a category of the log, unless it is so in all of them."""
+    rng = np.random.default_rng(0)
+    for day in range(6):
+        rows = {
+            "a": rng.normal(size=60),
+            "city": [f"c{i % 50}" for i in range(60)],
+            "day": [f"{day}-{i}" for i in range(60)],
+        }
+        rows |= {"arm": rng.integers(0, 2, 60), "reward": rng.normal(size=60)}
+        pq.write_table(pa.table(rows), tmp_path / f"{day}.parquet")
+    same(summarize_log(tmp_path, SCHEMA, client=client), summarize_log(tmp_path, SCHEMA))
+    identifier = Schema(["a", "day"], ["a", "day"], categories=["day"])
+    for where in (client, None):
+        with pytest.raises(SchemaError, match=r"'day' .* 360 different values in 360 rows .* an identifier"):
+            summarize_log(tmp_path, identifier, client=where)

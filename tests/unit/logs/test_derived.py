@@ -18,6 +18,7 @@ from sidelight.errors import ContextError, InputError, InvalidRowsError, SchemaE
 from sidelight.logs.schema.entrywise import logarithm, sine
 from sidelight.logs.schema.formula import read_formula
 from sidelight.logs.schema.splines import Bends
+from sidelight.logs.schema.units import contributions, in_units, values_to_json
 
 STAGES = ["I", "II", "III"]
 
@@ -470,3 +471,77 @@ def test_what_is_derived_has_prior_variances_of_its_own():
     for t in range(40):
         learner.observe(x + 0.1 * t, t % 3, float(t))
     assert learner.automatic.hyper is not None
+
+
+@pytest.mark.parametrize("year", [1912, 1969, 2024, 2037, 2038, 2061, 9999])
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York", "Australia/Sydney", "Africa/Monrovia"])
+def test_clocks_change_in_a_column_when_they_do_in_a_context(year, zone):
+    """Also after 2037, where zone files end with a rule instead of a list of changes."""
+    start = dt.datetime(year, 1, 1, 0, 30, tzinfo=dt.UTC)
+    moments = [start + dt.timedelta(hours=37 * i) for i in range(230)]
+    schema = sl.Schema([sl.Date("t", zone)], ["t"], derived="hour(t) + days_since(t, '2023-01-01')")
+    expected = np.array([schema.encode({"t": moment}) for moment in moments])
+    for unit in ("s", "us"):
+        column = pa.array(moments, pa.timestamp(unit, "UTC"))
+        np.testing.assert_array_equal(schema.encode_many(pa.table({"t": column})), expected)
+
+
+def test_a_moment_beyond_the_calendar_says_so():
+    schema = sl.Schema([sl.Date("t", "Asia/Tokyo")], ["t"], derived="weekday(t)")
+    with pytest.raises(ContextError, match="beyond the calendar on the clocks of Asia/Tokyo"):
+        schema.encode({"t": "9999-12-31T23:00:00+00:00"})
+    assert np.isfinite(schema.encode_many(pa.table({"t": pa.array([253402297200], pa.timestamp("s", "UTC"))}))).all()
+
+
+@pytest.mark.parametrize("formula", ["missing(stage):spline(weight, 3)", "spline(weight, 3):missing(stage)"])
+def test_every_factor_of_a_product_finds_what_it_needs(formula):
+    """The gaps of a category need no sample, whichever factor they are."""
+    columns = log()
+    stages = columns["stage"].astype(object)
+    stages[::5] = None
+    schema = sl.Schema(f"stage + weight + missing(stage) + {formula}", ["stage", "weight"], categories=["stage"])
+    found = sl.summarize_log(pa.table({**columns, "stage": pa.array(stages)}), schema).schema
+    assert found.resolved
+    assert schema.unfitted
+    x = found.encode({"stage": None, "weight": 80.0})
+    bend = found.encoded_names.index(found.term_names(found.derived[1])[1])
+    assert x[bend] != 0.0
+    assert found.encode({"stage": "II", "weight": 80.0})[bend] == 0.0
+
+
+def test_a_baseline_that_no_row_has_is_a_level_without_a_column():
+    stage = sl.Category("stage", baseline="0")
+    for derived in ((), ("age**2", "stage:age")):
+        schema = sl.Schema(["age", stage], ["age", "stage"], derived=derived)
+        found = sl.summarize_log(log(), schema).schema
+        context = {"stage": "0", "age": 3.0}
+        expected = [{"age": 3.0, "age**2": 9.0}.get(name, 0.0) for name in found.encoded_names]
+        np.testing.assert_array_equal(found.encode(context), expected)
+        np.testing.assert_array_equal(found.encode_many(pa.table({"stage": ["0"], "age": [3.0]}))[0], expected)
+
+
+def test_gaps_are_gaps_in_the_users_units():
+    """Not the baseline, nor the number that a gap counts as: an exported row must have the gap again."""
+    columns = log()
+    schema = sl.Schema(
+        "age + stage + missing(age, 50) + missing(stage)", ["age", "stage"], categories=["stage"], intercept=True
+    )
+    found = sl.summarize_log(columns, schema).schema
+    gone = {"age": None, "stage": None}
+    assert in_units(found.encode(gone), found) == {**gone, "missing(age)": 1.0, "missing(stage)": 1.0}
+    there = {"age": 61.0, "stage": "I"}
+    assert in_units(found.encode(there), found) == {**there, "missing(age)": 0.0, "missing(stage)": 0.0}
+
+
+def test_everything_that_contributes_has_its_value(summary):
+    schema = summary.schema
+    context = rows(log())[0]
+    x = schema.encode(context)
+    values = values_to_json(x, schema)
+    assert values.keys() == contributions(x, x, schema).keys()
+    columns = dict(zip(schema.encoded_names, x.tolist(), strict=True))
+    assert values["intercept"] == 1.0
+    assert values["stage"] == context["stage"]
+    assert values["days_since(visit)"] == columns["days_since(visit)"] > 1.0
+    assert values["weekday(visit)"] == {name: columns[name] for name in ("sin weekday(visit)", "cos weekday(visit)")}
+    assert values["log(weight, 1.0)"] == math.log(context["weight"] + 1.0)

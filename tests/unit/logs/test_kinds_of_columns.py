@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import warnings
 from collections import namedtuple
 
 import duckdb
@@ -234,6 +235,38 @@ def test_identifiers_and_dates_are_no_categories(log, tmp_path, column, says, de
             sl.summarize_log(source, schema)
         if column == "day":
             assert "weekday(day)" in str(caught.value)
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_a_category_of_many_levels_may_come_in_small_files(tmp_path, declared):
+    """In a file of one day most rows have a level of their own; in the log no level has few rows."""
+    rng = np.random.default_rng(0)
+    for day in range(30):
+        rows = {"city": rng.choice([f"c{i}" for i in range(60)], 40), "amount": rng.normal(size=40)}
+        rows |= {"arm": rng.choice(["a", "b"], 40), "reward": rng.normal(size=40)}
+        pacsv.write_csv(pa.table(rows), tmp_path / f"{day:02}.csv")
+    schema = sl.Schema(["amount", "city"], ["amount", "city"], categories=["city"] if declared else None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", sl.SidelightWarning)
+        assert sl.summarize_log(tmp_path, schema).n_recorded == 61
+        with pytest.raises(SchemaError, match=r"different values in 40 rows .* an identifier, not a category"):
+            sl.summarize_log(tmp_path / "00.csv", schema)
+
+
+def test_a_small_era_of_a_log_has_its_levels():
+    """Thirty rows lack a column; that they have twenty-odd cities makes the city no identifier."""
+    rng = np.random.default_rng(0)
+    n = 2_000
+    amount = np.where(np.arange(n) < 30, np.nan, rng.normal(size=n))
+    columns = {"city": rng.choice([f"c{i}" for i in range(40)], n), "amount": amount}
+    columns |= {"arm": rng.choice(["a", "b"], n), "reward": rng.normal(size=n)}
+    schema = sl.Schema(["amount", "city"], ["amount", "city"], categories=["city"])
+    eras = sl.summarize_eras(columns, schema)
+    assert [summary.n_rows for summary in eras.values()] == [1_970, 30]
+    assert [summary.n_recorded for summary in eras.values()] == [41, 40]
+    few = {name: values[30:120] for name, values in columns.items()}
+    verdict = sl.judge(few, sl.Schema(["city"], ["city"], categories=["city"]), policies=["a"])
+    assert verdict.table.num_rows
 
 
 def test_a_few_dates_may_be_a_category(log):

@@ -19,7 +19,8 @@ from sidelight import errors
 from sidelight.errors import InputError, InvalidRowsError, MissingExtraError, SidelightError, SourceError
 from sidelight.labels import typed_labels
 from sidelight.logs.reduce.log_pass import LogPass, batch_rows, label_columns, opened_with_kinds
-from sidelight.logs.schema.features import Number
+from sidelight.logs.schema.features import Category, Number
+from sidelight.logs.schema.fitting import check_levels
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.sources.base import LogFile, Source, check_columns
 from sidelight.logs.sources.opening import open_source
@@ -186,6 +187,9 @@ def _finished(total: Part, name: str, text: bool) -> LogSummary:
         raise InvalidRowsError(f"none of the {total.rows:,} rows of {name} can be used: {reasons}.")
     summary = LogSummary.from_bytes(total.summary)
     summary.skipped = dict(sorted(total.skipped))
+    for feature in summary.schema.recorded_features:
+        if isinstance(feature, Category) and feature.discovered:
+            check_levels(feature.name, feature.levels or (), total.rows, name)
     return summary.with_labels(typed_labels) if text else summary
 
 
@@ -219,7 +223,7 @@ def _summarize(source: Any, description: dict[str, Any], on_invalid: str, number
         opened = open_source(source, schema.columns, label_columns(schema))
         if not isinstance(source, LogFile):
             opened = replace(opened, name=f"partition {number} of the Dask frame")
-        log_pass = LogPass(schema, on_invalid, _Inline(), opened.text_labels, keep_text=True)
+        log_pass = LogPass(schema, on_invalid, _Inline(), opened.text_labels, part=True)
         for bundle in opened.bundles(batch_rows(schema)):
             log_pass.feed(bundle)
         skipped = log_pass.skipped()

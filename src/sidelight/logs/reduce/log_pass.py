@@ -101,7 +101,8 @@ class LogPass:
         on_invalid: ``"raise"`` or ``"skip"``.
         pool: where batches are reduced.
         text_labels: the source knows nothing but text.
-        keep_text: leave labels found in text as text, for parts whose labels will be united later.
+        part: whether the rows are a part of a log, whose labels will be united with those of the others: labels found
+            in text stay text, and whether they can be levels is asked of the whole.
         warns: whether to warn of numbers that seem to stand for missing values.
     """
 
@@ -111,12 +112,12 @@ class LogPass:
         on_invalid: str,
         pool: Executor,
         text_labels: bool = False,
-        keep_text: bool = False,
+        part: bool = False,
         warns: bool = False,
     ) -> None:
         self._warns = warns
         self._schema, self._skip, self._pool = schema, on_invalid == "skip", pool
-        self._text_labels, self._keep_text = text_labels, keep_text
+        self._text_labels, self._part = text_labels, part
         open_arms = schema.arms is None or schema.arms_discovered
         self._arms: list[Label] = list(schema.arms or ())
         self._open_arms = open_arms
@@ -216,7 +217,7 @@ class LogPass:
         }
         for name, unseen in new_levels.items():
             if len(self._levels[name]) + len(unseen) > _LOOK_AGAIN:
-                check_levels(name, [*self._levels[name], *unseen], self.rows_seen, "the log")
+                check_levels(name, [*self._levels[name], *unseen], self.rows_seen, "the log", part=True)
         self._grow(new_arms, new_levels)
 
     def _grow(self, new_arms: Sequence[Label], new_levels: Mapping[str, Sequence[Label]]) -> None:
@@ -290,7 +291,11 @@ class LogPass:
         return (self._arms if self._open_arms else []), self._levels
 
     def finish(
-        self, name: str, arms: Sequence[Label] = (), levels: Mapping[str, Sequence[Label]] | None = None
+        self,
+        name: str,
+        arms: Sequence[Label] = (),
+        levels: Mapping[str, Sequence[Label]] | None = None,
+        rows: int | None = None,
     ) -> LogSummary:
         """The summary of everything fed, with arms and levels in their final order.
 
@@ -298,6 +303,7 @@ class LogPass:
             name: what messages call the source.
             arms: arms that other parts of the log have.
             levels: levels that other parts of the log have.
+            rows: of all parts of the log; default those fed.
         """
         self._drain()
         if self.rows_seen == 0:
@@ -321,8 +327,8 @@ class LogPass:
         if empty:
             raise InvalidRowsError(f"column {show_labels(empty)} has no value in any row of {name}.")
         for feature, found in self._levels.items():
-            check_levels(feature, found, self.rows_seen, name)
-        keep = self._keep_text or not self._text_labels
+            check_levels(feature, found, rows or self.rows_seen, name, part=self._part)
+        keep = self._part or not self._text_labels
         typed: Callable[[Sequence[Label]], tuple[Label, ...]] = tuple if keep else typed_labels
         final_arms = typed(self._arms) if self._open_arms else tuple(self._arms)
         schema = self._schema.resolve(

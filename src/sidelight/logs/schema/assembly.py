@@ -117,7 +117,7 @@ def _with_inputs(
 
 
 def _set_zones(term: Term, features: dict[str, Feature]) -> None:
-    for part in term.factors if isinstance(term, Product) else (term,):
+    for part in term.parts:
         if isinstance(part, DatePart | DaysSince) and part.zone is not None:
             date = features[part.column]
             assert isinstance(date, Date)

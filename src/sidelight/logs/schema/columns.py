@@ -17,6 +17,12 @@ if TYPE_CHECKING:
 
 __all__ = ["check_labels", "date_column", "distinct_labels", "label_codes", "number_column"]
 
+#: Arrow knows a zone by the changes that its file lists, up to 2037, and not by the rule that holds from then on.
+_TABLE_ENDS = microseconds_since_1970(dt.datetime(2037, 1, 1), None)
+#: The last day but one of Python's calendar, which has to have room for an offset.
+_CALENDAR_ENDS = microseconds_since_1970(dt.datetime(9999, 12, 30), None)
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
 
 def number_column(column: pa.Array, name: str) -> tuple[np.ndarray, np.ndarray | None]:
     """A log's column as ``float64``.
@@ -122,18 +128,28 @@ def date_column(column: pa.Array, name: str, zone: str | None = None) -> tuple[n
             f"column {name!r} holds {kind}, which is no date. Write dates as dates, timestamps or ISO text "
             "(2024-02-29, 2024-02-29T13:45:00+01:00)."
         )
-    elif kind.tz is not None:
-        column = pc.local_timestamp(column.cast(pa.timestamp(kind.unit, zone or "UTC")))
-    # whole microseconds, cut off towards the past, whatever the unit of the column
-    unit = column.type.unit
-    ticks = column.cast(pa.int64())
-    whole = pc.fill_null(ticks, 0).to_numpy(zero_copy_only=False)
-    per = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}[unit]
-    microseconds = whole // 1_000 if unit == "ns" else whole * per
+    microseconds = _microseconds(column)
+    if getattr(kind, "tz", None) is not None and zone is not None:
+        local = _microseconds(pc.local_timestamp(column.cast(pa.timestamp(kind.unit, zone))))
+        late = (microseconds >= _TABLE_ENDS) & (microseconds < _CALENDAR_ENDS)
+        local[late] = [
+            microseconds_since_1970(_EPOCH + dt.timedelta(microseconds=at), zone) for at in microseconds[late].tolist()
+        ]
+        microseconds = local
     days = microseconds / MICROSECONDS_PER_DAY
     if column.null_count:
-        days[ticks.is_null().to_numpy(zero_copy_only=False)] = np.nan
+        days[column.is_null().to_numpy(zero_copy_only=False)] = np.nan
     return days, None
+
+
+def _microseconds(column: pa.Array) -> np.ndarray:
+    """Timestamps as whole microseconds, cut off towards the past, whatever their unit; 0 where there is none."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    ticks: np.ndarray = pc.fill_null(column.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
+    per = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}[column.type.unit]
+    return ticks // 1_000 if column.type.unit == "ns" else ticks * per
 
 
 def _parsed_dates(texts: list[str | None], zone: str | None) -> tuple[np.ndarray, np.ndarray | None]:

@@ -232,7 +232,7 @@ def encode_columns(batch: pa.RecordBatch, layout: Layout, text_labels: bool = Fa
     for feature in layout.features:
         column = batch.column(feature.name)
         if isinstance(feature, Category):
-            _encode_category(feature.name, column, layout, text_labels, encoded)
+            _encode_category(feature, column, layout, text_labels, encoded)
             continue
         if isinstance(feature, Date):
             values, unparsable = date_column(column, feature.name, feature.zone)
@@ -256,8 +256,11 @@ def encode_columns(batch: pa.RecordBatch, layout: Layout, text_labels: bool = Fa
     return encoded
 
 
-def _encode_category(name: str, column: pa.Array, layout: Layout, text_labels: bool, encoded: Encoded) -> None:
-    positions = {level: i for i, level in enumerate(layout.levels[name])}
+def _encode_category(feature: Category, column: pa.Array, layout: Layout, text_labels: bool, encoded: Encoded) -> None:
+    name = feature.name
+    # a baseline that no row of the log had is a level all the same: the one without a column
+    positions: dict[Label, int] = {} if feature.baseline is None else {feature.baseline: -1}
+    positions |= {level: i for i, level in enumerate(layout.levels[name])}
     codes, (missing, unknown) = label_codes(column, name, positions, text_labels)
     if name in layout.fills:
         encoded.inputs.gaps[name] = np.zeros(len(codes), dtype=bool) if missing is None else missing

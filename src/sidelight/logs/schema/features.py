@@ -192,10 +192,11 @@ class Category:
 
     @property
     def index_of(self) -> dict[Any, int]:
-        """Level → position among all levels, with or without a column."""
+        """Level → position among all levels, with or without a column; -1 for a baseline that no row of the log has."""
         cached: dict[Any, int] | None = self.__dict__.get("_index_of")
         if cached is None:
-            cached = {level: i for i, level in enumerate(self.levels or ())}
+            cached = {} if self.baseline is None else {self.baseline: -1}
+            cached |= {level: i for i, level in enumerate(self.levels or ())}
             object.__setattr__(self, "_index_of", cached)
         return cached
 
@@ -284,7 +285,13 @@ class Date:
             raise ContextError(f"feature {self.name!r} is {value!r} ({type(value).__name__}), which is no date.")
         if not isinstance(value, dt.datetime):
             value = dt.datetime(value.year, value.month, value.day)
-        return microseconds_since_1970(value, self.zone) / MICROSECONDS_PER_DAY
+        try:
+            return microseconds_since_1970(value, self.zone) / MICROSECONDS_PER_DAY
+        except OverflowError:
+            raise ContextError(
+                f"feature {self.name!r} is {value.isoformat()}, which is beyond the calendar on the clocks of "
+                f"{self.zone or 'UTC'}: a year has four digits."
+            ) from None
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-safe description."""

@@ -19,7 +19,7 @@ from sidelight.errors import InputError, SchemaError, SidelightWarning
 from sidelight.labels import Label, show_labels
 from sidelight.logs.schema.columns import date_column, number_column
 from sidelight.logs.schema.features import BOOLEANS, Category, Date, Feature, Number, comma_message
-from sidelight.logs.schema.terms import Missing, Product, Term
+from sidelight.logs.schema.terms import Missing, Term
 from sidelight.logs.sources.base import Source
 from sidelight.logs.sources.opening import open_source
 
@@ -32,6 +32,8 @@ _SAMPLE = 65_536
 _ROWS = 131_072
 # Of so many different values more than half the rows: an identifier.
 _MANY_LEVELS = 20
+# Of a part of a log, so many rows are enough to tell an identifier.
+_ENOUGH_ROWS = 2_000
 # Of arms that are numbers, half must have so many rows: a measurement has many values with few rows each.
 _ROWS_OF_A_NUMBER = 10
 # More different days than this are no category.
@@ -49,16 +51,21 @@ def peek_kinds(opened: Source, features: Sequence[Feature], recorded: Sequence[s
     assumed = [f.name for f in features if isinstance(f, Number) and f.assumed and f.name in set(recorded)]
     if not assumed:
         return list(features)
-    return settled_features(opened.first_values(assumed), features, opened.name)
+    return settled_features(opened.first_values(assumed), features, opened.name, opened.total_rows)
 
 
-def settled_features(first: Mapping[str, pa.Array], features: Sequence[Feature], origin: str) -> list[Feature]:
-    """The features, given the first values of the columns whose kind nobody said."""
+def settled_features(
+    first: Mapping[str, pa.Array], features: Sequence[Feature], origin: str, rows: int | None = None
+) -> list[Feature]:
+    """The features, given the first values of the columns whose kind nobody said.
+
+    rows: of the whole log, where that is known
+    """
     settled: list[Feature] = []
     text: list[str] = []
     for feature in features:
         open_kind = isinstance(feature, Number) and feature.assumed and feature.name in first
-        if open_kind and _is_text(first[feature.name], feature.name, origin):
+        if open_kind and _is_text(first[feature.name], feature.name, origin, rows):
             text.append(feature.name)
             settled.append(Category(feature.name, own=feature.own))
         else:
@@ -78,7 +85,7 @@ def settled_features(first: Mapping[str, pa.Array], features: Sequence[Feature],
     return settled
 
 
-def _is_text(column: pa.Array, name: str, origin: str) -> bool:
+def _is_text(column: pa.Array, name: str, origin: str, rows: int | None) -> bool:
     """Whether a column is text that stands for no number at all."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -94,7 +101,7 @@ def _is_text(column: pa.Array, name: str, origin: str) -> bool:
     told = [comma_message(text, name, origin) for text in distinct[:_LOOKED_AT]]
     if all(told):
         raise SchemaError(str(told[0]))
-    check_levels(name, distinct, len(stripped), origin, declared=False)
+    check_levels(name, distinct, len(stripped), origin, declared=False, part=rows != len(column))
     return True
 
 
@@ -106,8 +113,19 @@ def _reads_as_number(text: str) -> bool:
     return True
 
 
-def check_levels(name: str, levels: Sequence[Label], rows: int, origin: str, declared: bool = True) -> None:
+def check_levels(
+    name: str, levels: Sequence[Label], rows: int, origin: str, declared: bool = True, part: bool = False
+) -> None:
     """Check that what was found in a column can be the levels of a category.
+
+    Args:
+        name: of the column.
+        levels: what was found.
+        rows: in how many rows.
+        origin: what the message calls the log.
+        declared: whether somebody said that it is a category.
+        part: whether these are a part of the log's rows. In a small one, such as the file of one day, most rows may
+            have a level of their own; whether that is so in the log is asked again once all rows are read.
 
     Raises:
         SchemaError: they are days, or nearly every row has its own: a date or an identifier.
@@ -119,7 +137,8 @@ def check_levels(name: str, levels: Sequence[Label], rows: int, origin: str, dec
             f"derived=['days_since({name})', 'weekday({name})', 'month({name})', 'hour({name})'], and leave it out of "
             f"{'the categories' if declared else 'the features'}."
         )
-    if len(levels) >= _MANY_LEVELS and len(levels) > rows / 2:
+    enough = not part or rows >= _ENOUGH_ROWS
+    if enough and len(levels) >= _MANY_LEVELS and len(levels) > rows / 2:
         if all(isinstance(level, str) and _WRITTEN_DAY.match(level) for level in levels[:_LOOKED_AT]):
             raise SchemaError(
                 f"column {name!r} of {origin} holds dates that are not written as 2024-02-29 or 2024-02-29T13:45:00, "
@@ -192,7 +211,7 @@ def fitted_terms(
     kinds = {feature.name: feature for feature in features}
     wanted: list[str] = []
     for term in terms:
-        for part in term.factors if isinstance(term, Product) else (term,):
+        for part in term.parts:
             name = part.wants
             if name is None:
                 continue
@@ -211,12 +230,10 @@ def fitted_terms(
             wanted.append(name)
     wanted = list(dict.fromkeys(wanted))
     samples = sample_columns(source, wanted, kinds) if wanted else {}
-    out = []
-    for term in terms:
-        while term.wants in samples:
-            term = term.fitted(samples[str(term.wants)])
-        out.append(term)
-    return tuple(out)
+    return tuple(
+        term.with_parts([part.fitted(samples[part.wants]) if part.wants in samples else part for part in term.parts])
+        for term in terms
+    )
 
 
 def sample_columns(source: Any, names: Sequence[str], kinds: Mapping[str, Feature]) -> dict[str, np.ndarray]:

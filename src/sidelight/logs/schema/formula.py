@@ -192,8 +192,7 @@ class _Reader:
 
 
 def _times(first: Term, second: Term) -> Term:
-    parts = [part for term in (first, second) for part in (term.factors if isinstance(term, Product) else (term,))]
-    return Product(*parts)
+    return Product(*first.parts, *second.parts)
 
 
 def _spline(column: str, df: Any = None, knots: Sequence[float] | None = None) -> Term:

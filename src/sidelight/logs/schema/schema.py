@@ -231,8 +231,9 @@ class Schema:
     @property
     def unfitted(self) -> tuple[Term, ...]:
         """The derived features that still need a sample of the log: knots, edges, a day to count from."""
-        categories = {feature.name for feature in self.features if isinstance(feature, Category)}
-        return tuple(term for term in self.derived if term.wants is not None and term.wants not in categories)
+        # a category has no median to fill its gaps with
+        nothing = {None, *(feature.name for feature in self.features if isinstance(feature, Category))}
+        return tuple(term for term in self.derived if any(part.wants not in nothing for part in term.parts))
 
     @property
     def resolved(self) -> bool:

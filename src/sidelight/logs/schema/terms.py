@@ -80,6 +80,15 @@ class Term(ABC):
         """The term with what it must know of the log, from finite values of :attr:`wants` in increasing order."""
         return self
 
+    @property
+    def parts(self) -> tuple[Term, ...]:
+        """The terms that it is made of, each of which is fitted by itself: the factors of a product."""
+        return (self,)
+
+    def with_parts(self, parts: Sequence[Term]) -> Term:
+        """The inverse of :attr:`parts`."""
+        return parts[0]
+
     def names(self, levels: Mapping[str, Sequence[Label]]) -> list[str]:
         """The names of its encoded columns."""
         return [self.label]
@@ -248,14 +257,13 @@ class Product(Term):
         return found
 
     @property
-    def wants(self) -> str | None:
-        """What the first factor that is not fitted wants."""
-        return next((term.wants for term in self.factors if term.wants is not None), None)
+    def parts(self) -> tuple[Term, ...]:
+        """The factors, of which each wants a sample of its own."""
+        return self.factors
 
-    def fitted(self, sample: np.ndarray) -> Term:
-        """With the factors fitted that want this sample."""
-        column = self.wants
-        return Product(*(term.fitted(sample) if term.wants == column else term for term in self.factors))
+    def with_parts(self, parts: Sequence[Term]) -> Term:
+        """The product of these factors."""
+        return Product(*parts)
 
     def names(self, levels: Mapping[str, Sequence[Label]]) -> list[str]:
         """Every combination of the factors' columns, the last factor's changing fastest."""

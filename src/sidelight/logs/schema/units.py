@@ -9,20 +9,26 @@ import numpy as np
 from sidelight.labels import Label, label_to_json
 from sidelight.logs.schema.features import Category
 from sidelight.logs.schema.schema import INTERCEPT, Schema
+from sidelight.logs.schema.terms import Missing
 
-__all__ = ["contributions", "in_units", "units_to_json"]
+__all__ = ["contributions", "in_units", "units_to_json", "values_to_json"]
 
 
 def in_units(x: np.ndarray, schema: Schema) -> dict[str, Label | None]:
     """Every feature of an encoded context ``x`` (d,) by name; a category whose columns are all 0 has its baseline.
 
-    A gap is ``None``.
+    A gap is ``None``, also one that a feature of its own tells (:class:`sidelight.Missing`): what it counts as in other
+    columns is nothing that was seen.
 
     A column that has no encoded column of its own cannot be read back; the columns derived from it stand for it.
     """
     out: dict[str, Label | None] = {}
+    gaps = {term.column for term in schema.derived if isinstance(term, Missing) and x[schema.feature_start(term.label)]}
     for feature in schema.features:
         if not feature.own:
+            continue
+        if feature.name in gaps:
+            out[feature.name] = None
             continue
         start = schema.feature_start(feature.name)
         if isinstance(feature, Category):
@@ -48,6 +54,17 @@ def _number(value: float) -> float | None:
 def units_to_json(x: np.ndarray, schema: Schema) -> dict[str, Any]:
     """``in_units`` with every level in its JSON form."""
     return {name: None if v is None else label_to_json(v) for name, v in in_units(x, schema).items()}
+
+
+def values_to_json(x: np.ndarray, schema: Schema) -> dict[str, Any]:
+    """The value of everything that :func:`contributions` names: of a term with several columns each by its name."""
+    units = units_to_json(x, schema)
+    out: dict[str, Any] = {INTERCEPT: 1.0} if schema.intercept else {}
+    out |= {feature.name: units[feature.name] for feature in schema.features if feature.own}
+    for term in schema.derived:
+        columns = {name: units[name] for name in schema.term_names(term)}
+        out[term.label] = next(iter(columns.values())) if len(columns) == 1 else columns
+    return out
 
 
 def contributions(x: np.ndarray, weights: np.ndarray, schema: Schema) -> dict[str, float]:

@@ -11,7 +11,7 @@ import numpy as np
 from sidelight.labels import Label, label_to_json
 from sidelight.linalg import Array
 from sidelight.logs.schema.schema import Schema
-from sidelight.logs.schema.units import contributions, units_to_json
+from sidelight.logs.schema.units import contributions, values_to_json
 
 __all__ = ["Scored", "explain", "finite", "score"]
 
@@ -58,8 +58,9 @@ def explain(scored: Scored, schema: Schema, x: Array, allowed: Iterable[Label] |
 
     Each has the ``estimate`` ``x·ŵ``, the ``width``, their sum the ``index``, whether it was ``allowed``, the log's
     share in what is known about it (where the learner weighs a log), and ``features``: what each contributed to the
-    estimate, ``x_i ŵ_i``, in units of the reward, the largest first. A number that is not finite is None, and so is the
-    value of a feature that was missing: what it contributed is that of the value inferred for it.
+    estimate, ``x_i ŵ_i``, in units of the reward, the largest first; the value of a derived feature with several
+    columns is a mapping from their names. A number that is not finite is None, and so is the value of a feature that
+    was missing: what it contributed is that of the value inferred for it.
 
     Args:
         scored: what the learner said when it decided.
@@ -67,7 +68,7 @@ def explain(scored: Scored, schema: Schema, x: Array, allowed: Iterable[Label] |
         x: (d,)  the encoded context.
         allowed: the arms that were allowed; None for all.
     """
-    units = units_to_json(x, schema)
+    values = values_to_json(x, schema)
     permitted = None if allowed is None else set(allowed)
     out: list[dict[str, Any]] = []
     for i, arm in enumerate(scored.arms):
@@ -84,8 +85,8 @@ def explain(scored: Scored, schema: Schema, x: Array, allowed: Iterable[Label] |
         if scored.weights is not None:
             parts = contributions(scored.context, scored.weights[i], schema)
             entry["features"] = [
-                {"feature": name, "value": units.get(name, 1.0), "contribution": finite(value)}
-                for name, value in sorted(parts.items(), key=lambda item: -abs(item[1]))
+                {"feature": name, "value": values[name], "contribution": finite(part)}
+                for name, part in sorted(parts.items(), key=lambda item: -abs(item[1]))
             ]
         out.append(entry)
     out.sort(key=lambda entry: math.inf if entry["index"] is None else -entry["index"])
