@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
+from dataclasses import replace
 
+import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from sidelight.errors import InputError
 from sidelight.learners.saving import learner_bytes
+from sidelight.service.config import GateConfig, save_config
 from sidelight.service.core import reviewing
 from sidelight.service.core.recovery import recover
 from sidelight.service.core.starting import open_store
@@ -16,7 +21,19 @@ from sidelight.service.log.decision_id import DecisionId
 from sidelight.service.operations import retention, retracting
 from sidelight.service.operations.retention import forget
 from sidelight.service.problems import Problem
-from tests.service.helpers import bits, command, engine_of, make_config, make_schema, random_context, run
+from sidelight.service.views.export import export_log
+from tests.service.helpers import (
+    ARMS,
+    bits,
+    command,
+    engine_of,
+    make_config,
+    make_schema,
+    random_context,
+    replayed,
+    run,
+)
+from tests.service.test_gate_service import at_a_fake_time
 
 encode = make_schema().encode
 
@@ -43,6 +60,46 @@ def by_hand(config, store, without: set[int]) -> bytes:
             if item.event.kind == "reward" and item.number not in without:
                 learner.observe(item.context, item.event.arm, item.event.reward)
     return learner_bytes(learner)
+
+
+def test_what_comes_after_an_action_was_taken_back_is_not_about_its_arm(tmp_path, rng):
+    """Neither a reward, with an arm or without, nor the default reward; another action is refused as before."""
+    config = make_config(tmp_path, kind="OFUL", mode="act")
+    config = replace(config, gate=GateConfig(reward_after="1h", default_reward=-1.0))
+    save_config(config, tmp_path / "sidelight.toml")
+    now = [1e6]
+
+    async def live() -> str:
+        async with at_a_fake_time(config, now) as engine:
+            number, event, _ = await engine.decide(np.array([encode(random_context(rng)) for _ in range(4)]), None)
+            ids = [DecisionId(number, i) for i in range(4)]
+            others = [[arm for arm in ARMS if arm != decided] for decided in event.arms]
+            first, right = zip(*others, strict=True)
+            for id, arm in zip(ids, first, strict=True):
+                await engine.action(id, arm, "person")
+            with pytest.raises(Problem, match="already has an action"):
+                await engine.reward(ids[1], 2.0, right[1], None)
+            for id in ids[:3]:
+                await engine.reviews.retract(id, "doctor", "a slip", "action")
+            with pytest.raises(Problem, match="already has an action"):
+                await engine.action(ids[0], right[0], "person")
+            await engine.reward(ids[0], 1.0, None, None)
+            await engine.reward(ids[1], 2.0, right[1], None)
+            now[0] += 3_601.0
+            assert await engine._gatekeeper.end_waits() == 2
+            export_log(engine.store, engine.schema, tmp_path / "log.parquet")
+            rows = pq.read_table(tmp_path / "log.parquet").to_pylist()
+            assert {row["decision"]: (row["arm"], row["reward"], row["by"]) for row in rows} == {
+                str(ids[0]): (event.arms[0], 1.0, "service"),
+                str(ids[1]): (right[1], 2.0, "person"),
+                str(ids[2]): (event.arms[2], -1.0, "service"),
+                str(ids[3]): (first[3], -1.0, "person"),
+            }
+            counts = Counter([event.arms[0], right[1], event.arms[2], first[3]])
+            assert engine.state.learner.counts.tolist() == [counts[arm] for arm in ARMS]
+            return bits(engine.state)
+
+    assert run(live()) == replayed(config)
 
 
 def test_the_learner_is_as_if_the_reward_had_never_come(tmp_path, database, rng):

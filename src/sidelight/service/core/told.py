@@ -63,8 +63,15 @@ class _AboutDecision:
         name = str(id)
         self.reward_key, self.action_key, self.behavior_key = f"reward:{name}", f"action:{name}", f"behavior:{name}"
         self.default_key = f"default:{name}"
+        self.retracted_key = f"retracted:{self.action_key}"
         self._about = (id.number, decision.chain)
-        self.keys: tuple[str, ...] = (self.reward_key, self.action_key, self.behavior_key, self.default_key)
+        self.keys: tuple[str, ...] = (
+            self.reward_key,
+            self.action_key,
+            self.behavior_key,
+            self.default_key,
+            self.retracted_key,
+        )
 
     @property
     def decided(self) -> Label | None:
@@ -78,6 +85,10 @@ class _AboutDecision:
     def _action(self, found: Mapping[str, Row]) -> Action | None:
         row = found.get(self.action_key)
         return None if row is None else event_from_row(row, 0)  # type: ignore[return-value]
+
+    def _standing_action(self, found: Mapping[str, Row]) -> Action | None:
+        """The action, unless a person has taken it back: what comes after that is not about its arm."""
+        return None if self.retracted_key in found else self._action(found)
 
     def _assumed(self, found: Mapping[str, Row]) -> tuple[Row, DefaultReward, Label] | None:
         return assumed_reward(found, self.id)
@@ -154,7 +165,7 @@ class RewardProposal(_AboutDecision):
 
     def settle(self, found: Mapping[str, Row]) -> Outcome:
         """The reward; the same again is known, another one contradicts."""
-        action, recorded = self._action(found), self._reward(found)
+        action, recorded = self._standing_action(found), self._reward(found)
         if recorded is not None:
             same = (
                 recorded.reward == self.reward
@@ -217,7 +228,12 @@ class DefaultRewardProposal(_AboutDecision):
         super().__init__(id, decision, quarantine)
         self.reward = reward
         self._after = after
-        self.keys = (self.action_key, *wait_keys(id), *(() if after is None else wait_keys(after)))
+        self.keys = (
+            self.action_key,
+            self.retracted_key,
+            *wait_keys(id),
+            *(() if after is None else wait_keys(after)),
+        )
 
     def settle(self, found: Mapping[str, Row]) -> Outcome | Outdated:
         """The default reward, unless a reward, or another server, was faster, or the wait before has not ended."""
@@ -226,7 +242,7 @@ class DefaultRewardProposal(_AboutDecision):
             return Known(row)
         if self._after is not None and wait_ended_by(found, self._after) is None:
             return Outdated()
-        action = self._action(found)
+        action = self._standing_action(found)
         arm = self.decided if action is None else action.arm
         taught = arm if self.quarantine is None else None
         return Draft.of(DefaultReward(self.id, self.reward, taught), self.default_key, about=self._about)

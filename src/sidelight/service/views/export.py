@@ -196,7 +196,8 @@ def _rewards(store: Store, chunk: list[Row], d: int, end: int) -> list[_Rewarded
             if counts is None and assumed is not None:
                 taken = found.get(f"action:{event.decision}")
                 action = None if taken is None else event_from_row(taken, 0)
-                by = action.by if isinstance(action, Action) else None
+                # one that was taken back before the wait ended has another arm
+                by = action.by if isinstance(action, Action) and action.arm == assumed[2] else None
                 out.append(_Rewarded(row, Reward(event.decision, event.reward, assumed[2]), by, True))
         elif counts is not None and counts.number == row.number:
             default = None if assumed is None else assumed[0].number
