@@ -21,6 +21,8 @@ __all__ = ["Column", "Proposal", "Said", "merged", "propose", "unclear"]
 
 MANY_LEVELS = 50
 """A text with more values is a name or a remark, not a category."""
+FEW_NUMBERS = 12
+"""A number with a fraction that has more values is a measurement, not an arm."""
 MOST_MISSING = 0.2
 """A column that lacks more values than this is left out; rows that lack a value of a feature cannot be used."""
 _ARM = {"arm", "action", "treatment", "variant", "decision", "assignment", "assigned", "regimen"}
@@ -35,6 +37,8 @@ _REWARD_TOO = {
     "click", "clicked", "clicks", "visit", "visited", "purchase", "purchased", "bought", "success", "score", "rating",
     "satisfaction", "gain", "churn", "churned", "retained", "result", "returned",
 }  # fmt: skip
+_BEFORE = {"since", "last", "previous", "prev", "prior", "past", "before", "earlier", "recency", "history", "ago"}
+"""Words of what had happened before the decision, which is no outcome of it: days since the last visit."""
 _IDENTIFIER = {
     "id",
     "uuid",
@@ -234,13 +238,20 @@ def _candidates(profiles: Iterable[Profile], strong: set[str], weak: set[str], f
 
 
 def _may_be_arm(profile: Profile) -> bool:
+    """A choice has few values; prices and doses are numbers with a fraction."""
     full = profile.missing_share <= MOST_MISSING
-    return full and profile.kind in ("text", "integer", "boolean") and 2 <= profile.distinct <= MANY_LEVELS
+    few = 2 <= profile.distinct <= (MANY_LEVELS if profile.kind != "number" else FEW_NUMBERS)
+    return full and few and profile.kind in ("text", "integer", "boolean", "number")
 
 
 def _may_be_reward(profile: Profile) -> bool:
     full = profile.missing_share <= MOST_MISSING
-    return full and profile.kind in ("number", "integer", "boolean") and profile.distinct >= 2
+    return full and profile.kind in ("number", "integer", "boolean") and profile.distinct >= 2 and not _earlier(profile)
+
+
+def _earlier(profile: Profile) -> bool:
+    """Whether the name says that it had happened before the decision."""
+    return bool(_BEFORE & set(_words(profile.name)))
 
 
 def _no_reward(profile: Profile) -> str:
@@ -361,7 +372,9 @@ def unclear(proposal: Proposal, role: str, look: Look) -> str:
         "what was done" if role == "arm" else "what came of it, a number where more is better; turn the sign of costs"
     )
     if not possible:
-        needed = f"2 to {MANY_LEVELS} different values" if role == "arm" else "numbers that differ"
+        needed = "numbers that differ"
+        if role == "arm":
+            needed = f"2 to {MANY_LEVELS} different values (at most {FEW_NUMBERS} where they have fractions)"
         return (
             f"no column can be the {role} ({meaning}): it needs {needed} in nearly every row. Say which: --{role} NAME."
         )

@@ -17,6 +17,7 @@ from sidelight.judging.sensitivity import level_of_each
 from sidelight.judging.valuing import Estimate, Residuals, Sample, combined, of_fixed
 from sidelight.judging.verdict import Verdict
 from sidelight.labels import Label
+from sidelight.logs.diagnosis.diagnosis import skipped_warning
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.summary import LogSummary
 
@@ -199,6 +200,7 @@ def of_summaries(log: Any, policies: Any, settings: Settings) -> Found:
     ]
     if any(summary.meat is None for summary in summaries):
         assumptions.append("Sampling: the noise of each arm is constant (rows, or sandwich=True, would not need that).")
+    skipped = sum(sum(summary.skipped.values()) for summary in summaries)
     source = "a summary" if isinstance(log, LogSummary) else f"{len(summaries)} eras"
     estimates = {always(arm): estimate for arm, estimate in by_arm.items()}
     return Found(
@@ -214,7 +216,7 @@ def of_summaries(log: Any, policies: Any, settings: Settings) -> Found:
         None,
         math.nan,
         assumptions,
-        [*_without(left_out, rows), *extrapolated(estimates, headline)],
+        [*skipped_warning(skipped, rows), *_without(left_out, rows), *extrapolated(estimates, headline)],
         picked=0 if chosen is not None or best is None else len(arms),
     )
 
@@ -273,7 +275,12 @@ def of_rows(rows: LogRows, policies: Any, settings: Settings) -> Found:
         _simpler(headline, asked, valued, best, level_of_each(settings.level, len(arms))),
         word.gain,
         [_log_assumes(settings)],
-        [*_without(rows.left_out, n), *_warnings(by_arm), *extrapolated(estimates, headline)],
+        [
+            *skipped_warning(rows.skipped, n),
+            *_without(rows.left_out, n),
+            *_warnings(by_arm),
+            *extrapolated(estimates, headline),
+        ],
     )
 
 

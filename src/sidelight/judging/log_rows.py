@@ -97,6 +97,8 @@ class LogRows:
         self.name = ""
         #: eras that no arm can be judged in: key → rows
         self.left_out: dict[Any, int] = {}
+        #: rows that could not be used
+        self.skipped = 0
         self.eras = self._first_pass()
 
     # ------------------------------------------------------------------------------------------- the first pass
@@ -172,6 +174,7 @@ class LogRows:
                         levels.setdefault(feature, {}).update(dict.fromkeys(found))
         shared = {feature: list(found) for feature, found in levels.items()}
         rows = sum(log_pass.rows_seen for pair in passes.values() for log_pass in pair)
+        self.skipped = sum(sum(log_pass.skipped().values()) for pair in passes.values() for log_pass in pair)
         eras = []
         for key, pair in passes.items():
             usable = [one.rows_seen - sum(one.skipped().values()) for one in pair]

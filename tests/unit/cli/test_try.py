@@ -214,6 +214,30 @@ def test_several_outcomes_are_not_guessed_and_are_no_features(tmp_path):
     assert roles(propose(look, Said(reward="visit", keep=("spend",))))["spend"] == "feature"
 
 
+def test_what_had_happened_before_is_no_outcome(tmp_path):
+    rng = np.random.default_rng(0)
+    base = {"segment": ["a", "b"] * 25, "days_since_visit": rng.integers(0, 60, 50), "previous purchases": [0, 1] * 25}
+    found = propose(look_of(tmp_path, {**base, "click": [0, 1] * 25}), Said())
+    assert roles(found) == {
+        "segment": "arm", "days_since_visit": "feature", "previous purchases": "feature", "click": "reward",
+    }  # fmt: skip
+    alone = propose(look_of(tmp_path, {**base, "x": rng.normal(size=50)}), Said())
+    assert alone.missing == ("reward",), "what came of it is none of the columns"
+
+
+def test_prices_and_doses_may_be_arms(tmp_path):
+    rng = np.random.default_rng(0)
+    base = {"x": rng.normal(size=60), "margin": rng.normal(size=60)}
+    doses = propose(look_of(tmp_path, {**base, "dose": [0.5, 1.0, 1.5] * 20}), Said())
+    assert roles(doses)["dose"] == "arm"
+    look = look_of(tmp_path, {**base, "price": [7.49, 9.99] * 30})
+    prices = propose(look, Said())
+    assert prices.missing == ("arm",), "a price may be a feature as well"
+    assert "It may be price." in unclear(prices, "arm", look)
+    measured = look_of(tmp_path, {**base, "dose": rng.gamma(2, 1, 60).round(2)})
+    assert "no column can be the arm" in unclear(propose(measured, Said()), "arm", measured)
+
+
 def test_identifiers_constants_and_probabilities(tmp_path):
     n = 80
     rng = np.random.default_rng(1)

@@ -497,3 +497,17 @@ def test_a_policy_cannot_take_the_name_of_another(name):
     same = {"best": "best", "always a": "a"}
     if name in same:
         assert sl.judge(log_of(3), SCHEMA, policies={name: same[name]}).headline == name
+
+
+def test_a_verdict_says_how_many_rows_it_is_not_about():
+    rng = np.random.default_rng(0)
+    n = 1_000
+    columns = {"age": np.where(np.arange(n) % 5 == 0, np.nan, rng.normal(size=n)), "arm": rng.integers(0, 2, n)}
+    columns["reward"] = rng.normal(size=n)
+    schema = sl.Schema(["age", "severity"], ["age"], intercept=True)
+    for log in (columns, sl.summarize_log(columns, schema, on_invalid="skip")):
+        verdict = sl.judge(log, schema, on_invalid="skip")
+        assert verdict.warnings[0].startswith("20.0% of the rows were skipped.")
+        assert "20.0% of the rows were skipped" in verdict.to_html()
+    whole = {name: values[np.isfinite(columns["age"])] for name, values in columns.items()}
+    assert not any("skipped" in warning for warning in sl.judge(whole, schema).warnings)

@@ -20,7 +20,7 @@ from sidelight.logs.regressions import ArmRegressions
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-__all__ = ["ArmReport", "Diagnosis", "Difference"]
+__all__ = ["ArmReport", "Diagnosis", "Difference", "skipped_warning"]
 
 # From here on the last digits of a coefficient begin to be noise; it is a warning, not an error.
 _ILL_CONDITIONED = 1e7
@@ -241,12 +241,17 @@ def _warnings(summary: ArmRegressions, to_drop: tuple[str, ...]) -> list[str]:
             f"Nearly collinear columns for {show_labels(labels)} (condition {summary.conditions[bad].max():.0e}): "
             "single coefficients there mean little, their sum does."
         )
-    if summary.skipped:
-        share = sum(summary.skipped.values()) / (summary.n_rows + sum(summary.skipped.values()))
-        warnings.append(
-            f"{share:.1%} of the rows were skipped. If whether a value is missing depends on the arm or the reward, "
-            "what is left is not the log that was made."
-        )
+    warnings += skipped_warning(sum(summary.skipped.values()), summary.n_rows)
     if summary.n_recorded == summary.n_features:
         warnings.append("Every feature is recorded: nothing is hidden, and the log alone fixes each arm.")
     return warnings
+
+
+def skipped_warning(skipped: int, used: int) -> list[str]:
+    """What to say of rows that could not be used: nothing where there are none."""
+    if not skipped:
+        return []
+    return [
+        f"{skipped / (skipped + used):.1%} of the rows were skipped. If whether a value is missing depends on the arm "
+        "or the reward, what is left is not the log that was made."
+    ]
