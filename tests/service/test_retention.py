@@ -322,6 +322,38 @@ def test_the_command_says_what_it_did(tmp_path, rng):
     assert replay["from_base"] == body["event"]
 
 
+def test_a_call_that_ended_before_it_erased_is_repeated(tmp_path, rng, monkeypatch):
+    """No decision about the subject is left then, and what was deleted may still be in the files."""
+    config = make_config(tmp_path, kind="OFUL", mode="act")
+
+    async def live() -> None:
+        async with engine_of(config) as engine:
+            # others first: a sum over one context would be that context
+            await visits(engine, rng, 40, "berta")
+            await visits(engine, rng, 4, ANNA)
+
+    run(live())
+    store = open_store(config)
+    secrets = contexts_of(store, ANNA)
+
+    def lingers() -> bool:
+        files = b"".join(path.read_bytes() for path in tmp_path.glob("sidelight.db*"))
+        return any(secret in files for secret in secrets)
+
+    def ended(_store: Store) -> bool:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Store, "erase_deleted", ended)
+        with pytest.raises(KeyboardInterrupt):
+            forget(store, ANNA)
+    assert lingers()
+    done = forget(store, ANNA)
+    assert (done.decisions, done.event, done.erased) == (0, None, True)
+    assert not lingers()
+    store.close()
+
+
 def old_versions(connection: Any) -> int:
     """How many versions of rows PostgreSQL has marked as deleted in its tables and not removed yet, counted by it."""
     names = [t.name for t in (tables.events, tables.subjects, tables.snapshots, tables.pieces, tables.bases)]

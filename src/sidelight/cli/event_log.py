@@ -300,6 +300,11 @@ def forget(
         return
     if done.event is None:
         typer.echo("There are no decisions about this subject.")
+        if not done.erased:
+            typer.echo(
+                "If a call that was interrupted has deleted some, the database may still hold them: `sidelight erase` "
+                "removes that."
+            )
         return
     typer.echo(
         f"Deleted {done.decisions} contexts. Replays now start after event {done.event}, from a base kept twice."

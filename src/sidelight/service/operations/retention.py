@@ -90,7 +90,8 @@ def forget(
     # what the snapshots held that are gone now, also by a call that was interrupted here
     for _ in store.sweep_pieces(base_number(store) or 0):
         pass
-    return Forgetting(decisions, event, store.erase_deleted() if erase and decisions else False)
+    # so with what that call has deleted: there may be no decision left that would say so
+    return Forgetting(decisions, event, store.erase_deleted() if erase else False)
 
 
 def _check_it_can_be_kept(state: State) -> None:
