@@ -26,6 +26,8 @@ A message says what was seen, why it is a problem and what to do about it.
 
 from __future__ import annotations
 
+import sys
+
 __all__ = [
     "ContextError",
     "FileFormatError",
@@ -44,6 +46,7 @@ __all__ = [
     "UnderdeterminedError",
     "UnknownArmError",
     "WildValueWarning",
+    "calls_inside",
 ]
 
 
@@ -113,3 +116,11 @@ class StandInWarning(SidelightWarning):
 
 class WildValueWarning(SidelightWarning):
     """A context or a reward out of all proportion to those seen before: its row counts for next to nothing."""
+
+
+def calls_inside() -> int:
+    """The ``stacklevel`` at which a warning of the caller's points to the first line outside of this package."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("sidelight."):
+        frame, level = frame.f_back, level + 1
+    return level

@@ -50,7 +50,7 @@ def chart_of(figure: Figure, table: pa.Table, findings: Findings) -> Chart:
     steep = min(values) > 0 and max(values) > 12 * min(values)
     return Chart(
         kind,
-        _finite(rows),
+        _bounded(rows, steep),
         series,
         figure.x_title,
         "Regret at the end",
@@ -70,12 +70,15 @@ def _dash(figure: Figure, cell: Cell, position: int) -> tuple[int, ...]:
     return DASHES[1] if figure.ordered else DASHES[1 + position % (len(DASHES) - 1)]
 
 
-def _finite(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows with bounds for a log axis: the value if there is no interval, and a lower one of at least a fifth of it."""
+def _bounded(rows: list[dict[str, Any]], logarithmic: bool) -> list[dict[str, Any]]:
+    """Rows with bounds that can be drawn: the value if there is no interval, and a lower one of at least 0.
+
+    A logarithmic axis has no 0: there the lower bound is at least a fifth of the value.
+    """
     out = []
     for row in rows:
         low, high = (row["y"] if np.isnan(row[bound]) else row[bound] for bound in ("low", "high"))
-        out.append({**row, "low": max(low, 0.2 * row["y"]), "high": high})
+        out.append({**row, "low": max(low, 0.2 * row["y"] if logarithmic else 0.0), "high": high})
     return out
 
 

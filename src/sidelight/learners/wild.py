@@ -16,7 +16,6 @@ learns 20 deviations from such a value, so that it follows a unit that really ch
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sidelight.errors import WildValueWarning
+from sidelight.errors import WildValueWarning, calls_inside
 from sidelight.kernels.ranges import first_outside, within
 from sidelight.linalg import Array
 from sidelight.side.coordinates import SAME, UNKNOWN, Units
@@ -156,13 +155,5 @@ def warn_of(values: list[WildValue], name: Callable[[int], str], count: int) -> 
         f"A wild value (row {count} of that kind): {told}. The row counts for next to nothing; if it is right, later "
         "ones like it will count. If it is a slip, correct it at its source.",
         WildValueWarning,
-        stacklevel=_calls_inside(),
+        stacklevel=calls_inside(),
     )
-
-
-def _calls_inside() -> int:
-    """The ``stacklevel`` at which a warning of the caller's points to the first line outside of this package."""
-    frame, level = sys._getframe(1), 1
-    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("sidelight."):
-        frame, level = frame.f_back, level + 1
-    return level

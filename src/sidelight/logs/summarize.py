@@ -6,7 +6,7 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from sidelight.errors import InputError, SidelightWarning
+from sidelight.errors import InputError, SidelightWarning, calls_inside
 from sidelight.logs.reduce.cluster import is_dask_frame, summarize_on_cluster
 from sidelight.logs.reduce.log_pass import (
     LogPass,
@@ -78,7 +78,7 @@ def summarize_log(
             f"{skipped:,} of {skipped + summary.n_rows:,} rows were skipped, most of them for: {most}. If whether a "
             "row can be used has to do with its arm or reward, what is left misleads.",
             SidelightWarning,
-            stacklevel=2,
+            stacklevel=calls_inside(),
         )
     return summary
 

@@ -208,6 +208,20 @@ def test_each_series_differs_by_more_than_colour() -> None:
             assert len(set(pairs)) == len(pairs)
 
 
+@pytest.mark.parametrize(("ends", "scale"), [({"*": 50.0}, "linear"), ({"*": 500.0, "no log": 10.0}, "log")])
+def test_wide_intervals_are_drawn_as_wide_as_they_are(ends: dict[str, float], scale: str) -> None:
+    """Down to 0 where the axis has one, to a fifth of the value where it is logarithmic."""
+    figure = FIGURES["log-size"]
+    ends = {figure.baseline if series == "no log" else series: end for series, end in ends.items()}
+    table = table_of(figure, ends, spread=0.5)
+    findings = analyse(figure, table)
+    chart = chart_of(figure, table, findings)
+    assert chart.y_scale == scale
+    for row, interval in zip(chart.rows, findings.final.values(), strict=True):
+        assert interval.low < 0.2 * interval.mean
+        assert row["low"] == (max(interval.low, 0.0) if scale == "linear" else 0.2 * interval.mean)
+
+
 def test_intervals_and_numbers() -> None:
     one = student(np.array([3.0]))
     assert one.mean == 3.0

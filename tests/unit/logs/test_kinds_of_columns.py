@@ -237,6 +237,29 @@ def test_identifiers_and_dates_are_no_categories(log, tmp_path, column, says, de
             assert "weekday(day)" in str(caught.value)
 
 
+def test_warnings_point_to_the_line_of_the_caller(tmp_path):
+    columns = {"ward": ["a", "b"] * 30, "age": [-999.0] * 6 + list(range(54)), "arm": ["x", "y"] * 30}
+    columns["reward"] = [0.5, 1.5, 2.0] * 20
+    pacsv.write_csv(pa.table(columns), tmp_path / "log.csv")
+    schema = sl.Schema(["ward", "age"], ["ward", "age"])
+    frame = pd.DataFrame(columns)
+    calls = [
+        lambda: sl.summarize_log(columns, schema),
+        lambda: sl.summarize_log(tmp_path, schema),
+        lambda: sl.summarize_eras(columns, schema),
+        lambda: sl.judge(columns, schema),
+        lambda: schema.fit(columns),
+        lambda: sl.BanditClassifier().fit(frame[["ward", "age"]], frame["arm"], frame["reward"]),
+    ]
+    for call in calls:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", sl.SidelightWarning)
+            call()
+        told = [warning for warning in caught if issubclass(warning.category, sl.SidelightWarning)]
+        assert any("'ward'" in str(warning.message) for warning in told)
+        assert {warning.filename for warning in told} == {__file__}
+
+
 @pytest.mark.parametrize("declared", [True, False])
 def test_a_category_of_many_levels_may_come_in_small_files(tmp_path, declared):
     """In a file of one day most rows have a level of their own; in the log no level has few rows."""

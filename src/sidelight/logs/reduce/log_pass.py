@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sidelight.errors import InputError, InvalidRowsError, SchemaError, SourceError, StandInWarning
+from sidelight.errors import InputError, InvalidRowsError, SchemaError, SourceError, StandInWarning, calls_inside
 from sidelight.labels import Label, show_labels, typed_labels
 from sidelight.logs.reduce.batch import Job, Reduced, no_propensities, reduce_bundle, show_reasons
 from sidelight.logs.reduce.moments import Moments, rows_per_batch
@@ -172,7 +172,7 @@ class LogPass:
                 continue  # no reward, which is said where it is read
             found = stand_in(number_column(column, name)[0])
             if found is not None:
-                warnings.warn(stand_in_message(name, found), StandInWarning, stacklevel=5)
+                warnings.warn(stand_in_message(name, found), StandInWarning, stacklevel=calls_inside())
 
     def _current_bases(self) -> tuple[np.ndarray, np.ndarray]:
         rows = int(self._moments.counts.sum())

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sidelight.errors import InputError, SchemaError, SidelightWarning
+from sidelight.errors import InputError, SchemaError, SidelightWarning, calls_inside
 from sidelight.labels import Label, show_labels
 from sidelight.logs.schema.columns import date_column, number_column
 from sidelight.logs.schema.features import BOOLEANS, Category, Date, Feature, Number, comma_message
@@ -78,9 +78,10 @@ def settled_features(
         )
         warnings.warn(
             what.format(show_labels(text), origin)
-            + f", with the levels found there. To say so yourself: categories=[{show_labels(text)}].",
+            + f", with the levels found there. To say so yourself: categories=[{show_labels(text)}], or "
+            f"Category({text[0]!r}) among the features.",
             SidelightWarning,
-            stacklevel=6,
+            stacklevel=calls_inside(),
         )
     return settled
 
