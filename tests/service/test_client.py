@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pytest
 
-from sidelight.errors import InputError
-from sidelight.service.client import Client
+from sidelight.errors import InputError, ServiceError
+from sidelight.service.client import Client, Decision
 from tests.service.helpers import ARMS, make_config, random_context, serving
 
 
@@ -65,3 +67,25 @@ def test_many_rewards_say_who_took_which_arm(service, rng):
     for wrong in ({"arm": {third: "low"}}, {"by": {third: "person"}}):
         with pytest.raises(InputError, match="has no reward here"):
             service.rewards({first: 0.5}, **wrong)
+
+
+def test_a_newer_service_and_something_in_between():
+    """What a newer service adds is passed over; what is no answer of the service is said to be none."""
+    decision = dict.fromkeys((field.name for field in fields(Decision)), 1) | {"id": "7", "since_tomorrow": True}
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/v1/decisions":
+            return httpx.Response(201, json=decision)
+        if request.url.path == "/v1/decisions/batch":
+            return httpx.Response(201, json={"decisions": [decision]})
+        if request.url.path == "/v1/status":
+            return httpx.Response(307, headers={"Location": "https://elsewhere/"}, text="moved")
+        return httpx.Response(200, html="<p>Sign in</p>")
+
+    with Client("http://127.0.0.1:1", transport=httpx.MockTransport(answer)) as client:
+        assert client.decide([1.0]).id == "7"
+        assert client.decide_many([[1.0]])[0].id == "7"
+        with pytest.raises(ServiceError, match="answered 307"):
+            client.status()
+        with pytest.raises(ServiceError, match=r"answered 200 with a body \(text/html"):
+            client.quarantine()

@@ -16,7 +16,7 @@ import numbers
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, TypeAlias
 
 import httpx
@@ -79,6 +79,11 @@ class Decision:
     mode: str
     version: int
 
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> Decision:
+        """From the service's answer; what a newer service says beside it is passed over."""
+        return cls(**{field.name: body[field.name] for field in fields(cls)})
+
 
 class Client:
     """Calls a service.
@@ -139,7 +144,7 @@ class Client:
             key: an idempotency key; by default a new one, so that only this call's own retries share it.
         """
         body = _ask(context, allowed, behavior, probabilities, subject)
-        return Decision(**self._post("/v1/decisions", body, key or uuid.uuid4().hex))
+        return Decision.of(self._post("/v1/decisions", body, key or uuid.uuid4().hex))
 
     def decide_many(
         self,
@@ -177,7 +182,7 @@ class Client:
         )
         body = {"decisions": [_ask(context, *said) for context, said in zip(contexts, beside, strict=True)]}
         answer = self._post("/v1/decisions/batch", body, key or uuid.uuid4().hex)
-        return [Decision(**decision) for decision in answer["decisions"]]
+        return [Decision.of(decision) for decision in answer["decisions"]]
 
     def decision(self, id: str) -> dict[str, Any]:
         """A decision with everything that followed, and its explanation."""
@@ -318,8 +323,7 @@ class Client:
                 time.sleep(wait)
                 continue
             if answer.status_code < 400:
-                result: dict[str, Any] = answer.json()
-                return result
+                return _result(answer)
             if answer.status_code not in _AGAIN or last:
                 raise ServiceProblem(answer.status_code, _problem(answer))
             time.sleep(min(_retry_after(answer, wait), self._patience))
@@ -402,6 +406,25 @@ def _unfit(value: Any, where: str) -> Iterator[tuple[str, Any]]:
 def _plain(value: Any) -> Any:
     """A NumPy scalar as Python's own; another kind of number as a float."""
     return value.item() if hasattr(value, "item") else float(value)
+
+
+def _result(answer: httpx.Response) -> dict[str, Any]:
+    """The body of an answer that is no problem.
+
+    Raises:
+        ServiceError: it is not the service's: a redirect, or a page of something in between.
+    """
+    try:
+        body = answer.json() if answer.status_code < 300 else None
+    except ValueError:
+        body = None
+    if not isinstance(body, dict):
+        kind = answer.headers.get("Content-Type", "no type")
+        raise ServiceError(
+            f"{answer.url} answered {answer.status_code} with a body ({kind}) that is not the service's: check the "
+            "address, http or https, and what stands in between."
+        )
+    return body
 
 
 def _problem(answer: httpx.Response) -> dict[str, Any]:
