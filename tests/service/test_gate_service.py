@@ -155,6 +155,8 @@ def test_waits_end_with_the_default_reward_once(tmp_path):
             keeper = engine._gatekeeper
             assert await keeper.end_waits() == 0
             assert len(engine.state.gate.waiting) == 5
+            # one of them has its reward and waits behind the first
+            assert "5, of which 5 wait for a reward, their own or an earlier unit" in str(gate_card(engine.state.gate))
             assert engine.state.learner.counts.sum() == 1
             now[0] += 3_601.0
             assert await keeper.end_waits() == 4

@@ -132,6 +132,13 @@ def test_a_retry_with_its_key_never_decides_twice(client):
     assert answers[0] == answers[1]
 
 
+def test_what_is_no_object_is_told_what_an_object_holds(client):
+    told = post(client, "/v1/decisions", {"context": CONTEXT, "behavior": "low"}).json()
+    assert told["errors"][0]["remedy"] == 'Send a JSON object, {"arm": …}'
+    told = post(client, "/v1/decisions", {"context": CONTEXT, "behavior": {"arm": "low"}})
+    assert told.status_code == 201
+
+
 def test_the_explanation_adds_up_in_the_users_units(client):
     for _ in range(12):
         made = decide(client)

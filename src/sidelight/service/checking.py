@@ -166,7 +166,9 @@ class _Look:
     def _object(self, kind: mi.StructType, value: Any, where: str) -> None:
         words = self.words.get(kind.cls, _PLAIN)
         if type(value) is not dict:
-            self.found.append(FieldError(where, f"{shown(value)} is not an object", "Send a JSON object"))
+            shown_fields = [field for field in kind.fields if field.required] or kind.fields[:1]
+            example = "{" + ", ".join(f'"{field.encode_name}": …' for field in shown_fields) + "}"
+            self.found.append(FieldError(where, f"{shown(value)} is not an object", f"Send a JSON object, {example}"))
             return
         known = {field.encode_name: field for field in kind.fields}
         if words.one_of and not any(name in value for name in words.one_of):

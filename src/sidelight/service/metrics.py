@@ -62,7 +62,11 @@ class Metrics:
             "sidelight_gate_gain", "The learner's gain over the old policy on this rung", ["bound"], registry=r
         )
         self.gate_says = Gauge("sidelight_gate_verdict", "1 for what the gate's evidence says", ["says"], registry=r)
-        self.gate_waiting = Gauge("sidelight_gate_waiting", "Units of the gate that wait for a reward", registry=r)
+        self.gate_waiting = Gauge(
+            "sidelight_gate_waiting",
+            "Units of the gate that wait for a reward, their own or an earlier one's",
+            registry=r,
+        )
         self.gate_ratio = Gauge("sidelight_gate_ratio_wrong", "1 if the routes' shares are not as set", registry=r)
         self.alarms = Gauge("sidelight_alarm", "1 if something about the traffic is odd", ["kind"], registry=r)
         self.floor_room = Gauge(

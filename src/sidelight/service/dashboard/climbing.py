@@ -98,7 +98,7 @@ def _looking_on(found: Mapping[str, Any]) -> list[tuple[str, str]]:
         (
             "Rows",
             f"{count(found['units'])} of {found['from']}, {count(found['matched'])} with the learner's arm; "
-            f"{count(found['waiting'])} wait for a reward",
+            f"{count(found['waiting'])} wait for a reward, their own or an earlier row's",
         )
     ]
     if found["propensities"] == "estimated" and found["units"]:
@@ -121,7 +121,9 @@ def gate_card(gate: Gate, killed: bool = False) -> Markup:
     if gate.shadow is not None:
         facts += _looking_on(found)
     elif found["says"] != "no shared traffic":
-        facts.append(("Units", f"{count(found['units'])}, of which {count(found['waiting'])} wait for a reward"))
+        # units enter in the order of their decisions, so one with a reward may wait behind one without
+        waiting = f"{count(found['waiting'])} wait for a reward, their own or an earlier unit's"
+        facts.append(("Units", f"{count(found['units'])}, of which {waiting}"))
         if found["problem"]:
             facts.append(("Why", found["problem"]))
     step = gate.proposal()

@@ -123,7 +123,8 @@ def _sentence(found: Mapping[str, Any]) -> str:
     units = count(found["units"])
     if found["gain"] is None:
         why = f" {found['problem'].capitalize()}." if found.get("problem") else ""
-        return f"{_place(found)}: {units} units so far, {count(found['waiting'])} of which wait for a reward.{why}"
+        waiting = f"{count(found['waiting'])} of which wait for a reward, their own or an earlier one's"
+        return f"{_place(found)}: {units} units so far, {waiting}.{why}"
     low, high = number(found["low"], sign=True), number(found["high"], sign=True)
     over = f"over {units} decisions of the old policy" if "from" in found else f"over {units} units"
     return (
