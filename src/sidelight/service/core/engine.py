@@ -356,7 +356,11 @@ class Engine:
             raise TypeError("what rests on no other event is never outdated")
         if isinstance(outcome, Written):
             return Noted(outcome.number, True, getattr(outcome.draft.event, "quarantine", None))
-        return Noted(outcome.row.number, False, None)
+        row = outcome.row
+        # who repeats a request may have missed the first answer; what came with a decision was answered there
+        return Noted(
+            row.number, False, None if row.kind == Decisions.kind else self.state.quarantine.reason(row.number)
+        )
 
     async def submit(self, proposal: ReferringProposal) -> Written | Known | Outdated:
         """What became of a proposal, once it is on disk."""

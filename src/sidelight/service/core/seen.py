@@ -107,6 +107,10 @@ class Quarantine:
     def __len__(self) -> int:
         return len(self._waiting)
 
+    def reason(self, number: int, position: int = 0) -> str | None:
+        """Why an event, or the answer of one decision in it, waits; None where it does not."""
+        return self._waiting.get((number, position))
+
     def newest(self, most: int) -> list[tuple[int, int, str]]:
         """Number, position and reason of the newest, the newest first."""
         return [(n, i, reason) for (n, i), reason in list(reversed(self._waiting.items()))[:most]]
