@@ -61,8 +61,8 @@ def tiles(rolling: Rolling, now: float) -> Markup:
             number(sum(rolling.rate(f"rewards:{actor}", now) for actor in ACTORS)),
             f"{count(rewards)} in an hour",
         ),
-        Tile("learner", "Mean reward, learner", number(learner), f"of {count(n_learner)} in an hour"),
-        Tile("others", "Mean reward, others", number(others), f"of {count(n_others)} in an hour"),
+        Tile("learner", "Mean reward, learner", number(learner), f"of {count(n_learner)} in an hour that came"),
+        Tile("others", "Mean reward, others", number(others), f"of {count(n_others)} in an hour that came"),
         Tile(
             "overrides",
             "Overrides",

@@ -128,7 +128,7 @@ def subgroups(feature: str, groups: Sequence[Group]) -> Markup:
             ]
         )
     total = sum(group.size for group in groups)
-    caption = f"Mean reward by {feature}, over the last {count(total)} rewards, with its 95\u00a0% interval"
+    caption = f"Mean reward by {feature}, over the last {count(total)} rewards that came, with its 95\u00a0% interval"
     caption += f", drawn from {number(bounds[0])} to {number(bounds[1])}"
     return table(
         caption,
