@@ -99,7 +99,9 @@ def report(
     world: Annotated[
         str | None, typer.Option(help="A world by name, as in sidelight simulate.", rich_help_panel=_WORLD)
     ] = None,
-    rounds: Annotated[int, typer.Option(min=100, help="Online rounds (not for trials).", rich_help_panel=_RUN)] = 4_000,
+    rounds: Annotated[
+        int | None, typer.Option(min=100, help="Online rounds; default 4000. Not with --trial.", rich_help_panel=_RUN)
+    ] = None,
     log_rows: Annotated[
         int | None, typer.Option(min=10, help="Rows of the log; default all there are.", rich_help_panel=_RUN)
     ] = None,
@@ -136,6 +138,12 @@ def report(
     given = [name for name, value in (("--trial", trial), ("--answers", answers), ("--world", world)) if value]
     if len(given) > 1:
         raise InputError(f"{' and '.join(given)} are different kinds of report; give one of them.")
+    if trial and rounds is not None:
+        raise InputError(
+            f"--rounds {rounds}: a trial has as many rounds as its table has rows for them, each of which is offered "
+            "once. Leave --rounds out; --log-rows says how many rows are kept for the log."
+        )
+    rounds = 4_000 if rounds is None else rounds
     started = time.perf_counter()
     words: list[str]
     notes: list[str] = []

@@ -145,6 +145,11 @@ def test_one_kind_of_report_at_a_time(app: typer.Typer) -> None:
         CliRunner().invoke(app, ["--trial", "a.csv", "--world", "dosing"], catch_exceptions=False)
 
 
+def test_a_trial_has_the_rounds_of_its_table(app: typer.Typer) -> None:
+    with pytest.raises(InputError, match="as many rounds as its table has rows"):
+        CliRunner().invoke(app, ["--trial", "a.csv", "--rounds", "500"], catch_exceptions=False)
+
+
 def test_columns_are_explained() -> None:
     table = pa.table({"a, b": [1.0, 2.0], "b": [1.0, 2.0], "arm": ["x", "y"], "reward": [0.0, 1.0]})
     assert split_names(["a, b"], table.column_names) == ["a, b"]
