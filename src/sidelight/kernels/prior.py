@@ -122,7 +122,7 @@ def expected(hyper, derived, reference):  # type: ignore[no-untyped-def]
 
 @inlined
 def square(x):  # type: ignore[no-untyped-def]
-    """``x²``."""
+    """A number times itself, computed once where it is an expression."""
     return x * x
 
 

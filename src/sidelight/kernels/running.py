@@ -216,7 +216,7 @@ def choose_running(s, y, t):  # type: ignore[no-untyped-def]
 
 @inlined
 def radius(s, a, log_det):  # type: ignore[no-untyped-def]
-    """``√β`` of arm ``a``."""
+    """``√β``, the radius of arm ``a``, of the kind that the settings name.  log_det: ``log det(Ṽ/λ)``"""
     kind, sigma, prior_term, growth, union = s.numbers[0], s.numbers[1], s.numbers[2], s.numbers[3], s.numbers[4]
     return radius_of(int(kind), s.counts[a], max(log_det, 0.0), s.K.shape[1], sigma, prior_term, growth, union)
 

@@ -96,11 +96,11 @@ class Awaiting:
 
     @property
     def open(self) -> int:
-        """How many have no reward yet."""
+        """How many of the decisions that are not counted yet have no reward; looks through all of them."""
         return sum(one.reward is None for one in self._order)
 
     def enter(self, x: Array, arm: int, guess: Guess, key: Key | None = None) -> None:
-        """A decision was taken."""
+        """Put a decision that was just taken at the end of the queue; if ``MOST`` wait already it is left out."""
         self.keyed = self.keyed or key is not None
         if len(self._order) >= MOST:
             if key is None:

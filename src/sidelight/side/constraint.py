@@ -260,7 +260,7 @@ class SideInformation:
 
 
 def _arrays(values: Any, name: str) -> list[Array]:
-    """One array for every arm."""
+    """A list or a stack of arrays as a list of float arrays, one for every arm; an error that names what is none."""
     try:
         return [as_numbers(value, f"{name}[{a}]") for a, value in enumerate(values)]
     except TypeError:

@@ -121,7 +121,7 @@ class Quarantine:
 
     @classmethod
     def from_list(cls, body: list[list[Any]]) -> Quarantine:
-        """The inverse of ``to_list``."""
+        """The same entries, from what ``to_list`` gave."""
         made = cls()
         made._waiting = {(n, i): reason for n, i, reason in body}
         return made
@@ -166,7 +166,7 @@ class Withheld:
 
     @classmethod
     def from_list(cls, body: list[list[Any]]) -> Withheld:
-        """The inverse of ``to_list``."""
+        """The same entries, from what ``to_list`` gave."""
         made = cls()
         made._rewards = {(n, i): (event, reward) for n, i, event, reward in body}
         return made

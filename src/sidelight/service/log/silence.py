@@ -42,7 +42,7 @@ class Silence:
         threading.Thread(target=self._watch, name="sidelight-silence", daemon=True).start()
 
     def end(self) -> None:
-        """Watch no more."""
+        """Stop watching: connections are no longer hung up on, and the thread ends at its next look."""
         self._ended.set()
 
     def _used(self, connection: Any, *_: Any) -> None:
