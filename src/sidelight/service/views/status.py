@@ -42,6 +42,7 @@ def describe_floor(state: State) -> dict[str, Any] | None:
     ledger = state.learner.ledger
     if ledger is None:
         return None
+    awaited = ledger.awaiting.open
     return {
         **asdict(ledger.floor),
         "regularization": ledger.ridge,
@@ -49,8 +50,8 @@ def describe_floor(state: State) -> dict[str, Any] | None:
         "kept": state.counts["kept by the floor"],
         "room": ledger.total,
         "counted": int(ledger.counts.sum()),
-        "awaited": ledger.awaiting.open,
-        "behind": len(ledger.awaiting) - ledger.awaiting.open,
+        "awaited": awaited,
+        "behind": len(ledger.awaiting) - awaited,
     }
 
 
