@@ -276,6 +276,64 @@ def test_features_may_have_the_names_of_an_exports_own_columns(tmp_path: Path, r
     assert (after.logs, after.telemetry) == (made.logs, made.telemetry)
 
 
+def test_dates_derived_features_and_gaps_go_over(tmp_path: Path, rng: np.random.Generator):
+    """The next log is what the old learner saw, though a date is in no export; rows with gaps are left out."""
+    folder = tmp_path / "first"
+    folder.mkdir()
+    schema = sl.Schema(
+        "age + weight + missing(weight, 70) + ward + spline(age, knots=[30, 45, 60]) + weekday(visit)"
+        " + days_since(visit, '2024-01-01') + age:ward",
+        recorded=[],
+        arms=["low", "high"],
+        intercept=True,
+        categories={"ward": ["north", "south"]},
+        missing={"age": "impute"},
+        binary=False,
+    )
+    save_config(initial_config(schema, mode="act", port=0), folder / "sidelight.toml")
+    config = load_config(folder / "sidelight.toml")
+    contexts = [
+        {
+            "age": None if i % 10 == 0 else float(rng.normal(50, 9)),
+            "weight": None if i % 7 == 0 else float(rng.normal(70, 9)),
+            "ward": ["north", "south"][i % 2],
+            "visit": f"2024-03-{1 + i % 28:02d}",
+        }
+        for i in range(120)
+    ]
+    X = np.array([config.load_schema().encode(context) for context in contexts])
+    rewards = rng.normal(size=120)
+
+    async def live() -> list[Any]:
+        async with engine_of(config) as engine:
+            number, event, _ = await engine.decide(X, None)
+            for i, reward in enumerate(rewards):
+                await engine.reward(DecisionId(number, i), float(reward), None, None)
+            return event.arms
+
+    arms = run(live())
+    said = say("successor", "../next", "--feature", "pain", cwd=folder)
+    assert "12 were left out" in said
+    assert "is good" in say("serve", "--check", "-c", "../next/sidelight.toml", cwd=folder)
+    summary = sl.LogSummary.load(tmp_path / "next" / "log.summary")
+    assert summary.schema.recorded_names == config.load_schema().encoded_names
+    assert (summary.schema.imputed, summary.schema.binary) == (("age",), False)
+    whole = ~np.isnan(X).any(axis=1)
+    expected = sl.LogSummary.from_arrays(X[whole], np.array(arms)[whole], rewards[whole], summary.schema)
+    np.testing.assert_allclose(summary.reward_sums, expected.reward_sums, rtol=1e-12)
+    assert summary.counts.tolist() == expected.counts.tolist()
+
+    async def onward() -> None:
+        after = load_config(tmp_path / "next" / "sidelight.toml")
+        async with engine_of(after) as engine:
+            x = np.array([after.load_schema().encode({**contexts[0], "pain": 0.5})])
+            _, event, _ = await engine.decide(x, None)
+            assert event.routes == ["old_policy"]
+            assert event.arms[0] in schema.arms
+
+    run(onward())
+
+
 def test_who_told_probabilities_goes_on_telling_them(tmp_path: Path, rng: np.random.Generator):
     folder = tmp_path / "first"
     folder.mkdir()

@@ -73,9 +73,12 @@ def successor(
     whose = "the learner's own" if done.acted == "learner" else "the old policy's"
     typer.echo(f"The next service starts from {done.rows} rewarded decisions, {whose}, up to event {done.last}.")
     if done.left_out:
-        typer.echo(f"{done.left_out} were left out: others acted, the arm is retired, or the context is deleted.")
+        typer.echo(
+            f"{done.left_out} were left out: others acted, the arm is retired, or the context is deleted or has gaps."
+        )
     if done.moments:
-        typer.echo(f"It asks the old learner, at {done.moments} moments of its time, what the old policy would do.")
+        moments = "one moment" if done.moments == 1 else f"{done.moments} moments"
+        typer.echo(f"It asks the old learner, at {moments} of its time, what the old policy would do.")
     typer.echo(f"Next: sidelight serve --check -c {folder / 'sidelight.toml'}; stop the old service, start this one.")
 
 

@@ -131,7 +131,8 @@ class Config:
                 raise InputError("[schema] is missing, and there is no [learner] summary to take it from.")
             if not written.resolved:
                 raise InputError(
-                    "[schema] must list the arms and every category's levels: there is no log to find them in."
+                    "[schema] must list the arms, every category's levels, and what derived features would take from a "
+                    "log (knots, edges, a first day, a value for gaps): there is no log to find them in."
                 )
             return written
         if written is not None and schema_to_toml(written) != schema_to_toml(summary.schema):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow.dataset as ds
+import numpy as np
 import pyarrow.parquet as pq
 import sqlalchemy as sa
 
@@ -21,7 +21,6 @@ from sidelight.learners.registry import KINDS
 from sidelight.learners.saving import learner_bytes
 from sidelight.logs.schema.features import Feature
 from sidelight.logs.schema.schema import Schema
-from sidelight.logs.summarize import summarize_log
 from sidelight.logs.summary import LogSummary
 from sidelight.service.config import Config, initial_config, save_config
 from sidelight.service.core.fold import NotRebuildable
@@ -37,6 +36,8 @@ from sidelight.service.views.export import export_log, own_column
 
 __all__ = ["Successor", "make_successor", "next_schema"]
 
+#: rows of the log that are summarized at once
+_CHUNK = 10_000
 #: moments of the old learner that stand for the whole time in which it acted
 _MOMENTS = 16
 #: numbers that are left for events which the old service writes from now on
@@ -50,7 +51,7 @@ class Successor:
     Attributes:
         rows: rewarded decisions that the next service starts from.
         acted: who had taken them: ``learner`` or ``old_policy``.
-        left_out: rewarded decisions by somebody else, of a retired arm, or whose context was deleted.
+        left_out: rewarded decisions by somebody else, of a retired arm, or whose context was deleted or has gaps.
         last: the last event that was looked at.
         moments: how many moments of the old learner stand for it.
     """
@@ -65,7 +66,9 @@ class Successor:
 def next_schema(
     schema: Schema, features: Sequence[str | Feature], arms: Sequence[Label], retired: Sequence[Label]
 ) -> Schema:
-    """The schema of the next era: every old feature is recorded, the new ones are not.
+    """The schema of the next era: every old feature is recorded, derived ones included, the new ones are not.
+
+    Gaps of old features stay what they were; those of new ones are inferred where all old features' are.
 
     Raises:
         InputError: an arm to retire is not there, or nothing changes.
@@ -79,13 +82,17 @@ def next_schema(
         raise InputError(f"{again[0]!r} is an arm already: {show_labels(old)}.")
     if not (features or arms or retired):
         raise InputError("nothing changes: name a new feature, a new arm or an arm to retire.")
+    names = [feature.name for feature in schema.features]
     return Schema(
         [*schema.features, *features],
-        recorded=[feature.name for feature in schema.features],
+        recorded=names,
         arm=schema.arm,
         reward=schema.reward,
         arms=[arm for arm in old if arm not in retired] + list(arms),
         intercept=schema.intercept,
+        derived=schema.derived,
+        missing="impute" if set(schema.imputed) == set(names) else dict.fromkeys(schema.imputed, "impute"),
+        binary=schema.binary,
     )
 
 
@@ -125,10 +132,13 @@ def make_successor(
     acted, done = "learner", export_log(store, old, log, acted="learner")
     if not done.rows:
         acted, done = "old_policy", export_log(store, old, log, acted="old_policy")
-    if not done.rows:
+    summary = _summary(store, log, old, schema) if done.rows else None
+    if summary is None:
         log.unlink()
-        raise InputError("there are no rewarded decisions of the learner or of the old policy: nothing to start from.")
-    summary = summarize_log(_rows_of(log, schema), schema)
+        raise InputError(
+            "there are no rewarded decisions of the learner or of the old policy whose arm stays and whose context has "
+            "no gaps: nothing to start from."
+        )
     summary.save(folder / "log.summary")
     learners = _moments(store, log, own_column(old, "decision"), done.last) if acted == "learner" else []
     if learners:
@@ -141,10 +151,34 @@ def make_successor(
     return Successor(summary.n_rows, acted, done.dropped + done.rows - summary.n_rows, done.last, len(learners))
 
 
-def _rows_of(log: Path, schema: Schema) -> Any:
-    """The rows of a log whose arm the schema has."""
-    kept = ds.field(schema.arm).isin(list(schema.arms or ()))
-    return ds.dataset(log).scanner(columns=list(schema.columns), filter=kept).to_reader()
+def _summary(store: Store, log: Path, old: Schema, schema: Schema) -> LogSummary | None:
+    """What a log tells of the arms that ``schema`` has; None where no row is left.
+
+    The contexts are those of the events: what ``schema`` records is what they hold, column by column, while columns of
+    which only derived features are known (a date) are not in the log. Rows with gaps are left out, as of every log.
+    """
+    names = [own_column(old, "decision"), schema.arm, schema.reward]
+    whole: LogSummary | None = None
+    for batch in pq.ParquetFile(log).iter_batches(_CHUNK, columns=names):
+        texts, arms, rewards = (batch.column(name).to_pylist() for name in names)
+        X = _contexts(store, [DecisionId.parse(text) for text in texts], old.n_features)
+        kept = [i for i, x in enumerate(X) if arms[i] in (schema.arms or ()) and np.isfinite(x).all()]
+        if kept:
+            part = LogSummary.from_arrays(X[kept], [arms[i] for i in kept], [rewards[i] for i in kept], schema)
+            whole = part if whole is None else whole + part
+    return whole
+
+
+def _contexts(store: Store, ids: Sequence[DecisionId | None], d: int) -> np.ndarray:
+    """(n, d) the encoded contexts of decisions; NaN where one was deleted meanwhile."""
+    rows = store.rows(sorted({id.number for id in ids if id is not None}))
+    events = {number: event_from_row(row, d) for number, row in rows.items()}
+    X = np.full((len(ids), d), np.nan)
+    for x, id in zip(X, ids, strict=True):
+        event = None if id is None else events[id.number]
+        if id is not None and isinstance(event, Decisions):
+            x[:] = event.contexts[id.position]
+    return X
 
 
 def _next_config(
