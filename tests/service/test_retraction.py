@@ -121,6 +121,7 @@ def test_the_learner_is_as_if_the_reward_had_never_come(tmp_path, database, rng)
                 await asyncio.sleep(0.02)
             assert bits(other.state) == bits(engine.state)
             assert engine.state.counts["retractions"] == 1
+            assert engine.state.counts["quarantined"] == 0, "it was learned, and is no value out of bounds"
             # what has no reward has nothing to take back
             with pytest.raises(Problem, match="no reward"):
                 await engine.reviews.retract(ids[4], None, None)

@@ -266,7 +266,8 @@ def quarantine(
         typer.echo(f"{found['waiting']} wait in quarantine." if found["waiting"] else "Nothing waits in quarantine.")
         for item in found["newest"]:
             value = f" {item['reward']!r}" if "reward" in item else ""
-            typer.echo(f"{item['id']}: {item['what']}{value} of decision {item['decision']}: {item['why']}")
+            whose = "without a decision" if item["decision"] is None else f"of decision {item['decision']}"
+            typer.echo(f"{item['id']}: {item['what']}{value} {whose}: {item['why']}")
         return
     id = DecisionId.parse(event)
     if id is None or release is None or reason is None:

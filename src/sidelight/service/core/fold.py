@@ -309,8 +309,8 @@ class State:
 
     def _withhold(self, reason: str, position: int = 0) -> None:
         """Teach nothing; what was not retracted waits for a person."""
-        self.counts["quarantined"] += 1
         if reason != RETRACTED:
+            self.counts["quarantined"] += 1
             self.quarantine.put(self.number, position, reason)
 
     def _settle_evidence(self, event: Reward, context: Array | None) -> None:
