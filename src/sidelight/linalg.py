@@ -191,12 +191,15 @@ def eigenvalues(A: ArrayLike) -> Array:
 
 
 def pseudo_inverse(A: ArrayLike, rcond: float = 1e-15) -> Array:
-    """``A⁺`` (…, n, n) of symmetric matrices; eigenvalues below ``rcond`` of the largest in size count as zero."""
+    """``A⁺`` (…, n, n) of Gram matrices and covariances; eigenvalues below ``rcond`` of the largest count as zero.
+
+    So do negative ones: no such matrix has any, they are what rounding left of small ones, and their inverses would
+    make of the result a matrix that is no precision.
+    """
     values, vectors = symmetric_eigen(A)
     if values.size == 0:
         return np.zeros_like(vectors)
-    size = np.abs(values)
-    kept = size > rcond * size.max(axis=-1, keepdims=True)
+    kept = values > rcond * np.abs(values).max(axis=-1, keepdims=True)
     inverted = np.where(kept, 1.0 / np.where(kept, values, 1.0), 0.0)
     return product(vectors * inverted[..., None, :], np.swapaxes(vectors, -1, -2))
 

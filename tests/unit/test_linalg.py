@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests import reference
 
-from sidelight.linalg import kernel_of, kernel_of_structured, structured_pseudo_inverse, symmetrize
+from sidelight.linalg import kernel_of, kernel_of_structured, pseudo_inverse, structured_pseudo_inverse, symmetrize
 
 
 @pytest.mark.parametrize(("L", "m"), [(0, 3), (3, 0), (1, 4), (5, 2)])
@@ -68,3 +68,10 @@ def test_kernel_of_contradictory_rows_says_how_far_they_are_from_agreeing():
 
 def test_symmetrize():
     np.testing.assert_array_equal(symmetrize(np.array([[1.0, 4.0], [2.0, 3.0]])), [[1.0, 3.0], [3.0, 3.0]])
+
+
+def test_the_pseudo_inverse_of_a_covariance_has_no_negative_direction(rng):
+    """An eigenvalue that rounding made negative is one that is not known, not a large negative precision."""
+    Q = np.linalg.qr(rng.normal(size=(4, 4)))[0]
+    found = pseudo_inverse((Q * [1e6, 2.0, 0.5, -1e-8]) @ Q.T)
+    np.testing.assert_allclose(found, (Q * [1e-6, 0.5, 2.0, 0.0]) @ Q.T, rtol=0, atol=1e-6)

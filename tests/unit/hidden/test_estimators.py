@@ -627,6 +627,20 @@ def test_features_that_repeat_each_other(rng):
     assert np.isfinite(learner.weights).all()
 
 
+def test_a_log_with_fewer_rows_than_features_has_a_precision(rng):
+    """Three rows, six features: what no row tells has a covariance that hides all others in its rounding."""
+    schema = sl.Schema.for_arrays(7, recorded=6, n_arms=2)
+    for _ in range(20):
+        log = sl.LogSummary.from_arrays(rng.normal(size=(3, 6)), [0, 0, 1], rng.normal(size=3), schema)
+        learner = sl.FusedOFUL(sl.BehaviorQueries(log))
+        for x in rng.normal(size=(6, 7)):
+            learner.observe_behavior(x, int(rng.integers(2)))
+            learner.observe(x, learner.decide(x).arm, float(rng.normal()))
+            assert np.isfinite(learner.scores(x)).all()
+            values = np.linalg.eigvalsh(learner.logs[0].hidden.precision())
+            assert (values[:, 0] > -1e-9 * values[:, -1]).all()
+
+
 @pytest.mark.parametrize("kind", [sl.BehaviorQueries, sl.BehaviorProbabilities])
 def test_asking_every_context_with_the_same_chance_is_asking_without_chance(rng, problem, kind):
     """Weights of 1/q all over say no more and no less than weights of one: nothing may depend on q."""
