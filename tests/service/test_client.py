@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import decimal
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
 import httpx
 import numpy as np
+import pandas as pd
 import pytest
 
 from sidelight.errors import InputError, ServiceError
-from sidelight.service.client import Client, Decision
+from sidelight.service.client import Client, Decision, ServiceProblem
 from tests.service.helpers import ARMS, make_config, random_context, serving
 
 
@@ -67,6 +69,65 @@ def test_many_rewards_say_who_took_which_arm(service, rng):
     for wrong in ({"arm": {third: "low"}}, {"by": {third: "person"}}):
         with pytest.raises(InputError, match="has no reward here"):
             service.rewards({first: 0.5}, **wrong)
+
+
+def test_gaps_of_a_frames_columns_say_nothing(service, rng):
+    """Where a column says nothing it holds NaN, not None; a frame without rows is said to have none."""
+    frame = pd.DataFrame([random_context(rng) for _ in range(2)])
+    beside = pd.DataFrame({"arm": ["low", None], "who": [None, "p-2"]})
+    made = service.decide_many(frame, behavior=beside["arm"], subject=beside["who"])
+    read = [service.decision(decision.id) for decision in made]
+    assert [entry["subject"] for entry in read] == [None, "p-2"]
+    assert [entry["behavior"] is None for entry in read] == [False, True]
+    taken = pd.Series({made[0].id: "high", made[1].id: np.nan})
+    rewards = pd.Series({decision.id: 1.0 for decision in made})
+    assert [result["repeated"] for result in service.rewards(rewards, arm=taken)] == [False, False]
+    assert service.decision(made[1].id)["reward"]["arm"] == made[1].arm
+    with pytest.raises(ServiceProblem, match="has 0 entries"):
+        service.decide_many(frame[:0])
+
+
+@pytest.mark.parametrize("context", ["abc", None, 5, np.ones((1, 7)), [1.0, "x"]])
+def test_what_is_no_context_is_an_input_error(service, context):
+    for call in (lambda: service.decide(context), lambda: service.decide_many([context])):
+        with pytest.raises(InputError, match="is not a context: give every feature by name"):
+            call()
+
+
+def test_a_reward_may_be_a_decimal(service, rng):
+    id = service.decide(random_context(rng)).id
+    assert service.reward(id, decimal.Decimal("0.25"))
+    assert service.decision(id)["reward"]["reward"] == 0.25
+    with pytest.raises(InputError, match="/reward is inf"):
+        service.reward(id, decimal.Decimal("Infinity"))
+
+
+def test_an_id_is_one_part_of_an_address(service):
+    for id in ("../status", "2/../../status", "?", "#", "%2e%2e/status"):
+        with pytest.raises(ServiceProblem, match="404: there is no"):
+            service.decision(id)
+
+
+def test_an_address_a_token_or_a_key_that_cannot_be_sent_is_said_at_once(service, rng):
+    """And not taken for a service that does not answer, after six tries and with the token in the message."""
+    url = str(service._http.base_url)
+    for wrong in ("127.0.0.1:8321", ""):
+        with pytest.raises(InputError, match="give the whole address"):
+            Client(wrong)
+    for wrong in ("", "  ", "sl_é", "sl_a\nb"):
+        with pytest.raises(InputError, match="the token is") as caught:
+            Client(url, token=wrong)
+        assert "sl_a" not in str(caught.value)
+    seen = []
+    transport = httpx.MockTransport(
+        lambda request: seen.append(request.headers["Authorization"]) or httpx.Response(200)
+    )
+    with Client(url, token="sl_abc\n", transport=transport) as from_a_file, pytest.raises(ServiceError):
+        from_a_file.status()
+    assert seen == ["Bearer sl_abc"]
+    for key in ("é", "a\nb"):
+        with pytest.raises(InputError, match="cannot be sent"):
+            service.decide(random_context(rng), key=key)
 
 
 def test_a_newer_service_and_something_in_between():

@@ -13,11 +13,13 @@ import decimal
 import json
 import math
 import numbers
+import reprlib
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypeAlias
+from urllib.parse import quote
 
 import httpx
 import numpy as np
@@ -90,11 +92,15 @@ class Client:
 
     Args:
         url: where it is, e.g. ``http://127.0.0.1:8321``.
-        token: a token with the scopes that the calls need; None where the service has no tokens.
+        token: a token with the scopes that the calls need (blanks around it do not count); None where the service has
+            none.
         retries: how often to try again where that may help: no connection, too busy, storage in trouble.
         patience: the longest time in seconds to wait between two tries.
         timeout: seconds for one try.
         transport: for tests.
+
+    Raises:
+        InputError: the address does not begin with ``http://`` or ``https://``, or the token cannot be one.
     """
 
     def __init__(
@@ -107,7 +113,9 @@ class Client:
         timeout: float = 30.0,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        if not url.startswith(("http://", "https://")):
+            raise InputError(f"url is {url!r}: give the whole address, such as http://127.0.0.1:8321.")
+        headers = {} if token is None else {"Authorization": f"Bearer {_token(token)}"}
         self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout, transport=transport)
         self._retries, self._patience = retries, patience
 
@@ -171,7 +179,8 @@ class Client:
         Raises:
             InputError: something has not one entry for each context.
         """
-        contexts = rows_by_name(contexts) or contexts
+        rows = rows_by_name(contexts)
+        contexts = contexts if rows is None else rows
         n = len(contexts)
         beside = zip(
             _each("allowed", allowed, n),
@@ -186,7 +195,7 @@ class Client:
 
     def decision(self, id: str) -> dict[str, Any]:
         """A decision with everything that followed, and its explanation."""
-        return self._call("GET", f"/v1/decisions/{id}", None, {})
+        return self._call("GET", f"/v1/decisions/{_part(id)}", None, {})
 
     # ---------------------------------------------------------------------------- what follows
 
@@ -200,7 +209,7 @@ class Client:
             by: who took it: ``person`` or ``old_policy``.
         """
         body = {"reward": reward} | _given(arm=arm, by=by)
-        return not self._post(f"/v1/decisions/{id}/reward", body)["repeated"]
+        return not self._post(f"/v1/decisions/{_part(id)}/reward", body)["repeated"]
 
     def rewards(
         self, rewards: Mapping[str, float], *, arm: Mapping[str, Any] | None = None, by: Mapping[str, str] | None = None
@@ -215,7 +224,7 @@ class Client:
         Raises:
             InputError: an arm or an actor of a decision without a reward.
         """
-        taken, who = arm or {}, by or {}
+        taken, who = dict({} if arm is None else arm), dict({} if by is None else by)
         for name, said in (("arm", taken), ("by", who)):
             if more := [id for id in said if id not in rewards]:
                 raise InputError(
@@ -232,12 +241,12 @@ class Client:
 
     def action(self, id: str, arm: Any = None, *, by: str | None = None) -> bool:
         """The arm that was taken, before its reward is known; returns whether it was new."""
-        return not self._post(f"/v1/decisions/{id}/action", _given(arm=arm, by=by))["repeated"]
+        return not self._post(f"/v1/decisions/{_part(id)}/action", _given(arm=arm, by=by))["repeated"]
 
     def behavior(self, id: str, arm: Any = None, *, probabilities: Sequence[float] | None = None) -> bool:
         """What the old policy would have done; returns whether it was new."""
         body = _given(arm=arm, probabilities=None if probabilities is None else list(probabilities))
-        return not self._post(f"/v1/decisions/{id}/behavior", body)["repeated"]
+        return not self._post(f"/v1/decisions/{_part(id)}/behavior", body)["repeated"]
 
     def behavior_at(
         self,
@@ -261,7 +270,7 @@ class Client:
             reason: why, kept in the log.
             what: ``reward``, ``action`` or ``behavior``.
         """
-        return not self._post(f"/v1/decisions/{id}/retraction", {"reason": reason, "what": what})["repeated"]
+        return not self._post(f"/v1/decisions/{_part(id)}/retraction", {"reason": reason, "what": what})["repeated"]
 
     def quarantine(self) -> dict[str, Any]:
         """What was kept from the learner as out of bounds: how many, and the newest."""
@@ -275,7 +284,7 @@ class Client:
             release: teach it to the learner; otherwise it is discarded.
             reason: why, kept in the log.
         """
-        return not self._post(f"/v1/quarantine/{event}", {"release": release, "reason": reason})["repeated"]
+        return not self._post(f"/v1/quarantine/{_part(event)}", {"release": release, "reason": reason})["repeated"]
 
     # ------------------------------------------------------------------------------- the service
 
@@ -301,6 +310,8 @@ class Client:
     # ------------------------------------------------------------------------------------ calling
 
     def _post(self, path: str, body: Mapping[str, Any], key: str | None = None) -> dict[str, Any]:
+        if key is not None and not (key.isascii() and key.isprintable()):
+            raise InputError(f"the key {key!r} cannot be sent: use visible ASCII characters, such as a random UUID.")
         return self._call("POST", path, body, {} if key is None else {"Idempotency-Key": key})
 
     def _call(self, method: str, path: str, body: Any, headers: dict[str, str]) -> dict[str, Any]:
@@ -338,6 +349,22 @@ def _ask(context: Context, allowed: Any, behavior: Any, probabilities: Any, subj
     return body | _given(allowed=None if allowed is None else list(allowed), subject=subject)
 
 
+def _token(text: str) -> str:
+    """A token as a header takes it: one that was read from a file ends with a line break."""
+    token = text.strip()
+    if not token or not token.isascii() or not token.isprintable():
+        raise InputError(
+            f"the token is {'not one' if token else 'empty'}: `sidelight tokens create` prints one, sl_ and visible "
+            "ASCII characters. Leave it out (None) where the service has no tokens."
+        )
+    return token
+
+
+def _part(name: Any) -> str:
+    """An id as one part of an address, whatever characters it has."""
+    return quote(str(name), safe="@")
+
+
 def _each(name: str, values: Sequence[Any] | None, n: int) -> Sequence[Any]:
     """One entry for each of ``n`` contexts."""
     if values is None:
@@ -351,7 +378,13 @@ def _each(name: str, values: Sequence[Any] | None, n: int) -> Sequence[Any]:
 def _context(context: Context) -> Any:
     named = by_name(context)
     if named is None:
-        return [None if is_missing(value) else float(value) for value in context]
+        try:
+            return [None if is_missing(value) else float(value) for value in context]
+        except (TypeError, ValueError):
+            raise InputError(
+                f"{reprlib.repr(context)} is not a context: give every feature by name, or the encoded numbers in "
+                "order."
+            ) from None
     return {str(name): _as_json(value) for name, value in named.items()}
 
 
@@ -369,7 +402,8 @@ def _as_json(value: Any) -> Any:
 
 
 def _given(**fields: Any) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value is not None}
+    """The fields that say something: a frame's column has NaN where there is nothing to say."""
+    return {name: value for name, value in fields.items() if not is_missing(value)}
 
 
 def _json(body: Any) -> bytes:
@@ -397,9 +431,9 @@ def _unfit(value: Any, where: str) -> Iterator[tuple[str, Any]]:
             yield from _unfit(inner, f"{where}/{i}")
     elif isinstance(value, str | bool | numbers.Integral | type(None)):
         return
-    elif not isinstance(value, numbers.Real) and not hasattr(value, "item"):
+    elif not isinstance(value, numbers.Real | decimal.Decimal) and not hasattr(value, "item"):
         yield where, value
-    elif isinstance(value, numbers.Real) and not math.isfinite(value):
+    elif isinstance(value, numbers.Real | decimal.Decimal) and not math.isfinite(value):
         yield where, float(value)
 
 
