@@ -8,7 +8,7 @@ from tests.contract.conftest import SETTINGS
 from tests.contract.registry import ARMS, FEATURES, make_log
 
 import sidelight as sl
-from sidelight.errors import ContextError
+from sidelight.errors import ContextError, InputError
 
 
 @pytest.fixture(scope="module")
@@ -94,3 +94,25 @@ def test_without_leave_a_gap_is_an_error(entry, log):
     learner = entry.make(log, **SETTINGS)
     with pytest.raises(ContextError):
         learner.decide(np.array([0.1, np.nan, 0.2, 0.3, 0.4]))
+
+
+def test_a_round_with_gaps_is_taken_out_as_it_was_taken_in(entry, gappy_make):
+    """What is put into gaps changes as contexts come; a round that turns out to be another arm's has the old values."""
+    if entry.name in ("EpochOFUL", "EpochOFUL, R12 known"):
+        pytest.skip("drops its rounds when an episode begins")
+    learner, name = gappy_make(), "kept_V" if entry.name == "EpochOFUL, data kept" else "grams"
+    name = name if name in learner.state() else "V"
+    play(learner, rows(40))
+    before = np.array(learner.state()[name][0])
+    taken = [x for x in rows(12, seed=5) if np.isnan(x).any()]
+    receipts = []
+    for x in taken:
+        receipts.append(learner.receipt(x, 0.5, ARMS[0]))
+        learner.observe(x, ARMS[0], 0.5)
+    for x in 3.0 * rows(60, seed=7) - 1.0:
+        learner.observe(x, ARMS[1], 0.1)
+    for x, receipt in zip(taken, receipts, strict=True):
+        learner.correct(x, ARMS[0], 0.5, 0.5, taken=ARMS[2], receipt=receipt)
+    np.testing.assert_allclose(learner.state()[name][0], before, rtol=1e-9, atol=1e-9)
+    with pytest.raises(InputError, match="missing values"):
+        learner.correct(np.zeros(len(FEATURES)), ARMS[1], 0.1, 0.5, receipt=receipts[0])

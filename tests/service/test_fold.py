@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import warnings
 
 import numpy as np
@@ -11,9 +12,11 @@ import pytest
 
 import sidelight as sl
 from sidelight.errors import StoreError
+from sidelight.learners.correcting import Receipt
 from sidelight.learners.saving import learner_bytes
 from sidelight.service.config import initial_config, load_config, save_config
 from sidelight.service.core.deciding import Ask
+from sidelight.service.core.defaults import NOT_TAUGHT, Defaults
 from sidelight.service.core.engine import Engine
 from sidelight.service.core.recovery import recover
 from sidelight.service.core.starting import open_store
@@ -423,3 +426,10 @@ def test_one_key_at_once_from_many_places_decides_once(tmp_path, database):
             assert one.store.head() == made[0][0]
 
     run(live())
+
+
+def test_receipts_survive_a_snapshot_also_one_from_before_gaps_were_in_them():
+    kept = Defaults(7.0, 0.5, 3, {(4, 0): Receipt(0.1, 9, 0.25, (1.5, -2.0)), (5, 1): NOT_TAUGHT, (6, 0): Receipt()})
+    assert Defaults.from_dict(json.loads(json.dumps(kept.to_dict()))) == kept
+    older = Defaults.from_dict({"receipts": [[4, 0, 0.1, 9, 0.25], [5, 1, 0.0, -1]]})
+    assert older.receipts == {(4, 0): Receipt(0.1, 9, 0.25), (5, 1): NOT_TAUGHT}

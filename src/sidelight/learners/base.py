@@ -246,9 +246,9 @@ class BaseLearner(ArgumentReader, ABC):
     def receipt(self, x: Context, reward: float, arm: Any = None) -> Receipt | None:
         """What :meth:`correct` must be told about a round that is observed now; ask before observing it.
 
-        None where it needs nothing: the round counts in full and for ever, as most do.  It is three numbers otherwise:
-        the weight of a wild value, the clock of a learner in which older rounds fade or are dropped, and what the noise
-        of the round lets it count for (gaps, rewards of 0 and 1), which depends on its ``arm``.
+        None where it needs nothing: the round counts in full and for ever, as most do.  Otherwise it has the weight of
+        a wild value, the clock of a learner in which older rounds fade or are dropped, what the noise of the round lets
+        it count for (gaps, rewards of 0 and 1), which depends on its ``arm``, and what the gaps were filled with.
         """
         return None
 
@@ -275,7 +275,8 @@ class BaseLearner(ArgumentReader, ABC):
             before: the reward that was observed.
             reward: the right one.
             taken: the arm that was really taken, if it was another one: then its round moves there.
-            receipt: what :meth:`receipt` said when the round was observed.
+            receipt: what :meth:`receipt` said when the round was observed; without it, gaps are filled as they would be
+                now.
 
         Examples:
             >>> import sidelight as sl
@@ -286,7 +287,10 @@ class BaseLearner(ArgumentReader, ABC):
             0.5
         """
         index, read = self._arm(arm), self._read(x)
-        context = read if self.gaps is None else self.gaps.fill(read)
+        if receipt is not None and receipt.filled:
+            context = receipt.complete(read)
+        else:
+            context = read if self.gaps is None else self.gaps.fill(read)
         old, new = self._reward(before), self._reward(reward)
         other = index if taken is None else self._arm(taken)
         if receipt is not None and receipt.noise == 0.0:

@@ -26,11 +26,29 @@ class Receipt(NamedTuple):
         weight: what its context and reward were multiplied by; below 1 if a value was wild.
         clock: the learner's count of rounds, this one included, where older rounds fade or are dropped.
         noise: ``σ_a²`` over the variance of the round's noise, which it was weighted by; 0 if it taught nothing.
+        filled: what stood in the context's gaps, in order; what would be put there later is something else.
     """
 
     weight: float = 1.0
     clock: int = 0
     noise: float = 1.0
+    filled: tuple[float, ...] = ()
+
+    def complete(self, x: Array) -> Array:
+        """A context (d,), NaN where it has gaps, as it was taken in.
+
+        Raises:
+            InputError: the receipt is that of a context with other gaps.
+        """
+        gaps = np.isnan(x)
+        if np.count_nonzero(gaps) != len(self.filled):
+            raise InputError(
+                f"The receipt is of a context with {len(self.filled)} missing values, and this one has "
+                f"{np.count_nonzero(gaps)}: correct takes the context as it was observed, and its own receipt."
+            )
+        out = x.copy()
+        out[gaps] = self.filled
+        return out
 
 
 class Sums(NamedTuple):

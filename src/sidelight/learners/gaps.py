@@ -57,6 +57,11 @@ class Completed:
     error: Array
     known: bool
 
+    @property
+    def filled(self) -> tuple[float, ...]:
+        """What was put into the gaps, in order."""
+        return tuple(self.x[self.gaps].tolist())
+
     def reward_variance(self, w: Array, spread: Array) -> float:
         """``E[wᵀΣw] = ŵᵀΣŵ + tr(Σ Cov w)``: what the gaps add to the noise of a reward.
 

@@ -195,7 +195,7 @@ class RidgeLearner(RidgeArms):
     # ------------------------------------------------------------------------------- corrections
 
     def receipt(self, x: Context, reward: float, arm: Any = None) -> Receipt | None:
-        """The weights of a round with a wild value, gaps or a rate; None where the round counts in full."""
+        """What a round with a wild value, gaps or a rate counts for; None where a round counts in full."""
         read = self._read(x)
         context = None if self.gaps is None else self.gaps.complete(read)
         weight = noise = 1.0
@@ -203,7 +203,8 @@ class RidgeLearner(RidgeArms):
             weight = self.automatic.weight_of(read if context is None else context.x, self._reward(reward))
         if arm is not None:
             noise = self._noise_weight(read if context is None else context, weight, self._arm(arm))
-        return None if weight == noise == 1.0 else Receipt(weight, 0, noise)
+        filled = () if context is None else context.filled
+        return None if weight == noise == 1.0 and not filled else Receipt(weight, 0, noise, filled)
 
     def _noise_weight(self, context: Array | Completed, weight: float, index: int) -> float:
         """What the noise of a round of one arm lets it count for; 0 if it teaches nothing.

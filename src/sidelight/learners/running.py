@@ -157,13 +157,15 @@ class RunningOFUL(BaseLearner):
             self._relearn()
 
     def receipt(self, x: Context, reward: float, arm: Any = None) -> Receipt | None:
-        """The weight of a round with a wild value, 0 for one that teaches nothing; None where it counts in full."""
-        if self.gaps is not None and not self.gaps.complete(self._read(x)).known:
-            return Receipt(noise=0.0)
-        if self.automatic is None:
-            return None
-        weight = self.automatic.weight_of(self._context(x), self._reward(reward))
-        return None if weight == 1.0 else Receipt(weight)
+        """What a round with a wild value or gaps counts for, 0 if it teaches nothing; None where it counts in full."""
+        read = self._read(x)
+        context = None if self.gaps is None else self.gaps.complete(read)
+        weight = 1.0
+        if self.automatic is not None:
+            weight = self.automatic.weight_of(read if context is None else context.x, self._reward(reward))
+        if context is None or not context.filled:
+            return None if weight == 1.0 else Receipt(weight)
+        return Receipt(weight, noise=float(context.known), filled=context.filled)
 
     def ranges(self) -> Ranges | None:
         """What log, answers and rounds have seen of every feature, as of the last refresh."""

@@ -2,7 +2,7 @@
 
 A part of the fold.  The learner is taught the default reward as any other; the events say which default a late reward
 replaces, so that nothing has to be remembered about most of them.  What must be remembered are receipts: of rounds with
-a wild value, of learners in which rounds fade or are dropped, and of defaults that the learner could not learn.
+a wild value or gaps, of learners in which rounds fade or are dropped, and of defaults that the learner could not learn.
 """
 
 from __future__ import annotations
@@ -80,13 +80,13 @@ class Defaults:
             "seconds": self.seconds,
             "reward": self.reward,
             "waited": self.waited,
-            "receipts": [[*id, *receipt] for id, receipt in self.receipts.items()],
+            "receipts": [[*id, *receipt[:3], *receipt.filled] for id, receipt in self.receipts.items()],
         }
 
     @classmethod
     def from_dict(cls, body: Mapping[str, Any]) -> Defaults:
         """The inverse of ``to_dict``."""
         receipts: dict[tuple[int, ...], Receipt] = {
-            (n, i): Receipt(*receipt) for n, i, *receipt in body.get("receipts", ())
+            (n, i): Receipt(*receipt[:3], filled=tuple(receipt[3:])) for n, i, *receipt in body.get("receipts", ())
         }
         return cls(body.get("seconds"), body.get("reward", 0.0), body.get("waited", 0), receipts)
