@@ -2,7 +2,8 @@
 
 ``product``, ``inverse``, ``solve``, ``log_det``, ``symmetric_eigen``, ``pseudo_inverse``, ``orthogonal``, ``triangle``
 and ``log``, ``exp``, ``log1p``, ``power``, ``log_gamma``, ``chi_square_tail`` run compiled loops of
-``kernels`` in a fixed order.  Whatever a learner observes, answers or refreshes with uses these, never BLAS or LAPACK.
+``kernels`` in a fixed order, and ``square`` is one multiplication.  Whatever a learner observes, answers or refreshes
+with uses these, never BLAS, LAPACK or the C library.
 
 Notation (one arm): ``M`` is ``(L, d)``, ``m = d − L``, ``N`` is a ``(d, m)`` basis of the kernel of ``M``.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -40,11 +41,14 @@ __all__ = [
     "singular_values",
     "solve",
     "solve_upper",
+    "square",
     "structured_pseudo_inverse",
     "symmetric_eigen",
     "symmetrize",
     "triangle",
 ]
+
+Numbers = TypeVar("Numbers", float, Array)
 
 
 # ------------------------------------------------------------------------------- the same bits everywhere
@@ -293,6 +297,11 @@ def exp(x: ArrayLike) -> Any:
 def power(x: ArrayLike, y: ArrayLike) -> Any:
     """``x`` to the power ``y``, for ``x ≥ 0``; numbers or arrays."""
     return _elementwise(elementary.POWER, x, y)
+
+
+def square(x: Numbers) -> Numbers:
+    """``x·x``.  Python takes ``x**2`` of a number from the C library, whose last bit depends on the processor."""
+    return x * x
 
 
 def log_gamma(x: ArrayLike) -> Any:

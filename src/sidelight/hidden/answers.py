@@ -38,7 +38,7 @@ from sidelight.hidden.pooling import (
 from sidelight.hidden.protocol import EstimatorDefaults, HiddenShift
 from sidelight.hidden.sums import AnswerSums
 from sidelight.kernels.answers import answers_precision, residual_moments
-from sidelight.linalg import Array, eigenvalues, log, product, pseudo_inverse, solve, symmetrize
+from sidelight.linalg import Array, eigenvalues, log, product, pseudo_inverse, solve, square, symmetrize
 from sidelight.logs.summary import LogSummary, one_summary
 
 __all__ = ["AnswerEstimator", "EstimatorName"]
@@ -397,7 +397,7 @@ class AnswerEstimator(EstimatorDefaults):
             n_features=L + m,
             delta=delta,
             horizon=horizon,
-            hidden_traces=np.maximum(context_bound**2 - np.einsum("aii->a", R11), 0.0),
+            hidden_traces=np.maximum(square(context_bound) - np.einsum("aii->a", R11), 0.0),
         )
         return np.asarray(delta_m(constants, t))
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sidelight.hidden.protocol import CompleteEstimator
 from sidelight.hidden.sums import AnswerSums
 from sidelight.learners.wild import LIMITS, Ranges, warn_of, weight_of
-from sidelight.linalg import Array, product
+from sidelight.linalg import Array, product, square
 from sidelight.logs.summary import LogSummary
 from sidelight.side.coordinates import SAME, Tally, Units
 from sidelight.side.prior import Hyper, Prior, PriorLikelihood, estimate_prior, reference_variance
@@ -141,7 +141,7 @@ class Automatic:
         warn_of(values, name, self.wild_rows)
         for value in values:
             at = len(x) if value.position is None else value.position
-            self.excess[at] += (LIMITS[0] * self.ranges.scales[at]) ** 2
+            self.excess[at] += square(LIMITS[0] * self.ranges.scales[at])
         weight = weight_of(values)
         return weight * x, weight * reward, new
 

@@ -65,7 +65,7 @@ from sidelight.kernels import floor as kernels
 from sidelight.learners.awaiting import NOTHING, Awaiting, Guess, Key
 from sidelight.learners.correcting import Sums
 from sidelight.learners.settings import Settings
-from sidelight.linalg import apply, exp, inverse, log, log1p, log_det, product, symmetric_eigen
+from sidelight.linalg import apply, exp, inverse, log, log1p, log_det, product, square, symmetric_eigen
 
 __all__ = ["Floor", "FloorLedger", "floor_of"]
 
@@ -163,9 +163,9 @@ class FloorLedger:
     def __init__(self, floor: Floor, n_arms: int, n_features: int) -> None:
         self.floor = floor
         #: 2σ² log(1/δ)
-        self._margin = -2.0 * floor.noise**2 * float(log(floor.delta))
+        self._margin = -2.0 * square(floor.noise) * float(log(floor.delta))
         #: λ
-        self.ridge = floor.regularization or n_features * floor.noise**2 / floor.weight_bound**2
+        self.ridge = floor.regularization or n_features * square(floor.noise) / square(floor.weight_bound)
         self.rounds = 0
         #: z_a (K, d)
         self.differences = np.zeros((n_arms, n_features))
@@ -339,12 +339,12 @@ class FloorLedger:
         least = 0.0 if self.floor.share else -most
         mean = min(max(mean, least), most) if math.isfinite(mean) else 0.0
         variance = min(max(variance, 0.0), most * most) if math.isfinite(variance) else most * most
-        noise = self.floor.noise**2
-        return (reward - mean) ** 2 / (1.0 + variance / noise) + noise * float(log1p(variance / noise))
+        noise = square(self.floor.noise)
+        return square(reward - mean) / (1.0 + variance / noise) + noise * float(log1p(variance / noise))
 
     def _excess_now(self) -> float:
         """``Θ − Σ_a R_a``."""
-        noise = self.floor.noise**2
+        noise = square(self.floor.noise)
         spread = math.fsum(self._log_dets)
         # (T₀ − T_g)/2σ²: how much likelier the guesses make the rewards
         ahead = (math.fsum(self.squares - self._fits) - self.guessed) / (2.0 * noise) + 0.5 * spread
@@ -370,7 +370,7 @@ class FloorLedger:
 
         projected: (2, K)  both terms of every arm   met: (K,)  which arms have a part in it
         """
-        squared = self._excess + self.ridge * self.floor.weight_bound**2 * int(met.sum())
+        squared = self._excess + self.ridge * square(self.floor.weight_bound) * int(met.sum())
         return math.fsum(projected[0]) - math.sqrt(max(squared, self._margin) * math.fsum(projected[1]))
 
     def _least(self, Z: Array, projected: Array, found: float, enough: float) -> float:
@@ -442,6 +442,6 @@ class FloorLedger:
             # Files of earlier versions have no guesses. Those of rounds before now are then the other mixture's, so
             # that T_g = T₀, and of the squares, which they lack too, only differences matter.
             self.squares = self._project(list(range(self.n_arms)), self.moments)[1]
-            self.guessed = self.floor.noise**2 * math.fsum(self._log_dets)
+            self.guessed = square(self.floor.noise) * math.fsum(self._log_dets)
         self.awaiting = Awaiting.restored(arrays)
         self._derive()

@@ -18,7 +18,7 @@ from sidelight.learners.reduced_evidence import constraint_rows, rounds_evidence
 from sidelight.learners.ridge_arms import RidgeArms
 from sidelight.learners.ridge_state import RATE_AT
 from sidelight.learners.wild import Ranges
-from sidelight.linalg import Array, apply, product
+from sidelight.linalg import Array, apply, product, square
 from sidelight.side.coordinates import Units
 from sidelight.side.spread import SpreadLikelihood
 
@@ -174,7 +174,7 @@ class RidgeLearner(RidgeArms):
 
     def _gap_weight(self, context: Completed, index: int) -> float:
         """``σ_a²/(σ_a² + E[wᵀΣw])``."""
-        variance = float(self.noises[index]) ** 2
+        variance = square(float(self.noises[index]))
         total = variance + self._gap_variance(context, index)
         return variance / total if total > 0.0 else 1.0
 
@@ -182,7 +182,7 @@ class RidgeLearner(RidgeArms):
         """``E[wᵀΣw] = ŵᵀΣŵ + tr(Σ Cov w)`` of one arm: what the gaps of a context add to the noise of its reward."""
         place = np.argsort(self.reduction.order)[context.gaps]
         N = self.reduction.basis(index)[place]
-        spread = product(product(N, self.covariances[index]), N.T) * float(self.noises[index]) ** 2
+        spread = product(product(N, self.covariances[index]), N.T) * square(float(self.noises[index]))
         return context.reward_variance(self.weights[index][place], spread)
 
     def _widened(self, widths: Array, context: Completed) -> Array:

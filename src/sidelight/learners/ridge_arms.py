@@ -17,7 +17,7 @@ from sidelight.learners.base import BaseLearner
 from sidelight.learners.rates import BINARY_VARIANCE, least_rate
 from sidelight.learners.ridge_state import KEPT, RATE_AT, Part, hold, sums_of_older_file
 from sidelight.learners.settings import Settings
-from sidelight.linalg import Array, log, product
+from sidelight.linalg import Array, log, product, square
 from sidelight.side.constraint import Reduction
 from sidelight.side.coordinates import Tally
 
@@ -176,13 +176,13 @@ class RidgeArms(BaseLearner):
 
         An arm with next to no noise knows its own weights exactly; how much those of others differ it does not know.
         """
-        return np.maximum(np.square(self.noises), self.noise**2)
+        return np.maximum(np.square(self.noises), square(self.noise))
 
     def _prior_weights(self) -> Array:
         """(K,)  ``σ_a²/σ²``, where the prior is one of weights and not of weights in units of the noise; else 1."""
         if self.settings.regularization != "auto":
             return np.ones(self.n_arms)
-        return np.square(self.noises) / self.noise**2
+        return np.square(self.noises) / square(self.noise)
 
     def _rewards_are_binary(self) -> bool:
         """Whether rewards are 0 or 1: as the schema says, else as the log has them."""
@@ -192,7 +192,7 @@ class RidgeArms(BaseLearner):
     def _first_variance(self, settings: Settings) -> float:
         """``σ²`` before any round: as given, or what the log left unexplained, or one."""
         if settings.noise != "auto":
-            return settings.sigma**2
+            return square(settings.sigma)
         if self.binary:
             return BINARY_VARIANCE
         found = log_variance(self._summary)

@@ -39,6 +39,7 @@ from sidelight.linalg import (
     log_det,
     orthonormal_kernel_of_structured,
     product,
+    square,
     symmetrize,
 )
 from sidelight.side.coordinates import Tally
@@ -137,7 +138,7 @@ class RunningOFUL(BaseLearner):
             summary.require_units()
             level = summary.level
             constant = None if level is None else int(np.flatnonzero(self.order == level)[0])
-            variance = (log_variance(summary) or 1.0) if settings.noise == "auto" else settings.sigma**2
+            variance = (log_variance(summary) or 1.0) if settings.noise == "auto" else square(settings.sigma)
             self.automatic = Automatic.begin(feature_blocks(d, range(L), constant)[0], d, variance, constant)
             self.automatic.eager = settings.regularization == "auto"
             self._relearn()
@@ -232,7 +233,7 @@ class RunningOFUL(BaseLearner):
         sigma = s.sigma if self.automatic is None else math.sqrt(self.automatic.variance)
         if s.regularization == "auto":
             assert self.automatic is not None
-            return sigma**2 * self.automatic.precision, np.broadcast_to(self.automatic.mean, self.Y.shape), sigma
+            return square(sigma) * self.automatic.precision, np.broadcast_to(self.automatic.mean, self.Y.shape), sigma
         return float(s.regularization) * np.eye(self.n_features), self.means, sigma
 
     def _check_answer(self, arm: Any, probabilities: Any, probability: float, log: Any = None) -> None:

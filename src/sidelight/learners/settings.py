@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sidelight.arrays import is_number
 from sidelight.errors import InputError
-from sidelight.linalg import Array, eigenvalues
+from sidelight.linalg import Array, eigenvalues, square
 
 __all__ = ["RADII", "Settings"]
 
@@ -104,7 +104,7 @@ class Settings:
             largest = float(values[..., -1].max())
             # far from zero features leave the least one to rounding
             least = max(float(values[..., 0].min()), ROUNDING * largest)
-        return largest * self.kernel_weight_bound**2, self.kernel_context_bound**2 / least
+        return largest * square(self.kernel_weight_bound), square(self.kernel_context_bound) / least
 
     def prior_means(self, n_arms: int, n_features: int) -> Array:
         """``μ`` for every arm, in the context's order.  (K, d)"""

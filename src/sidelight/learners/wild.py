@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from sidelight.errors import WildValueWarning, calls_inside
 from sidelight.kernels.ranges import first_outside, within
-from sidelight.linalg import Array
+from sidelight.linalg import Array, square
 from sidelight.side.coordinates import SAME, UNKNOWN, Units
 
 __all__ = ["ENOUGH", "LIMITS", "Ranges", "WildValue"]
@@ -133,7 +133,7 @@ class Ranges:
 
 def weight_of(values: list[WildValue]) -> float:
     """What a row with these wild values is multiplied by: ``(T/deviations)²`` of the worst; 1 without any."""
-    return min((min(v.limit / v.deviations, 1.0) ** 2 for v in values), default=1.0)
+    return min((square(min(v.limit / v.deviations, 1.0)) for v in values), default=1.0)
 
 
 def warn_of(values: list[WildValue], name: Callable[[int], str], count: int) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sidelight.kernels.variances import spread_value
-from sidelight.linalg import Array, exp, log, log_gamma
+from sidelight.linalg import Array, exp, log, log_gamma, square
 
 __all__ = ["LogSpread", "SpreadLikelihood"]
 
@@ -78,7 +78,7 @@ class LogSpread:
         density = shapes[:, None] * (NODES - exp(NODES)) + (shapes * log(shapes) - log_gamma(shapes))[:, None]
         self._chances = exp(density)
         self._chances = self._chances / self._chances.sum(axis=1)[:, None]
-        self._targets = np.stack([log(s2), 2.0 / np.maximum(freedom, 1.0) + ERROR**2])
+        self._targets = np.stack([log(s2), 2.0 / np.maximum(freedom, 1.0) + square(ERROR)])
         grid = np.linspace(float(log(1e-3 * s2.min())), float(log(1.1 * s2.max())), NOISE_POINTS)
         self._noises = exp(grid)
         gaps = np.square(grid[:, None] - grid)

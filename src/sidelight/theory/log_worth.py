@@ -9,7 +9,7 @@ import numpy as np
 
 from sidelight.errors import InputError
 from sidelight.linalg import eigenvalues as symmetric_values
-from sidelight.linalg import log1p, log_det
+from sidelight.linalg import log1p, log_det, square
 from sidelight.theory.quantities import Floats
 
 __all__ = ["equivalent_rounds", "finite_log_penalty"]
@@ -40,7 +40,7 @@ def finite_log_penalty(
     """
     if coefficient_error is not None and covariance is None:
         shift = np.einsum("...dl,...l->...d", pseudo_inverse, coefficient_error)
-        squared = (shift**2).sum(axis=-1)
+        squared = square(shift).sum(axis=-1)
     elif covariance is not None and coefficient_error is None:
         squared = ((pseudo_inverse @ covariance) * pseudo_inverse).sum(axis=(-1, -2))
     else:

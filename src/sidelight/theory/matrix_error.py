@@ -11,7 +11,7 @@ import numpy as np
 
 from sidelight.errors import InputError
 from sidelight.linalg import eigenvalues as symmetric_values
-from sidelight.linalg import log
+from sidelight.linalg import log, square
 from sidelight.theory.episodes import episode_count
 from sidelight.theory.quantities import Floats, Numbers, probability
 
@@ -110,7 +110,7 @@ def printed_cross_moment_constants(
     """
     recorded_moments, shares, inverse, _ = _moment_parts(recorded_moments, shares, hidden_bound, hidden_traces)
     recorded_trace = shares @ np.trace(recorded_moments, axis1=1, axis2=2)
-    hidden_trace = hidden_bound**2 if hidden_traces is None else shares @ np.asarray(hidden_traces)
+    hidden_trace = square(hidden_bound) if hidden_traces is None else shares @ np.asarray(hidden_traces)
     logarithm = log(n_features / probability(delta, "delta"))
     spread = recorded_bound * hidden_bound
     worst = np.max(inverse / shares)
@@ -135,7 +135,7 @@ def _moment_parts(
             f"arm {arm} has share {chances[arm]:g} and smallest eigenvalue of R11 {smallest[arm]:g}; both must "
             "be positive. Drop an arm that the log lacks, and recorded features that depend on others."
         )
-    hidden = np.full(len(chances), hidden_bound**2) if hidden_traces is None else np.asarray(hidden_traces)
+    hidden = np.full(len(chances), square(hidden_bound)) if hidden_traces is None else np.asarray(hidden_traces)
     traces: Floats = np.sqrt(np.trace(moments, axis1=1, axis2=2) * hidden)
     inverse: Floats = np.reciprocal(smallest, dtype=np.float64)
     return moments, chances, inverse, traces

@@ -9,7 +9,7 @@ import numpy as np
 
 from sidelight.errors import InputError
 from sidelight.kernels import ridge
-from sidelight.linalg import apply, log, product
+from sidelight.linalg import apply, log, product, square
 from sidelight.linalg import eigenvalues as symmetric_values
 from sidelight.theory.quantities import Floats, Numbers, probability
 
@@ -105,8 +105,8 @@ def printed_radius(
         counts=counts,
         dimensions=dimension,
         noises=noise,
-        prior_term=regularization * weight_bound**2,
-        growth=context_bound**2 / regularization,
+        prior_term=regularization * square(weight_bound),
+        growth=square(context_bound) / regularization,
         union=log(n_arms / float(probability(delta, "delta"))),
     )
 

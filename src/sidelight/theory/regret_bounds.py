@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sidelight.linalg import log, log1p
+from sidelight.linalg import log, log1p, square
 from sidelight.theory.episodes import episode_count, episode_lengths
 from sidelight.theory.matrix_error import CrossMomentConstants, delta_m
 from sidelight.theory.quantities import Floats, Numbers
@@ -33,7 +33,7 @@ def elliptical_potential_bound(rounds: Numbers, dimension: int, context_bound: f
     """
     if dimension == 0:
         return np.zeros(np.shape(rounds))
-    growth = np.asarray(rounds, dtype=np.float64) * context_bound**2 / (dimension * regularization)
+    growth = np.asarray(rounds, dtype=np.float64) * square(context_bound) / (dimension * regularization)
     bound: Floats = 2.0 * dimension * log1p(growth)
     return bound
 
@@ -51,7 +51,7 @@ def visitation_bound(counts: Numbers, context_bound: float) -> Floats:
 def printed_visitation_bound(rounds: Numbers, dimension: int, context_bound: float, regularization: float) -> Floats:
     """``S_x√t√(m log(1 + tS_x²/λ))``, as printed: valid, and larger than needed but for very few rounds."""
     rounds = np.asarray(rounds, dtype=np.float64)
-    bound: Floats = context_bound * np.sqrt(rounds * dimension * log1p(rounds * context_bound**2 / regularization))
+    bound: Floats = context_bound * np.sqrt(rounds * dimension * log1p(rounds * square(context_bound) / regularization))
     return bound
 
 
@@ -72,7 +72,7 @@ def largest_radius(
     arm's own, so it bounds the radius of every arm.
     """
     ratio = 0.5 * elliptical_potential_bound(rounds, dimension, context_bound, regularization)
-    return determinant_radius(ratio, noise, delta_per_arm, regularization * weight_bound**2)
+    return determinant_radius(ratio, noise, delta_per_arm, regularization * square(weight_bound))
 
 
 def projected_regret_bound(
@@ -138,7 +138,7 @@ def printed_projected_regret_bound(
     if dimension == 0:
         return np.zeros(horizon.shape)
     radius = printed_radius(horizon, dimension, noise, regularization, context_bound, weight_bound, delta, n_arms)
-    potential = dimension * n_arms * log(regularization + horizon * context_bound**2 / (dimension * n_arms))
+    potential = dimension * n_arms * log(regularization + horizon * square(context_bound) / (dimension * n_arms))
     bound: Floats = 2.0 * np.sqrt(horizon) * radius * np.sqrt(np.where(potential < 0, np.nan, potential))
     return bound
 

@@ -15,7 +15,7 @@ from sidelight.learners.base import BaseLearner
 from sidelight.learners.floor import FloorLedger
 from sidelight.learners.fused.trust import Trusting
 from sidelight.learners.protocol import Context, Decision
-from sidelight.linalg import Array, apply, product
+from sidelight.linalg import Array, apply, product, square
 
 __all__ = ["Choosing"]
 
@@ -174,7 +174,7 @@ class Choosing(Trusting):
         """``x·ŵ`` of an arm and its variance ``σ²‖x‖²_{V⁻¹}``: what a floor may expect of a reward before it comes."""
         y = x[self.reduction.order]
         spread = float(product(y, apply(self.covariances[index], y)))
-        return float(product(self.weights[index], y)), float(self.noises[index]) ** 2 * spread
+        return float(product(self.weights[index], y)), square(float(self.noises[index])) * spread
 
     @property
     def _doubt(self) -> float:

@@ -15,7 +15,7 @@ from sidelight.learners.fused.given import bias_directions
 from sidelight.learners.fused.standing import Frozen, Standing
 from sidelight.learners.fused.unexplained import UNTOLD, least_tau2, most_square, most_tau2, usual_tau2
 from sidelight.learners.hidden_half import behavior_answer
-from sidelight.linalg import Array, apply, product, pseudo_inverse
+from sidelight.linalg import Array, apply, product, pseudo_inverse, square
 from sidelight.side.evidence import AnswersHalf, LogEvidence, LogGeometry, hidden_variance
 from sidelight.side.intersection import Directions, error_directions
 from sidelight.side.preference import all_preferences, recorded_preferences
@@ -143,7 +143,7 @@ class FusedLog:
         if self.proven:
             means = weights[self.arms][:, hidden]
             if self._on_top:
-                self.tau2 = context_bound**2 * most_square(means, weight_bound)
+                self.tau2 = square(context_bound) * most_square(means, weight_bound)
             elif len(hidden):
                 self.tau2 = most_tau2(means, self.hidden.residual_moments(), self.s2, weight_bound)
             else:
@@ -177,7 +177,7 @@ class FusedLog:
             self._bias_bound = bias
         elif bias > 0.0:
             # nΔ²G⁻¹, as it is added to s²G⁻¹ where there is no sandwich
-            more = (self.counts * bias**2)[:, None, None] * np.asarray(self.hidden.summary.grams)
+            more = (self.counts * square(bias))[:, None, None] * np.asarray(self.hidden.summary.grams)
             error = more if error is None else error + more
         if sandwich and not self.proven and not self._on_top and len(hidden):
             self.tau2 = np.maximum(self.tau2, LEAST * self.s2)
@@ -284,7 +284,7 @@ class FusedLog:
         if self.proven:
             own = own * self._rows_scarcity
         # a bias of covariance Δ²R11⁻¹ = nΔ²G⁻¹ adds to s²G⁻¹: the log counts for at most s²/Δ² rows
-        s2 = own + self.counts * self._bias_bound**2
+        s2 = own + self.counts * square(self._bias_bound)
         return np.asarray(s2 + _BIASES * (own * np.maximum(self.counts, 1.0)))
 
     def noise_variance(self) -> float:

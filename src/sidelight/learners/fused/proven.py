@@ -6,7 +6,7 @@ import numpy as np
 
 from sidelight.learners.fused.observing import Observing
 from sidelight.learners.ridge_arms import RADIUS_KINDS
-from sidelight.linalg import Array, apply
+from sidelight.linalg import Array, apply, square
 from sidelight.linalg import log as natural_log
 from sidelight.side.trust import EFFECTIVE_ROWS
 from sidelight.theory import log_error_radius, refresh_confidence
@@ -54,4 +54,4 @@ class Proven(Observing):
             if np.any(self.bias_bound):
                 gamma += 1.0  # ‖Λ^{1/2}β‖ ≤ 1 for every bias β within the bound
             out[log.arms] += gamma * log.norms(v[log.arms])
-        return np.asarray(s.alpha * self.noise**2 * out)
+        return np.asarray(s.alpha * square(self.noise) * out)

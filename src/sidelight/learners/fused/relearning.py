@@ -21,7 +21,7 @@ from sidelight.learners.fused.proven import Proven
 from sidelight.learners.noise import least_residuals, rounds_likelihood
 from sidelight.learners.rates import BINARY_VARIANCE
 from sidelight.learners.settings import Settings
-from sidelight.linalg import Array, apply, log_det
+from sidelight.linalg import Array, apply, log_det, square
 from sidelight.side.coordinates import Tally, Units
 from sidelight.side.intersection import intersection_shares
 from sidelight.side.prior import Prior
@@ -69,7 +69,7 @@ class Relearning(Proven):
 
     def _first_variance(self, settings: Settings) -> float:
         if settings.noise != "auto":
-            return settings.sigma**2
+            return square(settings.sigma)
         if self.binary:
             return BINARY_VARIANCE
         return max(float(np.mean([np.mean(log.s2) for log in self.logs])), 1e-300)
@@ -180,7 +180,7 @@ class Relearning(Proven):
     def _intersect(self) -> None:
         """Let several logs, whose errors go together in a way that nobody knows, count for as much as they can."""
         variances = self._cautious_variances()[:, None, None]
-        known = self._prior()[0] / self.noise**2 + self.grams / variances
+        known = self._prior()[0] / square(self.noise) + self.grams / variances
         shares = intersection_shares([log.directions(self.n_arms) for log in self.logs], known)
         for j, log in enumerate(self.logs):
             log.count(shares[log.arms, j])

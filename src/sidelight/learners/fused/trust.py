@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sidelight.learners.correcting import Receipt
 from sidelight.learners.fused.fading import Fading
 from sidelight.learners.reduced import ReducedLearner
-from sidelight.linalg import Array, apply, log
+from sidelight.linalg import Array, apply, log, square
 from sidelight.side.constraint import Reduction
 from sidelight.side.misfit import ERROR_RATE, Misfit
 
@@ -184,7 +184,7 @@ class Trusting(ReducedLearner):
 
     def _relative(self) -> Array:
         """(K, 1)  ``σ²/σ_a²``: rounds of an arm with less noise tell more."""
-        return np.asarray((self.noise**2 / np.square(self.noises))[:, None])
+        return np.asarray((square(self.noise) / np.square(self.noises))[:, None])
 
     def _freeze(self) -> None:
         """Fix what the next rounds are compared with.
@@ -195,13 +195,13 @@ class Trusting(ReducedLearner):
         if not self.safety:
             return
         precision, means = self._prior()
-        J_prior, h_prior = precision / self.noise**2, apply(precision, means) / self.noise**2
+        J_prior, h_prior = precision / square(self.noise), apply(precision, means) / square(self.noise)
         relative = self._relative()
         rounds = (relative[:, :, None] * self.grams, relative * self.moments)
         self.weighed_grams, self.weighed_moments = self.grams.copy(), self.moments.copy()
         self.weighed_squares, self.weighed_rounds = self.squares.copy(), self._arm_rounds().copy()
         for entry in self.logs:
-            variance = max(self.noise**2, entry.noise_variance() if self.settings.noise == "auto" else 0.0)
+            variance = max(square(self.noise), entry.noise_variance() if self.settings.noise == "auto" else 0.0)
             J0, h0 = np.broadcast_to(J_prior, self.grams.shape).copy(), h_prior.copy()
             entry.add_companion(J0, h0)
             for other in self.logs:
@@ -230,7 +230,7 @@ class Trusting(ReducedLearner):
             return np.zeros(len(entry.arms), dtype=bool)
         if self.misfit.curved < EXCUSE:
             return np.ones(len(entry.arms), dtype=bool)
-        bias = LEVERAGE * self.misfit.share * self.noise**2
+        bias = LEVERAGE * self.misfit.share * square(self.noise)
         excused = float(np.mean(entry.s2)) / max(bias, 1e-300)
         return entry.standing.test.verdict(entry.standing.suspicion, excused, self._fits_badly()).doubted
 
