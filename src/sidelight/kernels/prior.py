@@ -8,9 +8,8 @@ import numpy as np
 
 from sidelight.kernels.compiled import helper, inlined, kernel
 from sidelight.kernels.elementary import log
-from sidelight.kernels.lanes import LANES, add_squares, eliminate, total
 from sidelight.kernels.simd import clear
-from sidelight.kernels.spd import backward, factor, padded
+from sidelight.kernels.spd import backward, factor, padded, subtract_product
 
 #: how strongly (in units of log variance) the blocks are held together until the data separate them
 TIE = 1.5
@@ -30,55 +29,52 @@ def shrink_arms(evidence, omega, S, t):  # type: ignore[no-untyped-def]
 
     All of it is in the sum over arms of ``EᵀE``, ``E = G⁻¹[I | D⁻¹Zᵀ | Dh]`` where ``W = GGᵀ``.
 
-    evidence: (groups, d, d + q + 1, LANES) ``[J | Zᵀ | h]`` of every arm, zeros in lanes without an arm
+    evidence: (K, d, d + q + 1) ``[J | Zᵀ | h]`` of every arm
     omega: (d,) diagonal of ``Ω``   S: (d + q, d + q)   t: (d + q,)
     """
-    groups, d, last, _ = evidence.shape
-    p = last - 1
+    K, d, last = evidence.shape
+    p, first = last - 1, padded(d)
     D = np.empty(d)
     for i in range(d):
         D[i] = math.sqrt(omega[i])
-    W, E = np.empty((d, d, LANES)), np.empty((d, last, LANES))
+    # [W | I | D⁻¹Zᵀ | Dh] of an arm, which becomes [Gᵀ | E]
+    table = np.empty((d, first + padded(last)))
     # −ΣEᵀE, and ΣXᵀD⁻²X where preferences are involved
-    negative, own = np.zeros((last, last, LANES)), np.zeros((p - d, p, LANES))
+    negative, own = np.zeros((last, padded(last))), np.zeros((p - d, p))
     value = 0.0
-    for g in range(groups):
-        clear(E)
+    for a in range(K):
+        clear(table)
         for i in range(d):
             for j in range(i, d):
-                for lane in range(LANES):
-                    W[i, j, lane] = D[i] * evidence[g, i, j, lane] * D[j]
-            for lane in range(LANES):
-                W[i, i, lane] += 1.0
-                E[i, i, lane] = 1.0
-                E[i, p, lane] = D[i] * evidence[g, i, p, lane]
+                table[i, j] = D[i] * evidence[a, i, j] * D[j]
+            table[i, i] += 1.0
+            table[i, first + i] = 1.0
+            table[i, first + p] = D[i] * evidence[a, i, p]
             for j in range(d, p):
-                for lane in range(LANES):
-                    E[i, j, lane] = evidence[g, i, j, lane] / D[i]
-                    own[j - d, i, lane] += E[i, j, lane] / D[i]
+                scaled = evidence[a, i, j] / D[i]
+                table[i, first + j] = scaled
+                own[j - d, i] += scaled / D[i]
                 for k in range(d, j + 1):
-                    for lane in range(LANES):
-                        own[j - d, k, lane] += E[i, j, lane] * E[i, k, lane]
-        log_det = eliminate(W, E)
+                    own[j - d, k] += scaled * table[i, first + k]
+        log_det = factor(table)
         if math.isnan(log_det):
             clear(S)
             clear(t)
             return -math.inf
         value -= 0.5 * log_det
-        add_squares(E, negative)
+        subtract_product(negative, table, first, table, first)
     for i in range(p):
         left = 1.0 / D[i] if i < d else 1.0
-        t[i] = -total(negative, p, i) * left
+        t[i] = -negative[i, p] * left
         for j in range(i + 1):
-            product = total(negative, i, j) * left
-            if i < d:
-                # in a lane without an arm E is the identity
-                product += (groups * LANES if i == j else 0.0) * left
+            product = negative[j, i] * left
+            if i == j and i < d:
+                product += K * left
             S[i, j] = product / D[j] if j < d else product
             if i >= d:
-                S[i, j] += total(own, i - d, j)
+                S[i, j] += own[i - d, j]
             S[j, i] = S[i, j]
-    return value - 0.5 * total(negative, p, p)
+    return value - 0.5 * negative[p, p]
 
 
 @helper

@@ -22,7 +22,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sidelight.kernels.lanes import in_lanes
 from sidelight.kernels.prior import PREFERENCE, mean_variances, prior_values, shrink_arms
 from sidelight.linalg import Array, inverse, log, log_det, power, product, symmetrize
 from sidelight.side.coordinates import Units
@@ -113,7 +112,7 @@ class Shrunk:
 
 
 def side_by_side(J: Array, h: Array, preferences: Array | None = None) -> Array:
-    """The evidence of all arms as ``shrink`` reads it, four arms side by side.
+    """The evidence of all arms as ``shrink`` reads it: (K, d, d + q + 1)  ``[J | Zᵀ | h]``.
 
     Args:
         J: (K, d, d)  evidence of every arm.
@@ -121,7 +120,7 @@ def side_by_side(J: Array, h: Array, preferences: Array | None = None) -> Array:
         preferences: (K, q, d)  ``z_{a,k}``; None if there are none.
     """
     Z = [] if preferences is None else [np.swapaxes(preferences, 1, 2)]
-    return in_lanes(np.concatenate([J, *Z, h[:, :, None]], axis=2))
+    return np.concatenate([J, *Z, h[:, :, None]], axis=2)
 
 
 def shrink(evidence: Array, omega: Array) -> Shrunk:

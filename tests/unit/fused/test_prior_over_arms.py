@@ -98,6 +98,15 @@ def test_the_common_mean_is_its_posterior(rng, q):
     np.testing.assert_allclose(C, covariance[:p, :p], rtol=1e-8, atol=1e-12)
 
 
+def test_a_matrix_that_is_not_positive_definite_ends_the_search_there(rng):
+    """Rounding may leave such a ``W_a``: the value is −∞, so that another ``Ω`` is taken."""
+    J, h = np.array([np.eye(2), [[1.0, 20.0], [20.0, 1.0]], np.eye(2)]), rng.normal(size=(3, 2))
+    shrunk = shrink(side_by_side(J, h), np.array([1.0, 2.0]))
+    assert shrunk.value == -np.inf
+    assert not shrunk.S.any()
+    assert not shrunk.t.any()
+
+
 def test_weights_along_preferences_are_foretold(rng):
     """A third of the arms has rounds; the others' prior means are then near their weights, ``γz_a`` and little more.
 
