@@ -87,6 +87,7 @@ class Defaults:
     def from_dict(cls, body: Mapping[str, Any]) -> Defaults:
         """The inverse of ``to_dict``."""
         receipts: dict[tuple[int, ...], Receipt] = {
-            (n, i): Receipt(*receipt[:3], filled=tuple(receipt[3:])) for n, i, *receipt in body.get("receipts", ())
+            (n, i): Receipt(*receipt[:3])._replace(filled=tuple(receipt[3:]))
+            for n, i, *receipt in body.get("receipts", ())
         }
         return cls(body.get("seconds"), body.get("reward", 0.0), body.get("waited", 0), receipts)
