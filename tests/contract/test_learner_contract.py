@@ -188,6 +188,20 @@ def test_many_decisions_are_the_decisions_one_by_one(entry, make, player):
     assert list(learner.decide_many(np.empty((0, D)))) == []
 
 
+def test_a_learner_with_a_generator_draws_from_it(make, player, tmp_path):
+    """Its decisions are those of one that is given the generator each time, in batches and from a file too."""
+    own, given = make(rng=np.random.default_rng(5)), make()
+    for learner in (own, given):
+        player.play(learner, 60)
+    own.propensities(contexts(1)[0])  # which draws nothing
+    own.save(tmp_path / "learner")
+    for learner in (own, sl.load_learner(tmp_path / "learner")):
+        rng = np.random.default_rng(5)
+        repeated = np.repeat(contexts(1), 40, axis=0)
+        assert [learner.decide(x) for x in repeated] == [given.decide(x, rng=rng) for x in repeated]
+        assert learner.decide_many(contexts(40)) == given.decide_many(contexts(40), rng=rng)
+
+
 def test_many_observations_are_the_observations_one_by_one(make, player):
     looped, together = make(), make()
     for learner in (looped, together):

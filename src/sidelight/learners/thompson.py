@@ -56,8 +56,8 @@ class FusedThompson(FusedOFUL):
         Args:
             x: the full context, in the schema's order or by feature name.
             allowed: labels of the arms that may be taken here.
-            rng: draws; without it the draw depends on the context and the rounds so far, so a repeated question has the
-                same answer.
+            rng: draws; default the learner's own.  Without either the draw depends on the context and the rounds so
+                far, so a repeated question has the same answer.
             default: not used; a floor is kept by ``FusedOFUL``.
         """
         if self.ledger is not None:
@@ -65,7 +65,9 @@ class FusedThompson(FusedOFUL):
         context = self._read(x)
         means, deviations = self.scores(context)
         mask = np.ones(self.n_arms, dtype=bool) if allowed is None else self._mask(allowed)
-        source = np.random.default_rng(int(self._draw_from(context) * 2**53)) if rng is None else rng
+        source = self.rng if rng is None else rng
+        if source is None:
+            source = np.random.default_rng(int(self._draw_from(context) * 2**53))
         draws = means + deviations * source.standard_normal(self.n_arms)
         a = int(np.where(mask, draws, -np.inf).argmax())
         shown = self._shown(float(means[a]))

@@ -163,8 +163,9 @@ class ArmRegressions:
 
         False where :attr:`reward_sums` is not known.
         """
-        sums, total = self.reward_sums, float(np.nan_to_num(self.reward_sums).sum())
-        if not 0.0 < total < self.n_rows:
+        sums = self.reward_sums
+        # rewards in so large a unit that their sum rounds to zero are no zeros
+        if not 1.0 <= np.round(np.nan_to_num(sums)).sum() < self.n_rows:
             return False
         digits = 1e-9 * (1.0 + np.abs(sums))
         whole, squared = np.abs(sums - np.round(sums)), np.abs(self.reward_squares - sums)

@@ -72,7 +72,8 @@ def test_what_the_log_has_seen_or_the_schema_says(summary):
 
 
 @pytest.mark.parametrize(
-    "rewards", [[0.0, 0.5, 1.0, 0.5], [0.0, 0.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0], [0.0, 2.0, 0, 0]]
+    "rewards",
+    [[0.0, 0.5, 1.0, 0.5], [0.0, 0.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0], [0.0, 2.0, 0, 0], [3e-11, 1e-11, 2e-11, 0.0]],
 )
 def test_other_rewards_are_not_taken_for_clicks(rewards):
     table = {"x": [1.0, 2.0, -1.0, 0.5], "arm": [0, 0, 1, 1], "reward": rewards}

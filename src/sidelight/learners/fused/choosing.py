@@ -51,8 +51,8 @@ class Choosing(Trusting):
         Args:
             x: the full context, in the schema's order or by feature name.
             allowed: labels of the arms that may be taken here.
-            rng: tosses the coin of such a round; without it the context itself does, so a repeated question has the
-                same answer.
+            rng: tosses the coin of such a round; default the learner's own.  Without either the context itself does, so
+                a repeated question has the same answer.
             default: the old policy's arm here, which is taken where the floor permits no other; needed under a floor.
         """
         if self.ledger is not None:
@@ -62,7 +62,8 @@ class Choosing(Trusting):
             estimates, widths = self.scores(x)
             a = self._arm(arm)
             return Decision(arm, self._shown(float(estimates[a])), float(widths[a]), propensity)
-        return self._decide_freely(self._read(x), None if allowed is None else list(allowed), rng)[0]
+        source = self.rng if rng is None else rng
+        return self._decide_freely(self._read(x), None if allowed is None else list(allowed), source)[0]
 
     def _decide_freely(
         self, context: Array, allowed: list[Any] | None, rng: np.random.Generator | None
@@ -133,7 +134,7 @@ class Choosing(Trusting):
         """
         context, permitted = self._read(x), None if allowed is None else list(allowed)
         old = None if ledger is None else self._default(default, permitted)
-        wanted, candidates = self._decide_freely(context, permitted, rng)
+        wanted, candidates = self._decide_freely(context, permitted, self.rng if rng is None else rng)
         if ledger is None or old is None:
             return wanted, wanted.arm, wanted.propensity
         taken = [a if ledger.permits(context, a, old) else old for a in candidates]
@@ -189,6 +190,7 @@ class Choosing(Trusting):
             )
         if not self.compiled_scores or self.settings.radius == "theory":
             return BaseLearner._decide_rows(self, X, rng)
+        rng = self.rng if rng is None else rng
         (chosen, doubted), scores = self._choose_rows(X, self._doubt * float(self.spent[0]))
         propensities = np.where(doubted >= 0, 0.5, 1.0)
         draws = rng.random(len(X)) if rng is not None and self._doubt > 0.0 else None

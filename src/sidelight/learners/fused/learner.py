@@ -54,7 +54,8 @@ class FusedOFUL(Answering):
         floor: how much less than the old policy it may earn: a share of the old policy's reward, or a ``Floor``.  Then
             ``decide`` takes the old policy's arm as ``default``, and ``record_decision`` is called for every decision.
         schema, arms: default those of the first log; further arms may be named that no log knows.
-        rng: draws for decisions that are randomised, where ``decide`` is given none.
+        rng: draws for decisions that are randomised, where ``decide`` is given none; such a decision moves it on.
+            Default: the context itself decides, see ``decide``.
 
     Examples:
         >>> import numpy as np, sidelight as sl
