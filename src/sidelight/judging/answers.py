@@ -243,8 +243,7 @@ def bias_of(
             return HiddenBias(math.nan, np.zeros(n), math.nan, math.nan, f"{found} arm {population.arms[a]!r}")
         D[a], parts[a] = found
         freedom = min(freedom, told - x_o.shape[1] - m)
-    variances = np.array([fit.variance for fit in population.fits])
-    tau = np.sqrt(variances)
+    tau = np.sqrt(population.variances(float(population.shares @ kurtosis)))
     if reward_share is not None:
         tau = largest_total(D, population.shares, tau, reward_share * population.epsilon_squares)
     influence = np.zeros(n)

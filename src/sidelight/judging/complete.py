@@ -25,6 +25,7 @@ from sidelight.judging.fitted import Fitted
 from sidelight.judging.lines import Line, Overlap, line_unknown
 from sidelight.judging.policies import Requested
 from sidelight.judging.population import Population
+from sidelight.judging.scarcity import least_share, usual_kurtosis
 from sidelight.judging.sensitivity import level_of_each, quantile
 from sidelight.linalg import Array
 from sidelight.logs.schema.schema import Schema
@@ -49,7 +50,7 @@ class PolicyScores:
         squares: (K,) sum of the squared weights.
         matched: rows in which the arm taken is the policy's   largest: the largest weight.
         smallest: the smallest estimated chance of the policy's arm   never: (K,) rows with a chance below ``NEVER``.
-        correction: ``Σ (w(r − μ̂))²``: what the model of the old policy moves the value by.
+        corrections: (K,) ``Σ (w(r − μ̂))²``: what the model of the old policy moves the value by.
         problem: why the policy cannot be valued, or ``None``.
     """
 
@@ -57,16 +58,16 @@ class PolicyScores:
     found: Array
     squares: Array
     never: Array
+    corrections: Array
     matched: int = 0
     largest: float = 0.0
     smallest: float = math.inf
-    correction: float = 0.0
     problem: str | None = None
 
     @classmethod
     def empty(cls, K: int) -> PolicyScores:
         """No rows yet."""
-        return cls(np.zeros(K), np.zeros(K), np.zeros(K), np.zeros(K))
+        return cls(*np.zeros((5, K)))
 
     def add(self, taken: np.ndarray, weights: Array, corrections: Array, chance: Array) -> None:
         """Add rows: what the policy takes, its weights, ``w(r − μ̂)``, and how likely its arm is (NaN if not known)."""
@@ -78,7 +79,18 @@ class PolicyScores:
         self.matched += int((weights > 0).sum())
         self.largest = max(self.largest, float(weights.max()))
         self.smallest = min(self.smallest, float(chance.min()))
-        self.correction += float(corrections @ corrections)
+        self.corrections += np.bincount(taken, weights=corrections * corrections, minlength=K)
+
+    def lacking(self, variance: float, kurtosis: float) -> float:
+        """What ``Σ (w(r − μ̂))²`` is below its least: few rows with large weights may show too little of the rewards.
+
+        Args:
+            variance: of ``r − μ̂`` over all rows.
+            kurtosis: of ``r − μ̂`` within arms.
+        """
+        worth = np.divide(self.found**2, self.squares, out=np.zeros_like(self.found), where=self.squares > 0.0)
+        least = variance * self.squares * least_share(kurtosis, worth)
+        return float(np.maximum(least - self.corrections, 0.0).sum())
 
 
 @dataclass
@@ -89,16 +101,17 @@ class Valuation:
         names: the policies   scores: what their scores add up to.
         rows: how many   mean: (P + 1,) of the policies' scores and, last, of the reward
         products: (P + 1, P + 1) sums of products around the mean.
-        residual: ``Σ (r − μ̂(x, a))²``   best: ``Σ max_a μ̂(x, a)``   mu, mu_squares: sums over rows and arms of ``μ̂``
-            around the mean reward, and of its square.
+        powers: (K, 3) of each arm that was taken ``n, Σ (r − μ̂)², Σ (r − μ̂)⁴``
+        best: ``Σ max_a μ̂(x, a)``   mu, mu_squares: sums over rows and arms of ``μ̂`` around the mean reward, and of its
+            square.
     """
 
     names: tuple[str, ...]
     scores: dict[str, PolicyScores]
+    powers: Array
     rows: int = 0
     mean: Array = field(default_factory=lambda: np.zeros(0))
     products: Array = field(default_factory=lambda: np.zeros((0, 0)))
-    residual: float = 0.0
     best: float = 0.0
     mu: float = 0.0
     mu_squares: float = 0.0
@@ -124,13 +137,25 @@ class Valuation:
         """The mean difference of a policy's scores and another's (the rewards if ``None``), and its variance."""
         i, j = self.names.index(name), len(self.names) if over is None else self.names.index(over)
         P, n = self.products, self.rows
-        variance = max(float(P[i, i] + P[j, j] - 2.0 * P[i, j]), 0.0) / max(n - 1, 1) / n
-        return float(self.mean[i] - self.mean[j]), variance
+        difference, squares = float(self.mean[i] - self.mean[j]), float(P[i, i] + P[j, j] - 2.0 * P[i, j])
+        if squares <= 0.0:  # two policies that take the same arm everywhere
+            return difference, 0.0
+        lacking = self._lacking(name) + (0.0 if over is None else self._lacking(over))
+        return difference, squares / max(n - 1, 1) / n + lacking
 
     def variance(self, name: str) -> float:
         """Of the mean score of a policy."""
         i = self.names.index(name)
-        return float(self.products[i, i]) / max(self.rows - 1, 1) / self.rows
+        return float(self.products[i, i]) / max(self.rows - 1, 1) / self.rows + self._lacking(name)
+
+    @property
+    def residual(self) -> float:
+        """The mean of ``(r − μ̂(x, a))²``."""
+        return float(self.powers[:, 1].sum()) / self.rows
+
+    def _lacking(self, name: str) -> float:
+        """What the variance of a policy's mean score is below its least."""
+        return self.scores[name].lacking(self.residual, usual_kurtosis(self.powers)) / self.rows**2
 
 
 class Doubly:
@@ -157,7 +182,7 @@ class Doubly:
         """
         K = len(self.rows.arms)
         names = tuple(policy.name for policy in policies)
-        found = Valuation(names, {name: PolicyScores.empty(K) for name in names})
+        found = Valuation(names, {name: PolicyScores.empty(K) for name in names}, np.zeros((K, 3)))
         for chunk in self.rows.chunks():
             mu, chance = self.fitted.predicted(chunk)
             at = np.arange(len(chunk.codes))
@@ -178,7 +203,9 @@ class Doubly:
                 own.add(taken, weights, corrections, chance[at, taken] if not self.known else np.ones(len(at)))
             found.add(columns)
             left, centred = chunk.rewards - mu[at, chunk.codes], mu - self.fitted.mean_reward
-            found.residual += float(left @ left)
+            squares = left * left
+            for i, power in enumerate((None, squares, squares * squares)):
+                found.powers[:, i] += np.bincount(chunk.codes, weights=power, minlength=K)
             found.best += float(mu.max(axis=1).sum())
             found.mu += float(centred.sum())
             found.mu_squares += float(np.square(centred).sum())
@@ -238,7 +265,7 @@ def line_of_complete(
         gain, variance = value - against[0], found.variance(name) + against[1]
     if not doubly.known and n > doubly.fitted.sampled:
         # ê comes from a sample of the rows: its error moves the value by at most what w(r − μ̂) varies by
-        variance += own.correction / n / doubly.fitted.sampled
+        variance += float(own.corrections.sum()) / n / doubly.fitted.sampled
     error = math.sqrt(variance)
     half = quantile(level_of_each(level, base.together), overlap.effective - 1.0) * error
     note = "" if doubly.known else _CONDITIONAL
@@ -309,7 +336,7 @@ def rounds_needed(doubly: Doubly, found: Valuation, level: float) -> str:
     deviation = math.sqrt(float(found.products[-1, -1]) / n)
     suggested = abs(found.best / n - float(found.mean[-1]))
     target = max(suggested, 0.1 * deviation) or 1.0
-    spread = K * found.residual / n + found.mu_squares / (n * K) - (found.mu / (n * K)) ** 2
+    spread = K * found.residual + found.mu_squares / (n * K) - (found.mu / (n * K)) ** 2
     rounds = max(math.ceil((quantile(level, 100.0) / target) ** 2 * spread), 100)
     rounds = round(rounds, 1 - len(str(rounds))) if rounds >= 100 else rounds
     return (

@@ -13,6 +13,7 @@ from sidelight.judging.lines import Line, Overlap, Simpler, line_of_log, line_un
 from sidelight.judging.log_rows import LogRows, Valued
 from sidelight.judging.policies import BEST, OLD, Requested, requested
 from sidelight.judging.population import Population
+from sidelight.judging.scarcity import NORMAL, kurtosis_of_rates
 from sidelight.judging.sensitivity import level_of_each
 from sidelight.judging.valuing import Estimate, Residuals, Sample, combined, of_fixed
 from sidelight.judging.verdict import Verdict
@@ -163,6 +164,11 @@ def _log_assumes(settings: Settings) -> str:
     )
 
 
+def _kurtosis(summary: LogSummary, population: Population) -> float:
+    """Of residuals that nobody sees one by one: rewards of 0 and 1 have that of their rate."""
+    return kurtosis_of_rates(population.value) if summary.binary_rewards else NORMAL
+
+
 def of_summaries(log: Any, policies: Any, settings: Settings) -> Found:
     """Stage 1 from a summary, or from one for each era: fixed arms alone."""
     given = {None: log} if isinstance(log, LogSummary) else dict(log)
@@ -177,9 +183,9 @@ def of_summaries(log: Any, policies: Any, settings: Settings) -> Found:
             "these summaries have different arms: summarize_eras gives eras the same arms in the same order."
         )
     residuals = [
-        Residuals.constant(population)
+        Residuals.constant(population, _kurtosis(summary, population))
         if summary.meat is None or not summary.schema.intercept
-        else Residuals.of_meat(population, summary.meat)
+        else Residuals.of_meat(population, summary.meat, _kurtosis(summary, population))
         for population, summary in zip(populations, summaries, strict=True)
     ]
     by_arm = _arm_estimates(residuals, arms, [None] * len(residuals))

@@ -16,6 +16,7 @@ import numpy as np
 from scipy.linalg import lstsq, solve_triangular
 
 from sidelight.errors import FileFormatError
+from sidelight.judging.scarcity import least_share
 from sidelight.labels import Label
 from sidelight.linalg import Array
 from sidelight.logs.reduce.moments import triangular_factor
@@ -219,6 +220,12 @@ class Population:
         pooled = sum(fit.residual for fit in judged) / freedom if freedom else float(self.reward_squares)
         variances = np.array([fit.variance if fit.enough else pooled for fit in self.fits])
         return float(self.shares @ variances)
+
+    def variances(self, kurtosis: float) -> Array:
+        """(K,) ``s_a²``, at least the part of ``E ε²`` that so few rows of that kurtosis could hide."""
+        own = np.array([fit.variance for fit in self.fits])
+        freedom = np.array([fit.freedom for fit in self.fits], dtype=np.float64)
+        return np.asarray(np.maximum(own, self.epsilon_squares * least_share(kurtosis, freedom)))
 
     @cached_property
     def reward_squares(self) -> float:

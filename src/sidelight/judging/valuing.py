@@ -16,6 +16,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from sidelight.judging.population import ArmFit, Population, Weighting
+from sidelight.judging.scarcity import NORMAL, least_share, usual_kurtosis
 from sidelight.judging.sensitivity import quantile
 from sidelight.linalg import Array
 
@@ -35,7 +36,7 @@ class Estimate:
         variance: of ``gain`` over samples.
         size: ``√(E ε² · E α_s²)``, summed over populations by their share of rows.
         alpha_squares: ``E α_s²``.
-        freedom: degrees of freedom of the scarcest arm that the policy takes.
+        freedom: degrees of freedom of ``variance`` (Satterthwaite), at most those of the scarcest arm that is taken.
         size_variance: of ``size`` over samples   size_covariance: of ``size`` and ``gain``.
         parts: the populations and how the policy weighs their rows.
         problem: why it cannot be told, or ``None``.
@@ -80,12 +81,14 @@ class Estimate:
 class Residuals:
     """``Σ ε² z zᵀ`` of every arm of one population, residuals divided by one minus their leverage.
 
-    ``powers`` (K, 3) has ``n, Σ ε², Σ ε⁴``; as for normal residuals where they are not seen one by one.
+    ``powers`` (K, 3) has ``n, Σ ε², Σ ε⁴``; where residuals are not seen one by one they are taken to have the kurtosis
+    ``assumed``.
     """
 
     population: Population
     meats: list[Array] = field(default_factory=list)
     powers: Array = field(default_factory=lambda: np.zeros((0, 3)))
+    assumed: float = NORMAL
 
     def __post_init__(self) -> None:
         if len(self.powers) == 0:
@@ -94,19 +97,20 @@ class Residuals:
             self.meats = [np.zeros((len(fit.columns), len(fit.columns))) for fit in self.population.fits]
 
     @classmethod
-    def constant(cls, population: Population) -> Residuals:
+    def constant(cls, population: Population, kurtosis: float = NORMAL) -> Residuals:
         """As if the noise of each arm were constant: ``s² I``."""
-        return cls(population, [fit.variance * np.eye(len(fit.columns)) for fit in population.fits])
+        meats = [fit.variance * np.eye(len(fit.columns)) for fit in population.fits]
+        return cls(population, meats, assumed=kurtosis)
 
     @classmethod
-    def of_meat(cls, population: Population, meat: Array) -> Residuals:
+    def of_meat(cls, population: Population, meat: Array, kurtosis: float = NORMAL) -> Residuals:
         """From ``Σ ε² x xᵀ`` (K, L, L) of a summary."""
         meats: list[Array] = []
         for fit, own in zip(population.fits, meat, strict=True):
             columns = population.columns[fit.columns]
             half = np.linalg.solve(fit.R.T, own[np.ix_(columns, columns)])
             meats.append(np.asarray(np.linalg.solve(fit.R.T, half.T)))
-        return cls(population, meats)
+        return cls(population, meats, assumed=kurtosis)
 
     def add(self, a: int, z: Array, residuals: Array) -> None:
         """Rows of arm ``a``: whitened contexts (n, k), residuals (n,) already divided."""
@@ -117,10 +121,26 @@ class Residuals:
 
     @property
     def kurtosis(self) -> Array:
-        """(K,) of each arm's residuals; 3 where they are not known."""
+        """(K,) of each arm's residuals; as usual in this log where an arm's own are not known."""
         n, squares, fourths = self.powers.T
         known = squares > 0.0
-        return np.asarray(np.where(known, n * fourths / np.where(known, squares, 1.0) ** 2, 3.0))
+        return np.asarray(np.where(known, n * fourths / np.where(known, squares, 1.0) ** 2, self.usual))
+
+    @property
+    def usual(self) -> float:
+        """The kurtosis of residuals within arms."""
+        return usual_kurtosis(self.powers, self.assumed)
+
+    def least(self, a: int, q: Array, rows: float) -> float:
+        """What ``qᵀ(Σ ε² z zᵀ)q`` of arm ``a`` counts as at least.
+
+        Args:
+            a: position of the arm.
+            q: (k,) how its rows are weighted.
+            rows: how many rows of equal weight those are worth.
+        """
+        share = float(least_share(self.usual, rows))
+        return float(self.population.variances(self.usual)[a]) * share * float(q @ q)
 
 
 @dataclass
@@ -135,6 +155,15 @@ class Sample:
     codes: list[np.ndarray] = field(default_factory=list)
     rewards: list[Array] = field(default_factory=list)
     residuals: list[Array] = field(default_factory=list)
+
+    def worth(self, fit: ArmFit, a: int, q: Array) -> float:
+        """How many rows of equal weight the rows of arm ``a`` are worth if weighted by ``z·q``: ``(Σu²)²/Σu⁴``."""
+        u = np.concatenate([X[codes == a] for X, codes in zip(self.X, self.codes, strict=True)] or [np.zeros((0, 0))])
+        if len(u) == 0:
+            return float(fit.freedom)
+        u = np.square(u[:, fit.columns] @ solve_triangular(fit.R, q))
+        fourths = float(u @ u)
+        return float(u.sum()) ** 2 / fourths * fit.count / len(u) if fourths > 0.0 else float(fit.freedom)
 
     def size_moments(self, population: Population, weighting: Weighting, taken: np.ndarray) -> tuple[float, float]:
         """Variance of ``√(E ε² · E α_s²)`` over samples, and its covariance with the gain; (0, 0) without rows.
@@ -254,13 +283,14 @@ def of_fixed(population: Population, arm: int, residuals: Residuals, sample: Sam
     cross = -meat @ fit.R[:, 0]
     gain = weighting.value - population.value
     spread = population.fixed_squares(arm) / n + 2.0 * float(q @ cross) + n * float(q @ meat @ q) - gain * gain
+    spread, freedom = _allowing_for_few(spread, residuals, weighting.q, sample)
     if sample is None:
         # as for normal residuals; weights vary by about their second moment, three times that where they are skewed
         squares = population.epsilon_squares * weighting.alpha_squares
         moments = (squares * (0.5 + 0.75 * weighting.alpha_squares) / n, 0.0)
     else:
         moments = sample.size_moments(population, weighting, np.full(sum(map(len, sample.X)), arm))
-    return _estimate(population, weighting, gain, spread, moments)
+    return _estimate(population, weighting, gain, spread, freedom, moments)
 
 
 def of_tally(tally: Tally, residuals: Residuals, sample: Sample) -> Estimate:
@@ -283,15 +313,46 @@ def of_tally(tally: Tally, residuals: Residuals, sample: Sample) -> Estimate:
     for q, cross, meat in zip(parts, tally.cross, residuals.meats, strict=True):
         if q is not None:
             spread += 2.0 * float(q @ cross) + n * float(q @ meat @ q)
+    spread, freedom = _allowing_for_few(spread, residuals, parts, sample)
     taken = np.concatenate(tally.taken) if tally.taken else np.zeros(0, dtype=np.int64)
     moments = sample.size_moments(population, weighting, taken) if len(taken) else (0.0, 0.0)
-    return _estimate(population, weighting, gain, spread, moments)
+    return _estimate(population, weighting, gain, spread, freedom, moments)
+
+
+def _allowing_for_few(
+    spread: float, residuals: Residuals, parts: Sequence[Array | None], sample: Sample | None
+) -> tuple[float, float]:
+    """The variance of ``ψ`` with every arm's part at its least or above, and its degrees of freedom (Satterthwaite).
+
+    Args:
+        spread: the variance of ``ψ`` as the rows have it.
+        residuals: of the population.
+        parts: (K,) ``q`` of every arm, ``None`` for arms that do not count.
+        sample: rows that tell how evenly an arm's rows are weighted; without them all count alike.
+    """
+    population = residuals.population
+    n, total, squares, most = population.n_rows, 0.0, 0.0, math.inf
+    for a, (fit, q, meat) in enumerate(zip(population.fits, parts, residuals.meats, strict=True)):
+        if q is None:
+            continue
+        most = min(most, fit.freedom)
+        worth = float(fit.freedom) if sample is None else sample.worth(fit, a, q)
+        seen = float(q @ meat @ q)
+        own = max(seen, residuals.least(a, q, worth))
+        spread += n * (own - seen)
+        total += n * own
+        squares += (n * own) ** 2 / max(worth - 1.0, 1.0)
+    return spread, min(most, max(spread, total) ** 2 / squares) if squares > 0.0 else most
 
 
 def _estimate(
-    population: Population, weighting: Weighting, gain: float, spread: float, moments: tuple[float, float]
+    population: Population,
+    weighting: Weighting,
+    gain: float,
+    spread: float,
+    freedom: float,
+    moments: tuple[float, float],
 ) -> Estimate:
-    freedom = min(fit.freedom for fit, q in zip(population.fits, weighting.q, strict=True) if q is not None)
     n, squares = population.n_rows, weighting.alpha_squares
     size = math.sqrt(population.epsilon_squares * squares)
     parts = ((population, weighting),)
@@ -329,7 +390,9 @@ def combined(estimates: Sequence[Estimate]) -> Estimate:
     def variance(name: str) -> float:
         return float(w**2 @ np.array([getattr(estimate, name) for estimate in estimates]))
 
-    freedom = min(estimate.freedom for estimate in estimates)
+    variances = w**2 * np.array([estimate.variance for estimate in estimates])
+    scarce = float((variances**2 / np.array([estimate.freedom for estimate in estimates])).sum())
+    freedom = float(variances.sum()) ** 2 / scarce if scarce > 0.0 else min(one.freedom for one in estimates)
     size, squares = mean("size"), mean("alpha_squares")
     return Estimate(
         rows,
