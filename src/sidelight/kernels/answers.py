@@ -12,7 +12,7 @@ import numpy as np
 
 from sidelight.kernels.compiled import helper, kernel
 from sidelight.kernels.elementary import log
-from sidelight.kernels.simd import add_at, clear, copy_columns, subtract_four, subtract_row
+from sidelight.kernels.simd import clear, copy_columns, subtract_four, subtract_row
 from sidelight.kernels.spd import (
     backward,
     factor,
@@ -153,8 +153,12 @@ def add_up(S, S_squared, units, total, noise, own, squared):  # type: ignore[no-
     clear(own)
     clear(squared)
     for a in range(K):
-        add_at(total, 0, 1.0, S, a * d * d, d * d)
-        add_at(noise, 0, 1.0, S_squared, a * L * L, L * L)
+        for i in range(d):
+            for j in range(d):
+                total[i, j] += S[a, i, j]
+        for i in range(L):
+            for j in range(L):
+                noise[i, j] += S_squared[a, i, j]
         for i in range(L):
             own[a] += S[a, i, i] * units[i]
             squared[a] += S_squared[a, i, i] * units[i]
@@ -354,17 +358,20 @@ def between_arms(S, D, gap, mean, strength, levels, explained, log_dets):  # typ
         clear(squares)
         clear(across)
         for i in range(L):
-            row = i * width + first
             for j in range(m):
-                add_at(squares, j * m, table[i, first + j], table, row, m)
-            add_at(across, 0, table[i, first + m], table, row, m + 1)
+                for k in range(m):
+                    squares[j, k] += table[i, first + j] * table[i, first + k]
+            for k in range(m + 1):
+                across[k] += table[i, first + m] * table[i, first + k]
         for k in range(levels.shape[0]):
             change = strength * (1.0 - levels[k])
             left = 1.0 - change * across[m]
             if left > 0.0:
                 log_dets[k] += log_det + log(left)
-                for j in range(m):
-                    add_at(explained, (k * m + j) * m, 1.0, squares, j * m, m)
-                    add_at(explained, (k * m + j) * m, change / left * across[j], across, 0, m)
+                for i in range(m):
+                    moved = change / left * across[i]
+                    for j in range(m):
+                        explained[k, i, j] += squares[i, j]
+                        explained[k, i, j] += moved * across[j]
             else:
                 log_dets[k] = math.nan

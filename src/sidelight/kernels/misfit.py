@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from sidelight.arrays import Array
 from sidelight.kernels.compiled import inlined, kernel
-from sidelight.kernels.simd import add_at, clear, dot_at
+from sidelight.kernels.simd import clear, dot_at
 from sidelight.kernels.views import part
 
 __all__ = ["CLIP", "FORMS", "HEAD", "SQUARES", "MisfitSums", "add_rows", "sums_of", "vectors_for"]
@@ -142,7 +142,8 @@ def add_rows(arena, sizes, order, X, arms, rewards):  # type: ignore[no-untyped-
         for n in range(s.pairs.shape[0]):
             f[s.pairs[n, 0]] += near[s.pairs[n, 1]] * near[s.pairs[n, 2]]
         for i in range(p):
-            add_at(s.cross, (a * p + i) * d, f[i], z, 0, d)
+            for j in range(d):
+                s.cross[a, i, j] += f[i] * z[j]
         if not s.active[a]:
             continue
         error = (rewards[t] - s.reward_centre[0] - dot_at(s.weights, a * d, z, 0, d)) / s.noises[a]
@@ -154,9 +155,12 @@ def add_rows(arena, sizes, order, X, arms, rewards):  # type: ignore[no-untyped-
             f[i] = error * (f[i] - dot_at(s.projections, (a * p + i) * d, z, 0, d))
         for i in range(p):
             s.scores[a, i] += f[i]
-            add_at(s.squares, (a * p + i) * p, f[i], f, 0, p)
+            for j in range(p):
+                s.squares[a, i, j] += f[i] * f[j]
         for i in range(d):
-            add_at(s.bent, (a * d + i) * d, error * near[i], near, 0, d)
+            bent = error * near[i]
+            for j in range(d):
+                s.bent[a, i, j] += bent * near[j]
         for k in range(a * FORMS, (a + 1) * FORMS):
             form = k - a * FORMS
             g = -s.levels[a, form]
@@ -165,4 +169,5 @@ def add_rows(arena, sizes, order, X, arms, rewards):  # type: ignore[no-untyped-
                 g += s.curvatures[a, form, i] * y * y
             s.along[a, form, 0] += error * g
             s.along[a, form, 1] += (error * g) * (error * g)
-            add_at(s.reach, k * d, g, z, 0, d)
+            for j in range(d):
+                s.reach[k, j] += g * z[j]

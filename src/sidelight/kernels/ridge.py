@@ -17,7 +17,7 @@ import numpy as np
 from sidelight.arrays import LARGEST
 from sidelight.kernels.compiled import helper, inlined, kernel
 from sidelight.kernels.elementary import log, log1p
-from sidelight.kernels.simd import absolute_sum_at, add_at, dot, dot_at, dot_row, quadratic_form, subtract_products
+from sidelight.kernels.simd import dot, dot_at, dot_row, quadratic_form, subtract_products
 from sidelight.kernels.spd import invert_into
 from sidelight.kernels.state import state_of
 from sidelight.kernels.sums import Answers, add_one_answer
@@ -249,9 +249,11 @@ def add_round(s, a, y, r, weight, z):  # type: ignore[no-untyped-def]
     s.squares[a] += weight * residual * residual
     reduce_context(y, s.loadings, a, s.shifted, z)
     m = z.shape[0]
-    add_at(s.moments, a * m, weight * residual, z, 0, m)
     for i in range(m):
-        add_at(s.grams, (a * m + i) * m, weight * z[i], z, 0, m)
+        s.moments[a, i] += weight * residual * z[i]
+        scaled = weight * z[i]
+        for j in range(m):
+            s.grams[a, i, j] += scaled * z[j]
     s.counts[a] += 1
 
 
@@ -265,6 +267,26 @@ def rate_weight(s, estimate):  # type: ignore[no-untyped-def]
         return 1.0
     p = min(max(estimate, s.least_rate), 1.0 - s.least_rate)
     return BINARY_VARIANCE / (p * (1.0 - p))
+
+
+@helper
+def width_bound(covariances, a, sums):  # type: ignore[no-untyped-def]
+    """An upper bound of ``√λ_max(A⁻¹)``: the root of the trace, or of the largest column sum, whichever is less.
+
+    covariances: (K, m, m)   a: the arm   sums: (m,) to work in
+    """
+    m = covariances.shape[1]
+    for j in range(m):
+        sums[j] = 0.0
+    trace = 0.0
+    for i in range(m):
+        trace += covariances[a, i, i]
+        for j in range(m):
+            sums[j] += abs(covariances[a, i, j])
+    largest = 0.0
+    for j in range(m):
+        largest = max(largest, sums[j])
+    return math.sqrt(max(min(trace, largest), 0.0))
 
 
 @inlined
@@ -293,39 +315,26 @@ def take_in(s, a, y, r, weight, z, u):  # type: ignore[no-untyped-def]
     step = error * root
     for i in range(m):
         u[i] *= scale * root
-    trace = 0.0
-    rows = 0.0
     for i in range(m):
-        add_at(s.covariances, (a * m + i) * m, -u[i], u, 0, m)
-        trace += s.covariances[a, i, i]
-        rows = max(rows, absolute_sum_at(s.covariances, (a * m + i) * m, m))
+        for j in range(m):
+            s.covariances[a, i, j] -= u[i] * u[j]
     if s.shifted:
         for i in range(m):
             s.weights[a, d - m + i] += step * u[i]
     for i in range(m):
-        add_at(s.weights, a * d, -(step * u[i]), s.loadings, (a * m + i) * R, R)
+        moved = step * u[i]
+        for j in range(R):
+            s.weights[a, j] -= moved * s.loadings[a, i, j]
     if s.doubt > 0.0:
         s.spent[0] += s.radii[a] * math.sqrt(square)
     s.updates[a] += 1
     # the covariance only shrinks between refreshes, so that the older bound stays one
-    s.bounds[a] = min(s.bounds[a], math.sqrt(max(min(trace, rows), 0.0)))
+    s.bounds[a] = min(s.bounds[a], width_bound(s.covariances, a, z))
     s.log_dets[a] += log1p(q)
     s.radii[a] = s.alpha * radius_of(
         s.kind, s.counts[a], s.log_dets[a], s.dimensions[a], s.noises[a], s.prior_term, s.growth, s.union
     )
     return s.updates[a] >= REFRESH_EVERY, abs(error) > s.surprise * s.noises[a] * math.sqrt(1.0 + q)
-
-
-@helper
-def width_bound(covariances, a):  # type: ignore[no-untyped-def]
-    """An upper bound of ``√λ_max(A⁻¹)``: the root of the trace, or of the largest row sum, whichever is less."""
-    m = covariances.shape[1]
-    trace = 0.0
-    rows = 0.0
-    for i in range(m):
-        trace += covariances[a, i, i]
-        rows = max(rows, absolute_sum_at(covariances, (a * m + i) * m, m))
-    return math.sqrt(max(min(trace, rows), 0.0))
 
 
 @helper
@@ -365,7 +374,7 @@ def refresh(arena, sizes, first, last):  # type: ignore[no-untyped-def]
             for i in range(R):
                 s.weights[a, i] -= theta * s.loadings[a, j, i]
         s.updates[a] = 0
-        s.bounds[a] = width_bound(s.covariances, a)
+        s.bounds[a] = width_bound(s.covariances, a, right)
         s.radii[a] = s.alpha * radius_of(
             s.kind, s.counts[a], s.log_dets[a], s.dimensions[a], s.noises[a], s.prior_term, s.growth, s.union
         )

@@ -18,7 +18,7 @@ import numpy as np
 from sidelight.kernels.compiled import helper, inlined, kernel
 from sidelight.kernels.elementary import log
 from sidelight.kernels.ridge import DETERMINANT, radius_of
-from sidelight.kernels.simd import add_at, dot, dot_at, dot_row, subtract_products
+from sidelight.kernels.simd import dot, dot_at, dot_row, subtract_products
 from sidelight.kernels.sums import add_one_answer
 
 #: what a bound of a log determinant allows for rounding
@@ -108,7 +108,8 @@ def asked(y, V, R, inverse, K, P, q):  # type: ignore[no-untyped-def]
             P[1, i, j] += xi * left[j] + left[i] * xj
             P[2, i, j] += xi * right[j] + right[i] * xj + xi * xj * square
     for j in range(m):
-        add_at(K, j * L, y[L + j], u, 0, L)
+        for i in range(L):
+            K[j, i] += y[L + j] * u[i]
 
 
 @helper
@@ -120,9 +121,10 @@ def observed(y, r, anchor, V, R, K, P, q):  # type: ignore[no-untyped-def]
         k[j] = dot_row(K, j, y)
     residual = r - dot(y, anchor)
     d = y.shape[0]
-    add_at(R, 0, residual, y, 0, d)
     for i in range(d):
-        add_at(V, i * d, y[i], y, 0, d)
+        R[i] += residual * y[i]
+        for j in range(d):
+            V[i, j] += y[i] * y[j]
     for i in range(m):
         xi = y[L + i]
         q[0, i] += xi * residual

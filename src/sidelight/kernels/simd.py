@@ -15,11 +15,9 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic as _intrinsic
 
-from sidelight.kernels.compiled import helper
+from sidelight.kernels.compiled import helper, inlined
 
 __all__ = [
-    "absolute_sum_at",
-    "add_at",
     "clear",
     "copy_columns",
     "dot",
@@ -163,49 +161,6 @@ def _four_dots(builder, matrix, n, right):
 
 
 @intrinsic
-def dot(typing_context, x, y):
-    """``Σ x_i y_i`` over the length of ``x``; ``y`` may be longer."""
-    if not (_is_vector(x) and _is_vector(y)):
-        return None
-
-    def code(context, builder, signature, arguments):
-        (left, n), (right, _) = (
-            _parts(context, builder, kind, value) for kind, value in zip(signature.args, arguments, strict=True)
-        )
-        return _dot(builder, left, right, n)
-
-    return types.float64(x, y), code
-
-
-@intrinsic
-def clear(typing_context, x):
-    """Set all of ``x`` to zero.  One instruction; a slice of numba's would be a hundred."""
-    if not _is_block(x):
-        return None
-
-    def code(context, builder, signature, arguments):
-        array = context.make_array(signature.args[0])(context, builder, arguments[0])
-        cgutils.memset(builder, array.data, builder.mul(array.nitems, array.itemsize), 0)
-        return context.get_dummy_value()
-
-    return types.none(x), code
-
-
-@intrinsic
-def dot_row(typing_context, W, a, y):
-    """``dot(W[a], y)``.  W: (K, n)   a: a position   y: (n,) or longer"""
-    if not (_is_stack(W, 2) and _is_vector(y) and a == types.intp):
-        return None
-
-    def code(context, builder, signature, arguments):
-        row, (n,) = _one_of(context, builder, signature.args[0], arguments[0], arguments[1])
-        right, _ = _parts(context, builder, signature.args[2], arguments[2])
-        return _dot(builder, row, right, n)
-
-    return types.float64(W, a, y), code
-
-
-@intrinsic
 def subtract_products(typing_context, z, y, first, B, a):
     """``z_j = y[first + j] − (B[a] y)_j``; without the first term where ``first`` is negative.
 
@@ -238,38 +193,6 @@ def subtract_products(typing_context, z, y, first, B, a):
 
 
 @intrinsic
-def absolute_sum_at(typing_context, x, i, n):
-    """``Σ_k |x[i + k]|`` for ``k < n``, positions counted through all axes."""
-    if not _is_block(x):
-        return None
-
-    def code(context, builder, signature, arguments):
-        data, _ = _parts(context, builder, signature.args[0], arguments[0])
-        data, n = builder.gep(data, [arguments[1]]), arguments[2]
-        sums, rest = [_zero(builder, _FOUR), _zero(builder, _FOUR)], _zero(builder, _DOUBLE)
-        vectors, scalars = (
-            cgutils.get_or_insert_function(builder.module, ir.FunctionType(kind, [kind]), f"llvm.fabs.{name}")
-            for kind, name in ((_FOUR, "v4f64"), (_DOUBLE, "f64"))
-        )
-
-        def four(i, k=0):
-            _accumulate(builder, sums[k], builder.call(vectors, [_load(builder, data, i)]))
-
-        def eight(i):
-            four(i)
-            four(builder.add(i, ir.Constant(i.type, 4)), 1)
-
-        def one(i):
-            _accumulate(builder, rest, builder.call(scalars, [builder.load(builder.gep(data, [i]))]))
-
-        _walk(builder, n, eight, four, one)
-        both = builder.fadd(builder.load(sums[0]), builder.load(sums[1]))
-        return builder.fadd(_total(builder, both), builder.load(rest))
-
-    return types.float64(x, types.intp, types.intp), code
-
-
-@intrinsic
 def dot_at(typing_context, x, i, y, j, n):
     """``Σ_k x[i + k] y[j + k]`` for ``k < n``, positions counted through all axes: no view has to be made of a row."""
     if not (_is_block(x) and _is_block(y)):
@@ -283,6 +206,18 @@ def dot_at(typing_context, x, i, y, j, n):
         return _dot(builder, left, right, arguments[4])
 
     return types.float64(x, types.intp, y, types.intp, types.intp), code
+
+
+@inlined
+def dot(x, y):
+    """``Σ x_i y_i`` over the length of ``x``; ``y`` may be longer."""
+    return dot_at(x, 0, y, 0, x.shape[0])
+
+
+@inlined
+def dot_row(W, a, y):
+    """``dot(W[a], y)``.  W: (K, n)   a: a position   y: (n,) or longer"""
+    return dot_at(W, a * W.shape[1], y, 0, W.shape[1])
 
 
 @intrinsic
@@ -334,40 +269,6 @@ def quadratic_form(typing_context, C, a, z):
         return builder.fadd(total, builder.load(rest))
 
     return types.float64(C, a, z), code
-
-
-def _add_scaled(builder, target, scale, source, n):
-    scales = _splat(builder, scale)
-
-    def four(i):
-        product = builder.fmul(scales, _load(builder, source, i))
-        _store(builder, builder.fadd(_load(builder, target, i), product), target, i)
-
-    def eight(i):
-        four(i)
-        four(builder.add(i, ir.Constant(i.type, 4)))
-
-    def one(i):
-        where = builder.gep(target, [i])
-        product = builder.fmul(scale, builder.load(builder.gep(source, [i])))
-        builder.store(builder.fadd(builder.load(where), product), where)
-
-    _walk(builder, n, eight, four, one)
-
-
-@intrinsic
-def add_at(typing_context, y, i, factor, x, j, n):
-    """``y[i + k] += factor · x[j + k]`` for ``k < n``, positions counted through all axes."""
-    if not (_is_block(x) and _is_block(y)):
-        return None
-
-    def code(context, builder, signature, arguments):
-        target = builder.gep(_parts(context, builder, signature.args[0], arguments[0])[0], [arguments[1]])
-        source = builder.gep(_parts(context, builder, signature.args[3], arguments[3])[0], [arguments[4]])
-        _add_scaled(builder, target, arguments[2], source, arguments[5])
-        return context.get_dummy_value()
-
-    return types.none(y, types.intp, types.float64, x, types.intp, types.intp), code
 
 
 # rows of matrices: what an elimination is made of
@@ -505,3 +406,9 @@ def scale_row(Y, i, factor, first, last):
     """``Y[i, first:last] *= factor``."""
     for j in range(first, last):
         Y[i, j] *= factor
+
+
+@helper
+def clear(x):
+    """Set all of ``x`` to zero."""
+    x.fill(0.0)

@@ -11,7 +11,7 @@ import numpy as np
 
 from sidelight.kernels.compiled import kernel
 from sidelight.kernels.elementary import log as natural_log
-from sidelight.kernels.simd import add_at, clear, subtract_row
+from sidelight.kernels.simd import clear, subtract_row
 from sidelight.kernels.spd import backward, factor, padded, subtract_product
 
 
@@ -168,7 +168,8 @@ def marginals(P0, h0, rounds, log, tau2, s2, values, sides):  # type: ignore[no-
                 weights[i, padded(d) + L] = h0[a, i] + weight * moments[a, i]
             for i in range(L, d):
                 for k in range(L):
-                    add_at(weights, i * width + padded(d), B[a, k, i - L], weights, k * width + padded(d), k + 1)
+                    for j in range(padded(d), padded(d) + k + 1):
+                        weights[i, j] += B[a, k, i - L] * weights[k, j]
             log_det = factor(weights)
             for i in range(L):
                 for j in range(n):

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sidelight.kernels.compiled import helper, kernel
-from sidelight.kernels.simd import add_at
 
 __all__ = ["Answers", "add_answer", "add_one_answer", "add_probabilities"]
 
@@ -37,10 +36,12 @@ def add_one_answer(answers, x, a, weight):  # type: ignore[no-untyped-def]
     for i in range(d):
         scaled = weight * y[i]
         sums[a, i] += scaled
-        add_at(S, (a * d + i) * d, scaled, y, 0, d)
+        for j in range(d):
+            S[a, i, j] += scaled * y[j]
     for i in range(L):
         scaled = squared * y[i]
-        add_at(S_squared, (a * L + i) * L, scaled, y, 0, L)
+        for j in range(L):
+            S_squared[a, i, j] += scaled * y[j]
     counts[a] += weight
 
 
