@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from sidelight.linalg import Array
 
@@ -74,22 +75,26 @@ def softmax_regression(Z: Array, codes: np.ndarray, K: int, penalty: float = 1.0
     from scipy.optimize import minimize  # a third of a second, and a service imports this module
 
     n, p = Z.shape
-    observed = np.zeros((n, K))
-    observed[np.arange(n), codes] = 1.0
+    # arms by rows, so that what is taken over arms runs along the rows
+    columns = np.ascontiguousarray(Z.T)
+    observed = np.stack([columns[:, codes == k].sum(axis=1) for k in range(K)])
     pull = np.full((K, p), penalty / n)
     pull[:, 0] = 1e-6 / n
 
     def loss(flat: Array) -> tuple[float, Array]:
         W = flat.reshape(K, p)
-        logits = Z @ W.T
-        top = logits.max(axis=1, keepdims=True)
-        log_sum = top[:, 0] + np.log(np.exp(logits - top).sum(axis=1))
-        value = float(np.mean(log_sum - logits[np.arange(n), codes]) + 0.5 * (pull * W * W).sum())
-        gradient = (np.exp(logits - log_sum[:, None]) - observed).T @ Z / n + pull * W
-        return value, gradient.ravel()
+        chances = W @ columns
+        top = chances.max(axis=0)
+        np.exp(chances - top, out=chances)
+        total = chances.sum(axis=0)
+        chances /= total
+        value = float(np.mean(top + np.log(total)) - (observed * W).sum() / n + 0.5 * (pull * W * W).sum())
+        return value, ((chances @ Z - observed) / n + pull * W).ravel()
 
     if start is None:
         start = np.zeros((K, p))
         start[:, 0] = np.log(np.maximum(np.bincount(codes, minlength=K), 0.5) / n)
-    found = minimize(loss, start.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": 300})
+    # the products are thin: a second BLAS thread gains nothing, and on a busy machine the two wait for each other
+    with threadpool_limits(1, user_api="blas"):
+        found = minimize(loss, start.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": 300})
     return np.asarray(found.x.reshape(K, p))
