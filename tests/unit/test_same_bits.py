@@ -177,7 +177,8 @@ def test_eigenvalues_and_eigenvectors(rng, n):
         (vectors * values[:, None, :]) @ np.swapaxes(vectors, 1, 2), A, atol=1e-12 * n * max(1, np.abs(A).max())
     )
     np.testing.assert_array_equal(linalg.eigenvalues(A), values)
-    np.testing.assert_allclose(linalg.pseudo_inverse(A[0]), np.linalg.inv(A[0]), rtol=1e-8, atol=1e-8)
+    covariance = linalg.symmetrize(A[0] @ A[0] + np.eye(n))
+    np.testing.assert_allclose(linalg.pseudo_inverse(covariance), np.linalg.inv(covariance), rtol=1e-8, atol=1e-8)
     with pytest.raises(np.linalg.LinAlgError, match="finite"):
         linalg.symmetric_eigen(np.full((2, 2), np.nan))
 
