@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sidelight.errors import InputError
-from sidelight.hidden.protocol import Needs
+from sidelight.hidden.protocol import CompleteEstimator, Needs
 from sidelight.labels import plain_label
 from sidelight.learners.arguments import LARGEST_SQUARE, ArgumentReader
 from sidelight.learners.cards import decisions_table, learner_card, score_table
@@ -21,6 +21,7 @@ from sidelight.learners.containers import save_learner
 from sidelight.learners.correcting import Receipt
 from sidelight.learners.floor import FloorLedger
 from sidelight.learners.gaps import Completed, Gaps
+from sidelight.learners.hidden_half import Answer, check_answer
 from sidelight.learners.inputs import in_the_form_of, is_frame
 from sidelight.learners.protocol import Context, Decision
 from sidelight.learners.settings import Settings
@@ -38,7 +39,17 @@ __all__ = ["BaseLearner"]
 #: a named tuple without the detour through keyword arguments
 _tuple = tuple.__new__
 #: what decides; compiled shortcuts know nothing of a subclass's own
-_PYTHON = {"scores", "_scores", "decide", "_choose", "observe", "_observe", "observe_behavior", "wants_query"}
+_PYTHON = {
+    "scores",
+    "_scores",
+    "decide",
+    "_choose",
+    "observe",
+    "_observe",
+    "observe_behavior",
+    "_learn_answer",
+    "wants_query",
+}
 
 
 class BaseLearner(ArgumentReader, ABC):
@@ -119,6 +130,18 @@ class BaseLearner(ArgumentReader, ABC):
     def _observe_completed(self, context: Completed, index: int, reward: float) -> None:
         """Learn from a round whose context had gaps: here as if it had been as it was filled."""
         self._observe(context.x, index, reward)
+
+    def _usual_chance(self, x: Array) -> float:
+        """With which chance ``x`` (d,), NaN where it has gaps, was asked about, where nobody says."""
+        return 1.0
+
+    def _answered(self, answer: Answer) -> Sequence[CompleteEstimator]:
+        """The estimators that learn from this answer: here all."""
+        return list(self.estimators().values())
+
+    def _learn_answer(self, x: Array, answer: Answer) -> None:
+        """Learn from a checked answer of the old policy at ``x`` (d,), NaN where it has gaps."""
+        raise NotImplementedError
 
     def _decide_rows(self, X: Array, rng: np.random.Generator | None) -> list[Decision]:
         return [self.decide(x, rng=rng) for x in X]
@@ -344,9 +367,24 @@ class BaseLearner(ArgumentReader, ABC):
         probability: float | None = None,
         log: Any = None,
     ) -> None:
-        """What the old policy would do at ``x``: nothing to learn for a learner that does not need it."""
-        if self.needs is not None:
-            raise NotImplementedError
+        """What the old policy would do at ``x``: its ``arm``, or its ``probabilities``.
+
+        A learner that holds no estimator of a hidden half has no use for it, and does nothing.
+
+        Args:
+            x: the full context.
+            arm: the old policy's action, or
+            probabilities: its probability of every arm of the log.
+            probability: with which this context was asked about: 1 if all are, or independently of the context; default
+                1, and for a learner with a query budget ``query_probability(x)`` as it is now.
+            log: the key of the log whose policy answered; default all of them.
+        """
+        if self.needs is None and not self.estimators():
+            return
+        context = self._read(x)
+        answer = Answer(arm, probabilities, self._usual_chance(context) if probability is None else probability, log)
+        self._check_answer(answer)
+        self._learn_answer(context, answer)
 
     def observe_behavior_many(
         self,
@@ -369,28 +407,29 @@ class BaseLearner(ArgumentReader, ABC):
         contexts = self._read_many(X)
         if (arms is None) == (probabilities is None):
             raise InputError("Give the old policy's arms or its probabilities, one of the two.")
+        asked = 1.0 if probability is None else probability
         if arms is not None:
-            answers = [{} if is_missing(arm) else {"arm": arm} for arm in arms]
+            answers = [None if is_missing(arm) else Answer(arm, None, asked, log) for arm in arms]
         else:
             try:
                 rows = np.asarray(probabilities, dtype=np.float64)
             except (TypeError, ValueError):
                 raise InputError(f"probabilities={probabilities!r:.200} must be numbers, (n, K).") from None
-            answers = [{} if np.isnan(row).any() else {"probabilities": row} for row in np.atleast_1d(rows)]
+            answers = [None if np.isnan(row).any() else Answer(None, row, asked, log) for row in np.atleast_1d(rows)]
         if len(answers) != len(contexts):
             raise InputError(f"{len(contexts)} contexts and {len(answers)} answers: give one answer for every context.")
-        for answer in filter(None, answers):
-            self._check_answer(
-                answer.get("arm"), answer.get("probabilities"), 1.0 if probability is None else probability, log
-            )
-        for x, answer in zip(contexts, answers, strict=True):
-            if answer:
-                self.observe_behavior(x, probability=probability, log=log, **answer)
+        given = [(x, answer) for x, answer in zip(contexts, answers, strict=True) if answer is not None]
+        for _, answer in given:
+            self._check_answer(answer)
+        for x, answer in given:
+            self.observe_behavior(x, answer.arm, probabilities=answer.probabilities, probability=probability, log=log)
 
-    def _check_answer(self, arm: Any, probabilities: Any, probability: float, log: Any = None) -> None:
-        """Refuse an answer of the old policy that this learner cannot take: here one that names no arm of its own."""
-        if arm is not None:
-            self._arm(arm)
+    def _check_answer(self, answer: Answer) -> None:
+        """Refuse an answer of the old policy that names no arm of this learner, or that its estimators cannot take."""
+        if answer.arm is not None:
+            self._arm(answer.arm)
+        for hidden in self._answered(answer):
+            check_answer(hidden, answer)
 
     def add_arm(self, label: Any) -> None:
         """Offer one more arm from now on, of which the log says nothing."""

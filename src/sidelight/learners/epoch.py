@@ -7,14 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from sidelight.errors import InputError
 from sidelight.hidden.protocol import HiddenEstimator
 from sidelight.learners.automatic import add_answers, constraint_evidence
 from sidelight.learners.base import BaseLearner
 from sidelight.learners.correcting import Receipt, Sums
-from sidelight.learners.hidden_half import check_answer, learn_answer, single_estimator
+from sidelight.learners.hidden_half import Answer, learn_answer, single_estimator
 from sidelight.learners.protocol import Context
 from sidelight.learners.reduced import ReducedLearner
 from sidelight.learners.ridge_arms import RADIUS_KINDS
@@ -312,21 +311,8 @@ class EpochOFUL(ReducedLearner):
         """Refused: before the first answer there is no constraint yet, and later there is."""
         BaseLearner.add_arm(self, label)
 
-    def _check_answer(self, arm: Any, probabilities: Any, probability: float, log: Any = None) -> None:
-        super()._check_answer(arm, probabilities, probability)
-        check_answer(self.hidden, arm, probabilities, probability)
-
-    def observe_behavior(
-        self,
-        x: Context,
-        arm: Any = None,
-        *,
-        probabilities: ArrayLike | None = None,
-        probability: float | None = None,
-        log: Any = None,
-    ) -> None:
-        """What the old policy would do at ``x``: its ``arm``, or its ``probabilities``."""
-        taken, fresh = learn_answer(self, x, arm, probabilities, probability)
+    def _learn_answer(self, x: Array, answer: Answer) -> None:
+        taken, fresh = learn_answer(self, x, answer)
         if taken and fresh:
             self._relearn()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,7 +13,23 @@ from sidelight.hidden.protocol import CompleteEstimator, HiddenEstimator, comple
 from sidelight.hidden.sums import chance, chances_of_arms
 from sidelight.linalg import Array
 
-__all__ = ["behavior_answer", "check_answer", "learn_answer", "single_estimator"]
+__all__ = ["Answer", "check_answer", "learn_answer", "single_estimator", "take_answer"]
+
+
+class Answer(NamedTuple):
+    """What the old policy would do at one context.
+
+    Attributes:
+        arm: the label of the arm it would take, or None where it told its
+        probabilities: of every arm of the log.
+        probability: the chance with which this context was asked about.
+        log: the key of the log whose policy answered; None for all of them.
+    """
+
+    arm: Any
+    probabilities: ArrayLike | None
+    probability: float
+    log: Any = None
 
 
 def single_estimator(hidden: Any, learner: str) -> CompleteEstimator:
@@ -31,57 +47,54 @@ def single_estimator(hidden: Any, learner: str) -> CompleteEstimator:
     return completed(hidden.copy())
 
 
-def check_answer(hidden: CompleteEstimator, arm: Any, probabilities: ArrayLike | None, probability: float) -> None:
+def check_answer(hidden: CompleteEstimator, answer: Answer) -> None:
     """Refuse an answer of the old policy that ``hidden`` cannot take, before anything is learned from it."""
-    if (arm is None) == (probabilities is None):
+    if (answer.arm is None) == (answer.probabilities is None):
         raise InputError("Give the arm the old policy would take, or probabilities=…: exactly one of them.")
     if hidden.needs is None:
         return
-    if hidden.needs == "action" and arm is None:
+    if hidden.needs == "action" and answer.arm is None:
         raise InputError(
             f"{type(hidden).__name__} learns from the old policy's actions; for its probabilities use "
             "BehaviorProbabilities."
         )
     if hidden.needs == "probabilities":
-        if probabilities is None:
+        if answer.probabilities is None:
             raise InputError(
                 f"{type(hidden).__name__} learns from the old policy's probabilities; for single actions use "
                 "BehaviorQueries."
             )
-        chances_of_arms(probabilities, hidden.summary.n_arms)
-    chance(probability)
+        chances_of_arms(answer.probabilities, hidden.summary.n_arms)
+    chance(answer.probability)
 
 
-def behavior_answer(
-    learner: Any,
-    hidden: CompleteEstimator,
-    x: Array,
-    arm: Any,
-    probabilities: ArrayLike | None,
-    probability: float,
-) -> None:
-    """Hand an answer that was checked to ``hidden``, in the form that it needs.  x: (d,), NaN where it has gaps"""
+def take_answer(hidden: CompleteEstimator, x: Array, index: int | None, answer: Answer) -> None:
+    """Hand an answer that was checked to ``hidden``, in the form that it needs.
+
+    Args:
+        hidden: the estimator.
+        x: (d,)  the context, NaN where it has gaps.
+        index: the position of the answered arm among those of the log.
+        answer: the answer.
+    """
     observe = hidden.observe_gaps if np.isnan(x).any() else hidden.observe
     if hidden.needs == "action":
-        observe(x, hidden.summary.arms[learner._arm(arm)], probability)
+        assert index is not None
+        observe(x, hidden.summary.arms[index], answer.probability)
     elif hidden.needs == "probabilities":
-        observe(x, probabilities, probability)
+        observe(x, answer.probabilities, answer.probability)
 
 
-def learn_answer(
-    learner: Any, x: Any, arm: Any, probabilities: ArrayLike | None, probability: float | None
-) -> tuple[bool, bool]:
-    """One answer of the old policy, for a learner with a single ``hidden`` estimator.
+def learn_answer(learner: Any, x: Array, answer: Answer) -> tuple[bool, bool]:
+    """One answer that was checked, for a learner with a single ``hidden`` estimator.  x: (d,), NaN where it has gaps
 
     Returns whether it was taken, which an answer at a context with wild values is not, and whether it told the unit of
     a feature, so that the caller must learn anew.
     """
-    context, taken, fresh = learner._read(x), True, False
-    asked = 1.0 if probability is None else probability
-    learner._check_answer(arm, probabilities, asked)
-    filled = learner._learn_gaps(context)
+    taken, fresh = True, False
+    filled = learner._learn_gaps(x)
     if learner.automatic is not None:
         taken, fresh = learner.automatic.answerable(filled, learner._name)
     if taken:
-        behavior_answer(learner, learner.hidden, context, arm, probabilities, asked)
+        take_answer(learner.hidden, x, None if answer.arm is None else learner._arm(answer.arm), answer)
     return taken, fresh

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from sidelight.errors import InputError
 from sidelight.hidden.protocol import HiddenEstimator
@@ -24,7 +23,7 @@ from sidelight.learners.automatic import (
 )
 from sidelight.learners.base import BaseLearner
 from sidelight.learners.correcting import Receipt, Sums
-from sidelight.learners.hidden_half import check_answer, learn_answer, single_estimator
+from sidelight.learners.hidden_half import Answer, learn_answer, single_estimator
 from sidelight.learners.noise import residual_noise, residuals
 from sidelight.learners.protocol import Context
 from sidelight.learners.ridge_arms import RADIUS_KINDS
@@ -236,21 +235,8 @@ class RunningOFUL(BaseLearner):
             return square(sigma) * self.automatic.precision, np.broadcast_to(self.automatic.mean, self.Y.shape), sigma
         return float(s.regularization) * np.eye(self.n_features), self.means, sigma
 
-    def _check_answer(self, arm: Any, probabilities: Any, probability: float, log: Any = None) -> None:
-        super()._check_answer(arm, probabilities, probability)
-        check_answer(self.hidden, arm, probabilities, probability)
-
-    def observe_behavior(
-        self,
-        x: Context,
-        arm: Any = None,
-        *,
-        probabilities: ArrayLike | None = None,
-        probability: float | None = None,
-        log: Any = None,
-    ) -> None:
-        """What the old policy would do at ``x``: its ``arm``, or its ``probabilities``."""
-        taken, fresh = learn_answer(self, x, arm, probabilities, probability)
+    def _learn_answer(self, x: Array, answer: Answer) -> None:
+        taken, fresh = learn_answer(self, x, answer)
         if not taken:
             return
         self._version += 1

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from sidelight.errors import InputError, UnknownArmError
+from sidelight.hidden.protocol import CompleteEstimator
 from sidelight.learners.fused.log import FusedLog
 from sidelight.learners.fused.relearning import Relearning
-from sidelight.learners.hidden_half import check_answer
+from sidelight.learners.hidden_half import Answer
 from sidelight.learners.protocol import Context
 from sidelight.linalg import Array
 
@@ -20,59 +20,40 @@ __all__ = ["Answering"]
 class Answering(Relearning):
     """The part of ``FusedOFUL`` that asks the old policy what it would do."""
 
-    def observe_behavior(
-        self,
-        x: Context,
-        arm: Any = None,
-        *,
-        probabilities: ArrayLike | None = None,
-        probability: float | None = None,
-        log: Any = None,
-    ) -> None:
-        """What the old policy would do at ``x``: its ``arm``, or its ``probabilities``.
+    def _usual_chance(self, x: Array) -> float:
+        """``query_probability`` as it is now; an error if the budget is spent, since the chance is then unknown."""
+        chance = self._query_probability(self._context(x))
+        if not chance and self.needs is not None:
+            raise InputError(
+                "The query budget is spent, so the chance with which this context was asked about is no longer "
+                "known: pass probability=…, query_probability(x) as it was when wants_query said yes."
+            )
+        return chance
 
-        Args:
-            x: the full context.
-            arm: the old policy's action, or
-            probabilities: its probability of every arm of the log.
-            probability: with which this context was asked about: 1 if all are, or independently of the context; default
-                ``query_probability(x)`` as it is now.
-            log: the key of the log whose policy answered; default all of them.
-        """
-        context = self._read(x)
-        if probability is None:
-            probability = self._query_probability(self._context(context))
-            if not probability and self.needs is not None:
-                raise InputError(
-                    "The query budget is spent, so the chance with which this context was asked about is no longer "
-                    "known: pass probability=…, query_probability(x) as it was when wants_query said yes."
-                )
-        self._check_answer(arm, probabilities, probability, log)
+    def _learn_answer(self, x: Array, answer: Answer) -> None:
         self.asking.asked += 1
-        filled, taken, fresh = self._learn_gaps(context), True, False
+        filled, taken, fresh = self._learn_gaps(x), True, False
         if self._guarded and self.automatic is not None:
             taken, fresh = self.automatic.answerable(filled, self._name)
         if not taken:
             return
-        for entry in self._answered_logs(arm, log):
-            entry.answer(context, arm, probabilities, probability)
+        for log in self._answered_logs(answer):
+            log.answer(x, answer)
         if self.automatic is not None and (self.automatic.due() or fresh):
             self._relearn()
 
-    def _check_answer(self, arm: Any, probabilities: Any, probability: float, log: Any = None) -> None:
-        super()._check_answer(arm, probabilities, probability)
-        for entry in self._answered_logs(arm, log):
-            check_answer(entry.hidden, arm, probabilities, probability)
+    def _answered(self, answer: Answer) -> list[CompleteEstimator]:
+        return [log.hidden for log in self._answered_logs(answer)]
 
-    def _answered_logs(self, arm: Any, log: Any) -> list[FusedLog]:
+    def _answered_logs(self, answer: Answer) -> list[FusedLog]:
         """The logs that an answer is about: those that know the arm, or the one that is named."""
-        logs = [entry for entry in self.logs if log is None or entry.key == log]
+        logs = [log for log in self.logs if answer.log is None or log.key == answer.log]
         if not logs:
-            raise InputError(f"There is no log {log!r}; the logs are {[entry.key for entry in self.logs]!r}.")
-        if arm is not None:
-            logs = [entry for entry in logs if arm in entry.labels]
+            raise InputError(f"There is no log {answer.log!r}; the logs are {[log.key for log in self.logs]!r}.")
+        if answer.arm is not None:
+            logs = [log for log in logs if answer.arm in log.labels]
             if not logs:
-                raise UnknownArmError(f"The old policy answered {arm!r}, an arm that no log has.")
+                raise UnknownArmError(f"The old policy answered {answer.arm!r}, an arm that no log has.")
         return logs
 
     def query_probability(self, x: Context) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from sidelight.hidden.frame import unitless_pseudo_inverse
 from sidelight.hidden.protocol import CompleteEstimator
@@ -14,7 +14,7 @@ from sidelight.learners.fused.excess import LineExcess
 from sidelight.learners.fused.given import bias_directions
 from sidelight.learners.fused.standing import Frozen, Standing
 from sidelight.learners.fused.unexplained import UNTOLD, least_tau2, most_square, most_tau2, usual_tau2
-from sidelight.learners.hidden_half import behavior_answer
+from sidelight.learners.hidden_half import Answer, take_answer
 from sidelight.linalg import Array, apply, product, pseudo_inverse, square
 from sidelight.side.evidence import AnswersHalf, LogEvidence, LogGeometry, hidden_variance
 from sidelight.side.intersection import Directions, error_directions
@@ -94,12 +94,9 @@ class FusedLog:
         #: (K_j,)  times which ``s²`` is counted where proven, since it was estimated from so few rows
         self._rows_scarcity = np.ones(len(self.arms))
 
-    def answer(self, x: Array, arm: Any, probabilities: ArrayLike | None, probability: float) -> None:
-        """What the old policy would do at ``x``; ``arm`` is matched by label, whatever the learner's order of arms."""
-        behavior_answer(self, self.hidden, x, arm, probabilities, probability)
-
-    def _arm(self, arm: Any) -> int:
-        return self.labels[arm]
+    def answer(self, x: Array, answer: Answer) -> None:
+        """What the old policy would do at ``x``; its arm is matched by label, whatever the learner's order of arms."""
+        take_answer(self.hidden, x, None if answer.arm is None else self.labels[answer.arm], answer)
 
     def refresh(
         self,
