@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from sidelight.learners.hidden_half import Answer, learn_answer, single_estimato
 from sidelight.learners.protocol import Context
 from sidelight.learners.reduced import ReducedLearner
 from sidelight.learners.ridge_arms import RADIUS_KINDS
-from sidelight.learners.settings import Settings
+from sidelight.learners.settings import SettingArguments, Settings, lists_settings
 from sidelight.linalg import (
     Array,
     kernel_of_structured,
@@ -71,40 +71,27 @@ class EpochOFUL(ReducedLearner):
         (1, 4)
     """
 
+    @lists_settings()
     def __init__(
         self,
         hidden: HiddenEstimator,
         horizon: int,
         *,
         keep_data: bool = False,
-        regularization: float | Literal["auto"] = 1.0,
-        prior_mean: Any = 0.0,
-        noise: float | Literal["auto"] | None = None,
-        alpha: float = 1.0,
-        delta: float = 0.05,
-        context_bound: float = 1.0,
-        weight_bound: float = 1.0,
         projected_context_bound: float | None = None,
         projected_weight_bound: float | None = None,
-        radius: str = "determinant",
         schema: Schema | None = None,
         arms: Sequence[Any] | None = None,
         rng: np.random.Generator | None = None,
+        **given: Unpack[SettingArguments],
     ) -> None:
         if isinstance(horizon, bool) or not (isinstance(horizon, int | np.integer) and horizon >= 1):
             raise InputError(f"horizon={horizon!r} must be a whole number of at least 1.")
         hidden = single_estimator(hidden, type(self).__name__)
-        settings = Settings(
-            regularization=regularization,
-            prior_mean=prior_mean,
-            noise=noise,
-            alpha=alpha,
-            delta=delta,
-            context_bound=context_bound,
-            weight_bound=weight_bound,
+        settings = Settings.of(
+            given,
             projected_context_bound=projected_context_bound,
             projected_weight_bound=projected_weight_bound,
-            radius=radius,
         )
         summary = hidden.summary
         summary.require_determined()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
 from sidelight.errors import InputError
 from sidelight.learners.reduced import ReducedLearner
-from sidelight.learners.settings import Settings
+from sidelight.learners.settings import SettingArguments, Settings, lists_settings
 from sidelight.side.constraint import unreduced
 
 if TYPE_CHECKING:
@@ -37,36 +37,21 @@ class OFUL(ReducedLearner):
         'high'
     """
 
+    @lists_settings()
     def __init__(
         self,
         n_arms: int,
         n_features: int,
         *,
-        regularization: float | Literal["auto"] = 1.0,
-        prior_mean: Any = 0.0,
-        noise: float | Literal["auto"] | None = None,
-        alpha: float = 1.0,
-        delta: float = 0.05,
-        context_bound: float = 1.0,
-        weight_bound: float = 1.0,
-        radius: str = "determinant",
         schema: Schema | None = None,
         arms: Sequence[Any] | None = None,
         rng: np.random.Generator | None = None,
+        **given: Unpack[SettingArguments],
     ) -> None:
         if isinstance(n_arms, bool) or not (isinstance(n_arms, int | np.integer) and n_arms >= 1):
             raise InputError(f"n_arms={n_arms!r} must be a whole number of at least 1.")
         if isinstance(n_features, bool) or not (isinstance(n_features, int | np.integer) and n_features >= 1):
             raise InputError(f"n_features={n_features!r} must be a whole number of at least 1.")
-        settings = Settings(
-            regularization=regularization,
-            prior_mean=prior_mean,
-            noise=noise,
-            alpha=alpha,
-            delta=delta,
-            context_bound=context_bound,
-            weight_bound=weight_bound,
-            radius=radius,
-        )
+        settings = Settings.of(given)
         labels = range(n_arms) if arms is None else arms
         super().__init__(list(labels), unreduced(int(n_arms), int(n_features)), settings, schema, rng)

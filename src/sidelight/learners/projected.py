@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
 from sidelight.errors import InputError
 from sidelight.learners.reduced import ReducedLearner
-from sidelight.learners.settings import Settings
+from sidelight.learners.settings import SettingArguments, Settings, lists_settings
 from sidelight.side.constraint import SideInformation
 
 if TYPE_CHECKING:
@@ -42,23 +42,17 @@ class ProjectedOFUL(ReducedLearner):
         ([0.5, 0.2], [0.0, 0.0])
     """
 
+    @lists_settings()
     def __init__(
         self,
         side_information: SideInformation,
         *,
-        regularization: float | Literal["auto"] = 1.0,
-        prior_mean: Any = 0.0,
-        noise: float | Literal["auto"] | None = None,
-        alpha: float = 1.0,
-        delta: float = 0.05,
-        context_bound: float = 1.0,
-        weight_bound: float = 1.0,
         projected_context_bound: float | None = None,
         projected_weight_bound: float | None = None,
-        radius: str = "determinant",
         schema: Schema | None = None,
         arms: Sequence[Any] | None = None,
         rng: np.random.Generator | None = None,
+        **given: Unpack[SettingArguments],
     ) -> None:
         if not isinstance(side_information, SideInformation):
             raise InputError(
@@ -66,17 +60,10 @@ class ProjectedOFUL(ReducedLearner):
                 "SideInformation(M, b), or SideInformation.from_log(summary, cross_moments). Where the cross "
                 "moments must be learned, RunningOFUL or FusedOFUL take the estimator."
             )
-        settings = Settings(
-            regularization=regularization,
-            prior_mean=prior_mean,
-            noise=noise,
-            alpha=alpha,
-            delta=delta,
-            context_bound=context_bound,
-            weight_bound=weight_bound,
+        settings = Settings.of(
+            given,
             projected_context_bound=projected_context_bound,
             projected_weight_bound=projected_weight_bound,
-            radius=radius,
         )
         super().__init__(
             side_information.arms if arms is None else list(arms),

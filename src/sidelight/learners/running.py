@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from sidelight.learners.hidden_half import Answer, learn_answer, single_estimato
 from sidelight.learners.noise import residual_noise, residuals
 from sidelight.learners.protocol import Context
 from sidelight.learners.ridge_arms import RADIUS_KINDS
-from sidelight.learners.settings import Settings
+from sidelight.learners.settings import SettingArguments, Settings, lists_settings
 from sidelight.learners.wild import Ranges
 from sidelight.linalg import (
     Array,
@@ -78,40 +78,27 @@ class RunningOFUL(BaseLearner):
 
     compiled_scores = True
 
+    @lists_settings()
     def __init__(
         self,
         hidden: HiddenEstimator,
         *,
-        regularization: float | Literal["auto"] = 1.0,
-        prior_mean: Any = 0.0,
-        noise: float | Literal["auto"] | None = None,
-        alpha: float = 1.0,
-        delta: float = 0.05,
-        context_bound: float = 1.0,
-        weight_bound: float = 1.0,
         projected_context_bound: float | None = None,
         projected_weight_bound: float | None = None,
-        radius: str = "determinant",
         schema: Schema | None = None,
         arms: Sequence[Any] | None = None,
         rng: np.random.Generator | None = None,
+        **given: Unpack[SettingArguments],
     ) -> None:
         hidden = single_estimator(hidden, type(self).__name__)
         summary = hidden.summary
-        settings = Settings(
-            regularization=regularization,
-            prior_mean=prior_mean,
-            noise=noise,
-            alpha=alpha,
-            delta=delta,
-            context_bound=context_bound,
-            weight_bound=weight_bound,
+        settings = Settings.of(
+            given,
             projected_context_bound=projected_context_bound,
             projected_weight_bound=projected_weight_bound,
-            radius=radius,
         )
         if settings.radius not in RADIUS_KINDS:
-            raise InputError(f"radius={radius!r} belongs to the fused learners.")
+            raise InputError(f"radius={settings.radius!r} belongs to the fused learners.")
         labels = summary.arms if arms is None else list(arms)
         super().__init__(labels, summary.n_features, settings, summary.schema if schema is None else schema, rng)
         if self.gaps is not None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields
+from inspect import Parameter, Signature, signature
+from typing import Any, Literal, TypedDict, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,11 +15,26 @@ from sidelight.arrays import is_number
 from sidelight.errors import InputError
 from sidelight.linalg import Array, eigenvalues, square
 
-__all__ = ["RADII", "Settings"]
+__all__ = ["RADII", "SettingArguments", "Settings", "lists_settings"]
+
+Constructor = TypeVar("Constructor", bound=Callable[..., None])
 
 #: relative to the largest, an eigenvalue that rounding may have made of zero
 ROUNDING = 1e-15
 RADII = ("determinant", "printed", "posterior", "theory")
+
+
+class SettingArguments(TypedDict, total=False):
+    """The settings that every constructor takes by keyword; ``Settings`` has their meanings and defaults."""
+
+    regularization: float | Literal["auto"]
+    prior_mean: Any
+    noise: float | Literal["auto"] | None
+    alpha: float
+    delta: float
+    context_bound: float
+    weight_bound: float
+    radius: str
 
 
 @dataclass(frozen=True)
@@ -69,6 +86,30 @@ class Settings:
             raise InputError(f"delta={self.delta!r} is a probability of failure and must lie in (0, 1).")
         if self.radius not in RADII:
             raise InputError(f"radius={self.radius!r} is not one of {', '.join(RADII)}.")
+
+    @classmethod
+    def of(
+        cls,
+        given: SettingArguments,
+        defaults: SettingArguments | None = None,
+        *,
+        projected_context_bound: float | None = None,
+        projected_weight_bound: float | None = None,
+    ) -> Settings:
+        """The settings that a constructor was given by keyword; ``defaults`` are those that differ from this class's.
+
+        Raises:
+            TypeError: a keyword that is no setting of every learner.
+        """
+        for name in given:
+            if name not in SettingArguments.__annotations__:
+                known = ", ".join(SettingArguments.__annotations__)
+                raise TypeError(f"unexpected keyword argument {name!r}; the settings of every learner are {known}.")
+        return cls(
+            **cast(SettingArguments, {**(defaults or {}), **given}),
+            projected_context_bound=projected_context_bound,
+            projected_weight_bound=projected_weight_bound,
+        )
 
     @property
     def sigma(self) -> float:
@@ -124,6 +165,27 @@ class Settings:
         out = asdict(self)
         out["prior_mean"] = np.asarray(self.prior_mean, dtype=np.float64).tolist()
         return out
+
+
+def lists_settings(defaults: SettingArguments | None = None) -> Callable[[Constructor], Constructor]:
+    """Show a constructor's ``**given`` in its signature, in help and in the reference as one keyword for each setting.
+
+    defaults: where they differ from those of ``Settings``
+    """
+    listed = [
+        Parameter(field.name, Parameter.KEYWORD_ONLY, default=default, annotation=field.type)
+        for field in fields(Settings)
+        if field.name in SettingArguments.__annotations__
+        for default in [(defaults or {}).get(field.name, field.default)]
+    ]
+
+    def decorate(constructor: Constructor) -> Constructor:
+        own = [p for p in signature(constructor).parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
+        parameters = sorted([*listed, *own], key=lambda parameter: parameter.kind)  # positional ones first
+        constructor.__signature__ = Signature(parameters, return_annotation=None)  # type: ignore[attr-defined]
+        return constructor
+
+    return decorate
 
 
 def _number(name: str, value: Any, lowest: float, strict: bool = False) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
 from sidelight.learners.reduced import ReducedLearner
-from sidelight.learners.settings import Settings
+from sidelight.learners.settings import SettingArguments, Settings, lists_settings
 from sidelight.logs.summary import LogSummary, one_summary
 from sidelight.side.constraint import unreduced
 
@@ -39,33 +39,18 @@ class ZeroFilledOFUL(ReducedLearner):
         [0.0, 0.0]
     """
 
+    @lists_settings()
     def __init__(
         self,
         summary: LogSummary,
         *,
-        regularization: float | Literal["auto"] = 1.0,
-        prior_mean: Any = 0.0,
-        noise: float | Literal["auto"] | None = None,
-        alpha: float = 1.0,
-        delta: float = 0.05,
-        context_bound: float = 1.0,
-        weight_bound: float = 1.0,
-        radius: str = "determinant",
         schema: Schema | None = None,
         arms: Sequence[Any] | None = None,
         rng: np.random.Generator | None = None,
+        **given: Unpack[SettingArguments],
     ) -> None:
         one_summary(summary, type(self).__name__)
-        settings = Settings(
-            regularization=regularization,
-            prior_mean=prior_mean,
-            noise=noise,
-            alpha=alpha,
-            delta=delta,
-            context_bound=context_bound,
-            weight_bound=weight_bound,
-            radius=radius,
-        )
+        settings = Settings.of(given)
         order = np.concatenate([summary.recorded, summary.hidden]).astype(np.int64)
         super().__init__(
             summary.arms if arms is None else list(arms),

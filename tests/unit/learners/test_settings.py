@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+
 import numpy as np
 import pytest
 
 import sidelight as sl
 from sidelight.errors import InputError
-from sidelight.learners.settings import Settings
+from sidelight.learners.registry import KINDS, learner_class
+from sidelight.learners.settings import SettingArguments, Settings
 
 
 @pytest.mark.parametrize(
@@ -127,3 +130,23 @@ def test_radii_of_features_far_from_zero_are_numbers(rng, centre, radius):
                 learner.observe_behavior(x, t % 2)
             assert np.isfinite(np.concatenate(learner.scores(x))).all()
             learner.observe(x, t % 2, float(rng.normal()))
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_constructor_lists_every_setting_with_its_default(name):
+    cls = learner_class(name)
+    parameters = inspect.signature(cls).parameters
+    listed = {n: parameters[n] for n in SettingArguments.__annotations__}
+    assert all(parameter.kind is inspect.Parameter.KEYWORD_ONLY for parameter in listed.values())
+    assert not any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+    fused = name.startswith("Fused")
+    assert listed["radius"].default == ("posterior" if fused else "determinant")
+    assert listed["regularization"].default == ("auto" if fused else 1.0)
+    assert listed["noise"].default == ("auto" if fused else None)
+    assert ("projected_weight_bound" in parameters) == (name in ("ProjectedOFUL", "RunningOFUL", "EpochOFUL"))
+
+
+@pytest.mark.parametrize("name", ["nois", "projected_weight_bound"])
+def test_a_keyword_that_is_no_setting_is_refused(name):
+    with pytest.raises(TypeError, match=f"'{name}'.*regularization"):
+        sl.OFUL(2, 3, **{name: 1.0})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,13 +18,16 @@ from sidelight.learners.fused.asking import QueryBudget
 from sidelight.learners.fused.fading import Fading
 from sidelight.learners.fused.given import bias_of, by_key, check_logs, check_settings, labels_of
 from sidelight.learners.fused.log import FusedLog
-from sidelight.learners.settings import Settings
+from sidelight.learners.settings import SettingArguments, Settings, lists_settings
 from sidelight.side.constraint import unreduced
 
 if TYPE_CHECKING:
     from sidelight.logs.schema.schema import Schema
 
 __all__ = ["FusedOFUL"]
+
+#: settings whose default differs from that of the other learners
+FUSED: SettingArguments = {"regularization": "auto", "noise": "auto", "radius": "posterior"}
 
 
 class FusedOFUL(Answering):
@@ -74,18 +77,11 @@ class FusedOFUL(Answering):
     compiled_scores = True
     refreshes_logs = True
 
+    @lists_settings(FUSED)
     def __init__(
         self,
         hidden: Any,
         *,
-        regularization: float | Literal["auto"] = "auto",
-        prior_mean: Any = 0.0,
-        noise: float | Literal["auto"] = "auto",
-        alpha: float = 1.0,
-        delta: float = 0.05,
-        context_bound: float = 1.0,
-        weight_bound: float = 1.0,
-        radius: str = "posterior",
         sandwich: bool = False,
         bias_bound: float | Mapping[str, float] | ArrayLike = 0.0,
         safety: float = 0.1,
@@ -95,17 +91,10 @@ class FusedOFUL(Answering):
         schema: Schema | None = None,
         arms: Sequence[Any] | None = None,
         rng: np.random.Generator | None = None,
+        **given: Unpack[SettingArguments],
     ) -> None:
-        settings = Settings(
-            regularization=regularization,
-            prior_mean=prior_mean,
-            noise=noise,
-            alpha=alpha,
-            delta=delta,
-            context_bound=context_bound,
-            weight_bound=weight_bound,
-            radius=radius,
-        )
+        settings = Settings.of(given, FUSED)
+        theory = settings.radius == "theory"
         self.fading = Fading(forgetting)
         check_settings(settings, safety, forgetting)
         self.sandwich, self.safety = bool(sandwich), float(safety)
@@ -123,10 +112,10 @@ class FusedOFUL(Answering):
         index = {arm: i for i, arm in enumerate(labels)}
         # shrinking toward the pooled regression is a bias that no proof covers
         copies = {
-            key: completed(estimator.unpooled() if radius == "theory" else estimator.copy())
+            key: completed(estimator.unpooled() if theory else estimator.copy())
             for key, estimator in estimators.items()
         }
-        self.logs = [FusedLog(key, estimator, index, radius == "theory") for key, estimator in copies.items()]
+        self.logs = [FusedLog(key, estimator, index, theory) for key, estimator in copies.items()]
         kinds = {log.hidden.needs for log in self.logs} - {None}
         if len(kinds) > 1:
             raise InputError("One log learns from the old policy's actions and another from its probabilities.")
@@ -143,14 +132,14 @@ class FusedOFUL(Answering):
         if forgetting < 1 and self.automatic is not None:
             # arms that are not played fade at refreshes alone: at least four of them in the time that is remembered
             self.automatic.longest = max(16, math.ceil(0.25 / (1.0 - forgetting)))
-        if self.gaps is not None and (self.floor is not None or radius == "theory"):
+        if self.gaps is not None and (self.floor is not None or theory):
             raise InputError(
                 "A floor and radius='theory' are proven for contexts whose every value was seen, and this schema lets "
                 "values be missing: leave them out, or use schema.with_missing('refuse')."
             )
         self.ledger = None if self.floor is None else FloorLedger(self.floor, len(labels), d)
         # τ² comes from the weights, which come from τ²; learned, the prior comes between the two
-        self._relearn(passes=3 if regularization == "auto" else 2)
+        self._relearn(passes=3 if settings.regularization == "auto" else 2)
 
     # -------------------------------------------------------------------------------------- files
 
