@@ -13,21 +13,19 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sidelight.errors import InputError
-from sidelight.hidden.protocol import CompleteEstimator, Needs
 from sidelight.labels import plain_label
-from sidelight.learners.arguments import LARGEST_SQUARE, ArgumentReader
+from sidelight.learners.arguments import LARGEST_SQUARE
 from sidelight.learners.cards import decisions_table, learner_card, score_table
 from sidelight.learners.containers import save_learner
 from sidelight.learners.correcting import Receipt
 from sidelight.learners.floor import FloorLedger
 from sidelight.learners.gaps import Completed, Gaps
-from sidelight.learners.hidden_half import Answer, check_answer
+from sidelight.learners.hidden_half import BehaviorObserver
 from sidelight.learners.inputs import in_the_form_of, is_frame
 from sidelight.learners.protocol import Context, Decision
 from sidelight.learners.settings import Settings
 from sidelight.learners.wild import Ranges
 from sidelight.linalg import Array
-from sidelight.logs.schema.features import is_missing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,7 +50,7 @@ _PYTHON = {
 }
 
 
-class BaseLearner(ArgumentReader, ABC):
+class BaseLearner(BehaviorObserver, ABC):
     """Arms by label, contexts by array or by name; a subclass supplies ``_scores`` and ``_observe``.
 
     Attributes:
@@ -64,7 +62,6 @@ class BaseLearner(ArgumentReader, ABC):
         gaps: what is known about features that contexts may lack; None where the schema lets none be missing.
     """
 
-    needs: Needs = None
     #: what a floor keeps (``learners.floor.FloorLedger``); None without a floor
     ledger: FloorLedger | None = None
     #: Whether compiled code may decide in place of ``scores``: declared by the class that supplies it, and off again in
@@ -130,18 +127,6 @@ class BaseLearner(ArgumentReader, ABC):
     def _observe_completed(self, context: Completed, index: int, reward: float) -> None:
         """Learn from a round whose context had gaps: here as if it had been as it was filled."""
         self._observe(context.x, index, reward)
-
-    def _usual_chance(self, x: Array) -> float:
-        """With which chance ``x`` (d,), NaN where it has gaps, was asked about, where nobody says."""
-        return 1.0
-
-    def _answered(self, answer: Answer) -> Sequence[CompleteEstimator]:
-        """The estimators that learn from this answer: here all."""
-        return list(self.estimators().values())
-
-    def _learn_answer(self, x: Array, answer: Answer) -> None:
-        """Learn from a checked answer of the old policy at ``x`` (d,), NaN where it has gaps."""
-        raise NotImplementedError
 
     def _decide_rows(self, X: Array, rng: np.random.Generator | None) -> list[Decision]:
         return [self.decide(x, rng=rng) for x in X]
@@ -233,10 +218,6 @@ class BaseLearner(ArgumentReader, ABC):
     def score_table(self, x: Context) -> pa.Table:
         """``scores`` with labels: one row for each arm, ``arm, estimate, width, index, observations``."""
         return score_table(self, x)
-
-    def wants_query(self, x: Context) -> bool:
-        """Whether to ask the old policy at ``x``: true for every context if the learner uses answers at all."""
-        return self.needs is not None
 
     # ------------------------------------------------------------------------------- learning
 
@@ -358,79 +339,6 @@ class BaseLearner(ArgumentReader, ABC):
         for x, index, value in zip(contexts, indices, values.tolist(), strict=True):
             self._observe_with_gaps(self.gaps, x, index, value)
 
-    def observe_behavior(
-        self,
-        x: Context,
-        arm: Any = None,
-        *,
-        probabilities: ArrayLike | None = None,
-        probability: float | None = None,
-        log: Any = None,
-    ) -> None:
-        """What the old policy would do at ``x``: its ``arm``, or its ``probabilities``.
-
-        A learner that holds no estimator of a hidden half has no use for it, and does nothing.
-
-        Args:
-            x: the full context.
-            arm: the old policy's action, or
-            probabilities: its probability of every arm of the log.
-            probability: with which this context was asked about: 1 if all are, or independently of the context; default
-                1, and for a learner with a query budget ``query_probability(x)`` as it is now.
-            log: the key of the log whose policy answered; default all of them.
-        """
-        if self.needs is None and not self.estimators():
-            return
-        context = self._read(x)
-        answer = Answer(arm, probabilities, self._usual_chance(context) if probability is None else probability, log)
-        self._check_answer(answer)
-        self._learn_answer(context, answer)
-
-    def observe_behavior_many(
-        self,
-        X: Any,
-        arms: Sequence[Any] | None = None,
-        *,
-        probabilities: ArrayLike | None = None,
-        probability: float | None = None,
-        log: Any = None,
-    ) -> None:
-        """``observe_behavior`` for every row, in order; nothing if any row is invalid.
-
-        Args:
-            X: full contexts.
-            arms: the old policy's arm in each, ``None`` or NaN where it was not asked; or
-            probabilities: (n, K) its probabilities, a row with NaN where it was not asked.
-            probability: with which contexts were asked about; see :meth:`observe_behavior`.
-            log: the key of the log whose policy answered; default all of them.
-        """
-        contexts = self._read_many(X)
-        if (arms is None) == (probabilities is None):
-            raise InputError("Give the old policy's arms or its probabilities, one of the two.")
-        asked = 1.0 if probability is None else probability
-        if arms is not None:
-            answers = [None if is_missing(arm) else Answer(arm, None, asked, log) for arm in arms]
-        else:
-            try:
-                rows = np.asarray(probabilities, dtype=np.float64)
-            except (TypeError, ValueError):
-                raise InputError(f"probabilities={probabilities!r:.200} must be numbers, (n, K).") from None
-            answers = [None if np.isnan(row).any() else Answer(None, row, asked, log) for row in np.atleast_1d(rows)]
-        if len(answers) != len(contexts):
-            raise InputError(f"{len(contexts)} contexts and {len(answers)} answers: give one answer for every context.")
-        given = [(x, answer) for x, answer in zip(contexts, answers, strict=True) if answer is not None]
-        for _, answer in given:
-            self._check_answer(answer)
-        for x, answer in given:
-            self.observe_behavior(x, answer.arm, probabilities=answer.probabilities, probability=probability, log=log)
-
-    def _check_answer(self, answer: Answer) -> None:
-        """Refuse an answer of the old policy that names no arm of this learner, or that its estimators cannot take."""
-        if answer.arm is not None:
-            self._arm(answer.arm)
-        for hidden in self._answered(answer):
-            check_answer(hidden, answer)
-
     def add_arm(self, label: Any) -> None:
         """Offer one more arm from now on, of which the log says nothing."""
         raise InputError(
@@ -462,10 +370,6 @@ class BaseLearner(ArgumentReader, ABC):
 
     def options(self) -> dict[str, Any]:
         """Constructor arguments of this class beyond the settings that all share."""
-        return {}
-
-    def estimators(self) -> dict[Any, Any]:
-        """The estimators of hidden halves it holds, by the key of their log (None where there is one)."""
         return {}
 
     def _repr_html_(self) -> str:
