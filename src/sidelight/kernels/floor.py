@@ -68,7 +68,7 @@ def least(spectra, Z, moments, slack, bound, first, enough):  # type: ignore[no-
 
         μ(Σ r² − Θ) − Σ_a {¼ q_aᵀ(μG_a + λ_aI)⁻¹q_a + λ_aS²}
 
-    is such a bound (``learners.floor``). It is concave in all of them; the best ``λ_a`` for a ``μ`` makes the least
+    is such a bound (``learners.ledger``). It is concave in all of them; the best ``λ_a`` for a ``μ`` makes the least
     ``w_a = −½(μG_a + λ_aI)⁻¹q_a`` no longer than ``S``, and ``Σ (r − x·w)² − Θ`` there is the slope in ``μ``.
 
     spectra: (K, d)  eigenvalues of ``G_a``   Z, moments: (K, d)  ``z_a`` and ``Σ r x`` in its eigenvectors

@@ -18,10 +18,10 @@ from sidelight.learners.arguments import LARGEST_SQUARE
 from sidelight.learners.cards import decisions_table, learner_card, score_table
 from sidelight.learners.containers import save_learner
 from sidelight.learners.correcting import Receipt
-from sidelight.learners.floor import FloorLedger
 from sidelight.learners.gaps import Completed, Gaps
 from sidelight.learners.hidden_half import BehaviorObserver
 from sidelight.learners.inputs import in_the_form_of, is_frame
+from sidelight.learners.ledger import FloorLedger
 from sidelight.learners.protocol import Context, Decision
 from sidelight.learners.settings import Settings
 from sidelight.learners.wild import Ranges
@@ -62,7 +62,7 @@ class BaseLearner(BehaviorObserver, ABC):
         gaps: what is known about features that contexts may lack; None where the schema lets none be missing.
     """
 
-    #: what a floor keeps (``learners.floor.FloorLedger``); None without a floor
+    #: what a floor keeps (``learners.ledger.FloorLedger``); None without a floor
     ledger: FloorLedger | None = None
     #: Whether compiled code may decide in place of ``scores``: declared by the class that supplies it, and off again in
     #: a subclass that overrides any of ``_PYTHON``.

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from sidelight.errors import InputError
 from sidelight.learners.awaiting import NOTHING, Guess, Key
 from sidelight.learners.base import BaseLearner
-from sidelight.learners.floor import FloorLedger
 from sidelight.learners.fused.trust import Trusting
+from sidelight.learners.ledger import FloorLedger
 from sidelight.learners.protocol import Context, Decision
 from sidelight.linalg import Array, apply, product, square
 

@@ -12,12 +12,13 @@ from numpy.typing import ArrayLike
 
 from sidelight.errors import InputError
 from sidelight.hidden.protocol import completed
-from sidelight.learners.floor import Floor, FloorLedger, floor_of
+from sidelight.learners.floor import Floor, floor_of
 from sidelight.learners.fused.answering import Answering
 from sidelight.learners.fused.asking import QueryBudget
 from sidelight.learners.fused.fading import Fading
 from sidelight.learners.fused.given import bias_of, by_key, check_logs, check_settings, labels_of
 from sidelight.learners.fused.log import FusedLog
+from sidelight.learners.ledger import FloorLedger
 from sidelight.learners.settings import SettingArguments, Settings, lists_settings
 from sidelight.side.constraint import unreduced
 

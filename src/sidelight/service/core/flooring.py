@@ -1,6 +1,6 @@
 """Decisions under a floor: none is taken without counting those that are under way.
 
-The learner's account (``learners.floor``) holds the decisions that were folded in. A server knows a few more: those it
+The learner's account (``learners.ledger``) holds the decisions that were folded in. A server knows a few more: those it
 has chosen and that are being written. They are recorded in a copy of the account, which the next decision goes by. The
 log is the order of all decisions, so it has the last word: one is written only where the log holds exactly those that
 it counts, whichever server they are from, and is made anew otherwise (``Draft.counted``).
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sidelight.learners.floor import FloorLedger
+from sidelight.learners.ledger import FloorLedger
 from sidelight.linalg import Array
 from sidelight.service.core.requested import Ask
 from sidelight.service.log.events import Decisions
