@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 
 import numpy as np
@@ -10,6 +11,8 @@ import pytest
 from sidelight.errors import InputError
 from sidelight.judging.sequences import mostly_first
 from sidelight.service.core.gate import Gate, GateSettings
+from sidelight.service.dashboard.climbing import gate_card
+from sidelight.service.dashboard.sharing import verdict_page
 
 SETTINGS = GateSettings(promote="automatic", ladder=(0.1, 0.3, 1.0), smallest_gain=0.0, error_rate=0.05, holdout=0.05)
 
@@ -224,6 +227,82 @@ def test_a_reward_that_no_evidence_can_hold_ends_that_of_its_rung():
     assert copy.evidence() == gate.evidence()
     gate.enter(0)
     assert gate.evidence()["problem"] is None
+
+
+def test_the_card_says_what_keeps_the_evidence_from_speaking(monkeypatch):
+    def card(gate: Gate) -> str:
+        return str(gate_card(gate))
+
+    gate, rng = Gate(SETTINGS, rung=0), np.random.default_rng(14)
+    assert "too early to tell: at least 1,000 units, 50 on each side, are needed" in card(gate)
+    for i in range(3_000):
+        treated = bool(rng.random() < 0.1)
+        gate.decided(i, 0, treated, 0.1)
+        gate.settled(i, 0, 0.0 if treated else float(rng.normal()))
+    assert gate.evidence()["problem"].startswith("all ")
+    assert f"nothing can be told yet: {gate.evidence()['problem']}" in card(gate)
+    assert "at least 1,000 units" not in card(gate)
+    gate.decided(3_000, 0, True, 0.1)
+    gate.settled(3_000, 0, 1e308)
+    assert "nothing can be told yet: 1 reward(s) are too large for any evidence" in card(gate)
+    assert "at least 1,000 units" not in card(gate)
+
+    monkeypatch.setattr("sidelight.service.core.gate.MOST_WAITING", 10)
+    stuck = Gate(SETTINGS, rung=0)
+    for i in range(20):
+        stuck.decided(i, 0, False, 0.1)
+    assert "nothing can be told yet: 10 units wait behind one without a reward" in card(stuck)
+
+
+def test_the_card_says_beside_a_verdict_that_no_more_units_are_taken(monkeypatch):
+    gate = Gate(SETTINGS, rung=0)
+    rng = np.random.default_rng(16)
+    for i in range(6_000):
+        treated = bool(rng.random() < 0.1)
+        gate.decided(i, 0, treated, 0.1)
+        gate.settled(i, 0, 0.5 * treated + rng.normal())
+    monkeypatch.setattr("sidelight.service.core.gate.MOST_WAITING", 1)
+    gate.decided(6_000, 0, False, 0.1)
+    card = str(gate_card(gate))
+    assert "the learner is better than the old policy" in card
+    assert "1 units wait behind one without a reward" in card
+
+
+@pytest.mark.parametrize("mode", ["shadow", "assist"])
+def test_the_card_of_rows_that_are_not_enough(monkeypatch, mode):
+    gate = Gate(SETTINGS)
+    gate.look_on(mode, ["low", "high"], 2)
+    assert "too early to tell: at least 1,000 rows are needed" in str(gate_card(gate))
+    rows = gate.shadow.rows
+    rng = np.random.default_rng(15)
+    for i in range(1_500):
+        rows.observe(1, bool(rng.random() < 0.5), 1e6 if i == 1_400 else float(rng.normal()), 0.0, 0.5, known=True)
+    assert gate.says() == "too early"
+    assert "nothing can be told yet: rewards are rare or very uneven" in str(gate_card(gate))
+    monkeypatch.setattr("sidelight.service.core.gate.MOST_WAITING", 0)
+    card = str(gate_card(gate))
+    assert "set [gate] reward_after" in card
+    assert "drawn at random" not in card  # a share would not end the wait
+
+
+def test_the_page_that_people_share_gives_the_same_reason():
+    def page(gate: Gate) -> str:
+        return verdict_page(gate, [], [], "reward", 1, dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
+
+    gate = Gate(SETTINGS)
+    gate.look_on("shadow", ["Low", "High"], 2)
+    assert "Too early to tell." in page(gate)
+    for _ in range(500):
+        gate.shadow.rows.observe(1, False, 0.0, 0.0, 0.0, known=True)
+    assert gate.says() == "cannot tell"
+    assert "These rows cannot tell, because the old policy never tries arm &#39;High&#39;" in page(gate)
+    stopped = Gate(SETTINGS, rung=0)
+    for i, reward in enumerate((0.0, 1e308)):
+        stopped.decided(i, 0, True, 0.1)
+        stopped.settled(i, 0, reward)
+    assert stopped.says() == "too early"
+    assert "Too early to tell." not in page(stopped)
+    assert "1 reward(s) are too large for any evidence" in page(stopped)
 
 
 def test_a_log_without_rewards_needs_no_end_of_memory(monkeypatch):

@@ -25,7 +25,7 @@ import numpy as np
 
 from sidelight.arrays import Array
 from sidelight.judging.complete import LEAST_MATCHED, MOST_NEVER, NEVER
-from sidelight.judging.sequences import FIRST_LOOK, LARGEST_SCORE, AsymptoticSequence
+from sidelight.judging.sequences import FIRST_LOOK, LARGEST_SCORE, UNEVEN, AsymptoticSequence
 from sidelight.kernels.choices import predict_and_learn
 
 __all__ = ["SMALLEST_CHANCE", "OldRows", "PolicyModel", "doubly_robust_gain"]
@@ -242,6 +242,10 @@ class OldRows:
     def ready(self) -> bool:
         """Whether bounds may be looked at."""
         return self.sequence.count >= FIRST_LOOK and self.sequence.settled
+
+    def lacks(self) -> str | None:
+        """Why bounds may not be looked at although there are rows enough, in words; None where they may, or too few."""
+        return UNEVEN if self.sequence.count >= FIRST_LOOK and not self.sequence.settled else None
 
     def says(self, margin: float = 0.0) -> Literal["better", "worse", "open", "too early", "cannot tell"]:
         """Whether the learner's average gain is above ``margin``, below 0, undecided, or cannot be told from them."""

@@ -29,6 +29,7 @@ __all__ = [
     "FIRST_LOOK",
     "LARGEST_SCORE",
     "LARGEST_SHARE",
+    "UNEVEN",
     "AsymptoticSequence",
     "BernsteinSequence",
     "asymptotic_width",
@@ -41,6 +42,11 @@ __all__ = [
 FIRST_LOOK = 1_000
 #: nor while a single unit makes up more than this part of ``V_t``: the sum is then not yet close to normal.
 LARGEST_SHARE = 0.1
+#: what is said while one does
+UNEVEN = (
+    "rewards are rare or very uneven: a single one makes up more than a tenth of what they vary, and more of its kind "
+    "are needed"
+)
 #: scores beyond this have no square that is a number
 LARGEST_SCORE = 1e150
 

@@ -17,6 +17,7 @@ from sidelight.errors import InputError
 from sidelight.judging.sequences import (
     FIRST_LOOK,
     LARGEST_SHARE,
+    UNEVEN,
     AsymptoticSequence,
     BernsteinSequence,
     State,
@@ -193,10 +194,7 @@ class Comparison(State):
                 f"all {min(alike):,} rewards of one side are the same so far, and {LEAST_UNVARIED:,} are needed to "
                 "take that for the rule"
             )
-        return (
-            "rewards are rare or very uneven: a single one makes up more than a tenth of what they vary, and more of "
-            "its kind are needed"
-        )
+        return UNEVEN
 
     def _settled(self, route: int) -> bool:
         """Whether no single unit makes up more than a tenth of what the rewards of its route vary."""

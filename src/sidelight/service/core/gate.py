@@ -321,7 +321,15 @@ class Gate:
         if self.shadow is not None:
             return {**found, **self._shadow_evidence(self.shadow)}
         if self.promotion is None or self.demotion is None:
-            return {**found, "says": "no shared traffic", "gain": None, "low": None, "high": None, "history": []}
+            return {
+                **found,
+                "says": "no shared traffic",
+                "gain": None,
+                "low": None,
+                "high": None,
+                "history": [],
+                "problem": None,
+            }
         ready = self.ready
         low, high = self.promotion.sequence.lower(), self.demotion.sequence.upper()
         return {
@@ -383,7 +391,7 @@ class Gate:
             "matched": rows.matched,
             "learned_from": shadow.model.count,
             "propensities": "told" if rows.known else "estimated",
-            "problem": rows.problem(shadow.arms) or self._full(len(shadow.waiting), shadow.subjects),
+            "problem": rows.problem(shadow.arms) or self._full(len(shadow.waiting), shadow.subjects) or rows.lacks(),
         }
 
     def says(self) -> Literal["better", "worse", "open", "too early", "no shared traffic", "cannot tell"]:

@@ -9,6 +9,8 @@ from markupsafe import Markup
 
 from sidelight.drawing.intervals import number
 from sidelight.drawing.live import band, share_bar, strip
+from sidelight.judging.sequences import FIRST_LOOK
+from sidelight.judging.shared_traffic import LEAST_PER_ROUTE
 from sidelight.service.core.defaults import Defaults
 from sidelight.service.core.fold import State
 from sidelight.service.core.gate import Gate
@@ -18,11 +20,11 @@ from sidelight.service.dashboard.window import LATE
 
 __all__ = ["floor_card", "gate_card", "waits_card"]
 
+#: what the evidence amounts to; why it is "too early" depends on what is missing (``_too_early``)
 _SAYS = {
     "better": "the learner is better than the old policy",
     "worse": "the learner is worse than the old policy",
     "open": "neither better nor worse can be told yet",
-    "too early": "too early to tell: at least 1,000 units, 50 on each side, are needed",
     "no shared traffic": "no traffic is shared by chance, so nothing can be told",
     "cannot tell": "these rows cannot tell",
 }
@@ -103,29 +105,38 @@ def _looking_on(found: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
     if found["propensities"] == "estimated" and found["units"]:
         facts.append(("On condition", "a model of the old policy is right, so this may suggest a step and takes none"))
-    if found["problem"]:
+    if found["says"] == "cannot tell":
         facts.append(("Why", f"{found['problem']}. Only a first share that is drawn at random can tell"))
     return facts
+
+
+def _too_early(found: Mapping[str, Any], shadow: bool) -> str:
+    """Why the evidence says nothing yet: what keeps it from speaking, or how many units it needs."""
+    if found["problem"]:
+        return f"nothing can be told yet: {found['problem']}"
+    needed = f"{FIRST_LOOK:,} rows" if shadow else f"{FIRST_LOOK:,} units, {LEAST_PER_ROUTE} on each side,"
+    return f"too early to tell: at least {needed} are needed"
 
 
 def gate_card(gate: Gate, killed: bool = False) -> Markup:
     """What the gate knows, and the ladder where there is one; under the kill switch no step up is taken."""
     found = gate.evidence()
-    facts = [("Evidence", _SAYS[found["says"]])]
+    early, shadow = found["says"] == "too early", gate.shadow is not None
+    facts = [("Evidence", _too_early(found, shadow) if early else _SAYS[found["says"]])]
     picture = Markup("")
     if found["gain"] is not None:
         low, gain, high = found["low"], found["gain"], found["high"]
         facts.append(("Gain for each unit", f"{number(gain, sign=True)} ({number(low)} to {number(high)})"))
         edge = 1.15 * max(abs(low), abs(high))
         picture = _history(found) or drawn(strip(gain, low, high, (-edge, edge)))
-    if gate.shadow is not None:
+    if shadow:
         facts += _looking_on(found)
     elif found["says"] != "no shared traffic":
         # units enter in the order of their decisions, so one with a reward may wait behind one without
         waiting = f"{count(found['waiting'])} wait for a reward, their own or an earlier unit's"
         facts.append(("Units", f"{count(found['units'])}, of which {waiting}"))
-        if found["problem"]:
-            facts.append(("Why", found["problem"]))
+    if found["problem"] and found["says"] in ("better", "worse", "open"):
+        facts.append(("Problem", found["problem"]))
     step = gate.proposal()
     if step is not None:
         way = "up" if step.after > step.before else "down"

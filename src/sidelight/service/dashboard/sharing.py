@@ -58,6 +58,8 @@ def verdict_page(
     """
     found = gate.evidence()
     tone, answer = _ANSWERS[found["says"]]
+    if found["says"] == "too early" and found["problem"]:
+        answer = "Cannot be told yet."
     if found.get("propensities") == "estimated" and found["says"] in ("better", "worse"):
         answer = f"{answer[:-1]}, if the model of the old policy is right."
     bars = [_bar(f"{_place(step.evidence)}, until {_date(at)}", step.evidence) for at, step in steps[-4:]]
@@ -122,7 +124,9 @@ def _bar(label: str, found: Mapping[str, Any]) -> Bar:
 def _sentence(found: Mapping[str, Any]) -> str:
     units = count(found["units"])
     if found["gain"] is None:
-        why = f" {found['problem'].capitalize()}." if found.get("problem") else ""
+        problem = found.get("problem") or ""
+        # not str.capitalize, which would lower the letters of an arm's label
+        why = f" {problem[0].upper()}{problem[1:]}." if problem else ""
         waiting = f"{count(found['waiting'])} of which wait for a reward, their own or an earlier one's"
         return f"{_place(found)}: {units} units so far, {waiting}.{why}"
     low, high = number(found["low"], sign=True), number(found["high"], sign=True)
