@@ -118,6 +118,23 @@ def test_rewards_in_batches_have_results_of_their_own(client):
     assert results[2]["problem"]["status"] == 404
 
 
+def test_an_id_that_is_none_is_the_result_of_its_item_alone(client):
+    """As for a single reward, an id that no decision can have is one of an unknown decision."""
+    good, strange = decide(client)["id"], ["02", "", "x' OR 1=1", "2.x", "9" * 30, "１", "\u0000", "a" * 3_000]
+    ids = [*strange[:4], good, *strange[4:]]
+    body = {"rewards": [{"decision": id, "reward": 1} for id in ids]}
+    for repeated in (False, True):  # the same batch again is safe, with a key or without
+        answer = post(client, "/v1/rewards", body, **{"Idempotency-Key": "r-1"})
+        assert answer.status_code == 200
+        results = answer.json()["results"]
+        assert [result["decision"] for result in results] == ids
+        (noted,) = [result for result in results if "problem" not in result]
+        assert (noted["decision"], noted["repeated"]) == (good, repeated)
+        problems = [result["problem"] for result in results if "problem" in result]
+        assert {problem["type"] for problem in problems} == {"urn:sidelight:problem:unknown-decision"}
+        assert all(len(problem["detail"]) < 300 for problem in problems)
+
+
 def test_a_retry_with_its_key_never_decides_twice(client):
     body = {"context": CONTEXT, "subject": "patient 7"}
     first = post(client, "/v1/decisions", body, **{"Idempotency-Key": "k-1"})
@@ -369,6 +386,11 @@ _HOSTILE: list[tuple[str, bytes, int]] = [
     ("a behavior of the wrong kind", b'{"context":[1,0,0,0,0,0,0],"behavior":{"probabilities":[1,0,0]}}', 422),
     ("probabilities above 1", b'{"context":[1,0,0,0,0,0,0],"behavior":{"arm":"low","probabilities":[1.9,0,0]}}', 422),
     ("a sum below 1", b'{"context":[1,0,0,0,0,0,0],"behavior":{"arm":"low","probabilities":[0.5,0.4,0]}}', 422),
+    (
+        "an arm that its probabilities exclude",
+        b'{"context":[1,0,0,0,0,0,0],"behavior":{"arm":"low","probabilities":[0,0.5,0.5]}}',
+        422,
+    ),
     ("probabilities of nothing", b'{"context":[1,0,0,0,0,0,0],"behavior":{"arm":"low","probabilities":[0,0,0]}}', 422),
 ]  # fmt: skip
 
@@ -409,7 +431,15 @@ def test_hostile_bodies_are_refused_with_a_remedy(client, body, status):
         ("/v1/gate", {"step": "sideways"}),
         ("/v1/gate", {"hold": 1}),
         ("/v1/rewards", {"rewards": [{"decision": 2, "reward": 1}]}),
-        ("/v1/rewards", {"rewards": [{"decision": "02", "reward": 1}]}),
+        ("/v1/rewards", {"rewards": [{"decision": "2", "reward": 1, "arm": "x"}]}),
+        (
+            "/v1/decisions/2/behavior",
+            {"arm": "low", "probabilities": [0.0, 0.5, 0.5]},
+        ),
+        (
+            "/v1/behavior",
+            {"context": ARRAY, "arm": "mid", "probabilities": [0.5, 0, 0.5]},
+        ),
     ],
 )
 def test_other_bodies_are_checked_too(client, path, body):

@@ -238,7 +238,12 @@ asks = st.fixed_dictionaries(
         "context": contexts | st.just(CONTEXT) | st.lists(odd, min_size=6, max_size=8) | odd | st.just([1] + [0] * 6),
         "allowed": st.lists(st.sampled_from(["low", "mid", "high", "x", 1]), max_size=4) | odd,
         "behavior": st.fixed_dictionaries(
-            {}, optional={"arm": odd, "probabilities": st.lists(odd, max_size=4) | st.just([0.5, 0.25, 0.25]), "x": odd}
+            {},
+            optional={
+                "arm": odd,
+                "probabilities": st.lists(odd, max_size=4) | st.sampled_from([[0.5, 0.25, 0.25], [0, 0.5, 0.5]]),
+                "x": odd,
+            },
         )
         | odd,
         "subject": odd,
@@ -270,6 +275,27 @@ def test_the_fast_reading_and_the_second_look_agree(ask, needs, largest):
             assert len(problem.detail) < 1_000  # noqa: PT017
         else:
             assert not errors, name
+
+
+@pytest.mark.parametrize("needs", [None, "action", "probabilities"])
+def test_an_arm_that_its_own_probabilities_exclude_is_refused(needs):
+    bodies = bodies_of(needs=needs)
+
+    def told(arm: str, probabilities: list[float]) -> bytes:
+        return json.dumps({"context": CONTEXT, "behavior": {"arm": arm, "probabilities": probabilities}}).encode()
+
+    (ask,) = bodies.decision(told("mid", [0.0, 1e-300, 1.0]))[1]
+    assert ask.answer.arm == "mid"
+    with pytest.raises(Problem) as caught:
+        bodies.decision(told("mid", [0.25, 0.0, 0.75]))
+    (error,) = caught.value.errors
+    assert error["pointer"] == "/behavior/arm"
+    assert error["detail"] == (
+        "'mid' is told as the old policy's arm, and /behavior/probabilities gives it 0: [0.25, 0.0, 0.75]"
+    )
+    assert "drawn from" in error["remedy"]
+    with pytest.raises(Problem, match="'low' is told"):
+        bodies.answer(b'{"arm": "low", "probabilities": [0, 0.5, 0.5]}')
 
 
 def test_every_error_is_named_at_once():

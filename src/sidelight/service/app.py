@@ -22,7 +22,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from sidelight.errors import StoreError
-from sidelight.labels import label_to_json
+from sidelight.labels import Label, label_to_json
 from sidelight.linalg import Array
 from sidelight.logs.schema.units import units_to_json
 from sidelight.service.core.engine import Engine
@@ -155,7 +155,7 @@ class Service:
         self.allow(request, "read")
         if request.path_params["id"] == "batch":
             raise HTTPException(405)
-        id = _decision_id(request)
+        id = _decision_id(request.path_params["id"])
         event = await self.engine.decision(id)
         history = await self.engine.read(read_history, self.engine.store, id, self.engine.schema.n_features)
         body: dict[str, Any] = msgspec.to_builtins(self.bodies.decided(id.number, event)[id.position])
@@ -185,7 +185,7 @@ class Service:
     async def reward(self, request: Request) -> Response:
         """POST /v1/decisions/{id}/reward."""
         self.allow(request, "reward")
-        id = _decision_id(request)
+        id = _decision_id(request.path_params["id"])
         content = await self.body(request)
         return _noted(id, await self.engine.reward(id, *await self.read(self.bodies.reward, content)))
 
@@ -193,30 +193,34 @@ class Service:
         """POST /v1/rewards."""
         self.allow(request, "reward")
         items = await self.read(self.bodies.rewards, await self.body(request))
-        outcomes = await asyncio.gather(*(self.engine.reward(*item) for item in items), return_exceptions=True)
+
+        async def note(id: str, reward: float, arm: Label | None, by: str | None) -> Noted:
+            return await self.engine.reward(_decision_id(id), reward, arm, by)
+
+        outcomes = await asyncio.gather(*(note(*item) for item in items), return_exceptions=True)
         results: list[dict[str, Any]] = []
         for (id, *_), outcome in zip(items, outcomes, strict=True):
             if isinstance(outcome, Problem):
                 if outcome.status >= 500:
                     raise outcome
-                results.append({"decision": str(id), "problem": outcome.content()})
+                results.append({"decision": id, "problem": outcome.content()})
             elif isinstance(outcome, BaseException):
                 raise outcome
             else:
-                results.append({"decision": str(id), **_said(outcome)})
+                results.append({"decision": id, **_said(outcome)})
         return _json({"results": results})
 
     async def action(self, request: Request) -> Response:
         """POST /v1/decisions/{id}/action."""
         self.allow(request, "reward")
-        id = _decision_id(request)
+        id = _decision_id(request.path_params["id"])
         content = await self.body(request)
         return _noted(id, await self.engine.action(id, *await self.read(self.bodies.action, content)))
 
     async def behavior(self, request: Request) -> Response:
         """POST /v1/decisions/{id}/behavior."""
         self.allow(request, "reward")
-        id = _decision_id(request)
+        id = _decision_id(request.path_params["id"])
         content = await self.body(request)
         return _noted(id, await self.engine.behavior(id, await self.read(self.bodies.answer, content)))
 
@@ -232,7 +236,7 @@ class Service:
     async def retract(self, request: Request) -> Response:
         """POST /v1/decisions/{id}/retraction; with a token, or from the dashboard."""
         token = self.dashboard.allow(request, "admin")
-        id = _decision_id(request)
+        id = _decision_id(request.path_params["id"])
         reason, what = await self.read(self.bodies.retraction, await self.body(request))
         return _noted(id, await self.engine.reviews.retract(id, token.name, reason, what))
 
@@ -435,8 +439,7 @@ async def _answer_failure(request: Request, error: Exception) -> Response:
     return Response(problem.body(), problem.status, problem.headers, MEDIA_TYPE)
 
 
-def _decision_id(request: Request) -> DecisionId:
-    text = request.path_params["id"]
+def _decision_id(text: str) -> DecisionId:
     id = DecisionId.parse(text)
     if id is None:
         raise unknown_decision(text[:40])

@@ -7,16 +7,16 @@ same description is walked once more, beside the JSON value, to name all that is
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec.inspect as mi
 
 from sidelight.labels import show_labels
 from sidelight.service.problems import Problem, pointer
 
-__all__ = ["FieldError", "ObjectWords", "field_errors", "invalid_body", "shown"]
+__all__ = ["FieldError", "ObjectWords", "Rule", "field_errors", "invalid_body", "shown"]
 
 #: errors that one answer names; a body of four megabytes could hold a million
 MOST_ERRORS = 1000
@@ -37,6 +37,14 @@ def shown(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
+class Rule(Protocol):
+    """A condition on a value whose type is right."""
+
+    def errors(self, value: Any, where: str) -> Iterator[FieldError]:
+        """What is wrong with ``value``, which is at ``where`` in the body; nothing if it keeps the rule."""
+        ...
+
+
 @dataclass(frozen=True)
 class ObjectWords:
     """What is said about the fields of one kind of object, and how many of them it needs.
@@ -47,6 +55,7 @@ class ObjectWords:
         missing: the remedy where a field is missing that has none of its own.
         one_of: at least one of these fields must be there.
         empty: the remedy where none of them is.
+        rule: a condition on the fields together, looked at where each of them is right by itself.
     """
 
     unknown: str = "is not a field of this request"
@@ -54,6 +63,7 @@ class ObjectWords:
     missing: str = "Add it"
     one_of: tuple[str, ...] = ()
     empty: str = ""
+    rule: Rule | None = None
 
 
 _PLAIN = ObjectWords()
@@ -170,6 +180,7 @@ class _Look:
             example = "{" + ", ".join(f'"{field.encode_name}": …' for field in shown_fields) + "}"
             self.found.append(FieldError(where, f"{shown(value)} is not an object", f"Send a JSON object, {example}"))
             return
+        before = len(self.found)
         known = {field.encode_name: field for field in kind.fields}
         if words.one_of and not any(name in value for name in words.one_of):
             detail = f"has none of {', '.join(words.one_of)}" if value else "is empty"
@@ -187,6 +198,8 @@ class _Look:
             if name not in known:
                 takes = f"Leave it out; {words.takes} {show_labels(known)}"
                 self.found.append(FieldError(pointer(where, name[:200]), words.unknown, takes))
+        if words.rule is not None and len(self.found) == before:
+            self.found += words.rule.errors(value, where)
 
     def _list(self, kind: mi.ListType, value: Any, where: str, said: Mapping[str, Any]) -> None:
         least, most = kind.min_length or 0, kind.max_length

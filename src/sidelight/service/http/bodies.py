@@ -14,7 +14,6 @@ from sidelight.service.core.deciding import Ask
 from sidelight.service.http.messages import Messages
 from sidelight.service.http.reading import Reader
 from sidelight.service.http.rules import Unfit
-from sidelight.service.log.decision_id import DecisionId
 from sidelight.service.log.events import Answer, Decisions
 
 __all__ = ["Bodies", "to_json"]
@@ -87,6 +86,8 @@ class Bodies:
         arm, probabilities = message.arm, message.probabilities
         if arm is UNSET and probabilities is UNSET:
             raise Unfit
+        if arm is not UNSET and probabilities is not UNSET:
+            self.messages.told_arm.check(arm, probabilities)
         return Answer(
             None if arm is UNSET else self.messages.arms.read(arm),
             None if probabilities is UNSET else self.messages.probabilities.read(probabilities),
@@ -96,14 +97,12 @@ class Bodies:
         """A reward, the arm that was taken, and who took it."""
         return self.read("Reward", content, lambda message: (message.reward, *self._taken(message)))
 
-    def rewards(self, content: bytes) -> list[tuple[DecisionId, float, Label | None, str | None]]:
-        """A batch of rewards."""
+    def rewards(self, content: bytes) -> list[tuple[str, float, Label | None, str | None]]:
+        """A batch of rewards, each with the id of its decision as it was sent."""
         return self.read(
             "Rewards",
             content,
-            lambda message: [
-                (self.messages.id.read(item.decision), item.reward, *self._taken(item)) for item in message.rewards
-            ],
+            lambda message: [(item.decision, item.reward, *self._taken(item)) for item in message.rewards],
         )
 
     def action(self, content: bytes) -> tuple[Label | None, str | None]:

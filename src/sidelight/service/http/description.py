@@ -7,13 +7,15 @@ from typing import Any
 
 import msgspec
 
-from sidelight.service.http.messages import ID_PATTERN, Messages, ref
+from sidelight.service.http.messages import Messages, ref
 from sidelight.service.problems import KINDS, MEDIA_TYPE, PROBLEM_SCHEMA
 from sidelight.service.sections import Limits
 from sidelight.version import __version__
 
 __all__ = ["ENDPOINTS", "Endpoint", "describe"]
 
+#: how the id of a decision, or of an event, is spelt
+_ID_PATTERN = r"^[1-9][0-9]{0,17}(\.[1-9][0-9]{0,5})?(@[1-9a-f][0-9a-f]{0,7})?$"
 _KEY = {
     "name": "Idempotency-Key",
     "in": "header",
@@ -26,14 +28,14 @@ _ID = {
     "in": "path",
     "required": True,
     "description": "the decision's id",
-    "schema": {"type": "string", "pattern": ID_PATTERN},
+    "schema": {"type": "string", "pattern": _ID_PATTERN},
 }
 _EVENT = {
     "name": "event",
     "in": "path",
     "required": True,
     "description": "what waits in quarantine, by the id that the list gives it",
-    "schema": {"type": "string", "pattern": ID_PATTERN},
+    "schema": {"type": "string", "pattern": _ID_PATTERN},
 }
 #: what any request may be answered with
 _ALWAYS = ("ambiguous-headers", "host-not-allowed", "headers-too-large", "overloaded", "slow", "storage", "internal")

@@ -14,17 +14,15 @@ from msgspec import UNSET, Meta, UnsetType
 from sidelight.logs.schema.schema import Schema
 from sidelight.service.checking import ObjectWords
 from sidelight.service.http.contexts import Contexts, array_of
-from sidelight.service.http.rules import Distinct, IdText, LabelSet, PlainText, Probabilities
+from sidelight.service.http.rules import Distinct, LabelSet, PlainText, Probabilities, ToldArm
 from sidelight.service.rails import MODES, Mode
 from sidelight.service.sections import Limits
 
-__all__ = ["ACTORS", "ID_PATTERN", "Messages", "ref"]
+__all__ = ["ACTORS", "Messages", "ref"]
 
 Actor = Literal["service", "person", "old_policy"]
 ACTORS: tuple[Actor, ...] = ("service", "person", "old_policy")
 Route = Literal["learner", "old_policy", "fallback"]
-
-ID_PATTERN = r"^[1-9][0-9]{0,17}(\.[1-9][0-9]{0,5})?(@[1-9a-f][0-9a-f]{0,7})?$"
 
 _Chance = Annotated[float, Meta(ge=0.0, le=1.0)]
 _MaybeChance = Annotated[float, Meta(ge=0.0, le=1.0)] | None
@@ -63,12 +61,8 @@ class Messages:
         self.arms = arms
         self.contexts = Contexts(schema, limits.largest_number)
         self.words: dict[type, ObjectWords] = {self.contexts.named: self.contexts.words}
-        self.distinct, self.probabilities, self.subject, self.id = (
-            Distinct(arms),
-            Probabilities(),
-            PlainText(),
-            IdText(),
-        )
+        self.distinct, self.probabilities, self.subject = Distinct(arms), Probabilities(), PlainText()
+        self.told_arm = ToldArm(arms)
         self.requests: dict[str, type] = {}
         self.answers: dict[str, type] = {}
         self._requests(needs, limits)
@@ -95,9 +89,10 @@ class Messages:
             ),
         ]
         answer = _answer_fields(arm, probabilities, needs)
-        one = ("arm", "probabilities")
         empty = "Say the old policy's arm or its probabilities"
-        behavior = self._request("Behavior", answer, ObjectWords(one_of=one, empty=empty) if needs is None else None)
+        one = ("arm", "probabilities") if needs is None else ()
+        told = ObjectWords(one_of=one, empty=empty, rule=self.told_arm)
+        behavior = self._request("Behavior", answer, told)
         subject = Annotated[
             str,
             Meta(
@@ -142,16 +137,12 @@ class Messages:
             ("by", _By | UnsetType, UNSET),
         ]
         self._request("Reward", reward)
+        use = "Use the id from the decision"
         id = Annotated[
             str,
             Meta(
-                extra_json_schema={"pattern": ID_PATTERN},
-                extra={
-                    "rule": self.id,
-                    "noun": "a decision's id",
-                    "remedy": "Use the id from the decision",
-                    "missing": "Use the id from the decision",
-                },
+                description="the decision's id; where there is no such decision, that is the result of this item alone",
+                extra={"noun": "a decision's id", "remedy": use, "missing": use},
             ),
         ]
         item = self._request("RewardItem", [("decision", id), *reward])
@@ -163,7 +154,7 @@ class Messages:
         self._request(
             "BehaviorAt",
             [("context", self.contexts.either), *answer, ("query_probability", chance | UnsetType, UNSET)],
-            ObjectWords(one_of=one, empty=empty) if needs is None else None,
+            told,
         )
         share = Annotated[float, Meta(ge=0.0, le=1.0, extra={"noun": "a share", "remedy": "Give a number from 0 to 1"})]
         explore = Annotated[

@@ -1,4 +1,4 @@
-"""What a type cannot say about a value: which labels there are, that probabilities sum to 1, how an id is spelt.
+"""What a type cannot say about a value: which labels there are, that probabilities sum to 1, which fields agree.
 
 A rule belongs to a place in a message (``messages``). ``read`` turns a value of the right type into what the engine
 takes, and raises ``Unfit`` without a word where the value breaks the rule; ``errors`` then says what is wrong with it.
@@ -8,26 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from sidelight.labels import Label, label_to_json, show_labels
 from sidelight.service.checking import FieldError, shown
-from sidelight.service.log.decision_id import DecisionId
 from sidelight.service.problems import pointer
 
-__all__ = ["Distinct", "IdText", "LabelSet", "PlainText", "Probabilities", "Rule", "Unfit"]
+__all__ = ["Distinct", "LabelSet", "PlainText", "Probabilities", "ToldArm", "Unfit"]
 
 
 class Unfit(Exception):
     """A value that breaks a rule of its message; the second look says which and how."""
-
-
-class Rule(Protocol):
-    """A condition on a value whose type is right."""
-
-    def errors(self, value: Any, where: str) -> Iterator[FieldError]:
-        """What is wrong with ``value``, which is at ``where`` in the body; nothing if it keeps the rule."""
-        ...
 
 
 class LabelSet:
@@ -137,6 +128,37 @@ class Probabilities:
             yield FieldError(where, f"sum to {total:.6g}", "Probabilities of all arms sum to 1")
 
 
+class ToldArm:
+    """The old policy's arm beside its probabilities: it does not take an arm to which it gives probability 0."""
+
+    def __init__(self, arms: LabelSet) -> None:
+        self._arms = arms
+
+    def check(self, arm: Any, probabilities: Sequence[float]) -> None:
+        """Nothing if the arm, in its JSON form, is possible.
+
+        Raises:
+            Unfit: the arm is unknown, or its probability is 0.
+        """
+        place = self._arms.find(arm)
+        if place is None or probabilities[place] == 0.0:
+            raise Unfit
+
+    def errors(self, answer: dict[str, Any], where: str) -> Iterator[FieldError]:
+        """An error where the answer tells an arm and probabilities that exclude it."""
+        probabilities = answer.get("probabilities")
+        if "arm" not in answer or probabilities is None:
+            return
+        place = self._arms.find(answer["arm"])
+        if place is not None and probabilities[place] == 0.0:
+            yield FieldError(
+                pointer(where, "arm"),
+                f"{shown(answer['arm'])} is told as the old policy's arm, and {pointer(where, 'probabilities')} gives "
+                f"it 0: {shown(probabilities)}",
+                "Tell the arm that was drawn from these probabilities, or the probabilities that it was drawn from",
+            )
+
+
 class PlainText:
     """Text that people can read: no control characters, no half of a surrogate pair."""
 
@@ -155,23 +177,3 @@ class PlainText:
         if not text.isprintable():
             remedy = "Give text of 1 to 200 characters without control characters"
             yield FieldError(where, f"{shown(text)} has characters that cannot be shown", remedy)
-
-
-class IdText:
-    """The id of a decision, in its one spelling."""
-
-    def read(self, text: str) -> DecisionId:
-        """The id.
-
-        Raises:
-            Unfit: no decision can have it.
-        """
-        id = DecisionId.parse(text)
-        if id is None:
-            raise Unfit
-        return id
-
-    def errors(self, text: str, where: str) -> Iterator[FieldError]:
-        """An error unless the text is an id."""
-        if DecisionId.parse(text) is None:
-            yield FieldError(where, f"{shown(text)} is not a decision's id", "Use the id from the decision")
