@@ -131,7 +131,7 @@ def spread_of_logs(logs: Sequence[FusedLog], units: Units, first_block: NDArray[
         if not known.any() or np.count_nonzero(told) < 2 or unanswered:
             continue
         scales = units.scales[hidden][known]
-        moments = log.hidden.residual_moments()[:, known][:, :, known] / scales[:, None] / scales
+        moments = log.residual_moments(units)[:, known][:, :, known] / scales[:, None] / scales
         if log.hidden.error_from_log:
             # Σ of such an estimator is what recorded features explain; the rest is what the log left out
             spreads = np.maximum(1.0 - np.einsum("aii->ai", moments), 0.1)

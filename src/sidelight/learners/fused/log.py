@@ -10,12 +10,14 @@ from numpy.typing import NDArray
 
 from sidelight.hidden.frame import unitless_pseudo_inverse
 from sidelight.hidden.protocol import CompleteEstimator
+from sidelight.learners.automatic import add_answers
 from sidelight.learners.fused.excess import LineExcess
 from sidelight.learners.fused.given import bias_directions
 from sidelight.learners.fused.standing import Frozen, Standing
 from sidelight.learners.fused.unexplained import UNTOLD, least_tau2, most_square, most_tau2, usual_tau2
 from sidelight.learners.hidden_half import Answer, take_answer
 from sidelight.linalg import Array, apply, product, pseudo_inverse, square
+from sidelight.side.coordinates import Tally, Units
 from sidelight.side.evidence import AnswersHalf, LogEvidence, LogGeometry, hidden_variance
 from sidelight.side.intersection import Directions, error_directions
 from sidelight.side.preference import all_preferences, recorded_preferences
@@ -113,6 +115,7 @@ class FusedLog:
         delta: float = 0.05,
         rates: bool = False,
         usual: tuple[Array, float] | None = None,
+        units: Units | None = None,
     ) -> None:
         """Take ``τ²`` from what the learner knows of the hidden weights, and the evidence from it.
 
@@ -133,6 +136,7 @@ class FusedLog:
             plays: (K,)  rounds of every arm, where the prior is learned.
             usual: (d,) scales of features, 0 for those that are derived or of unknown scale, and the mean square
                 of recorded weights; where they have been learned.
+            units: of features and rewards as of the last refresh, where they are learned.
             delta: ``δ_k`` of this log, where proven: few rows and answers count for as much less as it needs.
             rates: whether rewards are 0 or 1, so that lines which leave that interval are biased.
         """
@@ -156,11 +160,10 @@ class FusedLog:
             fresh = UNTOLD * self.s2[:, None, None] * np.asarray(self.hidden.summary.grams)
             error = fresh if self.fresh else self.hidden.log_error(second)
         elif not self.fresh:
-            self.tau2 = hidden_variance(
-                self.hidden.residual_moments(), weights, covariances, variance, self.arms, hidden, self.s2
-            )
+            moments = self.residual_moments(units)
+            self.tau2 = hidden_variance(moments, weights, covariances, variance, self.arms, hidden, self.s2)
             if plays is not None and len(hidden):
-                self.tau2 = np.maximum(self.tau2, self._least_tau2(plays[self.arms], usual))
+                self.tau2 = np.maximum(self.tau2, self._least_tau2(plays[self.arms], usual, moments))
         self.fresh = False
         self._shared = float(shared)
         bias, beyond = 0.0, self.excess.square if rates else 0.0
@@ -183,6 +186,25 @@ class FusedLog:
             self.geometry = LogGeometry(self.hidden, self.hidden.summary.meat if sandwich else None)
         self.geometry.renew(error, answers)
         self._set_evidence()
+
+    def residual_moments(self, units: Units | None) -> Array:
+        """``Σ_e`` (K_j, m, m); of a feature that did not vary among the answers the variance that is known elsewhere.
+
+        An estimator has nothing to state in such a feature's unit, which rounds or another log may know already.
+
+        units: of features and rewards; None where they are not learned
+        """
+        moments, answers = np.asarray(self.hidden.residual_moments(), dtype=np.float64), self.hidden.sums
+        if units is None or answers is None:
+            return moments
+        hidden, tally = self.order[self.L :], Tally.empty(len(self.order))
+        add_answers(tally, answers, self.order)
+        still = np.flatnonzero(units.known[hidden] & ~Units.of(tally, units.constant).known[hidden])
+        if len(still):
+            moments = moments.copy()
+            moments[:, still], moments[:, :, still] = 0.0, 0.0
+            moments[:, still, still] = np.square(units.scales[hidden[still]])
+        return moments
 
     def _proven_half(self, sandwich: bool, delta: float) -> AnswersHalf | None:
         """The answers' half for the proven radius; None where there is none.  Few rows are accounted for as well."""
@@ -249,7 +271,7 @@ class FusedLog:
         """(K_j,)  Whether an arm has so many rows that its ``s²`` can be compared with others'."""
         return np.asarray(self.counts >= 10.0 * (self.L + 1))
 
-    def _least_tau2(self, plays: Array, usual: tuple[Array, float] | None) -> Array:
+    def _least_tau2(self, plays: Array, usual: tuple[Array, float] | None, moments: Array) -> Array:
         """(K_j,)  The least that ``τ²`` is taken for, whatever the hidden weights seem to be.
 
         Where the log has derived features, ``UNTOLD`` of ``s²``.  Most of them have no effect, their prior variance
@@ -267,8 +289,7 @@ class FusedLog:
             scales, square = usual
             own = np.flatnonzero(scales[hidden] > 0.0)
             if len(own):
-                moments = self.hidden.residual_moments()[:, own][:, :, own]
-                floor = np.minimum(floor, usual_tau2(moments, scales[hidden][own], square))
+                floor = np.minimum(floor, usual_tau2(moments[:, own][:, :, own], scales[hidden][own], square))
         return np.maximum(least, floor)
 
     def _variances(self) -> Array:

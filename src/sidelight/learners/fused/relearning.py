@@ -138,9 +138,10 @@ class Relearning(Proven):
         """Learn ``τ²`` and the logs' evidence anew."""
         known = np.ones(self.n_features, dtype=bool)
         if self.automatic is not None and self.settings.regularization == "auto":
-            known = Units.of(self._tally(), self.automatic.constant).known
+            # as of the last refresh, from which the weights are
+            known = self.automatic.units.known & self.automatic.units.reward_known
         for log in self.logs:
-            # while nothing is known about any hidden feature there are no weights to take τ² from, and without an
+            # while nothing was known about any hidden feature there are no weights to take τ² from, and without an
             # answer no second moments in the features' own units
             hidden = log.order[log.L :]
             unanswered = log.hidden.sums is not None and not log.hidden.n_answers
@@ -158,10 +159,13 @@ class Relearning(Proven):
                 delta=self._refresh_delta() / len(self.logs),
                 rates=self.binary,
                 usual=self._usual_weights(),
+                units=self.automatic.units if self.automatic is not None and self._guarded else None,
             )
             if not self.asking.unlimited:
                 log.learn_gain()
-        if len(self.logs) > 1 and self.settings.radius != "theory":
+        # before a prior is learned there is nothing in the features' own units to weigh the logs against
+        unlearned = self.settings.regularization == "auto" and self.automatic is not None and not self.automatic.hyper
+        if len(self.logs) > 1 and self.settings.radius != "theory" and not unlearned:
             self._intersect()
 
     def _usual_weights(self) -> tuple[Array, float] | None:
