@@ -15,9 +15,11 @@ from sidelight.errors import InputError
 from sidelight.learners.saving import learner_bytes
 from sidelight.service.config import GateConfig, save_config
 from sidelight.service.core import reviewing
+from sidelight.service.core.deciding import Ask
 from sidelight.service.core.recovery import recover
 from sidelight.service.core.starting import open_store
 from sidelight.service.log.decision_id import DecisionId
+from sidelight.service.log.events import Answer
 from sidelight.service.operations import retention, retracting
 from sidelight.service.operations.retention import forget
 from sidelight.service.problems import Problem
@@ -39,8 +41,6 @@ encode = make_schema().encode
 
 
 async def rewarded(engine, rng, rewards) -> list[DecisionId]:
-    from sidelight.service.core.deciding import Ask
-
     ids = []
     for reward in rewards:
         number, event, _ = await engine.decide(encode(random_context(rng))[None], [Ask(subject="anna")])
@@ -177,7 +177,7 @@ def test_a_base_that_comes_between_the_look_and_the_writing_is_noticed(tmp_path,
             ids = await rewarded(engine, rng, [1.0, 5.0])
             if by_command:
                 with pytest.raises(InputError, match="replays start from a base"):
-                    retracting.retract_reward(engine.store, ids[1], None, None)
+                    retracting.retract(engine.store, ids[1], config.load_schema().n_features, None, None)
             else:
                 with pytest.raises(Problem, match="replays start from a base") as caught:
                     await asyncio.wait_for(engine.reviews.retract(ids[1], None, None), 30)
@@ -201,7 +201,7 @@ def test_a_base_does_not_hold_what_is_retracted_while_somebody_is_forgotten(tmp_
             def slow(store, progress):
                 state = verified(store, progress)
                 if not looks:
-                    retracting.retract_reward(store, ids[1], None, None)
+                    retracting.retract(store, ids[1], config.load_schema().n_features, None, None)
                 looks.append(state.number)
                 return state
 
@@ -228,9 +228,77 @@ def test_the_command(tmp_path, rng):
     assert "before" in command("retract", str(ids[1]), "--reason", "a slip", cwd=tmp_path).stdout
     assert "no decision" in command("retract", "999", "--reason", "x", cwd=tmp_path).stderr
     assert "not a decision" in command("retract", "x", "--reason", "x", cwd=tmp_path).stderr
+    for what in ("action", "behavior"):
+        done = command("retract", str(ids[0]), "--reason", "x", "--what", what, cwd=tmp_path)
+        assert f"has no {what} that could be taken back" in done.stderr
     store = open_store(config)
     assert recover(store).state.learner.counts.sum() == 1
     store.close()
+
+
+@pytest.mark.parametrize("what", ["action", "behavior"])
+def test_the_command_takes_back_whatever_was_told(tmp_path, rng, what):
+    config = make_config(tmp_path, mode="shadow")
+
+    async def live() -> tuple[DecisionId, DecisionId]:
+        async with engine_of(config) as engine:
+            X = np.array([encode(random_context(rng)) for _ in range(2)])
+            number, _, _ = await engine.decide(X, [Ask(), Ask(None, Answer("low"))])
+            one, other = DecisionId(number, 0), DecisionId(number, 1)
+            await (engine.action(one, "mid", None) if what == "action" else engine.behavior(one, Answer("mid")))
+            assert engine.state.learner.hidden.n_answers == 2
+            return one, other
+
+    one, other = run(live())
+    done = command("retract", str(one), "--reason", "a slip", "--what", what, cwd=tmp_path)
+    assert f"The {what} of {one} is retracted" in done.stdout, done.stderr
+    if what == "behavior":  # one that came with the decision
+        assert command("retract", str(other), "--reason", "a slip", "--what", what, cwd=tmp_path).returncode == 0
+    store = open_store(config)
+    assert recover(store).state.learner.hidden.n_answers == (1 if what == "action" else 0)
+    store.close()
+
+
+def test_words_that_no_answer_can_hold_are_not_kept(tmp_path, rng):
+    """A terminal hands bytes that are no UTF-8 over as halves of surrogate pairs; a decision with them was a 500."""
+    config = make_config(tmp_path, kind="OFUL", mode="act")
+
+    async def live() -> list[DecisionId]:
+        async with engine_of(config) as engine:
+            return await rewarded(engine, rng, [1.0])
+
+    (id,) = run(live())
+    for words in ("", "\udcff", "two\nlines", "x" * 201):
+        done = command("retract", str(id), "--reason", words, cwd=tmp_path)
+        assert "--reason" in done.stderr
+        assert "1 to 200 characters" in done.stderr
+    assert "--by" in command("retract", str(id), "--reason", "a slip", "--by", "\udcff", cwd=tmp_path).stderr
+    discard = command("quarantine", "3", "--discard", "--reason", "\udcff", cwd=tmp_path)
+    assert "--reason" in discard.stderr
+    assert "no subject has" in command("forget", "--subject", "\udcff", cwd=tmp_path).stderr
+    store = open_store(config)
+    assert not store.of_kind("retraction")
+    store.close()
+
+
+def test_the_right_arm_after_a_wrong_action_is_an_answer(tmp_path, rng):
+    """In shadow what the old policy did is an answer; an action that was taken back was none."""
+    config = make_config(tmp_path, mode="shadow")
+
+    async def live() -> str:
+        async with engine_of(config) as engine:
+            number, _, _ = await engine.decide(np.array([encode(random_context(rng)) for _ in range(2)]), None)
+            ids = [DecisionId(number, i) for i in range(2)]
+            for id in ids:
+                await engine.action(id, "low", None)
+                await engine.reviews.retract(id, "doctor", "a slip", "action")
+            assert engine.state.learner.hidden.n_answers == 0
+            await engine.reward(ids[0], 1.0, "high", None)
+            assert (await engine.behavior(ids[1], Answer("high"))).new
+            assert engine.state.learner.hidden.n_answers == 2
+            return bits(engine.state)
+
+    assert run(live()) == replayed(config)
 
 
 def test_the_self_check_compares_a_replay_with_what_decides(tmp_path, database, rng):

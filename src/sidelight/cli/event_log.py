@@ -32,7 +32,8 @@ from sidelight.service.log.decision_id import DecisionId
 from sidelight.service.log.store import Store
 from sidelight.service.operations.copying import Untouched, back_up
 from sidelight.service.operations.retention import forget as forget_subject
-from sidelight.service.operations.retracting import decide_doubt, retract_reward
+from sidelight.service.operations.retracting import decide_doubt
+from sidelight.service.operations.retracting import retract as retract_told
 from sidelight.service.views.audit import audit as audit_of
 from sidelight.service.views.export import export_log
 from sidelight.service.views.quarantine import describe_quarantine
@@ -225,23 +226,38 @@ def audit(
     typer.echo(json.dumps(audit_of(store, settings.load_schema(), id), indent=2, ensure_ascii=False))
 
 
+class Told(enum.Enum):
+    """What may be taken back."""
+
+    reward = "reward"
+    action = "action"
+    behavior = "behavior"
+
+
 def retract(
     decision: Annotated[str, typer.Argument(help="The decision's id.")],
-    reason: Annotated[str, typer.Option(help="Why the reward was wrong; kept in the log.")],
+    reason: Annotated[str, typer.Option(help="Why it was wrong; kept in the log.")],
+    what: Annotated[Told, typer.Option(help="What was wrong.")] = Told.reward,
     by: Annotated[str | None, typer.Option(help="Who says so; kept in the log.")] = None,
     config: ConfigFile = DEFAULT_CONFIG,
     database: Database = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take the reward of one decision back: the learner becomes as if it had never come; servers may run meanwhile."""
+    """Take the reward of one decision back, or what else was told about it; servers may run meanwhile.
+
+    The learner becomes as if it had never come.
+    """
     id = DecisionId.parse(decision)
     if id is None:
         raise InputError(f"{decision!r} is not a decision's id: it looks like 1042, 1042.17 or 1042.17@5e0f3a1c.")
-    number, new = retract_reward(read_store(read_config(config, database)), id, by, reason)
+    read = read_config(config, database)
+    number, new = retract_told(read_store(read), id, read.load_schema().n_features, by, reason, what.value)
     if as_json:
         typer.echo(json.dumps({"decision": decision, "event": number, "repeated": not new}))
+    elif new:
+        typer.echo(f"The {what.value} of {decision} is retracted by event {number}.")
     else:
-        typer.echo(f"The reward of {decision} is retracted by event {number}." if new else "It was retracted before.")
+        typer.echo("It was retracted before.")
 
 
 def quarantine(

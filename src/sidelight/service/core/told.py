@@ -112,7 +112,7 @@ class _AboutDecision:
         """Whether an arm taken by ``by`` is news about the old policy here."""
         if by != "old_policy" or self._given() is not None or self.behavior_key in found:
             return False
-        action, reward = self._action(found), self._reward(found)
+        action, reward = self._standing_action(found), self._reward(found)
         return not (action is not None and action.answer) and not (reward is not None and reward.answer)
 
 
@@ -282,7 +282,7 @@ class BehaviorProposal(_AboutDecision):
             if _same(given, self.answer):
                 return Known(Row(self.id.number, "decisions", 0.0, None, ""))
             return _conflict("answer", _say(given), _say(self.answer))
-        for key, event in ((self.action_key, self._action(found)), (self.reward_key, self._reward(found))):
+        for key, event in ((self.action_key, self._standing_action(found)), (self.reward_key, self._reward(found))):
             if event is not None and event.answer:
                 if self.answer.arm == event.arm:
                     return Known(found[key])

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from sqlalchemy import Connection, select
 
-from sidelight.errors import StoreError
+from sidelight.errors import InputError, StoreError
 from sidelight.service.core.fold import ContextsDeleted, Numbered, State, Unlearned
 from sidelight.service.core.recovery import catch_up, recover
 from sidelight.service.log import migrations as tables
@@ -71,8 +71,11 @@ def forget(
         progress: called with (events folded, the last one).
 
     Raises:
+        InputError: no decision can be about ``subject``.
         StoreError: the state cannot be verified; nothing was deleted.
     """
+    if not subject.isprintable():
+        raise InputError(f"{subject[:40]!r} has characters that no subject has: give the key that came with a decision.")
     event, decisions, clock = None, 0, store.surroundings
     while _first_about(store, subject):
         try:
