@@ -16,7 +16,17 @@ import numpy as np
 from sidelight.errors import InputError, SchemaError, SourceError
 from sidelight.judging.policies import Lacking, Requested, columns_of_batch, suggested, take
 from sidelight.judging.population import Population
-from sidelight.judging.valuing import Estimate, Residuals, Sample, Tally, collect, combined, of_tally
+from sidelight.judging.valuing import (
+    Estimate,
+    Residuals,
+    Sample,
+    Tally,
+    collect,
+    combined,
+    cross_fitted,
+    disagreement,
+    of_tally,
+)
 from sidelight.labels import Label
 from sidelight.logs.eras import recorded_by_value, rows_by_missing, rows_by_value
 from sidelight.logs.reduce.log_pass import (
@@ -244,6 +254,8 @@ class EraTally:
         suggests = any(policy.kind == "best" for policy in policies)
         self.halves = tuple(Residuals(half) for half in era.halves) if suggests else ()
         self.half_samples = tuple(Sample() for _ in self.halves)
+        #: per half (K, L) ``Σ x (1{the other half suggests a} − 1{the half itself does})``
+        self._moved = tuple(np.zeros((len(half.arms), len(half.names))) for half in era.halves)
         references = (None,) if reference is None else (None, reference)
         #: policy → for each reference, the tallies of its populations
         self.tallies = {
@@ -279,6 +291,10 @@ class EraTally:
         for half, rows in enumerate((~second, second)):
             own, other = self.era.halves[half], self.era.halves[1 - half]
             taken, known = suggested(other, own, X[rows])
+            itself, _ = suggested(own, other, X[rows])
+            columns = own.select(X[rows])
+            for a in range(len(own.arms)):
+                self._moved[half][a] += ((taken == a) * 1.0 - (itself == a)) @ columns
             found = [(self._at(name, half), taken) for name in names]
             if not known.all():
                 for tally in (tally for tallies, _ in found for tally in tallies):
@@ -307,6 +323,16 @@ class EraTally:
 
     def _at(self, name: str, population: int) -> list[Tally]:
         return [tallies[population] for tallies in self.tallies[name]]
+
+    def estimate(self, name: str, against: int) -> Estimate:
+        """The gain of a policy in this era: over the old policy (``against=0``) or over the reference (1)."""
+        tallies = self.tallies[name][against]
+        if len(tallies) == 1:
+            return of_tally(tallies[0], self.whole, self.sample)
+        parts = list(zip(tallies, self.halves, self.half_samples, self._moved, strict=True))
+        first, second = (of_tally(tally, residuals, sample) for tally, residuals, sample, _ in parts)
+        varies = [disagreement(res, moved / res.population.n_rows, sample) for _, res, sample, moved in parts]
+        return cross_fitted(first, second, sum(varies) / 2.0)
 
     def check(self, name: str) -> None:
         """Both passes saw the same rows, or an error."""
@@ -341,11 +367,4 @@ class Valued:
 
     def estimate(self, name: str, against_reference: bool = False) -> Estimate:
         """The gain of a policy over the old policy, or over the reference."""
-        parts = []
-        for era in self.eras:
-            for i, tally in enumerate(era.tallies[name][int(against_reference)]):
-                if tally.population is era.era.whole:
-                    parts.append(of_tally(tally, era.whole, era.sample))
-                else:
-                    parts.append(of_tally(tally, era.halves[i], era.half_samples[i]))
-        return combined(parts)
+        return combined([era.estimate(name, int(against_reference)) for era in self.eras])

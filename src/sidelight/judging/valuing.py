@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -20,7 +20,18 @@ from sidelight.judging.scarcity import NORMAL, least_share, usual_kurtosis
 from sidelight.judging.sensitivity import quantile
 from sidelight.linalg import Array
 
-__all__ = ["Estimate", "Residuals", "Sample", "Tally", "collect", "combined", "of_fixed", "of_tally"]
+__all__ = [
+    "Estimate",
+    "Residuals",
+    "Sample",
+    "Tally",
+    "collect",
+    "combined",
+    "cross_fitted",
+    "disagreement",
+    "of_fixed",
+    "of_tally",
+]
 
 # A row that alone determines its arm's regression has leverage 1: its residual says nothing.
 _MOST_LEVERAGE = 0.99
@@ -376,7 +387,10 @@ def _unknown(population: Population, weighting: Weighting) -> Estimate:
 
 
 def combined(estimates: Sequence[Estimate]) -> Estimate:
-    """Several populations as one, each with its share of the rows: halves, eras."""
+    """Several populations as one, each with its share of the rows: halves, eras.
+
+    Shares are as random as the rows are, so what differs between populations varies too.
+    """
     if len(estimates) == 1:
         return estimates[0]
     rows = sum(estimate.rows for estimate in estimates)
@@ -384,26 +398,59 @@ def combined(estimates: Sequence[Estimate]) -> Estimate:
     problem = next((estimate.problem for estimate in estimates if estimate.problem is not None), None)
     w = np.array([estimate.rows / rows for estimate in estimates])
 
-    def mean(name: str) -> float:
-        return float(w @ np.array([getattr(estimate, name) for estimate in estimates]))
+    def each(name: str) -> Array:
+        return np.array([getattr(estimate, name) for estimate in estimates])
 
-    def variance(name: str) -> float:
-        return float(w**2 @ np.array([getattr(estimate, name) for estimate in estimates]))
+    def between(one: str, other: str) -> float:
+        return float(w @ ((each(one) - w @ each(one)) * (each(other) - w @ each(other)))) / rows
 
-    variances = w**2 * np.array([estimate.variance for estimate in estimates])
-    scarce = float((variances**2 / np.array([estimate.freedom for estimate in estimates])).sum())
-    freedom = float(variances.sum()) ** 2 / scarce if scarce > 0.0 else min(one.freedom for one in estimates)
-    size, squares = mean("size"), mean("alpha_squares")
+    variances = w**2 * each("variance")
+    variance = float(variances.sum()) + between("gain", "gain")
+    scarce = float((variances**2 / each("freedom")).sum())
     return Estimate(
         rows,
-        mean("value"),
-        mean("gain"),
-        variance("variance"),
-        size,
-        squares,
-        freedom,
+        float(w @ each("value")),
+        float(w @ each("gain")),
+        variance,
+        float(w @ each("size")),
+        float(w @ each("alpha_squares")),
+        variance**2 / scarce if scarce > 0.0 else float(each("freedom").min()),
         parts,
         problem,
-        variance("size_variance"),
-        variance("size_covariance"),
+        float(w**2 @ each("size_variance")) + between("size", "size"),
+        float(w**2 @ each("size_covariance")) + between("size", "gain"),
     )
+
+
+def disagreement(residuals: Residuals, ell: Array, sample: Sample) -> float:
+    """The variance over samples of the difference of two policies' short values in one population.
+
+    Args:
+        residuals: of the population.
+        ell: (K, L) the difference of the policies' ``ℓ_a``.
+        sample: of its rows.
+    """
+    total = 0.0
+    for a, (fit, own, meat) in enumerate(zip(residuals.population.fits, ell, residuals.meats, strict=True)):
+        if fit.enough and own.any():
+            q = solve_triangular(fit.R, own[fit.columns], trans="T")
+            total += max(float(q @ meat @ q), residuals.least(a, q, sample.worth(fit, a, q)))
+    return total
+
+
+def cross_fitted(first: Estimate, second: Estimate, difference: float) -> Estimate:
+    """The gain of a policy that each of two halves is valued under, chosen by the other half.
+
+    The errors of the halves are not independent.  With ``e_i`` the error of the regressions of half ``i`` and ``H``
+    (symmetric) what it moves the choice ``ℓ`` by, half 1 errs by ``ℓ·e_1 + (He_2)·e_1`` and half 2 by ``ℓ·e_2 +
+    (He_1)·e_2``: the second terms are the same number.  Its variance is half of that of ``(He_1 − He_2)·e``, which is
+    what the choices of the two halves differ by.  Where arms pay alike nothing else is left, and the two halves err as
+    one.
+
+    Args:
+        first, second: of the halves.
+        difference: the variance of the difference, on one half, between what the two choices gain.
+    """
+    found = combined([first, second])
+    share = first.rows / found.rows
+    return replace(found, variance=found.variance + share * (1.0 - share) * difference)
