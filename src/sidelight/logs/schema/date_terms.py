@@ -6,7 +6,7 @@ import datetime as dt
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from sidelight.errors import SchemaError
 from sidelight.labels import Label
 from sidelight.logs.schema.entrywise import sine
 from sidelight.logs.schema.features import MICROSECONDS_PER_DAY, microseconds_since_1970
-from sidelight.logs.schema.terms import Inputs, Kind, Term, quoted
+from sidelight.logs.schema.terms import ColumnTerm, Inputs, Term, quoted
 
 __all__ = ["DatePart", "DaysSince"]
 
@@ -23,7 +23,7 @@ _PARTS = {"weekday": 7.0, "month": 12.0, "hour": 24.0}
 
 
 @dataclass(frozen=True)
-class DatePart(Term):
+class DatePart(ColumnTerm):
     """A part of a date as a point on a circle, sine and cosine: ``weekday(visit)``, ``month(visit)``, ``hour(visit)``.
 
     Attributes:
@@ -38,6 +38,8 @@ class DatePart(Term):
         [1.0, 0.0]
     """
 
+    kind = "date"
+
     column: str
     part: Literal["weekday", "month", "hour"]
     zone: str | None = None
@@ -50,11 +52,6 @@ class DatePart(Term):
     def label(self) -> str:
         """``hour(visit, 'Europe/Berlin')``."""
         return f"{self.part}({quoted(self.column)}{'' if self.zone is None else f', {self.zone!r}'})"
-
-    @property
-    def inputs(self) -> Mapping[str, Kind]:
-        """The one column it reads, a date."""
-        return {self.column: "date"}
 
     def names(self, levels: Mapping[str, Sequence[Label]]) -> list[str]:
         """Names of the two encoded columns: sine and cosine."""
@@ -78,7 +75,7 @@ class DatePart(Term):
 
 
 @dataclass(frozen=True)
-class DaysSince(Term):
+class DaysSince(ColumnTerm):
     """Days from a day to a date, fractions included: ``days_since(visit, "2020-01-01")``.
 
     Attributes:
@@ -93,6 +90,9 @@ class DaysSince(Term):
         >>> schema.encode({"visit": "2024-01-31"}).tolist()
         [30.0]
     """
+
+    kind = "date"
+    learned = "origin"
 
     column: str
     origin: str | None = None
@@ -115,16 +115,6 @@ class DaysSince(Term):
         zone = "" if self.zone is None else f", zone={self.zone!r}"
         return f"days_since({quoted(self.column)}{origin}{zone})"
 
-    @property
-    def inputs(self) -> Mapping[str, Kind]:
-        """The one column it reads, a date."""
-        return {self.column: "date"}
-
-    @property
-    def wants(self) -> str | None:
-        """The date, where no day was given."""
-        return self.column if self.origin is None else None
-
     def fitted(self, sample: np.ndarray) -> Term:
         """Count from the first day of the sample."""
         first = dt.date(1970, 1, 1) + dt.timedelta(days=math.floor(sample[0]))
@@ -137,14 +127,6 @@ class DaysSince(Term):
     def columns(self, values: Inputs, keep: Sequence[bool]) -> list[np.ndarray]:
         """One encoded column (n,): days since the origin, fractions included."""
         return [values.numbers[self.column] - self.__dict__["_day"]]
-
-    def found(self) -> dict[str, Any]:
-        """The day, where it comes from the log."""
-        return {"origin": self.origin} if self.origin_found else {}
-
-    def with_found(self, described: Mapping[str, Any]) -> Term:
-        """The day as it was kept."""
-        return replace(self, origin=described["origin"], origin_found=True) if "origin" in described else self
 
 
 def _day(text: str) -> float:

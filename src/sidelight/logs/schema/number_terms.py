@@ -13,13 +13,13 @@ from sidelight.errors import SchemaError
 from sidelight.labels import Label
 from sidelight.logs.schema.entrywise import logarithm
 from sidelight.logs.schema.splines import Bends, spline_knots
-from sidelight.logs.schema.terms import Inputs, Kind, Term, quoted
+from sidelight.logs.schema.terms import ColumnTerm, Inputs, Term, quoted
 
 __all__ = ["Bins", "Logarithm", "Power", "Spline"]
 
 
 @dataclass(frozen=True)
-class Power(Term):
+class Power(ColumnTerm):
     """A power of a number: ``age**2``.
 
     Attributes:
@@ -47,11 +47,6 @@ class Power(Term):
         """``age**2``."""
         return f"{quoted(self.column)}**{self.exponent:g}"
 
-    @property
-    def inputs(self) -> Mapping[str, Kind]:
-        """The one column it reads, a number."""
-        return {self.column: "number"}
-
     def columns(self, values: Inputs, keep: Sequence[bool]) -> list[np.ndarray]:
         """The power; NaN where it is not defined."""
         x = values.numbers[self.column]
@@ -66,7 +61,7 @@ class Power(Term):
 
 
 @dataclass(frozen=True)
-class Logarithm(Term):
+class Logarithm(ColumnTerm):
     """The natural logarithm of a number, ``log(income)``; ``log(income, 1)`` is that of income + 1.
 
     Attributes:
@@ -91,11 +86,6 @@ class Logarithm(Term):
         """``log(income, 1)``."""
         return f"log({quoted(self.column)}{f', {self.offset!r}' if self.offset else ''})"
 
-    @property
-    def inputs(self) -> Mapping[str, Kind]:
-        """The one column it reads, a number."""
-        return {self.column: "number"}
-
     def columns(self, values: Inputs, keep: Sequence[bool]) -> list[np.ndarray]:
         """The logarithm; NaN where the value is not positive."""
         x = values.numbers[self.column] + self.offset
@@ -104,7 +94,7 @@ class Logarithm(Term):
 
 
 @dataclass(frozen=True)
-class Spline(Term):
+class Spline(ColumnTerm):
     """A natural cubic spline of a number, ``spline(weight, 4)``: the number itself and ``df - 1`` bends.
 
     The bends are curves that are straight beyond the outer knots; on the sample that the knots come from (or on a
@@ -124,6 +114,8 @@ class Spline(Term):
         >>> schema.encoded_names
         ('age', 'bend1(age)', 'bend2(age)')
     """
+
+    learned = "knots"
 
     column: str
     df: int = 4
@@ -155,19 +147,9 @@ class Spline(Term):
         return f"spline({quoted(self.column)}, knots=[{', '.join(map(repr, self.knots))}])"
 
     @property
-    def inputs(self) -> Mapping[str, Kind]:
-        """The one column it reads, a number."""
-        return {self.column: "number"}
-
-    @property
     def own_columns(self) -> tuple[str, ...]:
         """The number, whose own column is the straight part."""
         return (self.column,)
-
-    @property
-    def wants(self) -> str | None:
-        """The number, where no knots were given."""
-        return self.column if self.knots is None else None
 
     def fitted(self, sample: np.ndarray) -> Term:
         """Knots at quantiles of the sample."""
@@ -213,7 +195,7 @@ class Spline(Term):
 
 
 @dataclass(frozen=True)
-class Bins(Term):
+class Bins(ColumnTerm):
     """Which of several intervals a number lies in, ``bins(age, 4)`` or ``bins(age, [40, 65])``.
 
     The first interval has no column of its own: with all the others 0 it is what the constant stands for.
@@ -230,6 +212,8 @@ class Bins(Term):
         >>> schema.encoded_names, schema.encode({"age": 50}).tolist()
         (('age in [40, 65)', 'age in [65, ∞)'), [1.0, 0.0])
     """
+
+    learned = "edges"
 
     column: str
     count: int = 4
@@ -254,16 +238,6 @@ class Bins(Term):
         if self.edges is None or self.edges_found:
             return f"bins({quoted(self.column)}, {self.count})"
         return f"bins({quoted(self.column)}, [{', '.join(map(repr, self.edges))}])"
-
-    @property
-    def inputs(self) -> Mapping[str, Kind]:
-        """The one column it reads, a number."""
-        return {self.column: "number"}
-
-    @property
-    def wants(self) -> str | None:
-        """The number, where no edges were given."""
-        return self.column if self.edges is None else None
 
     def fitted(self, sample: np.ndarray) -> Term:
         """Edges at quantiles of the sample; equal ones are one."""
@@ -296,13 +270,3 @@ class Bins(Term):
                 inside[nothing] = np.nan
                 out.append(inside)
         return out
-
-    def found(self) -> dict[str, Any]:
-        """The edges, where they come from the log."""
-        return {"edges": list(self.edges or ())} if self.edges_found else {}
-
-    def with_found(self, described: Mapping[str, Any]) -> Term:
-        """The edges as they were kept."""
-        if "edges" not in described:
-            return self
-        return replace(self, edges=tuple(described["edges"]), edges_found=True)

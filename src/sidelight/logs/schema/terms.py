@@ -15,14 +15,14 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 
 from sidelight.errors import SchemaError
 from sidelight.labels import Label
 
-__all__ = ["Column", "Inputs", "Kind", "Missing", "Product", "Term", "quoted"]
+__all__ = ["Column", "ColumnTerm", "Inputs", "Kind", "Missing", "Product", "Term", "quoted"]
 
 Kind = Literal["number", "category", "date", "any"]
 
@@ -120,6 +120,46 @@ class Term(ABC):
         return self.columns(values, [True] * len(self.names(values.levels)))
 
 
+class ColumnTerm(Term):
+    """A function of one column; what it must know of the log, if anything, is one of its fields.
+
+    Attributes:
+        column: the column.
+        kind: what it must be.
+        learned: the field that a sample of the column fills in unless the user did; ``None`` if there is no such field.
+            A second field, ``…_found``, says that it comes from the log, and so goes into files.
+    """
+
+    column: str
+    kind: ClassVar[Kind] = "number"
+    learned: ClassVar[str | None] = None
+
+    @property
+    def inputs(self) -> Mapping[str, Kind]:
+        """The one column it reads."""
+        return {self.column: self.kind}
+
+    @property
+    def wants(self) -> str | None:
+        """The column, where what must be known of it was not given."""
+        return self.column if self.learned is not None and getattr(self, self.learned) is None else None
+
+    def found(self) -> dict[str, Any]:
+        """What comes from the log, by the name of its field."""
+        if self.learned is None or not getattr(self, f"{self.learned}_found"):
+            return {}
+        value = getattr(self, self.learned)
+        return {self.learned: list(value) if isinstance(value, tuple) else value}
+
+    def with_found(self, described: Mapping[str, Any]) -> Term:
+        """The term with its field as it was kept."""
+        if self.learned is None or self.learned not in described:
+            return self
+        value = described[self.learned]
+        kept = {self.learned: tuple(value) if isinstance(value, list) else value, f"{self.learned}_found": True}
+        return cast(Term, replace(cast(Any, self), **kept))
+
+
 @dataclass(frozen=True)
 class Column(Term):
     """A column without a function applied to it; it stands only as a factor of a :class:`Product`."""
@@ -151,7 +191,7 @@ class Column(Term):
 
 
 @dataclass(frozen=True)
-class Missing(Term):
+class Missing(ColumnTerm):
     """Whether a column has no value, ``missing(weight)``: with it a gap is no mistake.
 
     Where the column itself, or something derived from it, is encoded too, a gap counts there as ``fill``; how far
@@ -168,6 +208,9 @@ class Missing(Term):
         [70.0, 1.0]
     """
 
+    kind = "any"
+    learned = "fill"
+
     column: str
     fill: float | None = None
     fill_found: bool = False
@@ -177,16 +220,6 @@ class Missing(Term):
         """``missing(weight)``."""
         given = "" if self.fill is None or self.fill_found else f", {self.fill!r}"
         return f"missing({quoted(self.column)}{given})"
-
-    @property
-    def inputs(self) -> Mapping[str, Kind]:
-        """The column, of any kind."""
-        return {self.column: "any"}
-
-    @property
-    def wants(self) -> str | None:
-        """The column, where the fill is not known; a category needs none."""
-        return self.column if self.fill is None else None
 
     def fitted(self, sample: np.ndarray) -> Term:
         """Fill with the median of the sample."""
@@ -200,14 +233,6 @@ class Missing(Term):
         """1 where there is no value."""
         gaps = values.gaps.get(self.column)
         return [np.zeros(values.rows) if gaps is None else gaps.astype(np.float64)]
-
-    def found(self) -> dict[str, Any]:
-        """The fill, where it comes from the log."""
-        return {"fill": self.fill} if self.fill_found else {}
-
-    def with_found(self, described: Mapping[str, Any]) -> Term:
-        """The fill as it was kept."""
-        return replace(self, fill=described["fill"], fill_found=True) if "fill" in described else self
 
 
 @dataclass(frozen=True)
