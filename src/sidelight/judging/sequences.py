@@ -126,8 +126,46 @@ class State:
             raise InputError(f"this is not the state of a {cls.__name__}: {error}.") from error
 
 
+class MeanBounds(State):
+    """Bounds on the running mean of scores that hold at all times together.
+
+    Attributes:
+        mean: the mean of the scores so far.
+    """
+
+    mean: float
+
+    def _below(self) -> float:
+        """How far the lower bound lies from the mean."""
+        raise NotImplementedError
+
+    def _above(self) -> float:
+        """How far the upper bound lies from the mean."""
+        raise NotImplementedError
+
+    def lower(self) -> float:
+        """The average gain so far is at least this, with probability ``1 − α`` at all times together."""
+        return self.mean - self._below()
+
+    def upper(self) -> float:
+        """The average gain so far is at most this, with probability ``1 − α`` at all times together."""
+        return self.mean + self._above()
+
+    def interval(self) -> tuple[float, float]:
+        """Both bounds, together right with probability ``1 − 2α``."""
+        return self.lower(), self.upper()
+
+    def above(self, margin: float) -> bool:
+        """Whether ``lower() > margin``, without computing the bound where the mean alone says no."""
+        return self.mean > margin and self.lower() > margin
+
+    def below(self, margin: float) -> bool:
+        """Whether ``upper() < margin``, as in ``above``."""
+        return self.mean < margin and self.upper() < margin
+
+
 @dataclass
-class AsymptoticSequence(State):
+class AsymptoticSequence(MeanBounds):
     """Bounds on the running mean of scores that hold at all times together, for scores without known bounds.
 
     Args:
@@ -207,29 +245,15 @@ class AsymptoticSequence(State):
         variation = max(self.variation, self.least_variation)
         return float(asymptotic_width(self.count, variation, self._mixing[1], self.alpha))
 
-    def above(self, margin: float) -> bool:
-        """Whether ``lower() > margin``, without computing the bound where the mean alone says no."""
-        return self.mean > margin and self.lower() > margin
+    def _below(self) -> float:
+        return self.half_width()
 
-    def below(self, margin: float) -> bool:
-        """Whether ``upper() < margin``, as in ``above``."""
-        return self.mean < margin and self.upper() < margin
-
-    def lower(self) -> float:
-        """The average gain so far is at least this, with probability ``1 − α`` at all times together."""
-        return self.mean - self.half_width()
-
-    def upper(self) -> float:
-        """The average gain so far is at most this, with probability ``1 − α`` at all times together."""
-        return self.mean + self.half_width()
-
-    def interval(self) -> tuple[float, float]:
-        """Both bounds, together right with probability ``1 − 2α``."""
-        return self.lower(), self.upper()
+    def _above(self) -> float:
+        return self.half_width()
 
 
 @dataclass
-class BernsteinSequence(State):
+class BernsteinSequence(MeanBounds):
     """Bounds on the running mean of bounded scores: a mixture of empirical Bernstein supermartingales.
 
     For ``y_i = (ψ_i − ψ̂_{i−1})/c ≥ −1`` and ``0 ≤ λ < 1``, ``exp(λ Σ(ψ_i − μ_i)/c − ψ_E(λ) Σ y_i²)`` with
@@ -280,25 +304,11 @@ class BernsteinSequence(State):
         """Its bounds hold from the first unit on."""
         return True
 
-    def above(self, margin: float) -> bool:
-        """Whether ``lower() > margin``, without computing the bound where the mean alone says no."""
-        return self.mean > margin and self.lower() > margin
+    def _below(self) -> float:
+        return self._distance(self.centre - self.least)
 
-    def below(self, margin: float) -> bool:
-        """Whether ``upper() < margin``, as in ``above``."""
-        return self.mean < margin and self.upper() < margin
-
-    def lower(self) -> float:
-        """The average gain so far is at least this, with probability ``1 − α`` at all times together."""
-        return self.mean - self._distance(self.centre - self.least)
-
-    def upper(self) -> float:
-        """The average gain so far is at most this, with probability ``1 − α`` at all times together."""
-        return self.mean + self._distance(self.most + self.centre)
-
-    def interval(self) -> tuple[float, float]:
-        """Both bounds, together right with probability ``1 − 2α``."""
-        return self.lower(), self.upper()
+    def _above(self) -> float:
+        return self._distance(self.most + self.centre)
 
     def _distance(self, largest_step: float) -> float:
         """``c u*/t`` with the mixture at ``u*`` equal to ``1/α``; ``c`` is the largest step against the bound."""
