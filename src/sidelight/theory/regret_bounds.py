@@ -100,18 +100,13 @@ def projected_regret_bound(
     horizon = np.asarray(horizon, dtype=np.float64)
     settings = (dimension, noise, regularization, context_bound, weight_bound)
     radius = np.maximum(largest_radius(horizon, *settings, delta / n_arms), context_bound * weight_bound)
-    bound: Floats = 2.0 * radius * np.sqrt(horizon * _potential_over_arms(horizon, n_arms, *settings))
+    potential = _potential_over_arms(horizon, n_arms, dimension, context_bound, regularization)
+    bound: Floats = 2.0 * radius * np.sqrt(horizon * potential)
     return bound
 
 
 def _potential_over_arms(
-    rounds: Numbers,
-    n_arms: int,
-    dimension: int,
-    noise: float,
-    regularization: float,
-    context_bound: float,
-    weight_bound: float,
+    rounds: Numbers, n_arms: int, dimension: int, context_bound: float, regularization: float
 ) -> Floats:
     """``Σ_a 2m log(1 + N_aS_x²/(mλ)) ≤ 2mK log(1 + tS_x²/(mKλ))``, by concavity."""
     per_arm = np.asarray(rounds, dtype=np.float64) / n_arms
@@ -187,7 +182,7 @@ def epoch_regret_bound(
     worst = CrossMomentConstants(*(np.asarray(np.max(constant)) for constant in constants))
     if closed_form:
         root_sum = 1.0 + np.sqrt(2.0) if horizon == 2**episodes else np.sqrt(4.0 + 2.0 * np.sqrt(2.0))
-        potential = np.sqrt(_potential_over_arms(horizon, n_arms, *settings))
+        potential = np.sqrt(_potential_over_arms(horizon, n_arms, dimension, context_bound, regularization))
         radius = np.maximum(largest_radius(horizon, *settings, delta_per_arm), scale) + scale * worst.leading
         root_horizon = root_sum * np.sqrt(horizon)
         total = 2.0 * root_horizon * radius * potential
@@ -198,6 +193,7 @@ def epoch_regret_bound(
     for n, rounds in enumerate(episode_lengths(horizon)):
         error = delta_m(worst, 2.0**n)
         radius = largest_radius(rounds, *settings, delta_per_arm) + scale * error * np.sqrt(rounds)
-        potential = np.sqrt(rounds * _potential_over_arms(rounds, n_arms, *settings))
+        visits = _potential_over_arms(rounds, n_arms, dimension, context_bound, regularization)
+        potential = np.sqrt(rounds * visits)
         total += 2.0 * np.maximum(radius, scale) * potential + 2.0 * scale * rounds * error
     return float(total)
