@@ -7,6 +7,7 @@ them over and differs in the world alone.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -265,6 +266,11 @@ def _own_cells(x: float | str, world: WorldSetting, horizon: int, rows: int) -> 
     ]
 
 
+def _own_figure(scale: Scale, cells: Sequence[Cell], **described: Any) -> Figure:
+    """A figure of ours; all of them are compared with a learner that has no log."""
+    return Figure(cells=tuple(cells), baseline="no log (OFUL)", seeds=scale.own_seeds, **described)
+
+
 def _log_size(scale: Scale) -> Figure:
     world = WorldSetting("confounded", own=True)
     cells: list[Cell] = []
@@ -275,17 +281,16 @@ def _log_size(scale: Scale) -> Figure:
             else:  # the same run everywhere, whatever the size of a log it does not read
                 plain = RunSetting(world, cell.setting.learner, scale.own_horizon, 6)
                 cells.append(Cell(cell.series, plain, rows, cell.dashed, cell.colour))
-    return Figure(
+    return _own_figure(
+        scale,
+        cells,
         name="log-size",
         kind="lines",
         title="Where does a log begin to pay?",
         setting=f"{_CONFOUNDED}; {scale.own_horizon:,} rounds; λ = 1 and the noise told to all but the fused learner.",
         question="begins to pay",
-        cells=tuple(cells),
         x_title="Rows of the log",
         x_scale="log",
-        baseline="no log (OFUL)",
-        seeds=scale.own_seeds,
     )
 
 
@@ -294,16 +299,15 @@ def _confounding(scale: Scale) -> Figure:
     for strength in scale.strengths:
         world = WorldSetting("confounded", options(confounding=strength), own=True)
         cells += _own_cells(strength, world, scale.own_horizon, scale.own_log_rows)
-    return Figure(
+    return _own_figure(
+        scale,
+        cells,
         name="confounding",
         kind="lines",
         title="How strongly the old policy followed what the log hides",
         setting=f"{_CONFOUNDED}; a log of {scale.own_log_rows:,} rows, {scale.own_horizon:,} rounds.",
         question="confounding",
-        cells=tuple(cells),
         x_title="Confounding (0: the old policy was random)",
-        baseline="no log (OFUL)",
-        seeds=scale.own_seeds,
     )
 
 
@@ -319,18 +323,17 @@ def _queries(scale: Scale) -> Figure:
             rows = scale.own_log_rows if learner.uses_log else 0
             setting = RunSetting(world, asked, scale.own_horizon, 6, rows)
             cells.append(Cell(name, setting, f"{count:,}", dashed, colour, heavy=name == "fused"))
-    return Figure(
+    return _own_figure(
+        scale,
+        cells,
         name="queries",
         kind="lines",
         title="How many answers of the old policy are needed",
         setting=f"{_CONFOUNDED}; a log of {scale.own_log_rows:,} rows, {scale.own_horizon:,} rounds; all answers given "
         "before the first round, none afterwards.",
         question="queries",
-        cells=tuple(cells),
         x_title="Answers of the old policy",
         x_scale="category",
-        baseline="no log (OFUL)",
-        seeds=scale.own_seeds,
     )
 
 
@@ -340,16 +343,15 @@ def _lies_figure(scale: Scale) -> Figure:
         values = options() if lie == "honest" else options(lies=lie)
         world = WorldSetting("confounded" if lie == "honest" else "drifted", values, own=True)
         cells += _own_cells(lie, world, scale.own_horizon, scale.own_log_rows)
-    return Figure(
+    return _own_figure(
+        scale,
+        cells,
         name="lies",
         kind="points",
         title="A log that lies",
         setting=f"{_CONFOUNDED}; a log of {scale.own_log_rows:,} rows that tells of another world, "
         f"{scale.own_horizon:,} rounds.",
         question="lies",
-        cells=tuple(cells),
         x_title="",
         x_scale="category",
-        baseline="no log (OFUL)",
-        seeds=scale.own_seeds,
     )
