@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,6 +18,7 @@ __all__ = [
     "label_from_json",
     "label_to_json",
     "plain_label",
+    "position_of",
     "show_labels",
     "sorted_labels",
     "typed_labels",
@@ -151,6 +152,14 @@ def typed_labels(texts: Sequence[Label]) -> tuple[Label, ...]:
     if all(text in ("True", "False") for text in texts):
         return tuple(text == "True" for text in texts)
     return tuple(texts)
+
+
+def position_of(label: Any, positions: Mapping[Any, int]) -> int | None:
+    """The position of a label; ``None`` for one that is not there, or that cannot be a label (a list, an array)."""
+    try:
+        return positions.get(label)
+    except TypeError:
+        return None
 
 
 def show_labels(labels: Iterable[Any], limit: int = 8) -> str:

@@ -12,7 +12,7 @@ from sidelight.errors import InputError
 from sidelight.hidden.frame import CONSTANT, unitless_pseudo_inverse
 from sidelight.hidden.protocol import EstimatorDefaults, HiddenShift, Needs
 from sidelight.linalg import Array, product, solve, symmetrize
-from sidelight.logs.summary import LogSummary, one_summary
+from sidelight.logs.summary import LogSummary, hidden_blocks, one_summary
 
 __all__ = ["KnownCrossMoments"]
 
@@ -54,15 +54,8 @@ class KnownCrossMoments(EstimatorDefaults):
 
     def __init__(self, summary: LogSummary, R12: ArrayLike, R11: ArrayLike | None = None) -> None:
         one_summary(summary, type(self).__name__)
-        K, L, m = summary.n_arms, summary.n_recorded, summary.n_features - summary.n_recorded
-        moments = as_numbers(R12, "R12")
-        if moments.shape != (K, L, m):
-            raise InputError(
-                f"R12 has shape {moments.shape}; this log has K = {K} arms, L = {L} recorded and m = {m} "
-                f"hidden features, so it must be {(K, L, m)}."
-            )
-        if not np.isfinite(moments).all():
-            raise InputError("R12 has a value that is not finite.")
+        moments = hidden_blocks(summary, R12, "R12")
+        K, L, m = moments.shape
         self.recorded_moments = None if R11 is None else as_numbers(R11, "R11")
         if self.recorded_moments is not None:
             if self.recorded_moments.shape != (K, L, L):

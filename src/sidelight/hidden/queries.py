@@ -11,6 +11,7 @@ from sidelight.errors import UnknownArmError
 from sidelight.hidden.answers import AnswerEstimator, EstimatorName
 from sidelight.hidden.protocol import Needs
 from sidelight.hidden.sums import chance
+from sidelight.labels import position_of
 from sidelight.linalg import Array
 
 if TYPE_CHECKING:
@@ -70,10 +71,7 @@ class BehaviorQueries(AnswerEstimator):
         self._observe_gaps(x, chances, chance(probability))
 
     def _position(self, arm: Any) -> int:
-        try:
-            index = self._index.get(arm)
-        except TypeError:  # a list, an array: nothing that can be a label
-            index = None
+        index = position_of(arm, self._index)
         if index is None:
             raise UnknownArmError(
                 f"The old policy answered {arm!r}, which is not an arm of this log "

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from sidelight.arrays import LARGEST
 from sidelight.errors import ContextError, InputError, UnknownArmError
+from sidelight.labels import position_of
 from sidelight.learners.gaps import Completed, Gaps
 from sidelight.learners.inputs import is_frame
 from sidelight.learners.protocol import Context
@@ -155,10 +156,7 @@ class ArgumentReader:
         return f"Feature {self.schema.encoded_names[position]!r}"
 
     def _arm(self, arm: Any) -> int:
-        try:
-            index = self._index.get(arm)
-        except TypeError:  # a list, an array: nothing that can be a label
-            index = None
+        index = position_of(arm, self._index)
         if index is None:
             known = ", ".join(map(repr, self.arms[:8])) + (" …" if len(self.arms) > 8 else "")
             raise UnknownArmError(f"{arm!r} is not one of this learner's arms ({known}).")

@@ -26,18 +26,7 @@ _FEW_DEGREES = 30
 class ArmRegressions:
     """The regression of the reward on the recorded columns, for each arm, from counts and triangular factors.
 
-    Attributes:
-        schema: the resolved schema.
-        counts: (K,) int64, ``n_a``, the rows of each arm.
-        factors: (K, L+1, L+1), the upper-triangular ``R`` of ``[x_o | r]``, nonnegative diagonal.
-        reward_sums: (K,) ``Σ r``; NaN if the summary comes from a version 1 file whose schema has no intercept.
-        skipped: reason → how many rows were skipped for it.
-        meat: (K, L, L), ``Σ (ε/(1 − h))² x_o x_oᵀ`` with the leverages ``h``, the middle of the sandwich covariance, or
-            ``None`` where it was not asked for and in a sum of summaries, whose residuals are others. (Summaries
-            without ``meat_freedom`` have ``Σ ε² x_o x_oᵀ``.)
-        meat_freedom: (K,) degrees of freedom of ``meat``: it varies as a Wishart matrix with so many does. ``None``
-            where it is not known.
-        propensities: (K, 4) with ``Σ p``, ``Σ 1/p``, ``Σ 1/p²`` and ``min p`` of the logged propensities, or ``None``.
+    :class:`~sidelight.logs.summary.LogSummary`, which is made of it, describes its attributes.
     """
 
     def __init__(

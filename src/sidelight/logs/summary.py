@@ -8,7 +8,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
+from sidelight.arrays import as_numbers
 from sidelight.errors import FileFormatError, InputError, InvalidRowsError, SchemaError
 from sidelight.files import container_bytes, read_container, read_container_bytes, write_container
 from sidelight.labels import Label, plain_label
@@ -24,7 +26,7 @@ from sidelight.logs.sources.frames import matrix_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["LogSummary", "one_summary"]
+__all__ = ["LogSummary", "hidden_blocks", "one_summary"]
 
 _KIND = "summary"
 # Version 2 keeps the sum of rewards of each arm; a version 1 file is read, and has it only with an intercept.
@@ -248,6 +250,29 @@ def _numbers(values: Any, what: str) -> np.ndarray:
         raise InvalidRowsError(
             f"the {what} are not numbers: {error}. Text and categories are for summarize_log."
         ) from error
+
+
+def hidden_blocks(
+    summary: LogSummary, values: ArrayLike, name: str, error: type[InputError] = InputError
+) -> NDArray[np.float64]:
+    """``values`` as finite numbers (K, L, m): for each arm one for each recorded and each hidden feature.
+
+    Args:
+        summary: the log, which has the sizes.
+        values: the numbers.
+        name: what to call them in errors.
+        error: the class of the error where they do not fit.
+    """
+    blocks = as_numbers(values, name)
+    K, L, m = summary.n_arms, summary.n_recorded, summary.n_features - summary.n_recorded
+    if blocks.shape != (K, L, m):
+        raise error(
+            f"{name} has shape {blocks.shape}; this log has K = {K} arms, L = {L} recorded and m = {m} hidden "
+            f"features, so it must be {(K, L, m)}."
+        )
+    if not np.isfinite(blocks).all():
+        raise error(f"{name} has a value that is not finite.")
+    return blocks
 
 
 def one_summary(value: Any, taker: str) -> LogSummary:

@@ -188,18 +188,11 @@ class SideInformation:
             summary: the log; every arm must determine its ``b_a``.
             B: (K, L, m)  the regression of the hidden features on the recorded ones, per arm.
         """
-        from sidelight.logs.summary import one_summary
+        from sidelight.logs.summary import hidden_blocks, one_summary
 
         one_summary(summary, "SideInformation")
-        B = as_numbers(B, "B")
-        K, L, m = summary.n_arms, summary.n_recorded, summary.n_features - summary.n_recorded
-        if B.shape != (K, L, m):
-            raise SideInformationError(
-                f"B has shape {B.shape}; this log has K = {K} arms, L = {L} recorded and m = {m} hidden "
-                f"features, so it must be {(K, L, m)}."
-            )
-        if not np.isfinite(B).all():
-            raise SideInformationError("B has a value that is not finite.")
+        B = hidden_blocks(summary, B, "B", SideInformationError)
+        K, L, m = B.shape
         side = cls.__new__(cls)
         side.arms = tuple(summary.arms)
         side.schema = summary.schema
