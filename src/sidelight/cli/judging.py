@@ -14,26 +14,9 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from sidelight.cli.logs import (
-    Arm,
-    Arms,
-    AsJson,
-    Categories,
-    Derived,
-    Hidden,
-    Propensity,
-    Recorded,
-    Reward,
-    SchemaFile,
-    Skip,
-    check_hidden,
-    is_summary,
-    must_exist,
-    not_over_input,
-    only_for_logs,
-    schema_from_options,
-    schema_said_once,
-)
+from sidelight.cli.input_files import is_summary, must_exist, not_over_input
+from sidelight.cli.log_options import AsJson, SchemaOptions, Skip, only_for_logs, takes_schema
+from sidelight.cli.log_reading import check_hidden, source_of
 from sidelight.drawing.intervals import number
 from sidelight.errors import SidelightWarning
 from sidelight.judging.judge import judge as judged
@@ -59,11 +42,13 @@ _MORE = "What else is known"
 _STRENGTH = "How strong hidden features are"
 
 
+@takes_schema(intercept=False)
 def judge(
     context: typer.Context,
     log: Annotated[
         list[str], typer.Argument(help="A log: files, globs or a folder; or a summary.", metavar="LOG...|SUMMARY")
     ],
+    *,
     answers: Annotated[
         str | None,
         typer.Option(
@@ -99,15 +84,7 @@ def judge(
     ] = None,
     html: Annotated[Path | None, typer.Option(help="Write the page for whoever decides here.")] = None,
     unit: Annotated[str | None, typer.Option(help="Of the reward, for the page: EUR, visits, days.")] = None,
-    recorded: Recorded = None,
-    hidden: Hidden = None,
-    arm: Arm = "arm",
-    reward: Reward = "reward",
-    arms: Arms = None,
-    categories: Categories = None,
-    derived: Derived = None,
-    propensity: Propensity = None,
-    schema_file: SchemaFile = None,
+    columns: SchemaOptions,
     skip_invalid: Skip = False,
     as_json: AsJson = False,
 ) -> None:
@@ -116,7 +93,7 @@ def judge(
     Example: sidelight judge log.csv --recorded age,weight --hidden severity --html verdict.html
     """
     if html is not None:
-        not_over_input(html, *log, answers, complete, schema_file)
+        not_over_input(html, *log, answers, complete, columns.schema_file)
     source: Any
     schema = None
     if len(log) == 1 and is_summary(log[0]):
@@ -124,12 +101,9 @@ def judge(
         source = LogSummary.load(log[0])
     else:
         must_exist(log)
-        schema_said_once(context, schema_file)
-        schema = schema_from_options(
-            schema_file, recorded, hidden, arm, reward, arms, categories, False, propensity, derived
-        )
+        schema = columns.schema(context)
         check_hidden(log, schema)
-        source = log[0] if len(log) == 1 else log
+        source = source_of(log)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SidelightWarning)
         verdict = judged(

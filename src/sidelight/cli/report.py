@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from sidelight.cli.logs import not_over_input
+from sidelight.cli.input_files import not_over_input
 from sidelight.cli.tables import columns_of, read_table, schema_of, with_names
 from sidelight.drawing.image_files import need_pictures
 from sidelight.errors import InputError

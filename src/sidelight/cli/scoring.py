@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 import typer
 
-from sidelight.cli.logs import AsJson, names_of, not_over_input
+from sidelight.cli.input_files import not_over_input
+from sidelight.cli.log_options import AsJson, names_of
 from sidelight.errors import ContextError, InputError
 from sidelight.learners.saving import load_learner
 from sidelight.logs.schema.encoding import encode_batch, first_problem

@@ -17,7 +17,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from sidelight.cli.logs import not_over_input
+from sidelight.cli.input_files import not_over_input
 from sidelight.drawing.intervals import Interval, number, span
 from sidelight.drawing.regret import Standing, standings
 from sidelight.errors import InputError

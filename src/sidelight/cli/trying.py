@@ -17,7 +17,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from sidelight.cli.logs import complete_rows, not_over_input, summarized
+from sidelight.cli.input_files import not_over_input
+from sidelight.cli.log_reading import complete_rows, summarized
 from sidelight.cli.looking import Look, look_at, write_prepared
 from sidelight.cli.proposing import Proposal, Said, merged, propose, unclear
 from sidelight.drawing.intervals import number

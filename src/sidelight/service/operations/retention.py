@@ -75,7 +75,9 @@ def forget(
         StoreError: the state cannot be verified; nothing was deleted.
     """
     if not subject.isprintable():
-        raise InputError(f"{subject[:40]!r} has characters that no subject has: give the key that came with a decision.")
+        raise InputError(
+            f"{subject[:40]!r} has characters that no subject has: give the key that came with a decision."
+        )
     event, decisions, clock = None, 0, store.surroundings
     while _first_about(store, subject):
         try:
