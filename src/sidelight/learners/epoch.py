@@ -17,7 +17,7 @@ from sidelight.learners.hidden_half import Answer, learn_answer, single_estimato
 from sidelight.learners.protocol import Context
 from sidelight.learners.reduced import ReducedLearner
 from sidelight.learners.ridge_arms import RADIUS_KINDS
-from sidelight.learners.settings import SettingArguments, Settings, lists_settings
+from sidelight.learners.settings import ProjectedArguments, Settings, lists_settings
 from sidelight.linalg import (
     Array,
     kernel_of_structured,
@@ -71,28 +71,22 @@ class EpochOFUL(ReducedLearner):
         (1, 4)
     """
 
-    @lists_settings()
+    @lists_settings(ProjectedArguments)
     def __init__(
         self,
         hidden: HiddenEstimator,
         horizon: int,
         *,
         keep_data: bool = False,
-        projected_context_bound: float | None = None,
-        projected_weight_bound: float | None = None,
         schema: Schema | None = None,
         arms: Sequence[Any] | None = None,
         rng: np.random.Generator | None = None,
-        **given: Unpack[SettingArguments],
+        **given: Unpack[ProjectedArguments],
     ) -> None:
         if isinstance(horizon, bool) or not (isinstance(horizon, int | np.integer) and horizon >= 1):
             raise InputError(f"horizon={horizon!r} must be a whole number of at least 1.")
         hidden = single_estimator(hidden, type(self).__name__)
-        settings = Settings.of(
-            given,
-            projected_context_bound=projected_context_bound,
-            projected_weight_bound=projected_weight_bound,
-        )
+        settings = Settings.of(given, ProjectedArguments)
         summary = hidden.summary
         summary.require_determined()
         self.hidden = hidden

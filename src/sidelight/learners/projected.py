@@ -9,7 +9,7 @@ import numpy as np
 
 from sidelight.errors import InputError
 from sidelight.learners.reduced import ReducedLearner
-from sidelight.learners.settings import SettingArguments, Settings, lists_settings
+from sidelight.learners.settings import ProjectedArguments, Settings, lists_settings
 from sidelight.side.constraint import SideInformation
 
 if TYPE_CHECKING:
@@ -42,17 +42,15 @@ class ProjectedOFUL(ReducedLearner):
         ([0.5, 0.2], [0.0, 0.0])
     """
 
-    @lists_settings()
+    @lists_settings(ProjectedArguments)
     def __init__(
         self,
         side_information: SideInformation,
         *,
-        projected_context_bound: float | None = None,
-        projected_weight_bound: float | None = None,
         schema: Schema | None = None,
         arms: Sequence[Any] | None = None,
         rng: np.random.Generator | None = None,
-        **given: Unpack[SettingArguments],
+        **given: Unpack[ProjectedArguments],
     ) -> None:
         if not isinstance(side_information, SideInformation):
             raise InputError(
@@ -60,11 +58,7 @@ class ProjectedOFUL(ReducedLearner):
                 "SideInformation(M, b), or SideInformation.from_log(summary, cross_moments). Where the cross "
                 "moments must be learned, RunningOFUL or FusedOFUL take the estimator."
             )
-        settings = Settings.of(
-            given,
-            projected_context_bound=projected_context_bound,
-            projected_weight_bound=projected_weight_bound,
-        )
+        settings = Settings.of(given, ProjectedArguments)
         super().__init__(
             side_information.arms if arms is None else list(arms),
             side_information.reduction,

@@ -27,7 +27,7 @@ from sidelight.learners.hidden_half import Answer, learn_answer, single_estimato
 from sidelight.learners.noise import residual_noise, residuals
 from sidelight.learners.protocol import Context
 from sidelight.learners.ridge_arms import RADIUS_KINDS
-from sidelight.learners.settings import SettingArguments, Settings, lists_settings
+from sidelight.learners.settings import ProjectedArguments, Settings, lists_settings
 from sidelight.learners.wild import Ranges
 from sidelight.linalg import (
     Array,
@@ -78,25 +78,19 @@ class RunningOFUL(BaseLearner):
 
     compiled_scores = True
 
-    @lists_settings()
+    @lists_settings(ProjectedArguments)
     def __init__(
         self,
         hidden: HiddenEstimator,
         *,
-        projected_context_bound: float | None = None,
-        projected_weight_bound: float | None = None,
         schema: Schema | None = None,
         arms: Sequence[Any] | None = None,
         rng: np.random.Generator | None = None,
-        **given: Unpack[SettingArguments],
+        **given: Unpack[ProjectedArguments],
     ) -> None:
         hidden = single_estimator(hidden, type(self).__name__)
         summary = hidden.summary
-        settings = Settings.of(
-            given,
-            projected_context_bound=projected_context_bound,
-            projected_weight_bound=projected_weight_bound,
-        )
+        settings = Settings.of(given, ProjectedArguments)
         if settings.radius not in RADIUS_KINDS:
             raise InputError(f"radius={settings.radius!r} belongs to the fused learners.")
         labels = summary.arms if arms is None else list(arms)

@@ -15,7 +15,7 @@ from sidelight.arrays import is_number
 from sidelight.errors import InputError
 from sidelight.linalg import Array, eigenvalues, square
 
-__all__ = ["RADII", "SettingArguments", "Settings", "lists_settings"]
+__all__ = ["RADII", "ProjectedArguments", "SettingArguments", "Settings", "lists_settings"]
 
 Constructor = TypeVar("Constructor", bound=Callable[..., None])
 
@@ -35,6 +35,13 @@ class SettingArguments(TypedDict, total=False):
     context_bound: float
     weight_bound: float
     radius: str
+
+
+class ProjectedArguments(SettingArguments, total=False):
+    """What constructors of learners with an exact constraint take besides: bounds within its kernel."""
+
+    projected_context_bound: float | None
+    projected_weight_bound: float | None
 
 
 @dataclass(frozen=True)
@@ -91,25 +98,24 @@ class Settings:
     def of(
         cls,
         given: SettingArguments,
+        names: type[SettingArguments] = SettingArguments,
         defaults: SettingArguments | None = None,
-        *,
-        projected_context_bound: float | None = None,
-        projected_weight_bound: float | None = None,
     ) -> Settings:
-        """The settings that a constructor was given by keyword; ``defaults`` are those that differ from this class's.
+        """The settings that a constructor was given by keyword.
+
+        Args:
+            given: the keywords and their values.
+            names: those that the constructor takes.
+            defaults: those that differ from this class's.
 
         Raises:
-            TypeError: a keyword that is no setting of every learner.
+            TypeError: a keyword that is no setting of this learner.
         """
         for name in given:
-            if name not in SettingArguments.__annotations__:
-                known = ", ".join(SettingArguments.__annotations__)
-                raise TypeError(f"unexpected keyword argument {name!r}; the settings of every learner are {known}.")
-        return cls(
-            **cast(SettingArguments, {**(defaults or {}), **given}),
-            projected_context_bound=projected_context_bound,
-            projected_weight_bound=projected_weight_bound,
-        )
+            if name not in names.__annotations__:
+                known = ", ".join(names.__annotations__)
+                raise TypeError(f"unexpected keyword argument {name!r}; the settings of this learner are {known}.")
+        return cls(**cast(ProjectedArguments, {**(defaults or {}), **given}))
 
     @property
     def sigma(self) -> float:
@@ -167,15 +173,19 @@ class Settings:
         return out
 
 
-def lists_settings(defaults: SettingArguments | None = None) -> Callable[[Constructor], Constructor]:
+def lists_settings(
+    names: type[SettingArguments] = SettingArguments, defaults: SettingArguments | None = None
+) -> Callable[[Constructor], Constructor]:
     """Show a constructor's ``**given`` in its signature, in help and in the reference as one keyword for each setting.
 
-    defaults: where they differ from those of ``Settings``
+    Args:
+        names: the settings that it takes.
+        defaults: those that differ from the defaults of ``Settings``.
     """
     listed = [
         Parameter(field.name, Parameter.KEYWORD_ONLY, default=default, annotation=field.type)
         for field in fields(Settings)
-        if field.name in SettingArguments.__annotations__
+        if field.name in names.__annotations__
         for default in [(defaults or {}).get(field.name, field.default)]
     ]
 

@@ -78,7 +78,7 @@ class FusedOFUL(Answering):
     compiled_scores = True
     refreshes_logs = True
 
-    @lists_settings(FUSED)
+    @lists_settings(defaults=FUSED)
     def __init__(
         self,
         hidden: Any,
@@ -94,7 +94,7 @@ class FusedOFUL(Answering):
         rng: np.random.Generator | None = None,
         **given: Unpack[SettingArguments],
     ) -> None:
-        settings = Settings.of(given, FUSED)
+        settings = Settings.of(given, defaults=FUSED)
         theory = settings.radius == "theory"
         self.fading = Fading(forgetting)
         check_settings(settings, safety, forgetting)
