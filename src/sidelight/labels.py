@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import difflib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -15,6 +16,7 @@ from sidelight.errors import SchemaError
 __all__ = [
     "Label",
     "check_types",
+    "did_you_mean",
     "label_from_json",
     "label_to_json",
     "plain_label",
@@ -160,6 +162,12 @@ def position_of(label: Any, positions: Mapping[Any, int]) -> int | None:
         return positions.get(label)
     except TypeError:
         return None
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A question to end a message with, whether one of ``known`` was meant that reads nearly the same; else nothing."""
+    close = difflib.get_close_matches(name, list(known), 1)
+    return f" Did you mean {close[0]!r}?" if close else ""
 
 
 def show_labels(labels: Iterable[Any], limit: int = 8) -> str:

@@ -22,11 +22,11 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
-import pyarrow.parquet as pq
 
 from sidelight.errors import SourceError
 from sidelight.logs.sources.csv import MISSING_TEXTS, NO_NUMBER, check_start, open_bytes, trimmed
 from sidelight.logs.sources.paths import kind_of
+from sidelight.logs.sources.writing import write_tables
 
 __all__ = ["Look", "Profile", "look_at", "mistyped", "write_prepared"]
 
@@ -351,27 +351,17 @@ def write_prepared(look: Look, path: Path) -> int:
         How many rows were written.
     """
     kinds = {profile.name: profile for profile in look.profiles}
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    writer: pq.ParquetWriter | None = None
-    rows = 0
-    try:
+
+    def repaired() -> Iterator[pa.Table]:
         for file in look.files:
             for batch in _batches(look, file):
                 names = [name for name in batch.schema.names if name in kinds]
-                table = pa.table({name: _repaired(batch.column(name), kinds[name]) for name in names})
-                writer = writer or pq.ParquetWriter(temporary, table.schema)
-                writer.write_table(table)
-                rows += table.num_rows
-        if writer is not None:
-            writer.close()
-            os.replace(temporary, path)
+                yield pa.table({name: _repaired(batch.column(name), kinds[name]) for name in names})
+
+    try:
+        return write_tables(path, "parquet", repaired()) or 0
     except (pa.ArrowException, OSError) as error:
         raise SourceError(f"cannot write {path}: {error}") from error
-    finally:
-        if writer is not None:
-            writer.close()
-        temporary.unlink(missing_ok=True)
-    return rows
 
 
 def _batches(look: Look, file: str) -> Iterator[pa.RecordBatch]:

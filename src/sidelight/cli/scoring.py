@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import secrets
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,7 +21,7 @@ from sidelight.logs.schema.features import Category, Date
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.sources.base import Bundle
 from sidelight.logs.sources.opening import open_source
-from sidelight.logs.sources.writing import TableWriter, kind_written
+from sidelight.logs.sources.writing import kind_written, write_tables
 
 __all__ = ["decide", "decide_file"]
 
@@ -70,29 +69,21 @@ def decide_file(learner_path: Path, contexts: str, decisions: Path, keep: list[s
     source = open_source(contexts, list(dict.fromkeys([*names, *keep])), [*labels, *keep])
     layout = schema.whole_layout
     arm_type = _arm_type(learner.arms)
-    temporary = decisions.parent / f".{decisions.name}.{os.getpid()}.{secrets.token_hex(4)}.part"
-    rows = 0
-    writer: TableWriter | None = None
+
+    def decided() -> Iterator[pa.Table]:
+        for bundle in source.bundles(_ROWS):
+            chosen = learner.decide_many(_encoded(bundle, layout, source.text_labels))
+            yield _table(chosen, bundle.batch, keep, arm_type)
+
     try:
         with source.reporting(progress, "deciding for"):
-            for bundle in source.bundles(_ROWS):
-                chosen = learner.decide_many(_encoded(bundle, layout, source.text_labels))
-                table = _table(chosen, bundle.batch, keep, arm_type)
-                writer = writer or TableWriter(temporary, kind, table.schema)
-                writer.write(table)
-                rows += table.num_rows
-        if writer is None:
-            raise InputError(f"{source.name} has no rows: there is nothing to decide.")
-        writer.close()
-        os.replace(temporary, decisions)
+            rows = write_tables(decisions, kind, decided())
     except pa.ArrowException as error:
         raise InputError(f"cannot write {decisions}: {error}") from error
     except OSError as error:
         raise InputError(f"cannot write {decisions}: {error.strerror or error}.") from error
-    finally:
-        if writer is not None:
-            writer.close()
-        temporary.unlink(missing_ok=True)
+    if rows is None:
+        raise InputError(f"{source.name} has no rows: there is nothing to decide.")
     return rows
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sidelight.errors import SchemaError
-from sidelight.labels import Label, plain_label, show_labels
+from sidelight.labels import Label, did_you_mean, plain_label, show_labels
 from sidelight.logs.schema.date_terms import DatePart, DaysSince
 from sidelight.logs.schema.features import Category, Date, Feature, Number
 from sidelight.logs.schema.formula import read_formula, read_terms
@@ -59,10 +58,9 @@ def checked_features(
     names = [feature.name for feature in built]
     unknown = [name for name in levels if name not in names]
     if unknown:
-        close = difflib.get_close_matches(unknown[0], names, 1)
         raise SchemaError(
             f"categories {show_labels(unknown)} are not among the features {show_labels(names)}."
-            + (f" Did you mean {close[0]!r}?" if close else "")
+            + did_you_mean(unknown[0], names)
         )
     if not built and not intercept:
         raise SchemaError("there are no features and no intercept: a context needs at least one value.")
@@ -155,10 +153,9 @@ def checked_recorded(recorded: Any, features: tuple[Feature, ...]) -> tuple[str,
     names = [feature.name for feature in features]
     unknown = [name for name in wanted if name not in names]
     if unknown:
-        close = difflib.get_close_matches(str(unknown[0]), names, 1)
         raise SchemaError(
             f"recorded {show_labels(unknown)} is not among the features {show_labels(names)}: what the log recorded "
-            "must be part of the context the learner sees." + (f" Did you mean {close[0]!r}?" if close else "")
+            "must be part of the context the learner sees." + did_you_mean(str(unknown[0]), names)
         )
     repeated = sorted({name for name in wanted if wanted.count(name) > 1})
     if repeated:
@@ -174,10 +171,9 @@ def checked_missing(missing: str | Mapping[str, str], features: tuple[Feature, .
         raise SchemaError(f"missing must be 'refuse', 'impute', or a mapping from feature to one of them: {missing!r}.")
     unknown = [name for name in said if name not in names]
     if unknown:
-        close = difflib.get_close_matches(str(unknown[0]), names, 1)
         raise SchemaError(
             f"missing names {show_labels(unknown)}, which is not among the features {show_labels(names)}."
-            + (f" Did you mean {close[0]!r}?" if close else "")
+            + did_you_mean(str(unknown[0]), names)
         )
     for name, how in said.items():
         if how not in ("refuse", "impute"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import tomllib
@@ -10,16 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import tomli_w
-
 from sidelight.errors import SchemaError
-from sidelight.files import write_atomically
-from sidelight.labels import label_from_json
+from sidelight.labels import did_you_mean, label_from_json
 from sidelight.logs.schema.features import feature_from_dict
 from sidelight.logs.schema.formula import term_from_dict
 from sidelight.logs.schema.schema import Schema
 
-__all__ = ["SCHEMA_FILE_VERSION", "read_schema_file", "schema_from_description", "write_schema_file"]
+__all__ = ["SCHEMA_FILE_VERSION", "read_schema_file", "schema_from_description"]
 
 #: Version 2 has derived features, dates, features as tables, and an intercept unless it says otherwise. A file without
 #: a version is of version 1, in which there is an intercept only where it says so.
@@ -63,12 +59,11 @@ def schema_from_description(described: Mapping[str, Any], origin: str) -> Schema
     """The schema that a table of settings describes; ``origin`` names it in messages."""
     unknown = sorted(set(described) - _KEYS - {"arms_discovered"})
     if unknown or "features" not in described or not {"recorded", "hidden"} & set(described):
-        close = difflib.get_close_matches(unknown[0], sorted(_KEYS), 1) if unknown else []
         raise SchemaError(
             f"the schema {origin} needs features, and recorded or hidden, and may have {', '.join(sorted(_KEYS))}"
             + (f"; it has {', '.join(unknown)}" if unknown else "")
             + "."
-            + (f" Did you mean {close[0]!r}?" if close else "")
+            + (did_you_mean(unknown[0], sorted(_KEYS)) if unknown else "")
         )
     version = described.get("version", 1)
     if not isinstance(version, int) or not 1 <= version <= SCHEMA_FILE_VERSION:
@@ -106,28 +101,10 @@ def _without_hidden(schema: Schema, described: Mapping[str, Any], origin: str) -
     hidden = list(described["hidden"])
     unknown = [name for name in hidden if name not in names]
     if unknown:
-        close = difflib.get_close_matches(unknown[0], names, 1)
         raise SchemaError(
             f"the schema {origin} hides {', '.join(unknown)}, which is not among its features {', '.join(names)}."
-            + (f" Did you mean {close[0]!r}?" if close else "")
+            + did_you_mean(unknown[0], names)
         )
     if "recorded" in described and set(described["recorded"]) != set(names) - set(hidden):
         raise SchemaError(f"the schema {origin} says recorded and hidden, and they do not fit together: leave one out.")
     return schema.with_recorded([name for name in names if name not in hidden])
-
-
-def write_schema_file(schema: Schema, path: str | os.PathLike[str]) -> None:
-    """Write a schema, knots and levels included, that :func:`read_schema_file` reads back equal."""
-    described = {"version": SCHEMA_FILE_VERSION, **_without_none(schema.to_dict())}
-    if Path(path).suffix == ".json":
-        text = json.dumps(described, indent=2, ensure_ascii=False) + "\n"
-    else:
-        text = tomli_w.dumps(described)
-    write_atomically(path, text.encode())
-
-
-def _without_none(value: Any) -> Any:
-    """Without what is not said: TOML has no null."""
-    if isinstance(value, dict):
-        return {key: _without_none(item) for key, item in value.items() if item is not None}
-    return [_without_none(item) for item in value] if isinstance(value, list) else value

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sidelight.errors import SchemaError
-from sidelight.labels import show_labels
+from sidelight.labels import did_you_mean, show_labels
 from sidelight.logs.progress import row_bar
 
 if TYPE_CHECKING:
@@ -257,9 +256,8 @@ def check_columns(available: Sequence[str], wanted: Sequence[str], origin: str) 
     """Every wanted column is there exactly once, or an error that says what is there instead."""
     missing = [name for name in wanted if name not in available]
     if missing:
-        close = difflib.get_close_matches(missing[0], list(available), 1)
-        why = f" Did you mean {close[0]!r}?" if close else ""
-        if not close and any(_is_number(name) for name in available):
+        why = did_you_mean(missing[0], available)
+        if not why and any(_is_number(name) for name in available):
             why = " Its first line seems to hold values: a file needs the names of its columns there."
         raise SchemaError(f"{origin} has no column {show_labels(missing)}; it has {show_labels(available, 12)}.{why}")
     repeated = sorted({name for name in wanted if list(available).count(name) > 1})

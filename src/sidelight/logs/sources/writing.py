@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import secrets
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +13,7 @@ from sidelight.errors import InputError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["KINDS_WRITTEN", "TableWriter", "kind_written"]
+__all__ = ["KINDS_WRITTEN", "TableWriter", "kind_written", "write_tables"]
 
 #: ending of a file's name → the kind of file
 KINDS_WRITTEN = {
@@ -73,3 +75,28 @@ class TableWriter:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def write_tables(path: Path, kind: str, tables: Iterable[pa.Table]) -> int | None:
+    """Write tables of one schema to one file, whole or not at all; a table is asked for once those before are written.
+
+    Returns:
+        How many rows were written; None if there was no table, and so no file was written.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.part")
+    writer: TableWriter | None = None
+    rows = 0
+    try:
+        for table in tables:
+            writer = writer or TableWriter(temporary, kind, table.schema)
+            writer.write(table)
+            rows += table.num_rows
+        if writer is None:
+            return None
+        writer.close()
+        os.replace(temporary, path)
+    finally:
+        if writer is not None:
+            writer.close()
+        temporary.unlink(missing_ok=True)
+    return rows
