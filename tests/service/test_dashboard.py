@@ -29,7 +29,7 @@ from sidelight.service.core.fold import Numbered
 from sidelight.service.core.starting import open_store
 from sidelight.service.dashboard import proving
 from sidelight.service.dashboard.groups import groups_by
-from sidelight.service.dashboard.learning import arm_rows
+from sidelight.service.dashboard.learning import arm_rows, arms_table
 from sidelight.service.dashboard.pieces import give_or_take, percent
 from sidelight.service.dashboard.rendering import Renderer, View
 from sidelight.service.dashboard.rolling import Rewarded, Rolling
@@ -69,6 +69,20 @@ async def watched(config: Config) -> AsyncIterator[tuple[Engine, Dashboard]]:
 def encoded(rng: np.random.Generator, n: int) -> np.ndarray:
     schema = make_schema()
     return np.array([schema.encode(random_context(rng)) for _ in range(n)])
+
+
+def test_the_mean_reward_of_an_arm_without_rewards_is_nothing_not_zero(tmp_path, rng):
+    async def go():
+        async with watched(make_config(tmp_path, kind="OFUL", mode="act")) as (engine, dashboard):
+            number_, _, _ = await engine.decide(encoded(rng, 1), None)
+            await engine.reward(DecisionId(number_, 0), -2.5, "mid", None)
+            told = {arm["arm"]: (arm["rewards"], arm["mean_reward"]) for arm in describe_engine(engine)["arms"]}
+            assert told == {"low": (0, None), "mid": (1, -2.5), "high": (0, None)}
+            rows = arm_rows(engine.state, dashboard.rolling, "hour", time.time())
+            table = str(arms_table(rows, "hour", 1))
+            assert len(re.findall(r"–\s*<[^>]+>\s*of 0", table)) == 2
+
+    run(go())
 
 
 # ------------------------------------------------------------------------------------------ counting

@@ -16,7 +16,10 @@ from sidelight.service.core.deciding import Ask
 from sidelight.service.core.engine import Engine
 from sidelight.service.core.proposals import DecisionsProposal
 from sidelight.service.core.starting import open_store
+from sidelight.service.dashboard.alarms import alarms
 from sidelight.service.dashboard.climbing import floor_card
+from sidelight.service.dashboard.rolling import Rolling
+from sidelight.service.dashboard.watching import odd
 from sidelight.service.log.decision_id import DecisionId
 from sidelight.service.log.events import Answer, Configuration
 from sidelight.service.log.store import Draft, Outdated, Written
@@ -24,6 +27,7 @@ from sidelight.service.operations.retention import forget
 from sidelight.service.problems import Problem
 from sidelight.service.sections import BoundsConfig, GateConfig
 from sidelight.service.views.audit import audit
+from sidelight.service.views.checkup import check_config
 from sidelight.service.views.status import describe_state
 from tests.service.helpers import ARMS, bits, engine_of, make_config, replayed, run
 from tests.service.test_gate_service import at_a_fake_time, until
@@ -85,6 +89,38 @@ def test_decisions_under_way_count_and_a_replay_agrees_to_the_bit(tmp_path):
             return bits(engine.state)
 
     assert run(go()) == replayed(config)
+
+
+def test_a_wait_without_end_is_said_before_and_while_it_holds_up_the_floor(tmp_path):
+    config = floored(tmp_path)
+    (warned,) = [line for line in check_config(config) if "reward_after" in line]
+    assert warned.startswith("warning: [learner.settings] floor without [gate] reward_after")
+    waiting = replace(config, gate=replace(config.gate, reward_after="7d"))
+    assert not any("reward_after" in line for line in check_config(waiting))
+
+    async def go():
+        rng = np.random.default_rng(17)
+        async with engine_of(config) as engine:
+            rolling = Rolling(engine.state.learner.arms, engine.state.learner.n_features)
+            number, event, _ = await engine.decide(contexts(engine, 120, rng), [old()] * 120)
+            names = list(engine.schema.encoded_names)
+
+            def said():
+                return [alarm for alarm in alarms(engine.state, rolling, names, 0.0) if alarm.kind == "floor"]
+
+            for i in range(1, 100):
+                await engine.reward(DecisionId(number, i), 0.3, event.arms[i], None)
+            assert said() == []  # rewards that are late for a while are no alarm
+            for i in range(100, 120):
+                await engine.reward(DecisionId(number, i), 0.3, event.arms[i], None)
+            (alarm,) = said()
+            assert alarm.words.startswith("119 rewards that came tell the floor nothing: they wait behind 1 decisions")
+            assert "Set [gate] reward_after" in alarm.remedy
+            assert "Set [gate] reward_after" in str(odd([alarm]))
+            await engine.reward(DecisionId(number, 0), 0.3, event.arms[0], None)
+            assert said() == []
+
+    run(go())
 
 
 def test_the_folded_account_alone_would_break_it(tmp_path, monkeypatch):
@@ -276,6 +312,7 @@ def test_rewards_count_in_the_order_of_decisions(tmp_path):
             assert engine.state.learner.counts.sum() == 3  # the learner does not wait
             card = str(floor_card(engine.state))
             assert "0; 3 have not come, 3 wait behind these" in card
+            assert "holds up all behind it for ever: set [gate] reward_after" in card
         async with engine_of(config) as engine:
             assert counted(engine) == (0, 3, 3)
             await engine.reward(ids[0], 0.3, "high", "person")

@@ -12,7 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -49,6 +49,7 @@ __all__ = [
     "FOLD",
     "LEARNER_ERRORS",
     "RETRACTED",
+    "ArmTotals",
     "ContextsDeleted",
     "NotRebuildable",
     "Numbered",
@@ -86,6 +87,14 @@ class OlderFold(NotRebuildable):
     """A state was made by an older version of the fold: this one would compute other numbers."""
 
 
+class ArmTotals(NamedTuple):
+    """How often an arm was to be taken, how many rewards came for it, and their mean: None where none came."""
+
+    to_take: int
+    rewards: int
+    mean_reward: float | None
+
+
 class State:
     """The learner and the rails after event ``number``.
 
@@ -95,7 +104,8 @@ class State:
         number: the last event that was folded in.
         version: the last event that changed the learner.
         counts: how often what happened; for the status only.
-        arm_counts: how often each arm was to be taken, by its JSON form.
+        arm_counts, reward_sums: how often each arm was to be taken or (``rewarded:``) rewarded, and the sum of its
+            rewards, by its JSON form; see ``arm_totals``.
         forgotten: decisions whose contexts were deleted; what is told about them later teaches nothing.
         failure: what the learner raised at the last event, which then taught it nothing; no part of snapshots.
         chain: the log's chained digest after ``number``; None where it is not known. No part of the digest.
@@ -429,6 +439,12 @@ class State:
         if event.before != event.after:
             self.gate.enter(event.after)
             self.rails = replace(self.rails, share=event.share, mode=event.mode or self.rails.mode)
+
+    def arm_totals(self, arm: Any) -> ArmTotals:
+        """What was counted for an arm."""
+        name = _name(arm)
+        rewards = self.arm_counts["rewarded:" + name]
+        return ArmTotals(self.arm_counts[name], rewards, self.reward_sums[name] / rewards if rewards else None)
 
     # --------------------------------------------------------------------------------- snapshots
 

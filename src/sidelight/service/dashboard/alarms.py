@@ -18,7 +18,7 @@ from sidelight.side.coordinates import UNKNOWN
 __all__ = ["ALARMS", "Alarm", "alarms"]
 
 #: kinds of alarms; each is a metric
-ALARMS = ("contexts", "answers", "arm", "shares")
+ALARMS = ("contexts", "answers", "arm", "shares", "floor")
 #: contexts that are looked at, at least
 _CONTEXTS = 100
 #: a context is out of range if a feature is so many deviations from the mean, and an alarm if so large a share is
@@ -31,6 +31,8 @@ _KNOWN = 100
 _ASKED = 50
 #: decisions since an arm was last allowed
 _FORBIDDEN = 1_000
+#: rewards that came and wait for earlier ones before the floor may count them, where nothing ends that wait
+_BEHIND = 100
 
 
 class Alarm(NamedTuple):
@@ -57,6 +59,7 @@ def alarms(state: State, rolling: Rolling, names: list[str], now: float) -> list
         now: the time.
     """
     found = _of_contexts(state, rolling, names) + _of_answers(state, rolling, now) + _of_arms(state, rolling)
+    found += _of_floor(state)
     if state.gate.evidence().get("ratio_wrong"):
         found.append(
             Alarm(
@@ -135,5 +138,24 @@ def _of_arms(state: State, rolling: Rolling) -> list[Alarm]:
             "arm",
             f"{listed} {'was' if len(arms) == 1 else 'were'} allowed in none of the last {_FORBIDDEN:,} decisions",
             "If that is meant, retire the arm (`sidelight successor`); if not, look at how `allowed` is made",
+        )
+    ]
+
+
+def _of_floor(state: State) -> list[Alarm]:
+    ledger = state.learner.ledger
+    if ledger is None or state.defaults.seconds is not None or len(ledger.awaiting) < _BEHIND:
+        return []
+    awaited = ledger.awaiting.open
+    behind = len(ledger.awaiting) - awaited
+    if behind < _BEHIND:
+        return []
+    return [
+        Alarm(
+            "floor",
+            f"{behind:,} rewards that came tell the floor nothing: they wait behind {awaited:,} decisions without one, "
+            "and [gate] reward_after is not set, so that one reward that never comes holds them up for ever",
+            "Set [gate] reward_after and default_reward and start the service again, or send the rewards that are "
+            "missing; until then the floor holds the learner back, and nothing is at risk",
         )
     ]

@@ -17,6 +17,7 @@ from sidelight.service.core.gate import Gate
 from sidelight.service.dashboard.pieces import count, drawn, percent, piece, table
 from sidelight.service.dashboard.rolling import Rolling
 from sidelight.service.dashboard.window import LATE
+from sidelight.service.views.status import describe_floor
 
 __all__ = ["floor_card", "gate_card", "waits_card"]
 
@@ -50,26 +51,27 @@ def waits_card(defaults: Defaults, rolling: Rolling, now: float) -> Markup:
 
 def floor_card(state: State) -> Markup:
     """What the floor promises and how much room is left; nothing without one."""
-    ledger = state.learner.ledger
-    if ledger is None:
+    floor = describe_floor(state)
+    if floor is None:
         return Markup("")
     promise = (
-        f"{percent(1.0 - ledger.floor.share)} of what the old policy would earn"
-        if ledger.floor.share
-        else f"the old policy's reward less {number(ledger.floor.allowance)} a decision"
+        f"{percent(1.0 - floor['share'])} of what the old policy would earn"
+        if floor["share"]
+        else f"the old policy's reward less {number(floor['allowance'])} a decision"
     )
-    kept = state.counts["kept by the floor"]
-    awaited = ledger.awaiting.open
-    behind = len(ledger.awaiting) - awaited
     facts = [
         ("Floor", f"at least {promise}"),
-        ("Room left", f"{number(ledger.total)} in the reward's unit"),
-        ("Kept by the floor", f"{count(kept)} of {count(ledger.rounds)} decisions of the learner"),
+        ("Room left", f"{number(floor['room'])} in the reward's unit"),
+        ("Kept by the floor", f"{count(floor['kept'])} of {count(floor['rounds'])} decisions of the learner"),
         (
             "Rewards it knows",
-            f"{count(int(ledger.counts.sum()))}; {count(awaited)} have not come, {count(behind)} wait behind these",
+            f"{count(floor['counted'])}; {count(floor['awaited'])} have not come, {count(floor['behind'])} wait behind "
+            "these",
         ),
     ]
+    if floor["awaited"] and state.defaults.seconds is None:
+        words = "a reward that never comes holds up all behind it for ever: set [gate] reward_after, so that waits end"
+        facts.append(("Waits without end", words))
     return piece("facts", facts, Markup(""))
 
 

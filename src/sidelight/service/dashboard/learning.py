@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -12,7 +11,7 @@ from markupsafe import Markup
 
 from sidelight.drawing.intervals import number
 from sidelight.drawing.live import share_bar, spark, strip
-from sidelight.labels import Label, label_to_json
+from sidelight.labels import Label
 from sidelight.service.core.fold import LEARNER_ERRORS, State
 from sidelight.service.dashboard.pieces import count, drawn, give_or_take, percent, piece, table
 from sidelight.service.dashboard.rolling import Rolling
@@ -61,12 +60,11 @@ def arm_rows(state: State, rolling: Rolling, span: str, now: float) -> list[ArmR
     everything = window.total("decisions", now)
     out = []
     for i, arm in enumerate(learner.arms):
-        key = arm if type(arm) is str else json.dumps(label_to_json(arm))
         place = rolling.arms.get(arm)
         over_time = [0] * len(rows) if place is None else [row[place] for row in rows]
         taken = sum(over_time)
-        rewards = state.arm_counts["rewarded:" + key]
-        mean = state.reward_sums[key] / rewards if rewards else math.nan
+        _, rewards, mean = state.arm_totals(arm)
+        mean = math.nan if mean is None else mean
         share = taken / everything if everything else 0.0
         out.append(ArmRow(arm, taken, share, over_time, rewards, mean, float(estimates[i]), float(widths[i])))
     order = sorted(range(len(out)), key=lambda i: (-out[i].taken, -out[i].rewards, i))

@@ -26,6 +26,7 @@ _ODD = {
     "answers": "Answers",
     "arm": "Arms",
     "shares": "Shares",
+    "floor": "Floor",
 }
 _WHO = {"person": "a person", "old_policy": "the old policy", "service": "the service"}
 

@@ -25,7 +25,15 @@ def check_config(config: Config) -> list[str]:
     url = database_url(config.storage.database, config.folder)
     if url.get_backend_name() == "sqlite" and not (folder := Path(str(url.database)).parent).is_dir():
         raise InputError(f"[storage] database: there is no folder {folder}. Make it, or name another file.")
-    flaw = sqlite_flaw() if url.get_backend_name() == "sqlite" else None
+    warnings = []
+    if url.get_backend_name() == "sqlite" and (flaw := sqlite_flaw()) is not None:
+        warnings.append(flaw)
+    if learner.ledger is not None and config.gate.wait_seconds is None:
+        warnings.append(
+            "[learner.settings] floor without [gate] reward_after: one decision whose reward never comes keeps all "
+            "rewards behind it from the floor, which then holds the learner back for ever. Set reward_after, such as "
+            '"7d", and default_reward.'
+        )
     return [
         f"schema: {schema.n_features} encoded features, {schema.n_recorded} recorded in the log, "
         f"{len(schema.arms or ())} arms",
@@ -33,5 +41,5 @@ def check_config(config: Config) -> list[str]:
         f"mode: {rails.mode}, share {rails.share:g}, fallback {rails.fallback!r}"
         + (", killed" if rails.killed else ""),
         f"storage: {url.render_as_string(hide_password=True)}",
-        *([] if flaw is None else [f"warning: {flaw}"]),
+        *(f"warning: {words}" for words in warnings),
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import Any
 
@@ -72,16 +71,7 @@ def describe_state(state: State) -> dict[str, Any]:
             "waiting": len(state.quarantine),
             "newest": [{"event": n, "why": why} for n, _, why in state.quarantine.newest(5)],
         },
-        "arms": [
-            {
-                "arm": label_to_json(arm),
-                "to_take": state.arm_counts[key],
-                "rewards": state.arm_counts["rewarded:" + key],
-                "mean_reward": state.reward_sums[key] / max(state.arm_counts["rewarded:" + key], 1),
-            }
-            for arm in learner.arms
-            for key in (arm if type(arm) is str else json.dumps(label_to_json(arm)),)
-        ],
+        "arms": [{"arm": label_to_json(arm), **state.arm_totals(arm)._asdict()} for arm in learner.arms],
         "log_trust": trust,
         "assumptions": [_plain(entry) for entry in learner.assumptions()],
     }
