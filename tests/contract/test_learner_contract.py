@@ -6,6 +6,7 @@ import copy
 import datetime as dt
 import decimal
 import pickle
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -390,6 +391,55 @@ def test_one_writer_beside_many_readers_loses_nothing(make, player):
         for thread in readers:
             thread.join()
     assert [bits(learner, x) for x in X] == [bits(alone, x) for x in X]
+
+
+def test_threads_decide_while_arms_are_added(entry, make, player):
+    """What they see is the learner with the arms of before, or with one more, whole."""
+    if not entry.adds_arms:
+        pytest.skip("takes no further arms")
+    learner = make()
+    player.play(learner, 80)
+    X, labels, stop = contexts(5), [f"new {i}" for i in range(12)], threading.Event()
+
+    def look(one, i: int):
+        decided = one.decide(X[i], rng=np.random.default_rng(i))
+        some = one.decide(X[i], ARMS[1:], rng=np.random.default_rng(i))
+        return decided, some, bits(one, X[i]), one.propensities(X[i]).tobytes()
+
+    alone = copy.deepcopy(learner)
+    possible = [[set() for _ in range(4)] for _ in X]
+    for label in (None, *labels):
+        if label is not None:
+            alone.add_arm(label)
+        for i in range(len(X)):
+            for found, seen in zip(possible[i], look(alone, i), strict=True):
+                found.add(seen)
+    wrong: list[object] = []
+
+    def read(i: int) -> None:
+        while not stop.is_set():
+            try:
+                wrong.extend(
+                    seen for found, seen in zip(possible[i], look(learner, i), strict=True) if seen not in found
+                )
+            except Exception as error:
+                wrong.append(error)
+
+    readers = [threading.Thread(target=read, args=(i,)) for i in range(3)]
+    switching = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in readers:
+            thread.start()
+        for label in labels:
+            learner.add_arm(label)
+    finally:
+        stop.set()
+        for thread in readers:
+            thread.join()
+        sys.setswitchinterval(switching)
+    assert wrong == []
+    assert [look(learner, i) for i in range(5)] == [look(alone, i) for i in range(5)]
 
 
 def test_an_arm_for_which_the_prior_mean_has_no_row_is_refused_and_nothing_is_lost(entry, make):

@@ -7,7 +7,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -137,6 +137,16 @@ class BaseLearner(BehaviorObserver, ABC):
 
     # ------------------------------------------------------------------------------- deciding
 
+    def _still(self) -> Self:
+        """This learner with the arms that it has now: it shares all state, but no arm that is added later.
+
+        Threads may decide while ``add_arm`` runs. What reads more than one thing that depends on the number of arms
+        reads it from here.
+        """
+        still = object.__new__(type(self))
+        still.__dict__ = self.__dict__
+        return still
+
     @property
     def n_arms(self) -> int:
         """``K``, the number of arms."""
@@ -147,11 +157,11 @@ class BaseLearner(BehaviorObserver, ABC):
 
         Where values of ``x`` are missing, a width also has how well they can be inferred.
         """
-        context = self._completed(x)
+        context, still = self._completed(x), self._still()
         if context is None:
-            return self._scores(self._context(x))
-        estimates, widths = self._scores(context.x)
-        return estimates, self._widened(widths, context)
+            return still._scores(self._context(x))
+        estimates, widths = still._scores(context.x)
+        return estimates, still._widened(widths, context)
 
     def _widened(self, widths: Array, context: Completed) -> Array:
         """Widths (K,) at a context with gaps, of which those at ``x̂`` are given: here the same."""
@@ -173,16 +183,17 @@ class BaseLearner(BehaviorObserver, ABC):
                 shown = self._shown(estimate) if self.binary else estimate
                 return _tuple(Decision, (self.arms[a], shown, width, 1.0))
         # a choice among some arms, or a context with gaps; what is not finite otherwise is an error
-        context = self._read(x)
-        estimates, widths = self.scores(context)
-        mask = np.ones(self.n_arms, dtype=bool) if allowed is None else self._mask(allowed)
+        context, still = self._read(x), self._still()
+        estimates, widths = still.scores(context)
+        mask = np.ones(still.n_arms, dtype=bool) if allowed is None else still._mask(allowed)
         a = int(np.where(mask, estimates + widths, -np.inf).argmax())
-        return Decision(self.arms[a], self._shown(float(estimates[a])), float(widths[a]), 1.0)
+        return Decision(still.arms[a], self._shown(float(estimates[a])), float(widths[a]), 1.0)
 
     def propensities(self, x: Context, allowed: Iterable[Any] | None = None) -> Array:
         """(K,)  The chance with which ``decide`` takes each arm at ``x``; where it draws nothing, 1 for one of them."""
-        out = np.zeros(self.n_arms)
-        out[self._arm(self.decide(x, allowed).arm)] = 1.0
+        still = self._still()
+        out = np.zeros(still.n_arms)
+        out[still._arm(still.decide(x, allowed).arm)] = 1.0
         return out
 
     def decide_many(self, X: Any, rng: np.random.Generator | None = None) -> Any:

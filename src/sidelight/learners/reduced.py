@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from sidelight.errors import InputError
 from sidelight.kernels import ridge as kernels
-from sidelight.labels import plain_label
+from sidelight.labels import Label, plain_label
 from sidelight.learners.protocol import Decision
 from sidelight.learners.ridge import FOREVER, RidgeLearner
 from sidelight.linalg import Array
@@ -27,6 +27,8 @@ WORTH_THREADS = 5_000_000
 #: an arm's rows go into its sums alone where there are so many of them, and a third of its dimensions: the refresh from
 #: the sums that follows then costs less than what it saves
 TOGETHER = 32
+#: what observing adds up for each arm (``kernels.state.State``)
+PER_ARM = ("grams", "moments", "squares", "counts", "updates")
 #: empty sums, for learners that take no answers
 NO_ANSWERS = kernels.Answers(
     np.zeros(0, dtype=np.int64), np.zeros((0, 0, 0)), np.zeros((0, 0, 0)), np.zeros((0, 0)), np.zeros(0)
@@ -148,25 +150,34 @@ class ReducedLearner(RidgeLearner):
     # -------------------------------------------------------------------------------- further arms
 
     def add_arm(self, label: Any) -> None:
-        """Offer one more arm from now on; it starts from the prior that all arms share."""
-        r = self.reduction
-        if r.loadings.shape[1]:
+        """Offer one more arm from now on; it starts from the prior that all arms share.  Threads may decide meanwhile.
+
+        The learner with the new arm is made beside this one, and takes its place in one assignment.
+        """
+        if self.reduction.loadings.shape[1]:
             return super().add_arm(label)
         label = plain_label(label)
         if label in self._index:
             raise InputError(f"{label!r} is already an arm.")
-        K = self.n_arms
-        self.settings.prior_means(K + 1, self.n_features)  # a prior mean for every arm has none for this one
-        kept = {name: getattr(self, name).copy() for name in ("grams", "moments", "squares", "counts", "updates")}
+        # a prior mean for every arm has none for this one
+        self.settings.prior_means(self.n_arms + 1, self.n_features)
+        grown = object.__new__(type(self))
+        grown.__dict__ = dict(self.__dict__)
+        grown._grow(label)
+        self.__dict__ = grown.__dict__
+        return None
+
+    def _grow(self, label: Label) -> None:
+        """Let there be one more arm, in attributes of this object alone: others may read what they refer to now."""
+        K, kept = self.n_arms, {name: getattr(self, name) for name in PER_ARM}
         self.arms = (*self.arms, label)
-        self._index[label] = K
-        self._install(unreduced(K + 1, self.n_features, r.order))
+        self._index = {**self._index, label: K}
+        self._install(unreduced(K + 1, self.n_features, self.reduction.order))
         for name, value in kept.items():
             getattr(self, name)[:K] = value
         if self.automatic is not None:
             self.automatic.search_at = 0  # one more arm says more about how much arms differ
         self.refresh()
-        return None
 
 
 def cores_for(products: int) -> int:

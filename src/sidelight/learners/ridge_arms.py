@@ -15,7 +15,7 @@ from sidelight.kernels.state import state_of
 from sidelight.learners.automatic import Automatic, add_log, feature_blocks, log_variance
 from sidelight.learners.base import BaseLearner
 from sidelight.learners.rates import BINARY_VARIANCE, least_rate
-from sidelight.learners.ridge_state import KEPT, RATE_AT, Part, hold, sums_of_older_file
+from sidelight.learners.ridge_state import KEPT, RATE_AT, Held, Part, hold, sums_of_older_file
 from sidelight.learners.settings import Settings
 from sidelight.linalg import Array, log, product, square
 from sidelight.side.constraint import Reduction
@@ -273,8 +273,13 @@ class RidgeArms(BaseLearner):
     # ------------------------------------------------------------------------------------ index
 
     def _scores(self, x: Array) -> tuple[Array, Array]:
-        arena, sizes, _ = self._held
-        out = np.empty((2, self.n_arms))
+        return self._scores_by(self._held, x)
+
+    @staticmethod
+    def _scores_by(held: Held, x: Array) -> tuple[Array, Array]:
+        """Every arm's estimate and width at ``x`` (d,) by a state that was published: (K,) each."""
+        arena, sizes, state = held
+        out = np.empty((2, len(state.counts)))
         kernels.score(arena, sizes, x, out)
         return out[0], out[1]
 
@@ -285,9 +290,11 @@ class RidgeArms(BaseLearner):
         a, estimate, width, _ = kernels.choose(arena, sizes, x, 0.0)
         return a, estimate, width
 
-    def _choose_or_doubt(self, x: Array, limit: float) -> tuple[int, float, float, int]:
-        arena, sizes, _ = self._held
-        return kernels.choose(arena, sizes, x, limit)  # type: ignore[no-any-return]
+    @staticmethod
+    def _choose_or_doubt(held: Held, x: Array) -> tuple[int, float, float, int]:
+        """``kernels.choose`` by a state that was published, with the budget for trials that it holds."""
+        arena, sizes, state = held
+        return kernels.choose(arena, sizes, x, float(state.doubts[0] * state.spent[0]))  # type: ignore[no-any-return]
 
     def weights_of(self, arm: Any) -> Array:
         """``ŵ`` of one arm, in the context's order.  (d,)"""

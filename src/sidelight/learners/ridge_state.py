@@ -13,7 +13,10 @@ from sidelight.kernels.state import NUMBERS, state_of, vectors_for
 from sidelight.linalg import Array, eigenvalues, product
 from sidelight.side.constraint import Reduction
 
-__all__ = ["KEPT", "RATE_AT", "Part", "arm_spreads", "hold", "sums_of_older_file"]
+__all__ = ["KEPT", "RATE_AT", "Held", "Part", "arm_spreads", "hold", "sums_of_older_file"]
+
+#: the floats and integers of a state, and the names of their parts
+Held = tuple[Array, NDArray[np.int64], Any]
 
 #: where the least rate of rewards of 0 and 1 stands among the numbers that the kernels read
 RATE_AT = NUMBERS - 1
@@ -47,7 +50,7 @@ class Part:
         getattr(learner._held[2], self.name)[...] = value
 
 
-def hold(reduction: Reduction) -> tuple[Array, NDArray[np.int64], Any]:
+def hold(reduction: Reduction) -> Held:
     """The floats and integers of a state in the coordinates of ``reduction``, and the names of their parts."""
     K, R, m = reduction.loadings.shape
     arena, sizes = vectors_for(K, reduction.n_features, m, R, reduction.shifted)

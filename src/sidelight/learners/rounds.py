@@ -90,7 +90,7 @@ def _careful_round(learner: ReducedLearner, rounds: Rounds, t: int, phase: int) 
     x = rounds.X[t]
     if phase == 0 and len(rounds.answers):
         learner.observe_behavior(x, learner.arms[rounds.answers[t]])
-    a, _, _, doubted = learner._choose_or_doubt(x, learner._doubt * float(learner.spent[0]))
+    a, _, _, doubted = learner._choose_or_doubt(learner._held, x)
     if doubted >= 0 and rounds.draws[t] < 0.5:
         a = doubted
     rounds.played[t] = a

@@ -62,22 +62,23 @@ class FusedThompson(FusedOFUL):
         """
         if self.ledger is not None:
             raise InputError("FusedThompson keeps no floor: use FusedOFUL(…, floor=…).")
-        context = self._read(x)
-        means, deviations = self.scores(context)
-        mask = np.ones(self.n_arms, dtype=bool) if allowed is None else self._mask(allowed)
+        context, still = self._read(x), self._still()
+        means, deviations = still.scores(context)
+        mask = np.ones(still.n_arms, dtype=bool) if allowed is None else still._mask(allowed)
         source = self.rng if rng is None else rng
         if source is None:
             source = np.random.default_rng(int(self._draw_from(context) * 2**53))
-        draws = means + deviations * source.standard_normal(self.n_arms)
+        draws = means + deviations * source.standard_normal(len(means))
         a = int(np.where(mask, draws, -np.inf).argmax())
         shown = self._shown(float(means[a]))
-        return Decision(self.arms[a], shown, float(deviations[a]), self._propensity(a, means, deviations, mask))
+        return Decision(still.arms[a], shown, float(deviations[a]), self._propensity(a, means, deviations, mask))
 
     def propensities(self, x: Context, allowed: Iterable[Any] | None = None) -> Array:
         """(K,)  The chance that each arm has the highest draw at ``x``, by quadrature: they sum to 1 within 1e-3."""
-        means, deviations = self.scores(x)
-        mask = np.ones(self.n_arms, dtype=bool) if allowed is None else self._mask(allowed)
-        return np.array([self._propensity(a, means, deviations, mask) if mask[a] else 0.0 for a in range(self.n_arms)])
+        still = self._still()
+        means, deviations = still.scores(x)
+        mask = np.ones(still.n_arms, dtype=bool) if allowed is None else still._mask(allowed)
+        return np.array([self._propensity(a, means, deviations, mask) if mask[a] else 0.0 for a in range(len(means))])
 
     @staticmethod
     def _propensity(a: int, means: Array, deviations: Array, mask: NDArray[np.bool_]) -> float:

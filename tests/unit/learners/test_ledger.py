@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import sys
+import threading
 
 import numpy as np
 import pytest
@@ -592,26 +595,47 @@ def test_a_reward_is_corrected_before_its_turn_comes():
 
 
 def test_threads_decide_while_an_arm_is_added():
-    """The account has the new arm before it can be chosen, whole: a thread sees one account or the other."""
+    """Learner and account get the new arm together, whole: a thread sees both without it, or both with it."""
     world, summary = setting()
     learner = sl.FusedOFUL(sl.BehaviorQueries(summary), floor=Floor(allowance=0.3, noise=0.3, weight_bound=2.0))
     play(learner, world, 20)
-    seen = []
-    before, x = learner.ledger, world.contexts(1, np.random.default_rng(0))[0]
+    before, X = learner.ledger, world.contexts(3, np.random.default_rng(0))
+    K, labels, stop = world.n_arms, [f"new {i}" for i in range(12)], threading.Event()
+    alone = copy.deepcopy(learner)
+    possible = [{alone.decide(x, default=0)} for x in X]
+    for label in labels:
+        alone.add_arm(label)
+        for found, x in zip(possible, X, strict=True):
+            found.add(alone.decide(x, default=0))
+    wrong = []
 
-    def installed(reduction, install=learner._install):
-        # another thread, in the moment in which the learner has its new arm
-        seen.append((learner.n_arms, learner.ledger.n_arms, learner.ledger.permits(x, learner.n_arms - 1, 0)))
-        install(reduction)
+    def read(i):
+        while not stop.is_set():
+            try:
+                if (seen := learner.decide(X[i], default=0)) not in possible[i]:
+                    wrong.append(seen)
+            except Exception as error:
+                wrong.append(error)
 
-    learner._install = installed
-    learner.add_arm("new")
-    K = world.n_arms
-    assert seen == [(K + 1, K + 1, False)]
+    readers = [threading.Thread(target=read, args=(i,)) for i in range(3)]
+    switching = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in readers:
+            thread.start()
+        for label in labels:
+            learner.add_arm(label)
+    finally:
+        stop.set()
+        for thread in readers:
+            thread.join()
+        sys.setswitchinterval(switching)
+    assert wrong == []
     assert before.n_arms == K
+    assert learner.ledger.n_arms == learner.n_arms == K + 12
     with pytest.raises(InputError, match="already"):
-        learner.add_arm("new")
-    assert learner.ledger.n_arms == K + 1
+        learner.add_arm("new 3")
+    assert learner.ledger.n_arms == K + 12
 
 
 def test_files_of_before_have_a_second_number_of_rounds_which_is_passed_over():

@@ -56,11 +56,12 @@ class Choosing(Trusting):
             default: the old policy's arm here, which is taken where the floor permits no other; needed under a floor.
         """
         if self.ledger is not None:
-            wanted, arm, propensity = self.decide_under(self.ledger, x, default, allowed, rng)
+            still = self._still()
+            wanted, arm, propensity = still.decide_under(still.ledger, x, default, allowed, rng)
             if arm == wanted.arm:
                 return wanted._replace(propensity=propensity)
-            estimates, widths = self.scores(x)
-            a = self._arm(arm)
+            estimates, widths = still.scores(x)
+            a = still._arm(arm)
             return Decision(arm, self._shown(float(estimates[a])), float(widths[a]), propensity)
         source = self.rng if rng is None else rng
         return self._decide_freely(self._read(x), None if allowed is None else list(allowed), source)[0]
@@ -73,12 +74,14 @@ class Choosing(Trusting):
         context: (d,)  NaN where it has gaps
         """
         whole = self.gaps is None or not np.isnan(context).any()
-        if allowed is None and whole and self.compiled_scores and self.settings.radius != "theory":
-            a, estimate, width, doubted = self._choose_or_doubt(context, self._doubt * float(self.spent[0]))
+        plain = allowed is None and whole and self.compiled_scores and self.settings.radius != "theory"
+        # whatever is read twice is read from here: threads may decide while an arm is added
+        held, still = self._held, self if plain else self._still()
+        if plain:
+            a, estimate, width, doubted = self._choose_or_doubt(held, context)
         else:
-            a, estimate, width, doubted = self._choose_among(
-                context, self._mask(self.arms if allowed is None else allowed)
-            )
+            mask = still._mask(still.arms if allowed is None else allowed)
+            a, estimate, width, doubted = still._choose_among(context, mask)
         if self._doubt > 0.0 and rng is not None:
             draw = float(rng.random())  # one per decision, so that a run depends on nothing but its seed
         trial = doubted >= 0 and (self._draw_from(context) if rng is None else draw) < 0.5
@@ -86,14 +89,15 @@ class Choosing(Trusting):
             return Decision(self.arms[a], self._shown(estimate), width, 1.0), [a]
         if not trial:
             return Decision(self.arms[a], self._shown(estimate), width, 0.5), [a, doubted]
-        estimates, widths = self.scores(context)
+        estimates, widths = self._scores_by(held, context) if plain else still.scores(context)
         shown = self._shown(float(estimates[doubted]))
         return Decision(self.arms[doubted], shown, float(widths[doubted]), 0.5), [a, doubted]
 
     def propensities(self, x: Context, allowed: Iterable[Any] | None = None) -> Array:
         """(K,)  The chance with which ``decide`` takes each arm at ``x`` where no floor holds it back."""
-        candidates = self._decide_freely(self._read(x), None if allowed is None else list(allowed), None)[1]
-        out = np.zeros(self.n_arms)
+        still = self._still()
+        candidates = still._decide_freely(self._read(x), None if allowed is None else list(allowed), None)[1]
+        out = np.zeros(still.n_arms)
         out[candidates] = 1.0 / len(candidates)
         return out
 
@@ -191,14 +195,15 @@ class Choosing(Trusting):
         if not self.compiled_scores or self.settings.radius == "theory":
             return BaseLearner._decide_rows(self, X, rng)
         rng = self.rng if rng is None else rng
-        (chosen, doubted), scores = self._choose_rows(X, self._doubt * float(self.spent[0]))
+        still = self._still()
+        (chosen, doubted), scores = still._choose_rows(X, still._doubt * float(still.spent[0]))
         propensities = np.where(doubted >= 0, 0.5, 1.0)
         draws = rng.random(len(X)) if rng is not None and self._doubt > 0.0 else None
         for t in np.flatnonzero(doubted >= 0):
             if (self._draw_from(X[t]) if draws is None else draws[t]) < 0.5:
                 a = chosen[t] = doubted[t]
-                scores[:, t] = [values[a] for values in self._scores(X[t])]
-        return self._decisions(chosen, scores, propensities.tolist())
+                scores[:, t] = [values[a] for values in still._scores(X[t])]
+        return still._decisions(chosen, scores, propensities.tolist())
 
     def _reluctance(self) -> Array:
         """How readily each arm is tried: as the log it rests on has deserved; never where it rests on none."""

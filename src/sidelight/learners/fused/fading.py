@@ -36,11 +36,13 @@ class Fading:
         """Whether rounds fade at all."""
         return self.rate < 1.0
 
-    def grow(self, n_arms: int) -> None:
-        """Let there be ``n_arms`` arms; new ones have had no rounds."""
-        more = n_arms - len(self.effective)
-        self.effective = np.concatenate([self.effective, np.zeros(more)])
-        self.faded_at = np.concatenate([self.faded_at, np.full(more, self.clock)])
+    def grown(self, n_arms: int) -> Fading:
+        """A copy for ``n_arms`` arms; new ones have had no rounds."""
+        made, more = Fading(self.rate), n_arms - len(self.effective)
+        made.clock = self.clock
+        made.effective = np.concatenate([self.effective, np.zeros(more)])
+        made.faded_at = np.concatenate([self.faded_at, np.full(more, self.clock)])
+        return made
 
     def catch_up(self, a: int) -> float:
         """What an arm's sums are to be multiplied by to be up to date; its ``effective`` rounds already are."""

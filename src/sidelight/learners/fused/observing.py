@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sidelight.errors import InputError
+from sidelight.labels import Label
 from sidelight.learners.correcting import Receipt
 from sidelight.learners.fused.choosing import Choosing
 from sidelight.learners.fused.trust import WEIGHED
@@ -23,7 +24,7 @@ class Observing(Choosing):
     """
 
     def _install(self, reduction: Reduction) -> None:
-        self.fading.grow(reduction.n_arms)
+        self.fading = self.fading.grown(reduction.n_arms)
         super()._install(reduction)
 
     def _observe(self, x: Array, index: int, reward: float, weight: float = 1.0) -> None:
@@ -66,17 +67,10 @@ class Observing(Choosing):
             return super()._standing(index, receipt)
         return receipt.weight, self.fading.left_of(receipt.clock)
 
-    def add_arm(self, label: Any) -> None:
-        """Offer one more arm from now on; it starts from the prior that all arms share."""
-        before = self.ledger
-        if before is not None:
-            # whole, and before the new arm can be chosen: threads may decide meanwhile
-            self.ledger = before.with_arm()
-        try:
-            super().add_arm(label)
-        except InputError:
-            self.ledger = before
-            raise
+    def _grow(self, label: Label) -> None:
+        if self.ledger is not None:
+            self.ledger = self.ledger.with_arm()
+        super()._grow(label)
 
     def _observes_plainly(self) -> bool:
         return self.ledger is None and not self.fading.forgets and type(self)._observe is Observing._observe
