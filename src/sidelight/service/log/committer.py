@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
-import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -168,7 +168,12 @@ class Committer:
         self._linger, self._poll = pace.linger, pace.poll
         self._spans = spans
         self._clock = Surroundings() if surroundings is None else surroundings
-        self._queue: queue.SimpleQueue[Entry | Snapshot | None] = queue.SimpleQueue()
+        #: what waits to be written, in order; None after the last
+        self._queue: deque[Entry | None] = deque()
+        #: wakes the worker, once for each group: a thread that waits for the interpreter meanwhile is woken in vain
+        #: whenever the event loop lets go of it for a moment, which costs both more than the group does
+        self._bell = threading.Event()
+        self._gathering = False
         #: snapshots, and what is left to do of them
         self._shelving: deque[tuple[Snapshot, Iterator[None]]] = deque()
         self._waiting: deque[tuple[float, Entry]] = deque()
@@ -199,7 +204,9 @@ class Committer:
         entry = Entry(proposal, self._loop.create_future(), origin, context)
         if self._worker is None or self._worker.is_alive():
             self._waiting.append((self._clock.monotonic(), entry))
-            self._queue.put(entry)
+            self._queue.append(entry)
+            if not self._gathering:
+                self._gather()
             if self._dead:
                 # The worker may have emptied the queue before this came into it.
                 refuse(self._left(), StoreError(_ENDED))
@@ -210,7 +217,7 @@ class Committer:
     def keep(self, snapshot: Snapshot) -> None:
         """Write a snapshot, a little after every group."""
         self._shelving.append((snapshot, self._store.keep_snapshot(snapshot)))
-        self._queue.put(snapshot)
+        self._bell.set()
 
     @property
     def keeping(self) -> bool:
@@ -220,7 +227,8 @@ class Committer:
     def stop(self, timeout: float | None = None) -> bool:
         """Write what was accepted, then end; returns whether that was done within ``timeout`` seconds."""
         self._ending.set()
-        self._queue.put(None)
+        self._queue.append(None)
+        self._bell.set()
         if self._worker is None:
             return True
         self._worker.join(timeout)
@@ -234,7 +242,7 @@ class Committer:
     @property
     def waiting(self) -> int:
         """How many entries wait."""
-        return self._queue.qsize()
+        return len(self._queue)
 
     def oldest_wait(self) -> float:
         """For how many seconds the oldest proposal without an outcome has waited.  Call it in the event loop."""
@@ -295,46 +303,48 @@ class Committer:
     def _left(self) -> list[Entry]:
         """What still waits, taken out of the queue."""
         left: list[Entry] = []
-        with contextlib.suppress(queue.Empty):
+        with contextlib.suppress(IndexError):
             while True:
-                item = self._queue.get_nowait()
-                if isinstance(item, Entry):
+                item = self._queue.popleft()
+                if item is not None:
                     left.append(item)
         return left
 
     def _collect(self, turn: _Turn, block: bool) -> None:
         """Put what waits into ``turn``, up to a group's size."""
-        try:
-            idle = 0.0 if self._shelving else _PROBE_SECONDS if self._broken else (self._poll or None)
-            item = self._queue.get(timeout=idle) if block else self._queue.get_nowait()
-        except queue.Empty:
-            return
-        if block and self._company > 1 and isinstance(item, Entry) and self._linger:
-            self._wait_for_company()
-        while True:
+        if block:
+            self._bell.wait(0.0 if self._shelving else _PROBE_SECONDS if self._broken else (self._poll or None))
+        # before looking: who comes later rings again
+        self._bell.clear()
+        while self._queue:
+            if len(turn.entries) == _LARGEST_GROUP:
+                self._bell.set()
+                return
+            item = self._queue.popleft()
             if item is None:
                 turn.stopping = True
                 return
-            if isinstance(item, Entry):
-                turn.entries.append(item)
-                if len(turn.entries) >= _LARGEST_GROUP:
-                    return
-            try:
-                item = self._queue.get_nowait()
-            except queue.Empty:
-                return
+            turn.entries.append(item)
 
-    def _wait_for_company(self) -> None:
-        clock = self._clock
-        end, before = clock.monotonic() + self._linger, -1
-        while before < (waiting := self._queue.qsize()) < _LARGEST_GROUP and clock.monotonic() < end:
-            before = waiting
-            clock.sleep(_STEP_SECONDS)
-            # A busy event loop has requests that it has not come to yet, those that follow on the last group among
-            # them: once it has gone round, what has arrived is in the queue.
-            gone_round = threading.Event()
-            self._loop.call_soon_threadsafe(gone_round.set)
-            gone_round.wait(self._linger)
+    # ----------------------------------------------------------------------- in the event loop
+
+    def _gather(self) -> None:
+        """Wake the worker: at once if the last request came alone, else when no more have come for a while."""
+        if self._company > 1 and self._linger:
+            self._gathering = True
+            self._gather_more(0, self._clock.monotonic() + self._linger)
+        else:
+            self._bell.set()
+
+    def _gather_more(self, before: int, end: float) -> None:
+        waiting = len(self._queue)
+        if before < waiting < _LARGEST_GROUP and self._clock.monotonic() < end:
+            # A busy event loop has requests by then that it has not come to yet: look after those.
+            again = functools.partial(self._gather_more, waiting, end)
+            self._loop.call_later(_STEP_SECONDS, self._loop.call_soon, again)
+        else:
+            self._gathering = False
+            self._bell.set()
 
     def _write(self, entries: list[Entry]) -> None:
         started = self._clock.monotonic()
