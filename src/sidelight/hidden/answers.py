@@ -177,11 +177,13 @@ class AnswerEstimator(EstimatorDefaults):
             at = Strengths(first_own(self._guess), FILLING * frame.size, LEVEL_CENTRE)
         sums = self.gap_answers.completed(self.sums, self.gap_answers.start(self.sums))
         told, before = Told.of(sums, frame, self._shared_answers), np.zeros(0)
-        for _ in range(STEPS):
+        for step in range(STEPS):
             pool, fit = self._fit_of(told, at)
-            if len(before) and np.abs(fit.plain - before).max() <= STILL * np.abs(fit.plain).max():
+            # in deviations of hidden features for each of a recorded one, so that no unit decides when to stop
+            scaled = fit.plain * np.sqrt(np.diagonal(told.D))[:, None] / np.sqrt(np.diagonal(pool.residual))
+            if step and np.abs(scaled - before).max(initial=0.0) <= STILL * np.abs(scaled).max(initial=0.0):
                 break
-            before = fit.plain
+            before = scaled
             theta = np.concatenate([fit.plain, pool.theta[None]])
             slopes, levels = told.unit * frame.slopes(theta), told.unit * frame.levels(theta, told.means)
             unit = np.where(told.hidden_scale > 0.0, told.unit, 0.0)

@@ -36,7 +36,7 @@ __all__ = ["CONSTANT", "Frame", "power_of_two", "unitless_pseudo_inverse"]
 #: a feature whose variance in the log is this small a part of its second moment counts as constant
 CONSTANT = 1e-12
 #: part of every feature's own second moment that is added to the metric, so that repeated features have one
-RIDGE = 1e-9
+RIDGE = 1e-6
 #: ``f``: by what part an arm's hidden features are shifted less for each unit of ``p_a·z``.  For normal features and
 #: softmax policies, mild and sharp, 0.06 to 0.18 fits best; for skewed ones either sign may
 FADING = 0.1
@@ -196,11 +196,13 @@ def power_of_two(values: Array) -> Array:
 
 
 def unitless_pseudo_inverse(A: Array) -> Array:
-    """``A⁺`` of Gram matrices, features scaled by powers of two first: what counts as zero depends on no unit.
+    """``A⁺`` of Gram matrices, their diagonals scaled to one first: neither what counts as zero depends on units, nor
+    which inverse is taken of a matrix that has many.
 
     A: (…, n, n)
     """
-    scale = 1.0 / power_of_two(np.sqrt(np.maximum(np.einsum("...ii->...i", A), 0.0)))
+    own = np.einsum("...ii->...i", A)
+    scale = 1.0 / np.sqrt(np.where(own > 0.0, own, 1.0))
     both = scale[..., :, None] * scale[..., None, :]
     return np.asarray(pseudo_inverse(symmetrize(A * both)) * both)
 

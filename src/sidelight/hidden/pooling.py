@@ -139,6 +139,10 @@ class Told:
         before = np.sum(np.einsum("aii->ai", S[:, :n, :n]) * frame.scale * frame.scale, axis=0)
         nothing = np.zeros(0)
         S, squared = frame.moved(S, unit, means), frame.moved(squared, nothing, nothing)
+        # a hidden feature that did not vary among the answers: likewise, and no scale to take a likelihood in
+        own = np.sum(np.einsum("aii->ai", S[:K, n:, n:]), axis=0)
+        silent = n + np.flatnonzero(own <= CONSTANT * squares / (unit * unit))
+        S[:, silent], S[:, :, silent] = 0.0, 0.0
         if apart is not None:
             (S, more), (squared, more_squared) = (S[:K], S[K]), (squared[:K], squared[K])
         seen = np.sum(np.einsum("aii->ai", S[:, :n, :n]), axis=0)
