@@ -43,6 +43,8 @@ FADING = 0.1
 #: part of every feature's variance that is added to ``D`` in ``p_a``, so that features that nearly repeat each other do
 #: not have huge preferences of opposite signs
 SIMILAR = 1e-3
+#: eigenvalues of a Gram matrix of features of scale one below this part of the largest are rounding
+NOTHING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -204,7 +206,7 @@ def unitless_pseudo_inverse(A: Array) -> Array:
     own = np.einsum("...ii->...i", A)
     scale = 1.0 / np.sqrt(np.where(own > 0.0, own, 1.0))
     both = scale[..., :, None] * scale[..., None, :]
-    return np.asarray(pseudo_inverse(symmetrize(A * both)) * both)
+    return np.asarray(pseudo_inverse(symmetrize(A * both), NOTHING) * both)
 
 
 def _pooled(summary: LogSummary) -> tuple[Array, Array]:

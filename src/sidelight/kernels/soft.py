@@ -9,10 +9,18 @@ import math
 
 import numpy as np
 
-from sidelight.kernels.compiled import kernel
+from sidelight.kernels.compiled import helper, kernel
 from sidelight.kernels.elementary import log as natural_log
 from sidelight.kernels.simd import clear, subtract_row
 from sidelight.kernels.spd import backward, factor, padded, subtract_product
+
+
+@helper
+def near_root(x):  # type: ignore[no-untyped-def]
+    """A power of two near ``1/√x``; 1 where ``x`` is not positive and finite."""
+    if not 0.0 < x < math.inf:
+        return 1.0
+    return math.ldexp(1.0, -(math.frexp(math.sqrt(x))[1]))
 
 
 @kernel
@@ -136,6 +144,7 @@ def marginals(P0, h0, rounds, log, tau2, s2, values, sides):  # type: ignore[no-
     base = np.zeros((L + 1, n))
     N = np.zeros((L, n))
     wide = np.zeros((L, padded(L + 1 + p)))
+    units = np.empty(d)
     for a in range(K):
         for k in range(values.shape[0]):
             values[k, a] = 0.0
@@ -147,6 +156,10 @@ def marginals(P0, h0, rounds, log, tau2, s2, values, sides):  # type: ignore[no-
         if not seen:
             # no round, nothing to fit
             continue
+        # powers of two, so that no unit is in a determinant: its logarithm would be rounded otherwise in another one
+        for i in range(d):
+            units[i] = near_root(P0[a, i, i])
+        unit = near_root(s2[0, a])
         # −τ²RA⁻¹Rᵀ
         clear(spread)
         if A.shape[0] > 0 and tau2[a] > 0.0:
@@ -170,6 +183,11 @@ def marginals(P0, h0, rounds, log, tau2, s2, values, sides):  # type: ignore[no-
                 for k in range(L):
                     for j in range(padded(d), padded(d) + k + 1):
                         weights[i, j] += B[a, k, i - L] * weights[k, j]
+            for i in range(d):
+                for j in range(d):
+                    weights[i, j] *= units[i] * units[j]
+                for j in range(padded(d), padded(d) + L + 1):
+                    weights[i, j] *= units[i]
             log_det = factor(weights)
             for i in range(L):
                 for j in range(n):
@@ -187,10 +205,12 @@ def marginals(P0, h0, rounds, log, tau2, s2, values, sides):  # type: ignore[no-
                     for j in range(L):
                         table[i, j] = -base[i, j]
                     table[i, i] += s2[k, a]
-                    table[i, L] = y[a, i] + base[i, L]
+                    for j in range(L):
+                        table[i, j] *= unit * unit
+                    table[i, L] = unit * (y[a, i] + base[i, L])
                     if k == 0:
                         for j in range(p):
-                            table[i, L + 1 + j] = RU[a, i, j]
+                            table[i, L + 1 + j] = unit * RU[a, i, j]
                 among = factor(table)
                 square = 0.0
                 for i in range(L):

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from sidelight.hidden.frame import power_of_two
 from sidelight.linalg import Array, product, symmetric_eigen, symmetrize, triangle
 from sidelight.logs.summary import LogSummary
 
@@ -41,8 +40,11 @@ class Sandwich:
         G, s2 = np.asarray(summary.grams), np.asarray(summary.residual_variances)[:, None, None]
         self.middle = (1.0 - CLASSICAL) * np.asarray(meat) + CLASSICAL * s2 * G
         R11 = np.asarray(summary.second_moments)
-        # coordinates in which R11 = I; powers of two first, so that no unit decides what is rounding
-        scale = power_of_two(np.sqrt(np.maximum(np.einsum("aii->ai", R11), 0.0)))
+        # coordinates in which R11 = I, from features of scale one, so that no unit decides what is rounding; a column
+        # of zeros in an arm has the scale of all arms
+        own = np.einsum("aii->ai", R11)
+        own = np.where(own > 0.0, own, np.einsum("aii->i", R11))
+        scale = np.sqrt(np.where(own > 0.0, own, 1.0))
         values, vectors = symmetric_eigen(symmetrize(R11 / scale[:, :, None] / scale[:, None, :]))
         seen = values > R11.shape[-1] * 1e-13 * np.maximum(values[..., -1:], 1e-300)
         root = np.sqrt(np.where(seen, values, 1.0))
@@ -81,8 +83,9 @@ class Sandwich:
 
 def sandwiched(G: Array, g: Array, middle: Array, s2: Array) -> tuple[Array, Array]:
     """``R'``, ``y'`` with ``R'ᵀR' = s²GN⁺G``, ``R'ᵀy' = s²GN⁺g``, ``N`` the middle: ``s²(R'ᵀR')⁻¹`` is the sandwich."""
-    # powers of two: what is left out as rounding does not depend on units
-    scale = 1.0 / power_of_two(np.sqrt(np.maximum(np.einsum("aii->ai", middle), 0.0)))
+    # what is left out as rounding does not depend on units
+    own = np.einsum("aii->ai", middle)
+    scale = 1.0 / np.sqrt(np.where(own > 0.0, own, 1.0))
     values, vectors = symmetric_eigen(symmetrize(middle * scale[:, :, None] * scale[:, None, :]))
     cut = middle.shape[-1] * 1e-14 * np.maximum(values[..., -1:], 1e-300)
     root = np.sqrt(np.where(values > cut, s2[:, None] / np.where(values > cut, values, 1.0), 0.0))
