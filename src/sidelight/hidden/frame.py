@@ -204,7 +204,8 @@ def unitless_pseudo_inverse(A: Array) -> Array:
     A: (…, n, n)
     """
     own = np.einsum("...ii->...i", A)
-    scale = 1.0 / np.sqrt(np.where(own > 0.0, own, 1.0))
+    # beside a zero on the diagonal there is nothing but rounding
+    scale = np.where(own > 0.0, 1.0 / np.sqrt(np.where(own > 0.0, own, 1.0)), 0.0)
     both = scale[..., :, None] * scale[..., None, :]
     return np.asarray(pseudo_inverse(symmetrize(A * both), NOTHING) * both)
 

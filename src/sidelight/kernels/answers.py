@@ -244,8 +244,9 @@ def answers_precision(S, S_squared, pull, shared, E, more, A):  # type: ignore[n
     first = padded(n)
     width = padded(L)
     table = np.zeros((n, first + width))
-    noise = np.empty((n, n))
-    # −(S² + shared)H and HᵀS²H with H = W⁻¹Eᵀ, its upper triangle
+    noise = np.zeros((n, first))
+    # with H = W⁻¹Eᵀ and S² + shared = GGᵀ: −GᵀH, and −HᵀGGᵀH, its upper triangle; HᵀS²H would lose all digits to
+    # rounding where features repeat each other
     product = np.empty((n, width))
     upper = np.empty((L, width))
     covariance = np.empty((L, L))
@@ -264,16 +265,18 @@ def answers_precision(S, S_squared, pull, shared, E, more, A):  # type: ignore[n
         for i in range(n):
             for j in range(n):
                 noise[i, j] = S_squared[a, i, j] + shared[i, j]
+        if math.isnan(factor(noise)):
+            A[a] = math.nan
+            whole = False
+            continue
         clear(product)
-        for i in range(0, n - 3, 4):
-            subtract_four(product, i, (noise, i * n, n, 1, 0, n), table, (first, 0, width))
-        for i in range(n & ~3, n):
-            subtract_row(product, i, (noise, i * n, 1, 0, n), table, (first, 0, width))
+        for i in range(n):
+            subtract_row(product, i, (noise, i * first, 1, i, n), table, (first, 0, width))
         clear(upper)
-        subtract_product(upper, table, first, product, 0)
+        subtract_product(upper, product, 0, product, 0)
         for i in range(L):
             for j in range(i, L):
-                covariance[i, j] = upper[i, j] + (more[a, i, j] if more.shape[0] > 0 else 0.0)
+                covariance[i, j] = (more[a, i, j] if more.shape[0] > 0 else 0.0) - upper[i, j]
                 covariance[j, i] = covariance[i, j]
         if math.isnan(invert_into(covariance, A[a])):
             A[a] = math.nan
