@@ -35,6 +35,8 @@ COARSE = np.arange(-8, 3, 2)
 DERIVED = (0.0, -6.0)
 #: a preference of smaller mean square than this, in features of scale one, counts as if it had as much
 LEAST_PREFERENCE = 0.01
+#: differences of ``log p`` up to this are rounding: where evidence leaves a variance open, no unit may decide
+EQUAL = 1e-9
 #: by what factors a variance is moved, one after the other while that helps: up to 4³ in all
 STEPS = (2.0, 2.0, 4.0, 4.0)
 
@@ -225,13 +227,13 @@ class PriorLikelihood:
         return _climb(found, self) if search else found
 
     def _highest(self, starts: Sequence[Hyper]) -> Hyper:
-        """The prior of highest ``log p``; ``hidden`` is asked for as few of them as can be."""
+        """The prior of highest ``log p``, of equal ones the first; ``hidden`` is asked for as few of them as can be."""
         self.look_at(starts)
-        best, highest = starts[0], -math.inf
+        values, highest = {}, -math.inf
         for hyper in sorted(starts, key=lambda hyper: -self._bounds[hyper][0]):
-            if (value := self.value(hyper, highest)) > highest:
-                best, highest = hyper, value
-        return best
+            values[hyper] = self.value(hyper, highest - EQUAL)
+            highest = max(highest, values[hyper])
+        return next((hyper for hyper in starts if values[hyper] > highest - EQUAL), starts[0])
 
     def value(self, hyper: Hyper, above: float = -math.inf) -> float:
         """``log p`` of one prior; something that is at most ``above`` where that is at most ``above``."""
@@ -333,8 +335,8 @@ def _climb(start: Hyper, likelihood: PriorLikelihood) -> Hyper:
                 at = best
                 for step in STEPS:
                     moved = best.scaled(i, step if up else 1.0 / step)
-                    value = likelihood.value(moved, highest + 1e-9)
-                    if not value > highest + 1e-9:
+                    value = likelihood.value(moved, highest + EQUAL)
+                    if not value > highest + EQUAL:
                         break
                     best, highest = moved, value
                 if best != at:
