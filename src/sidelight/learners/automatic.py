@@ -29,8 +29,10 @@ __all__ = [
     "log_variance",
 ]
 
-#: events grow by this factor from one refresh to the next, so that the cost of all of them is amortised
-GROWTH = 1.3
+#: events grow by this factor from one refresh to the next, so that the cost of all of them is amortised; from so many
+#: events on by the second one, when later refreshes change few decisions.  It is less than two, so that variances that
+#: stand still are searched for at every second refresh
+GROWTH, LATE_GROWTH, MANY_EVENTS = 1.3, 1.9, 3_000
 #: and by at least this factor where rewards keep surprising
 SURPRISE_GROWTH = 1.02
 #: the noise's variance is at least this part of the rewards': rewards without any noise are exact to rounding
@@ -170,13 +172,14 @@ class Automatic:
         return True, self.ranges.new(x, centre)
 
     def due(self) -> bool:
-        """Count one event; true when a refresh is due: when events grew by the factor ``GROWTH``."""
+        """Count one event; true when a refresh is due: when events grew by the factor ``GROWTH`` or ``LATE_GROWTH``."""
         self.events += 1
         return self.room() <= 0
 
     def room(self) -> int:
         """Events until the next refresh; where a prior is learned, the first events, which tell the units, have one."""
-        due = math.ceil(GROWTH * self.refreshed + (min(16, self.refreshed + 1) if self.eager else 16))
+        growth = GROWTH if self.refreshed < MANY_EVENTS else LATE_GROWTH
+        due = math.ceil(growth * self.refreshed + (min(16, self.refreshed + 1) if self.eager else 16))
         return (due if self.longest is None else min(due, self.refreshed + self.longest)) - self.events
 
     def calm(self) -> int:
@@ -189,6 +192,8 @@ class Automatic:
         if self.means is None or self.precisions is None:
             return np.broadcast_to(self.mean, (K, d)), self.precision
         more = K - len(self.means)
+        if not more:
+            return self.means, self.precisions
         means = np.concatenate([self.means, np.broadcast_to(self.mean, (more, d))])
         return means, np.concatenate([self.precisions, np.broadcast_to(self.precision, (more, d, d))])
 

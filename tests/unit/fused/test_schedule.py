@@ -33,6 +33,22 @@ def evidence(rng, K=4, d=3):
     return np.einsum("ani,anj->aij", X, X), np.einsum("ani,an->ai", X, np.einsum("ani,ai->an", X, w))
 
 
+def test_refreshes_come_less_often_once_there_are_many_events():
+    """By a factor of 1.3 until 3,000 events and of almost two from there on."""
+    auto = Automatic.begin([np.arange(3)], 3, 1.0)
+    at = [0]
+    while at[-1] < 1_000_000:
+        auto.events += auto.room()
+        auto.refreshed = auto.events
+        at.append(auto.events)
+    grown = np.array(at[1:]) / np.array(at[:-1], dtype=np.float64).clip(1.0)
+    early = np.array(at[:-1]) < 3_000
+    assert (grown[early][np.array(at[:-1])[early] >= 100] < 1.5).all()
+    np.testing.assert_allclose(grown[~early], 1.9, rtol=0.01)
+    # so that variances which stand still wait for the refresh after the next
+    assert grown[~early].max() < 2.0
+
+
 def test_a_search_that_found_nothing_waits_until_events_have_doubled(rng, searches):
     J, h = evidence(rng)
     auto = Automatic.begin([np.arange(3)], 3, 1.0)
