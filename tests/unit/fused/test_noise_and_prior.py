@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import sidelight as sl
+from sidelight.learners.fused.hyperparameters import DEVIATIONS, smaller_noises
 from sidelight.side.prior import Hyper
 
 K, RECORDED, HIDDEN, SIGMA = 6, 3, 4, 0.3
@@ -73,3 +74,16 @@ def test_noise_that_differs_by_arm_is_not_taken_for_hidden_effects(seed):
     learner = learner_with_rounds(np.random.default_rng(seed), 0.0, noises)
     learner._relearn()
     assert learner.noise > 0.7
+
+
+def test_the_least_residual_variance_of_many_arms_is_below_the_noise_by_chance(rng):
+    """It competes with a noise only if it is below it by more than its error; smaller ones compete all the same."""
+    log = learner_with_rounds(rng, 0.0, np.full(K, SIGMA)).logs[0]
+    a = int(np.argmin(log.s2))
+    most, error = float(log.s2[a]), float(np.sqrt(2.0 / (log.counts[a] - log.L)))
+    assert smaller_noises([log], most * (1.0 + 0.9 * DEVIATIONS * error), most) == [0.25 * most, 0.0625 * most]
+    assert smaller_noises([log], most * (1.0 + 1.1 * DEVIATIONS * error), most) == [
+        most,
+        0.25 * most,
+        0.0625 * most,
+    ]

@@ -291,7 +291,8 @@ def test_the_likeliest_noise_is_that_of_a_search_that_leaves_nothing_out(rng, tr
     searched.clear()
     least = least_residuals(squares, moments, grams, rounds)
     # the prior that the current noise has was not searched far and wide
-    found = likeliest_noise(likelihood, (current, known - 1.0), most, (rounds, least))
+    smaller = [part * most for part in SMALLER_NOISES]
+    found = likeliest_noise(likelihood, (current, known - 1.0), smaller, (rounds, least))
     if max(values) > known + SURELY:
         assert found is not None
         assert found[0][0] == SMALLER_NOISES[int(np.argmax(values))] * most

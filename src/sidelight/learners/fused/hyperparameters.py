@@ -18,11 +18,21 @@ from sidelight.side.spread import LogSpread, SpreadLikelihood
 if TYPE_CHECKING:
     from sidelight.learners.fused.log import FusedLog
 
-__all__ = ["add_logs", "likeliest_noise", "most_gain", "most_noise", "preferences_of_logs", "spread_of_logs"]
+__all__ = [
+    "add_logs",
+    "likeliest_noise",
+    "most_gain",
+    "most_noise",
+    "preferences_of_logs",
+    "smaller_noises",
+    "spread_of_logs",
+]
 
 #: parts of the least residual variance of the logs that compete with a noise above it, and by how much the logarithm of
 #: the likelihood must be larger for one of them to be taken
 SMALLER_NOISES, SURELY = (1.0, 0.25, 0.0625), 3.0
+#: how many standard deviations of its error that residual variance must be below a noise for them to differ at all
+DEVIATIONS = 4.0
 
 
 def add_logs(tally: Tally, logs: Sequence[FusedLog]) -> None:
@@ -53,13 +63,28 @@ def most_noise(logs: Sequence[FusedLog], first: float, units: Units) -> float:
     return min([first, *least])
 
 
+def smaller_noises(logs: Sequence[FusedLog], variance: float, most: float) -> list[float]:
+    """The parts of the least residual variance of the logs that compete with a noise above it.
+
+    Not all of it where it may be below the noise by its own error: the least of many arms is, by some deviations.
+
+    Args:
+        logs: the logs.
+        variance: ``σ²``, from the rounds.
+        most: ``most_noise``.
+    """
+    told = [(float(log.s2[a]), float(log.counts[a] - log.L)) for log in logs for a in np.flatnonzero(log.well_told())]
+    error = float(np.sqrt(2.0 / min(told)[1])) if told else 0.0
+    return [part * most for part in SMALLER_NOISES if part * most * (1.0 + DEVIATIONS * error) < variance]
+
+
 def likeliest_noise(
     likelihood: Callable[[Array], tuple[float, Callable[[], Prior]]],
     current: tuple[Array, float],
-    most: float,
+    smaller_than_it: Sequence[float],
     rounds: tuple[Array, Array],
 ) -> tuple[Array, Prior] | None:
-    """The noise of the ``SMALLER_NOISES`` that is surely more likely than the current one, with its prior; else None.
+    """The smaller noise that is surely more likely than the current one, with its prior; None if none is.
 
     A search is left out where it cannot succeed (``most_gain``).  The current noise has a prior already, which was
     searched for nearby; it is searched for far and wide only once a smaller noise is more likely than with that one.
@@ -68,13 +93,13 @@ def likeliest_noise(
         likelihood: log likelihood of a noise (K,) with the prior that is most likely at it, searched far and wide, and
             how that prior is made.
         current: (K,)  ``σ_a²`` as estimated, and its log likelihood with the prior that it has.
-        most: the least residual variance of the logs.
+        smaller_than_it: ``σ²`` of all arms that compete with it, ``smaller_noises``.
         rounds: (K,)  of each arm, and (K,) what its own least squares leave of them (``least_residuals``).
     """
     variances, value = current
     found, best, sure = None, value + SURELY, False
-    for part in SMALLER_NOISES:
-        smaller = np.full(len(variances), part * most)
+    for variance in smaller_than_it:
+        smaller = np.full(len(variances), variance)
         # the bound is one for noises that are smaller in every arm that was played
         below = (smaller <= variances) | (rounds[0] == 0.0)
         if below.all() and most_gain(variances, smaller, *rounds) <= SURELY:

@@ -15,6 +15,7 @@ from sidelight.learners.fused.hyperparameters import (
     likeliest_noise,
     most_noise,
     preferences_of_logs,
+    smaller_noises,
     spread_of_logs,
 )
 from sidelight.learners.fused.proven import Proven
@@ -219,7 +220,7 @@ class Relearning(Proven):
         found = likeliest_noise(
             likelihood,
             (variances, learned.log_marginal + of_rounds(variances)),
-            most,
+            smaller_noises(self.logs, automatic.variance, most),
             (rounds, least_residuals(squares, moments, grams, rounds)),
         )
         if found is not None:
