@@ -328,8 +328,9 @@ def take_in(s, a, y, r, weight, z, u):  # type: ignore[no-untyped-def]
     if s.doubt > 0.0:
         s.spent[0] += s.radii[a] * math.sqrt(square)
     s.updates[a] += 1
-    # the covariance only shrinks between refreshes, so that the older bound stays one
-    s.bounds[a] = min(s.bounds[a], width_bound(s.covariances, a, z))
+    # the covariance only shrinks between refreshes, so that the older bound stays one, and soon one that is as good
+    if s.updates[a] < 16 or s.updates[a] & 7 == 0:
+        s.bounds[a] = min(s.bounds[a], width_bound(s.covariances, a, z))
     s.log_dets[a] += log1p(q)
     s.radii[a] = s.alpha * radius_of(
         s.kind, s.counts[a], s.log_dets[a], s.dimensions[a], s.noises[a], s.prior_term, s.growth, s.union

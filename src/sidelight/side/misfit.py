@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sidelight.kernels.misfit import FORMS, HEAD, SQUARES, add_rows, sums_of, vectors_for
+from sidelight.kernels.misfit import FORMS, HEAD, SQUARES, MisfitSums, add_rows, sums_of, vectors_for
 from sidelight.linalg import Array, apply, exp, inverse, log, log1p, product, solve, symmetric_eigen
 from sidelight.side.coordinates import Units
 from sidelight.side.forms import forms_of
@@ -144,14 +144,13 @@ class Misfit:
             counts: (K,)  rounds of every arm.
             noises: (K,)  ``σ_a``.
         """
-        s = self.sums
-        self._share_errors(rounds[0])
-        self._judge()
+        s, units = self.sums, self._units()
+        self._share_errors(s, units, rounds[0])
+        self._judge(s)
         enough = np.flatnonzero(counts - self.began >= ENOUGH * s.weights.shape[1])
         if not len(enough):
             return
         grams, moments = rounds
-        units = self._units()
         # no prior: it is learned from the logs too
         G, h = units.evidence(grams[enough], moments[enough])
         weights = solve(_regular(G), h[:, :, None])[:, :, 0]
@@ -168,13 +167,12 @@ class Misfit:
         s.directions.reshape(K, FORMS, SQUARES, d)[enough] = forms.directions
         s.curvatures[enough], s.levels[enough] = forms.curvatures, forms.levels
 
-    def _share_errors(self, grams: Array) -> None:
+    def _share_errors(self, s: MisfitSums, units: Units, grams: Array) -> None:
         """Add to the sums of squares what the weights' error, which all rounds since the last refresh share, adds."""
-        s = self.sums
         active = np.flatnonzero(s.active)
         if not len(active):
             return
-        G, _ = self._units().evidence(grams[active], np.zeros((len(active), s.weights.shape[1])))
+        G, _ = units.evidence(grams[active], np.zeros((len(active), s.weights.shape[1])))
         since = G - self.fixed[active]
         covariances = inverse(_regular(self.fixed[active]))
         q = s.cross[active] - self.fixed_cross[active] - product(s.projections[active], since)
@@ -185,8 +183,7 @@ class Misfit:
         s.along[active, :, 1] += (reach[active] * product(reach[active], covariances)).sum(axis=2)
         reach[active] = 0.0
 
-    def _judge(self) -> None:
-        s = self.sums
+    def _judge(self, s: MisfitSums) -> None:
         tested = np.flatnonzero(s.rounds > 0.0)
         if not len(tested):
             return

@@ -349,9 +349,13 @@ class FusedLog:
 
     def _own(self, J: Array, h: Array) -> tuple[Array, Array]:
         """Matrices and vectors of the learner's arms for this log's arms, its recorded features first."""
+        return self._own_matrices(J), h[np.ix_(self.arms, self.order)]
+
+    def _own_matrices(self, J: Array) -> Array:
+        """(K_j, d, d)  Those of the learner's arms for this log's arms, its recorded features first."""
         if self._in_place and len(self.arms) == len(J):
-            return J, h
-        return J[np.ix_(self.arms, self.order, self.order)], h[np.ix_(self.arms, self.order)]
+            return J
+        return np.asarray(J[np.ix_(self.arms, self.order, self.order)])
 
     def tested(self, covariances: Array, grams: Array) -> Array:
         """(K_j,)  What part of an arm's rounds could have told a lie of the log from the truth, between 0 and 1.
@@ -364,10 +368,9 @@ class FusedLog:
             covariances: (K, d, d)  ``V⁻¹``, the log's evidence in it.
             grams: (K, d, d)  ``G = Σ x xᵀ`` of the rounds.
         """
-        G, recorded = grams[self.arms], self.order[: self.L]
-        columns = G[:, :, recorded]
-        own = np.einsum("ajj->aj", columns[:, recorded])
-        explained = (columns * product(covariances[self.arms], columns)).sum(axis=1)
+        columns = np.ascontiguousarray(self._own_matrices(grams)[:, :, : self.L])
+        own = np.einsum("ajj->aj", columns[:, : self.L])
+        explained = (columns * product(self._own_matrices(covariances), columns)).sum(axis=1)
         seen = own > 0.0
         parts = np.where(seen, 1.0 - explained / np.where(seen, own, 1.0), 0.0)
         return np.asarray(np.clip(parts.sum(axis=1) / np.maximum(seen.sum(axis=1), 1), 0.0, 1.0))
@@ -385,8 +388,8 @@ class FusedLog:
         """
         if self.counted is None:
             return np.zeros(len(self.arms))
-        own = covariances[np.ix_(self.arms, self.order, self.order)]
-        left = variances[self.arms] * (self.counted.J * own).sum(axis=(1, 2)) / max(self.L, 1)
+        left = variances[self.arms] * (self.counted.J * self._own_matrices(covariances)).sum(axis=(1, 2))
+        left /= max(self.L, 1)
         return np.asarray(np.clip(1.0 - left, 0.0, 1.0))
 
     def readiness(self) -> Array:

@@ -176,7 +176,8 @@ class Trusting(ReducedLearner):
             badly = self._fits_badly()
             lenient = self._arm_rounds()[entry.arms] if badly else None
             found = standing.test.verdict(standing.suspicion, steep=badly, lenient=lenient)
-            if standing.judge(found, found.doubted & self._accused(entry), events) and self.automatic is not None:
+            accused = found.doubted & self._accused(entry) if found.doubted.any() else found.doubted
+            if standing.judge(found, accused, events) and self.automatic is not None:
                 self.automatic.search_at = 0
         if rounds >= FIRST_JUDGED:
             never = self.counts == 0
