@@ -2,8 +2,8 @@
 
 Stages 1 and 2 are measured on the same logs, in worlds whose rewards are linear in all features; the least favourable
 ones among them have ``σ ≈ 0`` and ``w_h ∝ Σ_e⁻¹g``, in which the bounds are tight.  Stage 3 has curved rewards too,
-stage 4 looks after every unit.  Each log is a seed of its own; a cell of 1,000 logs tells a coverage of 0.95 to within
-0.014 (two standard errors).
+stage 4 looks after every unit.  The policy that a log suggests has cells of its own.  Each log is a seed of its own; a
+cell of 1,000 logs tells a coverage of 0.95 to within 0.014 (two standard errors).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sidelight.judging.answers import Answers, ToldBy, line_of_answers
 from sidelight.judging.complete import Doubly, line_of_complete
 from sidelight.judging.complete_rows import read_complete
 from sidelight.judging.lines import Line, line_of_log, line_unknown
-from sidelight.judging.policies import Requested
+from sidelight.judging.policies import Requested, suggested
 from sidelight.judging.population import Population
 from sidelight.judging.sequences import LARGEST_SHARE, asymptotic_width, mixing_variance
 from sidelight.judging.valuing import Estimate, Residuals, Sample, Tally, collect, of_fixed, of_tally
@@ -79,6 +79,11 @@ def regressed(X: np.ndarray, Y: np.ndarray) -> np.ndarray:
 def with_constant(X: np.ndarray) -> np.ndarray:
     """(n, 1 + p)."""
     return np.column_stack([np.ones(len(X)), X])
+
+
+def standard_lognormal(Z: np.ndarray) -> np.ndarray:
+    """Log-normal numbers of mean 0 and variance 1 from standard normal ones."""
+    return (np.exp(Z) - math.exp(0.5)) / math.sqrt(math.exp(2.0) - math.exp(1.0))
 
 
 class World:
@@ -304,6 +309,8 @@ COMPLETE_CELLS = [
     ),
     CompleteCell("normal", True, True, 4_000, 1.0),
     CompleteCell("skewed", True, True, 4_000, 1.0),
+    *(CompleteCell("lognormal", False, known, 1_500, 1.0) for known in (True, False)),
+    CompleteCell("lognormal", False, True, 1_500, 2.0),
 ]
 _PHI = np.random.default_rng(5).normal(size=(3, 5)) * 0.7
 _W = np.random.default_rng(6).normal(size=(3, 5)) * 0.5
@@ -317,6 +324,8 @@ def complete_rows(cell: CompleteCell, n: int, rng: np.random.Generator) -> tuple
     X = rng.normal(size=(n, 5)) if cell.features == "normal" else rng.exponential(size=(n, 5)) - 1.0
     if cell.features == "binary":
         X = (rng.random((n, 5)) < 0.3).astype(float)
+    elif cell.features == "lognormal":
+        X = standard_lognormal(rng.normal(size=(n, 5)))
     mu = X @ _W.T
     if cell.curved:
         mu = mu + 0.5 * X[:, [0]] ** 2 * [1.0, -1.0, 0.5] + 0.4 * np.abs(X[:, [3]]) * [-1.0, 1.0, 0.0]
@@ -352,7 +361,7 @@ def complete_by_judge(rows: dict[str, np.ndarray], known: bool) -> Line:
 def complete_by_parts(rows: dict[str, np.ndarray], known: bool) -> Line:
     """The same without a log and other policies."""
     doubly = Doubly(read_complete(rows, _KNOWN if known else _UNKNOWN, range(3), "raise"))
-    found = doubly.value([Requested("rule", "function", full_rule)], (_LOG.schema, Population.of(_LOG)))
+    found = doubly.value([Requested("rule", "function", full_rule)], (_LOG.schema, (Population.of(_LOG),)))
     return line_of_complete(_BASE, doubly, found, LEVEL, None)[0]
 
 
@@ -382,6 +391,109 @@ def measure_complete(cell: CompleteCell, logs: int = LOGS) -> dict[str, Any]:
         "half-width": float(np.mean(widths)) / 2,
         "of known": float(np.mean(against)) if against else None,
     }
+
+
+# ------------------------------------------------------------------------------------------- what the log suggests
+
+
+@dataclass(frozen=True)
+class BestCell:
+    """A log that hides nothing, and the policy that it suggests.
+
+    Attributes:
+        features: ``"normal"``, ``"skewed"`` or ``"lognormal"``.
+        effect: standard deviation of the arms' weights; 0: all arms pay alike, and every gain is chance.
+        arms: how many   sharpness: of the old policy, a softmax   rows: of the log.
+    """
+
+    features: str = "normal"
+    effect: float = 0.0
+    arms: int = 3
+    sharpness: float = 0.5
+    rows: int = 1_000
+
+
+BEST_CELLS = [
+    *(BestCell(features, effect) for features in ("normal", "skewed", "lognormal") for effect in (0.0, 0.1, 0.5)),
+    *(BestCell("lognormal", effect, 3, 2.0, 2_000) for effect in (0.0, 0.1, 0.5)),
+    *(BestCell("normal", effect, 10, 0.5, 4_000) for effect in (0.0, 0.1)),
+    BestCell("normal", 0.0, 2, 0.5, 300),
+]
+_BEST_NAMES = [f"x{j}" for j in range(4)]
+
+
+class BestWorld:
+    """Four recorded features, and one that the log lacks and that does nothing."""
+
+    def __init__(self, cell: BestCell) -> None:
+        self.cell = cell
+        rng = np.random.default_rng(4)
+        self.W = rng.normal(size=(cell.arms, 1 + len(_BEST_NAMES))) * cell.effect
+        self.phi = rng.normal(size=(cell.arms, len(_BEST_NAMES))) * cell.sharpness
+        self.reference, _ = self.draw(200_000, np.random.default_rng(97))
+        self.means = with_constant(self.reference) @ self.W.T
+        self.old = float((self.chances(self.reference) * self.means).sum(axis=1).mean())
+
+    def chances(self, X: np.ndarray) -> np.ndarray:
+        """(n, K) of the old policy."""
+        logits = X @ self.phi.T
+        p = np.exp(logits - logits.max(axis=1, keepdims=True))
+        return p / p.sum(axis=1, keepdims=True)
+
+    def draw(self, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Contexts (n, 4) of mean 0 and variance 1, and the old policy's chances (n, K)."""
+        X = rng.normal(size=(n, len(_BEST_NAMES)))
+        if self.cell.features == "skewed":
+            X = rng.exponential(size=X.shape) - 1.0
+        elif self.cell.features == "lognormal":
+            X = standard_lognormal(X)
+        return X, self.chances(X)
+
+    def log(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """Complete rows with propensities."""
+        X, p = self.draw(self.cell.rows, rng)
+        at = np.arange(len(X))
+        arm = (rng.random(len(X))[:, None] > p.cumsum(axis=1)).sum(axis=1).clip(0, self.cell.arms - 1)
+        reward = (with_constant(X) @ self.W.T)[at, arm] + 0.5 * rng.normal(size=len(X))
+        rows = {name: X[:, j] for j, name in enumerate(_BEST_NAMES)}
+        return rows | {"hidden": rng.normal(size=len(X)), "arm": arm, "reward": reward, "chance": p[at, arm]}
+
+    def gain(self, estimate: Estimate) -> float:
+        """What the choices of the two halves gain in truth, each counting by the rows that it is valued on."""
+        (first, _), (second, _) = estimate.parts
+        X, at, found = with_constant(self.reference), np.arange(len(self.reference)), 0.0
+        for own, other in ((first, second), (second, first)):
+            taken, _ = suggested(other, own, X)
+            found += own.n_rows / estimate.rows * (float(self.means[at, taken].mean()) - self.old)
+        return found
+
+
+def measure_best(cell: BestCell, logs: int = LOGS) -> dict[str, Any]:
+    """Coverage of ``"best"`` from the log alone, and from the same rows given as complete ones."""
+    world = BestWorld(cell)
+    names = [*_BEST_NAMES, "hidden"]
+    schema = sl.Schema(names, _BEST_NAMES, arms=range(cell.arms), propensity="chance")
+    found: dict[str, list[tuple[float, float]]] = {"log": [], "complete": []}
+    for seed in range(logs):
+        log = world.log(np.random.default_rng([seed, 13]))
+        verdict = sl.judge(log, schema, complete=log, level=LEVEL)
+        gain = world.gain(verdict.estimates["best"])
+        for stage, held in found.items():
+            line = verdict.line("best", stage)
+            if line.known:
+                held.append((line.low <= gain <= line.high, ((line.gain - gain) / line.error) ** 2))
+    row: dict[str, Any] = {
+        "features": cell.features,
+        "effect": cell.effect,
+        "arms": cell.arms,
+        "sharpness": cell.sharpness,
+        "rows": cell.rows,
+        "logs": logs,
+    }
+    for stage, held in found.items():
+        row[f"{stage}: told"] = len(held) / logs
+        row[f"{stage}: holds"], row[f"{stage}: z²"] = map(float, np.mean(held, axis=0)) if held else (None, None)
+    return row
 
 
 # ------------------------------------------------------------------------------------------------ looking all the time
@@ -493,6 +605,7 @@ def measure_widths(sharpness: float, logs: int = LOGS) -> dict[str, Any]:
 GRIDS: dict[str, tuple[list[Any], Any]] = {
     "answers": (CELLS, measure),
     "complete": (COMPLETE_CELLS, measure_complete),
+    "best": (BEST_CELLS, measure_best),
     "sequences": (SEQUENCE_CELLS, measure_sequence),
     "widths": ([0.15, 0.3, 0.45, 0.6], measure_widths),
 }

@@ -7,13 +7,17 @@ Nothing is hidden in a row that has every feature.  The score of a row under pol
 ``μ̂`` and, if it is not known, ``e`` fitted on other rows (five folds).  With a known ``e`` its mean is right whatever
 ``μ̂`` is.  With an estimated one it is right if the model of the old policy is, and the verdict says so.
 
+Its rows may hardly show what ``π`` wants where the old policy hardly does it, and then say nothing of how far ``μ̂`` is
+off there.  So the variance of a value is at least that of ``μ̂``'s own regression, which is the larger one where the
+value rests on extrapolation.
+
 Rows are read three times: to check them, for the sums of which ``μ̂`` is made, and to value policies.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -51,6 +55,7 @@ class PolicyScores:
         matched: rows in which the arm taken is the policy's   largest: the largest weight.
         smallest: the smallest estimated chance of the policy's arm   never: (K,) rows with a chance below ``NEVER``.
         corrections: (K,) ``Σ (w(r − μ̂))²``: what the model of the old policy moves the value by.
+        ell: (K, p) sum of the columns of ``μ̂`` where the policy takes each arm.
         problem: why the policy cannot be valued, or ``None``.
     """
 
@@ -59,18 +64,20 @@ class PolicyScores:
     squares: Array
     never: Array
     corrections: Array
+    ell: Array
     matched: int = 0
     largest: float = 0.0
     smallest: float = math.inf
     problem: str | None = None
 
     @classmethod
-    def empty(cls, K: int) -> PolicyScores:
-        """No rows yet."""
-        return cls(*np.zeros((5, K)))
+    def empty(cls, K: int, p: int) -> PolicyScores:
+        """No rows yet, of K arms and p columns."""
+        wanted, found, squares, never, corrections = np.zeros((5, K))
+        return cls(wanted, found, squares, never, corrections, np.zeros((K, p)))
 
-    def add(self, taken: np.ndarray, weights: Array, corrections: Array, chance: Array) -> None:
-        """Add rows: what the policy takes, its weights, ``w(r − μ̂)``, and how likely its arm is (NaN if not known)."""
+    def add(self, taken: np.ndarray, weights: Array, corrections: Array, chance: Array, columns: Array) -> None:
+        """Add rows: what the policy takes, its weights, ``w(r − μ̂)``, how likely its arm is, and columns of ``μ̂``."""
         K = len(self.wanted)
         self.wanted += np.bincount(taken, minlength=K)
         self.found += np.bincount(taken, weights=weights, minlength=K)
@@ -80,6 +87,8 @@ class PolicyScores:
         self.largest = max(self.largest, float(weights.max()))
         self.smallest = min(self.smallest, float(chance.min()))
         self.corrections += np.bincount(taken, weights=corrections * corrections, minlength=K)
+        for a in np.unique(taken).tolist():
+            self.ell[a] += columns[taken == a].sum(axis=0)
 
     def lacking(self, variance: float, kurtosis: float) -> float:
         """What ``Σ (w(r − μ̂))²`` is below its least: few rows with large weights may show too little of the rewards.
@@ -98,17 +107,21 @@ class Valuation:
     """Scores of several policies on the same rows.
 
     Attributes:
-        names: the policies   scores: what their scores add up to.
-        rows: how many   mean: (P + 1,) of the policies' scores and, last, of the reward
-        products: (P + 1, P + 1) sums of products around the mean.
+        names: the policies   scores: what their scores add up to   fitted: ``μ̂`` and ``ê``.
+        rows: how many   mean: (2P + 2,) of the policies' scores, the reward, the policies' ``μ̂(x, π(x))``, ``μ̂(x, a)``
+        products: (2P + 2, 2P + 2) sums of products around the mean.
         powers: (K, 3) of each arm that was taken ``n, Σ (r − μ̂)², Σ (r − μ̂)⁴``
+        twins: policy that a half of the log's own rows chose and the other half values → the name of the same, valued
+            by the half that chose it.
         best: ``Σ max_a μ̂(x, a)``   mu, mu_squares: sums over rows and arms of ``μ̂`` around the mean reward, and of its
             square.
     """
 
     names: tuple[str, ...]
     scores: dict[str, PolicyScores]
+    fitted: Fitted
     powers: Array
+    twins: Mapping[str, str] = field(default_factory=dict)
     rows: int = 0
     mean: Array = field(default_factory=lambda: np.zeros(0))
     products: Array = field(default_factory=lambda: np.zeros((0, 0)))
@@ -117,7 +130,7 @@ class Valuation:
     mu_squares: float = 0.0
 
     def add(self, columns: Array) -> None:
-        """Add (n, P + 1) scores and rewards, by Chan's update: no sum of squares loses its digits."""
+        """Add (n, 2P + 2) scores and so on, by Chan's update: no sum of squares loses its digits."""
         n = len(columns)
         mean = columns.mean(axis=0)
         centred = columns - mean
@@ -136,17 +149,22 @@ class Valuation:
     def gain(self, name: str, over: str | None = None) -> tuple[float, float]:
         """The mean difference of a policy's scores and another's (the rewards if ``None``), and its variance."""
         i, j = self.names.index(name), len(self.names) if over is None else self.names.index(over)
-        P, n = self.products, self.rows
-        difference, squares = float(self.mean[i] - self.mean[j]), float(P[i, i] + P[j, j] - 2.0 * P[i, j])
-        if squares <= 0.0:  # two policies that take the same arm everywhere
+        difference, variance = float(self.mean[i] - self.mean[j]), self._variance(i, j)
+        if variance == 0.0:  # two policies that take the same arm everywhere
             return difference, 0.0
         lacking = self._lacking(name) + (0.0 if over is None else self._lacking(over))
-        return difference, squares / max(n - 1, 1) / n + lacking
+        return difference, max(variance + lacking, self._of_model(name, over)) + self._between_halves(name)
+
+    def _variance(self, i: int, j: int) -> float:
+        """Of the mean difference of two columns, as the rows have it."""
+        P, n = self.products, self.rows
+        return max(float(P[i, i] + P[j, j] - 2.0 * P[i, j]), 0.0) / max(n - 1, 1) / n
 
     def variance(self, name: str) -> float:
         """Of the mean score of a policy."""
         i = self.names.index(name)
-        return float(self.products[i, i]) / max(self.rows - 1, 1) / self.rows + self._lacking(name)
+        variance = float(self.products[i, i]) / max(self.rows - 1, 1) / self.rows + self._lacking(name)
+        return max(variance, self._of_model(name, alone=True)) + self._between_halves(name)
 
     @property
     def residual(self) -> float:
@@ -156,6 +174,36 @@ class Valuation:
     def _lacking(self, name: str) -> float:
         """What the variance of a policy's mean score is below its least."""
         return self.scores[name].lacking(self.residual, usual_kurtosis(self.powers)) / self.rows**2
+
+    def _of_model(self, name: str, over: str | None = None, alone: bool = False) -> float:
+        """The variance of the same difference by the regression behind ``μ̂`` in place of weights.
+
+        ``Var(μ̂(x, π) − μ̂(x, a))`` over contexts, and the error of the regressions; the noise of rewards is in both
+        sides of a gain over the old policy, and counts once less.
+
+        Args:
+            name: the policy.
+            over: another one; the rewards if ``None``.
+            alone: the variance of the policy's value, compared with nothing.
+        """
+        P = len(self.names)
+        i, j = P + 1 + self.names.index(name), P + 1 + (P if over is None else self.names.index(over))
+        contexts = float(self.products[i, i]) / self.rows**2 if alone else self._variance(i, j)
+        ell = self.scores[name].ell - (0.0 if over is None else self.scores[over].ell)
+        n, squares, _ = self.powers.T
+        least = self.residual * least_share(usual_kurtosis(self.powers), n)
+        error = self.fitted.error(ell / self.rows, np.maximum(squares / np.maximum(n, 1.0), least))
+        return contexts + error - (self.residual / self.rows if over is None and not alone else 0.0)
+
+    def _between_halves(self, name: str) -> float:
+        """What the variance of a policy that halves choose for each other has beyond that of independent halves.
+
+        A quarter of the variance of the difference between the two choices on a half of the rows, so half of that on
+        all of them: see ``valuing.cross_fitted``.
+        """
+        if name not in self.twins:
+            return 0.0
+        return self._variance(self.names.index(name), self.names.index(self.twins[name])) / 2.0
 
 
 class Doubly:
@@ -173,21 +221,28 @@ class Doubly:
         self.rows, self.known = rows, rows.known
         self.fitted = Fitted(rows)
 
-    def value(self, policies: Sequence[Requested], log: tuple[Schema, Population]) -> Valuation:
+    def value(self, policies: Sequence[Requested], log: tuple[Schema, tuple[Population, ...]]) -> Valuation:
         """Value policies in one pass.
 
         Args:
             policies: to be valued; ``"best"`` gets a problem where the log does not say what it takes.
-            log: the log's schema and population, which ``"best"`` needs.
+            log: the log's schema and population, which ``"best"`` needs; its two halves if these rows are the log's.
         """
         K = len(self.rows.arms)
+        twins: dict[str, str] = {}
+        if len(log[1]) == 2:
+            twins = {policy.name: f"{policy.name} by its own half" for policy in policies if policy.kind == "best"}
+            policies = [*policies, *(Requested(twin, "own half") for twin in twins.values())]
         names = tuple(policy.name for policy in policies)
-        found = Valuation(names, {name: PolicyScores.empty(K) for name in names}, np.zeros((K, 3)))
+        scores = {name: PolicyScores.empty(K, self.fitted.n_columns) for name in names}
+        found = Valuation(names, scores, self.fitted, np.zeros((K, 3)), twins)
         for chunk in self.rows.chunks():
             mu, chance = self.fitted.predicted(chunk)
+            z = self.fitted.columns(chunk)
             at = np.arange(len(chunk.codes))
-            columns = np.zeros((len(at), len(names) + 1))
-            columns[:, -1] = chunk.rewards
+            P = len(names)
+            columns = np.zeros((len(at), 2 * P + 2))
+            columns[:, P], columns[:, -1] = chunk.rewards, mu[at, chunk.codes]
             for i, policy in enumerate(policies):
                 own = found.scores[policy.name]
                 if own.problem is not None:
@@ -195,12 +250,13 @@ class Doubly:
                 try:
                     taken = self.rows.taken(policy, chunk, log)
                 except InputError as error:
-                    if policy.kind != "best":
+                    if policy.kind not in ("best", "own half"):
                         raise
                     own.problem = str(error)
                     continue
+                columns[:, P + 1 + i] = mu[at, taken]
                 columns[:, i], weights, corrections = scores_of(chunk.codes, chunk.rewards, mu, chance, taken)
-                own.add(taken, weights, corrections, chance[at, taken] if not self.known else np.ones(len(at)))
+                own.add(taken, weights, corrections, chance[at, taken] if not self.known else np.ones(len(at)), z)
             found.add(columns)
             left, centred = chunk.rewards - mu[at, chunk.codes], mu - self.fitted.mean_reward
             squares = left * left
@@ -333,8 +389,9 @@ def rounds_needed(doubly: Doubly, found: Valuation, level: float) -> str:
     the one that the fit suggests, at least a tenth of the standard deviation of rewards.
     """
     K, n = len(doubly.rows.arms), found.rows
-    deviation = math.sqrt(float(found.products[-1, -1]) / n)
-    suggested = abs(found.best / n - float(found.mean[-1]))
+    reward = len(found.names)
+    deviation = math.sqrt(float(found.products[reward, reward]) / n)
+    suggested = abs(found.best / n - float(found.mean[reward]))
     target = max(suggested, 0.1 * deviation) or 1.0
     spread = K * found.residual + found.mu_squares / (n * K) - (found.mu / (n * K)) ** 2
     rounds = max(math.ceil((quantile(level, 100.0) / target) ** 2 * spread), 100)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from sidelight.errors import InputError, InvalidRowsError, SourceError
+from sidelight.judging.log_rows import halves_of, row_hashes
 from sidelight.judging.policies import (
     Columns,
     Decider,
@@ -42,14 +43,14 @@ class Chunk:
     """Some complete rows, encoded.
 
     Attributes:
-        first: how many usable rows come before these.
+        hashes: (n,) 64 random bits of each row, by its number in the source (``row_hashes``).
         X: (n, d + 1) encoded full contexts with a constant.
         codes: (n,) position of the arm that was taken.
         rewards: (n,)   propensities: (n,) chance with which the arm was taken, or ``None``.
         bundle: the rows as they came, for functions and learners.
     """
 
-    first: int
+    hashes: np.ndarray
     X: Array
     codes: np.ndarray
     rewards: Array
@@ -96,13 +97,15 @@ class CompleteRows:
             yield from self._kept
             return
         keep: list[Chunk] | None = [] if len(self) * len(self.schema.encoded_names) <= KEPT else None
-        first = 0
+        seen = first = 0
         for bundle in self._bundles():
             part = encoded_rows(bundle, self.schema, self._positions, self._text_labels)
+            hashes = row_hashes(seen, bundle.batch.num_rows)[part.usable]
+            seen += bundle.batch.num_rows
             if len(part.X) == 0:
                 continue
             kept = bundle if part.usable.all() else bundle.filtered(part.usable)
-            chunk = Chunk(first, part.X, part.codes, part.rewards, part.propensities, kept)
+            chunk = Chunk(hashes, part.X, part.codes, part.rewards, part.propensities, kept)
             first += len(part.X)
             if keep is not None:
                 keep.append(chunk)
@@ -133,8 +136,15 @@ class CompleteRows:
             )
         return part.X
 
-    def taken(self, policy: Requested, chunk: Chunk, log: tuple[Schema, Population]) -> np.ndarray:
-        """(n,) what a policy takes in each row; ``log`` is the log's schema and population, which ``"best"`` needs."""
+    def taken(self, policy: Requested, chunk: Chunk, log: tuple[Schema, tuple[Population, ...]]) -> np.ndarray:
+        """(n,) what a policy takes in each row.
+
+        Args:
+            policy: of any kind.
+            chunk: the rows.
+            log: the log's schema and population, which ``"best"`` needs; two populations are the halves of a log whose
+                rows these are: a row's choice is then that of the half that it is not in.
+        """
         n = len(chunk.codes)
         if policy.kind == "arm":
             return np.full(n, self.arms.index(policy.rule))
@@ -142,10 +152,18 @@ class CompleteRows:
             return take(policy, self.columns(chunk), n, self.arms)
         if policy.kind == "learner":
             return positions_of(self._decided(policy.rule, chunk), n, self.arms, policy.name)
-        schema, population = log
-        taken, known = suggested(population, population, self.recorded(chunk, schema))
-        if not known.all():
-            raise InputError("in some complete rows no arm has rows in the log that tell what it would pay.")
+        schema, populations = log
+        X = self.recorded(chunk, schema)
+        # the half of each row, and from there to the half that chooses
+        chooses = (
+            halves_of(chunk.hashes) ^ (policy.kind == "best") if len(populations) == 2 else np.zeros(n, dtype=bool)
+        )
+        taken = np.zeros(n, dtype=np.int64)
+        for half, population in enumerate(populations):
+            there = chooses == bool(half)
+            taken[there], known = suggested(population, populations[half - 1], X[there])
+            if not known.all():
+                raise InputError("in some complete rows no arm has rows in the log that tell what it would pay.")
         return taken
 
     def _decided(self, learner: Decider, chunk: Chunk) -> list[Any]:

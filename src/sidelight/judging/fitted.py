@@ -10,7 +10,6 @@ import numpy as np
 
 from sidelight.judging.choice import softmax, softmax_regression
 from sidelight.judging.complete_rows import Chunk, CompleteRows
-from sidelight.judging.log_rows import row_hashes
 from sidelight.linalg import Array
 from sidelight.logs.reduce.moments import triangular_factor
 
@@ -19,15 +18,17 @@ __all__ = ["FOLDS", "SAMPLED", "Fitted", "folds", "ridge_of_sums"]
 FOLDS = 5
 #: Rows on which the model of the old policy is fitted at most, and numbers that they may hold (32 MB).
 SAMPLED, _SAMPLED_NUMBERS = 100_000, 4 << 20
+# Of a ridge regression, in units of rows.
+_PENALTY = 1.0
 # Rows for each coefficient from which on squares are fitted too.
 _ROWS_FOR_SQUARES = 20
 # Columns are looked at in so many rows to tell whether they have more than two values.
 _LOOKED_AT = 2_000
 
 
-def folds(first: int, n: int) -> np.ndarray:
-    """(n,) the fold of each of the rows numbered ``first`` and on, by a hash of its number."""
-    return np.asarray((row_hashes(first, n) >> np.uint64(8)) % np.uint64(FOLDS)).astype(np.int64)
+def folds(hashes: np.ndarray) -> np.ndarray:
+    """(n,) the fold of each row, by the hash (n,) of its number."""
+    return np.asarray((hashes >> np.uint64(8)) % np.uint64(FOLDS)).astype(np.int64)
 
 
 class Fitted:
@@ -62,10 +63,10 @@ class Fitted:
                 self._look_for_curves(Z, n)
                 p = Z.shape[1] + int(self._bends.sum()) + 1
                 sums = np.zeros((FOLDS, self._K, p, p))
-            fold = folds(chunk.first, len(Z))
+            fold = folds(chunk.hashes)
             self._add(sums, Z, chunk, fold)
             if not rows.known:
-                kept = np.ones(len(Z), dtype=bool) if n <= limit else row_hashes(chunk.first, len(Z)) <= most
+                kept = np.ones(len(Z), dtype=bool) if n <= limit else chunk.hashes <= most
                 sample.append((Z[kept], chunk.codes[kept], fold[kept]))
         assert sums is not None  # a summary has rows
         # squares at deviation 1, as the other columns: known only now
@@ -77,6 +78,7 @@ class Fitted:
         sums /= np.outer(scale, scale)
         everything = sums.sum(axis=0)
         self._beta = np.stack([ridge_of_sums(everything - own) for own in sums])
+        self._grams = everything[:, :-1, :-1]
         self.sampled = 0
         self._W: Array | None = None
         if not rows.known:
@@ -114,9 +116,32 @@ class Fitted:
             if len(own):
                 sums[g // self._K, g % self._K] += own.T @ own
 
+    @property
+    def n_columns(self) -> int:
+        """``p``."""
+        return int(self._grams.shape[1])
+
+    def columns(self, chunk: Chunk) -> Array:
+        """(n, p) the columns that ``μ̂`` is linear in."""
+        return self._curved(self._standardized(chunk.X)) / self._size
+
+    def error(self, ell: Array, variances: Array) -> float:
+        """The variance of ``Σ_a ℓ_a·β_a``, ``β_a`` fitted on all rows: ``Σ_a s_a² ℓ_aᵀ(Σzzᵀ + I)⁻¹ℓ_a``.
+
+        Args:
+            ell: (K, p) means over all rows of ``z 1{π=a}``, or differences of them.
+            variances: (K,) ``s_a²``.
+        """
+        pull = _PENALTY * np.eye(ell.shape[1])
+        return sum(
+            float(s2 * (own @ np.linalg.solve(gram + pull, own)))
+            for s2, own, gram in zip(variances, ell, self._grams, strict=True)
+            if own.any()
+        )
+
     def predicted(self, chunk: Chunk) -> tuple[Array, Array]:
         """``μ̂`` (n, K) and the chances (n, K) of rows; of known propensities only the logged arm's column counts."""
-        Z, fold, at = self._standardized(chunk.X), folds(chunk.first, len(chunk.X)), np.arange(len(chunk.X))
+        Z, fold, at = self._standardized(chunk.X), folds(chunk.hashes), np.arange(len(chunk.X))
         curved = self._curved(Z) / self._size
         mu, chance = np.zeros((len(Z), self._K)), np.full((len(Z), self._K), np.nan)
         for k in range(FOLDS):
@@ -129,7 +154,7 @@ class Fitted:
         return mu, chance
 
 
-def ridge_of_sums(sums: Array, penalty: float = 1.0) -> Array:
+def ridge_of_sums(sums: Array, penalty: float = _PENALTY) -> Array:
     """(K, p) ridge regressions, each arm pulled towards the one over all arms.
 
     Args:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -98,7 +99,8 @@ def judge(
         _add_answers(found, _answers(answers, whole, found, on_invalid))
     if complete is not None:
         whole = found.eras[0][0] if schema is None else schema
-        _add_complete(found, read_complete(complete, whole, found.arms, on_invalid), pilot)
+        own = _same_rows(log, complete)
+        _add_complete(found, read_complete(complete, whole, found.arms, on_invalid), pilot, own)
     return found.verdict()
 
 
@@ -170,14 +172,30 @@ def _add_answers(found: Found, answers: Answers) -> None:
 
 
 _COMPLETE_ASSUME = {
-    True: "With complete rows: arms were taken with the stated propensities; a learner did not learn from these rows.",
+    True: "With complete rows: arms were taken with the stated propensities; ",
     False: "With complete rows: the old policy's choice is a softmax of linear functions of the features (a model that "
-    "was fitted, and that nothing here can prove); a learner did not learn from these rows.",
+    "was fitted, and that nothing here can prove); ",
+}
+_UNSEEN = {
+    True: "a learner did not learn from these rows. They are those of the log, so what the log suggests is again "
+    "chosen on one half of them and valued on the other.",
+    False: "a learner did not learn from these rows, and they are not among the log's.",
 }
 
 
-def _add_complete(found: Found, rows: CompleteRows, pilot: bool) -> None:
-    """Stage 3 for every policy."""
+def _same_rows(log: Any, complete: Any) -> bool:
+    """Whether the complete rows are the log's own: the same object or the same files."""
+
+    def files(source: Any) -> list[str] | None:
+        parts = source if isinstance(source, list | tuple) else [source]
+        paths = [os.path.realpath(part) for part in parts if isinstance(part, str | os.PathLike)]
+        return paths if paths and len(paths) == len(parts) else None
+
+    return complete is log or (files(log) is not None and files(log) == files(complete))
+
+
+def _add_complete(found: Found, rows: CompleteRows, pilot: bool, own: bool) -> None:
+    """Stage 3 for every policy; ``own``: the rows are the log's."""
     doubly, level = Doubly(rows), found.settings.level
     against = None
     if pilot:
@@ -191,13 +209,16 @@ def _add_complete(found: Found, rows: CompleteRows, pilot: bool) -> None:
         for name, policy in found.policies.items()
         if name in bases and (policy.kind != "best" or name in found.estimates)
     ]
-    valued = doubly.value(policies, found.eras[0])
+    schema, whole = found.eras[0]
+    cross = next((found.estimates[policy.name].parts[:2] for policy in policies if own and policy.kind == "best"), None)
+    populations = (whole,) if cross is None else tuple(half for half, _ in cross)
+    valued = doubly.value(policies, (schema, populations))
     for policy in policies:
         line, overlap = line_of_complete(bases[policy.name], doubly, valued, level, against)
         found.lines.append(line)
         if overlap is not None:
             found.overlaps.append(overlap)
-    found.assumptions.append(_COMPLETE_ASSUME[doubly.known])
+    found.assumptions.append(_COMPLETE_ASSUME[doubly.known] + _UNSEEN[own])
     _simpler_with(found, valued)
 
 

@@ -160,7 +160,8 @@ def _log_assumes(settings: Settings) -> str:
         hidden = "the old policy looked at nothing that matters for the reward and is not in the log"
     return (
         f"The log alone: {hidden}; under each arm the reward goes up or down in a straight line with every feature; "
-        "those who will be decided about are like those in the log."
+        "those who will be decided about are like those in the log; rows do not depend on each other (where persons "
+        "come again, keep one row of each: otherwise intervals are too narrow)."
     )
 
 

@@ -43,7 +43,7 @@ from sidelight.logs.sources.base import Bundle, Source
 from sidelight.logs.sources.opening import open_source
 from sidelight.logs.summary import LogSummary
 
-__all__ = ["Era", "LogRows", "halves"]
+__all__ = ["Era", "LogRows", "halves", "halves_of", "row_hashes"]
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,12 @@ _SAMPLE = 20_000
 
 def halves(first: int, n: int) -> np.ndarray:
     """(n,) booleans: which of the rows numbered ``first`` and on belong to the second half."""
-    return (row_hashes(first, n) & np.uint64(1)).astype(bool)
+    return halves_of(row_hashes(first, n))
+
+
+def halves_of(hashes: np.ndarray) -> np.ndarray:
+    """(n,) booleans: which of the rows with these hashes (n,) belong to the second half."""
+    return (hashes & np.uint64(1)).astype(bool)
 
 
 def row_hashes(first: int, n: int) -> np.ndarray:
@@ -278,7 +283,7 @@ class EraTally:
             return
         self._rows += np.bincount(codes, minlength=len(self._rows))
         hashes = hashes[usable]
-        second, kept = (hashes & np.uint64(1)).astype(bool), hashes <= self._most
+        second, kept = halves_of(hashes), hashes <= self._most
         choices = self._choices(bundle, usable, text_labels)
         for policy in self.policies:
             if policy.kind == "word":

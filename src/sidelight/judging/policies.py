@@ -80,7 +80,8 @@ class Requested:
 
     Attributes:
         name: what the verdict calls it.
-        kind: ``"best"``, ``"arm"``, ``"function"`` or ``"learner"``.
+        kind: ``"best"``, ``"arm"``, ``"function"`` or ``"learner"``; within a verdict also ``"word"`` (chosen and
+            valued on all rows) and ``"own half"`` (chosen and valued on the same half).
         rule: the label, the function or the learner; ``None`` for ``"best"``.
     """
 

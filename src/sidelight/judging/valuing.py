@@ -439,7 +439,7 @@ def disagreement(residuals: Residuals, ell: Array, sample: Sample) -> float:
 
 
 def cross_fitted(first: Estimate, second: Estimate, difference: float) -> Estimate:
-    """The gain of a policy that each of two halves is valued under, chosen by the other half.
+    """The gain of a policy that is chosen on one half and valued on the other, and the other way round.
 
     The errors of the halves are not independent.  With ``e_i`` the error of the regressions of half ``i`` and ``H``
     (symmetric) what it moves the choice ``ℓ`` by, half 1 errs by ``ℓ·e_1 + (He_2)·e_1`` and half 2 by ``ℓ·e_2 +
@@ -448,7 +448,8 @@ def cross_fitted(first: Estimate, second: Estimate, difference: float) -> Estima
     one.
 
     Args:
-        first, second: of the halves.
+        first: of one half.
+        second: of the other.
         difference: the variance of the difference, on one half, between what the two choices gain.
     """
     found = combined([first, second])

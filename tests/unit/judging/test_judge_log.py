@@ -90,21 +90,35 @@ def test_fixed_arms_and_functions_are_the_formulas():
 def test_best_is_chosen_on_one_half_and_valued_on_the_other():
     log = log_of(1)
     X, arms, second = design(log), np.array(["a", "b", "c"]), halves(0, N)
-    found = []
+    found, differences = [], []
+
+    def fitted(rows):
+        pairs = [(X[rows & (log["arm"] == a)], log["reward"][rows & (log["arm"] == a)]) for a in arms]
+        return np.array([np.linalg.lstsq(*pair, rcond=None)[0] for pair in pairs])
+
     for half in (False, True):
         other, own = second != half, second == half
-        b = [
-            np.linalg.lstsq(X[other & (log["arm"] == a)], log["reward"][other & (log["arm"] == a)], rcond=None)[0]
-            for a in arms
-        ]
-        taken = arms[np.argmax(X[own] @ np.array(b).T, axis=1)]
+        taken, itself = (arms[np.argmax(X[own] @ fitted(rows).T, axis=1)] for rows in (other, own))
         found.append((own.mean(), *literal(X[own], log["arm"][own], log["reward"][own], taken, arms)))
+        # Var of Σ_a (ℓ_a − ℓ'_a)·b_a on this half
+        difference = 0.0
+        for a, b in zip(arms, fitted(own), strict=True):
+            rows = own & (log["arm"] == a)
+            bread = np.linalg.inv(X[rows].T @ X[rows])
+            e = (log["reward"][rows] - X[rows] @ b) / (1 - np.einsum("ni,ij,nj->n", X[rows], bread, X[rows]))
+            ell = ((taken == a) * 1.0 - (itself == a)) @ X[own] / own.sum()
+            difference += ell @ bread @ (X[rows].T * e**2) @ X[rows] @ bread @ ell
+        differences.append(difference)
     w, value, gain, half, size = np.array(found).T
     line = sl.judge(log, SCHEMA).line("best")
     assert line.value == pytest.approx(w @ value, rel=1e-8)
     assert line.gain == pytest.approx(w @ gain, rel=1e-8)
     assert line.size == pytest.approx(w @ size, rel=1e-8)
-    assert line.high - line.gain == pytest.approx(math.sqrt((w**2) @ half**2), rel=5e-3)
+    # the two halves err together as far as their choices differ
+    together = w[0] * w[1] * np.mean(differences)
+    assert together > 1e-3 * line.error**2
+    independent = ((w**2) @ half**2) / 1.96**2
+    assert line.error == pytest.approx(math.sqrt(independent + together), rel=5e-3)
 
 
 def test_halves_are_halves_and_do_not_depend_on_batches():
@@ -261,7 +275,9 @@ def test_eras_count_by_their_rows():
             line = verdict.line(name)
             assert line.gain == pytest.approx(gain, rel=1e-9)
             assert line.size == pytest.approx(w @ both[:, 1], rel=1e-9)
-            assert line.error == pytest.approx(math.sqrt(w**2 @ both[:, 2]), rel=1e-9)
+            # an era's share is as random as its rows
+            between = w @ (both[:, 0] - w @ both[:, 0]) ** 2 / N
+            assert line.error == pytest.approx(math.sqrt(w**2 @ both[:, 2] + between), rel=1e-9)
         assert verdict.line("best").known
     summaries = sl.judge(sl.summarize_eras(table, SCHEMA))
     assert summaries.line("always b").gain == pytest.approx(verdict.line("always b").gain, rel=1e-6)

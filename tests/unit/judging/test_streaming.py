@@ -16,6 +16,7 @@ from sidelight.errors import SourceError
 from sidelight.judging import complete_rows, fitted
 from sidelight.judging.complete import Doubly
 from sidelight.judging.complete_rows import read_complete
+from sidelight.judging.log_rows import row_hashes
 from sidelight.judging.policies import Requested
 from sidelight.judging.population import Population
 
@@ -47,12 +48,12 @@ def test_scores_are_the_formula(schema):
     table = drawn(700, 0, offset=100.0)
     rows = read_complete(table, schema, ARMS, "raise")
     population = Population.of(sl.summarize_log(drawn(500, 1), SCHEMA))
-    found = Doubly(rows).value([Requested("rule", "function", rule)], (SCHEMA, population))
+    found = Doubly(rows).value([Requested("rule", "function", rule)], (SCHEMA, (population,)))
     X = np.column_stack([table[name] for name in NAMES])
     codes = np.array([ARMS.index(arm) for arm in table["arm"]])
     taken = np.where(X[:, 2] > 0, 1, 0)
     chance = table["chance"] if schema is KNOWN else None
-    scores = doubly_robust(X, codes, table["reward"], taken, chance, fitted.folds(0, 700), 3)
+    scores = doubly_robust(X, codes, table["reward"], taken, chance, fitted.folds(row_hashes(0, 700)), 3)
     assert found.value("rule") == pytest.approx(scores.mean(), rel=1e-6)
     gain, variance = found.gain("rule")
     assert gain == pytest.approx((scores - table["reward"]).mean(), rel=1e-4)
