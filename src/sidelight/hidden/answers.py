@@ -21,21 +21,16 @@ from sidelight.arrays import is_number
 from sidelight.errors import InputError
 from sidelight.hidden.frame import FADING, Frame, unitless_pseudo_inverse
 from sidelight.hidden.gap_answers import GapAnswers, Prediction
-from sidelight.hidden.pooling import (
+from sidelight.hidden.pooling import Fit, Pool, Told, fit_arms, regress, slope_pull
+from sidelight.hidden.protocol import EstimatorDefaults, HiddenShift
+from sidelight.hidden.strengths import (
     LEVEL_CENTRE,
     SLOPE_CENTRE,
-    Fit,
-    Pool,
     Strengths,
-    Told,
     find_strengths,
     first_own,
-    fit_arms,
     own_guess,
-    regress,
-    slope_pull,
 )
-from sidelight.hidden.protocol import EstimatorDefaults, HiddenShift
 from sidelight.hidden.sums import AnswerSums
 from sidelight.kernels.answers import answers_precision, residual_moments
 from sidelight.linalg import Array, eigenvalues, log, product, pseudo_inverse, solve, square, symmetrize

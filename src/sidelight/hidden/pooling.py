@@ -1,4 +1,4 @@
-"""How much the arms' regressions of hidden on recorded features have in common, and the regressions that follow.
+"""The regressions of hidden on recorded features: one that the arms have in common, and every arm's, pulled to it.
 
 In the coordinates ``z`` of ``hidden.frame`` (``n`` of them, the constant among them), with ``θ_a`` the coefficients of
 arm ``a`` and ``Σ`` the second moments of what they leave:
@@ -6,7 +6,7 @@ arm ``a`` and ``Σ`` the second moments of what they leave:
     θ_pool ~ N(0, Σ ⊗ (κ₀D)⁻¹),  its level flat,      θ_a ~ N(θ_pool, Σ ⊗ Q⁻¹),   Q⁻¹ = (κD)⁻¹ + v·(level)(level)ᵀ.
 
 ``κ₀`` says how little the hidden features go with the recorded ones, ``κ`` how alike the arms' slopes are (both in
-answers), and ``v`` how far their levels are apart.  They are found by marginal likelihood with weak priors.
+answers), and ``v`` how far their levels are apart; ``hidden.strengths`` finds them.
 
 ``θ_pool`` is what the arms have in common, and that is not the regression over all contexts whatever their arm: a
 policy that looks at recorded and hidden features makes them go together otherwise among the contexts of an arm than
@@ -17,59 +17,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from sidelight.hidden.frame import CONSTANT, Frame, power_of_two
 from sidelight.hidden.sums import AnswerSums
-from sidelight.kernels.answers import SINGULAR, add_up, between_arms, pooled_regression
-from sidelight.kernels.answers import own_likelihoods as likelihoods_of_own
+from sidelight.kernels.answers import SINGULAR, add_up, pooled_regression
 from sidelight.kernels.answers import regress as regress_arms
 from sidelight.kernels.spd import invert
-from sidelight.linalg import Array, exp, log, log_det, product, pseudo_inverse, symmetric_eigen, symmetrize
+from sidelight.linalg import Array, product, pseudo_inverse, symmetric_eigen, symmetrize
 
-__all__ = [
-    "LEVEL_GRID",
-    "OWN_GRID",
-    "SLOPE_GRID",
-    "Fit",
-    "Pool",
-    "Strengths",
-    "Told",
-    "find_strengths",
-    "first_own",
-    "leaning_of",
-    "own_guess",
-]
+__all__ = ["FLAT", "Fit", "Pool", "Told", "fit_arms", "regress", "slope_pull"]
 
-#: ``κ``: from "arms have nothing in common" to "all arms are alike"
-SLOPE_GRID = 2.0 ** np.arange(-2, 21)
-#: ``v``, in units of the hidden features' residual variance
-LEVEL_GRID = 4.0 ** np.arange(-6, 4)
-#: ``κ₀``
-OWN_GRID = 2.0 ** np.arange(-4, 21)
-#: standard deviations of the priors of ``log κ₀`` and ``log v``, and of ``log κ``
-WEAK, WEAKER = 1.5, 2.0
-#: the prior's centre of ``v``, and of ``κ`` for each recorded feature
-LEVEL_CENTRE, SLOPE_CENTRE = 0.5, 64.0
-#: ``κ₀`` to expect for each recorded feature where these tell nothing about it
-UNTOLD_OWN = 16.0
-#: of the ``κ₀`` that are this many units of log posterior below the best the least is taken: too much pull is an error
-#: that nothing accounts for, too little costs some answers
-SLACK = 2.0
 #: relative to a feature's own sum of squares, what rounding may have done to its differences from other features
 ROUNDING = 1e-11
 #: precision of the pooled level, in answers: as good as none
 FLAT = 1e-6
-
-
-class Strengths(NamedTuple):
-    """``κ₀``, ``κ`` and ``v``."""
-
-    own: float
-    slopes: float
-    levels: float
 
 
 class Within(NamedTuple):
@@ -296,144 +260,6 @@ def slope_pull(told: Told, slopes: float, levels: float) -> Array:
     if c is not None:
         pull[c, c] = slopes * told.D[c, c] / (1.0 + slopes * told.D[c, c] * levels)
     return pull
-
-
-def own_guess(frame: Frame) -> float:
-    """Where to look for ``κ₀`` first, ``κ_log/4``: hidden features go with recorded ones as these with each other.
-
-    ``κ_log = (p − 1)Σ(1 − R²_j)/ΣR²_j``, ``R²_j`` of recorded feature ``j`` on the ``p − 1`` others.
-    """
-    known = ~np.isnan(np.diagonal(frame.D))
-    if frame.constant is not None:
-        known[frame.constant] = False
-    C = np.ascontiguousarray(frame.D[np.ix_(known, known)])
-    p = len(C)
-    inverse = np.empty_like(C)
-    if p < 2 or math.isnan(invert(C, inverse)):
-        return UNTOLD_OWN * max(p, 1)
-    left = np.clip(1.0 / (np.diagonal(C) * np.diagonal(inverse)), 0.0, 1.0)
-    ratio = (p - 1) * float(np.sum(left)) / max(float(np.sum(1.0 - left)), 1e-12)
-    return float(np.clip(ratio / 4.0, OWN_GRID[0], OWN_GRID[-1]))
-
-
-def _weakly(values: Any, centre: float, deviation: float = WEAK) -> Any:
-    return -0.5 * np.square(log(np.asarray(values) / centre) / deviation)
-
-
-def find_strengths(told: Told, start: Strengths, guess: float) -> Strengths:
-    """``κ₀``, ``κ`` and ``v`` as the answers tell them, the last as it is along the arms' hidden weights.
-
-    Args:
-        told: the answers.
-        start: as last found; the search for ``κ`` and ``v`` begins there.
-        guess: the prior's centre of ``κ₀``.
-    """
-    if told.answers <= 0 or 0 in told.D.shape or told.S.shape[1] == told.frame.size:
-        return start
-    own = _find_own(told, guess, start.levels)
-    slopes, levels = _find_between(told, Pool.of(told, own, start.levels), start)
-    return Strengths(own, slopes, levels)
-
-
-def own_likelihoods(told: Told, guess: float, levels: float) -> Array:
-    """Log posterior of every ``κ₀`` of the grid, up to a constant; hidden features one by one, their scales unknown."""
-    values, c, within = np.empty(len(OWN_GRID)), told.frame.constant, told.within(levels)
-    likelihoods_of_own(within.total, told.D, (-1 if c is None else c, FLAT), OWN_GRID, told.answers, values)
-    return np.asarray(values + _weakly(OWN_GRID, guess))
-
-
-def _find_own(told: Told, guess: float, levels: float) -> float:
-    values = own_likelihoods(told, guess, levels)
-    return float(OWN_GRID[int(np.argmax(values >= values.max() - SLACK))])
-
-
-def first_own(guess: float) -> float:
-    """``κ₀`` before answers tell: ``1/E[1/κ₀]`` of its prior, since ``E[1/κ₀]`` is the coefficients' variance."""
-    return guess * float(exp(-0.5 * WEAK * WEAK))
-
-
-class Apart(NamedTuple):
-    """Sums of the arms' residuals from the pooled regression.
-
-    Attributes:
-        gap: (K, n, m)  ``U_a = Z_aᵀY_a = S12(a) − S11(a)θ_pool``.
-        squares: (m, m)  ``Σ_aY_aᵀY_a``, and ``m + 1`` residuals of the pool.
-        free: how many answers that is, less what the pool has used up.
-    """
-
-    gap: Array
-    squares: Array
-    free: float
-
-    @classmethod
-    def of(cls, told: Told, pool: Pool) -> Apart:
-        """The residuals of the arms' answers from the pooled regression, as sums."""
-        n, m = pool.theta.shape
-        gap = told.S[:, :n, n:] - product(told.S[:, :n, :n], pool.theta)
-        leave = np.concatenate([-pool.theta, np.eye(m)])
-        squares = product(leave.T, product(np.sum(told.S, axis=0), leave)) + (m + 1) * pool.residual
-        used = n - float(np.sum(pool.inverse * pool.pull))
-        return cls(gap, squares, max(float(np.sum(told.counts)) - used, 0.0) + m + 1)
-
-
-def between_likelihoods(told: Told, apart: Apart, slopes: float) -> Array:
-    """Log posterior of ``κ`` with every ``v`` of the grid, up to a constant; −∞ where rounding leaves none.
-
-    With ``Z_a`` an arm's regressors and ``Y_a`` what the pool leaves of its ``N_a`` answers' hidden features,
-    ``Y_a ~ N(0, (I + Z_aQ⁻¹Z_aᵀ) ⊗ Σ)``.  ``Σ`` is unknown and takes its most likely value, so it is
-
-        −½(N + m + 1) log det[Σ_aY_aᵀY_a − U_aᵀ(S_a + Q)⁻¹U_a + (m + 1)Σ₀] − ½m Σ_a log det(S_a + Q)/det Q
-
-    with ``N`` and ``U_a`` of ``Apart``, and ``m + 1`` residuals ``Σ₀`` of the pool to start with.  Were ``Σ`` that of
-    the pool's residuals, what arms differ by would make them look alike; were it that of regressions of the arms' own,
-    which leave too little, alike arms would look different.
-    """
-    (gap, squares, free), (n, m) = apart, apart.gap.shape[1:]
-    c = told.frame.constant
-    grid = LEVEL_GRID if c is not None else LEVEL_GRID[:1]
-    own = 1.0 if c is None else float(told.D[c, c])
-    levels = 1.0 / (1.0 + slopes * own * grid) if c is not None else np.ones(1)
-    explained, log_dets = np.empty((len(levels), m, m)), np.empty(len(levels))
-    between_arms(told.S, told.D, gap, told.frame.mean * math.sqrt(own), slopes, levels, explained, log_dets)
-    values = -0.5 * m * (log_dets - len(gap) * (n * log(slopes) + log(levels)))
-    left = symmetrize(squares - explained)
-    np.einsum("kii->ki", left)[...] += 1e-12 * np.diagonal(squares)
-    values -= 0.5 * free * log_det(left)
-    values += _weakly(slopes, SLOPE_CENTRE * max(n - (c is not None), 1), WEAKER) + _weakly(grid, LEVEL_CENTRE)
-    return np.where(np.isnan(values), -math.inf, values)
-
-
-def _find_between(told: Told, pool: Pool, start: Strengths) -> tuple[float, float]:
-    found: dict[int, Array] = {}
-    apart = Apart.of(told, pool)
-
-    def at(i: int) -> Array:
-        if i not in found:
-            inside = 0 <= i < len(SLOPE_GRID)
-            found[i] = between_likelihoods(told, apart, float(SLOPE_GRID[i])) if inside else np.array([-math.inf])
-        return found[i]
-
-    i = int(np.argmin(np.abs(log(SLOPE_GRID / start.slopes))))
-    while True:
-        best = max((i, i + 1, i - 1), key=lambda k: float(at(k).max()))
-        if best == i:
-            break
-        i = best
-    if not math.isfinite(float(at(i).max())):
-        # collinear features, and so many answers that rounding errors leave no likelihood finite
-        return start.slopes, start.levels
-    leaning = leaning_of(pool.theta.shape[1])
-    return float(SLOPE_GRID[i]), float(LEVEL_GRID[int(at(i).argmax())]) * leaning
-
-
-def leaning_of(m: int) -> float:
-    """By how much levels differ more along ``w_h`` than on average over ``m`` directions.
-
-    A policy that chooses by what it expects shifts the hidden features of an arm's contexts along ``w_h``, the one
-    direction that matters here.  If it shifts them along nothing else, arms differ there by ``m`` times the average
-    variance; half of that is counted.
-    """
-    return 0.5 * (1.0 + m)
 
 
 def fit_arms(told: Told, pool: Pool, pull: Array) -> Fit:

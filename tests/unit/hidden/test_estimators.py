@@ -16,8 +16,8 @@ from tests.unit.learners.histories import Problem, draw_problem
 import sidelight as sl
 from sidelight.errors import ContextError, InputError, SidelightError, UnknownArmError
 from sidelight.hidden.frame import Frame
-from sidelight.hidden.pooling import LEVEL_GRID, OWN_GRID, SLOPE_GRID, Strengths, first_own
 from sidelight.hidden.registry import estimator_from_state, estimator_state
+from sidelight.hidden.strengths import LEVEL_GRID, OWN_GRID, SLOPE_GRID, Strengths, first_own
 
 
 @pytest.fixture
