@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 import sidelight as sl
-from sidelight.judging.answers import Answers, ToldBy, line_of_answers
+from sidelight.judging.answer_rows import Answers
+from sidelight.judging.answers import ToldBy, line_of_answers
 from sidelight.judging.complete import Doubly, line_of_complete
 from sidelight.judging.complete_rows import read_complete
 from sidelight.judging.lines import Line, line_of_log, line_unknown

@@ -10,7 +10,8 @@ from typing import Any
 
 from sidelight.errors import InputError, SchemaError, SidelightError
 from sidelight.hidden.protocol import HiddenEstimator
-from sidelight.judging.answers import Answers, ToldBy, line_of_answers, other_population
+from sidelight.judging.answer_rows import Answers
+from sidelight.judging.answers import ToldBy, line_of_answers, other_population
 from sidelight.judging.complete import Doubly, Valuation, line_of_complete
 from sidelight.judging.complete_rows import CompleteRows, read_complete
 from sidelight.judging.lines import Simpler

@@ -11,7 +11,8 @@ from scipy.special import ndtr
 
 import sidelight as sl
 from sidelight.errors import InputError
-from sidelight.judging.answers import Answers, bias_of, largest_total
+from sidelight.judging.answer_rows import Answers
+from sidelight.judging.answers import bias_of, largest_total
 from sidelight.judging.population import Population
 
 SCHEMA = sl.Schema(["u", "v", "p", "q"], ["u", "v"], arms=["a", "b", "c"])
