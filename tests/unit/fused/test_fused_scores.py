@@ -7,6 +7,7 @@ import pytest
 from tests.unit.fused.fused_reference import RawLog, ReferenceFused, draw_log, known_error
 
 import sidelight as sl
+from sidelight.learners.fused.unexplained import Known
 
 K, D = 3, 5
 SIGMA = 0.6
@@ -228,9 +229,10 @@ def test_known_logs_err_by_their_own_rows(rng):
     R12 = rng.normal(size=(K, 2, 3))
     learner = sl.FusedOFUL([sl.KnownCrossMoments(raw.summary, R12) for raw in raws], safety=0.0)
     roots = rng.normal(size=(K, D, D))
-    covariances, bounds = roots @ np.swapaxes(roots, 1, 2), {"weight_bound": 1.0, "context_bound": 1.0}
+    covariances = roots @ np.swapaxes(roots, 1, 2)
+    known = Known(weights, 0.3 * covariances, weight_bound=1.0, context_bound=1.0)
     for log, raw in zip(learner.logs, raws, strict=True):
-        log.refresh(weights, covariances, variance=0.3, shared=2, bias_bound=0.0, sandwich=False, **bounds)
+        log.refresh(known, shared=2, bias_bound=0.0, sandwich=False)
         hidden = [0, 2, 3]
         for a in range(K):
             second = np.outer(weights[a][hidden], weights[a][hidden]) + 0.3 * covariances[a][np.ix_(hidden, hidden)]

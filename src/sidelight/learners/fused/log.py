@@ -6,24 +6,19 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sidelight.hidden.frame import unitless_pseudo_inverse
 from sidelight.hidden.protocol import CompleteEstimator
-from sidelight.learners.automatic import add_answers
 from sidelight.learners.fused.excess import LineExcess
 from sidelight.learners.fused.given import bias_directions
 from sidelight.learners.fused.standing import Frozen, Standing
-from sidelight.learners.fused.unexplained import UNTOLD, least_tau2, most_square, most_tau2, usual_tau2
+from sidelight.learners.fused.unexplained import Known, Unexplained
 from sidelight.learners.hidden_half import Answer, take_answer
 from sidelight.linalg import Array, apply, product, pseudo_inverse, square
-from sidelight.side.coordinates import Tally, Units
-from sidelight.side.evidence import AnswersHalf, LogEvidence, LogGeometry, hidden_variance
+from sidelight.side.evidence import LogEvidence, LogGeometry
 from sidelight.side.intersection import Directions, error_directions
 from sidelight.side.preference import all_preferences, recorded_preferences
-from sidelight.side.robust import LEAST
 from sidelight.side.trust import EFFECTIVE_ROWS, FEATURE_ROWS, AnswersTest
-from sidelight.theory import scarcity_factor
 
 __all__ = ["FusedLog"]
 
@@ -34,55 +29,29 @@ ERROR = 4.0
 _BIASES = np.array([[1.0 / rows if rows else np.inf] for rows in EFFECTIVE_ROWS])
 
 
-class FusedLog:
+class FusedLog(Unexplained):
     """A log, the estimator of its hidden half, and its evidence as of the last refresh.
 
     Attributes:
         key: the user's name for the log.
-        hidden: the estimator, which carries the summary.
-        labels: its arms, with their positions in the log   arms: (K_j,)  their positions in the learner.
-        order: (d,)  its features, recorded first, as positions in the context.
-        s2: (K_j,)  residual variance of the log   tau2: (K_j,)  the part that the hidden features explain; 0 where
-            ``B̂`` errs by the log's own rows (where proven, what then comes on top of ``s²``).
+        labels: its arms, with their positions in the log.
         evidence: what it says   cautious: … with ``τ²`` times the number of logs, whatever they have in common
             counted: what it adds to the evidence of all logs; all three the same where it is the only one.
         standing: how far it is believed.
         excess: how far its lines leave the interval from 0 to 1, where rewards are 0 or 1.
-        proven: for ``radius="theory"``: nothing here may depend on online rewards, or rest on more than the proof does.
     """
 
     def __init__(self, key: Any, hidden: CompleteEstimator, positions: dict[Any, int], proven: bool = False) -> None:
+        super().__init__(hidden, positions, proven)
         summary = hidden.summary
-        summary.require_units()
-        self.proven = proven
-        self.key, self.hidden = key, hidden
+        self.key = key
         self.labels = {arm: i for i, arm in enumerate(summary.arms)}
-        self.arms: NDArray[np.int64] = np.array([positions[arm] for arm in summary.arms], dtype=np.int64)
-        self.order: NDArray[np.int64] = np.concatenate([summary.recorded, summary.hidden]).astype(np.int64)
-        self.L = summary.n_recorded
         #: its arms and features are in the learner's own order
         self._in_place = bool((np.diff(self.order) == 1).all() and (self.arms == np.arange(len(self.arms))).all())
-        self.counts = np.asarray(summary.counts, dtype=np.float64)
-        self.s2 = np.array(summary.residual_variances, dtype=np.float64)
-        # a log too small to have residuals has at most the rewards' own second moment of noise
-        second = float(summary.reward_squares.sum()) / max(summary.n_rows, 1)
-        second = second if second > 0 else 1.0  # a log of zeros tells no scale
-        self.s2[~(np.isfinite(self.s2) & (self.s2 > 0))] = second
-        # what a log explains without any rest is exact to rounding, not beyond
-        self.s2 = np.maximum(self.s2, 1e-12 * second)
-        # where nothing is hidden there is nothing for it to explain
-        self.tau2 = (UNTOLD if len(self.order) > self.L else 0.0) * self.s2
-        #: whether features computed from others are among the recorded ones
-        self._bent = bool(summary.schema.recorded_terms)
-        #: a known R12 errs by the log's own rows (see there), which is no part of s² but comes on top of it
-        self._on_top = hidden.error_from_log
-        if self._on_top and not proven:
-            self.tau2 = np.zeros_like(self.s2)
         self.evidence: LogEvidence | None = None
         self.cautious: LogEvidence | None = None
         self.counted: LogEvidence | None = None
         self.geometry: LogGeometry | None = None
-        self.fresh = True
         # the proof is a union over all settings that rewards may choose: few of them
         self.standing = Standing(len(self.arms), 0 if proven else self.L)
         self.excess = LineExcess(summary, self.well_told())
@@ -93,78 +62,25 @@ class FusedLog:
         self._shared, self._bias_bound = 1.0, 0.0
         #: (L, n)  directions in which the user allows for a bias, times its size
         self._bias_directions = np.zeros((self.L, 0))
-        #: (K_j,)  times which ``s²`` is counted where proven, since it was estimated from so few rows
-        self._rows_scarcity = np.ones(len(self.arms))
 
     def answer(self, x: Array, answer: Answer) -> None:
         """What the old policy would do at ``x``; its arm is matched by label, whatever the learner's order of arms."""
         take_answer(self.hidden, x, None if answer.arm is None else self.labels[answer.arm], answer)
 
     def refresh(
-        self,
-        weights: Array,
-        covariances: Array,
-        *,
-        variance: float,
-        shared: int,
-        bias_bound: float | Array,
-        sandwich: bool,
-        weight_bound: float,
-        context_bound: float,
-        plays: Array | None = None,
-        delta: float = 0.05,
-        rates: bool = False,
-        usual: tuple[Array, float] | None = None,
-        units: Units | None = None,
+        self, known: Known, *, shared: int, bias_bound: float | Array, sandwich: bool, rates: bool = False
     ) -> None:
         """Take ``τ²`` from what the learner knows of the hidden weights, and the evidence from it.
 
-        The proven radius needs a ``τ²`` that no online reward had a say in: the largest that ``‖w_h − μ_h‖ ≤ S_w``
-        allows, ``min(s², (‖μ_h‖ + S_w)² λ_max(Σ_e))``; with the sandwich all of the log's squared residuals.  Where
-        ``R12`` is known, ``S_x²(‖μ_h‖ + S_w)²`` on top of ``s²``, since ``E[(x_h·w_h)²x_ox_oᵀ] ⪯ S_x²‖w_h‖²R11``.
-
         Args:
-            weights: (K, d)  ``ŵ`` (where proven: ``μ``), in the context's order.
-            covariances: (K, d, d)  ``V⁻¹``.
-            variance: ``σ²``: their posterior covariances are ``σ²V⁻¹``.
+            known: what the learner knows.
             shared: how many logs' ``B̂`` come from the same contexts (``τ²`` is multiplied by it: always safe).
             bias_bound: root mean square of the bias the log may have, in reward units; or (d,) the largest bias of each
                 feature's coefficient.
             sandwich: use the summary's ``meat``.
-            weight_bound: ``S_w``.
-            context_bound: ``S_x``.
-            plays: (K,)  rounds of every arm, where the prior is learned.
-            usual: (d,) scales of features, 0 for those that are derived or of unknown scale, and the mean square
-                of recorded weights; where they have been learned.
-            units: of features and rewards as of the last refresh, where they are learned.
-            delta: ``δ_k`` of this log, where proven: few rows and answers count for as much less as it needs.
             rates: whether rewards are 0 or 1, so that lines which leave that interval are biased.
         """
-        hidden, error, answers = self.order[self.L :], None, None
-        if self.proven:
-            means = weights[self.arms][:, hidden]
-            if self._on_top:
-                self.tau2 = square(context_bound) * most_square(means, weight_bound)
-            elif len(hidden):
-                self.tau2 = most_tau2(means, self.hidden.residual_moments(), self.s2, weight_bound)
-            else:
-                self.tau2 = np.zeros_like(self.s2)
-            if sandwich and self._on_top:
-                error = self.tau2[:, None, None] * np.asarray(self.hidden.summary.grams)
-                self.tau2 = np.zeros_like(self.s2)
-            answers = self._proven_half(sandwich, delta)
-        elif self._on_top:
-            own = weights[self.arms][:, hidden]
-            second = own[:, :, None] * own[:, None, :] + variance * covariances[np.ix_(self.arms, hidden, hidden)]
-            # before anything is known about the hidden weights: as if they had half of what the log left unexplained
-            fresh = UNTOLD * self.s2[:, None, None] * np.asarray(self.hidden.summary.grams)
-            error = fresh if self.fresh else self.hidden.log_error(second)
-        elif not self.fresh:
-            moments = self.residual_moments(units)
-            self.tau2 = hidden_variance(moments, weights, covariances, variance, self.arms, hidden, self.s2)
-            if plays is not None and len(hidden):
-                self.tau2 = np.maximum(self.tau2, self._least_tau2(plays[self.arms], usual, moments))
-        self.fresh = False
+        error, answers = self.learn_tau2(known, sandwich)
         self._shared = float(shared)
         bias, beyond = 0.0, self.excess.square if rates else 0.0
         if isinstance(bias_bound, float):
@@ -179,49 +95,10 @@ class FusedLog:
             # nΔ²G⁻¹, as it is added to s²G⁻¹ where there is no sandwich
             more = (self.counts * square(bias))[:, None, None] * np.asarray(self.hidden.summary.grams)
             error = more if error is None else error + more
-        if sandwich and not self.proven and not self._on_top and len(hidden):
-            self.tau2 = np.maximum(self.tau2, LEAST * self.s2)
-            answers = AnswersHalf(self.tau2, self.s2)
         if self.geometry is None:
             self.geometry = LogGeometry(self.hidden, self.hidden.summary.meat if sandwich else None)
         self.geometry.renew(error, answers)
         self._set_evidence()
-
-    def residual_moments(self, units: Units | None) -> Array:
-        """``Σ_e`` (K_j, m, m); of a feature that did not vary among the answers the variance that is known elsewhere.
-
-        An estimator has nothing to state in such a feature's unit, which rounds or another log may know already.
-
-        units: of features and rewards; None where they are not learned
-        """
-        moments, answers = np.asarray(self.hidden.residual_moments(), dtype=np.float64), self.hidden.sums
-        if units is None or answers is None:
-            return moments
-        hidden, tally = self.order[self.L :], Tally.empty(len(self.order))
-        add_answers(tally, answers, self.order)
-        still = np.flatnonzero(units.known[hidden] & ~Units.of(tally, units.constant).known[hidden])
-        if len(still):
-            moments = moments.copy()
-            moments[:, still], moments[:, :, still] = 0.0, 0.0
-            moments[:, still, still] = np.square(units.scales[hidden[still]])
-        return moments
-
-    def _proven_half(self, sandwich: bool, delta: float) -> AnswersHalf | None:
-        """The answers' half for the proven radius; None where there is none.  Few rows are accounted for as well."""
-        summary = self.hidden.summary
-        rows = np.asarray(summary.degrees_of_freedom, dtype=np.float64)
-        if sandwich:
-            # of normal rows where it is not known
-            normal = self.counts * ((self.L + 1.0) / (3.0 * self.L + 5.0))
-            rows = normal if summary.meat_freedom is None else np.asarray(summary.meat_freedom)
-        self._rows_scarcity = scarcity_factor(self.L, rows, delta, matrix=sandwich)
-        if self._on_top or len(self.order) == self.L or self.hidden.precision() is None:
-            return None
-        few_answers = scarcity_factor(self.L, self.hidden.answer_counts() - self.L, delta)
-        if not sandwich:
-            return AnswersHalf(self.tau2, self.s2, None, few_answers)
-        self.tau2 = self.s2.copy()
-        return AnswersHalf(self.tau2, self.s2, self.hidden.cautious_precision(), few_answers * self._rows_scarcity)
 
     def _set_evidence(self) -> None:
         self.evidence = self.cautious = self.counted = self._evidence_of(self._shared * self.tau2)
@@ -267,49 +144,16 @@ class FusedLog:
             self._favoured = recorded_preferences(self.hidden.summary)
         return all_preferences(self._favoured, self.hidden.hidden_shift(), scales[self.order[self.L :]])
 
-    def well_told(self) -> NDArray[np.bool_]:
-        """(K_j,)  Whether an arm has so many rows that its ``s²`` can be compared with others'."""
-        return np.asarray(self.counts >= 10.0 * (self.L + 1))
-
-    def _least_tau2(self, plays: Array, usual: tuple[Array, float] | None, moments: Array) -> Array:
-        """(K_j,)  The least that ``τ²`` is taken for, whatever the hidden weights seem to be.
-
-        Where the log has derived features, ``UNTOLD`` of ``s²``.  Most of them have no effect, their prior variance
-        becomes next to nothing, and then ``b_a = w_o + B_aw_h`` says ``B_aw_h ≈ b_a`` of them, in which ``B̂_a`` is
-        little but error.  Taken at a ``τ²`` that comes from small hidden weights it says that these are zero, and so
-        confirms itself.  But no more than hidden weights can do that are of the recorded ones' size: where noise is
-        large, half of ``s²`` would make nothing of a log that is precise.
-        """
-        hidden = self.order[self.L :]
-        least = least_tau2(self.s2, self.counts - self.L, self.well_told(), plays, len(hidden))
-        if not self._bent:
-            return least
-        floor = UNTOLD * self.s2
-        if usual is not None:
-            scales, square = usual
-            own = np.flatnonzero(scales[hidden] > 0.0)
-            if len(own):
-                floor = np.minimum(floor, usual_tau2(moments[:, own][:, :, own], scales[hidden][own], square))
-        return np.maximum(least, floor)
-
     def _variances(self) -> Array:
         """(K_j,)  ``s²`` at the level of every arm."""
         return np.asarray(self._level_variances()[self.standing.levels, np.arange(len(self.arms))])
 
     def _level_variances(self) -> Array:
         """(levels, K_j)  ``s²`` where the log counts for at most so many ``EFFECTIVE_ROWS`` of an arm."""
-        own = self.s2 + self.tau2 if self._on_top else self.s2
-        if self.proven:
-            own = own * self._rows_scarcity
+        own = self.own_variances()
         # a bias of covariance Δ²R11⁻¹ = nΔ²G⁻¹ adds to s²G⁻¹: the log counts for at most s²/Δ² rows
         s2 = own + self.counts * square(self._bias_bound)
         return np.asarray(s2 + _BIASES * (own * np.maximum(self.counts, 1.0)))
-
-    def noise_variance(self) -> float:
-        """``s² − τ²`` over all arms: ``σ²`` as the log has it; 0 where it does not tell."""
-        if self._on_top or not self.counts.any():
-            return 0.0
-        return float(((self.s2 - self.tau2) * self.counts).sum() / self.counts.sum())
 
     def freeze(self, J0: Array, h0: Array, rounds: tuple[Array, Array], variance: float) -> None:
         """Fix what the next rounds are compared with; everything in the context's order, for all arms of the learner.

@@ -19,6 +19,7 @@ from sidelight.learners.fused.hyperparameters import (
     spread_of_logs,
 )
 from sidelight.learners.fused.proven import Proven
+from sidelight.learners.fused.unexplained import Known
 from sidelight.learners.noise import least_residuals, rounds_likelihood
 from sidelight.learners.rates import BINARY_VARIANCE
 from sidelight.learners.settings import Settings
@@ -137,30 +138,28 @@ class Relearning(Proven):
 
     def _learn_from_logs(self) -> None:
         """Learn ``τ²`` and the logs' evidence anew."""
-        known = np.ones(self.n_features, dtype=bool)
-        if self.automatic is not None and self.settings.regularization == "auto":
+        s, seen = self.settings, np.ones(self.n_features, dtype=bool)
+        if self.automatic is not None and s.regularization == "auto":
             # as of the last refresh, from which the weights are
-            known = self.automatic.units.known & self.automatic.units.reward_known
+            seen = self.automatic.units.known & self.automatic.units.reward_known
+        known = Known(
+            self._prior()[1] if s.radius == "theory" else self.weights,
+            np.square(self.noises)[:, None, None] * self.covariances,
+            weight_bound=s.weight_bound,
+            context_bound=s.context_bound,
+            delta=self._refresh_delta() / len(self.logs),
+            plays=self._arm_rounds() if s.regularization == "auto" and not self.binary else None,
+            usual=self._usual_weights(),
+            units=self.automatic.units if self.automatic is not None and self._guarded else None,
+        )
         for log in self.logs:
             # while nothing was known about any hidden feature there are no weights to take τ² from, and without an
             # answer no second moments in the features' own units
             hidden = log.order[log.L :]
             unanswered = log.hidden.sums is not None and not log.hidden.n_answers
-            log.fresh = log.fresh or (len(hidden) > 0 and (unanswered or not known[hidden].any()))
+            log.fresh = log.fresh or (len(hidden) > 0 and (unanswered or not seen[hidden].any()))
             log.refresh(
-                self._prior()[1] if log.proven else self.weights,
-                np.square(self.noises)[:, None, None] * self.covariances,
-                variance=1.0,
-                shared=len(self.logs),
-                bias_bound=self.bias_bound,
-                sandwich=self.sandwich,
-                weight_bound=self.settings.weight_bound,
-                context_bound=self.settings.context_bound,
-                plays=self._arm_rounds() if self.settings.regularization == "auto" and not self.binary else None,
-                delta=self._refresh_delta() / len(self.logs),
-                rates=self.binary,
-                usual=self._usual_weights(),
-                units=self.automatic.units if self.automatic is not None and self._guarded else None,
+                known, shared=len(self.logs), bias_bound=self.bias_bound, sandwich=self.sandwich, rates=self.binary
             )
             if not self.asking.unlimited:
                 log.learn_gain()
