@@ -40,8 +40,8 @@ __all__ = ["AnswerEstimator", "EstimatorName"]
 
 EstimatorName = Literal["regression", "ipw", "control_variate"]
 
-#: most steps by which missing hidden features and the regressions that foretell them are made to agree, and from which
-#: relative change of the coefficients on they do
+#: missing hidden features and the regressions that predict them are computed in turn: at most so many times, and until
+#: the coefficients change by less than this, relative to the largest
 STEPS, STILL = 20, 1e-4
 #: pull of the regressions that fill gaps toward the pooled one, in answers for each of their coordinates
 FILLING = 2.0
@@ -204,7 +204,7 @@ class AnswerEstimator(EstimatorDefaults):
     # ------------------------------------------------------------------------------------ pooling
 
     def fix_pooling(self, strength: float) -> None:
-        """Set ``κ`` once and for all; levels are then pulled like slopes, and the pool starts from one answer."""
+        """Set ``κ`` and never estimate it; levels are then pulled like slopes, and ``κ₀`` is one answer."""
         self.pooling = strength
         self._strengths = Strengths(1.0, strength, 0.0)
         self._last = self._fitted = None
@@ -239,7 +239,7 @@ class AnswerEstimator(EstimatorDefaults):
         return math.ceil((2.0 if self._still else 1.25) * self._strength_at + 8) - self.n_answers
 
     def took(self, answers: int) -> None:
-        """``answers`` full-weight answers went into the sums elsewhere (in a kernel)."""
+        """Count ``answers`` answers of weight one that a kernel has added to the sums."""
         self.sums.n_answers += answers
         self.sums.total_weight += float(answers)
         self.sums.heaviest = np.maximum(self.sums.heaviest, 1.0)
@@ -354,7 +354,7 @@ class AnswerEstimator(EstimatorDefaults):
         residuals = self._residuals
         if residuals is not None and residuals[0] is fit:
             return residuals[1].copy()
-        # without pooling a column of zeros has no inverse but for the last bit
+        # without pooling a column of zeros would make the matrix singular
         pull, used = fit.pull + 1e-12 * told.D, np.ascontiguousarray(fit.share.T)
         np.einsum("ii->i", used)[...] += 1.0
         residual_moments(told.S, told.counts, fit.theta, pull, used, pool.residual, prior, Sigma)

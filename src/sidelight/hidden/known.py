@@ -87,7 +87,7 @@ class KnownCrossMoments(EstimatorDefaults):
         return self._B
 
     def precision(self) -> None:
-        """None: nothing is learned from answers."""
+        """``None``: there are no answers whose Gram matrix could be told."""
 
     def residual_moments(self) -> Array:
         """``B̂ᵀR11B̂``: what recorded features explain of hidden ones (with an intercept, of their variances)."""
@@ -139,7 +139,7 @@ class KnownCrossMoments(EstimatorDefaults):
         return np.zeros(self.summary.n_arms)
 
     def copy(self) -> KnownCrossMoments:
-        """Nothing here ever changes."""
+        """The object itself: it never changes, so that learners may share it."""
         return self
 
     def state(self) -> tuple[dict[str, Any], dict[str, Array]]:

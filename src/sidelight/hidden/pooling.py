@@ -32,7 +32,7 @@ __all__ = ["FLAT", "Fit", "Pool", "Told", "fit_arms", "regress", "slope_pull"]
 
 #: relative to a feature's own sum of squares, what rounding may have done to its differences from other features
 ROUNDING = 1e-11
-#: precision of the pooled level, in answers: as good as none
+#: precision of the pooled level's prior, in answers: so small that the prior is flat
 FLAT = 1e-6
 
 
@@ -103,7 +103,8 @@ class Told:
         before = np.sum(np.einsum("aii->ai", S[:, :n, :n]) * frame.scale * frame.scale, axis=0)
         nothing = np.zeros(0)
         S, squared = frame.moved(S, unit, means), frame.moved(squared, nothing, nothing)
-        # a hidden feature that did not vary among the answers: likewise, and no scale to take a likelihood in
+        # a hidden feature that did not vary among the answers: after centring only rounding errors are left, and a
+        # likelihood in their scale would mean nothing
         own = np.sum(np.einsum("aii->ai", S[:K, n:, n:]), axis=0)
         silent = n + np.flatnonzero(own <= CONSTANT * squares / (unit * unit))
         S[:, silent], S[:, :, silent] = 0.0, 0.0
@@ -173,7 +174,7 @@ class Told:
 
 
 def _apart(sums: AnswerSums, n: int) -> tuple[Array, Array] | None:
-    """What the sums over arms lack of the pooled regression's, (1, n + m, n + m) and (1, n, n); None if nothing."""
+    """What the pooled regression has beyond the sums over arms, (1, n + m, n + m) and (1, n, n); None if nothing."""
     S, first, squared, excess = sums.apart
     if not S.any():
         return None
@@ -194,7 +195,7 @@ class Pool:
     """The regression over all arms.
 
     Attributes:
-        pull: (n, n)  ``κ₀D``, its level next to nothing.
+        pull: (n, n)  ``κ₀D``, its entry for the level ``FLAT``.
         inverse: (n, n)  ``T⁻¹``, ``T`` the Gram matrix over all arms and ``pull``.
         theta: (n, m)  ``θ_pool``.
         residual: (m, m)  second moments of what it leaves, started with one answer of the hidden features' own.
@@ -255,7 +256,7 @@ def own_pull(told: Told, own: float) -> Array:
 
 
 def slope_pull(told: Told, slopes: float, levels: float) -> Array:
-    """``Q``: (n, n)."""
+    """``Q`` (n, n): the precision of an arm's regression around the pooled one, ``slopes = κ`` and ``levels = v``."""
     pull, c = slopes * told.D, told.frame.constant
     if c is not None:
         pull[c, c] = slopes * told.D[c, c] / (1.0 + slopes * told.D[c, c] * levels)

@@ -55,7 +55,7 @@ class BehaviorProbabilities(AnswerEstimator):
         self._answered()
 
     def observe_gaps(self, x: Array, probabilities: ArrayLike, probability: float = 1.0) -> None:
-        """Likewise at a context with gaps, NaN; only the regression learns from it.  x: (d,)"""
+        """As ``observe``, at a context ``x`` (d,) with gaps, NaN; only the regression learns from it."""
         self._observe_gaps(x, chances_of_arms(probabilities, self.summary.n_arms), chance(probability))
 
     #: arms share contexts, whose weights add up to 1/q over them

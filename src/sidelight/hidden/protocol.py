@@ -183,11 +183,11 @@ class _WithDefaults:
         return getattr(self._hidden, name)
 
     def copy(self) -> _WithDefaults:
-        """A copy of the estimator, completed likewise."""
+        """A copy of the estimator, with the same defaults for what it lacks."""
         return _WithDefaults(self._hidden.copy())
 
     def unpooled(self) -> _WithDefaults:
-        """As the estimator has it, else a copy."""
+        """The estimator's own form without pooling; a copy if it has none."""
         unpooled = getattr(self._hidden, "unpooled", self._hidden.copy)
         return _WithDefaults(unpooled())
 

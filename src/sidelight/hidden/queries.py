@@ -65,7 +65,7 @@ class BehaviorQueries(AnswerEstimator):
         self._answered()
 
     def observe_gaps(self, x: Array, arm: Any, probability: float = 1.0) -> None:
-        """Likewise at a context with gaps, NaN; only the regression learns from it.  x: (d,)"""
+        """As ``observe``, at a context ``x`` (d,) with gaps, NaN; only the regression learns from it."""
         chances = np.zeros(self.summary.n_arms)
         chances[self._position(arm)] = 1.0
         self._observe_gaps(x, chances, chance(probability))

@@ -43,13 +43,13 @@ WEAK, WEAKER = 1.5, 2.0
 LEVEL_CENTRE, SLOPE_CENTRE = 0.5, 64.0
 #: ``κ₀`` to expect for each recorded feature where these tell nothing about it
 UNTOLD_OWN = 16.0
-#: of the ``κ₀`` that are this many units of log posterior below the best the least is taken: too much pull is an error
-#: that nothing accounts for, too little costs some answers
+#: the smallest ``κ₀`` within this many units of log posterior of the best one is taken: too strong a pull is a bias
+#: that nothing accounts for, too weak a one costs some answers
 SLACK = 2.0
 
 
 class Strengths(NamedTuple):
-    """``κ₀``, ``κ`` and ``v``."""
+    """``own = κ₀`` and ``slopes = κ``, in answers, and ``levels = v``, in units of the residual variance."""
 
     own: float
     slopes: float

@@ -139,7 +139,7 @@ class BanditClassifier:
         return self
 
     def _own_rows(self, log: pa.Table, arm: str, outcome: str) -> None:
-        """A log that hides nothing is as good as rounds; any other would mislead a learner that cannot tell."""
+        """Observe the log's rows like rounds if it hides nothing; else warn, since it would mislead a plain learner."""
         if len(self.schema_.hidden_index):
             warnings.warn(
                 f"The log hides {self._hidden()}, so OFUL does not look at it and starts cold; FusedOFUL would.",

@@ -95,7 +95,7 @@ def correct_shared(sums: Array, y: Array, old: float, new: float | None) -> None
     Args:
         sums: (2d + 2,)  ``Σx²``, ``Σx``, ``Σr`` and ``Σr²``; changed in place.
         y: (d,)  the round's context as it was taken in.
-        old: its reward, likewise.
+        old: its reward as it was taken in.
         new: the right reward; None takes the round out.
     """
     d = len(y)

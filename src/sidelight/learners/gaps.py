@@ -101,7 +101,7 @@ class Gaps:
 
     @classmethod
     def of(cls, schema: Schema | None) -> Gaps | None:
-        """None where no feature may be missing."""
+        """What to keep for a schema; None if it lets no feature be missing."""
         if schema is None or not schema.imputed:
             return None
         may_miss = schema.may_miss

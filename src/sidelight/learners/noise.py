@@ -85,7 +85,7 @@ def residual_noise(guess: float, left: Array, used: Array, rounds: float) -> flo
     Args:
         guess: what the log says, or the rewards' own variance.
         left: (K,)  from ``residuals``.
-        used: (K,)  likewise.
+        used: (K,)  from ``residuals``.
         rounds: in all.
     """
     free = max(rounds - float(used.sum()), 0.0)
@@ -104,7 +104,7 @@ def rate_noise(expected: float, least: float, left: Array, used: Array, rounds: 
         expected: the variance that rounds are weighted to have.
         least: the rate that is nearest to 0 or 1 of those by which rounds are weighted.
         left: (K,)  from ``residuals``.
-        used: (K,)  likewise.
+        used: (K,)  from ``residuals``.
         rounds: in all.
     """
     weight = NOISE_WEIGHT * max(0.5 / (least * (1.0 - least)) - 2.0, 1.0)
@@ -133,7 +133,7 @@ def learned_noises(guess: float, left: Array, used: Array, rounds: Array, floor:
     Args:
         guess: what the log says, or the rewards' own variance.
         left: (K,)  from ``residuals``.
-        used: (K,)  likewise.
+        used: (K,)  from ``residuals``.
         rounds: (K,)  of each arm.
         floor: the least that a variance can be.
     """

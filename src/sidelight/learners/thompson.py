@@ -87,7 +87,7 @@ class FusedThompson(FusedOFUL):
 
         others = np.flatnonzero(mask & (np.arange(len(means)) != a))
         mean, deviation = means[a], deviations[a]
-        # arms whose draw is as good as certain beside this one's: all that counts is which of them is the highest
+        # arms whose draw varies by almost nothing beside this one's: only the highest of their means matters
         certain = deviations[others] <= SURE * deviation
         sure, others = others[certain], others[~certain]
         if deviation == 0.0:

@@ -19,8 +19,8 @@ from sidelight.linalg import Array
 
 __all__ = ["UNKNOWN", "Tally", "Units"]
 
-#: the scale of a feature that has not varied yet: so large that its weight is as good as zero in any unit; what others
-#: assume about such a feature is stated with the same number, so that it cancels
+#: the scale of a feature that has not varied yet: so large that its weight is zero to rounding in any unit. Priors of
+#: such a feature are stated with the same number, so that it cancels
 UNKNOWN = 2.0**150
 #: a variance below this part of the second moment is rounding: the values are all the same
 SAME = 1e-11

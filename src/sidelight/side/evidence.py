@@ -148,7 +148,7 @@ class LogGeometry:
                 self.A = self.sandwich.of_answers(self.A, answers.tau2, answers.s2, answers.precision is not None)
             if answers.scarcity is not None:
                 self.A /= answers.scarcity[:, None, None]
-                lift(self.A, self.G)  # few answers may be as good as none
+                lift(self.A, self.G)  # so that A is positive definite even with fewer answers than features
 
     def _count(self, meat: Array) -> None:
         """Take ``meat`` for ``Σ ε²x_ox_oᵀ``."""

@@ -35,7 +35,7 @@ from sidelight.side.evidence import LogGeometry
 
 __all__ = ["EVENLY", "STEPS", "Directions", "error_directions", "information", "intersection_shares"]
 
-#: steps toward the best shares, around which the information is flat
+#: steps of the search for the best shares; few suffice, since information is flat around its maximum
 STEPS = 8
 #: ``c``, in units of information
 EVENLY = 1.0

@@ -52,7 +52,7 @@ SPEEDS = np.array([0.25, 0.5, 1.0, 2.0, 4.0])
 ENOUGH = 3.0
 #: what is added to a Gram matrix, relative to its diagonal, so that features which repeat each other do not matter
 RIDGE = 1e-6
-#: the logarithm of nothing
+#: stands for the logarithm of 0
 NEVER = -1e9
 
 
@@ -196,7 +196,7 @@ class Misfit:
         T = SHARES[:, None]
         forms = 0.5 * (T * np.square(score) / (1.0 + T * square) - log1p(T * square))
         self.curved = max(self.curved, _log_mean(np.array([_log_mean(found), _log_mean(forms.ravel())])))
-        # of each direction one unit is chance
+        # pure noise has a squared length of 1 in each direction
         told = values > 1e-9 * values.max(axis=1, keepdims=True)
         explained = np.where(told, scores / np.where(told, values, 1.0) - 1.0, 0.0).sum()
         by_forms = np.where(square > 0.0, np.square(score) / np.where(square > 0.0, square, 1.0) - 1.0, 0.0)
@@ -214,7 +214,7 @@ class Misfit:
         return Units(s.centres, s.scales, np.ones(d), self.constant, float(s.reward_centre[0]), 1.0, 1.0, True)
 
     def grown(self, K: int) -> Misfit:
-        """The same with further arms, of which nothing was seen."""
+        """A copy with more arms at the end, whose sums are zero."""
         old, n = self.sums, len(self.began)
         arena, sizes = vectors_for(K, old.weights.shape[1], old.scores.shape[1], np.array(old.pairs))
         base = np.concatenate([self.base, np.zeros((K - n, *self.base.shape[1:]))])

@@ -74,7 +74,7 @@ class Hyper:
         return cls(tuple(numbers[:-3]), *numbers[-3:])
 
     def rescaled(self, ratio: float) -> Hyper:
-        """The same relative to rewards whose variance is ``ratio`` times what it was."""
+        """These variances in units of rewards whose variance is ``ratio`` times what it was."""
         *variances, preference = self.numbers
         return Hyper.of([*(ratio * variance for variance in variances), preference])
 
@@ -307,14 +307,14 @@ def _means(mean: Array, preferences: Array | None, d: int) -> Array:
 
 
 def _mean_square(variance: float, square: float) -> float:
-    """``variance`` and the mean square of means, to an eighth of a factor of two: few values, for whom it costs."""
+    """``variance + square``, rounded to ``variance`` times a power of ``2^(1/4)``: few values for a costly likelihood."""
     more = max(square, 0.0) / variance
     return variance * _quarters(round(4.0 * float(log(1.0 + more) / log(2.0))))
 
 
 @functools.lru_cache(maxsize=512)
 def _quarters(n: int) -> float:
-    """``2^(n/4)``, remembered: the search asks for the same few again and again."""
+    """``2^(n/4)``, cached, since the search asks for the same few values many times."""
     return float(power(2.0, n / 4.0))
 
 

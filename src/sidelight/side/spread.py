@@ -21,7 +21,7 @@ from sidelight.linalg import Array, exp, log, log_gamma, square
 
 __all__ = ["LogSpread", "SpreadLikelihood"]
 
-#: what a residual variance is off by beyond its sampling error, and between nodes
+#: relative error of a residual variance beyond its sampling error, which also smooths between the nodes of the grid
 ERROR = 0.15
 #: ``log q`` relative to its mean
 NODES = np.arange(-9.0, 2.6, 0.3)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EFFECTIVE_ROWS", "FEATURE_ROWS", "HONEST_DOUBTED", "AnswersTest", "LogTest", "Verdict", "verdict"]
 
-#: what a log may count for, in rows of an arm: in full, less and less, not at all
+#: the number of rows of an arm that a log may count for: all, then steps down to none
 EFFECTIVE_ROWS = (math.inf, 1000.0, 100.0, 10.0, 0.0)
 #: the chance given beforehand that some arm's log is biased, that the whole log is, and that it is in one feature
 ARM_PRIOR, LOG_PRIOR, FEATURE_PRIOR = 0.025, 0.015, 0.01
@@ -38,11 +38,11 @@ ARM_PRIOR, LOG_PRIOR, FEATURE_PRIOR = 0.025, 0.015, 0.01
 HONEST_DOUBTED = ARM_PRIOR + LOG_PRIOR + FEATURE_PRIOR
 #: log evidence of an arm from which on it agrees that the log is wrong about a feature; it takes two of them
 AGREES = 4.0
-#: a bias so large that a log counts for nothing leaves fewer rows than these, for what may excuse it
+#: a bias counts as leaving at least so many rows where that number is compared with ``excused``, even if it leaves none
 FEWEST_ROWS = 3.0
 #: how many rows a log that is wrong about one feature may count for there: a little wrong, and very wrong
 FEATURE_ROWS = (10.0, 0.03)
-#: … and that another arm's is, once one is
+#: the chance given beforehand that the log is biased about a further arm, once it is about one
 NEXT_PRIOR = 0.3
 LOG_2 = 0.6931471805599453
 #: log odds against each further size of bias where an honest log is expected to fit a little badly: a tenth for a bias
@@ -104,7 +104,7 @@ def verdict(
     if lenient is not None:
         tolerated[-1], tolerated_in_all[-1] = TOLERATED * lenient, TOLERATED * float(lenient.sum())
         features = None
-    # however strong the suspicion, honesty keeps even odds until the rewards decide
+    # suspicion from answers alone never lowers the odds of an honest log below 1 : 1; only rewards can
     most = log(0.5 / (n_levels - 1))
     arm = min(log(ARM_PRIOR / K / (n_levels - 1)) + suspicion, most)
     single = gain - tolerated + np.where(honest, 0.0, arm + larger)[:, None]
@@ -148,7 +148,7 @@ class LogTest:
 
     def add(self, values: Array, gains: Array, judged: bool) -> None:
         """Take in one refresh's ratios, as evidence if ``judged``.  values: (levels, K)   gains: (sizes · L, K)"""
-        # a ratio that rounding has lost says nothing
+        # a ratio that is NaN after rounding counts as no evidence
         ratios = np.nan_to_num(values - values[0], nan=0.0, posinf=0.0, neginf=0.0)
         gains = np.nan_to_num(gains, nan=0.0, posinf=0.0, neginf=0.0)
         if judged:
@@ -161,7 +161,7 @@ class LogTest:
     def verdict(
         self, suspicion: float, excused: float = math.inf, steep: bool = False, lenient: Array | None = None
     ) -> Verdict:
-        """What it says, beyond what a bias explains that leaves a log ``excused`` rows or more; else as ``verdict``."""
+        """``verdict`` on what an excused bias, one that leaves ``excused`` rows or more, does not explain."""
         arms, whole = self.arms.copy(), self.whole.copy()
         agreeing = (self.by_arm > AGREES).sum(axis=1)
         features = np.where(agreeing >= min(2, arms.shape[1]), self.features, NEVER)

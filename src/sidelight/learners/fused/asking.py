@@ -29,7 +29,7 @@ class QueryBudget:
 
     @property
     def unlimited(self) -> bool:
-        """Every context may be asked about."""
+        """Whether every context may be asked about, because there is no budget."""
         return self.budget is None
 
     def probability(self, gain: float, rounds: int) -> float:

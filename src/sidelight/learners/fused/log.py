@@ -160,7 +160,7 @@ class FusedLog(Unexplained):
 
         Args:
             J0: (K, d, d)  what is known without this log and without rounds.
-            h0: (K, d)  likewise.
+            h0: (K, d)  its linear part.
             rounds: ``Σ x xᵀ`` (K, d, d) and ``Σ x r`` (K, d) so far.
             variance: ``σ²``.
         """
@@ -327,7 +327,7 @@ class FusedLog(Unexplained):
         self.add_companion(J, h)
 
     def add_companion(self, J: Array, h: Array) -> None:
-        """Add what the rewards of a companion log say, which is no matter of trust in the large one."""
+        """Add what the rewards of a companion log say; doubts about the large log do not touch them."""
         rows = self.hidden.companion
         if rows is not None and not self.proven:
             # the companion's rewards, seen at full contexts, are like rounds of our own

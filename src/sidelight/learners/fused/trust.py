@@ -162,7 +162,7 @@ class Trusting(ReducedLearner):
                 continue
             # trials count as far as they could have told a lie of the log from the truth, or have taken it back
             plays = self.counts[entry.arms]
-            # … and a handful that spoke neither for the log nor against it have told nothing
+            # … and as none at all as long as a handful of them spoke neither for the log nor against it
             silent = (plays < min(3 * self.n_features, SILENT)) & (entry.standing.test.arms[-1] > -TOLD)
             told = np.maximum(
                 entry.tested(self.covariances, self.grams),

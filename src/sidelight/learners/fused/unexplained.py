@@ -130,7 +130,8 @@ class Unexplained:
         self.tau2 = (UNTOLD if len(self.order) > self.L else 0.0) * self.s2
         #: whether features computed from others are among the recorded ones
         self._bent = bool(summary.schema.recorded_terms)
-        #: a known R12 errs by the log's own rows (see there), which is no part of s² but comes on top of it
+        #: whether the error of ``B̂`` comes from the log's own rows, as with a known R12: its variance is then added to
+        #: s², of which it is no part
         self._on_top = hidden.error_from_log
         if self._on_top and not proven:
             self.tau2 = np.zeros_like(self.s2)
