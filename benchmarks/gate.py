@@ -41,7 +41,8 @@ from benchmarks.gate_replay import rung as evidence_on_rung
 from benchmarks.gate_scenarios import SCENARIOS, SETTINGS, Drawn, Looking, Scenario
 from sidelight.linalg import Array
 from sidelight.service.core.fold import Numbered, State
-from sidelight.service.core.gate import Gate, GateSettings
+from sidelight.service.core.gate import Gate
+from sidelight.service.core.ladder import GateSettings
 from sidelight.service.log.decision_id import DecisionId
 from sidelight.service.log.events import Answer, Configuration, Decisions, DefaultReward, GateStep, Reward
 from sidelight.service.rails import Rails, subject_draw

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sidelight.linalg import Array
-from sidelight.service.core.gate import GateSettings
+from sidelight.service.core.ladder import GateSettings
 
 SETTINGS = GateSettings(promote="automatic", ladder=(0.1, 0.5, 1.0), error_rate=0.05, holdout=0.05)
 

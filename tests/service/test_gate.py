@@ -10,7 +10,8 @@ import pytest
 
 from sidelight.errors import InputError
 from sidelight.judging.sequences import mostly_first
-from sidelight.service.core.gate import Gate, GateSettings
+from sidelight.service.core.gate import Gate
+from sidelight.service.core.ladder import GateSettings
 from sidelight.service.dashboard.climbing import gate_card
 from sidelight.service.dashboard.sharing import verdict_page
 
@@ -247,7 +248,7 @@ def test_the_card_says_what_keeps_the_evidence_from_speaking(monkeypatch):
     assert "nothing can be told yet: 1 reward(s) are too large for any evidence" in card(gate)
     assert "at least 1,000 units" not in card(gate)
 
-    monkeypatch.setattr("sidelight.service.core.gate.MOST_WAITING", 10)
+    monkeypatch.setattr("sidelight.service.core.entering.MOST_WAITING", 10)
     stuck = Gate(SETTINGS, rung=0)
     for i in range(20):
         stuck.decided(i, 0, False, 0.1)
@@ -261,7 +262,7 @@ def test_the_card_says_beside_a_verdict_that_no_more_units_are_taken(monkeypatch
         treated = bool(rng.random() < 0.1)
         gate.decided(i, 0, treated, 0.1)
         gate.settled(i, 0, 0.5 * treated + rng.normal())
-    monkeypatch.setattr("sidelight.service.core.gate.MOST_WAITING", 1)
+    monkeypatch.setattr("sidelight.service.core.entering.MOST_WAITING", 1)
     gate.decided(6_000, 0, False, 0.1)
     card = str(gate_card(gate))
     assert "the learner is better than the old policy" in card
@@ -279,7 +280,7 @@ def test_the_card_of_rows_that_are_not_enough(monkeypatch, mode):
         rows.observe(1, bool(rng.random() < 0.5), 1e6 if i == 1_400 else float(rng.normal()), 0.0, 0.5, known=True)
     assert gate.says() == "too early"
     assert "nothing can be told yet: rewards are rare or very uneven" in str(gate_card(gate))
-    monkeypatch.setattr("sidelight.service.core.gate.MOST_WAITING", 0)
+    monkeypatch.setattr("sidelight.service.core.entering.MOST_WAITING", 0)
     card = str(gate_card(gate))
     assert "set [gate] reward_after" in card
     assert "drawn at random" not in card  # a share would not end the wait
@@ -306,7 +307,7 @@ def test_the_page_that_people_share_gives_the_same_reason():
 
 
 def test_a_log_without_rewards_needs_no_end_of_memory(monkeypatch):
-    monkeypatch.setattr("sidelight.service.core.gate.MOST_WAITING", 10)
+    monkeypatch.setattr("sidelight.service.core.entering.MOST_WAITING", 10)
     gate = Gate(SETTINGS, rung=0)
     entered = [gate.decided(i, 0, False, 0.1) for i in range(20)]
     assert entered == [True] * 10 + [False] * 10
@@ -316,7 +317,7 @@ def test_a_log_without_rewards_needs_no_end_of_memory(monkeypatch):
 
 
 def test_subjects_without_end_need_no_end_of_memory(monkeypatch):
-    monkeypatch.setattr("sidelight.service.core.gate.MOST_SUBJECTS", 10)
+    monkeypatch.setattr("sidelight.service.core.entering.MOST_SUBJECTS", 10)
     gate = Gate(SETTINGS, rung=0)
     entered = []
     for i in range(20):

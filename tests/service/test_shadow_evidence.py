@@ -200,8 +200,7 @@ def test_status_shows_the_evidence_and_its_history(tmp_path):
 
 
 def test_subjects_without_end_need_no_end_of_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr("sidelight.service.core.shadowing.MOST_SUBJECTS", 150)
-    monkeypatch.setattr("sidelight.service.core.gate.MOST_SUBJECTS", 150)
+    monkeypatch.setattr("sidelight.service.core.entering.MOST_SUBJECTS", 150)
     config = looking_on(tmp_path)
 
     async def play():

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from sidelight.service.config import Config
-from sidelight.service.core.gate import GateSettings
+from sidelight.service.core.ladder import GateSettings
 from sidelight.service.log.events import Configuration
 from sidelight.service.log.rows import event_from_row
 from sidelight.service.log.store import Store

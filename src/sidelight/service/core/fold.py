@@ -22,7 +22,8 @@ from sidelight.learners.saving import learner_bytes, learner_from_bytes
 from sidelight.linalg import Array
 from sidelight.service.core.defaults import NOT_TAUGHT, Defaults
 from sidelight.service.core.flooring import risked
-from sidelight.service.core.gate import Gate, GateSettings
+from sidelight.service.core.gate import Gate
+from sidelight.service.core.ladder import GateSettings
 from sidelight.service.core.seen import Quarantine, Seen, Withheld
 from sidelight.service.log.events import (
     Action,

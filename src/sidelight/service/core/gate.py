@@ -21,104 +21,24 @@ old policy; the score of a unit and its confidence sequence are ``judging.shared
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from sidelight.arrays import Array
 from sidelight.errors import InputError
 from sidelight.judging.sequences import LARGEST_SCORE, AsymptoticSequence, mostly_first, spent
 from sidelight.judging.shared_traffic import Comparison, SampleRatio
-from sidelight.service.core.shadowing import MOST_SUBJECTS, MOST_WAITING, Shadow, entered, without
+from sidelight.service.core.entering import InOrder
+from sidelight.service.core.ladder import GateSettings, Step
+from sidelight.service.core.shadowing import Shadow
 from sidelight.service.core.trail import Trail
 
-__all__ = ["Gate", "GateSettings", "Step", "Unit"]
+__all__ = ["Gate", "Unit"]
 
 #: the chance of ever calling the routes' shares wrong where they are right
 RATIO_ERROR = 0.001
-
-
-@dataclass(frozen=True)
-class GateSettings:
-    """What was agreed before the learner gets traffic.
-
-    Attributes:
-        promote: ``off``; ``suggest``: a person confirms every step; ``automatic``.
-        demote: the same for steps down.
-        ladder: shares of traffic, increasing.
-        smallest_gain: a promotion is proposed once the gain is above this, in the reward's unit.
-        error_rate: the chance of ever promoting a learner that is not better by that much, and of ever demoting one
-            that is not worse, over all ladders that follow each other.
-        holdout: the share that stays with the old policy on the last rung.
-    """
-
-    promote: str = "off"
-    demote: str = "automatic"
-    ladder: tuple[float, ...] = (0.01, 0.05, 0.2, 0.5, 1.0)
-    smallest_gain: float = 0.0
-    error_rate: float = 0.05
-    holdout: float = 0.01
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "ladder", tuple(float(share) for share in self.ladder))
-        for name in ("promote", "demote"):
-            if getattr(self, name) not in ("off", "suggest", "automatic"):
-                raise InputError(f'[gate] {name} = {getattr(self, name)!r}: give "off", "suggest" or "automatic".')
-        if not self.ladder or any(not a < b for a, b in zip(self.ladder, self.ladder[1:], strict=False)):
-            raise InputError(f"[gate] ladder = {list(self.ladder)}: give shares that grow, such as [0.01, 0.05, 0.2].")
-        if not (self.ladder[0] > 0.0 and self.ladder[-1] <= 1.0):
-            raise InputError(f"[gate] ladder = {list(self.ladder)}: shares lie above 0 and at most at 1.")
-        if not 0.01 <= self.holdout < 0.5:
-            raise InputError(
-                f"[gate] holdout = {self.holdout!r}: at least 0.01 must stay with the old policy (and less than half), "
-                "or nothing could be told at the top of the ladder."
-            )
-        if not 0.0 < self.error_rate < 0.5:
-            raise InputError(f"[gate] error_rate = {self.error_rate!r} must lie between 0 and 0.5.")
-        if not 0.0 <= self.smallest_gain < float("inf"):
-            raise InputError(f"[gate] smallest_gain = {self.smallest_gain!r} must be a number of at least 0.")
-
-    @property
-    def on(self) -> bool:
-        """Whether there is a ladder: without one evidence is kept and no step follows from it."""
-        return self.promote != "off"
-
-    def share_of(self, rung: int) -> float:
-        """The learner's share on a rung; rung −1 is below the ladder."""
-        return 0.0 if rung < 0 else min(self.ladder[rung], 1.0 - self.holdout)
-
-    def rung_of(self, share: float) -> int:
-        """The rung with this share; −1 where there is none."""
-        return next((i for i in range(len(self.ladder)) if self.share_of(i) == share), -1)
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-safe."""
-        return {**asdict(self), "ladder": list(self.ladder)}
-
-    @classmethod
-    def from_dict(cls, body: Mapping[str, Any]) -> GateSettings:
-        """The inverse of ``to_dict``; settings that a newer version has are passed over."""
-        known = {field.name for field in fields(cls)}
-        return cls(**{name: value for name, value in body.items() if name in known})
-
-
-@dataclass(frozen=True)
-class Step:
-    """A move on the ladder.
-
-    Attributes:
-        before, after: rungs, −1 below the ladder.
-        share: the learner's share after it.
-        reason: why, in words that an audit can show.
-        evidence: what the sequences said.
-    """
-
-    before: int
-    after: int
-    share: float
-    reason: str
-    evidence: dict[str, Any]
 
 
 @dataclass
@@ -137,6 +57,11 @@ class Unit:
     treated: bool
     share: float
     reward: float | None = None
+
+    @property
+    def settled(self) -> bool:
+        """Whether a reward came, or the wait for it is over."""
+        return self.reward is not None
 
 
 class Gate:
@@ -163,8 +88,7 @@ class Gate:
         self.units = 0
         self.promotion: Comparison | None = None
         self.demotion: Comparison | None = None
-        #: who has entered, and with which decision
-        self._subjects: dict[str, tuple[int, int]] = {}
+        self.waiting = InOrder[Unit]()
         self.enter(rung, share)
 
     @classmethod
@@ -206,11 +130,8 @@ class Gate:
         self.units = 0
         #: units whose reward is too large for any evidence; one of them, and nothing is said on this rung any more
         self.unusable = 0
-        self.waiting: deque[Unit] = deque()
-        self._places: dict[tuple[int, int], Unit] = {}
-        if self.settings.on:
-            # without a ladder all shares draw with the same salt: a second entry would not be drawn anew
-            self._subjects = {}
+        # without a ladder all shares draw with the same salt: a second entry would not be drawn anew
+        self.waiting = InOrder(subjects=None if self.settings.on else self.waiting.subjects)
         self.ratio: SampleRatio | None = None
         self.shadow: Shadow | None = None
         self.trail = Trail()
@@ -254,15 +175,9 @@ class Gate:
 
     def decided(self, number: int, position: int, treated: bool, share: float, subject: str | None = None) -> bool:
         """A decision was taken on this rung by a draw of chance ``share``.  Whether it is a unit of the evidence."""
-        if self.promotion is None or not 0.0 < share < 1.0 or len(self.waiting) >= MOST_WAITING:
+        if self.promotion is None or not 0.0 < share < 1.0 or not self.waiting.admits(subject):
             return False
-        if subject is not None and (subject in self._subjects or len(self._subjects) >= MOST_SUBJECTS):
-            return False
-        if subject is not None:
-            self._subjects[subject] = number, position
-        unit = Unit(number, position, treated, share)
-        self.waiting.append(unit)
-        self._places[number, position] = unit
+        self.waiting.enter(Unit(number, position, treated, share), subject)
         self.units += 1
         if self.ratio is not None and share == self.ratio.share:
             self.ratio.observe(treated)
@@ -275,13 +190,11 @@ class Gate:
         """
         if self.shadow is not None:
             self.shadow.settled(number, position, reward, arm, x)
-        unit = self._places.get((number, position))
-        if unit is None or unit.reward is not None:
+        unit = self.waiting.find(number, position)
+        if unit is None or unit.settled:
             return
         unit.reward = reward
-        while self.waiting and self.waiting[0].reward is not None:
-            done = self.waiting.popleft()
-            del self._places[done.number, done.position]
+        for done in self.waiting.leave():
             assert self.promotion is not None
             assert self.demotion is not None
             assert done.reward is not None
@@ -299,7 +212,7 @@ class Gate:
 
     def forget(self, decisions: Collection[tuple[int, int]]) -> None:
         """Keep no key of whom these decisions (number, position) were about; who comes back enters as somebody new."""
-        self._subjects = without(self._subjects, decisions)
+        self.waiting.forget(decisions)
         if self.shadow is not None:
             self.shadow.forget(decisions)
 
@@ -358,22 +271,7 @@ class Gate:
                 "enter the rung anew"
             )
         lacks = None if self.promotion is None else self.promotion.lacks()
-        return self._full(len(self.waiting), len(self._subjects)) or lacks
-
-    @staticmethod
-    def _full(waiting: int, subjects: int) -> str | None:
-        """Why no more units are taken, and the remedy."""
-        if waiting >= MOST_WAITING:
-            return (
-                f"{waiting:,} units wait behind one without a reward, and no more are taken: set [gate] reward_after, "
-                "so that waits end"
-            )
-        if subjects >= MOST_SUBJECTS:
-            return (
-                f"{subjects:,} subjects have entered, and no more are taken: what they told stands; take the step by "
-                "hand, or enter the rung anew"
-            )
-        return None
+        return self.waiting.full() or lacks
 
     def _shadow_evidence(self, shadow: Shadow) -> dict[str, Any]:
         rows, sequence = shadow.rows, shadow.rows.sequence
@@ -391,7 +289,7 @@ class Gate:
             "matched": rows.matched,
             "learned_from": shadow.model.count,
             "propensities": "told" if rows.known else "estimated",
-            "problem": rows.problem(shadow.arms) or self._full(len(shadow.waiting), shadow.subjects) or rows.lacks(),
+            "problem": rows.problem(shadow.arms) or shadow.waiting.full() or rows.lacks(),
         }
 
     def says(self) -> Literal["better", "worse", "open", "too early", "no shared traffic", "cannot tell"]:
@@ -468,7 +366,7 @@ class Gate:
             "units": self.units,
             "unusable": self.unusable,
             "waiting": [[u.number, u.position, u.treated, u.share, u.reward] for u in self.waiting],
-            "entered": [[subject, *place] for subject, place in sorted(self._subjects.items())],
+            "entered": self.waiting.subjects_to_list(),
             "promotion": None if self.promotion is None else self.promotion.to_dict(),
             "demotion": None if self.demotion is None else self.demotion.to_dict(),
             "ratio": None if self.ratio is None else self.ratio.to_dict(),
@@ -484,9 +382,7 @@ class Gate:
         gate._visits, gate.unusable = Counter(dict(body.get("visits", ()))), body.get("unusable", 0)
         gate._ladders = body.get("ladders", 1)
         gate._demotions = body.get("demotions", gate.tests)
-        gate.waiting = deque(Unit(*values) for values in body["waiting"])
-        gate._places = {(unit.number, unit.position): unit for unit in gate.waiting}
-        gate._subjects = entered(body)
+        gate.waiting = InOrder([Unit(*values) for values in body["waiting"]], InOrder.subjects_from(body))
         gate.promotion = None if body["promotion"] is None else Comparison.from_dict(body["promotion"])
         gate.demotion = None if body["demotion"] is None else Comparison.from_dict(body["demotion"])
         gate.ratio = None if body["ratio"] is None else SampleRatio.from_dict(body["ratio"])

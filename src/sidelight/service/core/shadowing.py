@@ -9,7 +9,6 @@ feature of it.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter
@@ -21,16 +20,11 @@ from sidelight.arrays import Array
 from sidelight.judging.old_rows import WARM_UP, OldRows, PolicyModel
 from sidelight.judging.sequences import AsymptoticSequence
 from sidelight.labels import Label, label_from_json, label_to_json
+from sidelight.service.core.entering import InOrder
 from sidelight.service.core.trail import Trail
 from sidelight.service.log.events import Decisions
 
-__all__ = ["MOST_SUBJECTS", "MOST_WAITING", "Shadow", "entered", "without"]
-
-#: units that may wait for rewards; beyond, no further ones enter, so that a log without rewards needs no end of memory
-MOST_WAITING = 100_000
-#: subjects that may enter, for the same reason: beyond, nobody new does. Who enters depends on the past alone, so the
-#: evidence stays what it says; decisions about nobody in particular go on entering.
-MOST_SUBJECTS = 1_000_000
+__all__ = ["Shadow"]
 
 
 @dataclass
@@ -82,34 +76,25 @@ class Shadow:
         self.rows = OldRows(AsymptoticSequence(alpha), n_arms)
         self.model = PolicyModel(n_arms, n_features + (n_arms if mode == "assist" else 0))
         self.trail = Trail()
-        self.waiting: deque[Looked] = deque()
-        self._places: dict[tuple[int, int], Looked] = {}
-        #: who has entered, and with which decision
-        self._subjects: dict[str, tuple[int, int]] = {}
+        self.waiting = InOrder[Looked]()
 
     def decided(self, number: int, event: Decisions, position: int) -> None:
         """The learner looked on at a decision."""
         estimate = event.estimates[position]
-        if estimate is None or len(self.waiting) >= MOST_WAITING:
-            return  # the learner failed there, or too many wait
         subject = None if event.subjects is None else event.subjects[position]
-        if subject is not None:
-            if subject in self._subjects or len(self._subjects) >= MOST_SUBJECTS:
-                return
-            self._subjects[subject] = number, position
+        if estimate is None or not self.waiting.admits(subject):
+            return  # the learner failed there, or it does not enter
         wanted, decided = self._index[event.recommended[position]], self._index.get(event.arms[position])
         answer = None if event.answers is None else event.answers[position]
         told = None
         if self.mode == "shadow" and decided is not None and answer is not None and answer.probabilities is not None:
             told = answer.probabilities[wanted]
-        row = Looked(number, position, wanted, estimate, decided, told)
-        self.waiting.append(row)
-        self._places[number, position] = row
+        self.waiting.enter(Looked(number, position, wanted, estimate, decided, told), subject)
 
     def settled(self, number: int, position: int, reward: float, arm: Label | None, x: Array | None) -> None:
         """What a decision brought, with which arm, at which context (d,); None where that is not known."""
         taken = self._index.get(arm)
-        row = self._places.get((number, position))
+        row = self.waiting.find(number, position)
         if row is None or row.settled:
             return
         row.settled, row.reward = True, reward
@@ -121,27 +106,20 @@ class Shadow:
             seen = x if self.mode == "shadow" else np.concatenate([x, np.eye(len(self.arms))[row.wanted]])
             row.matched = None if self.model.count < WARM_UP else taken == row.wanted
             row.chance = float(self.model.observe(seen, taken)[row.wanted])
-        while self.waiting and self.waiting[0].settled:
-            done = self.waiting.popleft()
-            del self._places[done.number, done.position]
+        for done in self.waiting.leave():
             if done.matched is not None:
                 self.rows.observe(done.wanted, done.matched, done.reward, done.estimate, done.chance, known=done.known)
                 if self.rows.ready:
                     self.trail.add(self.rows.sequence)
-
-    @property
-    def subjects(self) -> int:
-        """How many subjects have entered."""
-        return len(self._subjects)
 
     def forget(self, decisions: Collection[tuple[int, int]]) -> None:
         """Keep neither key nor estimate of these decisions (number, position).
 
         For a row that waits, the mean reward so far takes the estimate's place: it was known before the row's own, too.
         """
-        self._subjects = without(self._subjects, decisions)
+        self.waiting.forget(decisions)
         for place in decisions:
-            if (row := self._places.get(place)) is not None:
+            if (row := self.waiting.find(*place)) is not None:
                 row.estimate = self.rows.mean
 
     def to_dict(self) -> dict[str, Any]:
@@ -153,7 +131,7 @@ class Shadow:
             "model": self.model.to_dict(),
             "trail": self.trail.to_dict(),
             "waiting": [_values(row) for row in self.waiting],
-            "entered": [[subject, *place] for subject, place in sorted(self._subjects.items())],
+            "entered": self.waiting.subjects_to_list(),
         }
 
     @classmethod
@@ -162,21 +140,5 @@ class Shadow:
         rows, model = OldRows.from_dict(body["rows"]), PolicyModel.from_dict(body["model"])
         shadow = cls(body["mode"], [label_from_json(arm) for arm in body["arms"]], 0, rows.sequence.alpha)
         shadow.rows, shadow.model, shadow.trail = rows, model, Trail.from_dict(body["trail"])
-        shadow.waiting = deque(Looked(*values) for values in body["waiting"])
-        shadow._places = {(row.number, row.position): row for row in shadow.waiting}
-        shadow._subjects = entered(body)
+        shadow.waiting = InOrder([Looked(*values) for values in body["waiting"]], InOrder.subjects_from(body))
         return shadow
-
-
-def entered(body: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
-    """Who has entered and with which decision, as saved; states of before that was kept have subjects alone."""
-    if "entered" not in body:
-        return dict.fromkeys(body["subjects"], (0, 0))
-    return {subject: (number, position) for subject, number, position in body["entered"]}
-
-
-def without(
-    subjects: Mapping[str, tuple[int, int]], decisions: Collection[tuple[int, int]]
-) -> dict[str, tuple[int, int]]:
-    """Subjects who did not enter with one of these decisions."""
-    return {subject: place for subject, place in subjects.items() if place not in decisions}

@@ -200,7 +200,7 @@ class Configuration:
         source: ``file`` or ``request``: where the settings came from.
         file: the rails as the configuration file gave them, to notice later that the file was changed.
         by: the name of the token that asked for it.
-        gate: the settings of the gate, as ``core.gate.GateSettings``; None leaves what was.
+        gate: the settings of the gate, as ``core.ladder.GateSettings``; None leaves what was.
         waits: for how many ``seconds`` (None: without end) a reward is waited for, and the default ``reward`` that
             counts afterwards; None leaves what was.
     """
