@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import sidelight as sl
 from sidelight.errors import InputError, SidelightError
-from sidelight.service.config import SECTIONS, Config, initial_config, load_config, save_config
+from sidelight.service.config import SECTIONS, Config, GateConfig, initial_config, load_config, save_config
+from sidelight.service.core.starting import open_store, prepare
 from sidelight.service.fields import fields_of, table
 from sidelight.service.sections import LEARNERS
 from sidelight.service.views.checkup import check_config
@@ -126,6 +128,47 @@ def test_check_builds_everything(tmp_path, old, new, words):
     done = command("serve", "--check", cwd=tmp_path)
     assert done.returncode == 1
     assert not (tmp_path / "sidelight.db").exists()
+
+
+def test_check_compares_with_the_log_that_has_begun(tmp_path, database):
+    """A file that a start refuses was said to be good."""
+    config = make_config(tmp_path, kind="RunningOFUL", database=database)
+    if "://" not in database:
+        assert "log: none yet" in check_config(config)
+    store = open_store(config)
+    assert "log: none yet" in check_config(config)
+    prepare(store, config)
+    store.close()
+    text = (tmp_path / "sidelight.toml").read_text()
+    lines = check_config(config)
+    assert "log: up to event 1, begun with this schema, learner and log summary" in lines
+    for old, new, words in (
+        ('"RunningOFUL"', '"ZeroFilledOFUL"', "was started with learner = 'RunningOFUL'"),
+        ("[learner.settings]", "[learner.settings]\nalpha = 3.0", "was started with settings"),
+    ):
+        (tmp_path / "sidelight.toml").write_text(text.replace(old, new))
+        done = command("serve", "--check", cwd=tmp_path)
+        assert done.returncode == 1
+        assert words in done.stderr
+    (tmp_path / "sidelight.toml").write_text(text)
+    make_summary(seed=6).save(tmp_path / "log.summary")
+    assert "another log summary" in command("serve", "--check", cwd=tmp_path).stderr
+
+
+def test_check_says_what_of_the_log_it_cannot_see(tmp_path):
+    config = make_config(tmp_path, kind="OFUL")
+    (tmp_path / "sidelight.db").write_bytes(b"no database" * 100)
+    (line,) = [line for line in check_config(config) if "cannot be compared" in line]
+    assert "damaged or not a database" in line
+
+
+@pytest.mark.parametrize(("mode", "share", "said"), [("act", 1.0, True), ("act", 0.5, False), ("shadow", 1.0, False)])
+def test_check_says_if_the_share_is_on_no_rung(tmp_path, mode, share, said):
+    """An operator who turned the gate on at a share of 1, which is the default, waited for steps in vain."""
+    config = make_config(tmp_path, kind="OFUL", mode=mode, share=share)
+    config = replace(config, gate=GateConfig(promote="automatic", ladder=[0.5, 1.0], reward_after="1h"))
+    lines = [line for line in check_config(config) if "on no rung (0.5, 0.99)" in line]
+    assert bool(lines) is said
 
 
 @pytest.mark.parametrize("kind", [kind for kind in LEARNERS if hasattr(sl, kind) and kind != "EpochOFUL"])

@@ -392,6 +392,72 @@ def test_people_hold_step_and_undo_over_http(tmp_path):
     run(play())
 
 
+def test_leaving_the_ladder_takes_a_share_that_is_on_no_rung_too(tmp_path):
+    """It was answered with 200, and the learner went on deciding."""
+    config = gated(tmp_path, promote="suggest")
+
+    async def play():
+        store = open_store(config)
+        engine = Engine(store, config)
+        app = create_app(engine)
+        async with app.router.lifespan_context(app):
+            transport = httpx.ASGITransport(app=app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+                for body in ({"step": "off"}, {"step": "off", "hold": True}):
+                    await client.post("/v1/mode", json={"share": 0.33})
+                    for step in ("up", "down"):
+                        refused = await client.post("/v1/gate", json={"step": step})
+                        assert refused.status_code == 409
+                        assert "set a share of the ladder (0.5, 0.9)" in refused.json()["detail"]
+                    left = await client.post("/v1/gate", json=body)
+                    assert left.status_code == 200
+                    assert left.json()["rails"]["share"] == 0.0
+                    assert engine.state.rails.share == engine.state.gate.share == 0.0
+                    assert engine.state.gate.held is ("hold" in body)
+                X = np.ones((1, engine.state.learner.n_features))
+                number, event, _ = await engine.decide(X, None)
+                assert event.routes == ["fallback"]
+                held = audit(store, engine.schema, DecisionId(number, 0))["in_force"]["changes"][-1]
+                assert held["held"] is True
+                assert "share" not in held, "a hold changes no share"
+                assert (await client.post("/v1/gate", json={"step": "up"})).json()["rails"]["share"] == 0.5
+        store.close()
+        return bits(engine.state)
+
+    assert run(play()) == replayed(config)
+
+
+def test_a_step_that_is_sent_again_is_taken_once(tmp_path):
+    """Who names the rung that a step is from goes no further when the answer was lost, or somebody else was faster."""
+    config = gated(tmp_path, promote="suggest", ladder=[0.2, 0.5, 0.8, 1.0])
+
+    async def play():
+        store = open_store(config)
+        engine = Engine(store, config)
+        app = create_app(engine)
+        async with app.router.lifespan_context(app):
+            transport = httpx.ASGITransport(app=app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+                rung = (await client.get("/v1/status")).json()["gate"]["rung"]
+                assert f'<data id="gate-rung" value="{rung}">' in str(gate_card(engine.state.gate))
+                up = {"step": "up", "rung": rung}
+                assert (await client.post("/v1/gate", json=up)).json()["rails"]["share"] == 0.8
+                again = await client.post("/v1/gate", json=up)
+                assert again.status_code == 409
+                assert f"on rung {rung + 1} by now" in again.json()["detail"]
+                assert engine.state.rails.share == 0.8
+                many = await asyncio.gather(
+                    *(client.post("/v1/gate", json={"step": "down", "rung": rung + 1}) for _ in range(4))
+                )
+                assert {answer.status_code for answer in many} <= {200, 409}
+                assert engine.state.rails.share == 0.5
+                assert (await client.post("/v1/gate", json={"step": "up", "rung": -2})).status_code == 422
+                assert (await client.post("/v1/gate", json={"rung": 1})).status_code == 422
+        store.close()
+
+    run(play())
+
+
 def test_the_kill_switch_holds_a_promotion_back(tmp_path):
     """Rewards of decisions from before it was thrown may still prove that the learner is better."""
     config = gated(tmp_path)

@@ -297,11 +297,10 @@ class Service:
     async def gate(self, request: Request) -> Response:
         """POST /v1/gate; with a token, or from the dashboard."""
         token = self.dashboard.allow(request, "admin")
-        step, hold = await self.read(self.bodies.gate, await self.body(request))
-        gate = self.engine.state.gate
-        rung = gate.rung
+        step, hold, seen = await self.read(self.bodies.gate, await self.body(request))
+        rung = self.engine.state.gate.rung
         after = {None: None, "up": rung + 1, "down": rung - 1, "off": -1}[step]
-        number = (await self.engine.reviews.step(after, hold, token.name)).number
+        number = (await self.engine.reviews.step(after, hold, token.name, seen)).number
         return _json({"event": number, "rails": self.engine.state.rails.to_dict()})
 
     async def kill(self, request: Request) -> Response:

@@ -136,6 +136,10 @@ class _Look:
                 self._list(kind, value, where, said)
             case mi.FloatType():
                 self._number(kind, value, where, said)
+            case mi.IntType():
+                least, most = (-math.inf if kind.ge is None else kind.ge), (math.inf if kind.le is None else kind.le)
+                if not (type(value) is int and least <= value <= most):
+                    self._wrong(value, where, said, "a whole number", "Give a whole number, without quotes")
             case mi.BoolType():
                 if type(value) is not bool:
                     self._wrong(value, where, said, "true or false", "Give true or false, without quotes")

@@ -11,7 +11,7 @@ from sidelight.service.core.fold import State
 from sidelight.service.core.proposals import GateProposal, Known, ReferringProposal
 from sidelight.service.log.bases import base_number
 from sidelight.service.log.decision_id import DecisionId
-from sidelight.service.log.events import Decisions, GateStep
+from sidelight.service.log.events import Configuration, Decisions, GateStep
 from sidelight.service.log.store import Outdated, Store, Written
 from sidelight.service.problems import Problem
 
@@ -37,6 +37,9 @@ class Server(Protocol):
 
     async def decision(self, id: DecisionId) -> Decisions:
         """The event that holds a decision."""
+
+    async def configure(self, event: Configuration) -> int:
+        """Change the rails; returns the event's number once they are in force."""
 
     async def read(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """What a function returns that reads the store."""
@@ -103,20 +106,38 @@ class Reviews:
 
         return await self._server.in_force(self._server.noted(await self._server.submit_anew(propose)))
 
-    async def step(self, after: int | None, held: bool | None, by: str) -> Noted:
+    async def step(self, after: int | None, held: bool | None, by: str, seen: int | None = None) -> Noted:
         """A person moves the gate to a rung, holds it or lets it go.
 
         Args:
             after: the rung; None stays.
             held: whether promotions stop; None leaves what was.
             by: the name of the person's token.
+            seen: the rung on which that person saw the gate; None where it does not matter.
 
         Raises:
-            Problem: there is no ladder, or no such rung.
+            Problem: there is no ladder, no such rung, no step from a share that is on none, or the gate is not where
+                it was seen.
         """
+        gate = self._server.state.gate
+        if after == -1 and gate.settings.on and gate.rung < 0 < gate.share and seen in (None, gate.rung):
+            # below the ladder already, with a share that somebody set: leaving takes that, and is no step of the ladder
+            number = await self._server.configure(Configuration(share=0.0, by=by))
+            if held is None:
+                return Noted(number, True, None)
+            after = None
 
         async def step() -> GateProposal:
             gate = self._server.state.gate
+            if seen is not None and gate.rung != seen:
+                raise Problem("conflict", f"the gate is on rung {gate.rung} by now, not on rung {seen}: look again.")
+            if after is not None and gate.settings.on and gate.rung < 0 < gate.share:
+                raise Problem(
+                    "conflict",
+                    f"a share of {gate.share:g} is on no rung, so there is no step from it: set a share of the ladder "
+                    f"({', '.join(f'{gate.settings.share_of(i):g}' for i in range(len(gate.settings.ladder)))}) "
+                    "by POST /v1/mode.",
+                )
             try:
                 moved = gate.move(gate.rung if after is None else after, f"{by} decided so")
             except InputError as error:

@@ -19,7 +19,7 @@ from sidelight.service.log.store import Draft, Store
 from sidelight.service.log.surroundings import Surroundings
 from sidelight.version import __version__
 
-__all__ = ["check_log", "open_store", "prepare", "take_over"]
+__all__ = ["check_belongs", "check_log", "open_store", "prepare", "take_over"]
 
 logger = logging.getLogger("sidelight.service")
 
@@ -36,47 +36,60 @@ def prepare(store: Store, config: Config) -> None:
     Raises:
         StoreError: the log was started with another schema, learner or log summary, or it is damaged.
     """
-    rails = config.rails()
-    schema = config.load_schema().to_dict()
-    summary = summary_digest(config)
-    described = {
-        "learner": config.learner.kind,
-        "answers": config.learner.answers,
-        "settings": config.learner.settings,
-        "rails": rails.to_dict(),
-    }
     if store.first() is None:
+        rails = config.rails()
         digest = store.put_blob(learner_bytes(config.build_learner()))
         event = Configuration(
             learner=digest,
-            schema=schema,
+            schema=config.load_schema().to_dict(),
             mode=rails.mode,
             share=rails.share,
             fallback=rails.fallback,
             killed=rails.killed,
             explore=rails.explore or None,
             source="file",
-            file=described | {"fold": FOLD, "sidelight": __version__, "summary": summary},
+            file=_described(config)
+            | {
+                "rails": rails.to_dict(),
+                "fold": FOLD,
+                "sidelight": __version__,
+                "summary": summary_digest(config),
+            },
         )
         # Two servers may start on an empty database at once: whoever comes second finds the first one's event.
         store.append([_First(Draft.of(event, "first"))], store.origin, fold=FOLD)
+    check_belongs(store, config)
+
+
+def _described(config: Config) -> dict[str, Any]:
+    """What of the learner's configuration may not change while a log is used."""
+    learner = config.learner
+    return {"learner": learner.kind, "answers": learner.answers, "settings": learner.settings}
+
+
+def check_belongs(store: Store, config: Config) -> None:
+    """Check that a log that has begun belongs to a configuration.
+
+    Raises:
+        StoreError: the log was started with another schema, learner or log summary, or it is damaged.
+    """
     row = store.first()
     first = None if row is None else event_from_row(row, 0)
     if not isinstance(first, Configuration):
         raise StoreError("the event log does not start with a configuration: it was altered. Restore a back-up.")
-    if first.schema != schema:
+    if first.schema != config.load_schema().to_dict():
         raise StoreError(
             "the event log was started with another schema (features, recorded ones or arms) than the configuration "
             "now says. A log belongs to one schema: use another database, or undo the change."
         )
-    for name in ("learner", "answers", "settings"):
-        if (first.file or {}).get(name) != described[name]:
+    for name, now in _described(config).items():
+        if (first.file or {}).get(name) != now:
             raise StoreError(
                 f"the event log was started with {name} = {(first.file or {}).get(name)!r} and the configuration says "
-                f"{described[name]!r}. The learner is a fold over all events of one log: use another database, or undo "
+                f"{now!r}. The learner is a fold over all events of one log: use another database, or undo "
                 "the change."
             )
-    _check_summary(store, first, summary)
+    _check_summary(store, first, summary_digest(config))
 
 
 def summary_digest(config: Config) -> str | None:

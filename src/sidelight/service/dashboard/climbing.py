@@ -154,7 +154,7 @@ def gate_card(gate: Gate, killed: bool = False) -> Markup:
         facts.append(("Steps", "none follow from this: [gate] promote is off in the configuration"))
         return piece("facts", facts, picture)
     if gate.rung < 0 < gate.share:
-        facts.append(("Steps", f"none: a share of {percent(gate.share)} is on no rung"))
+        facts.append(("Steps", f"none: a share of {percent(gate.share)} is on no rung; set one of those below"))
     rows = [
         [
             f"{rung + 1}" + (" (now)" if rung == gate.rung else ""),
@@ -163,4 +163,6 @@ def gate_card(gate: Gate, killed: bool = False) -> Markup:
         ]
         for rung in range(len(gate.settings.ladder))
     ]
-    return piece("facts", facts, picture) + table("The ladder", ["Rung", "Learner's share", "~"], rows)
+    # what the buttons send along, so that nobody steps from another rung than the one on the page
+    seen = Markup('<data id="gate-rung" value="{}"></data>').format(gate.rung)
+    return piece("facts", facts, picture) + table("The ladder", ["Rung", "Learner's share", "~"], rows) + seen

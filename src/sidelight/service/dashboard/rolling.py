@@ -322,7 +322,8 @@ class Rolling:
         words = []
         if event.before != event.after:
             words += [] if event.mode is None else [f"mode {event.mode}"]
-            words.append(f"ramp {100.0 * event.share:.4g}\u00a0% (rung {event.after + 1})")
+            where = f"rung {event.after + 1}" if event.after >= 0 else "off the ladder"
+            words.append(f"ramp {100.0 * event.share:.4g}\u00a0% ({where})")
         if event.held is not None:
             words.append("gate held" if event.held else "gate let go")
         if words:

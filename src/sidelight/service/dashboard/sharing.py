@@ -174,7 +174,7 @@ def _next(gate: Gate, killed: bool) -> list[str]:
     if not gate.settings.on:
         return ["Nothing by itself: [gate] promote is off in the configuration."]
     if gate.rung < 0 < gate.share:
-        return [f"Nothing by itself: a share of {percent(gate.share)} is on no rung of the ladder."]
+        return [f"Nothing by itself: a share of {percent(gate.share)} is on no rung of the ladder. Set one that is."]
     if step is None:
         return ["A person has stopped promotions." if gate.held else "Nothing: the evidence calls for no step."]
     taken = "It is being taken." if gate.automatic(step) else "It waits for a person."

@@ -141,14 +141,14 @@ class Bodies:
         """The kill switch: on or off."""
         return self.read("Kill", content, lambda message: bool(message.killed))
 
-    def gate(self, content: bytes) -> tuple[str | None, bool | None]:
-        """What a person does with the gate: a step, and whether promotions are held."""
+    def gate(self, content: bytes) -> tuple[str | None, bool | None, int | None]:
+        """What a person does with the gate: a step, whether promotions are held, and the rung that it was seen on."""
 
-        def convert(message: Any) -> tuple[str | None, bool | None]:
-            step, hold = (None if v is UNSET else v for v in (message.step, message.hold))
+        def convert(message: Any) -> tuple[str | None, bool | None, int | None]:
+            step, hold, rung = (None if v is UNSET else v for v in (message.step, message.hold, message.rung))
             if step is None and hold is None:
                 raise Unfit
-            return step, hold
+            return step, hold, rung
 
         return self.read("Gate", content, convert)
 

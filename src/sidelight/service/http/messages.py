@@ -187,9 +187,19 @@ class Messages:
             ),
         ]
         hold = Annotated[bool, Meta(description="true stops promotions, false lets them go on")]
+        rung = Annotated[
+            int,
+            Meta(
+                ge=-1,
+                le=1_000_000,
+                description="the rung that the step is from, as in the status (−1 is below the ladder): 409 where the "
+                "gate is on another by now, so that a retry does not step twice",
+                extra={"noun": "a rung", "remedy": "Give the `rung` that GET /v1/status says"},
+            ),
+        ]
         self._request(
             "Gate",
-            [("step", step | UnsetType, UNSET), ("hold", hold | UnsetType, UNSET)],
+            [("step", step | UnsetType, UNSET), ("hold", hold | UnsetType, UNSET), ("rung", rung | UnsetType, UNSET)],
             ObjectWords(one_of=("step", "hold"), empty="Say what to do: step or hold"),
         )
         why = "Say why, in 1 to 200 characters without control characters"

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
-from sidelight.errors import InputError
+from sqlalchemy import URL
+
+from sidelight.errors import InputError, StoreError
 from sidelight.service.config import Config
+from sidelight.service.core.gate import GateSettings
 from sidelight.service.core.old_policy import load_old_policy
-from sidelight.service.log.connections import database_url, sqlite_flaw
+from sidelight.service.core.starting import check_belongs
+from sidelight.service.log.connections import database_url, sqlite_flaw, untouched
+from sidelight.service.log.store import Store
 
 __all__ = ["check_config"]
 
@@ -16,7 +22,7 @@ def check_config(config: Config) -> list[str]:
     """One line for each thing that was built.
 
     Raises:
-        SidelightError: something cannot be built as the file says.
+        SidelightError: something cannot be built as the file says, or the event log was begun with something else.
     """
     schema = config.load_schema()
     learner = config.build_learner()
@@ -41,5 +47,41 @@ def check_config(config: Config) -> list[str]:
         f"mode: {rails.mode}, share {rails.share:g}, fallback {rails.fallback!r}"
         + (", killed" if rails.killed else ""),
         f"storage: {url.render_as_string(hide_password=True)}",
+        *_compare_with_log(config, url),
+        *_gate_notes(config),
         *(f"warning: {words}" for words in warnings),
+    ]
+
+
+def _compare_with_log(config: Config, url: URL) -> list[str]:
+    """A line about the event log, where there is one; it is read as it is.
+
+    Raises:
+        StoreError: it was begun with another schema, learner or log summary.
+    """
+    if url.get_backend_name() == "sqlite" and not Path(str(url.database)).exists():
+        return ["log: none yet"]
+    try:
+        store = Store.existing(untouched(url))
+    except StoreError as error:
+        # the first start may mend it: an older version of the tables, a database server that is not up yet
+        return [f"warning: the event log cannot be compared with this file. {str(error)[0].upper()}{str(error)[1:]}"]
+    try:
+        if store.first() is None:
+            return ["log: none yet"]
+        check_belongs(store, config)
+        return [f"log: up to event {store.head()}, begun with this schema, learner and log summary"]
+    finally:
+        store.close()
+
+
+def _gate_notes(config: Config) -> list[str]:
+    """A line where the gate takes no step by itself, because the learner's share in the file is on no rung."""
+    settings, rails = GateSettings.from_dict(asdict(config.gate)), config.rails()
+    if not settings.on or rails.mode != "act" or settings.rung_of(rails.share) >= 0:
+        return []
+    rungs = ", ".join(f"{settings.share_of(i):g}" for i in range(len(settings.ladder)))
+    return [
+        f"warning: [gate] promote is {settings.promote!r} and [mode] share = {rails.share:g} is on no rung ({rungs}): no "
+        "step follows until the share is one of these."
     ]

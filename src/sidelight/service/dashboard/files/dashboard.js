@@ -219,7 +219,10 @@
   for (const [name, [title, words, yes, body, done]] of Object.entries(steps)) {
     const button = $(name);
     if (button) button.addEventListener("click",
-      () => confirm(title, words, yes, name === "gate-up", () => send("/v1/gate", body), done));
+      () => {
+        const seen = $("gate-rung"), from = seen && body.step ? {rung: Number(seen.value)} : {};
+        confirm(title, words, yes, name === "gate-up", () => send("/v1/gate", {...body, ...from}), done);
+      });
   }
 
   // ----------------------------------------------------------------------------------- confirmation
