@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import httpx
 import numpy as np
@@ -129,6 +130,32 @@ def test_a_worse_learner_falls_back_and_an_open_one_stays(tmp_path):
         assert run(play(tmp_path / name, gain)) == expected
 
 
+@pytest.mark.parametrize("mode", ["act", "shadow"])
+def test_a_wait_that_is_set_later_frees_the_evidence(tmp_path, mode):
+    """No wait ends for decisions from before it: one of them without a reward held up all that came later."""
+    without = make_config(tmp_path, kind="OFUL", mode=mode, share=0.5)
+    waiting = replace(without, gate=GateConfig(reward_after="1h"))
+    rng, now = np.random.default_rng(6), [1e6]
+
+    async def play(config, unrewarded):
+        async with at_a_fake_time(config, now) as engine:
+            if unrewarded:
+                await traffic(engine, 1, 0.5, rng, size=3, rewarded=False)
+            for _ in range(3):
+                number, event, _ = await engine.decide(np.ones((50, engine.state.learner.n_features)), None)
+                for i, route in enumerate(event.routes):
+                    await engine.reward(DecisionId(number, i), float(route == "learner"), "low", None)
+            gate = engine.state.gate
+            return (gate if gate.shadow is None else gate.shadow).waiting, gate.evidence()["units"], bits(engine.state)
+
+    held, _, _ = run(play(without, True))
+    assert len(held) == 153
+    held, units, digest = run(play(waiting, False))
+    assert not held
+    assert units == (150 if mode == "act" else 0)  # in shadow the first 500 teach the model of the old policy
+    assert replayed(waiting) == digest
+
+
 @contextlib.asynccontextmanager
 async def at_a_fake_time(config, now: list[float]):
     """An engine whose clock is ``now[0]``."""
@@ -171,6 +198,44 @@ def test_waits_end_with_the_default_reward_once(tmp_path):
             return bits(engine.state)
 
     assert run(play()) == replayed(config)
+
+
+def test_all_waits_that_are_over_end_at_one_look(tmp_path, monkeypatch):
+    """A reward that came between looking and writing ended the look, and the others waited for the next, a minute on."""
+    config = gated(tmp_path)
+    now = [1_000_000.0]
+
+    async def play():
+        async with at_a_fake_time(config, now) as engine:
+            ids = await traffic(engine, 3, 0.0, np.random.default_rng(0), rewarded=False)
+            now[0] += 3_601.0
+            keeper = engine._gatekeeper
+            find, faster = gatekeeper._due, iter(ids)
+
+            def due(store, *arguments):
+                found = find(store, *arguments)
+                waiting = engine.reward(next(faster), 1.0, None, None)
+                asyncio.run_coroutine_threadsafe(waiting, loop).result()
+                return found
+
+            loop = asyncio.get_running_loop()
+            monkeypatch.setattr(gatekeeper, "_due", due)
+            monkeypatch.setattr(gatekeeper, "_LOOK_SECONDS", (0.01, 0.01))
+            looks: list[int] = []
+            sleep = asyncio.sleep
+
+            async def only_once(seconds):
+                looks.append(1)
+                await sleep(seconds if len(looks) == 1 else 1e6)
+
+            monkeypatch.setattr(gatekeeper, "asyncio", SimpleNamespace(sleep=only_once, gather=asyncio.gather))
+            watching = asyncio.create_task(keeper.watch())
+            await until(lambda: len(looks) == 2)
+            watching.cancel()
+            assert engine.state.counts["default rewards"] + engine.state.counts["rewards"] >= 600
+            assert not engine.state.gate.waiting
+
+    run(play())
 
 
 @pytest.mark.parametrize("looked", ["not yet", "wrong"])

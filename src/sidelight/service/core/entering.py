@@ -84,6 +84,11 @@ class InOrder(Generic[T]):
             del self._places[done.number, done.position]
             yield done
 
+    def abandon(self) -> None:
+        """Give up all decisions that wait; whom they were about have entered all the same."""
+        self._order.clear()
+        self._places.clear()
+
     def forget(self, decisions: Collection[tuple[int, int]]) -> None:
         """Keep no key of whom these decisions (number, position) were about; who comes back enters as somebody new."""
         self._subjects = {subject: place for subject, place in self._subjects.items() if place not in decisions}

@@ -397,9 +397,11 @@ class State:
         if event.gate is not None:
             self.gate.configure(GateSettings.from_dict(event.gate), self._shared())
         if event.waits is not None:
-            if self.learner.ledger is not None and self.defaults.seconds is None and event.waits["seconds"] is not None:
-                # no wait will end for the decisions from before, so the floor would wait for ever
-                self._learn(self.learner.ledger.abandon)
+            if self.defaults.seconds is None and event.waits["seconds"] is not None:
+                # no wait will end for the decisions from before, so whoever counts in their order would wait for ever
+                self.gate.abandon()
+                if self.learner.ledger is not None:
+                    self._learn(self.learner.ledger.abandon)
             self.defaults.configure(event.waits, self.number)
         if {"mode", "share"} & changes.keys():
             self.gate.follow(self._shared(), self.rails.mode)

@@ -210,6 +210,17 @@ class Gate:
             if self.promotion.ready:
                 self.trail.add(self.promotion.sequence, self.demotion.sequence)
 
+    def abandon(self) -> None:
+        """Give up all that waits: waits begin to end from here on, and that of the first of these never would.
+
+        All of them, rewarded or not, because the evidence has the others in the order of their decisions: what it
+        leaves out is then no matter of how they turned out.
+        """
+        self.units -= len(self.waiting)
+        self.waiting.abandon()
+        if self.shadow is not None:
+            self.shadow.abandon()
+
     def forget(self, decisions: Collection[tuple[int, int]]) -> None:
         """Keep no key of whom these decisions (number, position) were about; who comes back enters as somebody new."""
         self.waiting.forget(decisions)

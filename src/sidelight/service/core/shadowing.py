@@ -112,6 +112,10 @@ class Shadow:
                 if self.rows.ready:
                     self.trail.add(self.rows.sequence)
 
+    def abandon(self) -> None:
+        """Give up all rows that wait: the first of them would wait for ever."""
+        self.waiting.abandon()
+
     def forget(self, decisions: Collection[tuple[int, int]]) -> None:
         """Keep neither key nor estimate of these decisions (number, position).
 

@@ -82,6 +82,6 @@ def _gate_notes(config: Config) -> list[str]:
         return []
     rungs = ", ".join(f"{settings.share_of(i):g}" for i in range(len(settings.ladder)))
     return [
-        f"warning: [gate] promote is {settings.promote!r} and [mode] share = {rails.share:g} is on no rung ({rungs}): no "
-        "step follows until the share is one of these."
+        f"warning: [gate] promote is {settings.promote!r} and [mode] share = {rails.share:g} is on no rung ({rungs}): "
+        "no step follows until the share is one of these."
     ]
