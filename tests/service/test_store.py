@@ -41,6 +41,37 @@ def test_live_connections_are_durable(database):
     store.close()
 
 
+def test_defaults_of_a_postgresql_database_do_not_matter(new_postgres):
+    """Its time is under an event's checksum: with fewer digits every event was said to be altered."""
+    import psycopg
+
+    address = new_postgres()
+    name = address.partition("?")[0].rpartition("/")[2]
+    with psycopg.connect(address, autocommit=True) as connection:
+        for setting in ("extra_float_digits = -15", "client_encoding = 'LATIN1'", "bytea_output = 'escape'"):
+            connection.execute(f"ALTER DATABASE {name} SET {setting}")
+    store = Store(database_url(address))
+    store.append([Note(1), Note(2, key="für 😀")], 0)
+    assert [row.key for row in store.read(0, 2)] == [None, "für 😀"]
+    store.close()
+
+
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
+def test_a_log_begins_only_where_every_text_can_be_kept(postgres, new_postgres, encoding):
+    """A subject with other characters was a 500, or opening the database a traceback."""
+    import psycopg
+
+    address = new_postgres()
+    name = address.partition("?")[0].rpartition("/")[2]
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE {name}")
+        connection.execute(
+            f"CREATE DATABASE {name} ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
+        )
+    with pytest.raises(StoreError, match=f"has the encoding {encoding}"):
+        Store(database_url(address))
+
+
 def test_two_writers_leave_no_gap_and_no_double(database):
     """Two stores on one database append at once; a third reads while they do and never misses an event."""
     url = database_url(database)

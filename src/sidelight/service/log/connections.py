@@ -17,6 +17,7 @@ from sidelight.errors import StoreError
 
 __all__ = [
     "BUSY_TIMEOUT",
+    "check_encoding",
     "connect",
     "database_url",
     "explain_failure",
@@ -86,6 +87,8 @@ def connect(url: sa.URL) -> tuple[Engine, Engine]:
         return readers, writer
     # A server or a network that is gone is noticed in seconds, also in the middle of a statement.
     options = {
+        # whatever the role, the database or the environment has as a default
+        "client_encoding": "utf8",
         "connect_timeout": 10,
         "keepalives_idle": 5,
         "keepalives_interval": 3,
@@ -145,6 +148,8 @@ def _begin_writing(connection: Connection) -> None:
 def _prepare_postgresql(connection: Any, record: Any) -> None:
     autocommit, connection.autocommit = connection.autocommit, True
     with connection.cursor() as cursor:
+        # all digits of a number: an event's time is under its checksum
+        cursor.execute("SET extra_float_digits = 3")
         cursor.execute("SET synchronous_commit = on")
         cursor.execute("SET default_transaction_isolation = 'read committed'")
         cursor.execute("SET lock_timeout = '20s'")
@@ -167,6 +172,21 @@ def _postgresql_place(cursor: Any) -> str | None:
         # Not every role may ask, and no standby can answer: then only what servers remember tells a lost tail.
         logger.info("the database does not tell its timeline: %s", type(error).__name__)
         return None
+
+
+def check_encoding(connection: Connection) -> None:
+    """Check, before a log begins in a database, that it can hold every text.
+
+    Raises:
+        StoreError: it cannot.
+    """
+    if connection.dialect.name == "postgresql":
+        encoding = connection.exec_driver_sql("SHOW server_encoding").scalar()
+        if encoding != "UTF8":
+            raise StoreError(
+                f"the PostgreSQL database has the encoding {encoding}, which cannot hold every name and subject: make "
+                "one with CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0."
+            )
 
 
 def place_of(connection: Connection) -> str | None:

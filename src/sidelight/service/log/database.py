@@ -17,7 +17,7 @@ from sqlalchemy.exc import DataError, IntegrityError, InterfaceError, Programmin
 
 from sidelight.errors import StoreError
 from sidelight.service.log import migrations as tables
-from sidelight.service.log.connections import BUSY_TIMEOUT, connect, explain_failure, file_of
+from sidelight.service.log.connections import BUSY_TIMEOUT, check_encoding, connect, explain_failure, file_of
 from sidelight.service.log.settling import Diverged
 from sidelight.service.log.silence import Silence
 from sidelight.service.log.surroundings import Surroundings
@@ -95,6 +95,8 @@ class Database:
         if version == tables.VERSION:
             return version, version
         with self._guard("open"), self._writer.begin() as connection:
+            if version == 0:
+                check_encoding(connection)
             return tables.migrate(connection)
 
     @classmethod
