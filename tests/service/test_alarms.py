@@ -60,6 +60,10 @@ def test_contexts_in_another_unit_are_noticed_and_named(tmp_path, rng):
                 assert found.words.startswith("'dose' lies far from all that log and rounds have seen in ")
                 assert "Check its unit" in found.remedy
                 assert "&#39;dose&#39; lies far" in str(odd([found]))
+                X[100:120, NAMES.index("dose")] = np.nan  # gaps are no values, neither far nor near
+                rolling.last_contexts = lambda X=X: X
+                (found,) = alarms(engine.state, rolling, NAMES, time.time())
+                assert "nan" not in found.words
 
         run(go())
 

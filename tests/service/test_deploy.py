@@ -55,6 +55,30 @@ def test_every_alert_names_a_metric_that_the_service_has():
     used = set(re.findall(r"sidelight_\w+", "\n".join(re.findall(r"expr: (.*)", text))))
     assert len(used) >= 8
     # a histogram has a series that counts
-    assert {name.removesuffix("_total").removesuffix("_count") for name in used} <= {
-        name.removesuffix("_total") for name in known
-    }
+    assert {_family(name) for name in used} <= {_family(name) for name in known}
+
+
+def test_alerts_are_about_all_series_of_a_metric():
+    """A route on which nothing is decided any more, such as the old policy's after shadow, is not "no decision"."""
+    from sidelight.service.metrics import Metrics
+
+    split = {made._name for made in vars(Metrics()).values() if getattr(made, "_labelnames", ())}
+    assert "sidelight_decisions" in split
+    for expr in re.findall(r"expr: (.*)", (DEPLOY / "alerts.yml").read_text(encoding="utf-8")):
+        for name, selected in re.findall(r"(sidelight_\w+)(\{\w+=\"[^}]*\})?", expr):
+            assert _family(name) not in split or selected or "sum without (route)" in expr, expr
+
+
+def test_the_rule_file_has_every_alert_of_the_page_on_monitoring():
+    page = (DEPLOY.parent / "docs" / "service" / "monitoring.md").read_text(encoding="utf-8")
+    table = page.split("## Which alerts, and why")[1].split("\nTwo servers")[0]
+    rows = [row.split(" | ")[1] for row in table.splitlines() if row.startswith("| ") and "sidelight_" in row]
+    assert len(rows) >= 20
+    rules = "\n".join(re.findall(r"expr: (.*)", (DEPLOY / "alerts.yml").read_text(encoding="utf-8")))
+    told = {_family(name) for row in rows for name in re.findall(r"sidelight_\w+", row)}
+    assert told <= {_family(name) for name in re.findall(r"sidelight_\w+", rules)}
+
+
+def _family(name: str) -> str:
+    """The metric of a series: a counter's and a histogram's have endings."""
+    return re.sub(r"_(total|count|bucket|sum)$", "", name)

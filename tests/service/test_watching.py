@@ -190,6 +190,28 @@ def test_metrics_say_from_the_start_that_it_is_ready(tmp_path):
     run(live())
 
 
+def test_metrics_do_not_call_a_server_ready_whose_database_hangs(tmp_path, monkeypatch):
+    """Nothing has failed yet then: the metric stayed at 1 while /health/ready was 503."""
+    config = make_config(tmp_path, kind="OFUL", mode="act")
+
+    async def live() -> None:
+        store = open_store(config)
+        engine = Engine(store, config)
+        app = create_app(engine)
+        async with app.router.lifespan_context(app):
+            transport = httpx.ASGITransport(app=app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+                assert "sidelight_ready 1.0" in (await client.get("/metrics")).text
+                with monkeypatch.context() as hanging:
+                    hanging.setattr(engine.committer, "oldest_wait", lambda: 6.0)
+                    assert (await client.get("/health/ready")).status_code == 503
+                    assert "sidelight_ready 0.0" in (await client.get("/metrics")).text
+                assert "sidelight_ready 1.0" in (await client.get("/metrics")).text
+        store.close()
+
+    run(live())
+
+
 def test_every_metric_of_the_page_on_monitoring_exists(tmp_path):
     page = (SOURCE.parent / "docs" / "service" / "monitoring.md").read_text()
     named = set(re.findall(r"sidelight_[a-z_]+", page))

@@ -328,6 +328,8 @@ class Service:
     async def metrics(self, request: Request) -> Response:
         """GET /metrics."""
         self.allow(request, "read")
+        # one that waits for a database that hangs is not ready either, and nothing has failed yet
+        self.engine.metrics.ready.set(self.engine.ready)
         gate = self.engine.state.gate
         self.engine.metrics.gate_stands(gate.evidence())
         odd = {alarm.kind for alarm in self.dashboard.renderer.alarms(time.time())}

@@ -103,7 +103,7 @@ def _of_contexts(state: State, rolling: Rolling, names: list[str]) -> list[Alarm
 
 
 def _middle(values: Array) -> str:
-    return f"{float(np.median(values)):.4g}"
+    return f"{float(np.nanmedian(values)):.4g}"
 
 
 def _known_ranges(state: State) -> Ranges | None:
