@@ -201,7 +201,7 @@ def test_waits_end_with_the_default_reward_once(tmp_path):
 
 
 def test_all_waits_that_are_over_end_at_one_look(tmp_path, monkeypatch):
-    """A reward that came between looking and writing ended the look, and the others waited for the next, a minute on."""
+    """A reward that came between looking and writing ended the look, and the others waited for the next one."""
     config = gated(tmp_path)
     now = [1_000_000.0]
 

@@ -206,6 +206,8 @@ def test_a_server_that_hears_of_release_and_retraction_at_once_unlearns_it(tmp_p
             await asyncio.sleep(2 * config.storage.poll_seconds)
             await engine.reviews.decide_doubt(DecisionId(noted.number), True, "doctor", "the unit is right")
             await engine.reviews.retract(bad, "doctor", "it was a slip after all")
+            with pytest.raises(Problem, match="was retracted; it cannot be released"):  # it was called repeated
+                await engine.reviews.decide_doubt(DecisionId(noted.number), True, "doctor", "right after all")
             assert other.state.number == noted.number
             await other.configure(Configuration(fallback="mid"))
             assert other.state.learner.counts.sum() == 0

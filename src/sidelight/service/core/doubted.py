@@ -116,12 +116,12 @@ class ReleaseProposal(_AboutDoubted):
             self.keys += (f"default:{id}", f"action:{id}")
 
     def settle(self, found: Mapping[str, Row]) -> Outcome:
-        """The release; the same again is known, and what was retracted stays so."""
-        if self.release_key in found:
-            return Known(found[self.release_key])
+        """The release; the same again is known, and what was retracted stays so, also after a release."""
         doubted = self.doubted
         if self.retraction_key in found:
             return Problem("conflict", f"event {doubted.id} was retracted; it cannot be released any more.")
+        if self.release_key in found:
+            return Known(found[self.release_key])
         if doubted.event.quarantine is None:
             return Problem("conflict", f"event {doubted.id} is not in quarantine: the learner has learned from it.")
         released = replace(doubted.event, quarantine=None)

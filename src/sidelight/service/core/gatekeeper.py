@@ -119,7 +119,7 @@ class Gatekeeper:
             seconds = self._server.state.defaults.seconds
             await asyncio.sleep(_IDLE_SECONDS if seconds is None else min(max(seconds / 20.0, least), most))
             try:
-                # fewer than the most at once may be written although more are due: a reward, or another server, was faster
+                # fewer than the most may be written although more are due: a reward, or another server, was faster
                 while await self.end_waits():
                     pass
             except Problem as problem:
