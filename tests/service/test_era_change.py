@@ -232,7 +232,12 @@ def test_arms_alone_may_change(tmp_path: Path, change: tuple[str, str], rng: np.
     assert "is good" in say("serve", "--check", "-c", "../next/sidelight.toml", cwd=folder)
     after = load_config(tmp_path / "next" / "sidelight.toml")
     assert (after.gate, after.bounds) == (config.gate, config.bounds), "what was agreed goes over"
-    assert (after.mode.explore, after.mode.propensities) == (0.02, "all")
+    assert (after.mode.explore, after.mode.propensities, after.mode.share) == (0.02, "all", 1.0)
+    # where a gate is on, another learner begins at the foot of its ladder
+    climbing = replace(config, gate=replace(config.gate, promote="automatic", ladder=[0.02, 0.5, 1.0]))
+    save_config(climbing, folder / "sidelight.toml")
+    say("successor", "../climbing", *change, "--mode", "act", cwd=folder)
+    assert load_config(tmp_path / "climbing" / "sidelight.toml").mode.share == 0.02
     assert len(after.load_schema().hidden_index) == 0
 
     async def onward() -> None:

@@ -7,7 +7,7 @@ this log hides. Whom to ask what the old policy would do is no question here: th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from sidelight.logs.schema.schema import Schema
 from sidelight.logs.summary import LogSummary
 from sidelight.service.config import Config, initial_config, save_config
 from sidelight.service.core.fold import NotRebuildable
+from sidelight.service.core.gate import GateSettings
 from sidelight.service.core.old_policy import OldPolicy
 from sidelight.service.core.recovery import Retracted, fold_tail, recover
 from sidelight.service.log import migrations as tables
@@ -188,6 +189,7 @@ def _next_config(
     if fallback is None:
         fallback = old if old in (schema.arms or ()) else summary.arms[int(summary.counts.argmax())]
     kind = config.learner.kind if KINDS[config.learner.kind].made_from == "hidden" else None
+    gate = GateSettings.from_dict(asdict(config.gate))
     made = initial_config(
         summary.schema,
         summary_path="log.summary",
@@ -197,6 +199,8 @@ def _next_config(
         settings=dict(config.learner.settings) if kind else None,
         database=database,
         mode=mode,
+        # another learner climbs the ladder from its first rung, also if somebody sets the mode alone later
+        share=gate.share_of(0) if gate.on else 1.0,
         fallback=fallback,
         host=config.service.host,
         port=config.service.port,
