@@ -431,7 +431,7 @@ class BestWorld:
         rng = np.random.default_rng(4)
         self.W = rng.normal(size=(cell.arms, 1 + len(_BEST_NAMES))) * cell.effect
         self.phi = rng.normal(size=(cell.arms, len(_BEST_NAMES))) * cell.sharpness
-        self.reference, _ = self.draw(200_000, np.random.default_rng(97))
+        self.reference, _ = self.draw(100_000, np.random.default_rng(97))
         self.means = with_constant(self.reference) @ self.W.T
         self.old = float((self.chances(self.reference) * self.means).sum(axis=1).mean())
 

@@ -217,12 +217,12 @@ def write(found: list[Row], name: str, plan: Plan) -> None:
         f"other seeds, {plan.tuning} or more, and is told the worlds' units. *Regret* is what "
         "a learner loses over all rounds against always taking the arm "
         "with the largest mean reward. *Lower bound*: a learner that knows the prior of the weights, how the hidden "
-        "features go with the recorded ones, and after each round the rewards of **all** arms (for data sets a "
-        "reference of the same kind: `benchmarks/rivals/floor.py`). What each rival is and what was chosen where its "
-        "paper leaves a choice: "
+        "features go with the recorded ones, and after each round the rewards of **all** arms (for data sets, "
+        "whose rewards are not linear in the features, a reference and no bound, which others may and do beat: "
+        "`benchmarks/rivals/floor.py`). What each rival is and what was chosen where its paper leaves a choice: "
         "[rivals](../explanation/rivals.md).\n",
         verdict(found) + "\n",
-        f"| cell | seeds | fused | best rival | ratio (95 % interval) | at round {EARLY} | lower bound |",
+        f"| cell | seeds | fused | best rival | ratio (95 % interval) | at round {EARLY} | lower bound or reference |",
         "|---|---|---|---|---|---|---|",
     ]
     for row in found:
