@@ -320,7 +320,7 @@ class BaseLearner(BehaviorObserver, ABC):
                 self._observe_any(self.gaps.complete(read), other, new)
 
     def _corrects_in_place(self, x: Array, reward: float) -> bool:
-        """Whether it is enough to exchange the reward of the round: the right one is not wild, nor the first to differ."""
+        """Whether exchanging the round's reward is enough: the right one is neither wild nor the first to differ."""
         return True
 
     def observe_many(self, X: Any, arms: Sequence[Any], rewards: ArrayLike) -> None:

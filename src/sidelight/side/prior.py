@@ -307,7 +307,7 @@ def _means(mean: Array, preferences: Array | None, d: int) -> Array:
 
 
 def _mean_square(variance: float, square: float) -> float:
-    """``variance + square``, rounded to ``variance`` times a power of ``2^(1/4)``: few values for a costly likelihood."""
+    """``variance + square``, rounded to ``variance`` times a power of ``2^(1/4)``: each value costs a likelihood."""
     more = max(square, 0.0) / variance
     return variance * _quarters(round(4.0 * float(log(1.0 + more) / log(2.0))))
 

@@ -86,7 +86,7 @@ def connect(url: sa.URL) -> tuple[Engine, Engine]:
         event.listen(writer, "begin", _begin_writing)
         return readers, writer
     # A server or a network that is gone is noticed in seconds, also in the middle of a statement.
-    options = {
+    connection: dict[str, Any] = {
         # whatever the role, the database or the environment has as a default
         "client_encoding": "utf8",
         "connect_timeout": 10,
@@ -95,7 +95,7 @@ def connect(url: sa.URL) -> tuple[Engine, Engine]:
         "keepalives_count": 3,
         "tcp_user_timeout": 15_000,
     }
-    engine = sa.create_engine(url, connect_args=options)
+    engine = sa.create_engine(url, connect_args=connection)
     event.listen(engine, "connect", _prepare_postgresql)
 
     # as ``pool_pre_ping`` does, but where others that listen have heard of the connection before

@@ -24,7 +24,7 @@ from sidelight.logs.schema.schema import Schema
 from sidelight.logs.summary import LogSummary
 from sidelight.service.config import Config, initial_config, save_config
 from sidelight.service.core.fold import NotRebuildable
-from sidelight.service.core.gate import GateSettings
+from sidelight.service.core.ladder import GateSettings
 from sidelight.service.core.old_policy import OldPolicy
 from sidelight.service.core.recovery import Retracted, fold_tail, recover
 from sidelight.service.log import migrations as tables

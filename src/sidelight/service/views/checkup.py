@@ -9,7 +9,7 @@ from sqlalchemy import URL
 
 from sidelight.errors import InputError, StoreError
 from sidelight.service.config import Config
-from sidelight.service.core.gate import GateSettings
+from sidelight.service.core.ladder import GateSettings
 from sidelight.service.core.old_policy import load_old_policy
 from sidelight.service.core.starting import check_belongs
 from sidelight.service.log.connections import database_url, sqlite_flaw, untouched
