@@ -509,7 +509,7 @@ def test_a_step_that_is_sent_again_is_taken_once(tmp_path):
                 assert (await client.post("/v1/gate", json=up)).json()["rails"]["share"] == 0.8
                 again = await client.post("/v1/gate", json=up)
                 assert again.status_code == 409
-                assert f"on rung {rung + 1} by now" in again.json()["detail"]
+                assert f"share is 0.8 by now (rung {rung + 1} in /v1/status, not {rung})" in again.json()["detail"]
                 assert engine.state.rails.share == 0.8
                 many = await asyncio.gather(
                     *(client.post("/v1/gate", json={"step": "down", "rung": rung + 1}) for _ in range(4))

@@ -358,7 +358,9 @@ class Gate:
         if not self.settings.on:
             raise InputError("there is no ladder: [gate] promote is off in the configuration.")
         if not -1 <= after < len(self.settings.ladder):
-            raise InputError(f"there is no rung {after}; they are 0 to {len(self.settings.ladder) - 1}, −1 is below.")
+            top = len(self.settings.ladder) - 1
+            ends = f"the ladder ends with a share of {self.settings.share_of(top):g}, its rung {top}"
+            raise InputError(f"there is no rung {after}: {ends if after > 0 else 'the learner is below the ladder'}.")
         return self._step(after, reason)
 
     # --------------------------------------------------------------------------------------- snapshots

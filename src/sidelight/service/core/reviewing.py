@@ -130,7 +130,11 @@ class Reviews:
         async def step() -> GateProposal:
             gate = self._server.state.gate
             if seen is not None and gate.rung != seen:
-                raise Problem("conflict", f"the gate is on rung {gate.rung} by now, not on rung {seen}: look again.")
+                raise Problem(
+                    "conflict",
+                    f"the gate has moved: the learner's share is {gate.share:g} by now (rung {gate.rung} in "
+                    f"/v1/status, not {seen}). Look again before you step.",
+                )
             if after is not None and gate.settings.on and gate.rung < 0 < gate.share:
                 raise Problem(
                     "conflict",
