@@ -8,7 +8,9 @@ import logging
 import re
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 
 import httpx
 import numpy as np
@@ -21,6 +23,7 @@ from sidelight.service.core.deciding import Ask
 from sidelight.service.core.engine import Engine
 from sidelight.service.core.starting import open_store
 from sidelight.service.journal import decision_log, set_up_logs
+from sidelight.service.log.decision_id import DecisionId
 from sidelight.service.metrics import Metrics
 from sidelight.service.telemetry import CommitSpans, TracedRequests, trace_provider
 from tests.service.helpers import SOURCE, engine_of, make_config, make_schema, random_context, run
@@ -88,6 +91,28 @@ def test_people_are_named_only_where_that_was_asked_for(tmp_path, root):
     assert "ERROR sidelight.service: the learner could not decide" in plain
     assert str(SECRET) not in plain
     assert "decided" not in plain
+
+
+@pytest.mark.parametrize("personal", [False, True])
+def test_warnings_of_learners_are_lines_of_the_log(tmp_path, root, personal):
+    """Python printed them past the log, not as JSON, with the values of contexts and rewards."""
+    config = make_config(tmp_path, kind="FusedOFUL", mode="act")
+    config = replace(config, bounds=replace(config.bounds, automatic=False))
+    stream = io.StringIO()
+
+    async def live() -> None:
+        async with engine_of(config) as engine:
+            with warnings.catch_warnings():
+                warnings.simplefilter("always")
+                set_up_logs(LogsConfig(format="json", personal=personal), stream=stream)
+                X = np.full((1, engine.state.learner.n_features), 7_654_321.5)
+                number, _, _ = await engine.decide(X, None)
+                await engine.reward(DecisionId(number), 1.0, None, None)
+
+    run(live())
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    (warned,) = [line["message"] for line in lines if "WildValueWarning" in line["message"]]
+    assert ("7.65432e+06" in warned) is personal
 
 
 def test_settings_of_logs_are_checked(tmp_path):

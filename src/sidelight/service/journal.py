@@ -1,16 +1,18 @@
 """The log of the process: lines for people or JSON for programs, without personal data unless the settings ask for it.
 
-What may be personal (contexts, subjects, and the messages of exceptions, which can quote them) is left out by the
-formatter, so that no line can bring it in by accident.
+What may be personal (contexts, subjects, and the messages of exceptions and warnings, which can quote them) is left
+out here, so that no line can bring it in by accident.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import json
 import logging
 import sys
 import traceback
+import warnings
 from collections.abc import Callable
 from typing import Any, TextIO
 
@@ -72,6 +74,15 @@ def set_up_logs(config: LogsConfig, *, verbose: bool = False, stream: TextIO | N
     root.handlers[:] = [handler]
     root.setLevel(logging.INFO if verbose else config.level.upper())
     logger.setLevel(logging.INFO if config.decisions else logging.NOTSET)
+    warnings.showwarning = functools.partial(_log_warning, config.personal)
+
+
+def _log_warning(
+    personal: bool, message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **__: Any
+) -> None:
+    """Log what a learner, or anything else, warns of; Python itself would print it, whatever it quotes."""
+    said = f": {message}" if personal else " (what it says may quote a context: [logs] personal = true shows it)"
+    logging.getLogger("sidelight.service").warning("%s at %s:%d%s", category.__name__, filename, lineno, said)
 
 
 def decision_log(config: LogsConfig, schema: Schema) -> Callable[[int, Decisions], None]:
