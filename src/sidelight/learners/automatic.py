@@ -30,8 +30,8 @@ __all__ = [
 ]
 
 #: events grow by this factor from one refresh to the next, so that the cost of all of them is amortised; from so many
-#: events on by the second one, when later refreshes change few decisions.  It is less than two, so that variances that
-#: stand still are searched for at every second refresh
+#: events on by the second one, when later refreshes change few decisions, unless evidence against a log builds up.  It
+#: is less than two, so that searches for a prior, which wait until events have doubled, come with every second refresh
 GROWTH, LATE_GROWTH, MANY_EVENTS = 1.3, 1.9, 3_000
 #: and by at least this factor where rewards keep surprising
 SURPRISE_GROWTH = 1.02
@@ -59,9 +59,10 @@ class Automatic:
         means: (K, d)   precisions: (K, d, d)  are those of the arms that it told about; else None.
         events: observations and answers so far   refreshed: the number of them at the last refresh.
         eager: whether a prior is learned, and so the units as soon as they can be told.
+        contested: whether so much speaks against a log that it is judged often however many events there are.
         longest: the most events from one refresh to the next, for a learner that forgets between them.
         search_at: from how many events on to look for better variances: at the next refresh after some were found, and
-            where they stood still when the events have doubled.
+            where they stood still, or there are many events, when the events have doubled.
         constant: position of the intercept, if contexts have one.
         units: of features and rewards, as of the last refresh.
         ranges: beyond which a value is wild or new, as of the last refresh, in the order of contexts.
@@ -79,6 +80,7 @@ class Automatic:
     reference: float = 0.0
     events: int = 0
     refreshed: int = 0
+    contested: bool = False
     longest: int | None = None
     eager: bool = True
     search_at: int = 0
@@ -178,7 +180,7 @@ class Automatic:
 
     def room(self) -> int:
         """Events until the next refresh; where a prior is learned, the first events, which tell the units, have one."""
-        growth = GROWTH if self.refreshed < MANY_EVENTS else LATE_GROWTH
+        growth = GROWTH if self.refreshed < MANY_EVENTS or self.contested else LATE_GROWTH
         due = math.ceil(growth * self.refreshed + (min(16, self.refreshed + 1) if self.eager else 16))
         return (due if self.longest is None else min(due, self.refreshed + self.longest)) - self.events
 
@@ -234,7 +236,8 @@ class Automatic:
             preferences=preferences,
         )
         if searching:
-            self.search_at = 2 * self.events if prior.hyper == previous else 0
+            waits = prior.hyper == previous or self.events >= MANY_EVENTS
+            self.search_at = 2 * self.events if waits else 0
         self.reference = reference
         self.take(prior)
         return prior

@@ -158,6 +158,10 @@ class LogTest:
             self.features = restarted(self.features, gains.sum(axis=1), self.steps)
             self.by_arm = restarted(self.by_arm, gains, self.steps)
 
+    def strongest(self) -> float:
+        """The largest log evidence for any bias: of an arm, of the whole log, or of one feature."""
+        return max(float(part.max(initial=NEVER)) for part in (self.arms[1:], self.whole[1:], self.features))
+
     def verdict(
         self, suspicion: float, excused: float = math.inf, steep: bool = False, lenient: Array | None = None
     ) -> Verdict:

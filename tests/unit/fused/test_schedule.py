@@ -33,9 +33,11 @@ def evidence(rng, K=4, d=3):
     return np.einsum("ani,anj->aij", X, X), np.einsum("ani,an->ai", X, np.einsum("ani,ai->an", X, w))
 
 
-def test_refreshes_come_less_often_once_there_are_many_events():
-    """By a factor of 1.3 until 3,000 events and of almost two from there on."""
+@pytest.mark.parametrize("contested", [False, True])
+def test_refreshes_come_less_often_once_there_are_many_events(contested):
+    """By a factor of 1.3 until 3,000 events and of almost two from there on, unless something speaks against a log."""
     auto = Automatic.begin([np.arange(3)], 3, 1.0)
+    auto.contested = contested
     at = [0]
     while at[-1] < 1_000_000:
         auto.events += auto.room()
@@ -44,9 +46,35 @@ def test_refreshes_come_less_often_once_there_are_many_events():
     grown = np.array(at[1:]) / np.array(at[:-1], dtype=np.float64).clip(1.0)
     early = np.array(at[:-1]) < 3_000
     assert (grown[early][np.array(at[:-1])[early] >= 100] < 1.5).all()
-    np.testing.assert_allclose(grown[~early], 1.9, rtol=0.01)
-    # so that variances which stand still wait for the refresh after the next
+    np.testing.assert_allclose(grown[~early], 1.3 if contested else 1.9, rtol=0.01)
+    # so that the search for variances waits for the refresh after the next
     assert grown[~early].max() < 2.0
+
+
+def test_late_searches_wait_until_events_have_doubled_whatever_they_found(rng, searches):
+    auto = Automatic.begin([np.arange(3)], 3, 1.0)
+    auto.events = 4_000
+    for size in (1.0, 16.0):
+        J, h = evidence(rng)
+        auto.search_at = 0
+        auto.learn(J, size * h, Units.given(np.ones(3), 1.0))
+        assert not searches[-1]
+        assert auto.search_at == 8_000
+
+
+@pytest.mark.parametrize("lie", [None, "swapped"])
+def test_a_log_that_rewards_contradict_is_judged_as_often_as_at_first(tmp_path, rng, lie):
+    world = sl.worlds.ConfoundedWorld(seed=1)
+    if lie is not None:
+        world = sl.worlds.DriftedWorld(world, lie, seed=1)
+    learner = sl.FusedOFUL(sl.BehaviorQueries(sl.summarize_log(world.sample_log(5_000, 6, rng), world.schema(6))))
+    X = world.contexts(1_600, rng)
+    play_rounds(learner, X, world.potential_rewards(X, rng), world.behavior_actions(X, rng).astype(np.int64), rng)
+    assert learner.automatic.contested == (lie is not None)
+    learner.save(tmp_path / "learner")
+    again = sl.load_learner(tmp_path / "learner")
+    assert again.automatic.contested == learner.automatic.contested
+    assert again.automatic.room() == learner.automatic.room()
 
 
 def test_a_search_that_found_nothing_waits_until_events_have_doubled(rng, searches):

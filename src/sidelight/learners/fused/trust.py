@@ -38,6 +38,9 @@ BROKEN = float(log(1.0 / ERROR_RATE))
 EXCUSE = float(log(3.0))
 #: … and from which on a log is expected to fit badly, and no single feature is blamed for it
 BADLY = float(log(10.0))
+#: log evidence for a bias of a log from which on it is judged as often as at first; of an honest log each kind of bias
+#: ever has so much with a chance of at most a twentieth
+CONTESTED = float(log(20.0))
 #: how many times the variance of the curved part that was found (a cautious figure: squared errors, which the curved
 #: part makes larger, are its yardstick) the bias of a straight line through other contexts may have
 LEVERAGE = 16.0
@@ -179,9 +182,16 @@ class Trusting(ReducedLearner):
             accused = found.doubted & self._accused(entry) if found.doubted.any() else found.doubted
             if standing.judge(found, accused, events) and self.automatic is not None:
                 self.automatic.search_at = 0
+        self._contest()
         if rounds >= FIRST_JUDGED:
             never = self.counts == 0
             self.untested[never] = first_trials(never)
+
+    def _contest(self) -> None:
+        """Have settings learned as often as at first where a log may be wrong, or where the present moves."""
+        if self.automatic is not None:
+            against = any(entry.standing.test.strongest() > CONTESTED for entry in self.logs)
+            self.automatic.contested = against or self.broken["still"] >= 0
 
     def _relative(self) -> Array:
         """(K, 1)  ``σ²/σ_a²``: rounds of an arm with less noise tell more."""
@@ -323,6 +333,7 @@ class Trusting(ReducedLearner):
         linear, still = (int(v) for v in arrays.get("broken", (-1, -1)))
         self.broken = {"linear": linear, "still": still}
         self.misfit = Misfit.restored(arrays, None if self.automatic is None else self.automatic.constant)
+        self._contest()
 
 
 def _sentence(entry: dict[str, Any]) -> str:
