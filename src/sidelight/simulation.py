@@ -53,7 +53,7 @@ class Run:
         rng: a generator of the learner's own.
     """
 
-    world: World
+    world: Any
     recorded: Any
     log_rows: int
     horizon: int
@@ -64,7 +64,8 @@ class Run:
     @cached_property
     def schema(self) -> Schema:
         """The schema of the log."""
-        return self.world.schema(self.recorded)
+        schema: Schema = self.world.schema(self.recorded)
+        return schema
 
     @cached_property
     def summary(self) -> LogSummary:
@@ -74,7 +75,16 @@ class Run:
 
     @cached_property
     def true_cross_moments(self) -> Array:
-        """``R12(a)`` (K, L, m) under the old policy: what nobody knows outside a simulation."""
+        """``R12(a)`` (K, L, m) under the old policy: what nobody knows outside a simulation.
+
+        Raises:
+            InputError: the world has no ``cross_moments``.
+        """
+        if not hasattr(self.world, "cross_moments"):
+            raise InputError(
+                f"A {type(self.world).__name__} does not know its true cross moments: it has no cross_moments(recorded), "
+                "which returns E[x_o x_hᵀ | a] of every arm. Add it, or take a learner that estimates them."
+            )
         return np.asarray(self.world.cross_moments(self.recorded))
 
 
@@ -180,7 +190,30 @@ def _is_world(world: Any) -> bool:
     return hasattr(world, "mean_rewards") and not isinstance(world, type)
 
 
-def _check_learner(name: str, learner: Any, world: World) -> None:
+def _check_world(world: Any) -> None:
+    """Refuse what lacks a member that ``simulate`` calls, before the first log is drawn."""
+    members = (name for name in vars(World) if not name.startswith("_"))
+    missing = [name for name in members if not callable(getattr(world, name, None))]
+    if missing:
+        raise InputError(
+            f"A {type(world).__name__} is not a world: it has no {', '.join(missing)}. sidelight.worlds.World says what "
+            "each of them returns."
+        )
+
+
+def _arms_of(run: Run) -> tuple[Any, ...]:
+    """The world's arms, in the order of every axis of length K: its own ``arms``, else those of its schema."""
+    arms = getattr(run.world, "arms", None)
+    if arms is None:
+        arms = run.schema.arms
+    if arms is None:
+        raise InputError(
+            f"A {type(run.world).__name__} does not say what its arms are: give its schema arms=…, or the world arms."
+        )
+    return tuple(arms)
+
+
+def _check_learner(name: str, learner: Any, run: Run, arms: tuple[Any, ...]) -> None:
     """Before the first round: a learner that does not fit would read past its contexts, or play unknown arms."""
     missing = [part for part in ("needs", "arms", "n_features", "decide", "observe") if not hasattr(learner, part)]
     if missing:
@@ -188,13 +221,13 @@ def _check_learner(name: str, learner: Any, world: World) -> None:
             f"The factory of {name!r} returned a {type(learner).__name__}, which is not a learner: it has no "
             f"{', '.join(missing)}."
         )
-    if learner.n_features != world.n_features:
-        raise InputError(f"{name!r} takes {learner.n_features} features and the world has {world.n_features}.")
-    unknown = [arm for arm in learner.arms if arm not in set(world.arms)]
+    if learner.n_features != run.schema.n_features:
+        raise InputError(f"{name!r} takes {learner.n_features} features and the world has {run.schema.n_features}.")
+    unknown = [arm for arm in learner.arms if arm not in set(arms)]
     if unknown:
         raise InputError(
             f"{name!r} has the arms {unknown[:8]!r} that the world does not know; the world's are "
-            f"{list(world.arms[:8])!r}{' …' if len(world.arms) > 8 else ''}."
+            f"{list(arms[:8])!r}{' …' if len(arms) > 8 else ''}."
         )
 
 
@@ -212,16 +245,17 @@ def _run_seed(
     import pyarrow as pa
 
     environment: World = world if _is_world(world) else world(seed)
+    _check_world(environment)
     log_stream, _, own = np.random.SeedSequence(seed).spawn(3)
     run = Run(environment, recorded, log_rows, horizon, seed, np.random.default_rng(own), log_stream)
-    parts = []
+    parts, labels = [], _arms_of(run)
     for name, factory in learners.items():
         # every learner gets its own fresh generator and, in _play, the same fresh online streams
         run.rng = np.random.default_rng(own)
         learner = factory(run)
-        _check_learner(name, learner, environment)
+        _check_learner(name, learner, run, labels)
         online = np.random.SeedSequence(seed).spawn(3)[1]
-        rounds, arms, rewards, regrets = _play(environment, learner, horizon, online, every, report)
+        rounds, arms, rewards, regrets = _play(environment, labels, learner, horizon, online, every, report)
         n = len(rounds)
         parts.append(
             pa.table(
@@ -229,7 +263,7 @@ def _run_seed(
                     "learner": pa.array([name] * n, pa.string()),
                     "seed": pa.array(np.full(n, seed, dtype=np.int64)),
                     "round": pa.array(rounds),
-                    "arm": pa.array([environment.arms[a] for a in arms]),
+                    "arm": pa.array([labels[a] for a in arms]),
                     "reward": pa.array(rewards),
                     "regret": pa.array(regrets),
                 }
@@ -240,6 +274,7 @@ def _run_seed(
 
 def _play(
     world: World,
+    labels: tuple[Any, ...],
     learner: Learner,
     horizon: int,
     stream: np.random.SeedSequence,
@@ -248,7 +283,7 @@ def _play(
 ) -> tuple[Array, list[int], Array, Array]:
     """One learner through one run."""
     context_rng, reward_rng, behavior_rng, learner_rng = (np.random.default_rng(s) for s in stream.spawn(4))
-    index = {arm: i for i, arm in enumerate(world.arms)}
+    index = {arm: i for i, arm in enumerate(labels)}
     rounds: list[int] = []
     arms: list[int] = []
     rewards: list[float] = []
@@ -258,7 +293,7 @@ def _play(
         n = min(CHUNK, horizon - start)
         X = np.ascontiguousarray(world.contexts(n, context_rng))
         means = world.mean_rewards(X)
-        table = _potential_rewards(world, X, reward_rng)
+        table = _potential_rewards(world, labels, X, reward_rng)
         actions = world.behavior_actions(X, behavior_rng)
         probabilities = world.behavior_probabilities(X) if learner.needs == "probabilities" else None
         played = _play_chunk(learner, X, table, actions, probabilities, index, learner_rng)
@@ -316,7 +351,7 @@ def _play_chunk(
     return played
 
 
-def _potential_rewards(world: World, X: Array, rng: np.random.Generator) -> Array:
+def _potential_rewards(world: World, labels: tuple[Any, ...], X: Array, rng: np.random.Generator) -> Array:
     """(n, K): what each arm would pay, with the same noise for every arm."""
     direct = getattr(world, "potential_rewards", None)
     if direct is not None:
@@ -324,7 +359,7 @@ def _potential_rewards(world: World, X: Array, rng: np.random.Generator) -> Arra
     # the protocol's ``rewards`` consumes the generator independently of the arms, so one state serves all of them
     state = rng.bit_generator.state
     columns = []
-    for arm in world.arms:
+    for arm in labels:
         rng.bit_generator.state = state
         columns.append(world.rewards(X, np.array([arm] * len(X)), rng))
     return np.stack(columns, axis=1)

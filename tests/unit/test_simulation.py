@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
@@ -452,3 +453,68 @@ def test_the_fused_learner_learns_once_when_it_is_made():
         learner = sl.FusedOFUL(sl.BehaviorQueries(log), **settings)
         assert learner.refreshes == 1
         assert learner._refresh_delta() == sl.theory.refresh_confidence(0.05, 10, 5, 1)
+
+
+class OnlyTheProtocol:
+    """Two arms, three features, the last of them hidden: the seven members of the protocol and no other."""
+
+    weights_ = np.array([[0.2, 0.5, -0.3], [0.4, -0.1, 0.6]])
+
+    def schema(self, recorded):
+        names = ["a", "b", "c"]
+        return sl.Schema(names, names[:recorded], arms=["left", "right"])
+
+    def sample_log(self, n, recorded, rng):
+        X = self.contexts(n, rng)
+        arms = self.behavior_actions(X, rng)
+        columns = {name: X[:, j] for j, name in enumerate(["a", "b", "c"][:recorded])}
+        return pa.table({**columns, "arm": arms, "reward": self.rewards(X, arms, rng)})
+
+    def contexts(self, n, rng):
+        return rng.normal(size=(n, 3))
+
+    def behavior_probabilities(self, X):
+        chance = 1.0 / (1.0 + np.exp(-X[:, 2]))
+        return np.column_stack([chance, 1.0 - chance])
+
+    def behavior_actions(self, X, rng):
+        return np.where(rng.random(len(X)) < self.behavior_probabilities(X)[:, 0], "left", "right")
+
+    def mean_rewards(self, X):
+        return X @ self.weights_.T
+
+    def rewards(self, X, arms, rng):
+        labels = np.broadcast_to(np.asarray(arms), (len(X),))
+        played = np.where(labels == "left", 0, 1)
+        return self.mean_rewards(X)[np.arange(len(X)), played] + 0.1 * rng.normal(size=len(X))
+
+
+def test_a_world_with_the_members_of_the_protocol_alone():
+    world = OnlyTheProtocol()
+    assert isinstance(world, sl.worlds.World)
+    learners = {
+        "OFUL": lambda run: sl.OFUL(2, 3, schema=run.schema, arms=["left", "right"], regularization="auto"),
+        "actions": lambda run: sl.FusedOFUL(sl.BehaviorQueries(run.summary)),
+        "probabilities": lambda run: sl.RunningOFUL(sl.BehaviorProbabilities(run.summary), noise=0.1),
+    }
+    table = sl.simulate(world, learners, 120, recorded=2, log_rows=300, seeds=2, workers=1, every=40)
+    assert table.num_rows == 3 * 2 * 3
+    assert set(table["arm"].to_pylist()) <= {"left", "right"}
+    with pytest.raises(InputError, match=r"OnlyTheProtocol.*cross_moments\(recorded\)"):
+        sl.simulate(world, {"told": lambda run: run.true_cross_moments}, 5, recorded=2, log_rows=20, seeds=1, workers=1)
+
+
+def test_a_world_that_lacks_a_member_is_named_with_it():
+    class Half(OnlyTheProtocol):
+        sample_log = None
+        behavior_probabilities = None
+
+    with pytest.raises(InputError, match=r"Half is not a world: it has no sample_log, behavior_probabilities"):
+        sl.simulate(Half(), {"OFUL": lambda run: sl.OFUL(2, 3)}, 5, seeds=1, workers=1)
+
+    class Unnamed(OnlyTheProtocol):
+        def schema(self, recorded):
+            return sl.Schema(["a", "b", "c"], [])
+
+    with pytest.raises(InputError, match=r"Unnamed does not say what its arms are"):
+        sl.simulate(lambda seed: Unnamed(), {"OFUL": lambda run: sl.OFUL(2, 3)}, 5, seeds=1, workers=1)

@@ -21,7 +21,7 @@ from sidelight.worlds.confounded import ConfoundedWorld
 from sidelight.worlds.dosing import DosingWorld
 from sidelight.worlds.drifted import DriftedWorld
 from sidelight.worlds.paper import PRESETS, PaperWorld
-from sidelight.worlds.protocol import World
+from sidelight.worlds.protocol import KnownWorld
 from sidelight.worlds.signals import TrafficWorld
 
 __all__ = ["HIDDEN", "WORLDS", "default_recorded", "learner_factory", "make_world", "world_of"]
@@ -45,7 +45,7 @@ HIDDEN = {
 """Way of learning what the log hides → what it is."""
 
 
-def make_world(kind: str, seed: int, values: Mapping[str, Any] | None = None) -> World:
+def make_world(kind: str, seed: int, values: Mapping[str, Any] | None = None) -> KnownWorld:
     """The world of this kind.
 
     Args:
@@ -60,7 +60,7 @@ def make_world(kind: str, seed: int, values: Mapping[str, Any] | None = None) ->
         raise InputError(f"the world {kind!r} does not take these settings ({error}).") from error
 
 
-def _make_world(kind: str, seed: int, given: dict[str, Any]) -> World:
+def _make_world(kind: str, seed: int, given: dict[str, Any]) -> KnownWorld:
     if kind in PRESETS:
         preset: Any = kind
         return PaperWorld.preset(preset, seed=seed, **given)
@@ -77,12 +77,12 @@ def _make_world(kind: str, seed: int, given: dict[str, Any]) -> World:
 
 
 @lru_cache(maxsize=64)
-def world_of(setting: WorldSetting, seed: int) -> World:
+def world_of(setting: WorldSetting, seed: int) -> KnownWorld:
     """The world of a setting; kept, since its moments take seconds to compute."""
     return make_world(setting.kind, seed, dict(setting.values))
 
 
-def default_recorded(world: World) -> Any:
+def default_recorded(world: KnownWorld) -> Any:
     """What the world's log recorded if nobody says otherwise: what the world names, else two thirds of the features."""
     inner = getattr(world, "world", world)
     named = getattr(inner, "default_recorded", None)

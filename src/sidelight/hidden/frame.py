@@ -36,7 +36,10 @@ __all__ = ["CONSTANT", "Frame", "power_of_two", "unitless_pseudo_inverse"]
 #: a feature whose variance in the log is this small a part of its second moment counts as constant
 CONSTANT = 1e-12
 #: part of every feature's own second moment that is added to the metric, so that repeated features have one
-RIDGE = 1e-6
+RIDGE = 1e-9
+#: the same part of a feature that repeats others, so that rounding is small beside it: half of it where the others leave
+#: as small a part of the feature's second moment
+REPEATED = 1e-6
 #: ``f``: by what part an arm's hidden features are shifted less for each unit of ``p_a·z``.  For normal features and
 #: softmax policies, mild and sharp, 0.06 to 0.18 fits best; for skewed ones either sign may
 FADING = 0.1
@@ -237,6 +240,13 @@ def _ridged(D: Array, scale: Array) -> Array:
     D = D * scale[:, None] * scale
     own = np.diagonal(D).copy()
     np.fill_diagonal(D, np.where(own > 0, own * (1.0 + RIDGE), np.nan))
+    varies = np.flatnonzero(own > 0)
+    apart = np.ascontiguousarray(D[np.ix_(varies, varies)])
+    found = np.empty_like(apart)
+    if len(varies) > 1 and not np.isnan(invert(apart, found)):
+        # what the others leave of a feature, as a part of its second moment
+        left = 1.0 / (own[varies] * np.diagonal(found))
+        D[varies, varies] += REPEATED * own[varies] * (REPEATED / (REPEATED + left))
     return D
 
 

@@ -66,18 +66,23 @@ class KnownCrossMoments(EstimatorDefaults):
         self.cross_moments = moments
         # an arm whose R11 is singular has no unique B; the fused learners give those directions no weight
         self._B = np.zeros((K, L, m))
+        R11, k = summary.second_moments if R11 is None else self.recorded_moments, self._level()
         for a in range(K):
-            if self.recorded_moments is not None:
-                self._B[a] = product(unitless_pseudo_inverse(self.recorded_moments[a]), moments[a])
-            elif summary.determined[a]:
+            if self.recorded_moments is None and summary.determined[a]:
                 self._B[a] = solve(summary.second_moments[a], moments[a])
             elif L:
-                self._B[a] = product(unitless_pseudo_inverse(np.asarray(summary.second_moments[a])), moments[a])
+                self._B[a] = _regression(np.asarray(R11)[a], moments[a], k)
         moments_o, means = np.asarray(summary.second_moments), np.asarray(summary.means)
         self._around = moments_o - means[:, :, None] * means[:, None, :]
         # with an intercept the hidden features' own units are deviations from their means
         explained = self._around if summary.schema.intercept else moments_o
         self._spread = symmetrize(product(product(np.swapaxes(self._B, 1, 2), explained), self._B))
+
+    def _level(self) -> int | None:
+        """The position of the intercept among recorded features; None without one."""
+        if not self.summary.schema.intercept:
+            return None
+        return int(np.flatnonzero(np.asarray(self.summary.recorded) == 0)[0])
 
     def observe(self, x: ArrayLike, answer: Any, probability: float = 1.0) -> None:
         """Ignored: ``R12`` is known, so that answers add nothing."""
@@ -118,10 +123,10 @@ class KnownCrossMoments(EstimatorDefaults):
     def hidden_shift(self) -> HiddenShift | None:
         """From the rows of ``R11`` and ``R12`` that belong to the intercept, which are means; None without one."""
         summary = self.summary
-        if not summary.schema.intercept:
+        k = self._level()
+        if k is None:
             return None
         R11 = np.asarray(summary.second_moments) if self.recorded_moments is None else self.recorded_moments
-        k = int(np.flatnonzero(np.asarray(summary.recorded) == 0)[0])
         shares = np.asarray(summary.shares)[:, None]
         moments = np.sum(shares[:, :, None] * R11, axis=0)
         cross = np.sum(shares[:, :, None] * self.cross_moments, axis=0)
@@ -162,3 +167,20 @@ class KnownCrossMoments(EstimatorDefaults):
     def __repr__(self) -> str:
         s = self.summary
         return f"KnownCrossMoments({s.n_arms} arms, {s.n_features - s.n_recorded} of {s.n_features} features hidden)"
+
+
+def _regression(R11: Array, R12: Array, level: int | None) -> Array:
+    """``R11⁺R12`` (L, m); with an intercept around the means, so that it is the same wherever features have theirs.
+
+    level: the position of the intercept, or None
+    """
+    if level is None or not R11[level, level] > 0.0:
+        return product(unitless_pseudo_inverse(R11), R12)
+    mean, hidden_mean = R11[level] / R11[level, level], R12[level] / R11[level, level]
+    moments = R11 / R11[level, level]
+    spread = symmetrize(moments - mean[:, None] * mean)
+    still = np.diagonal(spread) <= CONSTANT * np.diagonal(moments)
+    spread[still], spread[:, still] = 0.0, 0.0
+    B = product(unitless_pseudo_inverse(spread), R12 / R11[level, level] - mean[:, None] * hidden_mean)
+    B[level] += hidden_mean - product(mean, B)
+    return B

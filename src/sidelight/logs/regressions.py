@@ -247,15 +247,24 @@ class ArmRegressions:
     def pooled_residual_variance(self) -> float:
         """``s²`` over all arms: all squared residuals over all degrees of freedom.
 
-        Without a single degree of freedom it is the mean squared reward, which is at least as large as what a
+        Without a single degree of freedom it is :attr:`reward_variance`, which is at least as large as what a
         regression with enough rows would leave; without any row it is 1.
         """
         freedom = int(self.degrees_of_freedom.sum())
         if freedom:
             return float(self.residual_sums.sum() / freedom)
-        if self.n_rows:
-            return float((self.factors[:, :, self.n_recorded] ** 2).sum() / self.n_rows)
-        return 1.0
+        return self.reward_variance if self.n_rows else 1.0
+
+    @cached_property
+    def reward_variance(self) -> float:
+        """The rewards' variance if some feature is their level; their mean square without one, or if all are alike."""
+        n = max(self.n_rows, 1)
+        second = float(self.reward_squares.sum()) / n
+        if self.level is None or not np.isfinite(self.reward_sums).all():
+            return second
+        centre = float(self.reward_sums.sum()) / n
+        around = second - centre * centre
+        return around * n / (n - 1) if around > _SAME * second else second
 
     @cached_property
     def residual_variances(self) -> np.ndarray:

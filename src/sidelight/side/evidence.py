@@ -126,17 +126,22 @@ class LogGeometry:
         self._direction_squares = (self.directions * product(summary.second_moments, self.directions)).sum(axis=1)
         self.renew()
 
-    def renew(self, error: Array | None = None, answers: AnswersHalf | None = None) -> None:
+    def renew(
+        self, error: Array | None = None, answers: AnswersHalf | None = None, centres: Array | None = None
+    ) -> None:
         """Take the answers as they are now.
 
         Args:
             error: (K, L, L)  what an error of ``B̂`` that comes from the log's own rows adds to ``Σ ε²x_ox_oᵀ``.
             answers: what is known of the answers' half of the covariance; default the classical ``τ²A⁻¹``.
+            centres: (m,)  means of hidden features as they are known elsewhere, where no answer tells them.
         """
         if error is not None:
             G, _, s2 = self._log
             self._count(error + (s2[:, None, None] * G if self.sandwich is None else self.sandwich.middle))
         self.B = np.array(self.hidden.regression(), dtype=np.float64, order="C")
+        if centres is not None and self._intercept is not None:
+            self.B[:, self._intercept] += centres
         A = self.hidden.precision() if answers is None or answers.precision is None else answers.precision
         self.A = np.zeros((0, *self.G.shape[1:]))
         if A is None or not self.G.size:

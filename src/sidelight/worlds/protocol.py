@@ -28,37 +28,19 @@ Recorded: TypeAlias = int | Sequence[int] | Sequence[str]
 class World(Protocol):
     """An environment with an old policy and a log. ``simulate`` needs nothing else.
 
-    Shapes: ``d = n_features``, ``K = n_arms``, ``X`` is ``(n, d)`` in the schema's order. Arms are labels.
+    Shapes: ``d`` and ``K`` are the numbers of features and arms of the schema, ``X`` is ``(n, d)`` in the schema's
+    order. Arms are labels, and every axis of length ``K`` has the order of ``schema(recorded).arms``.
 
     All randomness comes from the generator that is passed in, and **how much of it a call consumes depends
     on the number of rows alone**, never on the arms: two learners that choose differently in the same
     context, and pass generators in the same state, receive the same noise. That is what makes their
     difference paired.
 
-    Optional, used where present: ``weights`` ``(K, d)`` (linear worlds: ``mean_rewards(X) = X weightsᵀ``),
+    Optional, used where present: ``arms`` (else those of the schema), ``cross_moments(recorded)``, without which a run
+    has no ``true_cross_moments``, ``weights`` ``(K, d)`` (linear worlds: ``mean_rewards(X) = X weightsᵀ``),
     ``potential_rewards(X, rng)`` ``(n, K)`` (all arms under the same noise, so that column ``a`` equals
     ``rewards(X, a, rng)``), ``context_bound`` (``S_x``), ``weight_bound`` (``S_w``).
     """
-
-    @property
-    def n_arms(self) -> int:
-        """``K``, the number of arms."""
-        ...
-
-    @property
-    def n_features(self) -> int:
-        """``d``, the number of features."""
-        ...
-
-    @property
-    def arms(self) -> tuple[Any, ...]:
-        """The labels of the arms, in the order of every axis of length ``K``."""
-        ...
-
-    @property
-    def noise(self) -> float:
-        """``σ``, the standard deviation (or a sub-Gaussian bound) of the reward's noise."""
-        ...
 
     def schema(self, recorded: Recorded) -> Schema:
         """Features, arms and columns of a log that recorded only ``recorded``."""
@@ -88,9 +70,35 @@ class World(Protocol):
         """Rewards ``(n,)`` of ``arms`` (one label, or ``n``); consumes ``rng`` independently of them."""
         ...
 
+
+class KnownWorld(World, Protocol):
+    """A world whose inner workings are known, as those of Sidelight are: what experiments and reports use beyond."""
+
+    @property
+    def n_arms(self) -> int:
+        """``K``, the number of arms."""
+        ...
+
+    @property
+    def n_features(self) -> int:
+        """``d``, the number of features."""
+        ...
+
+    @property
+    def arms(self) -> tuple[Any, ...]:
+        """The labels of the arms, in the order of every axis of length ``K``."""
+        ...
+
+    @property
+    def noise(self) -> float:
+        """``σ``, the standard deviation (or a sub-Gaussian bound) of the reward's noise."""
+        ...
+
     def cross_moments(self, recorded: Recorded) -> Floats:
         """``R12(a) = E[x_o x_hᵀ | a]`` ``(K, L, m)`` under the old policy; both in the features' order."""
         ...
+
+
 
 
 def recorded_indices(recorded: Recorded, features: Sequence[str]) -> tuple[int, ...]:

@@ -120,8 +120,8 @@ class Unexplained:
         self.L = summary.n_recorded
         self.counts = np.asarray(summary.counts, dtype=np.float64)
         self.s2 = np.array(summary.residual_variances, dtype=np.float64)
-        # a log too small to have residuals has at most the rewards' own second moment of noise
-        second = float(summary.reward_squares.sum()) / max(summary.n_rows, 1)
+        # a log too small to have residuals has at most the rewards' own variance of noise
+        second = summary.reward_variance
         second = second if second > 0 else 1.0  # a log of zeros tells no scale
         self.s2[~(np.isfinite(self.s2) & (self.s2 > 0))] = second
         # what a log explains without any rest is exact to rounding, not beyond
@@ -194,6 +194,16 @@ class Unexplained:
             self.tau2 = np.maximum(self.tau2, LEAST * self.s2)
             answers = AnswersHalf(self.tau2, self.s2)
         return error, answers
+
+    def hidden_centres(self, units: Units | None) -> Array | None:
+        """(m,)  Means of the hidden features, which rounds or another log may know before the first answer; or None.
+
+        units: of features and rewards; None where they are not learned
+        """
+        if units is None or units.constant is None or self.hidden.sums is None or self.hidden.n_answers:
+            return None
+        hidden = self.order[self.L :]
+        return np.where(units.known[hidden], units.centres[hidden], 0.0)
 
     def residual_moments(self, units: Units | None) -> Array:
         """``Σ_e`` (K_j, m, m); of a feature that did not vary among the answers the variance that is known elsewhere.
