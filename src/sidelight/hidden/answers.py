@@ -378,9 +378,9 @@ class AnswerEstimator(EstimatorDefaults):
         if L == 0 or m == 0:
             return np.zeros(K)
         t = self.sums.total_weight
-        if t == 0:
-            return np.full(K, np.inf)
         if self.estimator == "regression":
+            if t == 0:
+                return np.full(K, np.inf)
             spread = eigenvalues(self.residual_moments())[:, -1]
             weakest = np.maximum(eigenvalues(self.precision())[:, 0], 1e-300)
             union = 2.0 * K * episode_count(horizon) / delta
@@ -396,7 +396,8 @@ class AnswerEstimator(EstimatorDefaults):
             horizon=horizon,
             hidden_traces=np.maximum(square(context_bound) - np.einsum("aii->a", R11), 0.0),
         )
-        return np.asarray(delta_m(constants, t))
+        # the constants come first: a log that has none is refused before there are answers
+        return np.full(K, np.inf) if t == 0 else np.asarray(delta_m(constants, t))
 
     # ---------------------------------------------------------------------------------- lifecycle
 

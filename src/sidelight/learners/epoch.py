@@ -89,6 +89,8 @@ class EpochOFUL(ReducedLearner):
         settings = Settings.of(given, ProjectedArguments)
         summary = hidden.summary
         summary.require_determined()
+        # what has no bound is refused here, and not in the round in which an episode begins
+        hidden.bound(settings.delta, int(horizon), settings.context_bound)
         self.hidden = hidden
         self.needs = hidden.needs
         self.horizon = int(horizon)

@@ -5,13 +5,14 @@ Symbols are those of the package's docstring.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 
 from sidelight.errors import InputError
 from sidelight.linalg import eigenvalues as symmetric_values
-from sidelight.linalg import log, square
+from sidelight.linalg import inverse, log, square
 from sidelight.theory.episodes import episode_count
 from sidelight.theory.quantities import Floats, Numbers, probability
 
@@ -83,13 +84,13 @@ def cross_moment_constants(
         horizon: ``T``; sets the number of episodes, ``⌈log₂ T⌉``.
         hidden_traces: ``tr R22(a) = E[‖x_h‖² | a]`` ``(K,)``; ``S_2²``, which bounds it, if left out.
     """
-    recorded_moments, shares, inverse, traces = _moment_parts(recorded_moments, shares, hidden_bound, hidden_traces)
+    recorded_moments, shares, inverses, traces = _moment_parts(recorded_moments, shares, hidden_bound, hidden_traces)
     n_arms = len(shares)
     union = 2.0 * n_features * n_arms * episode_count(horizon)
     logarithm = log(union / probability(delta, "delta"))
     spread = recorded_bound * hidden_bound
-    leading: Floats = inverse * np.sqrt(2.0 * spread * traces * logarithm / shares)
-    second: Floats = 4.0 / 3.0 * inverse * spread * logarithm / shares
+    leading: Floats = inverses * np.sqrt(2.0 * spread * traces * logarithm / shares)
+    second: Floats = 4.0 / 3.0 * inverses * spread * logarithm / shares
     return CrossMomentConstants(leading, second)
 
 
@@ -108,12 +109,12 @@ def printed_cross_moment_constants(
     The print's traces are not conditional on the arm: they are averaged here by ``P(a)``. Algorithm 2 calls
     it with ``delta = δ/(2 log T)``.
     """
-    recorded_moments, shares, inverse, _ = _moment_parts(recorded_moments, shares, hidden_bound, hidden_traces)
+    recorded_moments, shares, inverses, _ = _moment_parts(recorded_moments, shares, hidden_bound, hidden_traces)
     recorded_trace = shares @ np.trace(recorded_moments, axis1=1, axis2=2)
     hidden_trace = square(hidden_bound) if hidden_traces is None else shares @ np.asarray(hidden_traces)
     logarithm = log(n_features / probability(delta, "delta"))
     spread = recorded_bound * hidden_bound
-    worst = np.max(inverse / shares)
+    worst = np.max(inverses / shares)
     leading: Floats = worst * np.sqrt(2.0 * spread * np.sqrt(recorded_trace * hidden_trace) * logarithm)
     return CrossMomentConstants(leading, np.asarray(0.75 * worst * spread * logarithm))
 
@@ -128,7 +129,7 @@ def _moment_parts(
         raise InputError(
             f"recorded_moments has shape {moments.shape} and shares {chances.shape}; pass R11 (K, L, L) and P(a) (K,)."
         )
-    smallest = symmetric_values(moments)[:, 0]
+    smallest = np.array([_smallest_eigenvalue(R11) for R11 in moments])
     if not (chances > 0).all() or not (smallest > 0).all():
         arm = int(np.argmin(np.minimum(chances, smallest)))
         raise InputError(
@@ -137,8 +138,21 @@ def _moment_parts(
         )
     hidden = np.full(len(chances), square(hidden_bound)) if hidden_traces is None else np.asarray(hidden_traces)
     traces: Floats = np.sqrt(np.trace(moments, axis1=1, axis2=2) * hidden)
-    inverse: Floats = np.reciprocal(smallest, dtype=np.float64)
-    return moments, chances, inverse, traces
+    inverses: Floats = np.reciprocal(smallest, dtype=np.float64)
+    return moments, chances, inverses, traces
+
+
+def _smallest_eigenvalue(R11: Floats) -> float:
+    """``λ_min``, by the largest of ``R11⁻¹``; 0 if it has no inverse.
+
+    Beside an eigenvalue that is 1e16 times larger, as features in other units have, it would be lost to rounding.
+    """
+    if not len(R11):
+        return math.inf
+    try:
+        return float(1.0 / symmetric_values(inverse(R11))[-1])
+    except np.linalg.LinAlgError:
+        return 0.0
 
 
 def delta_m(constants: CrossMomentConstants, samples: Numbers) -> Floats:
