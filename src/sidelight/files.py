@@ -85,10 +85,22 @@ def write_container(
 
 
 def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write ``content`` beside ``path``, force it to the disk, then rename it into place."""
+    """Write ``content`` beside ``path``, force it to the disk, then rename it into place.
+
+    A link stays one: what it points to is replaced.  Into a device or a pipe, such as /dev/stdout, content is written.
+
+    Raises:
+        InputError: ``path`` is a folder, or its folder is not there or not writable.
+    """
     target = Path(path)
-    folder = target.parent
-    temporary = folder / f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}.part"
+    if target.is_dir():
+        raise InputError(f"cannot write {target}: it is a folder. Name a file in it.")
+    if target.exists() and not target.is_file():
+        target.write_bytes(content)
+        return
+    place = Path(os.path.realpath(target))
+    folder = place.parent
+    temporary = folder / f".{place.name}.{os.getpid()}.{secrets.token_hex(4)}.part"
     try:
         # 0o666 less the user's umask, like any file; O_EXCL never follows what somebody else put there.
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
@@ -101,7 +113,7 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
             stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
-        os.replace(temporary, target)
+        os.replace(temporary, place)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise

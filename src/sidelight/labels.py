@@ -143,7 +143,10 @@ def typed_labels(texts: Sequence[Label]) -> tuple[Label, ...]:
     Only texts that are written as Python writes the value count, so ``007`` stays text.
     """
     if not all(isinstance(text, str) for text in texts):
-        return tuple(texts)
+        # beside labels of an earlier file, which have their types already
+        found = [text for text in texts if isinstance(text, str)]
+        read = dict(zip(found, typed_labels(found), strict=True))
+        return tuple(read[text] if isinstance(text, str) else text for text in texts)
     for kind in (int, float):
         try:
             values = [kind(str(text)) for text in texts]

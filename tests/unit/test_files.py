@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import threading
 import zipfile
 
 import numpy as np
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from sidelight.errors import FileFormatError, InputError
-from sidelight.files import container_bytes, read_container, read_container_bytes, write_container
+from sidelight.files import container_bytes, read_container, read_container_bytes, write_atomically, write_container
 
 META = {"schema": {"arms": ["a", 1, 2.5, True, None]}, "name": "Zürich"}
 ARRAYS = {"counts": np.array([3, 0, 5]), "factors": np.arange(12.0).reshape(2, 3, 2), "empty": np.zeros((0, 4))}
@@ -205,3 +206,30 @@ def test_writing_is_all_or_nothing(tmp_path, monkeypatch):
 def test_a_folder_that_is_not_there(tmp_path):
     with pytest.raises(InputError, match="Choose a folder that exists"):
         write_container(tmp_path / "no" / "a", "k", 1, {}, {})
+
+
+def test_a_folder_instead_of_a_file(tmp_path):
+    with pytest.raises(InputError, match="is a folder"):
+        write_container(tmp_path, "k", 1, {}, {})
+    assert not list(tmp_path.parent.glob(f".{tmp_path.name}*"))
+
+
+def test_a_link_stays_a_link(tmp_path):
+    (tmp_path / "behind").mkdir()
+    link = tmp_path / "a.summary"
+    link.symlink_to(tmp_path / "behind" / "real.summary")
+    write_container(link, "k", 1, {"v": 1}, {})
+    assert link.is_symlink()
+    assert os.listdir(tmp_path / "behind") == ["real.summary"]
+
+
+def test_a_device_is_written_to_and_stays_one(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read: list[bytes] = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()))
+    reader.start()
+    write_atomically(pipe, b"content")
+    reader.join(10.0)
+    assert read == [b"content"]
+    assert pipe.is_fifo()

@@ -14,7 +14,7 @@ __all__ = ["is_summary", "must_exist", "not_over_input"]
 
 
 def not_over_input(out: Path, *inputs: str | os.PathLike[str] | None) -> None:
-    """Refuse to write over an input file, or into a folder that does not exist, before anything long starts.
+    """Refuse to write over an input file or a folder, or into one that does not exist, before anything long starts.
 
     Args:
         out: the file to be written.
@@ -23,6 +23,8 @@ def not_over_input(out: Path, *inputs: str | os.PathLike[str] | None) -> None:
     for name in _input_files(inputs) if out.exists() else ():
         if os.path.exists(name) and os.path.samefile(out, name):
             raise InputError(f"{out} is what is read here; writing to it would destroy it. Name another file.")
+    if out.is_dir():
+        raise InputError(f"{out} is a folder: name a file in it to write to.")
     if not out.absolute().parent.is_dir():
         raise InputError(
             f"There is no folder {str(out.parent)!r} to write {out.name} to. Choose a folder that exists, or make it."

@@ -74,8 +74,9 @@ def summarize(
         typer.echo(json.dumps(described, indent=2))
         return
     skipped = sum(summary.skipped.values())
+    arms_seen = f"{summary.n_arms} arm{'s' * (summary.n_arms != 1)}"
     typer.echo(
-        f"{summary.n_rows:,} rows in {seconds:.1f} s ({skipped:,} skipped), {summary.n_arms} arms, "
+        f"{summary.n_rows:,} rows in {seconds:.1f} s ({skipped:,} skipped), {arms_seen}, "
         f"{summary.n_recorded} of {summary.n_features} columns recorded."
     )
     for reason, count in sorted(summary.skipped.items(), key=lambda item: -item[1]):

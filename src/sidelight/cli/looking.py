@@ -28,7 +28,7 @@ from sidelight.logs.sources.csv import MISSING_TEXTS, NO_NUMBER, check_start, op
 from sidelight.logs.sources.paths import kind_of
 from sidelight.logs.sources.writing import write_tables
 
-__all__ = ["Look", "Profile", "look_at", "mistyped", "write_prepared"]
+__all__ = ["Look", "Profile", "headless", "look_at", "mistyped", "write_prepared"]
 
 ROWS = 50_000
 """Rows that are looked at."""
@@ -87,7 +87,7 @@ class Profile:
 
 @dataclass(frozen=True)
 class Look:
-    """A file (or several of one kind), and a profile of each column."""
+    """A file (or several of one kind), a profile of each column with a name, and how many columns have none."""
 
     files: tuple[str, ...]
     format: str
@@ -96,6 +96,7 @@ class Look:
     rows: int
     whole: bool
     profiles: tuple[Profile, ...]
+    unnamed: int = 0
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -143,7 +144,18 @@ def look_at(sources: Sequence[str]) -> Look:
         raise SourceError(f"{first} has no rows: a log needs a header and at least a few rows.")
     named = [name for name in table.column_names if name.strip()]
     profiles = tuple(_profile(name, table[name]) for name in named)
-    return Look(tuple(files), form, delimiter, encoding, table.num_rows, rows <= ROWS and len(files) == 1, profiles)
+    whole, unnamed = rows <= ROWS and len(files) == 1, len(table.column_names) - len(named)
+    return Look(tuple(files), form, delimiter, encoding, table.num_rows, whole, profiles, unnamed)
+
+
+def headless(names: Sequence[str]) -> str:
+    """A question to add to a message about columns if their names look like a row of values; else nothing."""
+    numbers = [name for name in names if _NUMBER.fullmatch(name)]
+    if 2 * len(numbers) <= len(names) and not any("." in name for name in numbers):
+        return ""
+    return (
+        f" Has the file no header? Its first line is taken for the columns' names, and {numbers[0]!r} is one of them."
+    )
 
 
 def _found(source: str) -> list[str]:
@@ -152,6 +164,8 @@ def _found(source: str) -> list[str]:
         found = [str(entry) for entry in inside]
     else:
         found = [source] if os.path.exists(source) else sorted(glob.glob(source))
+    if not found and os.path.isdir(source):
+        raise SourceError(f"the folder {source} has no files in it.")
     if not found:
         raise SourceError(
             f"there is no file {source}. Check the path; a folder or a pattern such as 'log/*.csv' works too."
@@ -216,7 +230,7 @@ def _csv_batches(path: str, delimiter: str, encoding: str) -> Iterator[pa.Record
     names = [name.strip() for name in header]
     twice = sorted({name for name in names if name and names.count(name) > 1})
     if twice:
-        raise SourceError(f"{path} has the column {twice[0]!r} more than once; rename one of them.")
+        raise SourceError(f"{path} has the column {twice[0]!r} more than once; rename one of them.{headless(names)}")
     try:
         for batch in pacsv.open_csv(
             open_bytes(path),
@@ -241,7 +255,8 @@ def _profile(name: str, column: pa.ChunkedArray) -> Profile:
     rows = len(column)
     if pa.types.is_dictionary(kind):
         column, kind = column.cast(kind.value_type), kind.value_type
-    if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_time(kind):
+    strange = (pa.types.is_nested, pa.types.is_binary, pa.types.is_large_binary, pa.types.is_time, pa.types.is_duration)
+    if any(is_it(kind) for is_it in strange):
         return Profile(name, "other", rows, column.null_count, 0, example=str(kind))
     values = [value for value in column.to_pylist() if value is not None and value == value]
     missing = rows - len(values)

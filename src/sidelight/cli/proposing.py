@@ -263,6 +263,19 @@ def _no_reward(profile: Profile) -> str:
     return f"it is {'empty' if profile.kind == 'empty' else 'no number'}"
 
 
+def _no_arm(profile: Profile) -> str:
+    """Why a column cannot be the arm unless somebody says so; empty if it can."""
+    if profile.kind in ("empty", "other"):
+        return "it is empty" if profile.kind == "empty" else f"it holds {profile.example}"
+    if profile.distinct == 1:
+        return f"it is always {profile.example}, and a log of one arm has nothing to compare"
+    if profile.missing_share > MOST_MISSING:
+        return f"it is missing in {profile.missing_share:.0%} of the rows"
+    if profile.kind == "date":
+        return f"it holds dates such as {profile.example}"
+    return "" if _may_be_arm(profile) else f"it has {profile.distinct:,} different values, such as {profile.example}"
+
+
 def _column(profile: Profile, said: Said, arm: str | None, reward: str | None) -> Column:
     name = profile.name
     hidden = name in said.hidden
@@ -322,7 +335,8 @@ def _guess(profile: Profile, said: Said) -> tuple[str, str]:
     unique = present >= 20 and profile.distinct > 0.9 * present
     named = bool(words & _IDENTIFIER) and profile.distinct > MANY_LEVELS
     if profile.kind in ("text", "integer") and (named or (unique and profile.kind == "text")):
-        return "identifier", f"{profile.distinct:,} different values" + (", and by its name" if named else "")
+        no_category = ": too many for a category" if profile.name in said.categories else ""
+        return "identifier", f"{profile.distinct:,} different values" + (", and by its name" if named else no_category)
     if profile.kind == "date":
         return "date", "its " + " and ".join(term.split("(")[0] for term in _date_terms(profile)) + " as features"
     if words & (_REWARD | _REWARD_TOO) and _may_be_reward(profile):
@@ -331,7 +345,7 @@ def _guess(profile: Profile, said: Said) -> tuple[str, str]:
         return "category", "you said so"
     if profile.kind == "text":
         if profile.distinct > MANY_LEVELS:
-            return "left out", f"{profile.distinct:,} different texts"
+            return "left out", f"{profile.distinct:,} different texts such as {profile.example!r}"
         return "category", _values(profile)
     if (
         profile.kind == "integer"
@@ -363,11 +377,13 @@ def unclear(proposal: Proposal, role: str, look: Look) -> str:
     fits = _may_be_arm if role == "arm" else _may_be_reward
     taken = {proposal.named("arm"), proposal.named("reward")}
     possible = named or tuple(p.name for p in look.profiles if fits(p) and p.name not in taken)
-    if role == "reward" and not named:
-        for profile in sorted(look.profiles, key=lambda profile: not _REWARD & set(_words(profile.name))):
-            wrong = _no_reward(profile)
-            if wrong and (_REWARD | _REWARD_TOO) & set(_words(profile.name)):
-                return f"column {profile.name!r} cannot be the reward: {wrong}. Mend it, or say --reward NAME."
+    if not named:
+        # by weaker words many a feature could be meant as the arm: a product, an item
+        strong, all_words = (_ARM, _ARM) if role == "arm" else (_REWARD, _REWARD | _REWARD_TOO)
+        for profile in sorted(look.profiles, key=lambda profile: not strong & set(_words(profile.name))):
+            wrong = _no_arm(profile) if role == "arm" else _no_reward(profile)
+            if wrong and all_words & set(_words(profile.name)):
+                return f"column {profile.name!r} cannot be the {role}: {wrong}. Mend it, or say --{role} NAME."
     meaning = (
         "what was done" if role == "arm" else "what came of it, a number where more is better; turn the sign of costs"
     )

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from sidelight.cli.input_files import not_over_input
 from sidelight.cli.service_options import (
     DEFAULT_CONFIG,
     AsJson,
@@ -61,6 +62,7 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Replace a configuration that is there.")] = False,
 ) -> None:
     """Set up a decision service: write its configuration from a log summary and a few questions (or options)."""
+    not_over_input(out)
     if out.exists() and not force:
         raise InputError(f"{out} is there already: choose another --out, or --force to replace it.")
     named = named_summaries(summary or [])

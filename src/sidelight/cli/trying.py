@@ -19,10 +19,11 @@ from rich.text import Text
 
 from sidelight.cli.input_files import not_over_input
 from sidelight.cli.log_reading import complete_rows, summarized
-from sidelight.cli.looking import Look, look_at, write_prepared
+from sidelight.cli.looking import Look, headless, look_at, write_prepared
 from sidelight.cli.proposing import Proposal, Said, merged, propose, unclear
 from sidelight.drawing.intervals import number
 from sidelight.errors import InputError, SchemaError, SidelightError
+from sidelight.files import write_atomically
 from sidelight.judging.judge import judge
 from sidelight.judging.verdict import Verdict
 from sidelight.logs.diagnosis.curvature import Proposal as Term
@@ -103,7 +104,8 @@ def try_(
     if proposal.missing:
         if not asking:
             console.print(_proposal_table(proposal))
-            raise SchemaError(" ".join(unclear(proposal, role, look) for role in proposal.missing))
+            questions = " ".join(unclear(proposal, role, look) for role in proposal.missing)
+            raise SchemaError(questions + headless(look.columns))
         console.print(_proposal_table(proposal))
         while proposal.missing:
             role = proposal.missing[0]
@@ -116,14 +118,14 @@ def try_(
     console.print(_proposal_table(proposal))
     if not (yes or as_json or asking):
         raise InputError("this is no terminal to ask in: look at the proposal above, and add --yes to take it.")
+    schema = proposal.schema()
     _may_write(out, force)
     source = _prepared(look, out, console)
-    out.write_text(schema_text(proposal, look), encoding="utf-8")
+    write_atomically(out, schema_text(proposal, look).encode())
     console.print(f"Written to {out}. Edit it where it is wrong, and go on with --schema {out}.")
     if asking and not typer.confirm("Go on with these columns?", default=True):
         console.print(f"Next: sidelight diagnose {_quoted(source)} --schema {_quoted([str(out)])}")
         return
-    schema = proposal.schema()
     summary = summarized(source, schema, True, None, quiet=as_json)
     terms: list[Term] = []
     if curved:
@@ -131,7 +133,7 @@ def try_(
         console.print(_terms_text(terms))
     if terms:
         schema = schema.with_derived([term.term for term in terms])
-        out.write_text(schema_text(proposal, look, terms), encoding="utf-8")
+        write_atomically(out, schema_text(proposal, look, terms).encode())
         summary = summarized(source, schema, True, None, quiet=as_json)
     complete = complete_rows(source, summary.schema, None, quiet=as_json) if noise is None else None
     diagnosis = summary.diagnose(noise, complete)
@@ -200,9 +202,11 @@ def _opening(look: Look) -> str:
         + (f", {how}-separated" if how else "")
         + (f", {look.encoding}" if look.encoding not in ("", "utf8") else "")
     )
-    rows = f"{look.rows:,} rows" if look.whole else f"the first {look.rows:,} rows"
+    some = f"{look.rows:,} row{'s' * (look.rows != 1)}"
+    rows = some if look.whole else f"the first {some}"
     many = f" and {len(look.files) - 1} more" if len(look.files) > 1 else ""
-    return f"{look.files[0]}{many} ({form}): {len(look.profiles)} columns; {rows} looked at.\n"
+    nameless = f" (and {look.unnamed} without a name, left out)" if look.unnamed else ""
+    return f"{look.files[0]}{many} ({form}): {len(look.profiles)} columns{nameless}; {rows} looked at.\n"
 
 
 def _proposal_table(proposal: Proposal) -> Table:

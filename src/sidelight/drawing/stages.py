@@ -10,6 +10,7 @@ from pathlib import Path
 
 from sidelight.drawing.colours import ALARM, FONT, GOOD, GREY, INK, LINE, PALETTE, PAPER
 from sidelight.drawing.intervals import number
+from sidelight.files import write_atomically
 
 __all__ = ["Bar", "Picture", "contour_picture", "stages_picture"]
 
@@ -50,7 +51,7 @@ class Picture:
 
     def save(self, path: str | Path) -> None:
         """Write the SVG file."""
-        Path(path).write_text(self.svg, encoding="utf-8")
+        write_atomically(path, self.svg.encode())
 
     def __repr__(self) -> str:
         return f"Picture({len(self.svg):,} characters of SVG)"

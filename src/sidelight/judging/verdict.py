@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sidelight.drawing.intervals import number
 from sidelight.drawing.notebook import card
 from sidelight.drawing.stages import Picture
+from sidelight.files import write_atomically
 from sidelight.judging.decision_page import decision_page, picture_of
 from sidelight.judging.lines import Findings
 from sidelight.judging.wording import percent, sentence_of
@@ -144,7 +145,7 @@ class Verdict(Findings):
         """
         page = decision_page(self, command, unit, date)
         if path is not None:
-            Path(path).write_text(page, encoding="utf-8")
+            write_atomically(path, page.encode())
         return page
 
     def _repr_html_(self) -> str:

@@ -159,3 +159,28 @@ def test_parquet_with_decimal_commas_is_prepared_whole_or_not_at_all(frame, tmp_
         write_prepared(look_at([str(first), str(second)]), left)
     assert not left.exists()
     assert not list(tmp_path.glob("*.part")) + list(tmp_path.glob(".*.part"))
+
+
+def test_a_folder_is_no_place_to_write_to(frame, tmp_path, capsys):
+    """Said before anything long starts, by every command that writes a file."""
+    log, folder, summary = tmp_path / "log.csv", tmp_path / "out", tmp_path / "log.summary"
+    frame.to_csv(log, index=False)
+    folder.mkdir()
+    main_quietly(["summarize", log, "--recorded", "age", "--hidden", "need", "-o", summary], capsys)
+    for words in (
+        ["summarize", log, "--recorded", "age", "-o", folder],
+        ["judge", log, "--recorded", "age", "--html", folder],
+        ["diagnose", summary, "--html", folder],
+        ["try", log, "--yes", "--out", folder],
+        ["init", "--summary", summary, "--mode", "shadow", "--out", folder, "--force"],
+    ):
+        assert "is a folder: name a file in it" in said(words, capsys)
+    assert not list(folder.iterdir())
+
+
+def main_quietly(words, capsys):
+    """Run a command that is to end well."""
+    with pytest.raises(SystemExit) as stop:
+        main([str(word) for word in words])
+    assert stop.value.code == 0
+    capsys.readouterr()

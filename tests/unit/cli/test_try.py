@@ -446,3 +446,76 @@ def test_curved_effects_are_written_beside_those_of_dates(tmp_path, run):
     labels = [term.label for term in read_schema_file(out).derived]
     assert "spline(age, 3)" in labels
     assert "weekday(when)" in labels
+
+
+def looked_at(tmp_path, text, name="log.csv"):
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    return look_at([str(path)])
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (["a"] * 40, "it is always a"),
+        ([""] * 40, "it is empty"),
+        ([f"2024-01-{day:02d}" for day in range(1, 21)] * 2, "it holds dates such as 2024-01-01"),
+        ([f"{i / 8}" for i in range(40)], "it has 40 different values, such as 0.0"),
+        (["a", "b", "", ""] * 10, "it is missing in 50% of the rows"),
+    ],
+)
+def test_a_column_that_is_called_the_arm_and_cannot_be_it(values, words, tmp_path):
+    """Asking which other column it may be would send the user away from the cause."""
+    rows = "".join(f"{i},{value},{i % 7}.5\n" for i, value in enumerate(values))
+    look = looked_at(tmp_path, "loyalty,arm,reward\n" + rows)
+    assert f"column 'arm' cannot be the arm: {words}" in unclear(propose(look, Said()), "arm", look)
+
+
+def test_a_file_without_a_header(tmp_path, run):
+    path = tmp_path / "log.csv"
+    path.write_text("21.9,Rome,b,0.2\n" + "".join(f"{i}.5,Oslo,{'ab'[i % 2]},{i % 9}\n" for i in range(40)))
+    result = run(path, "--yes")
+    assert str(result.exception).count("Has the file no header?") == 1
+    with pytest.raises(SourceError, match=r"more than once.*Has the file no header"):
+        looked_at(tmp_path, "1.5,1.5,a\n2.5,3.5,b\n")
+
+
+def test_columns_without_a_name_are_said_to_be_left_out(tmp_path):
+    look = looked_at(tmp_path, ",x,arm,reward\n" + "".join(f"{i},{i % 7},{'ab'[i % 2]},{i % 5}\n" for i in range(40)))
+    assert look.unnamed == 1
+    assert "3 columns (and 1 without a name, left out); 40 rows looked at" in trying._opening(look)
+
+
+def test_an_empty_folder(tmp_path):
+    with pytest.raises(SourceError, match="has no files in it"):
+        look_at([str(tmp_path)])
+
+
+def test_lengths_of_time_are_left_out(tmp_path):
+    table = pa.table({
+        "wait": pa.array([dt.timedelta(hours=i) for i in range(40)]),
+        "arm": ["a", "b"] * 20,
+        "reward": np.arange(40.0) % 7,
+    })  # fmt: skip
+    pq.write_table(table, tmp_path / "log.parquet")
+    proposal = propose(look_at([str(tmp_path / "log.parquet")]), Said())
+    assert proposal.columns[0].role == "left out"
+
+
+def test_a_proposal_that_is_no_schema_writes_nothing(tmp_path, run):
+    path, out = tmp_path / "log.csv", tmp_path / "schema.toml"
+    path.write_text("intercept,arm,reward\n" + "".join(f"{i % 7},{'ab'[i % 2]},{i % 5}\n" for i in range(40)))
+    result = run(path, "--yes", "--out", out)
+    assert "there is a feature called 'intercept'" in str(result.exception)
+    assert not out.exists()
+
+
+def test_curved_effects_of_a_csv_file_whose_arms_are_numbers(tmp_path, run):
+    rng = np.random.default_rng(0)
+    age, arm = rng.normal(size=600), rng.integers(1, 4, 600)
+    path = tmp_path / "log.csv"
+    with open(path, "w", encoding="utf-8") as stream:
+        stream.write("age,arm,reward\n")
+        stream.writelines(f"{a:.3f},{k},{a * a + rng.normal():.3f}\n" for a, k in zip(age, arm, strict=True))
+    result = run(path, "--yes", "--json", "--curved", "--out", tmp_path / "schema.toml")
+    assert [term["term"] for term in json.loads(result.stdout)["proposals"]] == ["spline(age, 3)"]

@@ -34,6 +34,41 @@ def summarize(frame, features="age + tier + severity", recorded=("age", "tier"),
 
 
 @pytest.mark.filterwarnings("ignore:column 'tier'")
+@pytest.mark.parametrize(
+    "term", ["tier**2", "log(tier)", "bins(tier, [1, 2])", "spline(tier, knots=[1, 2, 3])", "log(tier):age"]
+)
+def test_a_function_that_is_told_everything_of_a_category(term):
+    """Such a function needs nothing of the log, and the column is found to hold text when the log is read."""
+    with pytest.raises(SchemaError, match="is a function of a number, and 'tier' is a category"):
+        sl.summarize_log(table(), sl.Schema(f"age + {term}", ["age", "tier"]))
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: sl.Spline("age", knots=["low", 2, 3]), "'low' is not a number"),
+        (lambda: sl.Spline("age", knots=5), "5 is not a list of numbers"),
+        (lambda: sl.Spline("age", "four"), "between 2 and 20 columns"),
+        (lambda: sl.Bins("age", edges="40"), "'40' is not a list of numbers"),
+        (lambda: sl.Bins("age", "four"), "between 2 and 100 intervals"),
+        (lambda: sl.Logarithm("age", float("nan")), "nan is not a number"),
+        (lambda: sl.Power("age", "two"), "'two' is not a number"),
+        (lambda: sl.Missing("age", "none"), "'none' is not a number"),
+        (lambda: sl.Product("age", 3), "not 3"),
+        (lambda: sl.DaysSince("visit", 3), "a day is written 2020-01-01"),
+        (lambda: sl.Schema("log(age, 'x')", ["age"]), "'x' is not a number"),
+        (lambda: sl.Schema("missing(age, 'x')", ["age"]), "'x' is not a number"),
+        (lambda: sl.Schema("bins(age, ['x'])", ["age"]), "'x' is not a number"),
+        (lambda: sl.Schema("hour(visit, 3)", ["visit"]), "which is not known"),
+        (lambda: sl.Schema(["age"], ["age"], binary="yes"), "binary"),
+    ],
+)
+def test_settings_of_derived_features_of_the_wrong_type(make, words):
+    with pytest.raises(SchemaError, match=words):
+        make()
+
+
+@pytest.mark.filterwarnings("ignore:column 'tier'")
 def test_a_function_of_a_number_of_a_category():
     """Text that nobody declared is a category as well, found when the log is read."""
     with pytest.raises(SchemaError, match=r"spline\(tier, 4\) is a function of a number, and 'tier' is a category"):

@@ -155,3 +155,31 @@ def test_the_order_of_times_does_not_depend_on_the_zone_of_the_machine():
 def test_a_set_of_files_has_an_order(tmp_path):
     names = [parquet(tmp_path, name) for name in "dbac"]
     assert [file.path for file in find_files(set(names))] == sorted(names)
+
+
+@pytest.mark.parametrize("labels", [[1, 2, 3], [1.0, 2.0, 3.0], [0.5, 1.0, 1.5], [False, True, True], ["a", "b", "1"]])
+def test_a_csv_file_is_read_again_with_the_schema_that_was_found_in_it(labels, tmp_path):
+    """Arms and levels of the summary have types; the file has nothing but text."""
+    file = tmp_path / "log.csv"
+    made = pd.DataFrame(columns(c=np.array(labels)[np.arange(N) % 3], arm=np.array(labels)[np.arange(N) % 3]))
+    made.to_csv(file, index=False)
+    schema = sl.Schema(["x", "c"], ["x", "c"], categories=["c"], intercept=True)
+    first = sl.summarize_log(file, schema)
+    again = sl.summarize_log(file, first.schema)
+    assert again.schema == first.schema
+    np.testing.assert_array_equal(again.factors, first.factors)
+    assert sl.judge(file, first.schema).table.num_rows == sl.judge(file, schema).table.num_rows
+    assert next(iter(sl.summarize_eras(file, first.schema).values())).arms == first.arms
+    assert sl.propose_terms(file, first.schema) == sl.propose_terms(file, schema)
+
+
+def test_a_label_that_a_later_csv_file_adds_has_the_type_of_the_others(tmp_path):
+    older, newer = tmp_path / "older.csv", tmp_path / "newer.csv"
+    pd.DataFrame(columns()).to_csv(older, index=False)
+    pd.DataFrame(columns(c=np.arange(N) % 4, arm=np.arange(N) % 3)).to_csv(newer, index=False)
+    first = sl.summarize_log(older, SCHEMA)
+    later = sl.summarize_log(newer, first.schema)
+    assert later.arms == (0, 1, 2)
+    assert [type(arm) for arm in later.arms] == [int, int, int]
+    assert later.schema.features[1].levels == (0, 1, 2, 3)
+    assert (first + later).arms == (0, 1, 2)

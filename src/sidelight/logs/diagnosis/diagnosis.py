@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sidelight.errors import InputError
+from sidelight.files import write_atomically
 from sidelight.labels import label_to_json, show_labels
 from sidelight.logs.diagnosis.diagnosis_page import html_page, notebook_card, terminal_page
 from sidelight.logs.diagnosis.findings import ArmReport, Difference, Findings
@@ -136,7 +136,7 @@ class Diagnosis(Findings):
         """The page as HTML, also written to ``path`` if there is one."""
         text = html_page(self)
         if path is not None:
-            Path(path).write_text(text, encoding="utf-8")
+            write_atomically(path, text.encode())
         return text
 
     def __rich__(self) -> RenderableType:

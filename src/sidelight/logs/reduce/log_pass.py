@@ -15,7 +15,7 @@ from sidelight.errors import InputError, InvalidRowsError, SchemaError, SourceEr
 from sidelight.labels import Label, show_labels, typed_labels
 from sidelight.logs.reduce.batch import Job, Reduced, no_propensities, reduce_bundle, show_reasons
 from sidelight.logs.reduce.moments import Moments, rows_per_batch
-from sidelight.logs.schema.columns import check_labels, distinct_labels, number_column
+from sidelight.logs.schema.columns import UNKNOWN, check_labels, distinct_labels, label_position, number_column
 from sidelight.logs.schema.features import Category, Date, Number
 from sidelight.logs.schema.fitting import check_levels, fitted_terms, peek_kinds
 from sidelight.logs.schema.schema import Schema
@@ -269,7 +269,8 @@ class LogPass:
         # A dictionary may name values that no row has; only those that rows have are found.
         indices, labels = distinct_labels(check_labels(batch.column(name), name).unique(), name)
         found = (labels[i] for i in indices.tolist() if i >= 0)
-        unseen = [label for label in found if label is not None and label not in known]
+        # in a file in which everything is text, "3" is no new label beside a 3 that an earlier file had
+        unseen = [label for label in found if label_position(label, known, self._text_labels) == UNKNOWN]
         if len(known) + len(unseen) > _MOST_LABELS:
             raise SchemaError(
                 f"column {name!r} has more than {_MOST_LABELS:,} different values ({show_labels(unseen, 4)}), too "

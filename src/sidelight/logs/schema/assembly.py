@@ -15,7 +15,7 @@ from sidelight.logs.schema.features import Category, Date, Feature, Number
 from sidelight.logs.schema.formula import read_formula, read_terms
 from sidelight.logs.schema.terms import Product, Term
 
-__all__ = ["checked_arms", "checked_features", "checked_missing", "checked_recorded", "with_baselines"]
+__all__ = ["check_kind", "checked_arms", "checked_features", "checked_missing", "checked_recorded", "with_baselines"]
 
 
 def checked_features(
@@ -99,10 +99,7 @@ def _with_inputs(
                     f"{name!r} is listed as a feature of its own and {term.label} takes it for a date, which has no "
                     "column of its own: leave it out of the features, or list it as Date."
                 )
-            is_kind = {"date": Date, "number": Number, "category": Category}.get(kind)
-            if is_kind is not None and not isinstance(feature, is_kind):
-                is_ = type(feature).__name__.lower()
-                raise SchemaError(f"{term.label} needs a {kind}, and {name!r} is a {is_}.")
+            check_kind(term, name, feature)
             if isinstance(feature, Date) and isinstance(term, Product) and kind == "any":
                 raise SchemaError(
                     f"{term.label} multiplies with the date {name!r}: say what of it counts, days_since({name}) or "
@@ -112,6 +109,22 @@ def _with_inputs(
                 features[name] = replace(feature, own=True)
         _set_zones(term, features)
     return list(features.values())
+
+
+def check_kind(term: Term, name: str, feature: Feature) -> None:
+    """The feature ``name`` is what ``term`` needs; a column that nobody described may have turned out to hold text.
+
+    Raises:
+        SchemaError: it is something else.
+    """
+    kind = term.inputs[name]
+    is_kind = {"date": Date, "number": Number, "category": Category}.get(kind)
+    if is_kind is not None and not isinstance(feature, is_kind):
+        advice = f" A category acts by its levels: name the column alone, or with a number, {name}:age."
+        raise SchemaError(
+            f"{term.label} is a function of a {kind}, and {name!r} is a {type(feature).__name__.lower()}."
+            + (advice if isinstance(feature, Category) else "")
+        )
 
 
 def _set_zones(term: Term, features: dict[str, Feature]) -> None:

@@ -15,7 +15,18 @@ from sidelight.logs.schema.features import BOOLEANS, MICROSECONDS_PER_DAY, micro
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["check_labels", "date_column", "distinct_labels", "label_codes", "number_column"]
+__all__ = [
+    "UNKNOWN",
+    "check_labels",
+    "date_column",
+    "distinct_labels",
+    "label_codes",
+    "label_position",
+    "number_column",
+]
+
+#: instead of a position, for a label that has none
+UNKNOWN = -3
 
 #: Arrow knows a zone by the changes that its file lists, up to 2037, and not by the rule that holds from then on.
 _TABLE_ENDS = microseconds_since_1970(dt.datetime(2037, 1, 1), None)
@@ -56,6 +67,11 @@ def number_column(column: pa.Array, name: str) -> tuple[np.ndarray, np.ndarray |
             raise SchemaError(
                 f"column {name!r} holds {kind}, a length of time, not a number. Say in which unit it counts: in pandas "
                 f"frame[{name!r}].dt.total_seconds() / 86400 are days."
+            )
+        if pa.types.is_time(kind):
+            raise SchemaError(
+                f"column {name!r} holds {kind}, a time of day, not a number. Join it with its date to a timestamp, of "
+                f"which hour({name}) counts among derived=[...], or turn it into a number such as hours since midnight."
             )
         if pa.types.is_temporal(kind):
             raise SchemaError(
@@ -184,29 +200,30 @@ def label_codes(
         text: the column comes from a file in which everything is text, so ``"3"`` may stand for ``3``.
 
     Returns:
-        ``codes`` (n,) int64: the position of each label, -1 for a baseline, -2 where missing, -3 where unknown;
-        and the rows that are missing and those that are unknown, each ``None`` where there are none.
+        ``codes`` (n,) int64: the position of each label, -1 for a baseline, -2 where missing, ``UNKNOWN`` where it has
+        none; and the rows that are missing and those that are unknown, each ``None`` where there are none.
 
     Raises:
         SchemaError: the column holds something that cannot be a label.
     """
     indices, labels = distinct_labels(column, name)
-    table = np.array([_position(label, positions, text) for label in labels] + [-2], dtype=np.int64)
+    table = np.array([label_position(label, positions, text) for label in labels] + [-2], dtype=np.int64)
     codes = table[indices]
     # A dictionary may name labels that no row has, so the rows decide.
     if len(codes) == 0 or codes.min() >= -1:
         return codes, (None, None)
-    missing, unknown = codes == -2, codes == -3
+    missing, unknown = codes == -2, codes == UNKNOWN
     return codes, (missing if missing.any() else None, unknown if unknown.any() else None)
 
 
-def _position(label: Label | None, positions: Mapping[Label, int], text: bool) -> int:
+def label_position(label: Label | None, positions: Mapping[Label, int], text: bool) -> int:
+    """The position of one label; -2 if it is missing, ``UNKNOWN`` if it has none.  Arguments as for ``label_codes``."""
     if label is None:
         return -2
     position = positions.get(label)
     if position is None and text and isinstance(label, str):
         position = next((positions[value] for value in typed_readings(label) if value in positions), None)
-    return -3 if position is None else position
+    return UNKNOWN if position is None else position
 
 
 def check_labels(column: pa.Array, name: str) -> pa.Array:

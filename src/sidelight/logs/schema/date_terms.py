@@ -103,7 +103,7 @@ class DaysSince(ColumnTerm):
         if self.origin is not None:
             try:
                 object.__setattr__(self, "_day", _day(self.origin))
-            except ValueError:
+            except (ValueError, TypeError):
                 raise SchemaError(
                     f"days_since({quoted(self.column)}, {self.origin!r}): a day is written 2020-01-01."
                 ) from None

@@ -242,7 +242,7 @@ class Date:
         if self.zone is not None:
             try:
                 ZoneInfo(self.zone)
-            except (ZoneInfoNotFoundError, ValueError, OSError):
+            except (ZoneInfoNotFoundError, ValueError, TypeError, OSError):
                 raise SchemaError(
                     f"date {self.name!r} has the zone {self.zone!r}, which is not known: give a name such as "
                     "'Europe/Berlin', or leave it out for UTC."

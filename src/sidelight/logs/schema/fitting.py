@@ -17,6 +17,7 @@ import numpy as np
 
 from sidelight.errors import InputError, SchemaError, SidelightWarning, calls_inside
 from sidelight.labels import Label, show_labels
+from sidelight.logs.schema.assembly import check_kind
 from sidelight.logs.schema.columns import date_column, number_column
 from sidelight.logs.schema.features import BOOLEANS, Category, Date, Feature, Number, comma_message
 from sidelight.logs.schema.terms import Missing, Term
@@ -216,13 +217,9 @@ def fitted_terms(
             name = part.wants
             if name is None:
                 continue
-            if isinstance(kinds[name], Category):
-                if isinstance(part, Missing):
-                    continue
-                raise SchemaError(
-                    f"{part.label} is a function of a number, and {name!r} is a category. A category acts by its "
-                    f"levels: name the column alone, or with a number, {name}:age."
-                )
+            if isinstance(kinds[name], Category) and isinstance(part, Missing):
+                continue
+            check_kind(part, name, kinds[name])
             if name not in recorded:
                 raise SchemaError(
                     f"{part.label} cannot be taken from the log, which did not record {name!r}: give knots=[...] for a "

@@ -216,11 +216,11 @@ def _bins(column: str, bins: Any = 4) -> Term:
 
 
 def _log(column: str, offset: float = 0) -> Term:
-    return Logarithm(column, float(offset))
+    return Logarithm(column, offset)
 
 
 def _missing(column: str, fill: float | None = None) -> Term:
-    return Missing(column, None if fill is None else float(fill))
+    return Missing(column, fill)
 
 
 def _days_since(column: str, origin: str | None = None, zone: str | None = None) -> Term:

@@ -13,7 +13,7 @@ from sidelight.errors import SchemaError
 from sidelight.labels import Label
 from sidelight.logs.schema.entrywise import logarithm
 from sidelight.logs.schema.splines import Bends, spline_knots
-from sidelight.logs.schema.terms import ColumnTerm, Inputs, Term, quoted
+from sidelight.logs.schema.terms import ColumnTerm, Inputs, Term, finite, finite_all, quoted
 
 __all__ = ["Bins", "Logarithm", "Power", "Spline"]
 
@@ -36,6 +36,7 @@ class Power(ColumnTerm):
     exponent: float
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "exponent", finite(self.exponent, f"{quoted(self.column)}**..."))
         if self.exponent == 0 or not abs(self.exponent) <= 16 or 2 * self.exponent != int(2 * self.exponent):
             raise SchemaError(
                 f"{quoted(self.column)}**{self.exponent:g}: an exponent is a whole or half number other than 0, from "
@@ -79,7 +80,7 @@ class Logarithm(ColumnTerm):
     offset: float = 0.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "offset", float(self.offset))
+        object.__setattr__(self, "offset", finite(self.offset, f"log({quoted(self.column)}, ...)"))
 
     @property
     def label(self) -> str:
@@ -125,11 +126,11 @@ class Spline(ColumnTerm):
 
     def __post_init__(self) -> None:
         if self.knots is None:
-            if not 2 <= self.df <= 20:
+            if not (isinstance(self.df, int) and 2 <= self.df <= 20):
                 raise SchemaError(f"spline({quoted(self.column)}, {self.df}): give between 2 and 20 columns.")
             return
-        knots = tuple(float(knot) for knot in self.knots)
-        if len(knots) < 3 or not all(math.isfinite(k) for k in knots) or list(knots) != sorted(set(knots)):
+        knots = finite_all(self.knots, f"spline({quoted(self.column)}, knots=...)")
+        if len(knots) < 3 or list(knots) != sorted(set(knots)):
             raise SchemaError(
                 f"the knots of the spline of {self.column!r} must be at least three increasing numbers, not "
                 f"{list(self.knots)}."
@@ -222,11 +223,11 @@ class Bins(ColumnTerm):
 
     def __post_init__(self) -> None:
         if self.edges is None:
-            if not 2 <= self.count <= 100:
+            if not (isinstance(self.count, int) and 2 <= self.count <= 100):
                 raise SchemaError(f"bins({quoted(self.column)}, {self.count}): give between 2 and 100 intervals.")
             return
-        edges = tuple(float(edge) for edge in self.edges)
-        if not edges or not all(math.isfinite(e) for e in edges) or list(edges) != sorted(set(edges)):
+        edges = finite_all(self.edges, f"bins({quoted(self.column)}, [...])")
+        if not edges or list(edges) != sorted(set(edges)):
             raise SchemaError(f"the edges of the bins of {self.column!r} must be increasing, not {list(self.edges)}.")
         object.__setattr__(self, "edges", edges)
         if not self.edges_found:

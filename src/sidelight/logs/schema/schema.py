@@ -11,6 +11,7 @@ import numpy as np
 from sidelight.errors import SchemaError, UnknownArmError
 from sidelight.labels import Label, check_types, label_from_json, label_to_json, show_labels, sorted_labels
 from sidelight.logs.schema.assembly import (
+    check_kind,
     checked_arms,
     checked_features,
     checked_missing,
@@ -90,6 +91,8 @@ class Schema:
         self.arms_discovered = False
         self.arms: tuple[Label, ...] | None = None if arms is None else checked_arms(arms)
         self.imputed = checked_missing(missing, self.features)
+        if binary not in (None, True, False):
+            raise SchemaError(f"binary={binary!r}: say True, False, or None to see it in the log.")
         self.binary = None if binary is None else bool(binary)
         self._check_columns()
         self._layout()
@@ -400,6 +403,10 @@ class Schema:
     def with_features(self, features: Sequence[Feature], derived: Sequence[Term] | None = None) -> Schema:
         """The same schema where columns turned out to be of other kinds, or derived features were fitted."""
         terms = self.derived if derived is None else tuple(derived)
+        kinds = {feature.name: feature for feature in features}
+        for term in terms:
+            for name in term.inputs:
+                check_kind(term, name, kinds[name])
         schema = self._copy(features=with_baselines(tuple(features), self.intercept), derived=terms)
         schema._layout()
         return schema

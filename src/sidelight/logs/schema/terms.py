@@ -11,10 +11,12 @@ Functions of numbers are in ``number_terms``, those of dates in ``date_terms``.
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
@@ -32,6 +34,24 @@ _PLAIN = re.compile(r"[^\W\d][\w.]*")
 def quoted(name: str) -> str:
     """A column's name as a formula writes it: in backquotes unless it is a plain word."""
     return name if _PLAIN.fullmatch(name) else f"`{name}`"
+
+
+def finite(value: Any, of: str) -> float:
+    """A number that somebody gave for the derived feature ``of``.
+
+    Raises:
+        SchemaError: it is none, or not finite.
+    """
+    if isinstance(value, int | float | np.integer | np.floating | Decimal) and math.isfinite(value):
+        return float(value)
+    raise SchemaError(f"{of}: {value!r} is not a number.")
+
+
+def finite_all(values: Any, of: str) -> tuple[float, ...]:
+    """Several such numbers, in a list or an array."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise SchemaError(f"{of}: {values!r} is not a list of numbers.")
+    return tuple(finite(value, of) for value in values)
 
 
 @dataclass
@@ -215,6 +235,10 @@ class Missing(ColumnTerm):
     fill: float | None = None
     fill_found: bool = False
 
+    def __post_init__(self) -> None:
+        if self.fill is not None:
+            object.__setattr__(self, "fill", finite(self.fill, f"missing({quoted(self.column)}, ...)"))
+
     @property
     def label(self) -> str:
         """``missing(weight)``."""
@@ -259,6 +283,8 @@ class Product(Term):
         for factor in factors:
             flat.extend(factor if isinstance(factor, list | tuple) else [factor])  # type: ignore[list-item]
         terms = tuple(Column(factor) if isinstance(factor, str) else factor for factor in flat)
+        if wrong := [term for term in terms if not isinstance(term, Term)]:
+            raise SchemaError(f"a factor of a product is a column's name or a derived feature, not {wrong[0]!r}.")
         if len(terms) < 2:
             raise SchemaError("a product has at least two factors.")
         if len({term.label for term in terms}) < len(terms):

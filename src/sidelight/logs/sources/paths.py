@@ -52,8 +52,8 @@ def open_files(files: list[LogFile], wanted: Wanted, name: str) -> Source:
     kinds = {file.kind for file in files}
     if len(kinds) > 1 and "csv" in kinds:
         raise SourceError(
-            f"{name} mixes CSV with {', '.join(sorted(kinds - {'csv'}))}: in CSV every label is text, elsewhere it has "
-            "a type. Summarize them apart with declared arms and add the summaries."
+            f"the log ({name}) mixes CSV with {', '.join(sorted(kinds - {'csv'}))}: in CSV every label is text, "
+            "elsewhere it has a type. Summarize them apart with declared arms and add the summaries."
         )
     progress = _Bytes()
 
