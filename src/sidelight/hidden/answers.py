@@ -24,6 +24,7 @@ from sidelight.hidden.gap_answers import GapAnswers, Prediction
 from sidelight.hidden.pooling import Fit, Pool, Told, fit_arms, regress, slope_pull
 from sidelight.hidden.protocol import EstimatorDefaults, HiddenShift
 from sidelight.hidden.strengths import (
+    BENT_GRID,
     LEVEL_CENTRE,
     SLOPE_CENTRE,
     Strengths,
@@ -87,7 +88,8 @@ class AnswerEstimator(EstimatorDefaults):
         self._leveled = Frame.leveled(summary)
         self._guess = own_guess(self._leveled)
         p = max(summary.n_recorded - (self._leveled.size == summary.n_recorded), 1)
-        self._strengths = Strengths(first_own(self._guess), SLOPE_CENTRE * p, LEVEL_CENTRE)
+        bent = BENT_GRID[1] if self._leveled.bent.any() else 1.0
+        self._strengths = Strengths(first_own(self._guess), SLOPE_CENTRE * p, LEVEL_CENTRE, bent)
         if pooling != "auto":
             self.fix_pooling(float(pooling))
 
@@ -195,7 +197,8 @@ class AnswerEstimator(EstimatorDefaults):
         return fitted[2:]
 
     def _fit_of(self, told: Told, at: Strengths) -> tuple[Pool, Fit]:
-        pool, pull = Pool.of(told, at.own, at.levels), slope_pull(told, at.slopes, at.levels)
+        pool = Pool.of(told, at.own, at.levels, at.bent)
+        pull = slope_pull(told, at.slopes, at.levels)
         if self._past is not None:
             mean = told.frame.mean
             pull -= at.slopes * (1.0 - self._past) * mean[:, None] * mean
@@ -309,7 +312,7 @@ class AnswerEstimator(EstimatorDefaults):
         if c is None:
             return None
         # over all contexts, whatever their arm: shifts are compared with how features vary among all
-        pool = Pool.of(told, self._strengths.own, 0.0)
+        pool = Pool.of(told, self._strengths.own, 0.0, self._strengths.bent)
         levels = (fit.theta[:, c] - pool.theta[c]) * told.unit
         residual = pool.residual * told.unit[:, None] * told.unit
         return HiddenShift(told.frame.slopes(pool.theta[None])[0] * told.unit, levels, residual)

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sidelight.kernels.answers import move_sums
 from sidelight.kernels.spd import invert
@@ -63,6 +64,7 @@ class Frame:
         missing: (K,)  ``E(1 − u_a·x_o)²``, 0 if ``x_o`` has a constant.
         ones_error: (K, L, L)  ``Cov(û_a) = E(1 − u_a·x_o)²G_a⁻¹``, or None where ``u_a`` is exact.
         preferred: (K, n)  ``p_a``, what the old policy favoured among recorded features; 0 if there is no constant.
+        bent: (n,)  whether a coordinate is a derived feature, a bend or a product; none is if there is no constant.
     """
 
     scale: Array
@@ -74,6 +76,7 @@ class Frame:
     missing: Array
     ones_error: Array | None
     preferred: Array
+    bent: NDArray[np.bool_]
 
     @property
     def size(self) -> int:
@@ -96,7 +99,8 @@ class Frame:
         else:
             D = _ridged(D, scale)
         nothing = np.zeros((summary.n_arms, len(mean)))
-        return cls(scale, np.zeros_like(mean), None, D, mean * scale, nothing, np.zeros(len(nothing)), None, nothing)
+        straight, missing = np.zeros(len(mean), dtype=np.bool_), np.zeros(len(nothing))
+        return cls(scale, np.zeros_like(mean), None, D, mean * scale, nothing, missing, None, nothing, straight)
 
     @classmethod
     def leveled(cls, summary: LogSummary) -> Frame:
@@ -136,7 +140,9 @@ class Frame:
         if len(varies):
             moved = scale[varies] * np.asarray(summary.means)[:, varies] - shift[varies]
             preferred[:, varies] = _preferred(D[np.ix_(varies, varies)], moved, np.asarray(summary.counts))
-        return cls(scale, shift, c, D, np.eye(len(scale))[c], ones, missing, ones_error, preferred)
+        bent = np.zeros(len(scale), dtype=np.bool_)
+        bent[:L] = np.isin(summary.schema.recorded_index, summary.schema.derived_index)
+        return cls(scale, shift, c, D, np.eye(len(scale))[c], ones, missing, ones_error, preferred, bent)
 
     def moved(self, S: Array, unit: Array, means: Array, faded: bool = True) -> Array:
         """Sums of products in these coordinates.

@@ -3,10 +3,13 @@
 In the coordinates ``z`` of ``hidden.frame`` (``n`` of them, the constant among them), with ``θ_a`` the coefficients of
 arm ``a`` and ``Σ`` the second moments of what they leave:
 
-    θ_pool ~ N(0, Σ ⊗ (κ₀D)⁻¹),  its level flat,      θ_a ~ N(θ_pool, Σ ⊗ Q⁻¹),   Q⁻¹ = (κD)⁻¹ + v·(level)(level)ᵀ.
+    θ_pool ~ N(0, Σ ⊗ (κ₀D_β)⁻¹),  its level flat,      θ_a ~ N(θ_pool, Σ ⊗ Q⁻¹),   Q⁻¹ = (κD)⁻¹ + v·(level)(level)ᵀ.
 
 ``κ₀`` says how little the hidden features go with the recorded ones, ``κ`` how alike the arms' slopes are (both in
-answers), and ``v`` how far their levels are apart; ``hidden.strengths`` finds them.
+answers), and ``v`` how far their levels are apart; ``hidden.strengths`` finds them.  ``D_β`` is ``D`` with derived
+features (bends, products) times ``√β``: hidden features go with recorded columns rather than with bends of these.  Were
+``β`` 1, ``B̂`` of many bends would be little but error, which their rows of ``M̂w = b`` take for a reason to think that
+hidden weights are small.
 
 ``θ_pool`` is what the arms have in common, and that is not the regression over all contexts whatever their arm: a
 policy that looks at recorded and hidden features makes them go together otherwise among the contexts of an arm than
@@ -20,6 +23,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sidelight.hidden.frame import CONSTANT, Frame, power_of_two
 from sidelight.hidden.sums import AnswerSums
@@ -28,7 +32,7 @@ from sidelight.kernels.answers import regress as regress_arms
 from sidelight.kernels.spd import invert
 from sidelight.linalg import Array, product, pseudo_inverse, symmetric_eigen, symmetrize
 
-__all__ = ["FLAT", "Fit", "Pool", "Told", "fit_arms", "regress", "slope_pull"]
+__all__ = ["FLAT", "Fit", "Pool", "Told", "bent_metric", "fit_arms", "regress", "slope_pull"]
 
 #: relative to a feature's own sum of squares, what rounding may have done to its differences from other features
 ROUNDING = 1e-11
@@ -61,6 +65,7 @@ class Told:
         total: (n + m, n + m)   noise: (n, n)   answers: of all arms together.
         unit: (m,)  the hidden features' scales   means: (m,)  their centres, in these units.
         worth: (K,)  times which an arm's weights count in ``total``, relative to ``S``.
+        straight: (m,)  whether a hidden feature is a column, not derived from columns.
     """
 
     frame: Frame
@@ -74,6 +79,7 @@ class Told:
     unit: Array
     means: Array
     worth: Array
+    straight: NDArray[np.bool_]
 
     @classmethod
     def of(cls, sums: AnswerSums, frame: Frame, shared: bool) -> Told:
@@ -140,7 +146,8 @@ class Told:
         if (f != 1.0).any():
             f3 = f[:, None, None]
             S, squared, counts = f3 * S, f3 * (f3 * squared), f * counts
-        return cls(frame, D, S, squared, counts, g * total, g * (g * noise), g * count, unit, means, g / f)
+        noise = g * (g * noise)
+        return cls(frame, D, S, squared, counts, g * total, noise, g * count, unit, means, g / f, sums.straight)
 
     def within(self, levels: float) -> Within:
         """Sums for the regression that arms have in common, their levels apart with the variance ``levels = v``.
@@ -209,10 +216,13 @@ class Pool:
     noise: Array
 
     @classmethod
-    def of(cls, told: Told, own: float, levels: float) -> Pool:
-        """The regression within arms, pulled to 0 with the weight of ``own = κ₀`` answers; ``levels``: ``v``."""
+    def of(cls, told: Told, own: float, levels: float, bent: float) -> Pool:
+        """The regression within arms, pulled to 0 with the weight of ``own = κ₀`` answers.
+
+        levels: ``v``   bent: ``β``
+        """
         n, m = told.frame.size, told.total.shape[0] - told.frame.size
-        pull, within = own_pull(told, own), told.within(levels)
+        pull, within = own_pull(told, own, bent), told.within(levels)
         inverse, theta, residual = np.empty((n, n)), np.empty((n, m)), np.empty((m, m))
         gram = within.total[:n, :n] + pull
         # collinear features: rounding errors must not decide which one gets the weight
@@ -247,12 +257,18 @@ class Fit:
     B: Array
 
 
-def own_pull(told: Told, own: float) -> Array:
-    """``κ₀D``, the prior of the pooled regression; its entry for the level is next to 0: levels are not shrunk."""
-    pull, c = own * told.D, told.frame.constant
+def own_pull(told: Told, own: float, bent: float) -> Array:
+    """``κ₀D_β``, the prior of the pooled regression; its entry for the level is next to 0: levels are not shrunk."""
+    pull, c = own * bent_metric(told, bent), told.frame.constant
     if c is not None:
         pull[c, c] = FLAT
     return pull
+
+
+def bent_metric(told: Told, bent: float) -> Array:
+    """``D_β``: (n, n)."""
+    root = np.where(told.frame.bent, math.sqrt(bent), 1.0)
+    return np.asarray(told.D * root[:, None] * root)
 
 
 def slope_pull(told: Told, slopes: float, levels: float) -> Array:

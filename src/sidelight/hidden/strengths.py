@@ -1,7 +1,8 @@
 """How much the arms' regressions of hidden on recorded features have in common, found by marginal likelihood.
 
 ``hidden.pooling`` has the model, in which ``κ₀`` says how little the hidden features go with the recorded ones, ``κ``
-how alike the arms' slopes are (both in answers), and ``v`` how far their levels are apart.  Each has a weak prior.
+how alike the arms' slopes are (both in answers), ``v`` how far their levels are apart, and ``β`` how much less the
+hidden features go with bends and products than with columns.  Each has a weak prior.
 """
 
 from __future__ import annotations
@@ -10,15 +11,17 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sidelight.hidden.frame import Frame
-from sidelight.hidden.pooling import FLAT, Pool, Told
+from sidelight.hidden.pooling import FLAT, Pool, Told, bent_metric
 from sidelight.kernels.answers import between_arms
 from sidelight.kernels.answers import own_likelihoods as likelihoods_of_own
 from sidelight.kernels.spd import invert
 from sidelight.linalg import Array, exp, log, log_det, product, symmetrize
 
 __all__ = [
+    "BENT_GRID",
     "LEVEL_CENTRE",
     "LEVEL_GRID",
     "OWN_GRID",
@@ -37,7 +40,9 @@ SLOPE_GRID = 2.0 ** np.arange(-2, 21)
 LEVEL_GRID = 4.0 ** np.arange(-6, 4)
 #: ``κ₀``
 OWN_GRID = 2.0 ** np.arange(-4, 21)
-#: standard deviations of the priors of ``log κ₀`` and ``log v``, and of ``log κ``
+#: ``β``, and its prior's centre
+BENT_GRID, BENT_CENTRE = (1.0, 8.0, 64.0), 64.0
+#: standard deviations of the priors of ``log κ₀``, ``log v`` and ``log β``, and of ``log κ``
 WEAK, WEAKER = 1.5, 2.0
 #: the prior's centre of ``v``, and of ``κ`` for each recorded feature
 LEVEL_CENTRE, SLOPE_CENTRE = 0.5, 64.0
@@ -49,11 +54,12 @@ SLACK = 2.0
 
 
 class Strengths(NamedTuple):
-    """``own = κ₀`` and ``slopes = κ``, in answers, and ``levels = v``, in units of the residual variance."""
+    """``own = κ₀`` and ``slopes = κ``, in answers, ``levels = v``, in residual variances, and ``bent = β``."""
 
     own: float
     slopes: float
     levels: float
+    bent: float = 1.0
 
 
 def own_guess(frame: Frame) -> float:
@@ -79,7 +85,7 @@ def _weakly(values: Any, centre: float, deviation: float = WEAK) -> Any:
 
 
 def find_strengths(told: Told, start: Strengths, guess: float) -> Strengths:
-    """``κ₀``, ``κ`` and ``v`` as the answers tell them, the last as it is along the arms' hidden weights.
+    """``κ₀``, ``κ``, ``v`` and ``β`` as the answers tell them, ``v`` as it is along the arms' hidden weights.
 
     Args:
         told: the answers.
@@ -88,21 +94,52 @@ def find_strengths(told: Told, start: Strengths, guess: float) -> Strengths:
     """
     if told.answers <= 0 or 0 in told.D.shape or told.S.shape[1] == told.frame.size:
         return start
-    own = _find_own(told, guess, start.levels)
-    slopes, levels = _find_between(told, Pool.of(told, own, start.levels), start)
-    return Strengths(own, slopes, levels)
+    bent = _find_bent(told, guess, start.levels) if told.frame.bent.any() else start.bent
+    own = _find_own(told, guess, start.levels, bent)
+    slopes, levels = _find_between(told, Pool.of(told, own, start.levels, bent), start)
+    return Strengths(own, slopes, levels, bent)
 
 
-def own_likelihoods(told: Told, guess: float, levels: float) -> Array:
-    """Log posterior of every ``κ₀`` of the grid, up to a constant; hidden features one by one, their scales unknown."""
-    values, c, within = np.empty(len(OWN_GRID)), told.frame.constant, told.within(levels)
-    likelihoods_of_own(within.total, told.D, (-1 if c is None else c, FLAT), OWN_GRID, told.answers, values)
+def own_likelihoods(
+    told: Told, guess: float, levels: float, bent: float = 1.0, looked_at: NDArray[np.int64] | None = None
+) -> Array:
+    """Log posterior of every ``κ₀`` of the grid, up to a constant; hidden features one by one, their scales unknown.
+
+    Args:
+        told: the answers.
+        guess: the prior's centre of ``κ₀``.
+        levels: ``v``.
+        bent: ``β``.
+        looked_at: positions of the hidden features that count; ``None`` for all.
+    """
+    values, c, n, total = np.empty(len(OWN_GRID)), told.frame.constant, told.frame.size, told.within(levels).total
+    if looked_at is not None:
+        kept = np.concatenate([np.arange(n), n + looked_at])
+        total = np.ascontiguousarray(total[np.ix_(kept, kept)])
+    likelihoods_of_own(total, bent_metric(told, bent), (-1 if c is None else c, FLAT), OWN_GRID, told.answers, values)
+    # log det D_β, for each hidden feature that varies
+    varying = float(np.sum(np.diagonal(total)[n:] > 0.0))
+    values += 0.5 * varying * float(np.sum(told.frame.bent)) * float(log(bent))
     return np.asarray(values + _weakly(OWN_GRID, guess))
 
 
-def _find_own(told: Told, guess: float, levels: float) -> float:
-    values = own_likelihoods(told, guess, levels)
+def _find_own(told: Told, guess: float, levels: float, bent: float) -> float:
+    values = own_likelihoods(told, guess, levels, bent)
     return float(OWN_GRID[int(np.argmax(values >= values.max() - SLACK))])
+
+
+def _find_bent(told: Told, guess: float, levels: float) -> float:
+    """The least ``β`` that is nearly as likely as the best, with the ``κ₀`` that goes with it.
+
+    As hidden columns have it, if there are any: bends of hidden features do go with bends of recorded ones, and the
+    weights of most of them are next to nothing.
+    """
+    columns = np.flatnonzero(told.straight) if told.straight.any() else None
+    values = [
+        float(own_likelihoods(told, guess, levels, bent, columns).max() + _weakly(bent, BENT_CENTRE))
+        for bent in BENT_GRID
+    ]
+    return next(bent for bent, value in zip(BENT_GRID, values, strict=True) if value >= max(values) - SLACK)
 
 
 def first_own(guess: float) -> float:

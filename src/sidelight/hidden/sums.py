@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from sidelight.errors import ContextError, InputError
 from sidelight.kernels.sums import Answers, add_answer, add_probabilities
@@ -91,6 +91,11 @@ class AnswerSums:
     def arrays(self) -> Answers:
         """The sums as kernels take them.  After a kernel has added to them, ``took`` must count its answers."""
         return Answers(self.order, self.S, self.S_squared, self.sums, self.counts)
+
+    @property
+    def straight(self) -> NDArray[np.bool_]:
+        """(m,)  Whether a hidden feature is a column, not derived from columns."""
+        return ~np.isin(self.order[self.L :], self.schema.derived_index)
 
     @property
     def S11(self) -> Array:

@@ -16,8 +16,17 @@ from tests.unit.learners.histories import Problem, draw_problem
 import sidelight as sl
 from sidelight.errors import ContextError, InputError, SidelightError, UnknownArmError
 from sidelight.hidden.frame import Frame
+from sidelight.hidden.pooling import Pool
 from sidelight.hidden.registry import estimator_from_state, estimator_state
-from sidelight.hidden.strengths import LEVEL_GRID, OWN_GRID, SLOPE_GRID, Strengths, first_own
+from sidelight.hidden.strengths import (
+    BENT_GRID,
+    LEVEL_GRID,
+    OWN_GRID,
+    SLOPE_GRID,
+    Strengths,
+    first_own,
+    own_likelihoods,
+)
 
 
 @pytest.fixture
@@ -383,7 +392,7 @@ def test_automatic_pooling_finds_what_is_most_likely(rng, n, alike, intercept):
 
     values = np.array([[likelihood(k, v) for v in LEVEL_GRID] for k in SLOPE_GRID])
     i, j = np.unravel_index(values.argmax(), values.shape)
-    assert found[1:] == pytest.approx((SLOPE_GRID[i], 1.5 * LEVEL_GRID[j]), rel=1e-12)
+    assert found[1:3] == pytest.approx((SLOPE_GRID[i], 1.5 * LEVEL_GRID[j]), rel=1e-12)
 
 
 def test_regression_and_precision_as_the_model_has_them(rng):
@@ -398,7 +407,7 @@ def test_regression_and_precision_as_the_model_has_them(rng):
     H += X @ rng.normal(size=(p, m)) + arms[:, None]
     for x, h, a in zip(X, H, arms, strict=True):
         hidden.observe(np.concatenate([[1.0], x, h]), int(a))
-    own, slopes, levels = hidden._strengths = Strengths(8.0, 32.0, 0.25)
+    own, slopes, levels, _ = hidden._strengths = Strengths(8.0, 32.0, 0.25)
 
     centre, mean = X0.mean(axis=0), H.mean(axis=0)
     D = np.eye(p + 1)
@@ -790,7 +799,7 @@ def test_columns_that_repeat_each_other_in_very_many_answers(rng, times):
     few = hidden.regression()
     arrays = {name: times * value for name, value in hidden.sums.state().items()}
     hidden.sums.restore(arrays)
-    own, slopes, levels = hidden._estimate_strengths()
+    own, slopes, levels, _ = hidden._estimate_strengths()
     assert own in OWN_GRID
     assert slopes in SLOPE_GRID
     assert np.isclose(levels / 1.5, LEVEL_GRID).any()
@@ -813,7 +822,7 @@ def test_a_feature_that_hardly_varies_under_one_arm_of_many_answers(rng, times):
     for x, a in zip(X, arms, strict=True):
         hidden.observe(x, int(a))
     hidden.sums.restore({name: times * value for name, value in hidden.sums.state().items()})
-    own, slopes, _ = hidden._estimate_strengths()
+    own, slopes, *_ = hidden._estimate_strengths()
     assert own in OWN_GRID
     assert slopes in SLOPE_GRID
     for found in (hidden.regression(), hidden.precision(), hidden.residual_moments()):
@@ -859,3 +868,56 @@ def test_weighted_answers_by_the_heaviest_of_them(rng, kind):
     assert sl.BehaviorQueries(log, pooling=0.0).answer_counts().tolist() == [0.0, 0.0]
     ipw = type(hidden)(log, estimator="ipw")
     np.testing.assert_array_equal(ipw.cautious_precision(), ipw.precision())
+
+
+def log_with_bends(seed, hidden_of):
+    """Answers about a hidden feature that goes with a recorded column, by ``hidden_of``; splines of two columns."""
+    rng = np.random.default_rng([seed, 1])
+    schema = sl.Schema(["x", "y", "h"], ["x", "y"], intercept=True, derived="spline(x, 4) + spline(y, 4)")
+    X, arms = rng.normal(size=(2_000, 2)), rng.integers(2, size=2_000)
+    log = {"x": X[:, 0], "y": X[:, 1], "arm": arms, "reward": rng.normal(size=2_000)}
+    queries = sl.BehaviorQueries(sl.summarize_log(log, schema))
+    for x, y in rng.normal(size=(400, 2)):
+        queries.observe({"x": x, "y": y, "h": hidden_of(x) + 0.7 * rng.normal()}, int(rng.integers(2)))
+    return queries
+
+
+def test_the_pull_of_bends_follows_what_hidden_columns_go_with(seed):
+    """Of 400 answers a slope of 0.7 is 20 deviations, and so is that of a square."""
+    straight, curved = log_with_bends(seed, lambda x: 0.7 * x), log_with_bends(seed, lambda x: 0.7 * (x * x - 1.0))
+    assert straight._strengths.bent == BENT_GRID[-1]
+    assert curved._strengths.bent == BENT_GRID[0]
+    # errors of coefficients of bends, whose variance is one over the number of answers without a pull
+    bends = straight._leveled.bent[: straight.summary.n_recorded]
+    assert bends.sum() == 6
+    assert np.square(straight.regression()[:, bends]).mean() < 0.5 / 400
+    again = sl.BehaviorQueries.from_state(straight.summary, *straight.state())
+    assert again._strengths == straight._strengths
+
+
+@pytest.mark.parametrize("bent", [1.0, 8.0, 64.0])
+def test_the_pooled_regression_is_pulled_in_the_metric_of_bends(seed, bent):
+    """``(S11 + κ₀D_β)θ = S12``, written out, and ``log det D_β`` in the likelihood of ``β``."""
+    told = log_with_bends(seed, lambda x: 0.4 * x)._told()
+    n, c = told.frame.size, told.frame.constant
+    root = np.diag(np.where(told.frame.bent, np.sqrt(bent), 1.0))
+    pull = 8.0 * root @ told.D @ root
+    pull[c, c] = 1e-6
+    total = told.within(0.25).total
+    theta = np.linalg.solve(total[:n, :n] + pull, total[:n, n:])
+    np.testing.assert_allclose(Pool.of(told, 8.0, 0.25, bent).theta, theta, rtol=1e-6, atol=1e-9)
+
+    def value(strength):
+        W = root @ told.D @ root * strength
+        W[c, c] = 1e-6
+        T, prior = total[:n, :n] + W, np.delete(np.delete(W, c, 0), c, 1)
+        left = 1.0 - total[:n, n] @ np.linalg.solve(T, total[:n, n]) / total[n, n] + 1.0 / told.answers
+        slogdet = np.linalg.slogdet(T)[1] - np.linalg.slogdet(prior)[1]
+        return -0.5 * ((told.answers + 1.0) * np.log(left) + slogdet) - 0.5 * (np.log(strength / 30.0) / 1.5) ** 2
+
+    found = own_likelihoods(told, 30.0, 0.25, bent)
+    plain = own_likelihoods(told, 30.0, 0.25)
+    expected = np.array([value(strength) for strength in OWN_GRID[:12]])
+    np.testing.assert_allclose(np.diff(found[:12]), np.diff(expected), rtol=1e-5, atol=1e-5)
+    root = np.eye(n)
+    assert found[3] - plain[3] == pytest.approx(expected[3] - value(OWN_GRID[3]), abs=1e-4)
