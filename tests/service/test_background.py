@@ -11,7 +11,7 @@ import pytest
 
 from sidelight.service import app as apps
 from sidelight.service.app import create_app
-from sidelight.service.core import gatekeeper, selfcheck
+from sidelight.service.core import selfcheck, waits
 from sidelight.service.core.engine import Engine
 from sidelight.service.core.starting import open_store
 from tests.service.helpers import engine_of, make_config, run
@@ -39,7 +39,7 @@ class Once:
 )
 def test_a_loop_in_the_background_survives_an_error(tmp_path, monkeypatch, caplog, what):
     config = make_config(tmp_path, kind="OFUL", mode="act")
-    monkeypatch.setattr(gatekeeper, "_IDLE_SECONDS", 0.01)
+    monkeypatch.setattr(waits, "_IDLE_SECONDS", 0.01)
     monkeypatch.setattr(selfcheck, "_SECONDS", 0.01)
     monkeypatch.setattr(apps, "_TOKENS_SECONDS", 0.01)
 
@@ -48,7 +48,7 @@ def test_a_loop_in_the_background_survives_an_error(tmp_path, monkeypatch, caplo
         engine = Engine(store, config)
         if what.startswith("waits"):
             once = Once(0)
-            monkeypatch.setattr(engine._gatekeeper, "end_waits", once.coroutine)
+            monkeypatch.setattr(engine._waits, "end", once.coroutine)
         elif what.startswith("the self"):
             once = Once(True)
             monkeypatch.setattr(engine, "check_itself", once.coroutine)

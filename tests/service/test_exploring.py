@@ -190,7 +190,7 @@ def test_defaults_are_exported_as_assumed_until_a_reward_comes(tmp_path, rng):
             number, _, _ = await engine.decide(contexts(rng, 3), None)
             await engine.reward(DecisionId(number, 0), 5.0, None, None)
             await asyncio.sleep(1.1)
-            await engine._gatekeeper.end_waits()
+            await engine._waits.end()
             await engine.reward(DecisionId(number, 1), 7.0, None, None)
             export_log(engine.store, engine.schema, tmp_path / "log.parquet")
 
@@ -220,7 +220,7 @@ def test_the_export_has_the_rewards_that_the_learner_was_taught(tmp_path, rng):
             assert all(noted.quarantine for noted in wild)
             await engine.reward(ids[3], 3.0, None, None)
             await asyncio.sleep(1.1)
-            await engine._gatekeeper.end_waits()
+            await engine._waits.end()
             await engine.action(ids[4], other[4], "person")
 
             def exported(name, after=0):
@@ -278,7 +278,7 @@ def test_the_export_says_who_took_an_arm_also_where_the_reward_is_the_default_on
             await engine.action(ids[2], "high", None)
             await engine.action(ids[3], "low", None)
             await asyncio.sleep(1.1)
-            await engine._gatekeeper.end_waits()
+            await engine._waits.end()
 
             def exported(acted=None):
                 export_log(engine.store, engine.schema, tmp_path / "log.parquet", acted=acted)

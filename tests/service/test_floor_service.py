@@ -338,7 +338,7 @@ def test_a_wait_that_is_over_counts_and_what_comes_later_does_not(tmp_path):
             await engine.reward(ids[2], 0.5, None, None)
             assert counted(engine) == (0, 3, 1)
             now[0] += 3_601.0
-            assert await engine._gatekeeper.end_waits() == 3
+            assert await engine._waits.end() == 3
             assert counted(engine) == (4, 0, 0)
             before = engine.state.learner.ledger.total
             await engine.reward(ids[0], 0.9, None, None)
@@ -380,7 +380,7 @@ def test_the_floor_waits_for_who_looks_through_the_quarantine(tmp_path, right):
             ids = await decided(engine, 2, np.random.default_rng(7))
             noted = await engine.reward(ids[0], -9.0, None, None)
             now[0] += 3_601.0
-            assert await engine._gatekeeper.end_waits() == 2
+            assert await engine._waits.end() == 2
             assert counted(engine) == (0, 1, 1)
             await engine.reviews.decide_doubt(DecisionId(noted.number), right, None, "looked at")
             assert counted(engine) == (2 if right else 1, 0, 0)
@@ -453,7 +453,7 @@ def test_two_servers_edited_settings_jumping_clocks_and_delays_by_arm(tmp_path, 
                 await engine.reward(id, float(rng.normal()), None, None)
             elif what < 0.9:
                 now[int(rng.integers(2))][0] += float(rng.choice([-4_000.0, 100.0, 5_000.0]))
-                await engine._gatekeeper.end_waits()
+                await engine._waits.end()
             else:
                 await engine.configure(Configuration(share=float(rng.choice([0.3, 0.7, 1.0])), source="request"))
         await until(lambda: engines[0].state.number == engines[1].state.number)

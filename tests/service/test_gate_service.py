@@ -17,7 +17,7 @@ from sidelight.errors import InputError
 from sidelight.judging.sequences import mostly_first
 from sidelight.service.app import create_app
 from sidelight.service.config import BoundsConfig, GateConfig, load_config, save_config
-from sidelight.service.core import gatekeeper
+from sidelight.service.core import waits
 from sidelight.service.core.deciding import Ask
 from sidelight.service.core.engine import Engine
 from sidelight.service.core.proposals import GateProposal
@@ -179,15 +179,15 @@ def test_waits_end_with_the_default_reward_once(tmp_path):
         async with at_a_fake_time(config, now) as engine:
             ids = await traffic(engine, 1, 0.0, np.random.default_rng(0), size=5, rewarded=False)
             await engine.reward(ids[1], 1.0, None, None)
-            keeper = engine._gatekeeper
-            assert await keeper.end_waits() == 0
+            ending = engine._waits
+            assert await ending.end() == 0
             assert len(engine.state.gate.waiting) == 5
             # one of them has its reward and waits behind the first
             assert "5, of which 5 wait for a reward, their own or an earlier unit" in str(gate_card(engine.state.gate))
             assert engine.state.learner.counts.sum() == 1
             now[0] += 3_601.0
-            assert await keeper.end_waits() == 4
-            assert await keeper.end_waits() == 0
+            assert await ending.end() == 4
+            assert await ending.end() == 0
             assert len(engine.state.gate.waiting) == 0
             assert engine.state.learner.counts.sum() == 5
             kinds = [r.kind for r in engine.store.rows(range(1, engine.state.number + 1)).values()]
@@ -258,7 +258,7 @@ def test_a_reward_in_quarantine_counts_as_itself_when_its_wait_ends(tmp_path, lo
             later = (await traffic(engine, 1, 0.0, np.random.default_rng(0), size=1, rewarded=False))[0]
             unit = engine.state.gate.waiting[0]
             now[0] += 3_601.0
-            assert await engine._gatekeeper.end_waits() == 2
+            assert await engine._waits.end() == 2
             assert later
             assert unit.reward == (-9.0 if looked == "not yet" else 0.0)
             assert sum(engine.state.reward_sums.values()) == 0.0  # the learner is taught the default one
@@ -288,10 +288,10 @@ def test_a_wait_whose_transaction_failed_ends_the_next_time(tmp_path, monkeypatc
 
             monkeypatch.setattr(engine, "submit", fails_once)
             with pytest.raises(Problem):
-                await engine._gatekeeper.end_waits()
+                await engine._waits.end()
             await asyncio.sleep(0.3)
             assert engine.state.counts["default rewards"] == failing
-            assert await engine._gatekeeper.end_waits() == 4 - failing
+            assert await engine._waits.end() == 4 - failing
             assert engine.state.counts["default rewards"] == 4
 
     run(play())
@@ -306,11 +306,11 @@ def test_what_a_server_has_not_folded_in_ends_no_wait_for_it(tmp_path):
             (id,) = await traffic(engine, 1, 0.0, np.random.default_rng(0), size=1, rewarded=False)
             before = engine.state.number
             now[0] += 3_601.0
-            assert await engine._gatekeeper.end_waits() == 1
+            assert await engine._waits.end() == 1
             span, d = (now[0] - 3_600.0, now[0]), engine.state.learner.n_features
-            behind, _ = gatekeeper._due(engine.store, 0, before, span, d)
+            behind, _ = waits._due(engine.store, 0, before, span, d)
             assert [due for due, _ in behind] == [id]
-            assert gatekeeper._due(engine.store, 0, before + 1, span, d)[0] == []
+            assert waits._due(engine.store, 0, before + 1, span, d)[0] == []
 
     run(play())
 
@@ -325,7 +325,7 @@ def test_a_late_reward_takes_the_place_of_the_default_in_the_learner(tmp_path, k
         async with at_a_fake_time(config, now) as engine:
             ids = await traffic(engine, 2, 0.0, np.random.default_rng(0), size=20, rewarded=False)
             now[0] += 3_601.0
-            assert await engine._gatekeeper.end_waits() == 40
+            assert await engine._waits.end() == 40
             arms = [
                 (await engine.decision(id)).arms[id.position]
                 for id in ids  # what each default was taught for
@@ -386,9 +386,9 @@ def test_two_servers_write_one_default_each_and_old_decisions_are_left_alone(tmp
             await traffic(one, 1, 0.0, np.random.default_rng(0), size=300, rewarded=False)
             now[0] += 3_601.0
             await until(lambda: one.state.number == other.state.number)
-            ended = await asyncio.gather(*(e._gatekeeper.end_waits() for e in (one, other)))
+            ended = await asyncio.gather(*(e._waits.end() for e in (one, other)))
             await until(lambda: one.state.number == other.state.number)
-            ended += await asyncio.gather(*(e._gatekeeper.end_waits() for e in (one, other)))
+            ended += await asyncio.gather(*(e._waits.end() for e in (one, other)))
             assert sum(ended) == 300
             await until(lambda: one.state.number == other.state.number)
             assert one.state.counts["default rewards"] == 300
@@ -410,7 +410,7 @@ def test_after_a_restart_waits_go_on_where_they_were(tmp_path):
             if first:
                 await traffic(engine, 1, 0.0, np.random.default_rng(0), size=400, rewarded=False)
                 now[0] += 3_601.0
-            return await engine._gatekeeper.end_waits()
+            return await engine._waits.end()
 
     assert run(play(True)) == 256
     assert run(play(False)) == 144
@@ -554,7 +554,7 @@ def test_the_kill_switch_holds_a_promotion_back(tmp_path):
 @pytest.mark.parametrize("chunk", [500, 1])
 def test_a_clock_that_was_wrong_for_a_moment_holds_up_no_wait(tmp_path, monkeypatch, chunk):
     """Also where a whole chunk of the rows that are read together is from the future."""
-    monkeypatch.setattr(gatekeeper, "_CHUNK", chunk)
+    monkeypatch.setattr(waits, "_CHUNK", chunk)
     config = gated(tmp_path)
 
     async def play():
@@ -567,12 +567,12 @@ def test_a_clock_that_was_wrong_for_a_moment_holds_up_no_wait(tmp_path, monkeypa
             await traffic(engine, 1, 0.0, np.random.default_rng(3), size=4, rewarded=False)
             now[0] = 900.0  # before everything
             await traffic(engine, 1, 0.0, np.random.default_rng(4), size=5, rewarded=False)
-            assert await engine._gatekeeper.end_waits() == 0
+            assert await engine._waits.end() == 0
             now[0] = 1_000.0 + 3_600.0
-            assert await engine._gatekeeper.end_waits() == 2
+            assert await engine._waits.end() == 2
             now[0] = 2_000.0 + 3_600.0
             # those from the year's jump are older than these, so their wait is over too
-            assert await engine._gatekeeper.end_waits() == 12
+            assert await engine._waits.end() == 12
             assert len(engine.state.gate.waiting) == 0
 
     run(play())

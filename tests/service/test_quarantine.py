@@ -322,9 +322,9 @@ def test_a_wait_does_not_end_with_what_is_in_quarantine(tmp_path, rng):
         async with engine_of(config) as engine:
             id, wild = await decided(engine, rng), await decided(engine, rng, pain=1e6)
             noted = await engine.reward(id, 1e3, None, None)
-            engine._gatekeeper._clock = replace(engine._gatekeeper._clock, now=lambda: time.time() + 60.0)
-            assert await engine._gatekeeper.end_waits() == 2
-            assert await engine._gatekeeper.end_waits() == 0
+            engine._waits._clock = replace(engine._waits._clock, now=lambda: time.time() + 60.0)
+            assert await engine._waits.end() == 2
+            assert await engine._waits.end() == 0
             event = await engine.decision(id)
             by_hand = config.build_learner()
             by_hand.observe(event.contexts[0], event.arms[0], -1.0)
@@ -339,7 +339,7 @@ def test_a_wait_does_not_end_with_what_is_in_quarantine(tmp_path, rng):
             third = await decided(engine, rng)
             noted = await engine.reward(third, 1e3, None, None)
             await engine.reviews.decide_doubt(DecisionId(noted.number), True, None, "right")
-            assert await engine._gatekeeper.end_waits() == 0
+            assert await engine._waits.end() == 0
             assert await engine.check_itself() is True
             return bits(engine.state)
 

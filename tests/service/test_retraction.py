@@ -86,7 +86,7 @@ def test_what_comes_after_an_action_was_taken_back_is_not_about_its_arm(tmp_path
             await engine.reward(ids[0], 1.0, None, None)
             await engine.reward(ids[1], 2.0, right[1], None)
             now[0] += 3_601.0
-            assert await engine._gatekeeper.end_waits() == 2
+            assert await engine._waits.end() == 2
             export_log(engine.store, engine.schema, tmp_path / "log.parquet")
             rows = pq.read_table(tmp_path / "log.parquet").to_pylist()
             assert {row["decision"]: (row["arm"], row["reward"], row["by"]) for row in rows} == {

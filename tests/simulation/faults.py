@@ -14,7 +14,7 @@ from unittest import mock
 
 from sidelight.errors import StoreError
 from sidelight.service.core import engine as engines
-from sidelight.service.core import gatekeeper, recovery, reviewing
+from sidelight.service.core import recovery, reviewing, waits
 from sidelight.service.core.defaults import Defaults
 from sidelight.service.core.doubted import ReleaseProposal
 from sidelight.service.core.engine import Engine
@@ -374,19 +374,19 @@ def a_wait_ends_although_the_reward_came() -> Patches:
 
     return [
         mock.patch.object(DefaultRewardProposal, "settle", wrong),
-        mock.patch.object(gatekeeper, "wait_ended_by", lambda found, id: found.get(f"default:{id}")),
+        mock.patch.object(waits, "wait_ended_by", lambda found, id: found.get(f"default:{id}")),
     ]
 
 
 @fault
 def waits_are_shorter_than_they_should_be() -> Patches:
-    due = gatekeeper._due
+    due = waits._due
 
     def wrong(store: Store, start: int, upto: int, span: tuple[float, float], n_features: int) -> Any:
         until, now = span
         return due(store, start, upto, (until + 0.1, now), n_features)
 
-    return [mock.patch.object(gatekeeper, "_due", wrong)]
+    return [mock.patch.object(waits, "_due", wrong)]
 
 
 class _After(int):
@@ -399,20 +399,20 @@ class _After(int):
 @fault
 def what_was_not_folded_in_ends_a_wait() -> Patches:
     """A server passes over a decision because another one ended its wait, by an event that may still be lost."""
-    due = gatekeeper._due
+    due = waits._due
 
     def wrong(store: Store, start: int, upto: int, span: tuple[float, float], n_features: int) -> Any:
         return due(store, start, _After(upto), span, n_features)
 
-    return [mock.patch.object(gatekeeper, "_due", wrong)]
+    return [mock.patch.object(waits, "_due", wrong)]
 
 
 @fault
 def waits_never_end() -> Patches:
-    async def wrong(self: gatekeeper.Gatekeeper) -> int:
+    async def wrong(self: waits.Waits) -> int:
         return 0
 
-    return [mock.patch.object(gatekeeper.Gatekeeper, "end_waits", wrong)]
+    return [mock.patch.object(waits.Waits, "end", wrong)]
 
 
 @fault

@@ -38,10 +38,12 @@ from sidelight.service.core.proposals import (
 from sidelight.service.core.recent import RecentDecisions
 from sidelight.service.core.recovery import recover
 from sidelight.service.core.rehearsing import rehearse, rehearse_requests
-from sidelight.service.core.reviewing import Noted, Reviews
+from sidelight.service.core.reviewing import Reviews
 from sidelight.service.core.selfcheck import SelfCheck, again_and_again
+from sidelight.service.core.server import Noted
 from sidelight.service.core.starting import check_log, prepare, take_over
 from sidelight.service.core.told import ActionProposal, BehaviorProposal, RewardProposal
+from sidelight.service.core.waits import Waits
 from sidelight.service.log.committer import Committer, Failed, Group, Pace, Spans, Standing, refuse
 from sidelight.service.log.decision_id import DecisionId
 from sidelight.service.log.events import Answer, Behavior, Configuration, Decisions, Forgotten
@@ -129,7 +131,7 @@ class Engine:
         self._self_check = SelfCheck(store, self.metrics)
         self._checking: asyncio.Task[None] | None = None
         self.listeners: list[Callable[[list[Numbered]], None]] = []
-        self._gatekeeper = Gatekeeper(self, self._around)
+        self._gatekeeper, self._waits = Gatekeeper(self), Waits(self, self._around)
         self._folding = Folding(state, store, self, self._around.now, self._folders)
         self.past = Past(self, self._folding)
         self.reviews = Reviews(self)
@@ -173,7 +175,7 @@ class Engine:
             # A thread that goes on while the interpreter ends finds its modules half gone.
             await self.stop(self.config.limits.seconds)
             raise
-        self._watching = asyncio.create_task(self._gatekeeper.watch())
+        self._watching = asyncio.create_task(self._waits.watch())
         self._checking = asyncio.create_task(again_and_again(self.check_itself))
         self._gatekeeper.consider()
         show_state(self.metrics, self.state)

@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import TypeVar
 
 from sidelight.service.core.fold import NotRebuildable, State
 from sidelight.service.core.folding import Folding
 from sidelight.service.core.recovery import recover
+from sidelight.service.core.server import Server
 from sidelight.service.log.store import Store
 
 __all__ = ["Past"]
 
 T = TypeVar("T")
-
-
-class Reader(Protocol):
-    """The members of a server that looking at past states uses, as a protocol."""
-
-    store: Store
-
-    async def read(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """What a function returns that reads the store."""
 
 
 class Past:
@@ -33,7 +25,7 @@ class Past:
         folding: where the present state is.
     """
 
-    def __init__(self, server: Reader, folding: Folding) -> None:
+    def __init__(self, server: Server, folding: Folding) -> None:
         self._server, self._folding = server, folding
         self._rebuilding = asyncio.Semaphore(1)
 

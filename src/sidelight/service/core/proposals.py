@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from sidelight.linalg import Array
+from sidelight.service.core.ladder import Step
 from sidelight.service.log.events import Behavior, Configuration, Decisions, GateStep
 from sidelight.service.log.rows import Row, event_from_row
 from sidelight.service.log.store import Draft, Outdated, Proposal
@@ -106,6 +107,16 @@ class GateProposal:
         # below the ladder no rung is entered, so the number of rungs alone would stand for two steps
         key = f"gate:{tests}:{event.before}" if event.before != event.after else None
         return cls(Draft.of(event, key, chosen_at))
+
+    @classmethod
+    def taking(
+        cls, step: Step, tests: int, chosen_at: int, by: str | None = None, held: bool | None = None
+    ) -> GateProposal:
+        """Take a step: by the gate itself, or by a person, who may hold the ladder or let it go; see ``of``."""
+        # whoever steps onto the ladder lets the learner act
+        mode = "act" if step.before < 0 <= step.after else None
+        event = GateStep(step.before, step.after, step.share, step.reason, step.evidence, by, held, mode)
+        return cls.of(event, tests, chosen_at)
 
     @property
     def keys(self) -> tuple[str, ...]:

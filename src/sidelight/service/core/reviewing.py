@@ -2,59 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple, Protocol
-
 from sidelight.errors import InputError
 from sidelight.service.core.doubted import Doubted, ReleaseProposal, RetractionProposal
-from sidelight.service.core.fold import State
-from sidelight.service.core.proposals import GateProposal, Known, ReferringProposal
+from sidelight.service.core.proposals import GateProposal
+from sidelight.service.core.server import Noted, Server
 from sidelight.service.log.bases import base_number
 from sidelight.service.log.decision_id import DecisionId
-from sidelight.service.log.events import Configuration, Decisions, GateStep
-from sidelight.service.log.store import Outdated, Store, Written
+from sidelight.service.log.events import Configuration
 from sidelight.service.problems import Problem
 
-__all__ = ["Noted", "Reviews"]
-
-
-class Noted(NamedTuple):
-    """What was written: the event's number, whether it is new, and why it was kept from the learner, if it was."""
-
-    number: int
-    new: bool
-    quarantine: str | None
-
-
-class Server(Protocol):
-    """The members of an engine that reviews use; a protocol, so that this module does not import the engine."""
-
-    store: Store
-
-    @property
-    def state(self) -> State:
-        """The state that decides."""
-
-    async def decision(self, id: DecisionId) -> Decisions:
-        """The event that holds a decision."""
-
-    async def configure(self, event: Configuration) -> int:
-        """Change the rails; returns the event's number once they are in force."""
-
-    async def read(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """What a function returns that reads the store."""
-
-    async def submit(self, proposal: ReferringProposal) -> Written | Known | Outdated:
-        """What became of a proposal."""
-
-    async def submit_anew(self, propose: Callable[[], Awaitable[ReferringProposal]]) -> Written | Known:
-        """What became of a proposal that is made anew until nothing has outdated it."""
-
-    def noted(self, outcome: Written | Known | Outdated) -> Noted:
-        """An outcome in short."""
-
-    async def in_force(self, noted: Noted) -> Noted:
-        """What was noted, when the state that decides has it."""
+__all__ = ["Reviews"]
 
 
 class Reviews:
@@ -146,8 +103,6 @@ class Reviews:
                 moved = gate.move(gate.rung if after is None else after, f"{by} decided so")
             except InputError as error:
                 raise Problem("conflict", str(error)) from error
-            mode = "act" if moved.before < 0 <= moved.after else None
-            event = GateStep(moved.before, moved.after, moved.share, moved.reason, moved.evidence, by, held, mode)
-            return GateProposal.of(event, gate.tests, self._server.state.number)
+            return GateProposal.taking(moved, gate.tests, self._server.state.number, by, held)
 
         return await self._server.in_force(self._server.noted(await self._server.submit_anew(step)))

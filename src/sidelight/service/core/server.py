@@ -1,0 +1,57 @@
+"""What the parts of a server use of the engine that they belong to: a protocol, so that none of them imports it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple, Protocol
+
+from sidelight.linalg import Array
+from sidelight.service.core.fold import State
+from sidelight.service.core.proposals import Known, ReferringProposal
+from sidelight.service.log.decision_id import DecisionId
+from sidelight.service.log.events import Configuration, Decisions
+from sidelight.service.log.store import Outdated, Store, Written
+
+__all__ = ["Noted", "Server"]
+
+
+class Noted(NamedTuple):
+    """What was written: the event's number, whether it is new, and why it was kept from the learner, if it was."""
+
+    number: int
+    new: bool
+    quarantine: str | None
+
+
+class Server(Protocol):
+    """The members of an engine that its parts use."""
+
+    store: Store
+
+    @property
+    def state(self) -> State:
+        """The state that decides."""
+
+    async def decision(self, id: DecisionId) -> Decisions:
+        """The event that holds a decision."""
+
+    async def configure(self, event: Configuration) -> int:
+        """Change the rails; returns the event's number once they are in force."""
+
+    async def read(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """What a function returns that reads the store."""
+
+    async def submit(self, proposal: ReferringProposal) -> Written | Known | Outdated:
+        """What became of a proposal."""
+
+    async def submit_anew(self, propose: Callable[[], Awaitable[ReferringProposal]]) -> Written | Known:
+        """What became of a proposal that is made anew until nothing has outdated it."""
+
+    def noted(self, outcome: Written | Known | Outdated) -> Noted:
+        """An outcome in short."""
+
+    async def in_force(self, noted: Noted) -> Noted:
+        """What was noted, when the state that decides has it."""
+
+    def doubt(self, x: Array, reward: float | None = None) -> str | None:
+        """Why the learner must not learn from this before a person has looked; None where it may."""
