@@ -8,29 +8,20 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import decimal
-import json
-import math
-import numbers
-import reprlib
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, TypeAlias
+from typing import Any
 from urllib.parse import quote
 
 import httpx
-import numpy as np
 
 from sidelight.errors import InputError, ServiceError
-from sidelight.logs.schema.features import is_missing
-from sidelight.logs.schema.naming import by_name, rows_by_name
+from sidelight.logs.schema.naming import rows_by_name
+from sidelight.service.sending import Context, ask_body, context_body, given, one_each, to_json
 
 __all__ = ["Client", "Decision", "ServiceProblem"]
-
-Context: TypeAlias = Mapping[str, Any] | Sequence[float]
 
 _AGAIN = {408, 429, 502, 503, 504}
 
@@ -151,7 +142,7 @@ class Client:
             subject: whom it is about, by your key.
             key: an idempotency key; by default a new one, so that only this call's own retries share it.
         """
-        body = _ask(context, allowed, behavior, probabilities, subject)
+        body = ask_body(context, allowed, behavior, probabilities, subject)
         return Decision.of(self._post("/v1/decisions", body, key or uuid.uuid4().hex))
 
     def decide_many(
@@ -183,13 +174,13 @@ class Client:
         contexts = contexts if rows is None else rows
         n = len(contexts)
         beside = zip(
-            _each("allowed", allowed, n),
-            _each("behavior", behavior, n),
-            _each("probabilities", probabilities, n),
-            _each("subject", subject, n),
+            one_each("allowed", allowed, n),
+            one_each("behavior", behavior, n),
+            one_each("probabilities", probabilities, n),
+            one_each("subject", subject, n),
             strict=True,
         )
-        body = {"decisions": [_ask(context, *said) for context, said in zip(contexts, beside, strict=True)]}
+        body = {"decisions": [ask_body(context, *said) for context, said in zip(contexts, beside, strict=True)]}
         answer = self._post("/v1/decisions/batch", body, key or uuid.uuid4().hex)
         return [Decision.of(decision) for decision in answer["decisions"]]
 
@@ -208,7 +199,7 @@ class Client:
             arm: the arm that was taken, if it is not the one decided.
             by: who took it: ``person`` or ``old_policy``.
         """
-        body = {"reward": reward} | _given(arm=arm, by=by)
+        body = {"reward": reward} | given(arm=arm, by=by)
         return not self._post(f"/v1/decisions/{_part(id)}/reward", body)["repeated"]
 
     def rewards(
@@ -232,7 +223,7 @@ class Client:
                 )
         body = {
             "rewards": [
-                {"decision": id, "reward": reward} | _given(arm=taken.get(id), by=who.get(id))
+                {"decision": id, "reward": reward} | given(arm=taken.get(id), by=who.get(id))
                 for id, reward in rewards.items()
             ]
         }
@@ -241,11 +232,11 @@ class Client:
 
     def action(self, id: str, arm: Any = None, *, by: str | None = None) -> bool:
         """The arm that was taken, before its reward is known; returns whether it was new."""
-        return not self._post(f"/v1/decisions/{_part(id)}/action", _given(arm=arm, by=by))["repeated"]
+        return not self._post(f"/v1/decisions/{_part(id)}/action", given(arm=arm, by=by))["repeated"]
 
     def behavior(self, id: str, arm: Any = None, *, probabilities: Sequence[float] | None = None) -> bool:
         """What the old policy would have done; returns whether it was new."""
-        body = _given(arm=arm, probabilities=None if probabilities is None else list(probabilities))
+        body = given(arm=arm, probabilities=None if probabilities is None else list(probabilities))
         return not self._post(f"/v1/decisions/{_part(id)}/behavior", body)["repeated"]
 
     def behavior_at(
@@ -258,8 +249,8 @@ class Client:
         key: str | None = None,
     ) -> bool:
         """What the old policy would do at a context without a decision; returns whether it was new."""
-        body = {"context": _context(context), "query_probability": query_probability}
-        body |= _given(arm=arm, probabilities=None if probabilities is None else list(probabilities))
+        body = {"context": context_body(context), "query_probability": query_probability}
+        body |= given(arm=arm, probabilities=None if probabilities is None else list(probabilities))
         return not self._post("/v1/behavior", body, key or uuid.uuid4().hex)["repeated"]
 
     def retract(self, id: str, reason: str, *, what: str = "reward") -> bool:
@@ -301,7 +292,7 @@ class Client:
         explore: float | None = None,
     ) -> dict[str, Any]:
         """``POST /v1/mode``: change mode, share of traffic, fallback arm or exploration; needs the scope ``admin``."""
-        return self._post("/v1/mode", _given(mode=mode, share=share, fallback=fallback, explore=explore))
+        return self._post("/v1/mode", given(mode=mode, share=share, fallback=fallback, explore=explore))
 
     def kill(self, killed: bool = True) -> dict[str, Any]:
         """``POST /v1/kill``: stop the learner on all servers, or let it decide again; needs the scope ``admin``."""
@@ -321,7 +312,7 @@ class Client:
         """
         content = None
         if body is not None:
-            content = _json(body)
+            content = to_json(body)
             headers = {**headers, "Content-Type": "application/json"}
         for attempt in range(self._retries + 1):
             wait = min(0.1 * 2 ** min(attempt, 16), self._patience)
@@ -341,14 +332,6 @@ class Client:
         raise AssertionError
 
 
-def _ask(context: Context, allowed: Any, behavior: Any, probabilities: Any, subject: str | None) -> dict[str, Any]:
-    body: dict[str, Any] = {"context": _context(context)}
-    answer = _given(arm=behavior, probabilities=None if probabilities is None else list(probabilities))
-    if answer:
-        body["behavior"] = answer
-    return body | _given(allowed=None if allowed is None else list(allowed), subject=subject)
-
-
 def _token(text: str) -> str:
     """A token as a header takes it: one that was read from a file ends with a line break."""
     token = text.strip()
@@ -363,83 +346,6 @@ def _token(text: str) -> str:
 def _part(name: Any) -> str:
     """An id as one part of an address, whatever characters it has."""
     return quote(str(name), safe="@")
-
-
-def _each(name: str, values: Sequence[Any] | None, n: int) -> Sequence[Any]:
-    """One entry for each of ``n`` contexts."""
-    if values is None:
-        return [None] * n
-    if isinstance(values, str) or len(values) != n:
-        seen = f"the text {values!r}" if isinstance(values, str) else f"{len(values)} entries"
-        raise InputError(f"{name} is {seen} for {n} contexts: give a list with one entry for each, None where none.")
-    return values
-
-
-def _context(context: Context) -> Any:
-    named = by_name(context)
-    if named is None:
-        try:
-            return [None if is_missing(value) else float(value) for value in context]
-        except (TypeError, ValueError):
-            raise InputError(
-                f"{reprlib.repr(context)} is not a context: give every feature by name, or the encoded numbers in "
-                "order."
-            ) from None
-    return {str(name): _as_json(value) for name, value in named.items()}
-
-
-def _as_json(value: Any) -> Any:
-    """A value of a context as JSON has it: scalars without their wrapping, dates as text, gaps as null."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    elif hasattr(value, "as_py"):
-        value = value.as_py()
-    if is_missing(value):
-        return None
-    if isinstance(value, dt.date):
-        return value.isoformat()
-    return float(value) if isinstance(value, decimal.Decimal) else value
-
-
-def _given(**fields: Any) -> dict[str, Any]:
-    """The fields that say something: a frame's column has NaN where there is nothing to say."""
-    return {name: value for name, value in fields.items() if not is_missing(value)}
-
-
-def _json(body: Any) -> bytes:
-    """A body as JSON.
-
-    Raises:
-        InputError: a number in it is not finite, or a value has no place in JSON; it names them.
-    """
-    wrong = [f"{where} is {value!r}" for where, value in _unfit(body, "")]
-    if wrong:
-        raise InputError(
-            f"{', '.join(wrong[:10])}{' …' if len(wrong) > 10 else ''}: the service takes finite numbers, text, true "
-            "and false. Fill in what is missing, or do not ask for this decision."
-        )
-    return json.dumps(body, separators=(",", ":"), default=_plain).encode()
-
-
-def _unfit(value: Any, where: str) -> Iterator[tuple[str, Any]]:
-    """What cannot be sent, and where in the body it is."""
-    if isinstance(value, Mapping):
-        for name, inner in value.items():
-            yield from _unfit(inner, f"{where}/{name}")
-    elif isinstance(value, list | tuple):
-        for i, inner in enumerate(value):
-            yield from _unfit(inner, f"{where}/{i}")
-    elif isinstance(value, str | bool | numbers.Integral | type(None)):
-        return
-    elif not isinstance(value, numbers.Real | decimal.Decimal) and not hasattr(value, "item"):
-        yield where, value
-    elif isinstance(value, numbers.Real | decimal.Decimal) and not math.isfinite(value):
-        yield where, float(value)
-
-
-def _plain(value: Any) -> Any:
-    """A NumPy scalar as Python's own; another kind of number as a float."""
-    return value.item() if hasattr(value, "item") else float(value)
 
 
 def _result(answer: httpx.Response) -> dict[str, Any]:

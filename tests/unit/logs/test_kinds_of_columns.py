@@ -22,8 +22,8 @@ import tomli_w
 import sidelight as sl
 from sidelight.errors import ContextError, SchemaError, SidelightError
 from sidelight.logs.schema.schema_file import read_schema_file
-from sidelight.service.client import _context
 from sidelight.service.http.contexts import Contexts
+from sidelight.service.sending import context_body
 
 N = 4_000
 FORMULA = (
@@ -166,7 +166,7 @@ def test_the_same_decision_by_every_kind_of_context_with_gaps(log):
         # what the client makes of a row, and what any program makes of its decimals, is read as the row itself
         written = row | {"price": None if row["price"] is None else str(row["price"])}
         for context in (row, written, summary.schema.encode(row)):
-            sent = decoder.decode(msgspec.json.encode(_context(context)))
+            sent = decoder.decode(msgspec.json.encode(context_body(context)))
             np.testing.assert_array_equal(http.encode(sent), summary.schema.encode(row))
         framed = learner.decide_many(pd.DataFrame([row, row]))
         assert tuple(framed.iloc[1]) == tuple(decided)
