@@ -235,18 +235,24 @@ def test_the_card_says_what_keeps_the_evidence_from_speaking(monkeypatch):
         return str(gate_card(gate))
 
     gate, rng = Gate(SETTINGS, rung=0), np.random.default_rng(14)
-    assert "too early to tell: at least 1,000 units, 50 on each side, are needed" in card(gate)
+    assert "too early to tell: 0 units count so far; at least 1,000, 50 on each side, are needed" in card(gate)
+    behind = Gate(SETTINGS, rung=0)
+    for i in range(1_500):
+        behind.decided(i, 0, False, 0.1)
+    for i in [*range(2), *range(3, 1_500)]:
+        behind.settled(i, 0, 0.0)
+    assert "2 units count so far; at least 1,000" in card(behind)  # the others wait behind the third
     for i in range(3_000):
         treated = bool(rng.random() < 0.1)
         gate.decided(i, 0, treated, 0.1)
         gate.settled(i, 0, 0.0 if treated else float(rng.normal()))
     assert gate.evidence()["problem"].startswith("all ")
     assert f"nothing can be told yet: {gate.evidence()['problem']}" in card(gate)
-    assert "at least 1,000 units" not in card(gate)
+    assert "at least 1,000" not in card(gate)
     gate.decided(3_000, 0, True, 0.1)
     gate.settled(3_000, 0, 1e308)
     assert "nothing can be told yet: 1 reward(s) are too large for any evidence" in card(gate)
-    assert "at least 1,000 units" not in card(gate)
+    assert "at least 1,000" not in card(gate)
 
     monkeypatch.setattr("sidelight.service.core.entering.MOST_WAITING", 10)
     stuck = Gate(SETTINGS, rung=0)
@@ -273,7 +279,7 @@ def test_the_card_says_beside_a_verdict_that_no_more_units_are_taken(monkeypatch
 def test_the_card_of_rows_that_are_not_enough(monkeypatch, mode):
     gate = Gate(SETTINGS)
     gate.look_on(mode, ["low", "high"], 2)
-    assert "too early to tell: at least 1,000 rows are needed" in str(gate_card(gate))
+    assert "too early to tell: 0 rows count so far; at least 1,000 are needed" in str(gate_card(gate))
     rows = gate.shadow.rows
     rng = np.random.default_rng(15)
     for i in range(1_500):

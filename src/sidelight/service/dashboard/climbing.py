@@ -116,8 +116,10 @@ def _too_early(found: Mapping[str, Any], shadow: bool) -> str:
     """Why the evidence says nothing yet: what keeps it from speaking, or how many units it needs."""
     if found["problem"]:
         return f"nothing can be told yet: {found['problem']}"
-    needed = f"{FIRST_LOOK:,} rows" if shadow else f"{FIRST_LOOK:,} units, {LEAST_PER_ROUTE} on each side,"
-    return f"too early to tell: at least {needed} are needed"
+    # units that wait for a reward, their own or an earlier one's, are no evidence yet
+    there = f"{count(found['units'])} rows" if shadow else f"{count(found['units'] - found['waiting'])} units"
+    needed = f"{FIRST_LOOK:,}" if shadow else f"{FIRST_LOOK:,}, {LEAST_PER_ROUTE} on each side,"
+    return f"too early to tell: {there} count so far; at least {needed} are needed"
 
 
 def gate_card(gate: Gate, killed: bool = False) -> Markup:
