@@ -83,9 +83,9 @@ class Service:
             return EVERYBODY
         return self.tokens.check(header(request, b"authorization"), scope)
 
-    async def body(self, request: Request) -> bytes:
+    def body(self, request: Request) -> Awaitable[bytes]:
         """The bytes of a request's body."""
-        return await read_body(request, self.limits.body_bytes)
+        return read_body(request, self.limits.body_bytes)
 
     async def read(self, convert: Callable[[bytes], T], content: bytes) -> T:
         """What ``convert`` makes of a body: here if it is small, in a thread if it is large."""

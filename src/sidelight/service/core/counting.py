@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from sidelight.service.core.fold import State
 from sidelight.service.log.committer import Group
 from sidelight.service.log.events import Action, Behavior, Decisions, DefaultReward, Event, Reward
+from sidelight.service.log.numbering import Numbered
 from sidelight.service.metrics import Metrics
 
-__all__ = ["count_event", "count_group", "show_state"]
+__all__ = ["count_events", "count_group", "show_state"]
 
 
-def count_event(metrics: Metrics, event: Event, at: float) -> None:
-    """An event that was written at ``at`` was folded in."""
+def count_events(metrics: Metrics, news: Iterable[Numbered]) -> None:
+    """Events were folded in."""
+    routes: list[str] = []
+    for _, at, event, _, _ in news:
+        if isinstance(event, Decisions):
+            routes += event.routes
+        _count(metrics, event, at)
+    metrics.decided(routes)
+
+
+def _count(metrics: Metrics, event: Event, at: float) -> None:
     match event:
         case Decisions():
-            metrics.decided(event.routes)
             if event.answers is not None:
                 metrics.answers.inc(sum(answer is not None for answer in event.answers))
             if event.quarantine is not None:

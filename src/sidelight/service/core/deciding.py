@@ -66,15 +66,15 @@ class Decider:
         if state.learner.ledger is not None:
             return self._choose_under_floor(state, X, asks, fingerprint)
         rails, rng = state.rails, self._rng
-        salt = state.gate.salt
         n = len(X)
         plain = rails.explore == 0.0 and not self._every_chance
         if n == 1 and asks is None and self._old is None and _learner_acts(rails) and plain:
             one = self._choose_one(state, X, fingerprint)
             if one is not None:
                 return one
+        salt = state.gate.salt
         choices = self._choices(state.learner, X, asks)
-        failed = {i for i, choice in enumerate(choices) if choice is None} if None in choices else set()
+        failed = {i for i, choice in enumerate(choices) if choice is None}
         for i in failed:
             allowed = None if asks is None else asks[i].allowed
             arm = rails.fallback if allowed is None or rails.fallback in allowed else allowed[0]

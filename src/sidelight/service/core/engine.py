@@ -21,7 +21,7 @@ from sidelight.linalg import Array
 from sidelight.logs.schema.schema import Schema
 from sidelight.service.config import Config
 from sidelight.service.core.bounds import Bounds
-from sidelight.service.core.counting import count_event, count_group, show_state
+from sidelight.service.core.counting import count_events, count_group, show_state
 from sidelight.service.core.deciding import Ask, Decider
 from sidelight.service.core.file_settings import changed_settings
 from sidelight.service.core.fold import FOLD, Numbered, State
@@ -242,10 +242,10 @@ class Engine:
         """Decide for every row of ``X`` (n, d); nothing is written yet."""
         return self._doubt_answers(self._decider.choose(self.state, X, asks, fingerprint))
 
-    async def _choose(self, X: Array, asks: Sequence[Ask] | None, fingerprint: str | None) -> tuple[Decisions, int]:
-        """Decide, and say after which event; many contexts for a large learner are decided in a thread."""
-        if len(X) < _MANY or not self._folding.large:
-            return self.choose(X, asks, fingerprint), self.state.number
+    async def _choose_aside(
+        self, X: Array, asks: Sequence[Ask] | None, fingerprint: str | None
+    ) -> tuple[Decisions, int]:
+        """Decide in a thread, and say after which event."""
         event, number = await self._folding.look(
             lambda state: (self._aside.choose(state, X, asks, fingerprint), state.number)
         )
@@ -269,7 +269,10 @@ class Engine:
         hold exactly the decisions that it counts: another server wrote some, or one before it was not written.
         """
         while True:
-            event, number = await self._choose(X, asks, fingerprint)
+            if len(X) < _MANY or not self._folding.large:
+                event, number = self.choose(X, asks, fingerprint), self.state.number
+            else:
+                event, number = await self._choose_aside(X, asks, fingerprint)
             try:
                 counted = self._decider.account.before(event)
                 outcome = await self.submit(DecisionsProposal(Draft.of(event, key, number, counted)))
@@ -374,6 +377,8 @@ class Engine:
             outcome = await self.committer.submit(proposal, proposal.context)
         except StoreError as error:
             raise storage_problem(error) from error
+        if isinstance(outcome, (Written, Known, Outdated)):
+            return outcome
         if isinstance(outcome, Problem):
             raise outcome
         if isinstance(outcome, Failed):
@@ -381,23 +386,23 @@ class Engine:
             if isinstance(outcome.error, StoreError):
                 raise storage_problem(outcome.error)
             raise outcome.error
-        if not isinstance(outcome, Written | Known | Outdated):
-            raise TypeError(f"an outcome that nobody knows: {type(outcome).__name__}")
-        return outcome
+        raise TypeError(f"an outcome that nobody knows: {type(outcome).__name__}")
 
     # ------------------------------------------------------------------------------------ delivery
 
     def _deliver(self, group: Group) -> None:
         """Fold a group in, in the order of the log, then answer its requests."""
         news: list[Numbered] = list(group.others)
+        if self._decider.account.under_way:
+            for entry in group.entries:
+                if isinstance(entry.proposal, DecisionsProposal):
+                    # in the state from here on, or never: not under way any more
+                    self._decider.account.end(entry.proposal.draft.event)
         for entry, outcome in zip(group.entries, group.outcomes, strict=True):
-            if isinstance(entry.proposal, DecisionsProposal) and isinstance(entry.proposal.draft.event, Decisions):
-                # in the state from here on, or never: not under way any more
-                self._decider.account.end(entry.proposal.draft.event)
             if isinstance(outcome, Written):
-                if isinstance(outcome.draft.event, Decisions):
-                    self._recent.add(outcome)
                 event = outcome.draft.event
+                if isinstance(event, Decisions):
+                    self._recent.add(outcome)
                 news.append(Numbered(outcome.number, outcome.at, event, entry.context, outcome.chain))
         try:
             if self._stuck is None:
@@ -414,8 +419,8 @@ class Engine:
 
     def folded(self, news: Sequence[Numbered], failures: Sequence[Failure]) -> None:
         """Events are in the state that decides now."""
+        count_events(self.metrics, news)
         for item in news:
-            count_event(self.metrics, item.event, item.at)
             if isinstance(item.event, Forgotten):
                 self._recent.drop(item.event.decisions)
         for number, error in failures:

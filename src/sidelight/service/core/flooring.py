@@ -15,7 +15,7 @@ from typing import Any
 from sidelight.learners.ledger import FloorLedger
 from sidelight.linalg import Array
 from sidelight.service.core.requested import Ask
-from sidelight.service.log.events import Decisions
+from sidelight.service.log.events import Decisions, Event
 from sidelight.service.problems import invalid, pointer
 
 __all__ = ["Account", "check_defaults", "risked"]
@@ -60,7 +60,8 @@ class Account:
     """The floor's account of one server, with the decisions that are under way."""
 
     def __init__(self) -> None:
-        self._under_way: dict[int, Decisions] = {}
+        #: decisions that are being written, by their id
+        self.under_way: dict[int, Decisions] = {}
         self._ahead: FloorLedger | None = None
         self._of = -1
 
@@ -68,7 +69,7 @@ class Account:
         """The account after event ``number`` and what is under way, to which more may be recorded."""
         if self._ahead is None or self._of != number:
             self._ahead, self._of = learner.ledger.ahead(), number
-            for event in self._under_way.values():
+            for event in self.under_way.values():
                 for i, arm, old in risked(event):
                     self.record(learner, event.contexts[i], arm, old)
         return self._ahead
@@ -80,13 +81,13 @@ class Account:
 
     def before(self, event: Decisions) -> int | None:
         """How many events under way these decisions count; None where they are not made under the floor."""
-        return list(self._under_way).index(id(event)) if id(event) in self._under_way else None
+        return list(self.under_way).index(id(event)) if id(event) in self.under_way else None
 
     def begin(self, event: Decisions) -> None:
         """These decisions, which are recorded already, are being written."""
-        self._under_way[id(event)] = event
+        self.under_way[id(event)] = event
 
-    def end(self, event: Decisions) -> None:
+    def end(self, event: Event) -> None:
         """They were written and folded in, or will not be."""
-        if self._under_way.pop(id(event), None) is not None:
+        if self.under_way.pop(id(event), None) is not None:
             self._ahead = None

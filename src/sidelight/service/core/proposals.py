@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from sidelight.linalg import Array
 from sidelight.service.core.ladder import Step
@@ -41,8 +41,7 @@ class ReferringProposal(Proposal, Protocol):
         """(d,)  the context; None where the event has its own, or none."""
 
 
-@dataclass(frozen=True)
-class DecisionsProposal:
+class DecisionsProposal(NamedTuple):
     """Write decisions, unless this idempotency key already has."""
 
     draft: Draft

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import Any
 
 import msgspec
@@ -167,36 +168,24 @@ class Bodies:
 
     def decided(self, number: int, event: Decisions) -> list[Any]:
         """The answer to every decision of an event."""
-        form, decided = self._arm_form, self.messages.decided
-        mode, version = event.mode, event.version
+        form = self._arm_form.__getitem__
         ids = [f"{number}.{i}" for i in range(len(event))]
         ids[0] = str(number)
         if event.epoch:
             ids = [f"{id}@{event.epoch:x}" for id in ids]
-        return [
-            decided(
-                id=id,
-                arm=form[arm],
-                by=by,
-                recommended=form[recommended],
-                estimate=estimate,
-                width=width,
-                propensity=propensity,
-                wants_query=asked,
-                query_probability=chance,
-                mode=mode,
-                version=version,
-            )
-            for id, arm, by, recommended, estimate, width, propensity, asked, chance in zip(
+        return list(
+            map(
+                self.messages.decided,
                 ids,
-                event.arms,
+                map(form, event.arms),
                 event.routes,
-                event.recommended,
+                map(form, event.recommended),
                 event.estimates,
                 event.widths,
                 event.propensities,
                 event.asked,
                 event.query_probabilities,
-                strict=True,
+                repeat(event.mode),
+                repeat(event.version),
             )
-        ]
+        )

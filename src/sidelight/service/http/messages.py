@@ -228,7 +228,7 @@ class Messages:
         self._request("Kill", [("killed", Annotated[bool, Meta(extra={"remedy": on, "missing": on})])])
 
     def _answer(self, name: str, fields: list[Any], closed: bool = True) -> Any:
-        made = msgspec.defstruct(name, fields, forbid_unknown_fields=closed, kw_only=True, gc=False)
+        made = msgspec.defstruct(name, fields, forbid_unknown_fields=closed, gc=False)
         self.answers[name] = made
         return made
 

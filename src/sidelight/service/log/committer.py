@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from sidelight.errors import StoreError
 from sidelight.linalg import Array
 from sidelight.service.log.database import Rejected
-from sidelight.service.log.events import OUTDATES, Decisions
+from sidelight.service.log.events import OUTDATES, Decisions, Event
 from sidelight.service.log.numbering import Numbered, numbered
 from sidelight.service.log.rows import Row, Unreadable
 from sidelight.service.log.settling import MOST_DECIDED
@@ -59,15 +59,17 @@ class Failed:
     error: Exception
 
 
-@dataclass
+@dataclass(slots=True)
 class Entry:
     """A proposal, and the future of the request that waits for its outcome.
 
-    ``finished`` is whether there is an outcome, also where the request has given up waiting for it.
+    ``since`` is when it came, by the monotonic clock; ``finished`` is whether there is an outcome, also where the
+    request has given up waiting for it.
     """
 
     proposal: Proposal
     future: asyncio.Future[Any]
+    since: float
     origin: Any = None
     context: Array | None = None
     finished: bool = False
@@ -176,7 +178,8 @@ class Committer:
         self._gathering = False
         #: snapshots, and what is left to do of them
         self._shelving: deque[tuple[Snapshot, Iterator[None]]] = deque()
-        self._waiting: deque[tuple[float, Entry]] = deque()
+        #: what was taken out of the queue last
+        self._taken: list[Entry] = []
         self._broken = False
         self._diverged: Diverged | None = None
         self._configured = 0
@@ -186,6 +189,7 @@ class Committer:
         self._company = 0
         self._errands_at = 0.0
         self._ending = threading.Event()
+        #: nobody calls ``step`` any more
         self._dead = False
         self._worker: Worker | None = None
 
@@ -201,17 +205,13 @@ class Committer:
             context: what it is about, for the fold.
         """
         origin = None if self._spans is None else self._spans.origin()
-        entry = Entry(proposal, self._loop.create_future(), origin, context)
-        if self._worker is None or self._worker.is_alive():
-            self._waiting.append((self._clock.monotonic(), entry))
-            self._queue.append(entry)
-            if not self._gathering:
-                self._gather()
-            if self._dead:
-                # The worker may have emptied the queue before this came into it.
-                refuse(self._left(), StoreError(_ENDED))
-        else:
-            entry.future.set_exception(StoreError(_ENDED))
+        entry = Entry(proposal, self._loop.create_future(), self._clock.monotonic(), origin, context)
+        self._queue.append(entry)
+        if not self._gathering:
+            self._gather()
+        if self._dead:
+            # The worker may have emptied the queue before this came into it.
+            refuse(self._left(), StoreError(_ENDED))
         return entry.future
 
     def keep(self, snapshot: Snapshot) -> None:
@@ -246,13 +246,8 @@ class Committer:
 
     def oldest_wait(self) -> float:
         """For how many seconds the oldest proposal without an outcome has waited.  Call it in the event loop."""
-        self._drop_finished()
-        return self._clock.monotonic() - self._waiting[0][0] if self._waiting else 0.0
-
-    def _drop_finished(self) -> None:
-        """Keep nothing of proposals that have their outcome.  In the event loop."""
-        while self._waiting and self._waiting[0][1].finished:
-            self._waiting.popleft()
+        first = next((entry for entry in self._taken if not entry.finished), None) or next(iter(self._queue), None)
+        return 0.0 if first is None else self._clock.monotonic() - first.since
 
     # --------------------------------------------------------------------------------- one turn
 
@@ -266,6 +261,7 @@ class Committer:
             whether there may be more to do; False after ``stop``.
         """
         turn = _Turn()
+        self._taken = turn.entries
         try:
             self._collect(turn, block)
             self._company = len(turn.entries)
@@ -278,6 +274,7 @@ class Committer:
             self._loop.call_soon_threadsafe(self._failed, error)
             self._loop.call_soon_threadsafe(_refuse_unwritten, turn.entries + self._left(), error)
             raise
+        self._dead = turn.stopping
         return not turn.stopping
 
     def _do(self, turn: _Turn) -> None:
@@ -421,26 +418,27 @@ class Committer:
                 self._clock.sleep(_PROBE_SECONDS)
 
     def _hand_over(self, group: Group) -> None:
-        written = [outcome for outcome in group.outcomes if isinstance(outcome, Written)]
-        self._seen += len(group.others) + len(written)
-        news = [(item.number, item.event, item.chain) for item in group.others]
-        news += [(w.number, w.draft.event, w.chain) for w in written]
-        for number, event, _ in news:
-            if isinstance(event, OUTDATES):
-                self._configured = number
-        self._decided.extend(w.number for w in written if isinstance(w.draft.event, Decisions))
-        decided = (item.number for item in group.others if isinstance(item.event, Decisions))
-        self._elsewhere = max(decided, default=self._elsewhere)
-        if news:
-            self._chain = news[-1][2]
+        for number, _, event, _, chain in group.others:
+            self._pass(number, event, chain)
+            if isinstance(event, Decisions):
+                self._elsewhere = number
+        for outcome in group.outcomes:
+            if isinstance(outcome, Written):
+                self._pass(outcome.number, outcome.draft.event, outcome.chain)
+                if isinstance(outcome.draft.event, Decisions):
+                    self._decided.append(outcome.number)
         self._loop.call_soon_threadsafe(self._finish, group)
+
+    def _pass(self, number: int, event: Event, chain: bytes | None) -> None:
+        """Know of an event: the next one of the log."""
+        self._seen, self._chain = number, chain
+        if isinstance(event, OUTDATES):
+            self._configured = number
 
     def _finish(self, group: Group) -> None:
         """Hand a group over, in the event loop."""
         for entry in group.entries:
             entry.finished = True
-        # here too, and not only when somebody asks how the server is: nobody may
-        self._drop_finished()
         self._deliver(group)
 
     def _probe(self) -> None:

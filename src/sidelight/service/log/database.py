@@ -61,6 +61,8 @@ class Database:
         self, url: sa.URL, *, create: bool = True, migrate: bool = True, surroundings: Surroundings | None = None
     ) -> None:
         self.url = url
+        self._path = file_of(url)  # of SQLite
+        self._log_path = self._beside("-wal")
         self.sqlite = url.get_backend_name() == "sqlite"
         self.surroundings = Surroundings() if surroundings is None else surroundings
         self.origin = 0
@@ -85,10 +87,6 @@ class Database:
             self.reread()
         if self.sqlite and not url.query:
             self._opened = _file_at(self._path)
-
-    @property
-    def _path(self) -> Path:
-        return file_of(self.url)
 
     def _migrate(self) -> tuple[int, int]:
         version = self.version()
@@ -221,7 +219,7 @@ class Database:
         gone = _file_at(self._path) != self._opened
         if written:
             # some file systems know no write-ahead log: it is missed where it has been there
-            had, self._has_log = self._has_log, _file_at(self._beside("-wal")) is not None
+            had, self._has_log = self._has_log, _file_at(self._log_path) is not None
             gone = gone or (had and not self._has_log)
         if gone:
             self._ended = Diverged(

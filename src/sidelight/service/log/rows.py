@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import json
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any, NamedTuple, TypeAlias
 
@@ -85,8 +85,11 @@ class Row(NamedTuple):
     chain: bytes | None = None
 
 
+#: types of labels that are their own JSON
+_PLAIN_LABELS = frozenset({str, int, type(None)})
 #: fields of plain events that are labels
 _LABELS = ("arm", "fallback", "replaces_arm")
+# writes numbers with the fewest digits that read back as the same bits, as Python's does, in less time
 _encode = msgspec.json.Encoder().encode
 _dump = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
 
@@ -177,10 +180,7 @@ def _decisions_payload(event: Decisions) -> str:
         and event.chances is None
     ):
         return _single_payload(event)
-    plain = set(map(type, event.recommended)) <= {str, int}
     body: dict[str, Any] = {
-        "arms": event.arms if plain else [None if arm is None else label_to_json(arm) for arm in event.arms],
-        "recommended": event.recommended if plain else [label_to_json(arm) for arm in event.recommended],
         "propensities": _shared(event.propensities),
         "routes": _shared(event.routes),
         "asked": _shared(event.asked),
@@ -201,7 +201,13 @@ def _decisions_payload(event: Decisions) -> str:
         body["quarantine"] = event.quarantine
     if event.chances is not None:
         body["chances"] = event.chances
-    return f'{{"estimates":{_numbers(event.estimates)},"widths":{_numbers(event.widths)},{_dump(body)[1:]}'
+    columns = {
+        "arms": _labels(event.arms),
+        "recommended": _labels(event.recommended),
+        "estimates": event.estimates,
+        "widths": event.widths,
+    }
+    return f"{_encode(columns).decode()[:-1]},{_dump(body)[1:]}"
 
 
 def _decisions_from_json(body: dict[str, Any], contexts: Array | None, n_features: int, row: Row) -> Decisions:
@@ -233,32 +239,46 @@ def _decisions_from_json(body: dict[str, Any], contexts: Array | None, n_feature
     )
 
 
+class _Single(msgspec.Struct, gc=False):
+    """What a decision by itself says, as the long way says it."""
+
+    arms: Sequence[Any]
+    recommended: Sequence[Any]
+    estimates: list[float | None]
+    widths: list[float | None]
+    propensities: float | None
+    routes: str
+    asked: bool
+    query_probabilities: float
+    version: int
+    mode: str
+    share: float
+
+
 def _single_payload(event: Decisions) -> str:
-    """The most frequent event by far, without the machinery; it says the same as the long way."""
-    arm, recommended = event.arms[0], event.recommended[0]
-    chance = event.propensities[0]
-    return (
-        f'{{"arms":[{"null" if arm is None else _label(arm)}],"recommended":[{_label(recommended)}],'
-        f'"estimates":{_numbers(event.estimates)},"widths":{_numbers(event.widths)},'
-        f'"propensities":{"null" if chance is None else repr(chance)},"routes":"{event.routes[0]}",'
-        f'"asked":{"true" if event.asked[0] else "false"},"query_probabilities":{event.query_probabilities[0]!r},'
-        f'"version":{event.version},"mode":"{event.mode}","share":{event.share!r}}}'
-    )
+    """The most frequent event by far, without the machinery."""
+    return _encode(
+        _Single(
+            _labels(event.arms),
+            _labels(event.recommended),
+            event.estimates,
+            event.widths,
+            event.propensities[0],
+            event.routes[0],
+            event.asked[0],
+            event.query_probabilities[0],
+            event.version,
+            event.mode,
+            event.share,
+        )
+    ).decode()
 
 
-def _numbers(values: list[float | None]) -> str:
-    """Numbers as JSON, each with the fewest digits that read back as the same bits; Python's ``repr`` takes longer."""
-    return _encode(values).decode("ascii")
-
-
-@functools.lru_cache(maxsize=4096)
-def _typed_label(kind: str, label: Label) -> str:
-    return _dump(label_to_json(label))
-
-
-def _label(label: Label) -> str:
-    # 1, 1.0 and True are one key of a cache, but three labels.
-    return _typed_label(type(label).__name__, label)
+def _labels(labels: Sequence[Label | None]) -> Sequence[Any]:
+    """Labels as JSON values, which most of them are as they are."""
+    if _PLAIN_LABELS.issuperset(map(type, labels)):
+        return labels
+    return [None if label is None else label_to_json(label) for label in labels]
 
 
 def _shared(values: list[Any]) -> Any:

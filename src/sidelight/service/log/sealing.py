@@ -16,6 +16,7 @@ __all__ = ["SALT_BYTES", "Head", "chain_after", "is_sealed_anew", "seal_matches"
 
 SALT_BYTES = 8
 _DIGEST_BYTES = 16
+_pack = struct.Struct("<qdqqqqq").pack
 #: first byte of a seal: written with the event, or anew after a part of it was deleted
 _FIRST, _ANEW = b"\x01", b"\x02"
 
@@ -53,8 +54,7 @@ def seal_of(
     """The seal of an event's content: a flag, the salt, and 16 bytes of BLAKE2b over all of it."""
     name, text = (key or "").encode(), payload.encode()
     kind_bytes = kind.encode()
-    head = struct.pack(
-        "<qdqqqqq",
+    head = _pack(
         number,
         at,
         epoch,

@@ -199,11 +199,11 @@ def settle_group(
             continue
         row, head = _next(head, draft, now, salts[i * SALT_BYTES : (i + 1) * SALT_BYTES])
         rows.append(row)
-        if isinstance(draft.event, OUTDATES):
-            configured = row.number
         if isinstance(draft.event, Decisions):
             decided.append(row.number)
-        outcomes.append(Written(row.number, draft, row.at, head.epoch, head.chain))
+        elif isinstance(draft.event, OUTDATES):
+            configured = row.number
+        outcomes.append(Written(row.number, draft, now, head.epoch, head.chain))
         if draft.key is not None:
             found[draft.key] = row
         if draft.subjects is not None:
