@@ -84,7 +84,7 @@ def test_an_unknown_arm(learner, arm):
             learner.observe_behavior(GOOD, arm)
 
 
-@pytest.mark.parametrize("reward", [np.nan, np.inf, -np.inf, "high", None, [1.0, 2.0]])
+@pytest.mark.parametrize("reward", [np.nan, np.inf, -np.inf, "high", None, [1.0, 2.0], 10**400])
 def test_a_reward_that_is_no_number(learner, reward):
     with pytest.raises(InputError, match="eward"):
         learner.observe(GOOD, ARMS[0], reward)
@@ -93,8 +93,9 @@ def test_a_reward_that_is_no_number(learner, reward):
 
 
 def test_no_arm_is_allowed(learner):
-    with pytest.raises(InputError, match="allowed"):
-        learner.decide(GOOD, allowed=[])
+    for allowed in ([], 5):
+        with pytest.raises(InputError, match="allowed"):
+            learner.decide(GOOD, allowed=allowed)
 
 
 @pytest.mark.parametrize(
@@ -107,8 +108,9 @@ def test_no_arm_is_allowed(learner):
         ([["a"] * D], "'a'"),
         ([{**NAMED, "dose": None}], "'dose'"),
         (None, "ontexts"),
+        ([[10**400] * D], "ontexts"),
     ],
-    ids=["too narrow", "one context", "not a number", "ragged", "text", "by name", "nothing"],
+    ids=["too narrow", "one context", "not a number", "ragged", "text", "by name", "nothing", "too large"],
 )
 def test_many_bad_contexts(learner, X, message):
     with pytest.raises(ContextError, match=message):

@@ -21,7 +21,7 @@ from sidelight.logs.schema.naming import by_name, rows_by_name
 if TYPE_CHECKING:
     from sidelight.logs.schema.schema import Schema
 
-__all__ = ["LARGEST_SQUARE", "ArgumentReader"]
+__all__ = ["LARGEST_SQUARE", "ArgumentReader", "permitted"]
 
 #: of contexts and rewards: squares beyond it have no products that can be computed with
 LARGEST_SQUARE = LARGEST * LARGEST
@@ -125,7 +125,7 @@ class ArgumentReader:
         else:
             try:
                 out = np.require(X, np.float64, ("C", "A", "W"))
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, OverflowError):
                 raise ContextError(
                     f"Contexts must be an array (n, {self.n_features}) of numbers; got {type(X).__name__}: "
                     f"{X!r:.200}. Contexts by feature name need a schema."
@@ -186,11 +186,20 @@ class ArgumentReader:
 
     def _mask(self, allowed: Iterable[Any]) -> NDArray[np.bool_]:
         mask = np.zeros(len(self.arms), dtype=bool)
-        for arm in allowed:
+        for arm in permitted(allowed) or ():
             mask[self._arm(arm)] = True
         if not mask.any():
             raise InputError("allowed is empty: at least one arm must be left to decide for.")
         return mask
+
+
+def permitted(allowed: Any) -> list[Any] | None:
+    """The labels in ``allowed``; None where it is None."""
+    if allowed is None:
+        return None
+    if not isinstance(allowed, Iterable):
+        raise InputError(f"allowed={allowed!r} is not a list of arms.")
+    return list(allowed)
 
 
 def _too_large(value: float) -> str:

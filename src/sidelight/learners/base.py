@@ -328,7 +328,7 @@ class BaseLearner(BehaviorObserver, ABC):
         contexts = self._read_many(X)
         try:
             values = np.asarray(rewards, dtype=np.float64)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise InputError(f"The rewards must be {len(contexts)} numbers; got {rewards!r:.200}.") from None
         if len(arms) != len(contexts) or values.shape != (len(contexts),):
             raise InputError(

@@ -52,6 +52,8 @@ SPEEDS = np.array([0.25, 0.5, 1.0, 2.0, 4.0])
 ENOUGH = 3.0
 #: what is added to a Gram matrix, relative to its diagonal, so that features which repeat each other do not matter
 RIDGE = 1e-6
+#: sums of squares of a feature below this part of the largest are what rounding left of none
+NOTHING = 1e-12
 #: stands for the logarithm of 0
 NEVER = -1e9
 
@@ -268,9 +270,9 @@ class Misfit:
 
 
 def _regular(G: Array) -> Array:
-    """``G`` with a larger diagonal, 1 where it is zero.  (K, d, d)"""
+    """``G`` with a larger diagonal, 1 where it is zero but for rounding.  (K, d, d), of features of scale one"""
     diagonal = np.einsum("aii->ai", G)
-    more = np.where(diagonal > 0.0, RIDGE * diagonal, 1.0)
+    more = np.where(diagonal > NOTHING * diagonal.max(axis=1, keepdims=True), RIDGE * diagonal, 1.0)
     return np.asarray(G + more[:, :, None] * np.eye(G.shape[1]))
 
 

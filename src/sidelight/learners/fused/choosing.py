@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sidelight.errors import InputError
+from sidelight.learners.arguments import permitted
 from sidelight.learners.awaiting import NOTHING, Guess, Key
 from sidelight.learners.base import BaseLearner
 from sidelight.learners.fused.trust import Trusting
@@ -64,7 +65,7 @@ class Choosing(Trusting):
             a = still._arm(arm)
             return Decision(arm, self._shown(float(estimates[a])), float(widths[a]), propensity)
         source = self.rng if rng is None else rng
-        return self._decide_freely(self._read(x), None if allowed is None else list(allowed), source)[0]
+        return self._decide_freely(self._read(x), permitted(allowed), source)[0]
 
     def _decide_freely(
         self, context: Array, allowed: list[Any] | None, rng: np.random.Generator | None
@@ -96,7 +97,7 @@ class Choosing(Trusting):
     def propensities(self, x: Context, allowed: Iterable[Any] | None = None) -> Array:
         """(K,)  The chance with which ``decide`` takes each arm at ``x`` where no floor holds it back."""
         still = self._still()
-        candidates = still._decide_freely(self._read(x), None if allowed is None else list(allowed), None)[1]
+        candidates = still._decide_freely(self._read(x), permitted(allowed), None)[1]
         out = np.zeros(still.n_arms)
         out[candidates] = 1.0 / len(candidates)
         return out
@@ -136,9 +137,9 @@ class Choosing(Trusting):
             What the learner would do freely; the arm to take, which is the old policy's where the floor does not permit
             that; and the chance of that arm.
         """
-        context, permitted = self._read(x), None if allowed is None else list(allowed)
-        old = None if ledger is None else self._default(default, permitted)
-        wanted, candidates = self._decide_freely(context, permitted, self.rng if rng is None else rng)
+        context, labels = self._read(x), permitted(allowed)
+        old = None if ledger is None else self._default(default, labels)
+        wanted, candidates = self._decide_freely(context, labels, self.rng if rng is None else rng)
         if ledger is None or old is None:
             return wanted, wanted.arm, wanted.propensity
         taken = [a if ledger.permits(context, a, old) else old for a in candidates]
