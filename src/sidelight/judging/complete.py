@@ -9,7 +9,8 @@ Nothing is hidden in a row that has every feature.  The score of a row under pol
 
 Its rows may hardly show what ``π`` wants where the old policy hardly does it, and then say nothing of how far ``μ̂`` is
 off there.  So the variance of a value is at least that of ``μ̂``'s own regression, which is the larger one where the
-value rests on extrapolation.
+value rests on extrapolation.  Where all weights are about equal (arms drawn at random) none can be missing, and the
+scores speak for themselves.
 
 Rows are read three times: to check them, for the sums of which ``μ̂`` is made, and to value policies.
 """
@@ -40,6 +41,8 @@ __all__ = ["Doubly", "PolicyScores", "Valuation", "line_of_complete", "scores_of
 LEAST_MATCHED = 30
 #: A chance below this counts as never; the share of rows with such a chance that is accepted.
 NEVER, MOST_NEVER = 0.01, 0.01
+# Weights of which the effective number is at least this part of their number count as equal.
+_EVEN = 0.95
 # A weight is never more than this: one row must not decide alone.
 _LEAST_CHANCE = 1e-3
 _CONDITIONAL = "conditional on the model of the old policy"
@@ -89,6 +92,11 @@ class PolicyScores:
         self.corrections += np.bincount(taken, weights=corrections * corrections, minlength=K)
         for a in np.unique(taken).tolist():
             self.ell[a] += columns[taken == a].sum(axis=0)
+
+    @property
+    def effective(self) -> float:
+        """How many rows of equal weight the matched ones are worth, ``(Σw)²/Σw²``."""
+        return float(self.found.sum()) ** 2 / float(self.squares.sum()) if self.matched else 0.0
 
     def lacking(self, variance: float, kurtosis: float) -> float:
         """What ``Σ (w(r − μ̂))²`` is below its least: few rows with large weights may show too little of the rewards.
@@ -172,11 +180,18 @@ class Valuation:
         return float(self.powers[:, 1].sum()) / self.rows
 
     def _lacking(self, name: str) -> float:
-        """What the variance of a policy's mean score is below its least."""
-        return self.scores[name].lacking(self.residual, usual_kurtosis(self.powers)) / self.rows**2
+        """What the variance of a policy's mean score is below its least, and what folds err together.
+
+        A row of one fold fits ``μ̂`` for another and is valued by that one's rows, so what ``μ̂`` is off by, of which the
+        scores vary by ``p/(n_a + p)``, enters twice.
+        """
+        own = self.scores[name]
+        freedom = self.fitted.freedom()
+        again = float(own.corrections @ (freedom / np.maximum(self.powers[:, 0] + freedom, 1.0)))
+        return (own.lacking(self.residual, usual_kurtosis(self.powers)) + again) / self.rows**2
 
     def _of_model(self, name: str, over: str | None = None, alone: bool = False) -> float:
-        """The variance of the same difference by the regression behind ``μ̂`` in place of weights.
+        """The variance of the same difference by the regression behind ``μ̂`` in place of weights; 0 if all are equal.
 
         ``Var(μ̂(x, π) − μ̂(x, a))`` over contexts, and the error of the regressions; the noise of rewards is in both
         sides of a gain over the old policy, and counts once less.
@@ -186,6 +201,9 @@ class Valuation:
             over: another one; the rewards if ``None``.
             alone: the variance of the policy's value, compared with nothing.
         """
+        both = [self.scores[one] for one in (name, over) if one is not None]
+        if all(own.effective >= _EVEN * own.matched for own in both):
+            return 0.0
         P = len(self.names)
         i, j = P + 1 + self.names.index(name), P + 1 + (P if over is None else self.names.index(over))
         contexts = float(self.products[i, i]) / self.rows**2 if alone else self._variance(i, j)
@@ -347,8 +365,7 @@ def line_of_complete(
 def overlap_of(name: str, own: PolicyScores, doubly: Doubly) -> Overlap:
     """Whether the rows show what the policy wants to do."""
     arms, n = doubly.rows.arms, len(doubly.rows)
-    total, squares = float(own.found.sum()), float(own.squares.sum())
-    effective = total * total / squares if own.matched else 0.0
+    effective = own.effective
     smallest = (1.0 / own.largest if own.matched else 0.0) if doubly.known else own.smallest
     problem = ""
     if doubly.known:

@@ -125,6 +125,11 @@ class Fitted:
         """(n, p) the columns that ``μ̂`` is linear in."""
         return self._curved(self._standardized(chunk.X)) / self._size
 
+    def freedom(self) -> Array:
+        """(K,) how many coefficients each arm's rows determine, ``tr (Σzzᵀ + I)⁻¹Σzzᵀ``."""
+        pull = _PENALTY * np.eye(self.n_columns)
+        return np.array([float(np.trace(np.linalg.solve(gram + pull, gram))) for gram in self._grams])
+
     def error(self, ell: Array, variances: Array) -> float:
         """The variance of ``Σ_a ℓ_a·β_a``, ``β_a`` fitted on all rows: ``Σ_a s_a² ℓ_aᵀ(Σzzᵀ + I)⁻¹ℓ_a``.
 

@@ -48,7 +48,8 @@ def test_scores_are_the_formula(schema):
     table = drawn(700, 0, offset=100.0)
     rows = read_complete(table, schema, ARMS, "raise")
     population = Population.of(sl.summarize_log(drawn(500, 1), SCHEMA))
-    found = Doubly(rows).value([Requested("rule", "function", rule)], (SCHEMA, (population,)))
+    doubly = Doubly(rows)
+    found = doubly.value([Requested("rule", "function", rule)], (SCHEMA, (population,)))
     X = np.column_stack([table[name] for name in NAMES])
     codes = np.array([ARMS.index(arm) for arm in table["arm"]])
     taken = np.where(X[:, 2] > 0, 1, 0)
@@ -57,7 +58,13 @@ def test_scores_are_the_formula(schema):
     assert found.value("rule") == pytest.approx(scores.mean(), rel=1e-6)
     gain, variance = found.gain("rule")
     assert gain == pytest.approx((scores - table["reward"]).mean(), rel=1e-4)
-    assert variance == pytest.approx((scores - table["reward"]).var(ddof=1) / 700, rel=1e-4)
+    # what folds err together: p of n_a + p of what w(r − μ̂) varies by, for each arm
+    p = doubly.fitted.freedom()
+    assert (p > 3.0).all() and (p <= doubly.fitted.n_columns).all()
+    together = found.scores["rule"].corrections @ (p / (np.bincount(codes, minlength=3) + p)) / 700**2
+    plain = (scores - table["reward"]).var(ddof=1) / 700
+    assert together < 0.1 * plain
+    assert variance == pytest.approx(plain + together, rel=1e-4)
 
 
 @pytest.mark.parametrize("schema", [KNOWN, SCHEMA], ids=["known", "estimated"])
