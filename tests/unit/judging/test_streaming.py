@@ -60,7 +60,8 @@ def test_scores_are_the_formula(schema):
     assert gain == pytest.approx((scores - table["reward"]).mean(), rel=1e-4)
     # what folds err together: p of n_a + p of what w(r − μ̂) varies by, for each arm
     p = doubly.fitted.freedom()
-    assert (p > 3.0).all() and (p <= doubly.fitted.n_columns).all()
+    assert (p > 3.0).all()
+    assert (p <= doubly.fitted.n_columns).all()
     together = found.scores["rule"].corrections @ (p / (np.bincount(codes, minlength=3) + p)) / 700**2
     plain = (scores - table["reward"]).var(ddof=1) / 700
     assert together < 0.1 * plain
