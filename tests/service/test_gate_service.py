@@ -209,8 +209,8 @@ def test_all_waits_that_are_over_end_at_one_look(tmp_path, monkeypatch):
         async with at_a_fake_time(config, now) as engine:
             ids = await traffic(engine, 3, 0.0, np.random.default_rng(0), rewarded=False)
             now[0] += 3_601.0
-            keeper = engine._gatekeeper
-            find, faster = gatekeeper._due, iter(ids)
+            keeper = engine._waits
+            find, faster = waits._due, iter(ids)
 
             def due(store, *arguments):
                 found = find(store, *arguments)
@@ -219,8 +219,8 @@ def test_all_waits_that_are_over_end_at_one_look(tmp_path, monkeypatch):
                 return found
 
             loop = asyncio.get_running_loop()
-            monkeypatch.setattr(gatekeeper, "_due", due)
-            monkeypatch.setattr(gatekeeper, "_LOOK_SECONDS", (0.01, 0.01))
+            monkeypatch.setattr(waits, "_due", due)
+            monkeypatch.setattr(waits, "_LOOK_SECONDS", (0.01, 0.01))
             looks: list[int] = []
             sleep = asyncio.sleep
 
@@ -228,7 +228,7 @@ def test_all_waits_that_are_over_end_at_one_look(tmp_path, monkeypatch):
                 looks.append(1)
                 await sleep(seconds if len(looks) == 1 else 1e6)
 
-            monkeypatch.setattr(gatekeeper, "asyncio", SimpleNamespace(sleep=only_once, gather=asyncio.gather))
+            monkeypatch.setattr(waits, "asyncio", SimpleNamespace(sleep=only_once, gather=asyncio.gather))
             watching = asyncio.create_task(keeper.watch())
             await until(lambda: len(looks) == 2)
             watching.cancel()
