@@ -82,8 +82,8 @@ class Run:
         """
         if not hasattr(self.world, "cross_moments"):
             raise InputError(
-                f"A {type(self.world).__name__} does not know its true cross moments: it has no cross_moments(recorded), "
-                "which returns E[x_o x_hᵀ | a] of every arm. Add it, or take a learner that estimates them."
+                f"A {type(self.world).__name__} does not know its true cross moments: it has no "
+                "cross_moments(recorded), which returns E[x_o x_hᵀ | a] of every arm. Add it, or take a learner that estimates them."
             )
         return np.asarray(self.world.cross_moments(self.recorded))
 
@@ -196,8 +196,8 @@ def _check_world(world: Any) -> None:
     missing = [name for name in members if not callable(getattr(world, name, None))]
     if missing:
         raise InputError(
-            f"A {type(world).__name__} is not a world: it has no {', '.join(missing)}. sidelight.worlds.World says what "
-            "each of them returns."
+            f"A {type(world).__name__} is not a world: it has no {', '.join(missing)}. sidelight.worlds.World says "
+            "what each of them returns."
         )
 
 

@@ -38,8 +38,8 @@ __all__ = ["CONSTANT", "Frame", "power_of_two", "unitless_pseudo_inverse"]
 CONSTANT = 1e-12
 #: part of every feature's own second moment that is added to the metric, so that repeated features have one
 RIDGE = 1e-9
-#: the same part of a feature that repeats others, so that rounding is small beside it: half of it where the others leave
-#: as small a part of the feature's second moment
+#: the same for a feature that repeats others, so that rounding is small beside it: half of it where the others leave as
+#: small a part of the feature's second moment
 REPEATED = 1e-6
 #: ``f``: by what part an arm's hidden features are shifted less for each unit of ``p_a·z``.  For normal features and
 #: softmax policies, mild and sharp, 0.06 to 0.18 fits best; for skewed ones either sign may

@@ -99,8 +99,6 @@ class KnownWorld(World, Protocol):
         ...
 
 
-
-
 def recorded_indices(recorded: Recorded, features: Sequence[str]) -> tuple[int, ...]:
     """The recorded features as indices into ``features``, ascending.
 
