@@ -83,7 +83,8 @@ class Run:
         if not hasattr(self.world, "cross_moments"):
             raise InputError(
                 f"A {type(self.world).__name__} does not know its true cross moments: it has no "
-                "cross_moments(recorded), which returns E[x_o x_hᵀ | a] of every arm. Add it, or take a learner that estimates them."
+                "cross_moments(recorded), which returns E[x_o x_hᵀ | a] of every arm. Add it, or take a learner that "
+                "estimates them."
             )
         return np.asarray(self.world.cross_moments(self.recorded))
 
