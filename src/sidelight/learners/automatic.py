@@ -30,9 +30,8 @@ __all__ = [
 ]
 
 #: events grow by this factor from one refresh to the next, so that the cost of all of them is amortised; from so many
-#: events on by the second one, when later refreshes change few decisions, unless evidence against a log builds up.  It
-#: is less than two, so that searches for a prior, which wait until events have doubled, come with every second refresh
-GROWTH, LATE_GROWTH, MANY_EVENTS = 1.3, 1.9, 3_000
+#: events on by the second one, when later refreshes change few decisions, unless evidence against a log builds up
+GROWTH, LATE_GROWTH, MANY_EVENTS = 1.3, 2.4, 3_000
 #: and by at least this factor where rewards keep surprising
 SURPRISE_GROWTH = 1.02
 #: the noise's variance is at least this part of the rewards': rewards without any noise are exact to rounding
@@ -62,7 +61,7 @@ class Automatic:
         contested: whether so much speaks against a log that it is judged often however many events there are.
         longest: the most events from one refresh to the next, for a learner that forgets between them.
         search_at: from how many events on to look for better variances: at the next refresh after some were found, and
-            where they stood still, or there are many events, when the events have doubled.
+            where they stood still when the events have doubled; once there are many, when they are four times as many.
         constant: position of the intercept, if contexts have one.
         units: of features and rewards, as of the last refresh.
         ranges: beyond which a value is wild or new, as of the last refresh, in the order of contexts.
@@ -236,8 +235,8 @@ class Automatic:
             preferences=preferences,
         )
         if searching:
-            waits = prior.hyper == previous or self.events >= MANY_EVENTS
-            self.search_at = 2 * self.events if waits else 0
+            late, stood = self.events >= MANY_EVENTS, prior.hyper == previous
+            self.search_at = (4 if late else 2 * stood) * self.events
         self.reference = reference
         self.take(prior)
         return prior

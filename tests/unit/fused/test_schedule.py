@@ -35,7 +35,7 @@ def evidence(rng, K=4, d=3):
 
 @pytest.mark.parametrize("contested", [False, True])
 def test_refreshes_come_less_often_once_there_are_many_events(contested):
-    """By a factor of 1.3 until 3,000 events and of almost two from there on, unless something speaks against a log."""
+    """By a factor of 1.3 until 3,000 events and of 2.4 from there on, unless something speaks against a log."""
     auto = Automatic.begin([np.arange(3)], 3, 1.0)
     auto.contested = contested
     at = [0]
@@ -46,12 +46,10 @@ def test_refreshes_come_less_often_once_there_are_many_events(contested):
     grown = np.array(at[1:]) / np.array(at[:-1], dtype=np.float64).clip(1.0)
     early = np.array(at[:-1]) < 3_000
     assert (grown[early][np.array(at[:-1])[early] >= 100] < 1.5).all()
-    np.testing.assert_allclose(grown[~early], 1.3 if contested else 1.9, rtol=0.01)
-    # so that the search for variances waits for the refresh after the next
-    assert grown[~early].max() < 2.0
+    np.testing.assert_allclose(grown[~early], 1.3 if contested else 2.4, rtol=0.01)
 
 
-def test_late_searches_wait_until_events_have_doubled_whatever_they_found(rng, searches):
+def test_late_searches_wait_until_there_are_four_times_as_many_events_whatever_they_found(rng, searches):
     auto = Automatic.begin([np.arange(3)], 3, 1.0)
     auto.events = 4_000
     for size in (1.0, 16.0):
@@ -59,7 +57,7 @@ def test_late_searches_wait_until_events_have_doubled_whatever_they_found(rng, s
         auto.search_at = 0
         auto.learn(J, size * h, Units.given(np.ones(3), 1.0))
         assert not searches[-1]
-        assert auto.search_at == 8_000
+        assert auto.search_at == 16_000
 
 
 @pytest.mark.parametrize("lie", [None, "swapped"])
