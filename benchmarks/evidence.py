@@ -141,6 +141,8 @@ def sentences(claims: Mapping[str, Claim], measured: Mapping[str, Any]) -> str:
         "bound |",
         "| [rivals](explanation/rivals.md) | what each of them is, and what was chosen where its paper leaves a "
         "choice |",
+        "| [public data](measurements/public-data.md), [five curved ones](measurements/curved.md) | the same for data "
+        "sets alone, at the state of `src/` that each page names |",
         "| [honest worlds](zoo.md) | 84 simulated worlds, the default learner in each |",
         "| [regret](regret.md) | against the paper's algorithms, and when the log lies; its [lab "
         "book](measurements/regret.md) |",
