@@ -42,6 +42,7 @@ def test_many_decisions_say_what_single_ones_can(service, rng):
     single = service.decide(contexts[2], allowed=["low", "mid"], behavior="low", probabilities=[0.5, 0.25, 0.25])
     assert read[2]["behavior"] == service.decision(single.id)["behavior"]
     assert read[0]["behavior"] is None
+    assert len(service.decide_many(context for context in contexts)) == 3
 
 
 @pytest.mark.parametrize(
@@ -118,6 +119,9 @@ def test_an_address_a_token_or_a_key_that_cannot_be_sent_is_said_at_once(service
         with pytest.raises(InputError, match="the token is") as caught:
             Client(url, token=wrong)
         assert "sl_a" not in str(caught.value)
+    for wrong in (-1, 2.0, True):
+        with pytest.raises(InputError, match="retries=.* whole number of at least 0"):
+            Client(url, retries=wrong)
     seen = []
     transport = httpx.MockTransport(
         lambda request: seen.append(request.headers["Authorization"]) or httpx.Response(200)

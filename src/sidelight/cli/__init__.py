@@ -4,8 +4,8 @@ Each command is a plain function with Typer annotations in a module of this pack
 that ``sidelight --help`` imports none of them: modules of commands import what they need at their top, and only the
 module of the command that was asked for is imported. To add a command, write its function and add its line here.
 
-Exit codes: 0 done, 1 something is wrong with the data or the settings (a :class:`~sidelight.errors.SidelightError`,
-whose message is printed without a traceback), 2 usage.
+Exit codes: 0 done, 1 something is wrong with the data, the settings (a :class:`~sidelight.errors.SidelightError`) or
+the machine (an ``OSError``, such as a full disk), whose message is printed without a traceback, 2 usage.
 """
 
 from __future__ import annotations
@@ -163,3 +163,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # The reader of our output went away (sidelight ... | head): nothing is wrong here.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+    except OSError as error:
+        # a full disk, a missing permission, a file system that went away
+        where = "" if error.filename is None else f" ({os.fsdecode(error.filename)})"
+        print(f"sidelight: {error.strerror or error}{where}", file=sys.stderr)
+        sys.exit(1)

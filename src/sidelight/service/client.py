@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 from urllib.parse import quote
@@ -106,6 +106,8 @@ class Client:
     ) -> None:
         if not url.startswith(("http://", "https://")):
             raise InputError(f"url is {url!r}: give the whole address, such as http://127.0.0.1:8321.")
+        if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
+            raise InputError(f"retries={retries!r} must be a whole number of at least 0.")
         headers = {} if token is None else {"Authorization": f"Bearer {_token(token)}"}
         self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout, transport=transport)
         self._retries, self._patience = retries, patience
@@ -147,7 +149,7 @@ class Client:
 
     def decide_many(
         self,
-        contexts: Sequence[Context],
+        contexts: Iterable[Context],
         *,
         allowed: Sequence[Sequence[Any] | None] | None = None,
         behavior: Sequence[Any] | None = None,
@@ -171,7 +173,7 @@ class Client:
             InputError: something has not one entry for each context.
         """
         rows = rows_by_name(contexts)
-        contexts = contexts if rows is None else rows
+        contexts = list(contexts) if rows is None else rows
         n = len(contexts)
         beside = zip(
             one_each("allowed", allowed, n),

@@ -92,3 +92,11 @@ def test_completion_is_installed_in_the_home_folder(shell, file, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True, env=environment)
     assert "completion installed" in done.stdout
     assert "_SIDELIGHT_COMPLETE" in (tmp_path / file).read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
+def test_a_full_disk_is_said_without_a_traceback(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["simulate", "--rounds", "10", "--seeds", "1", "--log-rows", "500", "--workers", "1", "-o", "/dev/full"])
+    assert ended.value.code == 1
+    assert capsys.readouterr().err.splitlines()[-1].startswith("sidelight: No space left on device")
