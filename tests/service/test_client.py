@@ -120,7 +120,7 @@ def test_an_address_a_token_or_a_key_that_cannot_be_sent_is_said_at_once(service
             Client(url, token=wrong)
         assert "sl_a" not in str(caught.value)
     for wrong in (-1, 2.0, True):
-        with pytest.raises(InputError, match="retries=.* whole number of at least 0"):
+        with pytest.raises(InputError, match=r"retries=.* whole number of at least 0"):
             Client(url, retries=wrong)
     seen = []
     transport = httpx.MockTransport(

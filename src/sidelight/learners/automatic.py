@@ -30,8 +30,10 @@ __all__ = [
 ]
 
 #: events grow by this factor from one refresh to the next, so that the cost of all of them is amortised; from so many
-#: events on by the second one, when later refreshes change few decisions, unless evidence against a log builds up
+#: events on by the second one, when later refreshes change few decisions, unless something is unsettled
 GROWTH, LATE_GROWTH, MANY_EVENTS = 1.3, 2.4, 3_000
+#: answers of the old policy below which what it hides is still learned quickly
+MANY_ANSWERS = 1_500
 #: and by at least this factor where rewards keep surprising
 SURPRISE_GROWTH = 1.02
 #: the noise's variance is at least this part of the rewards': rewards without any noise are exact to rounding
@@ -58,7 +60,8 @@ class Automatic:
         means: (K, d)   precisions: (K, d, d)  are those of the arms that it told about; else None.
         events: observations and answers so far   refreshed: the number of them at the last refresh.
         eager: whether a prior is learned, and so the units as soon as they can be told.
-        contested: whether so much speaks against a log that it is judged often however many events there are.
+        unsettled: whether refreshes come as often as at first however many events there are: a log may be wrong, the
+            present moves, or answers of the old policy are few.
         longest: the most events from one refresh to the next, for a learner that forgets between them.
         search_at: from how many events on to look for better variances: at the next refresh after some were found, and
             where they stood still when the events have doubled; once there are many, when they are four times as many.
@@ -79,7 +82,7 @@ class Automatic:
     reference: float = 0.0
     events: int = 0
     refreshed: int = 0
-    contested: bool = False
+    unsettled: bool = False
     longest: int | None = None
     eager: bool = True
     search_at: int = 0
@@ -173,13 +176,13 @@ class Automatic:
         return True, self.ranges.new(x, centre)
 
     def due(self) -> bool:
-        """Count one event; true when a refresh is due: when events grew by the factor ``GROWTH`` or ``LATE_GROWTH``."""
+        """Count one event; true when a refresh is due: when events grew by ``GROWTH``, or later by ``LATE_GROWTH``."""
         self.events += 1
         return self.room() <= 0
 
     def room(self) -> int:
         """Events until the next refresh; where a prior is learned, the first events, which tell the units, have one."""
-        growth = GROWTH if self.refreshed < MANY_EVENTS or self.contested else LATE_GROWTH
+        growth = GROWTH if self.refreshed < MANY_EVENTS or self.unsettled else LATE_GROWTH
         due = math.ceil(growth * self.refreshed + (min(16, self.refreshed + 1) if self.eager else 16))
         return (due if self.longest is None else min(due, self.refreshed + self.longest)) - self.events
 
@@ -235,7 +238,7 @@ class Automatic:
             preferences=preferences,
         )
         if searching:
-            late, stood = self.events >= MANY_EVENTS, prior.hyper == previous
+            late, stood = self.events >= MANY_EVENTS and not self.unsettled, prior.hyper == previous
             self.search_at = (4 if late else 2 * stood) * self.events
         self.reference = reference
         self.take(prior)
@@ -281,7 +284,15 @@ class Automatic:
             "auto_mean": self.mean,
             "auto_precision": self.precision,
             "auto_numbers": np.array(
-                [self.variance, self.events, self.refreshed, self.search_at, self.reference, self.wild_rows]
+                [
+                    self.variance,
+                    self.events,
+                    self.refreshed,
+                    self.search_at,
+                    self.reference,
+                    self.wild_rows,
+                    self.unsettled,
+                ]
             ),
             "auto_units": np.stack([u.centres, u.scales, u.rows]),
             "auto_variances": self.variances,
@@ -300,6 +311,7 @@ class Automatic:
         variance, events, refreshed, *more = (float(v) for v in arrays["auto_numbers"])
         self.variance, self.events, self.refreshed = variance, int(events), int(refreshed)
         self.search_at, self.reference = (int(more[0]) if more else 0), (more[1] if len(more) > 1 else 0.0)
+        self.unsettled = len(more) > 3 and bool(more[3])
         # variances of other blocks than today's are searched for anew
         usable = len(hyper) == len(self.blocks) + 3 and self.reference > 0.0
         self.hyper = Hyper.of(hyper) if usable else None

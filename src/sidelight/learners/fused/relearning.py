@@ -134,6 +134,8 @@ class Relearning(Proven):
         for _ in range(passes):
             self._learn_from_logs()
             super()._relearn()
+        if self.automatic is not None:
+            self.automatic.unsettled = self._unsettled()
         self._freeze()
 
     def _learn_from_logs(self) -> None:

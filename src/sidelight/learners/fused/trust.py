@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sidelight.learners.automatic import MANY_ANSWERS
 from sidelight.learners.correcting import Receipt
 from sidelight.learners.fused.fading import Fading
 from sidelight.learners.reduced import ReducedLearner
@@ -182,16 +183,15 @@ class Trusting(ReducedLearner):
             accused = found.doubted & self._accused(entry) if found.doubted.any() else found.doubted
             if standing.judge(found, accused, events) and self.automatic is not None:
                 self.automatic.search_at = 0
-        self._contest()
         if rounds >= FIRST_JUDGED:
             never = self.counts == 0
             self.untested[never] = first_trials(never)
 
-    def _contest(self) -> None:
-        """Have settings learned as often as at first where a log may be wrong, or where the present moves."""
-        if self.automatic is not None:
-            against = any(entry.standing.test.strongest() > CONTESTED for entry in self.logs)
-            self.automatic.contested = against or self.broken["still"] >= 0
+    def _unsettled(self) -> bool:
+        """Whether refreshes come as often as at first: a log may be wrong, the present moves, or answers are few."""
+        contested = any(entry.standing.test.strongest() > CONTESTED for entry in self.logs)
+        learning = any(entry.hidden.needs is not None and entry.hidden.n_answers < MANY_ANSWERS for entry in self.logs)
+        return contested or learning or self.broken["still"] >= 0
 
     def _relative(self) -> Array:
         """(K, 1)  ``σ²/σ_a²``: rounds of an arm with less noise tell more."""
@@ -333,7 +333,6 @@ class Trusting(ReducedLearner):
         linear, still = (int(v) for v in arrays.get("broken", (-1, -1)))
         self.broken = {"linear": linear, "still": still}
         self.misfit = Misfit.restored(arrays, None if self.automatic is None else self.automatic.constant)
-        self._contest()
 
 
 def _sentence(entry: dict[str, Any]) -> str:
