@@ -80,14 +80,14 @@ def write_container(
     meta: Mapping[str, Any],
     arrays: Mapping[str, np.ndarray],
 ) -> None:
-    """Write a container to ``path``: afterwards the old file or the whole new one is there, never a part."""
+    """Write a container to ``path`` atomically: a crash leaves the old file or the complete new one."""
     write_atomically(path, container_bytes(kind, version, meta, arrays))
 
 
 def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
     """Write ``content`` beside ``path``, force it to the disk, then rename it into place.
 
-    A link stays one: what it points to is replaced.  Into a device or a pipe, such as /dev/stdout, content is written.
+    A symbolic link stays: the file it points to is replaced.  A device or a pipe, such as /dev/stdout, is written to.
 
     Raises:
         InputError: ``path`` is a folder, or its folder is not there or not writable.
@@ -102,7 +102,7 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
     folder = place.parent
     temporary = folder / f".{place.name}.{os.getpid()}.{secrets.token_hex(4)}.part"
     try:
-        # 0o666 less the user's umask, like any file; O_EXCL never follows what somebody else put there.
+        # Mode 0o666 minus the umask, as for any new file; O_EXCL refuses an existing name, so follows no planted link.
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
     except OSError as error:
         raise InputError(
@@ -121,7 +121,7 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
 
 
 def may_be_container(path: str | os.PathLike[str]) -> bool:
-    """Whether a file is a container, or so damaged an archive that it cannot be told."""
+    """Whether a file is a container, or a zip archive too damaged to tell."""
     with open(path, "rb") as stream:
         if stream.read(4) != b"PK\x03\x04":
             return False
@@ -191,12 +191,12 @@ def read_container_bytes(
 
 
 def _is_tight(archive: zipfile.ZipFile, content: bytes) -> bool:
-    """Whether the archive is its members one after the other, their directory, and not a byte besides.
+    """Whether the archive is its members one after the other, then their directory, without any other byte.
 
-    A zip reader finds its way past anything put around or between them, and the checksum covers members only.
+    A zip reader skips bytes before, between and after members, and the checksum covers members only.
     """
     infos = archive.infolist()
-    # beyond this size a zip keeps some lengths elsewhere; such a file is checked by its checksum alone
+    # a zip64 archive keeps some lengths in other fields; a file that large is verified by its checksum alone
     if 1.05 * len(content) >= zipfile.ZIP64_LIMIT:
         return True
     position = 0
@@ -247,7 +247,7 @@ def _checksum(kind: str, version: int, meta: Mapping[str, Any], members: Mapping
         _canonical([kind, version, meta]),
         *(p for name in members for p in (name.encode(), members[name])),
     ):
-        # Lengths keep the boundary between two parts from moving unseen.
+        # Each part follows its length: otherwise bytes moved from one part to the next would give the same digest.
         digest.update(len(part).to_bytes(8, "little"))
         digest.update(part)
     return digest.hexdigest()

@@ -1,9 +1,9 @@
-"""Linear algebra with the same bits on every processor, and that of side information: pure functions of arrays.
+"""Linear algebra that gives the same bits on every processor, and the algebra of side information: pure functions.
 
 ``product``, ``inverse``, ``solve``, ``log_det``, ``symmetric_eigen``, ``pseudo_inverse``, ``orthogonal``, ``triangle``
 and ``log``, ``exp``, ``log1p``, ``power``, ``log_gamma``, ``chi_square_tail`` run compiled loops of
-``kernels`` in a fixed order, and ``square`` is one multiplication.  Whatever a learner observes, answers or refreshes
-with uses these, never BLAS, LAPACK or the C library.
+``kernels`` in a fixed order, and ``square`` is one multiplication.  Everything that a learner
+computes when it observes, answers or refreshes uses these, never BLAS, LAPACK or the C library.
 
 Notation (one arm): ``M`` is ``(L, d)``, ``m = d − L``, ``N`` is a ``(d, m)`` basis of the kernel of ``M``.
 """
@@ -55,7 +55,7 @@ Numbers = TypeVar("Numbers", float, Array)
 
 
 def _own(A: ArrayLike) -> Array:
-    """``A`` as a contiguous array that may be written, copied if need be: kernels are compiled for no other."""
+    """``A`` as a contiguous, writable float64 array, copied if it is not one: kernels are compiled for these only."""
     array = np.ascontiguousarray(A, dtype=np.float64)
     return array if array.flags.writeable else array.copy()
 
@@ -68,7 +68,7 @@ def _stack(A: ArrayLike) -> tuple[Array, tuple[int, ...]]:
 
 
 def _common_lead(A: Array, B: Array) -> tuple[int, ...]:
-    """The leading shape of both stacks of matrices, broadcast; NumPy is asked only where they differ."""
+    """The broadcast leading shape of two stacks of matrices; equal shapes skip NumPy's slower ``broadcast_shapes``."""
     if A.ndim == 2:
         return B.shape[:-2]
     lead = A.shape[:-2]
@@ -197,8 +197,8 @@ def eigenvalues(A: ArrayLike) -> Array:
 def pseudo_inverse(A: ArrayLike, rcond: float = 1e-15) -> Array:
     """``A⁺`` (…, n, n) of Gram matrices and covariances; eigenvalues below ``rcond`` of the largest count as zero.
 
-    So do negative ones: no such matrix has any, they are what rounding left of small ones, and their inverses would
-    make of the result a matrix that is no precision.
+    Negative ones count as zero too: a positive semidefinite matrix has none, so they are rounding errors, and their
+    inverses would make the result indefinite, which no precision matrix is.
     """
     values, vectors = symmetric_eigen(A)
     if values.size == 0:
@@ -224,7 +224,7 @@ def orthogonal(A: ArrayLike, complete: bool = False) -> Array:
 
 
 def triangle(A: ArrayLike) -> Array:
-    """``R`` (…, min(n, p), p) of ``A = QR``, upper triangular, the signs of its rows as they fall.  A: (…, n, p)"""
+    """``R`` (…, min(n, p), p) of ``A = QR``, upper triangular; the signs of its rows are arbitrary.  A: (…, n, p)"""
     stack, lead = _stack(A)
     K, n, p = stack.shape
     R = np.zeros((K, min(n, p), p))
@@ -263,7 +263,7 @@ def _elementwise(kind: int, x: ArrayLike, y: ArrayLike) -> Any:
 
 
 def _one_by_one(kind: int, x: ArrayLike) -> Any:
-    """A function of one argument, as ``_elementwise``."""
+    """A function of one argument of ``kernels.elementary``, entry by entry; a float if ``x`` is a number."""
     values = np.asarray(x, dtype=np.float64)
     flat, out = _own(values).reshape(-1), np.empty(values.size)
     elementary.elementwise(kind, flat, flat, out)
@@ -277,9 +277,9 @@ def log(x: ArrayLike) -> Any:
 
 @functools.lru_cache(maxsize=4096)
 def _log_of_number(x: float) -> float:
-    """One number in plain Python: the same operations, and nobody waits for a compiler.
+    """Natural logarithm of one number by the kernel's operations in plain Python, so that nothing has to be compiled.
 
-    The search for a prior asks for the same few hundred numbers thousands of times.
+    Cached, because the search for a prior needs the same few hundred numbers thousands of times.
     """
     return float(elementary.log(x))
 
@@ -318,7 +318,7 @@ def chi_square_tail(x: ArrayLike, freedom: ArrayLike) -> Any:
 
 
 def symmetrize(A: Array) -> Array:
-    """``(A + Aᵀ)/2`` over the last two axes: rounding must not make a Gram matrix lopsided."""
+    """``(A + Aᵀ)/2`` over the last two axes: removes the asymmetry that rounding leaves in a Gram matrix."""
     return np.asarray((A + np.swapaxes(A, -1, -2)) / 2.0)
 
 
@@ -340,8 +340,8 @@ def orthonormal_kernel_of_structured(B: Array) -> Array:
     An estimated B may be huge (a handful of answers weighted by ``1/P(a)``), and ``NᵀN = I + BᵀB`` then squares its
     size: the digits of ``(NᵀVN)⁻¹`` are lost.  With U the matrix is as well conditioned as V.
 
-    The first rows are ``−B`` times the others, to rounding of their own size: a basis that is orthonormal to the last
-    digit would lose those of a B that is tiny, as that of a feature whose unit is not known yet.
+    The first L rows are ``−B`` times the others, accurate relative to their own size: a basis that is orthonormal to
+    the last digit would lose the digits of a tiny B, such as that of a feature whose unit is not known yet.
     """
     lower = orthogonal(kernel_of_structured(B))[..., B.shape[-2] :, :]
     return np.concatenate([-product(B, lower), lower], axis=-2)

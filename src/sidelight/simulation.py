@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["WORKER_ENVIRONMENT", "Run", "simulate"]
 
-#: one BLAS thread a process, since the seeds already use every core
-#: no restarts by memory: a worker keeps large logs on purpose, while loky takes 300 MB more than at its start
-#: for a memory leak, restarts it and warns the user
+#: Environment of worker processes: one BLAS thread each, since the seeds already use every core, and no restarts
+#: because of memory: workers keep large logs on purpose, but loky takes growth by 300 MB for a leak, restarts the
+#: worker and warns the user.
 WORKER_ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
@@ -113,9 +113,9 @@ def simulate(
         world: a ``World``, or a function from seed to ``World``.
         learners: name → ``factory(run)``; the learner's ``needs`` says what it is told of the old policy.
         horizon: rounds per run.
-        recorded: what the log recorded: the first so many features, or their names or positions.
+        recorded: which features the log recorded: how many, counted from the first, or their names or positions.
         log_rows: rows of the old policy's log.
-        seeds: how many (0, 1, …), or which.
+        seeds: the number of seeds (0, 1, …), or a list of seeds.
         workers: processes; default as many as there are cores and seeds.
         every: keep each ``every``-th round (the last always); default so that about 200 remain.
         progress: True for a bar, or a function called with rounds done and rounds in all.
@@ -153,7 +153,7 @@ def simulate(
         raise InputError("seeds is empty: give at least one.")
     if len(set(wanted)) < len(wanted):
         twice = next(seed for seed in wanted if wanted.count(seed) > 1)
-        raise InputError(f"seeds lists {twice} twice: the same run again tells nothing new.")
+        raise InputError(f"seeds lists {twice} twice: repeating a run adds no information.")
     step = max(1, horizon // 200) if every is None else int(every)
     if step < 1:
         raise InputError(f"every={every!r} must be at least 1.")
@@ -215,7 +215,7 @@ def _arms_of(run: Run) -> tuple[Any, ...]:
 
 
 def _check_learner(name: str, learner: Any, run: Run, arms: tuple[Any, ...]) -> None:
-    """Before the first round: a learner that does not fit would read past its contexts, or play unknown arms."""
+    """Refuse, before the first round, a learner whose features or arms do not fit the world's."""
     missing = [part for part in ("needs", "arms", "n_features", "decide", "observe") if not hasattr(learner, part)]
     if missing:
         raise InputError(
@@ -242,7 +242,7 @@ def _run_seed(
     every: int,
     report: Callable[[int], None] | None = None,
 ) -> pa.Table:
-    """All learners of one seed, one after the other over the same draws."""
+    """The rows of all learners for one seed, as one table; every learner meets the same draws."""
     import pyarrow as pa
 
     environment: World = world if _is_world(world) else world(seed)
@@ -282,7 +282,7 @@ def _play(
     every: int,
     report: Callable[[int], None] | None,
 ) -> tuple[Array, list[int], Array, Array]:
-    """One learner through one run."""
+    """Play one learner for ``horizon`` rounds; rounds, arm positions, rewards and cumulative regrets of those kept."""
     context_rng, reward_rng, behavior_rng, learner_rng = (np.random.default_rng(s) for s in stream.spawn(4))
     index = {arm: i for i, arm in enumerate(labels)}
     rounds: list[int] = []
@@ -321,7 +321,7 @@ def _play_chunk(
     index: dict[Any, int],
     rng: np.random.Generator,
 ) -> NDArray[np.int64]:
-    """Round by round: the old policy's answer where the learner wants it, a decision, its reward."""
+    """Positions (n,) of the arms played: each round is the old policy's answer if asked for, a decision, its reward."""
     # positions of the learner's arms among the world's: neither their number nor their order need be the same
     at = np.array([index[arm] for arm in learner.arms], dtype=np.int64)
     if learner.needs != "probabilities":
@@ -353,7 +353,7 @@ def _play_chunk(
 
 
 def _potential_rewards(world: World, labels: tuple[Any, ...], X: Array, rng: np.random.Generator) -> Array:
-    """(n, K): what each arm would pay, with the same noise for every arm."""
+    """(n, K) the reward that each arm would give in each context, with the same noise for every arm."""
     direct = getattr(world, "potential_rewards", None)
     if direct is not None:
         return np.asarray(direct(X, rng))
