@@ -1,4 +1,4 @@
-"""How a summary and eras show themselves: as a table to compute with, and as a card in a notebook."""
+"""Summaries and eras as a table to compute with, and as an HTML card in a notebook."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def summary_table(summary: ArmRegressions) -> pa.Table:
     import pyarrow as pa
 
     b = summary.least_squares(np.arange(summary.n_arms))
-    # an arm whose rows do not determine b_a has none, rather than zeros that look like one
+    # missing, not zero, for an arm whose rows do not determine b_a: zeros would look like estimates
     b[~summary.determined] = np.nan
     columns: dict[str, Any] = {
         "arm": label_column(summary.arms),

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 __all__ = ["Diagnoses", "Eras", "era_title", "recorded_by_value", "rows_by_missing", "rows_by_value", "summarize_eras"]
 
 _ROWS = 65_536
-# More sets of missing columns than this is not eras but values missing here and there.
+# With more sets of missing columns than this, values are missing here and there, not by era.
 _MOST_ERAS = 64
-# What a file's name and a setting's name should not have.
+# Characters that are replaced in names of files and settings.
 _SIGNS = re.compile(r"[^\w]+")
 
 
@@ -148,7 +148,7 @@ def summarize_eras(
 
 
 class _Passes:
-    """A pass for each era."""
+    """One pass over a log that keeps a separate ``LogPass`` for each era."""
 
     def __init__(
         self, schema: Schema, recorded: tuple[str, ...], on_invalid: str, pool: Executor, text_labels: bool
@@ -162,7 +162,7 @@ class _Passes:
         """Send each row to the pass of its era."""
         groups: dict[Any, np.ndarray | None]
         if by is None:
-            # a gap that the schema has a feature for is no sign of another era
+            # gaps of a column that missing(...) covers do not mark another era
             groups = rows_by_missing(bundle.batch, self._recorded, self._schema.layout().fills)
         else:
             groups = rows_by_value(bundle.batch, by)
@@ -216,7 +216,7 @@ class _Passes:
         return Eras(ordered)
 
     def _typed(self, keys: list[Any]) -> dict[Any, Any]:
-        """The era's names as a source with types would give them: where all is text, ``"2021"`` stands for 2021."""
+        """Era names → with types, for a source in which everything is text: ``"2021"`` → 2021 if all are numbers."""
         texts = [key for key in keys if isinstance(key, str)]
         return {key: key for key in keys} | (
             dict(zip(texts, typed_labels(texts), strict=True)) if self._text_labels else {}

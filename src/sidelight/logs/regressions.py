@@ -17,7 +17,7 @@ from sidelight.logs.schema.schema import Schema
 
 __all__ = ["ArmRegressions"]
 
-# Sums of ones are as many as there are rows, up to rounding.
+# Relative tolerance for rounding when sums are compared, such as a column of ones with the number of rows.
 _SAME = 1e-11
 # An arm with fewer degrees of freedom than this borrows from the other arms' residual variance.
 _FEW_DEGREES = 30
@@ -148,12 +148,12 @@ class ArmRegressions:
 
     @property
     def binary_rewards(self) -> bool:
-        """Whether every reward was 0 or 1, and both came: then they add up to a whole number, and so do their squares.
+        """Whether every reward was 0 or 1 and both occur: then the sums of rewards and of squares are one whole number.
 
         False where :attr:`reward_sums` is not known.
         """
         sums = self.reward_sums
-        # rewards in so large a unit that their sum rounds to zero are no zeros
+        # a sum that rounds to zero is not evidence of zeros: the rewards may be in a large unit
         if not 1.0 <= np.round(np.nan_to_num(sums)).sum() < self.n_rows:
             return False
         digits = 1e-9 * (1.0 + np.abs(sums))
@@ -257,7 +257,7 @@ class ArmRegressions:
 
     @cached_property
     def reward_variance(self) -> float:
-        """The rewards' variance if some feature is their level; their mean square without one, or if all are alike."""
+        """The variance of the rewards if there is a :attr:`level`; else, or if all are equal, their mean square."""
         n = max(self.n_rows, 1)
         second = float(self.reward_squares.sum()) / n
         if self.level is None or not np.isfinite(self.reward_sums).all():
@@ -302,7 +302,8 @@ class ArmRegressions:
         if collinear:
             drop = self.columns_to_drop()
             parts.append(
-                f"collinear recorded columns for {self._name_arms(collinear)}: leaving out {show_labels(drop)} mends it"
+                f"collinear recorded columns for {self._name_arms(collinear)}: leaving out "
+                f"{show_labels(drop)} resolves it"
             )
         remedy = "collect more rows, record fewer features for this log (recorded=[...])" + (
             ", or leave those arms out" if absent or few else ""
@@ -323,14 +324,14 @@ class ArmRegressions:
         raise InvalidRowsError(
             f"{'column' if len(large) == 1 else 'columns'} {show_labels(large)} of the log hold values so large "
             f"(about {np.abs(self.factors).max():.0e}) that their squares overflow: nothing can be said about their "
-            "spread. Mend the log, or give the values in a larger unit."
+            "spread. Correct the log, or give the values in a larger unit."
         )
 
     @property
     def level(self) -> int | None:
         """Position, among all encoded features, of one that is 1 in every row of the log; None where there is none.
 
-        It is the intercept, or a recorded column that does the same: its weight is the level of an arm's rewards.
+        It is the intercept, or a recorded column that serves as one: its weight is the mean level of an arm's rewards.
         """
         if self.schema.intercept:
             return 0
@@ -373,7 +374,7 @@ class ArmRegressions:
         return tuple(name for i, name in enumerate(self.schema.recorded_names) if i not in kept)
 
     def columns_to_drop(self) -> tuple[str, ...]:
-        """A smallest set of recorded columns whose removal mends every arm that has enough rows."""
+        """A smallest set of recorded columns whose removal makes every arm that has enough rows determined."""
         L = self.n_recorded
         factors = [self.factors[a, :L, :L] for a in np.flatnonzero(~self.determined) if self.counts[a] >= L]
         names = self.schema.recorded_names

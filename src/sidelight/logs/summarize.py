@@ -24,7 +24,7 @@ from sidelight.logs.summary import LogSummary
 
 __all__ = ["summarize", "summarize_log"]
 
-# More skipped rows than this share, and whoever asked to skip will want to know.
+# Warn if more than this share of the rows is skipped.
 _MANY_SKIPPED = 0.05
 
 
@@ -76,7 +76,7 @@ def summarize_log(
         most = max(summary.skipped, key=lambda reason: summary.skipped[reason])
         warnings.warn(
             f"{skipped:,} of {skipped + summary.n_rows:,} rows were skipped, most of them for: {most}. If whether a "
-            "row can be used has to do with its arm or reward, what is left misleads.",
+            "row can be used depends on its arm or reward, the remaining rows are a biased sample.",
             SidelightWarning,
             stacklevel=calls_inside(),
         )
@@ -93,7 +93,7 @@ def summarize(
     threads: int | None = None,
     warns: bool = False,
 ) -> LogSummary:
-    """What :func:`summarize_log` returns, without its warnings; ``threads`` is for measuring.
+    """What :func:`summarize_log` returns, without its warnings; ``threads`` is for benchmarks.
 
     warns: whether to warn of numbers that seem to stand for missing values
     """

@@ -46,7 +46,7 @@ class LogSummary(ArmRegressions):
         reward_sums: (K,) ``Σ r``; NaN if the summary comes from a version 1 file whose schema has no intercept.
         skipped: reason → how many rows were skipped for it.
         meat: (K, L, L), ``Σ (ε/(1 − h))² x_o x_oᵀ`` with the leverages ``h``, the middle of the sandwich covariance, or
-            ``None`` where it was not asked for and in a sum of summaries, whose residuals are others. (Summaries
+            ``None`` if it was not requested, and in a sum of summaries, whose residuals differ. (Summaries
             without ``meat_freedom`` have ``Σ ε² x_o x_oᵀ``.)
         meat_freedom: (K,) degrees of freedom of ``meat``: it varies as a Wishart matrix with so many does. ``None``
             where it is not known.
@@ -135,7 +135,7 @@ class LogSummary(ArmRegressions):
         return LogSummary(schema, first.moments.merge(second.moments), skipped, None, propensities)
 
     def __radd__(self, other: object) -> LogSummary:
-        """``sum(summaries)`` starts from 0, which is no rows at all."""
+        """``0 + summary`` is the summary, so that ``sum(summaries)`` works."""
         return self if isinstance(other, int) and other == 0 else NotImplemented
 
     def moved_to(self, schema: Schema) -> LogSummary:
@@ -176,7 +176,7 @@ class LogSummary(ArmRegressions):
     # Saving
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write one small file, whole or not at all."""
+        """Write the summary to one file, atomically."""
         write_container(path, _KIND, _VERSION, *self._content())
 
     @classmethod
@@ -189,7 +189,7 @@ class LogSummary(ArmRegressions):
         return cls._from_content(*read_container(path, _KIND, _VERSION), origin=str(path))
 
     def to_bytes(self) -> bytes:
-        """What :meth:`save` would write."""
+        """The content of the file that :meth:`save` writes."""
         return container_bytes(_KIND, _VERSION, *self._content())
 
     @classmethod
@@ -279,7 +279,7 @@ def one_summary(value: Any, taker: str) -> LogSummary:
     """``value`` if it is the summary of one log, else an error that says what ``taker`` wants.
 
     Raises:
-        InputError: it is something else; eras are told where they go.
+        InputError: it is something else; for eras the message says which learner takes them.
     """
     if isinstance(value, LogSummary):
         return value

@@ -1,9 +1,10 @@
-"""Effects that bend and features that act together: what a log says about terms that a schema lacks.
+"""Nonlinear effects and interactions: which terms, missing from a schema, a log gives evidence for.
 
 One pass keeps, per arm, the triangular factor of the recorded columns together with every candidate: a spline of each
-number, and the product of each pair. What a candidate explains is then a regression of a few columns on what the schema
-has leaves, from the factors alone. Candidates are taken one at a time, the one that explains most first, and the
-others are tested again beside it, so that two that say the same are not both proposed.
+number, and the product of each pair. What a candidate explains follows from the factors alone: the residuals of the
+schema's own regression are regressed on the candidate's few columns. This is forward selection: the candidate that
+explains most is added first, and the others are tested again beside it, so that of two redundant ones only one is
+proposed.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ __all__ = ["Proposal", "candidate_terms", "propose_terms"]
 _BENDS = 3
 # More features than this, and only splines are tried: pairs grow with the square.
 _MOST_FOR_PAIRS = 16
-# Of a term that is proposed: how likely chance explains as much, over all candidates; and how much it must explain.
+# A proposed term has at most this p-value, corrected for the number of candidates, and explains at least this share.
 _LEVEL = 0.01
 _LEAST = 0.002
 _MOST = 12
-# Rows for each column before an arm is looked at.
+# An arm with fewer rows per column than this is left out.
 _ROWS_PER_COLUMN = 5
 
 
@@ -143,9 +144,9 @@ def _positions(schema: Schema, names: Sequence[str] | set[str]) -> list[int]:
 
 
 class _Left:
-    """One arm: what is left of every column and of the reward once some columns have explained what they can.
+    """The residuals of one arm: every column and the reward, after regression on the columns taken so far.
 
-    ``factor`` (q+1, q+1) stands for the rows: regressions on it are those on the rows.
+    ``factor`` (q+1, q+1), a triangular factor, stands for the rows: regressions on either are the same.
     """
 
     def __init__(self, factor: np.ndarray, base: list[int]) -> None:
@@ -156,23 +157,23 @@ class _Left:
 
     @property
     def unexplained(self) -> float:
-        """The sum of squares of the reward that is left."""
+        """The residual sum of squares of the reward."""
         return float((self._columns[:, -1] ** 2).sum()) * self._scale**2
 
     def take(self, columns: list[int]) -> None:
-        """Let these columns explain what they can of all others."""
+        """Replace every column by its residual after regression on these columns."""
         basis = _basis(self._columns[:, columns])
         self._columns = self._columns - basis @ (basis.T @ self._columns)
 
     def gain(self, columns: list[int]) -> float:
-        """How much of the reward's sum of squares these columns would explain."""
+        """By how much these columns would reduce the residual sum of squares of the reward."""
         basis = _basis(self._columns[:, columns])
         return float(((basis.T @ self._columns[:, -1]) ** 2).sum()) * self._scale**2
 
 
 def _basis(columns: np.ndarray) -> np.ndarray:
-    """An orthonormal basis of the span of columns whose norms are at most 1; columns that rounding has
-    left of others are dropped."""
+    """An orthonormal basis of the span of columns whose norms are at most 1; directions that are
+    only rounding error are dropped."""
     values, vectors = np.linalg.eigh(columns.T @ columns)
     kept = values > 1e-10
     basis: np.ndarray = columns @ (vectors[:, kept] / np.sqrt(values[kept]))

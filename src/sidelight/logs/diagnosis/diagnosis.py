@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ArmReport", "Diagnosis", "Difference", "skipped_warning"]
 
-# From here on the last digits of a coefficient begin to be noise; it is a warning, not an error.
+# Condition number above which the last digits of a coefficient are noise; it gives a warning, not an error.
 _ILL_CONDITIONED = 1e7
 
 
@@ -163,7 +163,7 @@ def difference_of_regressions(summary: ArmRegressions) -> Difference | None:
     ``Q`` is the squared length of what one common regression leaves of the arms' own: with ``[R_a | z_a]`` the first
     ``L`` rows of the factors, the least-squares residual of all ``R_a b ≈ z_a``, each over ``s_a``.
     """
-    from scipy.special import chdtrc  # a third of a second, and only a diagnosis needs it
+    from scipy.special import chdtrc  # imported here: it takes a third of a second to load
 
     L = summary.n_recorded
     arms = np.flatnonzero(summary.determined & (summary.residual_variances > 0))
@@ -192,9 +192,9 @@ def queries_needed(
 
 
 def _has_constant(summary: ArmRegressions) -> bool:
-    """Whether the recorded columns add up to a constant somehow: what they leave of the number 1 is nothing.
+    """Whether a linear combination of the recorded columns is constant: regressing 1 on them leaves no residual.
 
-    ``1 − E[x]ᵀE[xxᵀ]⁺E[x]`` is the mean square of what a regression of 1 on them leaves.
+    ``1 − E[x]ᵀE[xxᵀ]⁺E[x]`` is the mean squared residual of that regression.
     """
     n = summary.n_rows
     if n == 0 or summary.n_recorded == 0:
@@ -231,7 +231,7 @@ def _warnings(summary: ArmRegressions, to_drop: tuple[str, ...]) -> list[str]:
         )
     if to_drop:
         warnings.append(
-            f"In some arm recorded columns repeat others, or stand still. Without {show_labels(to_drop)} every arm's "
+            f"In some arm recorded columns repeat others, or are constant. Without {show_labels(to_drop)} every arm's "
             "coefficients are unique; fused learners can keep them."
         )
     bad = summary.determined & (summary.conditions > _ILL_CONDITIONED)
@@ -248,10 +248,10 @@ def _warnings(summary: ArmRegressions, to_drop: tuple[str, ...]) -> list[str]:
 
 
 def skipped_warning(skipped: int, used: int) -> list[str]:
-    """What to say of rows that could not be used: nothing where there are none."""
+    """One sentence about skipped rows, in a list; an empty list if none were skipped."""
     if not skipped:
         return []
     return [
         f"{skipped / (skipped + used):.1%} of the rows were skipped. If whether a value is missing depends on the arm "
-        "or the reward, what is left is not the log that was made."
+        "or the reward, the remaining rows are a biased sample of the log."
     ]

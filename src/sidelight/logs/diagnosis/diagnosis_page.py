@@ -18,7 +18,7 @@ __all__ = ["difference_words", "hidden_words", "html_page", "notebook_card", "qu
 _TITLE = "What this log is worth"
 _SHOWN_IN_TERMINAL = 12
 _SHOWN_IN_HTML = 200
-#: what a diagnosis cannot tell, and who does
+#: assumptions that a diagnosis cannot test, and what tests them
 _ASSUMED = (
     "the log is right, rewards are linear in the features, what arms pay does not change with time: fused learners "
     "test each of the three from their own rounds, by log_trust() and assumptions()"
@@ -26,7 +26,7 @@ _ASSUMED = (
 
 
 def _facts(diagnosis: Findings) -> list[tuple[str, str]]:
-    """Names and values, the same for both pages."""
+    """Names and values of the facts that the terminal page and the HTML page both show."""
     smallest = diagnosis.smallest
     skipped = diagnosis.rows_read - diagnosis.rows_used
     facts = [
@@ -58,7 +58,7 @@ def _names(names: tuple[str, ...], limit: int = 6) -> str:
 
 def _collinear(diagnosis: Findings) -> str:
     if diagnosis.to_drop:
-        return f"leave out {', '.join(diagnosis.to_drop)}: the smallest set that mends it"
+        return f"leave out {', '.join(diagnosis.to_drop)}: the smallest set that resolves it"
     return "none (judged after scaling the columns, so units do not matter)"
 
 

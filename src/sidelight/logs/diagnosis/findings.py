@@ -39,7 +39,7 @@ class Difference:
 
     Attributes:
         statistic: ``Q = Σ_a (b_a − b)ᵀ G_a/s²_a (b_a − b)`` with the ``b`` that makes it smallest.
-        degrees: what ``Q`` would be on average if all arms had one regression.
+        degrees: degrees of freedom, the mean of ``Q`` if all arms had one regression.
         beyond_chance: ``max(0, 1 − degrees/Q)``, the part of the differences that chance does not explain.
         p_value: the probability of so large a ``Q`` by chance.
         arms: how many arms are compared.

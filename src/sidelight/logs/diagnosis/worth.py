@@ -1,4 +1,4 @@
-"""Between how many and how many online rounds a log is worth.
+"""The range of online rounds that a log is worth.
 
 A learner that starts from the log and one that starts cold both go on learning. A log is worth ``n`` rounds if after
 ``n`` rounds the cold learner loses as little in its next ``T`` rounds as the other loses in its first ``T``.
@@ -35,12 +35,12 @@ __all__ = ["HORIZON", "LEAST_TOLD", "Worth", "hidden_share", "two_digits", "wort
 
 #: The rounds over which a log's advantage is counted.
 HORIZON = 1_000
-#: What a learner's round tells, compared with a round in which the arm is drawn at random: least and most.
+#: Information of a learner's round relative to a round in which the arm is drawn at random: least and most.
 _INFORMATION = (0.3, 1.0)
 #: The hidden features' share of the residual variance where nobody says how large the noise is: least and most.
 _OPEN_SHARE = (0.1, 0.8)
-#: Fewer rounds than this are not told apart where something is hidden: a cold learner's first rounds, in which it finds
-#: its scale, are not in the formula.
+#: If something is hidden, the range is not stated more finely than this many rounds: the formula leaves out the first
+#: rounds of a cold learner, in which it finds its scale.
 LEAST_TOLD = 100.0
 _CONTEXTS = 128
 _LONGEST = 1e6
@@ -48,7 +48,7 @@ _LONGEST = 1e6
 
 @dataclass(frozen=True)
 class Worth:
-    """Between how many and how many online rounds a log is worth.
+    """The range of online rounds that a log is worth.
 
     Attributes:
         low, high: ends of the range in rounds.
@@ -58,7 +58,7 @@ class Worth:
         hidden_share: least and most that hidden features have of it, ``τ²/s²``; equal where it is told or measured.
         source: where that comes from: ``"told"`` (the noise), ``"measured"`` (rows with the hidden columns) or
             ``"open"``; ``"none"`` where nothing is hidden.
-        assumption: in words.
+        assumption: what the range assumes, as a sentence.
     """
 
     low: float
@@ -72,13 +72,13 @@ class Worth:
 
     @property
     def shown(self) -> tuple[float, float]:
-        """The range that a reader is told: where something is hidden, less than 100 rounds are not told apart."""
+        """The range to display, in rounds; if something is hidden, any range below ``LEAST_TOLD`` becomes 0 to that."""
         small = self.source != "none" and 1.0 <= self.high < LEAST_TOLD
         return (0.0, LEAST_TOLD) if small else (self.low, self.high)
 
     @property
     def sentence(self) -> str:
-        """The range in one sentence, or that there is none."""
+        """The range in one sentence, or that it is not known."""
         if not self.known:
             return "How many online rounds this log is worth cannot be told from the log alone."
         low, high = (two_digits(end) for end in self.shown)
@@ -106,7 +106,7 @@ def worth_in_rounds(
     complete: ArmRegressions | None = None,
     horizon: int = HORIZON,
 ) -> Worth:
-    """Between how many and how many online rounds this log is worth.
+    """The range of online rounds that this log is worth.
 
     Args:
         summary: the log.
@@ -200,7 +200,7 @@ def _model(summary: ArmRegressions, share: float) -> _Model:
 
 
 def _measured_model(summary: ArmRegressions, complete: ArmRegressions, share: float) -> _Model:
-    """The world as complete rows show it: covariances, ``B_a``, and what either kind of weight varies by."""
+    """The world that complete rows show: covariances, ``B_a``, variances of recorded and of hidden weights."""
     L, d = summary.n_recorded, summary.n_features
     order = np.concatenate([summary.recorded, summary.hidden])
     T, varying = _scaling(complete)
@@ -248,11 +248,11 @@ def _with_hidden(recorded: np.ndarray, varying: np.ndarray, d: int) -> tuple[np.
     correlation = min(0.99, max(correlation, -0.9 / max(d - 1, 1)))
     cross = np.zeros((L, m))
     cross[varying] = correlation
-    # A little ridge: repeated columns must not matter here.
+    # A small ridge, so that repeated columns do no harm.
     B = np.linalg.solve(recorded + 1e-9 * np.eye(L), cross) if L else np.zeros((0, m))
     left = (1 - correlation) * np.eye(m) + correlation - B.T @ cross
     values, vectors = np.linalg.eigh(0.5 * (left + left.T)) if m else (np.zeros(0), np.zeros((0, 0)))
-    # A sample's correlations need not fit together; the hidden ones then get a little variance of their own.
+    # The assumed correlations need not be positive definite; hidden features then get a little variance of their own.
     left = (vectors * np.maximum(values, 1e-3)) @ vectors.T
     moments = np.block([[recorded, cross], [cross.T, left + B.T @ recorded @ B]])
     return moments, np.hstack([np.eye(L), B]), float(np.trace(left))
@@ -261,10 +261,10 @@ def _with_hidden(recorded: np.ndarray, varying: np.ndarray, d: int) -> tuple[np.
 def _weight_variance(summary: ArmRegressions, T: np.ndarray, kinds: np.ndarray, constant: np.ndarray) -> np.ndarray:
     """``Ω``'s diagonal (L,): the variance between arms of the weights of scaled features, one for each kind.
 
-    What the arms' coefficients vary by less what their standard errors explain; what all arms share does not matter for
-    choosing among them. Columns that do not vary (the level of an arm) are a kind of their own. At least a thousandth
-    of the mean square, so that noise cannot make it nothing; without two arms to compare, half the reward is taken to
-    be signal.
+    The variance of the coefficients between arms minus the part that their standard errors explain; what all arms have
+    in common does not matter for choosing among them. Columns that do not vary (the level of an arm) are a kind of
+    their own. The result is at least a thousandth of the mean square, so that noise cannot make it zero; without two
+    arms to compare, half the variance of the reward is taken to be signal.
     """
     L = summary.n_recorded
     arms = np.flatnonzero(summary.determined & (summary.counts > 0))
@@ -337,7 +337,7 @@ def _after(V: np.ndarray, rounds: float, moments: np.ndarray) -> np.ndarray:
     delta = np.zeros(V.shape[:-2])
     for _ in range(12):
         gained = rounds / (1.0 + delta)[..., None, None] * moments
-        # the middle of two steps: plain steps swing around the fixed point
+        # damped iteration: undamped steps oscillate around the fixed point
         delta = 0.5 * (
             delta + np.trace(np.linalg.solve(V + gained, np.broadcast_to(moments, V.shape)), axis1=-2, axis2=-1)
         )
@@ -356,7 +356,7 @@ def _representative(model: _Model, d: int) -> np.ndarray:
 
 def _expected_maximum(count: int) -> float:
     """``c_K``: the expected maximum of ``K`` independent standard normal draws."""
-    from scipy.special import ndtr  # a third of a second, and learners import this module
+    from scipy.special import ndtr  # here, since learners import this module and it takes a third of a second
 
     z = np.linspace(-9.0, 9.0, 2001)
     density = np.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi)

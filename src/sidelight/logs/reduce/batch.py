@@ -52,7 +52,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Reduced:
-    """What a thread made of one bundle."""
+    """The moments, skipped rows and propensity sums of one bundle."""
 
     moments: BatchMoments
     skipped: dict[str, int]
@@ -71,7 +71,8 @@ class ReadRows:
     """The columns of a batch as arrays, and what is wrong in them.
 
     Attributes:
-        schema: says which column is what   layout: what the recorded columns are encoded into.
+        schema: says which column is what.
+        layout: what the recorded columns are encoded into.
         encoded: the recorded columns.
         codes: (n,) position of the logged arm, negative where it is missing or unknown.
         rewards: (n,)
@@ -99,7 +100,7 @@ class ReadRows:
         return bool(columns or labels or self.unparsable is not None or self.outside)
 
     def problems(self) -> list[Problem]:
-        """Every row that cannot be used, by reason; slower than knowing that there is none."""
+        """Every row that cannot be used, by reason; it looks at every value, which is slow."""
         return [
             *all_problems(self.encoded, self.layout),
             *label_problems(self.schema.arm, self.arm_rows),
@@ -133,7 +134,7 @@ def reduce_bundle(job: Job) -> Reduced:
     read = read_rows(job.bundle.batch, job.schema, job.layout, job.arms, job.text_labels)
     codes, columns = read.codes, [*read.encoded.columns, read.rewards]
     if not (job.careful or read.suspicious):
-        # A value that is not finite shows in the moments, so nothing has to be looked at twice.
+        # A value that is not finite makes the moments not finite (None), so values need not be checked beforehand.
         moments = batch_moments(columns, codes, job.bases, job.ready)
         if moments is not None:
             return Reduced(moments, {}, _propensity_sums(read.propensities, codes, len(job.ready)))
@@ -205,7 +206,7 @@ def _without(codes: np.ndarray, problems: Iterable[Problem]) -> tuple[np.ndarray
 
 
 def _check_text(bundle: Bundle, problems: list[Problem], schema: Schema) -> None:
-    """A column in which no row at all is a number is no number column."""
+    """Raise SchemaError if a column that should hold numbers holds text in every row of the bundle."""
     for problem in problems:
         if problem.reason != "not a number":
             continue
@@ -246,7 +247,7 @@ def _invalid_rows(bundle: Bundle, problems: list[Problem], schema: Schema) -> st
         message += f"The declared {'arms' if arms else 'levels'} are {show_labels(known, 20)}. "
     if first.reason == "not a number" and first.column != schema.reward:
         message += f"If it is a category, declare it: categories=[{first.column!r}]. "
-    message += 'Mend the log, or leave such rows out and count them with on_invalid="skip" (--skip-invalid)'
+    message += 'Correct the log, or leave such rows out and count them with on_invalid="skip" (--skip-invalid)'
     if any(p.column in schema.recorded and p.reason == "missing or NaN" for p in problems):
         message += "; if a column was only added later, summarize_eras keeps the rows without it"
     return message + "."

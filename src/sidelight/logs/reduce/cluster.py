@@ -1,4 +1,4 @@
-"""The same reduction on a Dask cluster: one task per piece of a file, then a tree of additions.
+"""``summarize_log`` on a Dask cluster: one task per piece of a file, then the summaries are added up in a tree.
 
 A task reads its piece where it runs and hands back a summary of a few kilobytes, so nothing but summaries travels.
 Dask runs a lost task again on another worker; the additions have a fixed order, so the result does not depend on
@@ -33,7 +33,7 @@ __all__ = ["is_dask_frame", "summarize_on_cluster"]
 _ROWS_PER_TASK = 2_000_000
 _FAN_IN = 8
 _RETRIES = 3
-# Rows of a frame that tell which columns are text.
+# First rows of a frame from which columns of text are recognized.
 _HEAD = 1_000
 
 
@@ -41,7 +41,7 @@ _HEAD = 1_000
 class Part:
     """What a task hands back: a summary as bytes, or none if no row of it can be used, or what went wrong.
 
-    Plain values only: an exception object might not survive the journey, a message does.
+    Plain values only: an exception object might not survive pickling, a message does.
     """
 
     summary: bytes | None = None
@@ -95,7 +95,7 @@ def summarize_on_cluster(source: Any, schema: Schema, on_invalid: str, progress:
 
 
 def _with_kinds(source: Any, schema: Schema) -> Schema:
-    """The schema with what it leaves to the log, told from files here, from the first rows of a frame."""
+    """The schema with the kinds that it leaves open, found in the files, or in the first rows of a frame."""
     if not is_dask_frame(source):
         return opened_with_kinds(source, schema)[1] if isinstance(source, str | os.PathLike | list | tuple) else schema
     if schema.unfitted:
@@ -145,7 +145,7 @@ def _current_client() -> Any:
 
 
 def _tree(parts: Sequence[Any], add: Callable[[list[Any]], Any]) -> Any:
-    """Additions of neighbours, a few at a time, until one is left."""
+    """The sum of all parts by a tree: neighbours are added, a few at a time, until one is left."""
     level = list(parts)
     while len(level) > 1:
         level = [
@@ -197,7 +197,7 @@ def _finished(total: Part, name: str, text: bool) -> LogSummary:
 
 
 class _Inline(Executor):
-    """Runs what it is given at once: a Dask worker has threads of its own."""
+    """An executor that runs each call at once in the calling thread: a Dask worker has threads of its own."""
 
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Run ``fn`` in this process and return a finished future, like an executor without workers."""

@@ -56,7 +56,7 @@ def check_settings(schema: Schema, on_invalid: str) -> None:
 
 
 def label_columns(schema: Schema) -> tuple[str, ...]:
-    """The columns that a file in which all is text keeps as text: the arm, the recorded categories and dates."""
+    """The columns that are read as text from a file without types (CSV): the arm, recorded categories and dates."""
     return (schema.arm, *(f.name for f in schema.recorded_features if isinstance(f, Category | Date)))
 
 
@@ -169,14 +169,14 @@ class LogPass:
         for name in [*numbers, self._schema.reward]:
             column = batch.column(name)
             if str(column.type).startswith(("timestamp", "date", "time", "duration")):
-                continue  # no reward, which is said where it is read
+                continue  # a date is no reward: the error is raised where rewards are read
             found = stand_in(number_column(column, name)[0])
             if found is not None:
                 warnings.warn(stand_in_message(name, found), StandInWarning, stacklevel=calls_inside())
 
     def _current_bases(self) -> tuple[np.ndarray, np.ndarray]:
         rows = int(self._moments.counts.sum())
-        # Twice the rows are a better base; between that, the same one serves.
+        # A new base is computed whenever the number of rows has doubled; in between the old one is good enough.
         if self._bases is None or rows >= 2 * self._base_rows:
             self._bases, self._base_rows = self._moments.bases(), max(rows, 1)
         return self._bases
@@ -224,7 +224,7 @@ class LogPass:
         """Add arms without rows, and levels that are zero in all rows so far."""
         if not new_arms and not new_levels:
             return
-        # Batches under way were laid out without the new labels.
+        # Finish the batches under way first: their columns do not have the new labels.
         self._drain()
         old = self._column_names()
         for name, unseen in new_levels.items():
@@ -243,7 +243,7 @@ class LogPass:
         self._bases = None
 
     def _forget_unused(self) -> None:
-        """Arms and levels that only skipped rows had leave no trace: skipping never changes what good rows give."""
+        """Remove arms and levels that only skipped rows had, so that skipped rows do not change the result."""
         self._drain()
         if not self._skipped or not self._moments.counts.any():
             return
@@ -353,14 +353,14 @@ class LogPass:
         return LogSummary(schema, moments, dict(sorted(self._skipped.items())), None, propensities)
 
 
-# From so many levels on it is asked at every batch whether they can be levels; else once, at the end.
+# From this many levels on, every batch is checked for identifiers among them; otherwise once, at the end.
 _LOOK_AGAIN = 100
 # More different values than this are not labels.
 _MOST_LABELS = 20_000
 
 
 def _selection(old: list[str], new: list[str]) -> np.ndarray:
-    """(len(old), len(new)) with a 1 where the names are equal: a new column that is not among the old is zero."""
+    """(len(old), len(new)) with a 1 where the names are equal: a new column that is not among the old ones is zero."""
     where = {name: j for j, name in enumerate(new)}
     T = np.zeros((len(old), len(new)))
     for i, name in enumerate(old):

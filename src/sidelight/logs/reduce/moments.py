@@ -4,9 +4,9 @@ For arm ``a`` with rows ``X`` (n_a, p) and rewards ``r``, the factor is the uppe
 with nonnegative diagonal and ``RᵀR = [X | r]ᵀ[X | r]``. Two parts of a log are merged by the QR of their stacked
 factors, which loses no digits of ill-conditioned columns, as a sum of Gram matrices would.
 
-Large batches take a faster road to the same factor (:mod:`sidelight.kernels.moments`): the columns are first
-divided by a factor of earlier rows, which makes a Gram matrix harmless. Where earlier rows do not resemble the
-batch, so that the Gram matrix would not be harmless, the batch takes the slow road.
+Large batches use a faster algorithm for the same factor (:mod:`sidelight.kernels.moments`): the columns are first
+preconditioned, divided by a factor of earlier rows (the base), so that their Gram matrix is well conditioned and loses
+few digits. Where the batch is so unlike earlier rows that this fails, it is factorized by QR.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ __all__ = ["BatchMoments", "Moments", "batch_moments", "merge_factors", "rows_pe
 # What a batch may take up as float64; 131,072 rows of 27 columns are 28 MB.
 _BATCH_BYTES = 32 << 20
 _BATCH_ROWS = 131_072
-# A base's diagonal is at least this part of its column's norm: below it, rounding is all there is.
+# A base's diagonal is at least this part of its column's norm: smaller entries are only rounding error.
 _FLOOR = 1e-8
 # How far a Gram matrix may be from the identity: the product with the rounding unit is the error it costs.
 _SPREAD = 1e4
 # Rows per column before an arm's own factor is a good base.
 _BASE_ROWS = 4
-# Rows that are grouped by arm at a time; about what the second cache holds.
+# Rows that are grouped by arm at a time; about as many as fit into the L2 cache.
 _SPAN = 16_384
-# Up to so many numbers a factor is computed in extended precision, if there are no more than so many arms.
+# A factor of up to this many numbers is computed in extended precision, if there are at most this many arms.
 _CAREFUL = 4_096
 _FEW_ARMS = 64
-# Batches with fewer rows are reduced by NumPy: a compiled kernel would not pay, and need not be compiled.
+# Batches with fewer rows are reduced by NumPy: that is fast enough, and no kernel has to be compiled.
 _SMALL = 20_000
 
 
@@ -46,7 +46,7 @@ class Moments:
         counts: (K,) int64, ``n_a``.
         sums: (K, p), ``Σ x_o``.
         factors: (K, p+1, p+1), ``R`` of ``[x_o | r]``.
-        reward_sums: (K,), ``Σ r``; NaN where it is not known, which is what it is if nothing is given.
+        reward_sums: (K,), ``Σ r``; NaN, the default, where it is not known.
     """
 
     counts: np.ndarray
@@ -74,8 +74,8 @@ class Moments:
         """A base for the next batches.
 
         Returns:
-            ``bases`` (K, p+1, p+1) with a diagonal that can be divided by, and ``ready`` (K,): the arm has enough
-            rows for its base to be one.
+            ``bases`` (K, p+1, p+1) with a diagonal that can be divided by, and ``ready`` (K,): whether the
+            arm has enough rows for its factor to serve as a base.
         """
         ready = self.counts >= _BASE_ROWS * self.factors.shape[1]
         return _base_of(self.factors), ready
@@ -182,7 +182,7 @@ def merge_factors(first: np.ndarray, second: np.ndarray, careful: bool = True) -
 
 @dataclass
 class BatchMoments:
-    """What a batch adds: per arm a Gram matrix in the coordinates of its base, or a factor of its own.
+    """The moments of one batch: per arm a Gram matrix in the coordinates of its base, or a factor of its own.
 
     Attributes:
         counts: (K,) rows of each arm.

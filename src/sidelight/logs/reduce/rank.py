@@ -71,7 +71,7 @@ class _Walk:
         return np.asarray(solve_triangular(self._triangle[:k, :k], parts)) if k else parts
 
     def leaves(self, j: int) -> bool:
-        """Whether the columns taken leave something of column ``j``."""
+        """Whether column ``j`` is independent of the columns taken, up to rounding."""
         parts, rest = self.parts(j)
         size = np.abs(self.coefficients(parts)).sum()
         return float(np.linalg.norm(rest)) > _TOLERANCE * max(float(size), 1.0)
@@ -116,11 +116,11 @@ def smallest_common_removal(factors: Sequence[np.ndarray], n_columns: int, tries
     """A smallest set of columns whose removal leaves every factor with independent columns.
 
     For one factor that is what is left of any largest independent set. For several it is a search: sets of growing
-    size, later columns first, ``tries`` of them; then what a greedy walk from the left leaves, which always mends
-    but may be larger than necessary.
+    size, later columns first, ``tries`` of them; then the columns that a greedy walk from the left leaves out,
+    which always suffices but may be more than necessary.
 
-    To remove ``S`` mends a factor if and only if the rows ``S`` of its null space have full column rank, so columns
-    without a part in any combination are not looked at.
+    Removing ``S`` leaves independent columns if and only if the rows ``S`` of the factor's null space have full column
+    rank, so columns without a part in any combination are not tried.
     """
     if not factors:
         return ()
@@ -152,7 +152,7 @@ def smallest_common_removal(factors: Sequence[np.ndarray], n_columns: int, tries
 
 
 def _has_full_rank(rows: np.ndarray) -> bool:
-    """Whether the columns of a small matrix are independent, with much room for rounding."""
+    """Whether the columns of a small matrix are independent, with a generous tolerance for rounding."""
     if rows.shape[0] < rows.shape[1]:
         return False
     if rows.shape[1] == 0:

@@ -14,7 +14,7 @@ from sidelight.logs.summary import LogSummary
 __all__ = ["MeatSums", "with_meat"]
 
 
-#: a row that leaves less than this of its own reward's variance in its residual alone decides a coefficient
+#: below this ``1 − h`` a row alone determines a coefficient: it has leverage 1 and no residual
 _ALONE = 1e-6
 
 
@@ -36,7 +36,7 @@ class MeatSums:
         self._meat, self._squares = np.zeros((K, L, L)), np.zeros(K)
 
     def add(self, X: Array, codes: np.ndarray, rewards: Array) -> None:
-        """Rows again.  X: (n, L)  recorded columns   codes: (n,)  positions of arms   rewards: (n,)"""
+        """Add rows of the second pass.  X: (n, L)  recorded columns   codes: (n,)  positions of arms   rewards: (n,)"""
         for arm in np.unique(codes).tolist():
             rows = codes == arm
             own = X[rows]

@@ -27,7 +27,7 @@ class Rows(NamedTuple):
     propensities: np.ndarray | None
     """(n,) chance with which the arm was taken, ``None`` if the schema names no column for it"""
     usable: np.ndarray
-    """(rows of the bundle,) booleans: those among the n"""
+    """(rows of the bundle,) mask of the usable rows, which are the n of the other arrays"""
 
 
 def encoded_rows(bundle: Bundle, schema: Schema, arms: Mapping[Label, int], text_labels: bool) -> Rows:

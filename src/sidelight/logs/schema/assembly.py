@@ -81,7 +81,7 @@ def _feature(feature: str | Feature, levels: Mapping[str, Iterable[Any] | None])
 def _with_inputs(
     built: list[Feature], terms: Sequence[Term], levels: Mapping[str, Iterable[Any] | None]
 ) -> list[Feature]:
-    """With the columns that only terms use; each is checked to be what its terms need."""
+    """The features and the columns that only terms use; each is checked to be of the kind that its terms need."""
     features = {feature.name: feature for feature in built}
     dates = {name for term in terms for name, kind in term.inputs.items() if kind == "date"}
     for term in terms:
@@ -112,7 +112,7 @@ def _with_inputs(
 
 
 def check_kind(term: Term, name: str, feature: Feature) -> None:
-    """The feature ``name`` is what ``term`` needs; a column that nobody described may have turned out to hold text.
+    """Check that the feature ``name`` is of the kind that ``term`` needs; an undeclared column may hold text.
 
     Raises:
         SchemaError: it is something else.
@@ -141,7 +141,7 @@ def _set_zones(term: Term, features: dict[str, Feature]) -> None:
 
 
 def with_baselines(features: tuple[Feature, ...], intercept: bool) -> tuple[Feature, ...]:
-    """With an intercept a category's first level has no column: all levels together would repeat the constant."""
+    """The features; with an intercept, the first level of a category gets no column: all levels would be collinear."""
     return tuple(
         replace(feature, baseline=feature.levels[0], chosen_baseline=True)
         if isinstance(feature, Category)

@@ -25,12 +25,12 @@ __all__ = [
     "number_column",
 ]
 
-#: instead of a position, for a label that has none
+#: code of a label that has no position
 UNKNOWN = -3
 
-#: Arrow knows a zone by the changes that its file lists, up to 2037, and not by the rule that holds from then on.
+#: Arrow reads a zone's transitions from the list in its file, which ends in 2037, and ignores the rule for later years.
 _TABLE_ENDS = microseconds_since_1970(dt.datetime(2037, 1, 1), None)
-#: The last day but one of Python's calendar, which has to have room for an offset.
+#: The last day but one of Python's calendar: adding a zone's offset must not leave the calendar.
 _CALENDAR_ENDS = microseconds_since_1970(dt.datetime(9999, 12, 30), None)
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
@@ -227,7 +227,7 @@ def label_position(label: Label | None, positions: Mapping[Label, int], text: bo
 
 
 def check_labels(column: pa.Array, name: str) -> pa.Array:
-    """The column, if each of its values is a single one.
+    """The column, after a check that its values are scalars.
 
     Raises:
         SchemaError: it holds lists, structures or the like.

@@ -1,4 +1,4 @@
-"""Contexts to encoded vectors: by name, or arrays that are encoded already."""
+"""Contexts, given by name or as arrays that are encoded already, as encoded vectors."""
 
 from __future__ import annotations
 
@@ -150,6 +150,6 @@ class ContextEncoder:
         return message
 
     def _typo(self, name: str, context: Mapping[str, Any]) -> str | None:
-        """A name in the context that is no feature but nearly reads like this one."""
+        """A name in the context that is not a feature but is spelled almost like this one."""
         extra = [key for key in context if isinstance(key, str) and key not in self._starts]
         return next(iter(difflib.get_close_matches(name, extra, 1)), None)

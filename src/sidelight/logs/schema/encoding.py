@@ -1,4 +1,4 @@
-"""Arrow columns into encoded blocks: one code for logs of any size and for contexts."""
+"""Arrow columns as encoded arrays: the same code for logs of any size and for contexts."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ def encode_columns(batch: pa.RecordBatch, layout: Layout, text_labels: bool = Fa
 
 def _encode_category(feature: Category, column: pa.Array, layout: Layout, text_labels: bool, encoded: Encoded) -> None:
     name = feature.name
-    # a baseline that no row of the log had is a level all the same: the one without a column
+    # a baseline counts as a level, the one without a column, even if no row of the log had it
     positions: dict[Label, int] = {} if feature.baseline is None else {feature.baseline: -1}
     positions |= {level: i for i, level in enumerate(layout.levels[name])}
     codes, (missing, unknown) = label_codes(column, name, positions, text_labels)
@@ -274,7 +274,7 @@ def _encode_category(feature: Category, column: pa.Array, layout: Layout, text_l
 
 
 def all_problems(encoded: Encoded, layout: Layout) -> list[Problem]:
-    """Every row that cannot be used, in the order of the features; slower than knowing that there is none."""
+    """Every row that cannot be used, in the order of the features; it looks at every value, which is slow."""
     by_label: dict[str, list[Problem]] = {}
     for problem in encoded.problems:
         by_label.setdefault(problem.column, []).append(problem)

@@ -1,4 +1,4 @@
-"""Sine and logarithm of arrays by sums and products alone: the same bits on every processor, without the compiler."""
+"""Sine and logarithm of arrays by sums and products alone: the same bits on every processor, without numba."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """One column of the context: a number, a category or a date, and how one value of it is read.
 
-:mod:`sidelight.logs.schema.columns` reads whole columns; a test holds the two together for every kind of value.
+:mod:`sidelight.logs.schema.columns` reads whole columns; a test compares the two for every kind of value.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Number:
     Attributes:
         name: the column's name.
         own: whether it has an encoded column of its own, or is only there for derived features to be computed from.
-        assumed: whether nobody said that it is a number; then a log in which it is text makes it a category.
+        assumed: whether its kind was not declared; it then becomes a category if the log has text there.
 
     Examples:
         >>> import sidelight as sl
@@ -54,7 +54,7 @@ class Number:
 
     @property
     def resolved(self) -> bool:
-        """A number has nothing to discover."""
+        """Always true: a number has nothing to discover in a log."""
         return True
 
     def one_value(self, value: Any) -> float:
@@ -92,7 +92,7 @@ class Number:
         return number
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON-safe description."""
+        """A description in plain JSON values; :func:`feature_from_dict` reads it."""
         described: dict[str, Any] = {"kind": "number", "name": self.name}
         described |= {} if self.own else {"own": False}
         return described | ({"assumed": True} if self.assumed else {})
@@ -205,7 +205,7 @@ class Category:
         return replace(self, levels=levels, discovered=True)
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON-safe description."""
+        """A description in plain JSON values; :func:`feature_from_dict` reads it."""
         return {
             "kind": "category",
             "name": self.name,
@@ -255,7 +255,7 @@ class Date:
 
     @property
     def resolved(self) -> bool:
-        """A date has nothing to discover."""
+        """Always true: a date has nothing to discover in a log."""
         return True
 
     def one_value(self, value: Any) -> float:
@@ -294,7 +294,7 @@ class Date:
             ) from None
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON-safe description."""
+        """A description in plain JSON values; :func:`feature_from_dict` reads it."""
         return {"kind": "date", "name": self.name, "zone": self.zone}
 
 
@@ -317,17 +317,17 @@ def is_missing(value: Any) -> bool:
         return is_missing(value.as_py())
     try:
         return bool(value != value)
-    except (TypeError, ValueError):  # pandas' NA answers with itself
+    except (TypeError, ValueError):  # comparing pandas' NA gives NA, which is neither true nor false
         return type(value).__name__ == "NAType"
 
 
 Feature = Number | Category | Date
 
 _EPOCH = dt.datetime(1970, 1, 1)
-#: A number as it is written in much of Europe.
+#: A number with a decimal comma, as in much of Europe.
 DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
 
-#: 1,234 and 1,234.50
+#: A number with commas between thousands: 1,234 and 1,234.50.
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?")
 
 

@@ -1,6 +1,6 @@
 """What a schema leaves to the log: which columns are text, and the quantiles that derived features are made from.
 
-Kinds are told from the first rows. Quantiles come from a cheap first pass over the columns concerned, which keeps
+Kinds are recognized in the first rows. Quantiles come from a cheap first pass over the columns concerned, which keeps
 every 1st, 2nd, 4th, … row so that at most ``_SAMPLE`` are left: which rows those are depends on their number alone, so
 every kind of source gives the same knots.
 """
@@ -31,20 +31,20 @@ __all__ = ["check_arms", "check_levels", "fitted_terms", "peek_kinds", "sample_c
 
 _SAMPLE = 65_536
 _ROWS = 131_072
-# Of so many different values more than half the rows: an identifier.
+# A column with at least this many different values, more than one for every two rows, is an identifier.
 _MANY_LEVELS = 20
-# Of a part of a log, so many rows are enough to tell an identifier.
+# This many rows of a part of a log are enough to recognize an identifier.
 _ENOUGH_ROWS = 2_000
-# Of arms that are numbers, half must have so many rows: a measurement has many values with few rows each.
+# Arms that are numbers must have a median of this many rows: a measurement has many values with few rows each.
 _ROWS_OF_A_NUMBER = 10
-# More different days than this are no category.
+# A column with more different days than this is not a category.
 _MANY_DAYS = 12
-# Text in the first rows that is looked at to tell what a column is.
+# Different texts of the first rows that are examined to recognize the kind of a column.
 _LOOKED_AT = 2_000
 
 
 def peek_kinds(opened: Source, features: Sequence[Feature], recorded: Sequence[str]) -> list[Feature]:
-    """The features, with those that nobody said are numbers and that hold text as categories; the source stays whole.
+    """The features, with undeclared columns that hold text as categories; rows read for this are not lost.
 
     Raises:
         SchemaError: a column holds dates, identifiers or numbers with a decimal comma, and the message says what to do.
@@ -58,7 +58,7 @@ def peek_kinds(opened: Source, features: Sequence[Feature], recorded: Sequence[s
 def settled_features(
     first: Mapping[str, pa.Array], features: Sequence[Feature], origin: str, rows: int | None = None
 ) -> list[Feature]:
-    """The features, given the first values of the columns whose kind nobody said.
+    """The features, with undeclared kinds settled by the first values of their columns.
 
     rows: of the whole log, where that is known
     """
@@ -88,7 +88,7 @@ def settled_features(
 
 
 def _is_text(column: pa.Array, name: str, origin: str, rows: int | None) -> bool:
-    """Whether a column is text that stands for no number at all."""
+    """Whether a column is text in which no value reads as a number."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -125,9 +125,9 @@ def check_levels(
         levels: what was found.
         rows: in how many rows.
         origin: what the message calls the log.
-        declared: whether somebody said that it is a category.
+        declared: whether the user declared it a category.
         part: whether these are a part of the log's rows. In a small one, such as the file of one day, most rows may
-            have a level of their own; whether that is so in the log is asked again once all rows are read.
+            have a level of their own; the check is repeated once all rows of the log are read.
 
     Raises:
         SchemaError: they are days, or nearly every row has its own: a date or an identifier.

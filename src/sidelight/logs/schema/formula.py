@@ -20,9 +20,9 @@ __all__ = ["Formula", "read_formula", "read_term", "read_terms", "term_from_dict
 
 
 class Formula(NamedTuple):
-    """What a formula says.
+    """A parsed formula.
 
-    ``columns``: the names that stand for themselves; ``categories``: those among all names that are said to be
+    ``columns``: the names that stand for themselves; ``categories``: those among all names that are declared
     categories, ``C(stage)``; ``terms``: the derived features. Each once, in the order of writing.
     """
 
@@ -51,7 +51,7 @@ def _tokens(formula: str) -> list[_Token]:
         if match is None:
             if formula[at:].lstrip().startswith("~"):
                 raise _error(
-                    formula, at, "names features alone, and the reward is named by reward=…, so that ~ is none of it"
+                    formula, at, "lists features only; the reward is named by reward=…, so that ~ is not part of it"
                 )
             raise _error(formula, at, "cannot be read from here on")
         kind = str(match.lastgroup)
@@ -241,7 +241,7 @@ _FUNCTIONS: dict[str, Callable[..., Term]] = {
 
 
 def read_formula(formula: str) -> Formula:
-    """What a formula says.
+    """Parse a formula.
 
     Raises:
         SchemaError: it cannot be read; the message says from where on, and what a formula is.

@@ -40,7 +40,7 @@ class Power(ColumnTerm):
         if self.exponent == 0 or not abs(self.exponent) <= 16 or 2 * self.exponent != int(2 * self.exponent):
             raise SchemaError(
                 f"{quoted(self.column)}**{self.exponent:g}: an exponent is a whole or half number other than 0, from "
-                "-16 to 16; beside it there is log()."
+                "-16 to 16; for a logarithm use log()."
             )
 
     @property
@@ -169,11 +169,11 @@ class Spline(ColumnTerm):
         return self.bends.columns(values.numbers[self.column], keep)
 
     def factor_names(self, levels: Mapping[str, Sequence[Label]]) -> list[str]:
-        """In a product also the number itself."""
+        """The names of its columns as a factor of a product: the number itself, then the bends."""
         return [self.column, *self.names(levels)]
 
     def factor_columns(self, values: Inputs) -> list[np.ndarray]:
-        """In a product also the number itself."""
+        """Its columns as a factor of a product: the number itself, then the bends."""
         return [values.numbers[self.column], *self.columns(values, [True] * (self.df - 1))]
 
     def found(self) -> dict[str, Any]:
@@ -187,7 +187,7 @@ class Spline(ColumnTerm):
         }
 
     def with_found(self, described: Mapping[str, Any]) -> Term:
-        """Knots and bends as they were kept."""
+        """The spline with the knots and bends that a file kept."""
         if "knots" not in described:
             return self
         knots = tuple(described["knots"])
@@ -241,7 +241,7 @@ class Bins(ColumnTerm):
         return f"bins({quoted(self.column)}, [{', '.join(map(repr, self.edges))}])"
 
     def fitted(self, sample: np.ndarray) -> Term:
-        """Edges at quantiles of the sample; equal ones are one."""
+        """Edges at quantiles of the sample, without duplicates."""
         at = (np.arange(1, self.count) * len(sample)) // self.count
         edges = [edge for edge in sorted(set(sample[at].tolist())) if edge > sample[0]]
         if not edges:

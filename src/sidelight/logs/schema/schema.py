@@ -149,7 +149,7 @@ class Schema:
 
         Args:
             n_features: ``d``.
-            recorded: ``L``, the first so many, or the positions of the recorded features.
+            recorded: the number ``L`` of recorded features, counted from the first, or their positions.
             n_arms: ``K``, or ``None`` to discover the arms.
         """
         names = [f"x{i}" for i in range(n_features)]
@@ -412,7 +412,7 @@ class Schema:
         return schema
 
     def with_missing(self, missing: str | Mapping[str, str]) -> Schema:
-        """The same schema where a gap in an online context is something else: see ``missing`` above."""
+        """The same schema with another treatment of gaps in online contexts: see ``missing`` of the class."""
         schema = self._copy(imputed=checked_missing(missing, self.features))
         schema._layout()
         return schema
@@ -446,7 +446,7 @@ class Schema:
     # Saving and comparing
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON-safe description from which :meth:`from_dict` makes an equal schema."""
+        """A description in plain JSON values from which :meth:`from_dict` makes an equal schema."""
         return {
             "features": [feature.to_dict() for feature in self.features],
             "recorded": list(self.recorded),
@@ -487,7 +487,7 @@ class Schema:
         return isinstance(other, Schema) and self._settled().to_dict() == other._settled().to_dict()
 
     def _settled(self) -> Schema:
-        """With every assumed number taken to be one."""
+        """The same schema with every undeclared number declared as one."""
         features = tuple(replace(f, assumed=False) if isinstance(f, Number) else f for f in self.features)
         return self._copy(features=features)
 

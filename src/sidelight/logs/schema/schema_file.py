@@ -39,10 +39,10 @@ _KEYS = {
 
 
 def read_schema_file(path: str | os.PathLike[str]) -> Schema:
-    """The schema in a file, which is JSON if its name ends so, else TOML.
+    """The schema in a file: JSON if its name ends in ``.json``, else TOML.
 
     Raises:
-        SchemaError: it cannot be read, has keys that mean nothing, or describes no schema.
+        SchemaError: it cannot be read, has unknown keys, or describes no schema.
     """
     source = Path(path)
     try:

@@ -1,4 +1,4 @@
-"""Natural cubic splines: where the knots are, and curves that have nothing straight in them."""
+"""Natural cubic splines: where the knots are, and basis curves without a linear part."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from sidelight.errors import SchemaError
 
 __all__ = ["Bends", "spline_knots"]
 
-# Quantiles for so many knots, after Harrell, Regression Modeling Strategies.
+# Number of knots → quantiles at which they lie, after Harrell, Regression Modeling Strategies.
 _QUANTILES: dict[int, tuple[float, ...]] = {
     3: (0.1, 0.5, 0.9),
     4: (0.05, 0.35, 0.65, 0.95),
     5: (0.05, 0.275, 0.5, 0.725, 0.95),
     6: (0.05, 0.23, 0.41, 0.59, 0.77, 0.95),
 }
-# Rows at a time: what a core's first cache holds.
+# Rows computed at a time: as many as fit into the L1 cache.
 _BLOCK = 2_048
 
 

@@ -1,4 +1,4 @@
-"""Numbers that stand for a missing value: a heap of -999 or 9999 that lies apart from all other values of a column."""
+"""Sentinel values: a number such as -999 or 9999 that stands for a missing value, far from all other values."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 
 __all__ = ["StandIn", "stand_in", "stand_in_message"]
 
-# The least number of rows that are a heap, and the least share of them.
+# A sentinel is in at least this many rows, and in at least this share of them.
 _ROWS, _SHARE = 3, 0.001
-# Values besides it that differ: a column of -1, 0 and 1 has a meaning for each.
+# It needs at least this many different values beside it: in a column of -1, 0 and 1 each has a meaning of its own.
 _OTHERS = 3
-# Of -1, -8 and -9: how far from the other values they must be, in the span of those.
+# -1, -8 and -9 must be at least this far from the other values, as a multiple of the span of those.
 _APART = 0.1
 _LIMITS = frozenset([2.0**15 - 1, -(2.0**15), 2.0**31 - 1, -(2.0**31), -(2.0**63)])
 
@@ -22,7 +22,9 @@ class StandIn:
     """A number that seems to stand for a missing value.
 
     Attributes:
-        value: the number   rows: how many have it, of ``of`` rows looked at.
+        value: the number.
+        rows: how many rows have it.
+        of: how many rows were examined.
         low, high: the span of all other values.
     """
 
@@ -36,11 +38,11 @@ class StandIn:
 def stand_in(values: np.ndarray) -> StandIn | None:
     """The number of a column that seems to stand for a missing value; None where there is none.
 
-    It is the smallest or the largest value, is written as such numbers are (-1, or nothing but nines or eights, or the
-    limit of an integer type), is there more than a few times, and lies apart: further from the others than their
-    span; below zero where none of them is, it needs less (-99 and beyond none at all, others a tenth of the span).
+    It is the smallest or the largest value, is a usual sentinel (-1, or nothing but nines or eights, or the limit of an
+    integer type), occurs more than a few times, and is further from the other values than their span. If it alone is
+    negative, less distance is enough: any for -99 and below, a tenth of the span for others.
 
-    values: (n,)  NaN for what is missing
+    values: (n,)  NaN where missing
     """
     values = values[np.isfinite(values)]
     if not len(values):
@@ -61,13 +63,13 @@ def stand_in(values: np.ndarray) -> StandIn | None:
 
 
 def stand_in_message(name: str, found: StandIn) -> str:
-    """What to say about it and what to do.  name: of the column"""
+    """The warning about a sentinel value, with what to do.  name: of the column"""
     value = f"{found.value:.15g}"
     return (
         f"column {name!r} is {value} in {found.rows:,} of the first {found.of:,} rows, apart from all other values "
-        f"({found.low:.6g} to {found.high:.6g}). If that stands for a missing value, it is taken for a number all the "
-        f"same: leave such cells empty (pandas: frame[{name!r}].replace({value}, float('nan'))), and say what is to be "
-        f"done with gaps: skip such rows (on_invalid='skip', --skip-invalid), or derived=['missing({name})']."
+        f"({found.low:.6g} to {found.high:.6g}). If that stands for a missing value, it is still taken for a "
+        f"number: leave such cells empty (pandas: frame[{name!r}].replace({value}, float('nan'))), and say what to do "
+        f"with gaps: skip such rows (on_invalid='skip', --skip-invalid), or derived=['missing({name})']."
     )
 
 

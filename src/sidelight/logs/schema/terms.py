@@ -1,7 +1,7 @@
 """Derived features: functions of columns, written ``spline(weight, 4)``, ``stage:dose``, ``weekday(visit)``.
 
 A term takes columns as arrays and gives encoded columns. What it must know of the log (knots, edges, a day to count
-from, what to put into gaps) it either is told or finds in a sample of the column, once (:meth:`Term.fitted`); then it
+from, what to put into gaps) it is either given or finds in a sample of the column, once (:meth:`Term.fitted`); then it
 is kept in the schema, so that the log, an answer and a context are encoded by the same function. Everything is
 computed entry by entry in a fixed order: one row gives the same bits alone and in a batch.
 
@@ -118,7 +118,7 @@ class Term(ABC):
         """Those of its encoded columns that are kept, each (n,); NaN where a value is outside its domain."""
 
     def found(self) -> dict[str, Any]:
-        """What was found in the log, for a file."""
+        """What was found in the log, in plain JSON values, to be kept in a file."""
         return {}
 
     def with_found(self, described: Mapping[str, Any]) -> Term:
@@ -126,7 +126,7 @@ class Term(ABC):
         return self
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON-safe description: the term as it is written, and what was found in the log."""
+        """A description in plain JSON values: the term as it is written, and what was found in the log."""
         return {"term": self.label, **self.found()}
 
     # as a factor of a product
@@ -172,7 +172,7 @@ class ColumnTerm(Term):
         return {self.learned: list(value) if isinstance(value, tuple) else value}
 
     def with_found(self, described: Mapping[str, Any]) -> Term:
-        """The term with its field as it was kept."""
+        """The term with its field as a file kept it."""
         if self.learned is None or self.learned not in described:
             return self
         value = described[self.learned]
@@ -300,7 +300,7 @@ class Product(Term):
 
     @property
     def inputs(self) -> Mapping[str, Kind]:
-        """The columns of all factors."""
+        """The columns of all factors, and what each of them must be."""
         found: dict[str, Kind] = {}
         for term in self.factors:
             for name, kind in term.inputs.items():
@@ -342,7 +342,7 @@ class Product(Term):
         return {"factors": found} if any(found) else {}
 
     def with_found(self, described: Mapping[str, Any]) -> Term:
-        """The factors as they were kept."""
+        """The product with its factors as a file kept them."""
         if "factors" not in described:
             return self
         return Product(*(t.with_found(f) for t, f in zip(self.factors, described["factors"], strict=True)))

@@ -17,8 +17,8 @@ __all__ = ["contributions", "in_units", "units_to_json", "values_to_json"]
 def in_units(x: np.ndarray, schema: Schema) -> dict[str, Label | None]:
     """Every feature of an encoded context ``x`` (d,) by name; a category whose columns are all 0 has its baseline.
 
-    A gap is ``None``, also one that a feature of its own tells (:class:`sidelight.Missing`): what it counts as in other
-    columns is nothing that was seen.
+    A gap is ``None``, even if a feature marks it (:class:`sidelight.Missing`): the value that fills it in other columns
+    was never observed.
 
     A column that has no encoded column of its own cannot be read back; the columns derived from it stand for it.
     """
@@ -57,7 +57,7 @@ def units_to_json(x: np.ndarray, schema: Schema) -> dict[str, Any]:
 
 
 def values_to_json(x: np.ndarray, schema: Schema) -> dict[str, Any]:
-    """The value of everything that :func:`contributions` names: of a term with several columns each by its name."""
+    """The values behind :func:`contributions`, by name; a term with several columns has one entry for each column."""
     units = units_to_json(x, schema)
     out: dict[str, Any] = {INTERCEPT: 1.0} if schema.intercept else {}
     out |= {feature.name: units[feature.name] for feature in schema.features if feature.own}

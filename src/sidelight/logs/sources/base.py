@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Bundle", "LogFile", "Piece", "Source", "Wanted", "check_columns"]
 
 
-# Pieces in which the first value of a column is looked for.
+# How many pieces are searched for the first value of a column.
 _LOOKED_AT = 64
 
 
@@ -129,7 +129,7 @@ class Source:
         return found
 
     def rewind(self) -> None:
-        """Let go of what :meth:`first_values` began to read: a database may have one open result at a time."""
+        """Close what :meth:`first_values` began to read: a database may have only one open result at a time."""
         if self._begin is not None:
             self.pieces, self._begin = self._begin, None
 
@@ -151,7 +151,7 @@ class Source:
             self.report = progress
             yield
             return
-        # The end of a path is what tells it apart, and the bar needs the room.
+        # Paths differ at their ends, and the bar needs the room: show the end only.
         with row_bar(f"{what} {os.path.basename(self.name.rstrip(os.sep)) or self.name}") as report:
             self.report = report
             yield

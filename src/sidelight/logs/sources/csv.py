@@ -27,9 +27,9 @@ __all__ = [
 
 _BLOCK = 8 << 20
 _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2", b"\x04\x22\x4d\x18": "lz4"}
-#: what stands for a missing value in a file in which everything is text
+#: texts that stand for a missing value in a CSV file
 MISSING_TEXTS = ["", "NA", "N/A", "NaN", "nan", "NULL", "null", "#N/A", "-nan", "-NaN", "<NA>"]
-#: and among numbers and dates; as a label it is one, such as the arm of those who get nothing
+#: missing too in columns of numbers and dates; among labels it is a label, such as the arm of those who get nothing
 NO_NUMBER = "None"
 
 
@@ -43,7 +43,7 @@ def csv_tables(
     names = [name.strip() for name in header]
     here = wanted.to_read(names, constants, file.path)
     labels = {*wanted.labels}
-    # no column at all would stand for every one, and the rows must be counted
+    # an empty selection would mean all columns; one is enough to count the rows
     raw = {name: header[names.index(name)] for name in here} or {names[0]: header[0]}
     number_types = {name: pa.string() if name in labels else pa.float64() for name in here}
     delivered = 0
@@ -55,12 +55,12 @@ def csv_tables(
     except pa.ArrowInvalid as error:
         if "conversion error" not in str(error):
             if "columns" in str(error) and "Row #" not in str(error):
-                # threads lose count of the rows: once more without them, to say which one it is
+                # with threads the error lacks the row number: read again with one thread, whose error names the row
                 for _ in _read(file.path, raw, number_types, delimiter, progress, threads=False):
                     pass
             raise
-    # A cell that is not a number: read the rest as text, which is looked at cell by cell, so that the message can
-    # say which row it is and the other rows count.
+    # A cell is not a number: read the rest as text and check it cell by cell later, so that the message can name the
+    # row and the other rows can be used.
     skip = delivered
     text_types = dict.fromkeys(here, pa.string())
     for batch in _read(file.path, raw, text_types, delimiter, progress):
@@ -128,7 +128,7 @@ def _read(
 
 
 class _Counted:
-    """A file that tells how many of its bytes have been read."""
+    """A file object that counts the bytes read from it."""
 
     def __init__(self, raw: Any, progress: Any) -> None:
         self._raw, self._progress = raw, progress

@@ -20,7 +20,7 @@ _ROWS = 131_072
 
 
 def open_frame(source: Any, wanted: Wanted) -> Source | None:
-    """The source, or ``None`` if it is nothing of the kind."""
+    """The source, or ``None`` if ``source`` is not an object of one of these kinds."""
     import pyarrow as pa
     import pyarrow.dataset as ds
 
@@ -149,7 +149,7 @@ def _pandas(frame: Any, wanted: Wanted) -> Source | None:
 
 
 def _has_text_among_others(values: Any) -> bool:
-    """Whether a column of objects holds text and something else, looked at as a whole: parts of it may not."""
+    """Whether a column of objects mixes text with other types; judged on the whole column, not on a chunk."""
     import pandas as pd
 
     kind = pd.api.types.infer_dtype(values, skipna=True) if values.dtype == object else ""
@@ -165,7 +165,7 @@ def _pandas_column(values: Any, name: str, text: bool) -> pa.Array:
         return pa.Array.from_pandas(values)
     except pa.ArrowNotImplementedError as error:
         raise SourceError(
-            f"column {name!r} of the pandas frame holds {values.dtype}, which is no type of a table: {error}. Turn it "
+            f"column {name!r} of the pandas frame holds {values.dtype}, which Arrow cannot hold: {error}. Turn it "
             "into numbers, text or dates first."
         ) from error
     except (pa.ArrowInvalid, pa.ArrowTypeError):
@@ -173,7 +173,7 @@ def _pandas_column(values: Any, name: str, text: bool) -> pa.Array:
 
 
 def _as_text(values: Any) -> pa.Array:
-    """Numbers among text, as a careless reader leaves them: as text they can be looked at one by one."""
+    """A column that mixes numbers and text, all as text, so that every cell can be checked by itself."""
     import pyarrow as pa
 
     texts = [None if gone else str(v) for v, gone in zip(values.tolist(), values.isna().tolist(), strict=True)]

@@ -72,7 +72,7 @@ def open_files(files: list[LogFile], wanted: Wanted, name: str) -> Source:
 
 
 class _Bytes:
-    """How far the reading is, in bytes of the files."""
+    """Progress of reading, in bytes of the files."""
 
     def __init__(self) -> None:
         self.total = self.done = self.current = 0
@@ -172,7 +172,7 @@ def _known_suffix(name: str) -> str | None:
 
 
 def kind_of(path: str) -> str:
-    """What a file is (``"parquet"``, ``"arrow"`` or ``"csv"``), by its first bytes, which do not lie, then by its name.
+    """What a file is (``"parquet"``, ``"arrow"`` or ``"csv"``), by its first bytes, else by its name.
 
     Raises:
         SourceError: it cannot be read, is empty, or of no kind that Sidelight reads.
@@ -289,7 +289,7 @@ def _parquet_tables(
 ) -> Iterator[pa.Table]:
     import pyarrow.parquet as pq
 
-    # Checksums are verified where the writer put them.
+    # Page checksums are verified if the file has them.
     with pq.ParquetFile(file.path, page_checksum_verification=True) as opened:
         schema = opened.schema_arrow
         here = wanted.to_read(schema.names, constants, file.path)
@@ -328,7 +328,7 @@ def _arrow_tables(
 
 
 class _Types:
-    """The types of the columns so far: a number that turns into text between files is a mistake somewhere."""
+    """The column types of the files read so far; a column must not be a number in one file and text in another."""
 
     def __init__(self, wanted: Wanted) -> None:
         self._wanted = wanted
