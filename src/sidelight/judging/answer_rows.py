@@ -38,10 +38,10 @@ class Answers:
 
     @classmethod
     def of(cls, estimator: HiddenEstimator, arms: Sequence[Label]) -> Answers:
-        """What an estimator of the hidden half has kept of its answers.
+        """The answers that an estimator of the hidden half has kept, one by one.
 
         Raises:
-            InputError: it has no answers, kept only their sums, or speaks of other arms.
+            InputError: it has no answers, kept only their sums, or has answers about other arms.
         """
         sums = completed(estimator).sums
         rows = [] if sums is None else sums.rows
@@ -87,7 +87,7 @@ class Answers:
     def recorded(self, schema: Schema) -> Array:
         """(n, L_schema) the recorded columns of another schema; the constant is 1.
 
-        A level that has no column of its own in one of the two schemas is told from the columns of the others.
+        A level that has no column of its own in one of the two schemas is inferred from those of the other levels.
 
         Raises:
             InputError: the answers' contexts lack one of them, or have levels that the other schema does not know.
@@ -97,7 +97,7 @@ class Answers:
         T = column_map(whole, schema)
         if T is None:
             return self.X
-        # only the columns that count: others may have gaps
+        # only the columns that are needed: others may have gaps
         columns = [self.X[:, own] @ T[own, j] for j, own in enumerate(T.T != 0.0)]
         if schema.intercept:
             columns[0] = np.ones(len(self))
@@ -143,9 +143,9 @@ class Answers:
         return self.X[:, at]
 
     def columns(self, names: Sequence[str]) -> Columns:
-        """Features by name in the user's units, as a function of columns sees them.
+        """Features by name in the user's units, as a policy that is a function receives them.
 
-        A feature of which contexts hold only what derives from it is lacking: it cannot be read back.
+        A feature of which the contexts hold only derived columns is lacking: its values cannot be recovered.
         """
         found: dict[str, np.ndarray] = {}
         for feature in self.schema.features:

@@ -43,7 +43,7 @@ class HiddenBias:
         total: ``T``.
         influence: (n,) ``φ`` of every answer, mean about 0.
         log_variance: the part of the variance of ``T`` that comes from the log's ``s_a²``.
-        freedom: answers less columns of the scarcest arm that the policy takes.
+        freedom: number of answers minus number of columns, for the scarcest arm that the policy takes.
         problem: why it cannot be told, or ``None``.
     """
 
@@ -55,7 +55,7 @@ class HiddenBias:
 
     @property
     def variance(self) -> float:
-        """Of ``T``, over answers and the log's residual variances."""
+        """The variance of ``T``: the part from the answers plus the part from the log's residual variances."""
         n = len(self.influence)
         return float(self.influence.var(ddof=1)) / n + self.log_variance if n > 1 else math.inf
 
@@ -116,7 +116,7 @@ def _one_arm(x_o: Array, x_h: Array, share: Array, chosen: Array, told: float) -
         x_h: (n, m) hidden ones.
         share: (n,) weights of the answers that name the arm, 0 for others.
         chosen: (n,) weights of the answers where the policy takes it, 0 for others.
-        told: how many answers of equal weight the first are worth.
+        told: the effective number of answers behind ``share``.
     """
     n, L, m = len(x_o), x_o.shape[1], x_h.shape[1]
     if told < L + m + 2:
@@ -144,7 +144,7 @@ def _one_arm(x_o: Array, x_h: Array, share: Array, chosen: Array, told: float) -
 
 
 def _independent(x_o: Array, x_h: Array) -> Array:
-    """The hidden columns that neither recorded ones nor earlier hidden ones give exactly."""
+    """The hidden columns that are not linear combinations of recorded and earlier hidden ones."""
     if x_h.shape[1] == 0:
         return x_h
     L = x_o.shape[1]
@@ -199,7 +199,7 @@ def other_population(answers: Answers, schema: Schema, population: Population) -
     seen = answers.weights @ answers.chances / answers.weights.sum()
     expected = population.shares
     kept = expected > 0
-    # both shares are estimates: of as many answers as are told, and of the log's rows
+    # both shares are estimates: one from the effective number of answers, one from the log's rows
     statistic = float(((seen - expected)[kept] ** 2 / expected[kept]).sum()) / (1.0 / told + 1.0 / population.n_rows)
     if chdtrc(int(kept.sum()) - 1, statistic) < 0.0005:
         worst = int(np.abs(seen - expected).argmax())

@@ -11,10 +11,10 @@ __all__ = ["LEAST_RATIO", "MOST_UNTRIED", "ChoiceModel", "softmax", "softmax_reg
 
 #: An arm counts as never tried where its chance is below this part of its share of the log ...
 LEAST_RATIO = 1e-3
-#: ... and a policy as one that the log cannot tell if it wants such an arm in more than this part of the contexts.
+#: ... and a policy cannot be valued from the log if it wants such an arm in more than this part of the contexts.
 MOST_UNTRIED = 0.1
 
-# Rows on which the model is fitted, fewer with many arms; an arm needs so many of them for each column.
+# Number of rows on which the model is fitted, fewer with many arms; rows per column that an arm needs.
 _FITTED, _FITTED_TIMES_ARMS, _ROWS_PER_COLUMN = 4_000, 100_000, 10
 
 
@@ -33,7 +33,7 @@ class ChoiceModel:
         Z = np.column_stack([np.ones(len(X)), (X[:, varies] - X[:, varies].mean(axis=0)) / deviation[varies]])
         step = max(1, -(-len(X) // min(_FITTED, _FITTED_TIMES_ARMS // K)))
         self._untried = np.zeros((len(X), K), dtype=bool)
-        # with few rows an arm can be told from all others by chance
+        # with few rows the model can separate an arm from all others by chance
         enough = np.bincount(codes[::step], minlength=K) >= _ROWS_PER_COLUMN * Z.shape[1]
         if enough.any():
             chances = softmax(Z @ softmax_regression(Z[::step], codes[::step], K).T)
@@ -57,7 +57,7 @@ class ChoiceModel:
 
 
 def softmax(logits: Array) -> Array:
-    """Rows of probabilities."""
+    """Probabilities (n, K): the softmax of every row of ``logits`` (n, K)."""
     shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
     return np.asarray(shifted / shifted.sum(axis=1, keepdims=True))
 
@@ -70,12 +70,12 @@ def softmax_regression(Z: Array, codes: np.ndarray, K: int, penalty: float = 1.0
         codes: (n,) positions of the arms.
         K: how many arms there are.
         penalty: in units of rows; next to none on the constant.
-        start: (K, p) where to begin; by default the arms' shares alone.
+        start: (K, p) initial coefficients; by default those that give the arms' shares in every context.
     """
-    from scipy.optimize import minimize  # a third of a second, and a service imports this module
+    from scipy.optimize import minimize  # here, since a service imports this module and it takes a third of a second
 
     n, p = Z.shape
-    # arms by rows, so that what is taken over arms runs along the rows
+    # transposed, so that sums and maxima over arms run along contiguous rows of the arrays (K, n)
     columns = np.ascontiguousarray(Z.T)
     observed = np.stack([columns[:, codes == k].sum(axis=1) for k in range(K)])
     pull = np.full((K, p), penalty / n)
@@ -94,7 +94,7 @@ def softmax_regression(Z: Array, codes: np.ndarray, K: int, penalty: float = 1.0
     if start is None:
         start = np.zeros((K, p))
         start[:, 0] = np.log(np.maximum(np.bincount(codes, minlength=K), 0.5) / n)
-    # the products are thin: a second BLAS thread gains nothing, and on a busy machine the two wait for each other
+    # the matrices are narrow: a second BLAS thread gains nothing, and on a busy machine the two wait for each other
     with threadpool_limits(1, user_api="blas"):
         found = minimize(loss, start.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": 300})
     return np.asarray(found.x.reshape(K, p))

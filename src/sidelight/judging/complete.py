@@ -7,10 +7,10 @@ Nothing is hidden in a row that has every feature.  The score of a row under pol
 ``μ̂`` and, if it is not known, ``e`` fitted on other rows (five folds).  With a known ``e`` its mean is right whatever
 ``μ̂`` is.  With an estimated one it is right if the model of the old policy is, and the verdict says so.
 
-Its rows may hardly show what ``π`` wants where the old policy hardly does it, and then say nothing of how far ``μ̂`` is
-off there.  So the variance of a value is at least that of ``μ̂``'s own regression, which is the larger one where the
-value rests on extrapolation.  Where all weights are about equal (arms drawn at random) none can be missing, and the
-scores speak for themselves.
+Where the old policy rarely takes the arm that ``π`` wants, few rows show that arm's reward, and the scores do not show
+how wrong ``μ̂`` is there.  So the variance of a value is at least that of ``μ̂``'s own regression, which is the larger
+one where the value rests on extrapolation.  Where all weights are about equal (arms drawn at random) no arm is rarely
+shown, and the variance of the scores alone is used.
 
 Rows are read three times: to check them, for the sums of which ``μ̂`` is made, and to value policies.
 """
@@ -37,7 +37,7 @@ from sidelight.logs.schema.schema import Schema
 
 __all__ = ["Doubly", "PolicyScores", "Valuation", "line_of_complete", "scores_of"]
 
-#: Rows in which the logged arm is the policy's, in units of rows of equal weight, below which nothing is said.
+#: Least effective number of rows in which the logged arm is the policy's; with fewer, no value is given.
 LEAST_MATCHED = 30
 #: A chance below this counts as never; the share of rows with such a chance that is accepted.
 NEVER, MOST_NEVER = 0.01, 0.01
@@ -50,7 +50,7 @@ _CONDITIONAL = "conditional on the model of the old policy"
 
 @dataclass
 class PolicyScores:
-    """What the scores of one policy add up to.
+    """Sums over rows of the scores of one policy.
 
     Attributes:
         wanted: (K,) rows in which the policy takes each arm   found: (K,) sum of their weights ``1{a = π(x)}/e(a|x)``
@@ -99,7 +99,7 @@ class PolicyScores:
         return float(self.found.sum()) ** 2 / float(self.squares.sum()) if self.matched else 0.0
 
     def lacking(self, variance: float, kurtosis: float) -> float:
-        """What ``Σ (w(r − μ̂))²`` is below its least: few rows with large weights may show too little of the rewards.
+        """By how much ``Σ (w(r − μ̂))²`` is below its lower bound: few rows with large weights may vary too little.
 
         Args:
             variance: of ``r − μ̂`` over all rows.
@@ -115,7 +115,7 @@ class Valuation:
     """Scores of several policies on the same rows.
 
     Attributes:
-        names: the policies   scores: what their scores add up to   fitted: ``μ̂`` and ``ê``.
+        names: the policies   scores: the sums of their scores   fitted: ``μ̂`` and ``ê``.
         rows: how many   mean: (2P + 2,) of the policies' scores, the reward, the policies' ``μ̂(x, π(x))``, ``μ̂(x, a)``
         products: (2P + 2, 2P + 2) sums of products around the mean.
         powers: (K, 3) of each arm that was taken ``n, Σ (r − μ̂)², Σ (r − μ̂)⁴``
@@ -164,12 +164,12 @@ class Valuation:
         return difference, max(variance + lacking, self._of_model(name, over)) + self._between_halves(name)
 
     def _variance(self, i: int, j: int) -> float:
-        """Of the mean difference of two columns, as the rows have it."""
+        """The sample variance of the mean difference of two columns."""
         P, n = self.products, self.rows
         return max(float(P[i, i] + P[j, j] - 2.0 * P[i, j]), 0.0) / max(n - 1, 1) / n
 
     def variance(self, name: str) -> float:
-        """Of the mean score of a policy."""
+        """The variance of the mean score of a policy."""
         i = self.names.index(name)
         variance = float(self.products[i, i]) / max(self.rows - 1, 1) / self.rows + self._lacking(name)
         return max(variance, self._of_model(name, alone=True)) + self._between_halves(name)
@@ -180,10 +180,10 @@ class Valuation:
         return float(self.powers[:, 1].sum()) / self.rows
 
     def _lacking(self, name: str) -> float:
-        """What the variance of a policy's mean score is below its least, and what folds err together.
+        """What is added to the variance of a policy's mean score: up to its lower bound, and for the error of ``μ̂``.
 
-        A row of one fold fits ``μ̂`` for another and is valued by that one's rows, so what ``μ̂`` is off by, of which the
-        scores vary by ``p/(n_a + p)``, enters twice.
+        A row of one fold fits ``μ̂`` for another fold and is itself valued by ``μ̂`` from that fold's rows, so the errors
+        of folds are correlated: the error of ``μ̂``, ``p/(n_a + p)`` of the variance of the scores, counts twice.
         """
         own = self.scores[name]
         freedom = self.fitted.freedom()
@@ -191,15 +191,15 @@ class Valuation:
         return (own.lacking(self.residual, usual_kurtosis(self.powers)) + again) / self.rows**2
 
     def _of_model(self, name: str, over: str | None = None, alone: bool = False) -> float:
-        """The variance of the same difference by the regression behind ``μ̂`` in place of weights; 0 if all are equal.
+        """The variance of a gain if it came from the regression ``μ̂`` alone, without weights; 0 if all are equal.
 
-        ``Var(μ̂(x, π) − μ̂(x, a))`` over contexts, and the error of the regressions; the noise of rewards is in both
-        sides of a gain over the old policy, and counts once less.
+        ``Var(μ̂(x, π) − μ̂(x, a))`` over contexts, plus the error of the regressions; in a gain over the old policy both
+        sides have the noise of the same rewards, so its variance is subtracted once.
 
         Args:
             name: the policy.
             over: another one; the rewards if ``None``.
-            alone: the variance of the policy's value, compared with nothing.
+            alone: the variance of the policy's value instead of a difference.
         """
         both = [self.scores[one] for one in (name, over) if one is not None]
         if all(own.effective >= _EVEN * own.matched for own in both):
@@ -214,7 +214,7 @@ class Valuation:
         return contexts + error - (self.residual / self.rows if over is None and not alone else 0.0)
 
     def _between_halves(self, name: str) -> float:
-        """What the variance of a policy that halves choose for each other has beyond that of independent halves.
+        """The extra variance of a cross-fitted policy, because the errors of the two halves are not independent.
 
         A quarter of the variance of the difference between the two choices on a half of the rows, so half of that on
         all of them: see ``valuing.cross_fitted``.
@@ -315,7 +315,7 @@ def line_of_complete(
     Args:
         base: another line of the same policy: its name, role, arm.
         doubly: the fitted scores.
-        found: what the policies' scores add up to.
+        found: the sums of the policies' scores.
         level: of the interval.
         against: the old policy's value and its variance if the rows are not its own (a pilot); ``None`` if they are.
 
@@ -338,7 +338,7 @@ def line_of_complete(
     else:
         gain, variance = value - against[0], found.variance(name) + against[1]
     if not doubly.known and n > doubly.fitted.sampled:
-        # ê comes from a sample of the rows: its error moves the value by at most what w(r − μ̂) varies by
+        # ê is fitted to a sample of the rows: its error adds at most the variance of w(r − μ̂) over that sample
         variance += float(own.corrections.sum()) / n / doubly.fitted.sampled
     error = math.sqrt(variance)
     half = quantile(level_of_each(level, base.together), overlap.effective - 1.0) * error
@@ -393,17 +393,17 @@ def overlap_of(name: str, own: PolicyScores, doubly: Doubly) -> Overlap:
 def _least_reached(own: PolicyScores, n: int) -> tuple[int, float]:
     """The arm whose weights add up to the smallest part of the contexts in which the policy takes it."""
     reached = np.where(own.wanted > 0, own.found / np.maximum(own.wanted, 1.0), np.inf)
-    # an arm that is hardly wanted decides nothing
+    # arms that the policy rarely takes are ignored
     reached[own.wanted < 0.02 * n] = np.inf
     worst = int(reached.argmin())
     return worst, float(reached[worst])
 
 
 def rounds_needed(doubly: Doubly, found: Valuation, level: float) -> str:
-    """How many rounds with arms drawn at random would tell, and at which share of the traffic.
+    """A sentence: how many rounds with arms drawn at random would decide, and at which share of the traffic.
 
-    With each of ``K`` arms drawn with chance ``1/K`` a score varies by about ``K s² + Var μ̂``.  The gain to be told is
-    the one that the fit suggests, at least a tenth of the standard deviation of rewards.
+    With each of ``K`` arms drawn with chance ``1/K`` a score varies by about ``K s² + Var μ̂``.  The gain to be
+    detected is the one that the fit suggests, at least a tenth of the standard deviation of rewards.
     """
     K, n = len(doubly.rows.arms), found.rows
     reward = len(found.names)

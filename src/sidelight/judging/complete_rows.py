@@ -91,7 +91,7 @@ class CompleteRows:
         """The usable rows in order; a source of few rows is read once and kept.
 
         Raises:
-            SourceError: other rows than before.
+            SourceError: reading the source again gave other rows.
         """
         if self._kept is not None:
             yield from self._kept
@@ -118,7 +118,7 @@ class CompleteRows:
         self._kept = keep
 
     def columns(self, chunk: Chunk) -> Columns:
-        """Every feature by name, as a function of columns sees them."""
+        """Every feature by name, as a policy that is a function receives them."""
         names = [feature.name for feature in self.schema.features]
         return columns_of_batch(chunk.bundle.batch, self.schema, names, frozenset(), self._text_labels)
 
@@ -154,7 +154,7 @@ class CompleteRows:
             return positions_of(self._decided(policy.rule, chunk), n, self.arms, policy.name)
         schema, populations = log
         X = self.recorded(chunk, schema)
-        # the half of each row, and from there to the half that chooses
+        # which half chooses for each row: the one that it is not in, for "best"
         chooses = (
             halves_of(chunk.hashes) ^ (policy.kind == "best") if len(populations) == 2 else np.zeros(n, dtype=bool)
         )
@@ -163,7 +163,7 @@ class CompleteRows:
             there = chooses == bool(half)
             taken[there], known = suggested(population, populations[half - 1], X[there])
             if not known.all():
-                raise InputError("in some complete rows no arm has rows in the log that tell what it would pay.")
+                raise InputError("in some complete rows there is no arm whose reward can be estimated from the log.")
         return taken
 
     def _decided(self, learner: Decider, chunk: Chunk) -> list[Any]:

@@ -49,7 +49,7 @@ def _bar(verdict: Findings, line: Line) -> Bar:
 
 
 def _band_of_log(verdict: Findings, line: Line) -> tuple[float, str]:
-    """What is drawn around stage 1: what was stated, else hidden features as strong as the strongest recorded one."""
+    """Half-width and label of the band around stage 1: hidden features as stated, else as strong as a recorded one."""
     if verdict.reward_share is not None or verdict.choice_share is not None:
         return line.hidden, "wide: hidden features as strong as stated"
     found = verdict.benchmarks_of(line.policy)
@@ -160,7 +160,7 @@ def _answer(verdict: Findings, line: Line) -> tuple[str, str]:
     tone = "good" if line.sign > 0 else "bad"
     if line.stage == "log" and verdict.reward_share is None and verdict.choice_share is None:
         if any(b.times <= 1.0 for b in verdict.yardsticks):
-            # something as strong as what is recorded would undo it: not a plain answer in the colour of one
+            # a hidden feature as strong as a recorded one would overturn it, so do not colour it as a clear answer
             return "open", f"{word}, but only if nothing hidden matters."
         return tone, f"{word}, if nothing hidden matters."
     if line.note:

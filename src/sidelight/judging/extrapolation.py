@@ -19,7 +19,7 @@ LEAST_REACH = 0.2
 
 
 def reach_of(estimate: Estimate) -> float:
-    """What the rows behind a short value count for, as a part of as many rows with arms drawn at random.
+    """The effective number of rows behind a short value, relative to as many rows with arms drawn at random.
 
     ``Σ_a P(π=a)/P_a`` is what ``E α_s²`` would be if contexts did not differ by arm.  A policy that takes in each
     context what the old policy took there is above 1.
@@ -34,7 +34,7 @@ def reach_of(estimate: Estimate) -> float:
 
 
 class Untried:
-    """Contexts in which the old policy never tries an arm: a straight line goes on there, and nobody has seen where to.
+    """Contexts in which the old policy never tries an arm: the arm's regression extrapolates there without data.
 
     Args:
         samples: rows of each era of the log.
@@ -49,7 +49,7 @@ class Untried:
         ]
 
     def said(self, estimate: Estimate, taken: Sequence[np.ndarray | int]) -> Estimate:
-        """The estimate, or why it cannot be told.
+        """The estimate, with a ``problem`` if it rests on contexts in which its arms were never tried.
 
         Args:
             estimate: of a policy.
@@ -106,9 +106,9 @@ def _farthest(estimate: Estimate) -> tuple[object, str]:
 
 
 def _distances(population: Population, a: int, wanted: np.ndarray) -> np.ndarray:
-    """(L,) how many of its deviations within the arm each column's mean lies from ``wanted`` (L,)."""
+    """(L,) distance of each column's mean within the arm from ``wanted`` (L,), in the arm's standard deviations."""
     count = max(int(population.counts[a]), 1)
     means = population.sums[a] / count
-    # the constant comes first: what is below the first row of the factor varies around the arm's mean
+    # the constant comes first, so the rows of the factor below the first hold the deviations from the arm's mean
     within = np.sqrt(np.square(population.factors[a][1:, :-1]).sum(axis=0) / count)
     return np.asarray(np.abs(means - wanted) / np.maximum(within, 1e-9 * population.scale + 1e-300))

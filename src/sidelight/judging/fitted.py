@@ -18,11 +18,11 @@ __all__ = ["FOLDS", "SAMPLED", "Fitted", "folds", "ridge_of_sums"]
 FOLDS = 5
 #: Rows on which the model of the old policy is fitted at most, and numbers that they may hold (32 MB).
 SAMPLED, _SAMPLED_NUMBERS = 100_000, 4 << 20
-# Of a ridge regression, in units of rows.
+# Penalty of the ridge regressions, in units of rows.
 _PENALTY = 1.0
-# Rows for each coefficient from which on squares are fitted too.
+# From this many rows per coefficient on, squares are fitted too.
 _ROWS_FOR_SQUARES = 20
-# Columns are looked at in so many rows to tell whether they have more than two values.
+# Number of rows examined to see whether a column has more than two values.
 _LOOKED_AT = 2_000
 
 
@@ -45,7 +45,7 @@ class Fitted:
     def __init__(self, rows: CompleteRows) -> None:
         self._K, n = len(rows.arms), len(rows)
         factors = rows.summary.factors
-        # the constant comes first: what is below the first row of the pooled factor varies around the mean
+        # the constant comes first, so the rows of the pooled factor below the first hold the deviations from the mean
         pooled = triangular_factor(factors.reshape(-1, factors.shape[-1]), careful=False)
         self.mean_reward = float(pooled[0, 0] * pooled[0, -1]) / n
         deviation = np.sqrt(np.square(pooled[1:, 1:-1]).sum(axis=0) / n)
@@ -69,7 +69,7 @@ class Fitted:
                 kept = np.ones(len(Z), dtype=bool) if n <= limit else chunk.hashes <= most
                 sample.append((Z[kept], chunk.codes[kept], fold[kept]))
         assert sums is not None  # a summary has rows
-        # squares at deviation 1, as the other columns: known only now
+        # scale squares to standard deviation 1 like the other columns, which is known only after the pass
         total = sums.sum(axis=(0, 1))
         size = np.sqrt(np.diag(total) / n)
         size[-1] = 1.0
@@ -85,7 +85,7 @@ class Fitted:
             Z = np.concatenate([part[0] for part in sample])
             codes, fold = (np.concatenate([part[i] for part in sample]) for i in (1, 2))
             self.sampled = len(Z)
-            # from where all rows together have their best fit it is not far to that of four folds
+            # start from the fit to all rows, which is close to the fit to all folds but one
             start = softmax_regression(Z, codes, self._K)
             self._W = np.stack(
                 [softmax_regression(Z[fold != k], codes[fold != k], self._K, start=start) for k in range(FOLDS)]
@@ -96,7 +96,7 @@ class Fitted:
         return np.column_stack([np.ones(len(X)), (X[:, 1:][:, self._varies] - self._means) / self._deviations])
 
     def _look_for_curves(self, Z: Array, n: int) -> None:
-        """Squares are fitted for columns with more than two values, if there are rows enough for all of them."""
+        """Choose the columns whose squares are fitted: those with more than two values, if rows suffice for all."""
         # the square of a column with two values is a linear function of it
         bends = np.array([len(np.unique(column)) > 2 for column in Z[:_LOOKED_AT, 1:].T], dtype=bool)
         if n >= _ROWS_FOR_SQUARES * self._K * (Z.shape[1] + int(bends.sum())):
@@ -118,7 +118,7 @@ class Fitted:
 
     @property
     def n_columns(self) -> int:
-        """``p``."""
+        """``p``, the number of columns that ``μ̂`` is linear in."""
         return int(self._grams.shape[1])
 
     def columns(self, chunk: Chunk) -> Array:
@@ -160,11 +160,11 @@ class Fitted:
 
 
 def ridge_of_sums(sums: Array, penalty: float = _PENALTY) -> Array:
-    """(K, p) ridge regressions, each arm pulled towards the one over all arms.
+    """(K, p) ridge regressions, each arm shrunk towards the one over all arms.
 
     Args:
         sums: (K, p + 1, p + 1) ``[z | r]ᵀ[z | r]`` of every arm.
-        penalty: of both pulls, in units of rows.
+        penalty: of both regressions, in units of rows.
     """
     K, p = len(sums), sums.shape[1] - 1
     pull = penalty * np.eye(p)

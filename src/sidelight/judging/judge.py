@@ -47,8 +47,8 @@ def judge(
     Every fixed arm and the policy that the log suggests are always judged; ``policies`` adds others.
 
     Args:
-        log: rows as for ``summarize_log``; or a :class:`LogSummary` or a mapping of eras to summaries, which tell of
-            fixed arms alone. A constant feature is always added.
+        log: rows as for ``summarize_log``; or a :class:`LogSummary` or a mapping of eras to summaries, which are
+            enough for fixed arms only. A constant feature is always added.
         schema: which columns are what; a summary has its own.
         answers: an estimator of the hidden half that has seen answers of the old policy; or rows with every feature
             and, as the arm, what the old policy would do there.
@@ -56,8 +56,8 @@ def judge(
         policies: ``"best"`` (in each context the arm with the largest regression, chosen on one half of the rows and
             valued on the other), an arm, a function of recorded columns that returns arms, several of these, or a
             mapping from name to policy. With complete rows also a learner or a function of all features.
-        reward_share: the part of what the log leaves unexplained that is the hidden features' doing, at most (0 to 1).
-        choice_share: the part of the choice that is theirs, at most (0 to 1).
+        reward_share: upper bound (0 to 1) on the share of the unexplained reward variance that hidden features explain.
+        choice_share: upper bound (0 to 1) on the share of the old policy's choice that they explain.
         level: of the intervals.
         by: ``"missing"`` or a column's name if the log has eras, as for ``summarize_eras``.
         on_invalid: ``"raise"`` or ``"skip"``, as for ``summarize_log``.
@@ -66,10 +66,10 @@ def judge(
             against the mean reward of the log.
 
     Returns:
-        A :class:`Verdict`; what cannot be told is said, never guessed.
+        A :class:`Verdict`; for a policy whose value cannot be estimated it says why, and gives no number.
 
     Raises:
-        InputError: shares or level out of range, one arm only, a policy that is none.
+        InputError: shares or level out of range, only one arm, or something that is not a policy.
         SchemaError: columns that are not there.
         InvalidRowsError: rows that cannot be used, or rewards that are all equal.
 
@@ -152,7 +152,7 @@ def _as_in_log(schema: Schema, log: Schema) -> Schema:
 
 
 def _add_answers(found: Found, answers: Answers) -> None:
-    """Stage 2 for every policy that has a short value."""
+    """Add the lines of stage 2 to ``found``, for every policy that has a short value."""
     schemas, kurtosis = {}, {}
     for (schema, population), residuals in zip(found.eras, found.residuals, strict=True):
         for warning in other_population(answers, schema, population):
@@ -196,7 +196,7 @@ def _same_rows(log: Any, complete: Any) -> bool:
 
 
 def _add_complete(found: Found, rows: CompleteRows, pilot: bool, own: bool) -> None:
-    """Stage 3 for every policy; ``own``: the rows are the log's."""
+    """Add the lines of stage 3 to ``found``, for every policy; ``own``: the rows are the log's."""
     doubly, level = Doubly(rows), found.settings.level
     against = None
     if pilot:

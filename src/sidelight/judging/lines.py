@@ -1,4 +1,4 @@
-"""What one stage says about one policy, and what all of them say together."""
+"""The estimate of one policy at one stage (a line), and all lines together (the findings)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sidelight.labels import Label, label_to_json, show_labels
 
 __all__ = ["STAGES", "Findings", "Line", "Overlap", "Simpler", "line_of_log", "line_unknown", "stated_strength"]
 
-#: the stages that speak of a policy before it runs, in the order of what they need
+#: the stages that value a policy before it runs, in the order of the data they need
 STAGES = ("log", "answers", "complete")
 
 
@@ -73,7 +73,7 @@ class Line:
         return 1 if self.low > 0 else -1 if self.high < 0 else 0
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-safe: ``None`` where a number is missing or infinite."""
+        """All attributes in plain JSON values; ``None`` where a number is missing or infinite."""
         numbers = ("value", "gain", "low", "high", "robustness", "error", "hidden")
         found = {name: getattr(self, name) for name in numbers}
         return {
@@ -109,7 +109,7 @@ class Overlap:
     problem: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-safe."""
+        """All attributes in plain JSON values."""
         return asdict(self)
 
 
@@ -120,7 +120,7 @@ class Simpler:
     Attributes:
         policy: its name   stage: where they are compared.
         difference: what the policy gains over it   low, high: the interval of that, without hidden features.
-        scale: the size of a reward, of which rounding is a part.
+        scale: the size of a reward; differences below 1e-9 of it are rounding.
     """
 
     policy: str
@@ -201,7 +201,7 @@ def stated_strength(shares: tuple[float | None, float | None]) -> float:
 
 
 def line_unknown(name: str, stage: str, role: str, rows: int, why: str, arm: Any = None, together: int = 1) -> Line:
-    """A policy about which a stage cannot tell anything."""
+    """The line of a policy whose value a stage cannot estimate; ``why`` becomes its note."""
     nan = math.nan
     why = why.removesuffix(".")
     note = why if "cannot tell" in why else f"cannot be told: {why}"
@@ -221,7 +221,7 @@ class Findings:
         source: what the log was read from.
         reward: the name of the reward column.
         simpler: the best fixed arm beside the headline, where the log's rows could be compared.
-        word: gain of the log's regression per arm taken at its word, neither cross-fitted nor bounded; NaN if unknown.
+        word: naive gain of the best arm by the log's regressions, not cross-fitted and without bounds; NaN if unknown.
         assumptions: what must hold, stage by stage.
         warnings: what should not be overlooked.
         estimates: policy → its short value.

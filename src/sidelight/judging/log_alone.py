@@ -27,7 +27,7 @@ __all__ = ["Found", "Settings", "always", "of_rows", "of_summaries"]
 
 @dataclass(frozen=True)
 class Settings:
-    """Level of the intervals, and how strong hidden features are said to be at most."""
+    """Level of the intervals, and the stated upper bounds on the strength of hidden features."""
 
     level: float
     reward_share: float | None
@@ -45,7 +45,7 @@ class Settings:
 
 @dataclass
 class Found:
-    """Stage 1, on which the others build.
+    """The results of stage 1, to which the later stages add theirs.
 
     Attributes:
         settings: level and stated shares.
@@ -166,7 +166,7 @@ def _log_assumes(settings: Settings) -> str:
 
 
 def _kurtosis(summary: LogSummary, population: Population) -> float:
-    """Of residuals that nobody sees one by one: rewards of 0 and 1 have that of their rate."""
+    """The kurtosis assumed if only sums of residuals are known: that of the rate for 0 and 1 rewards, else normal."""
     return kurtosis_of_rates(population.value) if summary.binary_rewards else NORMAL
 
 
@@ -262,7 +262,7 @@ def of_rows(rows: LogRows, policies: Any, settings: Settings) -> Found:
                 own = line_of_log(policy.name, role, by_arm[policy.rule], settings.level, settings.shares, policy.rule)
                 lines.append(own)
         else:
-            # what "best" takes in the sample is not kept: what all rows together suggest is next to it
+            # the choices of "best" in the sample are not kept; those of the regressions on all rows are close to them
             choices = valued.taken(_WORD if policy.kind == "best" else policy.name)
             estimates[policy.name] = untried.said(valued.estimate(policy.name), choices)
             lines.append(line_of_log(policy.name, role, estimates[policy.name], settings.level, settings.shares))
@@ -294,7 +294,7 @@ def of_rows(rows: LogRows, policies: Any, settings: Settings) -> Found:
 def _simpler(
     headline: str, asked: Sequence[Requested], valued: Valued, best: Label | None, level: float
 ) -> Simpler | None:
-    """The headline beside the fixed arm that looks best; ``level`` allows for that choice."""
+    """The comparison of the headline with the fixed arm that looks best; ``level`` allows for that choice."""
     kind = next((policy.kind for policy in asked if policy.name == headline), "best")
     if best is None or kind not in ("best", "function"):
         return None
@@ -307,7 +307,7 @@ def _simpler(
 
 
 def _without(left_out: Mapping[Any, int], rows: int) -> list[str]:
-    """A warning about eras without a single arm that has rows enough; ``rows`` are those of the others."""
+    """A warning about eras in which no arm has enough rows; ``rows`` are those of the other eras."""
     if not left_out:
         return []
     without = sum(left_out.values())

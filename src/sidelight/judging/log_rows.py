@@ -63,7 +63,7 @@ class Era:
     halves: tuple[Population, Population]
 
 
-#: Rows of an era that are kept to see how bounds vary.
+#: Most rows of an era that are kept to estimate how the bounds vary.
 _SAMPLE = 20_000
 
 
@@ -106,7 +106,7 @@ class LogRows:
         if by is not None and by != "missing" and by in schema.columns:
             raise SchemaError(f"the era column {by!r} is already used as a feature, arm or reward.")
         self._recorded_in: dict[Any, tuple[str, ...]] = {}
-        self._open()  # refuses what cannot be read twice before anything is read
+        self._open()  # raises here, before anything is read, if the source cannot be read twice
         more = (by,) if by is not None and by != "missing" else ()
         _, self._schema = opened_with_kinds(source, schema, more, self._recorded if by is not None else ())
         self.name = ""
@@ -199,7 +199,7 @@ class LogRows:
                 if len(passes) > 1:
                     self.left_out[key] = sum(usable)
                     continue
-                # says what is wrong with the rows if none can be used
+                # if no row can be used, finish() raises an error that says why
                 for log_pass in pair:
                     if log_pass.rows_seen:
                         log_pass.finish(name, list(arms), shared, rows)
@@ -276,7 +276,7 @@ class EraTally:
         self._rows = np.zeros(len(era.whole.arms), dtype=np.int64)
 
     def add(self, bundle: Bundle, hashes: np.ndarray, text_labels: bool) -> None:
-        """Take in a bundle of this era's rows; ``hashes`` say which half each belongs to, and which are kept."""
+        """Add a bundle of this era's rows; ``hashes`` say which half each belongs to, and which are kept."""
         schema = self.era.summary.schema
         X, codes, rewards, _, usable = encoded_rows(bundle, schema, self._positions, text_labels)
         if len(X) == 0:
@@ -303,12 +303,12 @@ class EraTally:
             found = [(self._at(name, half), taken) for name in names]
             if not known.all():
                 for tally in (tally for tallies, _ in found for tally in tallies):
-                    tally.problem = "in some contexts no arm has rows that tell what it would pay"
+                    tally.problem = "in some contexts there is no arm whose reward can be estimated from the log"
             part = (X[rows], codes[rows], rewards[rows])
             collect(self.halves[half], self.half_samples[half], kept[rows], part, found)
 
     def _choices(self, bundle: Bundle, usable: np.ndarray, text_labels: bool) -> dict[str, np.ndarray]:
-        """What each function takes in the usable rows; one that asks for what the era lacks is given up."""
+        """What each function takes in the usable rows; one that asks for a feature that the era lacks is dropped."""
         functions = [policy for policy in self.policies if policy.kind == "function"]
         if not functions:
             return {}
@@ -340,7 +340,7 @@ class EraTally:
         return cross_fitted(first, second, sum(varies) / 2.0)
 
     def check(self, name: str) -> None:
-        """Both passes saw the same rows, or an error."""
+        """Raise SourceError unless both passes saw the same rows."""
         if not np.array_equal(self._rows, self.era.whole.counts):
             raise SourceError(
                 f"{name} gave {int(self._rows.sum()):,} usable rows when it was read again, {self.era.whole.n_rows:,} "

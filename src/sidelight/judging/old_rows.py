@@ -1,4 +1,4 @@
-"""Evidence from rows in which the old policy acted while a learner looked on: stages 3 and 4 at any time.
+"""Evidence, valid at any time, from rows in which the old policy acted and a learner only suggested: stages 3 and 4.
 
 The score of a row is the doubly robust one of ``judging.complete`` minus the reward,
 
@@ -6,7 +6,7 @@ The score of a row is the doubly robust one of ``judging.complete`` minus the re
 
 ``π`` the arm that the learner would have taken and ``μ̂`` its estimate, both from when it decided (or the mean reward of
 earlier matching rows, where that has predicted them better: any ``μ̂`` from the past will do); ``e`` the chance with
-which the old policy takes that arm, told by it or from :class:`PolicyModel`, which is fitted to earlier rows.  Its
+which the old policy takes that arm, stated by it or from :class:`PolicyModel`, which is fitted to earlier rows.  Its
 running mean has the bounds of ``judging.sequences``.  With an estimated ``e`` they are conditional on that model: a
 curved policy gave 0 % coverage with weights that looked perfect, so such evidence may suggest and never prove.
 
@@ -32,7 +32,7 @@ __all__ = ["SMALLEST_CHANCE", "OldRows", "PolicyModel", "doubly_robust_gain"]
 
 #: chances below this count as this, as in ``judging.complete``: else one row could outweigh all others
 SMALLEST_CHANCE = 1e-3
-#: rows that only teach the model of the old policy, before its chances weigh anything
+#: warm-up: rows that only train the model of the old policy, before its chances are used as weights
 WARM_UP = 500
 #: rows after which overlap may be judged
 _OVERLAP_ROWS = 200
@@ -44,7 +44,7 @@ _COEFFICIENTS = ("weights", "gradients", "average")
 
 
 def doubly_robust_gain(reward: float, estimate: float, matched: bool, chance: float) -> float:
-    """``ψ`` of one row.
+    """``ψ`` of one row: the estimated gain of the learner's arm over the old policy's, in units of the reward.
 
     Args:
         reward: ``r``, what the old policy's arm brought.
@@ -57,10 +57,10 @@ def doubly_robust_gain(reward: float, estimate: float, matched: bool, chance: fl
 
 
 class PolicyModel:
-    """``ê(a|x)``: a softmax regression of the old policy's arm on the context, by one step for every row.
+    """``ê(a|x)``: a softmax regression of the old policy's arm on the context, by one gradient step per row.
 
     Features are standardised by the rows so far; steps shrink by each coefficient's own past gradients (AdaGrad), and
-    predictions come from the average of the coefficients, which forgets where it started.
+    predictions come from an average of the coefficients in which later ones weigh more.
 
     Args:
         n_arms: ``K``.
@@ -84,7 +84,7 @@ class PolicyModel:
         return self._chances.copy()
 
     def to_dict(self) -> dict[str, Any]:
-        """The whole state, JSON-safe; floats survive to the bit."""
+        """The whole state in plain JSON values; floats are restored to the bit."""
         parts = (*zip(_MOMENTS, self._moments, strict=True), *zip(_COEFFICIENTS, self._coefficients, strict=True))
         return {"count": self.count, **{name: part.tolist() for name, part in parts}}
 
@@ -100,7 +100,7 @@ class PolicyModel:
 
 @dataclass
 class OldRows:
-    """What the old policy's rows say about the learner that looked on.
+    """Evidence about a learner from rows in which the old policy acted.
 
     Args:
         sequence: of the scores.
@@ -109,18 +109,18 @@ class OldRows:
     Attributes:
         rows: that entered, the first ``WARM_UP`` of a model left out.
         matched: in how many of them the old policy did what the learner would have done.
-        known: whether every chance so far was told.
+        known: whether every chance so far was stated, not estimated.
         never: in how many of them the old policy all but never takes the learner's arm.
         weights, squares: ``Σ w`` and ``Σ w²`` over matched rows, by the learner's arm.
         wanted: how often the learner wanted each arm.
         mean: the mean reward of matched rows.
         missed: ``Σ(r − μ̂)²`` over matched rows but the first, of the learner's estimates and of the mean before each.
-        unusable: rows whose score is too large for any evidence; one of them, and the rows cannot tell.
+        unusable: rows whose score is too large to be squared; a single one makes the evidence unusable.
         errors: count, mean and sum of squared deviations of ``r − μ̂`` over all rows, matched or not.
         reach: ``Σ (1 − e)/e``.
 
-    **Rare rewards.**  Where the old policy seldom takes the learner's arm, few rows have large weights, and a complaint
-    that comes once in 100 rows is not among them for long.  Their scores vary little until then, and ``V_t`` says
+    **Rare rewards.**  Where the old policy seldom takes the learner's arm, few rows have large weights, and an event
+    that occurs once in 100 rows is long absent from them.  Their scores vary little until then, and ``V_t`` says
     nothing of what is to come: with chances of 0.002 to 0.5 learners as good as the old policy were called better in
     26 % of runs.  So ``V_t`` counts as at least ``Σ (1 − e)/e`` times the variance of ``r − μ̂`` over all rows, which is
     what it tends to where rewards vary alike with every arm.
@@ -164,7 +164,7 @@ class OldRows:
             reward: what followed.
             estimate: the learner's estimate of its arm, from before the row.
             chance: with which the old policy takes that arm; None where it is not known and not needed (no match).
-            known: whether the chance was told, not estimated.
+            known: whether the chance was stated, not estimated.
         """
         own, plain = self.missed
         guess = estimate if own <= plain else self.mean
@@ -190,7 +190,7 @@ class OldRows:
             self.squares[wanted] += weight * weight
 
     def _vary(self, error: float, chance: float | None, *, entered: bool) -> None:
-        """Count a row for the least that the scores vary; ``entered``: whether its score is in the sequence."""
+        """Add a row to the lower bound on ``V_t``; ``entered``: whether its score is in the sequence."""
         count, mean, squares = self.errors
         difference = error - mean
         mean += difference / (count + 1.0)
@@ -240,11 +240,11 @@ class OldRows:
 
     @property
     def ready(self) -> bool:
-        """Whether bounds may be looked at."""
+        """Whether the bounds may be used: enough rows, and none that makes up too much of ``V_t``."""
         return self.sequence.count >= FIRST_LOOK and self.sequence.settled
 
     def lacks(self) -> str | None:
-        """Why bounds may not be looked at although there are rows enough, in words; None where they may, or too few."""
+        """Why the bounds may not be used although there are enough rows, in words; otherwise None."""
         return UNEVEN if self.sequence.count >= FIRST_LOOK and not self.sequence.settled else None
 
     def says(self, margin: float = 0.0) -> Literal["better", "worse", "open", "too early", "cannot tell"]:
@@ -258,7 +258,7 @@ class OldRows:
         return "worse" if self.sequence.below(0.0) else "open"
 
     def to_dict(self) -> dict[str, Any]:
-        """The whole state, JSON-safe; floats survive to the bit."""
+        """The whole state in plain JSON values; floats are restored to the bit."""
         return asdict(self)
 
     @classmethod

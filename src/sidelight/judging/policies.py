@@ -41,7 +41,7 @@ class Lacking(Exception):
 
 
 class Columns(dict[str, Any]):
-    """Columns by name; asking for a feature that these rows lack is told apart from asking for nonsense."""
+    """Columns by name; a feature that these rows lack raises ``Lacking``, an unknown name ``KeyError``."""
 
     def __init__(self, columns: Mapping[str, Any], lacking: frozenset[str] = frozenset()) -> None:
         super().__init__(columns)
@@ -175,7 +175,7 @@ def suggested(chosen_on: Population, valued_on: Population, X: Array) -> tuple[n
 def columns_of_batch(
     batch: Any, schema: Schema, names: Sequence[str], lacking: frozenset[str], text_labels: bool
 ) -> Columns:
-    """Columns of an Arrow batch as a user's function sees them: numbers as floats, categories as labels.
+    """Columns of an Arrow batch as a user's function receives them: numbers as floats, categories as labels.
 
     Args:
         batch: the rows.
@@ -200,7 +200,7 @@ def columns_of_batch(
 
 
 def moments_of(days: Array) -> np.ndarray:
-    """Days since 1970 (n,) as ``datetime64``, not a time where they are not finite."""
+    """Days since 1970 (n,) as ``datetime64``; NaT where they are not finite."""
     known = np.isfinite(days)
     moments = np.where(known, np.floor(np.where(known, days, 0.0) * 86_400e6 + 0.5), 0).astype("datetime64[us]")
     return np.where(known, moments, np.datetime64("NaT"))

@@ -1,4 +1,4 @@
-"""What sums tell of one population: the regression of every arm, and the short value of a policy.
+"""What follows from the sums of one population: the regression of every arm, and the short value of a policy.
 
 A population is a log, an era of one, or a half of either.  For a policy ``π`` of recorded features with ``ℓ_a = E[x_o
 1{π = a}]`` the short value is ``V_s = Σ_a ℓ_a·b_a``, and its weights are ``α_s = x_oᵀ(P_aR11(a))⁻¹ℓ_a`` for a row of
@@ -29,9 +29,9 @@ __all__ = ["LEAST_FREEDOM", "ArmFit", "Population", "Weighting"]
 #: An arm with fewer rows than columns plus this is not judged: its residual variance would be a guess.
 LEAST_FREEDOM = 10
 
-# What is left of a column by others of its arm counts as nothing below this part of the column's size.
+# The residual of a column after regression on others of its arm counts as zero below this part of the column's size.
 _ESTIMABLE = 1e-7
-# 1 − the share of the constant that recorded columns explain counts as nothing below this: rounding of Σx and Σxxᵀ.
+# 1 − the share of the constant that recorded columns explain counts as zero below this: rounding of Σx and Σxxᵀ.
 _CONSTANT = 1e-10
 
 
@@ -59,12 +59,12 @@ class ArmFit:
 
     @property
     def freedom(self) -> int:
-        """``n_a − k``."""
+        """The residual degrees of freedom, ``n_a − k``."""
         return self.count - len(self.columns)
 
     @property
     def enough(self) -> bool:
-        """Whether there are rows enough to judge the arm."""
+        """Whether there are enough rows to judge the arm."""
         return self.freedom >= LEAST_FREEDOM
 
     @property
@@ -91,7 +91,7 @@ class ArmFit:
 
 @dataclass(frozen=True)
 class Weighting:
-    """A policy as the sums see it: how it weighs the rows of each arm.
+    """A policy in terms of the sums: how it weighs the rows of each arm.
 
     Attributes:
         ell: (K, L) ``ℓ_a``.
@@ -204,7 +204,7 @@ class Population:
 
     @property
     def can_judge(self) -> bool:
-        """Whether any arm has rows enough to be judged on all columns."""
+        """Whether any arm has enough rows to be judged on all columns."""
         return bool((self.counts >= len(self.names) + LEAST_FREEDOM).any())
 
     @property
@@ -222,7 +222,7 @@ class Population:
         return float(self.shares @ variances)
 
     def variances(self, kurtosis: float) -> Array:
-        """(K,) ``s_a²``, at least the part of ``E ε²`` that so few rows of that kurtosis could hide."""
+        """(K,) ``s_a²``, but for arms with few rows at least the part ``least_share`` of ``E ε²``."""
         own = np.array([fit.variance for fit in self.fits])
         freedom = np.array([fit.freedom for fit in self.fits], dtype=np.float64)
         return np.asarray(np.maximum(own, self.epsilon_squares * least_share(kurtosis, freedom)))

@@ -1,9 +1,9 @@
-"""How much rewards vary at least where few rows tell: forty visitors without a purchase do not prove a rate of 0.
+"""A lower bound on the variance of rewards in few rows: forty visitors without a purchase do not prove a rate of 0.
 
-A variance that is estimated from ``n`` rows of kurtosis ``κ`` has the relative variance ``(κ − 1)/n``.  Of purchases at
-a rate ``p`` the kurtosis is about ``1/p``, so an arm with few rows often shows none, and its residuals say that nothing
-varies.  Until the relative standard error of an arm's own variance is below one half, the variance of all arms together
-is therefore the least that counts; from there on that floor falls in proportion to ``1/n``.
+A variance that is estimated from ``n`` rows of kurtosis ``κ`` has the relative variance ``(κ − 1)/n``.  The
+kurtosis of purchases at a rate ``p`` is about ``1/p``, so an arm with few rows often has none, and its residuals do not
+vary.  Until the relative standard error of an arm's own variance is below one half, the variance of all arms together
+is therefore a lower bound; with more rows that bound falls in proportion to ``1/n``.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from sidelight.linalg import Array
 
 __all__ = ["NORMAL", "kurtosis_of_rates", "least_share", "usual_kurtosis"]
 
-#: The kurtosis of normal residuals, and the least that counts: small groups fit their own rows.
+#: The kurtosis of normal residuals, also a lower bound: a small group's own is too low, since its rows were fitted.
 NORMAL = 3.0
 
-# (κ − 1)/n at which the own variance begins to count for itself: a relative standard error of one half
+# (κ − 1)/n below which the bound starts to fall: a relative standard error of one half
 _KNOWN = 0.25
 
 
 def least_share(kurtosis: float, rows: Array | float) -> Array:
-    """The part of the common variance that the variance of ``rows`` rows counts as at least, 0 to 1.
+    """The lower bound on the variance of ``rows`` rows, as a part (0 to 1) of the variance of all arms together.
 
     Args:
         kurtosis: of residuals, ``E ε⁴/(E ε²)²``.
@@ -42,6 +42,6 @@ def usual_kurtosis(powers: Array, otherwise: float = NORMAL) -> float:
 
 
 def kurtosis_of_rates(rate: float) -> float:
-    """Of a reward that is 1 with the chance ``rate`` and else 0, around its mean."""
+    """The kurtosis of a reward that is 1 with probability ``rate`` and else 0."""
     variance = rate * (1.0 - rate)
     return 1.0 / variance - 3.0 if variance > 0.0 else NORMAL

@@ -42,15 +42,15 @@ __all__ = [
 FIRST_LOOK = 1_000
 #: nor while a single unit makes up more than this part of ``V_t``: the sum is then not yet close to normal.
 LARGEST_SHARE = 0.1
-#: what is said while one does
+#: the message while a single unit does
 UNEVEN = (
-    "rewards are rare or very uneven: a single one makes up more than a tenth of what they vary, and more of its kind "
+    "rewards are rare or very uneven: a single one makes up more than a tenth of their variation, and more of its kind "
     "are needed"
 )
-#: scores beyond this have no square that is a number
+#: squares of larger scores would overflow
 LARGEST_SCORE = 1e150
 
-# Units that only set the scale of an asymptotic sequence whose variance nobody stated; the sequence starts after them.
+# Units that only set the scale of an asymptotic sequence if its variance is not stated; the sequence starts after them.
 _SCALE_UNITS = 100
 # Candidates of λ in the empirical Bernstein mixture: √2 apart, 2⁻⁶ to 2⁶ times the best one at the target.
 _STEPS = range(-12, 13)
@@ -111,10 +111,10 @@ def finite(name: str, value: float) -> float:
 
 
 class State:
-    """What every state here shares: a JSON-safe dictionary of its fields."""
+    """Base of the states: conversion to and from a dictionary of plain JSON values."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The whole state as numbers; floats survive JSON to the bit."""
+        """The whole state as numbers; floats are restored from JSON to the bit."""
         return asdict(self)  # type: ignore[call-overload,no-any-return]
 
     @classmethod
@@ -174,7 +174,7 @@ class AsymptoticSequence(MeanBounds):
         variance: the variance of a score if it can be stated before the first unit (from an earlier rung, say).
             ``None``: the first 100 units (more while all are equal) set it and do not enter the sequence, since ``ρ²``
             must be fixed before its first unit.
-        least_variation: ``V_t`` counts as at least this; who adds units may know that they vary more than they did.
+        least_variation: ``V_t`` counts as at least this; a caller may know that units vary more than those seen so far.
 
     Examples:
         >>> sequence = AsymptoticSequence(alpha=0.025, variance=1.0)
@@ -297,11 +297,11 @@ class BernsteinSequence(MeanBounds):
         self.mean += (score - self.mean) / self.count
 
     def vary_at_least(self, variation: float) -> None:
-        """Nothing: its bounds hold however little the units have varied so far."""
+        """Does nothing: these bounds hold however little the units have varied so far."""
 
     @property
     def settled(self) -> bool:
-        """Its bounds hold from the first unit on."""
+        """Always true: these bounds hold from the first unit on."""
         return True
 
     def _below(self) -> float:

@@ -1,4 +1,4 @@
-"""Two routes of shared traffic: the score of a unit, when it may speak, and whether the routes' shares are right.
+"""Comparison of two routes of shared traffic: scores of units, when a result may be given, and a test of the split.
 
 - ``Comparison``: the gate's score, its confidence sequence, and when that may be believed.
 - ``SampleRatio``: is the share of units on each route the one that was meant to be?
@@ -30,7 +30,7 @@ __all__ = ["LEAST_PER_ROUTE", "LEAST_UNVARIED", "Comparison", "SampleRatio"]
 
 #: ``Comparison`` says nothing before this many units on each route,
 LEAST_PER_ROUTE = 50
-#: nor, where all rewards of a route were the same, before this many: what comes once in 300 times has then come
+#: nor, while all rewards of a route are equal, before this many: an event of rate 1/300 has then very likely occurred
 LEAST_UNVARIED = 1_000
 
 _LN2 = 0.6931471805599453
@@ -38,7 +38,7 @@ _LN2 = 0.6931471805599453
 
 @dataclass
 class SampleRatio(State):
-    """Is the share of units that come on the new route the one that was set?  A Beta-binomial e-process.
+    """Sample ratio test: is the share of units on the new route the one that was set?  A Beta-binomial e-process.
 
     ``e = ∫ θ^{n₁}(1 − θ)^{n₀} dBeta(θ) / (share^{n₁}(1 − share)^{n₀})`` exceeds ``1/α`` with probability at most ``α``
     at all times together if units are routed by that share.  One process for each rung and each share.
@@ -67,7 +67,7 @@ class SampleRatio(State):
         share = self.share if treated else 1.0 - self.share
         seen = self.new if treated else self.old
         predicted = (self.strength * share + seen) / (self.strength + self.new + self.old)
-        # kept as mantissa and exponent: no logarithm to differ by machine, no overflow in a million units
+        # kept as mantissa and exponent: logarithms differ between machines, and a million units would overflow
         self.mantissa, shift = math.frexp(self.mantissa * (predicted / share))
         self.exponent += shift
         if treated:
@@ -86,12 +86,12 @@ class SampleRatio(State):
 
 @dataclass
 class Comparison(State):
-    """Two routes of shared traffic: the gate's score, its sequence, and when it may speak.
+    """Comparison of two routes of shared traffic: the gate's score, its sequence, and when a result may be given.
 
     The score of a unit is ``ψ = (Z/p − (1 − Z)/(1 − p))(r − m)``, ``Z`` whether it came on the new route, ``p`` the
     chance of that, ``m`` made of the past alone: ``(1 − p)`` times the new route's mean reward plus ``p`` times the old
     one's.
-    Never a difference of pooled means, which drift together with a changing share turns into false promotions.
+    It is never a difference of pooled means: with drift and a changing share that would cause false promotions.
 
     A unit is what is randomised: a subject enters once.  Units come in the order of their decisions.
 
@@ -178,13 +178,13 @@ class Comparison(State):
 
     @property
     def ready(self) -> bool:
-        """Whether it may speak: enough units in the sequence, enough on each route, none that outweighs the others."""
+        """Whether a result may be given: enough units in the sequence and on each route, none outweighs the others."""
         if self.sequence.count < self.first_look or min(self.counts) < self.least_per_route:
             return False
         return self.sequence.settled and self._settled(0) and self._settled(1)
 
     def lacks(self) -> str | None:
-        """Why it does not speak although it has units enough, in words; None where it speaks or has too few."""
+        """Why no result is given although there are enough units, in words; otherwise None."""
         few = self.sequence.count < self.first_look or min(self.counts) < self.least_per_route
         if few or self.ready:
             return None
@@ -192,12 +192,12 @@ class Comparison(State):
         if alike:
             return (
                 f"all {min(alike):,} rewards of one side are the same so far, and {LEAST_UNVARIED:,} are needed to "
-                "take that for the rule"
+                "conclude that they always are"
             )
         return UNEVEN
 
     def _settled(self, route: int) -> bool:
-        """Whether no single unit makes up more than a tenth of what the rewards of its route vary."""
+        """Whether no single unit makes up more than a tenth of the sum of squared deviations of its route's rewards."""
         if self.squares[route] == 0.0:
             return self.counts[route] >= LEAST_UNVARIED
         return self.largest[route] <= LARGEST_SHARE * self.squares[route]

@@ -1,8 +1,8 @@
-"""The short value of a policy in each population, what sampling makes of it, and populations put together.
+"""The short value of a policy in each population, its sampling error, and populations combined.
 
 The gain over the old policy is the mean of ``ψ = t + α_s ε`` with ``t = x_o·b_{π(x)} − r`` and ``ε = r − x_o·b_a``,
-which also says how it varies.  ``Tally`` collects in one pass over the rows what its variance needs; residuals are
-divided by one minus their leverage, which the first pass makes known.  For a fixed arm ``t = −ε`` in the arm's own
+which also gives its variance.  ``Tally`` collects in one pass over the rows what its variance needs; residuals are
+divided by one minus their leverage, which is known after the first pass.  For a fixed arm ``t = −ε`` in the arm's own
 rows, so the squared residuals ``Σ ε² z zᵀ`` are all that is needed, and where noise is constant they are ``s² I``.
 """
 
@@ -92,8 +92,7 @@ class Estimate:
 class Residuals:
     """``Σ ε² z zᵀ`` of every arm of one population, residuals divided by one minus their leverage.
 
-    ``powers`` (K, 3) has ``n, Σ ε², Σ ε⁴``; where residuals are not seen one by one they are taken to have the kurtosis
-    ``assumed``.
+    ``powers`` (K, 3) has ``n, Σ ε², Σ ε⁴``; if only sums of residuals are known, their kurtosis is ``assumed``.
     """
 
     population: Population
@@ -109,13 +108,13 @@ class Residuals:
 
     @classmethod
     def constant(cls, population: Population, kurtosis: float = NORMAL) -> Residuals:
-        """As if the noise of each arm were constant: ``s² I``."""
+        """The residual sums if the noise of each arm is constant: ``s² I``."""
         meats = [fit.variance * np.eye(len(fit.columns)) for fit in population.fits]
         return cls(population, meats, assumed=kurtosis)
 
     @classmethod
     def of_meat(cls, population: Population, meat: Array, kurtosis: float = NORMAL) -> Residuals:
-        """From ``Σ ε² x xᵀ`` (K, L, L) of a summary."""
+        """The residual sums from ``Σ ε² x xᵀ`` (K, L, L) of a summary."""
         meats: list[Array] = []
         for fit, own in zip(population.fits, meat, strict=True):
             columns = population.columns[fit.columns]
@@ -124,7 +123,7 @@ class Residuals:
         return cls(population, meats, assumed=kurtosis)
 
     def add(self, a: int, z: Array, residuals: Array) -> None:
-        """Rows of arm ``a``: whitened contexts (n, k), residuals (n,) already divided."""
+        """Add rows of arm ``a``: whitened contexts (n, k), residuals (n,) already divided."""
         scaled = z * residuals[:, None]
         self.meats[a] += scaled.T @ scaled
         squares = residuals * residuals
@@ -132,23 +131,23 @@ class Residuals:
 
     @property
     def kurtosis(self) -> Array:
-        """(K,) of each arm's residuals; as usual in this log where an arm's own are not known."""
+        """(K,) kurtosis of each arm's residuals; :attr:`usual` where an arm has none."""
         n, squares, fourths = self.powers.T
         known = squares > 0.0
         return np.asarray(np.where(known, n * fourths / np.where(known, squares, 1.0) ** 2, self.usual))
 
     @property
     def usual(self) -> float:
-        """The kurtosis of residuals within arms."""
+        """The kurtosis of residuals within arms, averaged over arms by their rows."""
         return usual_kurtosis(self.powers, self.assumed)
 
     def least(self, a: int, q: Array, rows: float) -> float:
-        """What ``qᵀ(Σ ε² z zᵀ)q`` of arm ``a`` counts as at least.
+        """A lower bound on ``qᵀ(Σ ε² z zᵀ)q`` of arm ``a``.
 
         Args:
             a: position of the arm.
             q: (k,) how its rows are weighted.
-            rows: how many rows of equal weight those are worth.
+            rows: their effective number.
         """
         share = float(least_share(self.usual, rows))
         return float(self.population.variances(self.usual)[a]) * share * float(q @ q)
@@ -156,7 +155,7 @@ class Residuals:
 
 @dataclass
 class Sample:
-    """Some rows of a population, kept to see how the size of the bias varies: enough for a variance, never more.
+    """A bounded number of rows of a population, kept to estimate the variance of the size of the bias.
 
     Attributes:
         X: parts (n, L)   codes: (n,) logged arms   rewards: (n,)   residuals: (n,) divided by one minus leverage.
@@ -168,7 +167,7 @@ class Sample:
     residuals: list[Array] = field(default_factory=list)
 
     def worth(self, fit: ArmFit, a: int, q: Array) -> float:
-        """How many rows of equal weight the rows of arm ``a`` are worth if weighted by ``z·q``: ``(Σu²)²/Σu⁴``."""
+        """The effective number of rows of arm ``a`` if weighted by ``u = z·q``: ``(Σu²)²/Σu⁴``."""
         u = np.concatenate([X[codes == a] for X, codes in zip(self.X, self.codes, strict=True)] or [np.zeros((0, 0))])
         if len(u) == 0:
             return float(fit.freedom)
@@ -333,13 +332,13 @@ def of_tally(tally: Tally, residuals: Residuals, sample: Sample) -> Estimate:
 def _allowing_for_few(
     spread: float, residuals: Residuals, parts: Sequence[Array | None], sample: Sample | None
 ) -> tuple[float, float]:
-    """The variance of ``ψ`` with every arm's part at its least or above, and its degrees of freedom (Satterthwaite).
+    """The variance of ``ψ``, every arm's part raised to its lower bound, and its degrees of freedom (Satterthwaite).
 
     Args:
-        spread: the variance of ``ψ`` as the rows have it.
+        spread: the variance of ``ψ`` as estimated from the rows.
         residuals: of the population.
         parts: (K,) ``q`` of every arm, ``None`` for arms that do not count.
-        sample: rows that tell how evenly an arm's rows are weighted; without them all count alike.
+        sample: rows that show how evenly an arm's rows are weighted; without them equal weights are assumed.
     """
     population = residuals.population
     n, total, squares, most = population.n_rows, 0.0, 0.0, math.inf

@@ -84,7 +84,7 @@ class Verdict(Findings):
         return sentence_of(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as JSON-safe values; infinite and missing numbers are ``None``."""
+        """Everything in plain JSON values; infinite and missing numbers are ``None``."""
         simpler = self.simpler
         return {
             "sentence": self.sentence,
