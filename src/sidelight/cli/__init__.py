@@ -72,7 +72,7 @@ COMMANDS: dict[str, Command] = {
     "restore": Command("event_log", "Put a back-up in the place of a lost event log.", _SERVICE, "service"),
     "migrate": Command("event_log", "Bring the event log's database to this version.", _SERVICE, "service"),
     "audit": Command("event_log", "Show everything that led to one decision.", _SERVICE, "service"),
-    "quarantine": Command("event_log", "What was kept from the learner as out of bounds.", _SERVICE, "service"),
+    "quarantine": Command("event_log", "Review what was kept from the learner as out of bounds.", _SERVICE, "service"),
     "retract": Command("event_log", "Take the reward of one decision back.", _SERVICE, "service"),
     "forget": Command("event_log", "Delete the contexts of one person.", _SERVICE, "service"),
     "erase": Command("event_log", "Rewrite the database's files without what was deleted.", _SERVICE, "service"),
@@ -133,7 +133,7 @@ def _missing(extra: str | None) -> list[str]:
 
 
 def _need(extra: str | None) -> None:
-    """Say how to install an extra before its absence shows as a failed import."""
+    """Raise MissingExtraError, which says how to install the extra, if a package of it is missing."""
     missing = _missing(extra)
     if extra is not None and missing:
         what = EXTRAS[extra][0]
@@ -147,7 +147,7 @@ def _version(wanted: bool) -> None:
 
 
 def _nothing() -> None:
-    """Stands for a command that is listed but was not asked for."""
+    """Placeholder for a command that is listed in the help but was not called."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -90,7 +90,7 @@ def replay(config: ConfigFile = DEFAULT_CONFIG, database: Database = None, as_js
 
 
 class ExportNames(enum.Enum):
-    """Whose names the columns of an export have."""
+    """The naming of the columns of an export: as in the schema, or as the Open Bandit Pipeline expects."""
 
     schema = "schema"
     obp = "obp"
@@ -227,7 +227,7 @@ def audit(
 
 
 class Told(enum.Enum):
-    """What may be taken back."""
+    """What can be retracted of a decision."""
 
     reward = "reward"
     action = "action"
@@ -243,9 +243,9 @@ def retract(
     database: Database = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take the reward of one decision back, or what else was told about it; servers may run meanwhile.
+    """Retract the reward of one decision, its action, or the old policy's answer; servers may run meanwhile.
 
-    The learner becomes as if it had never come.
+    The learner becomes as if it had never received it.
     """
     id = DecisionId.parse(decision)
     if id is None:
@@ -339,7 +339,7 @@ def forget(
 
 
 def erase(config: ConfigFile = DEFAULT_CONFIG, database: Database = None, as_json: AsJson = False) -> None:
-    """Rewrite the database's files, so that nothing of what was forgotten lingers in them.
+    """Rewrite the database's files, so that no deleted data remains in them.
 
     PostgreSQL locks its tables meanwhile (VACUUM FULL), and servers wait: choose a quiet hour. SQLite needs this only
     where forget could not do it, because something read the file at that time.
@@ -351,6 +351,6 @@ def erase(config: ConfigFile = DEFAULT_CONFIG, database: Database = None, as_jso
         typer.echo("Nothing that was deleted lingers in the database's files.")
     if not erased:
         raise ServiceError(
-            "the files could not be rewritten: somebody reads the database, or there is no room. Try again when that "
-            "has ended."
+            "the files could not be rewritten: another process is reading the database, or the disk is full. Try "
+            "again when that has ended."
         )

@@ -37,7 +37,7 @@ def _input_files(inputs: Sequence[str | os.PathLike[str] | None]) -> Iterator[st
             continue
         try:
             yield from (file.path for file in find_files(name))
-        except SourceError:  # no table, such as a schema; what is wrong with it is said where it is read
+        except SourceError:  # not a table, such as a schema; an error is raised where it is read
             yield os.fspath(name)
 
 

@@ -71,19 +71,19 @@ def judge(
     ] = None,
     reward_share: Annotated[
         float | None,
-        typer.Option(help="Part of what is unexplained that is theirs, at most (0 to 1).", rich_help_panel=_STRENGTH),
+        typer.Option(help="Most that they explain of the unexplained reward (0 to 1).", rich_help_panel=_STRENGTH),
     ] = None,
     choice_share: Annotated[
         float | None,
-        typer.Option(help="Part of the choice that is theirs, at most (0 to 1).", rich_help_panel=_STRENGTH),
+        typer.Option(help="Most that they explain of the old policy's choice (0 to 1).", rich_help_panel=_STRENGTH),
     ] = None,
     level: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
     eras: Annotated[
         str | None,
         typer.Option("--eras", "--by", help="Eras of the log: 'missing', or the column that names them."),
     ] = None,
-    html: Annotated[Path | None, typer.Option(help="Write the page for whoever decides here.")] = None,
-    unit: Annotated[str | None, typer.Option(help="Of the reward, for the page: EUR, visits, days.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Also write the page for whoever decides to this file.")] = None,
+    unit: Annotated[str | None, typer.Option(help="Unit of the reward, for the page: EUR, visits, days.")] = None,
     columns: SchemaOptions,
     skip_invalid: Skip = False,
     as_json: AsJson = False,

@@ -1,4 +1,4 @@
-"""What the columns of a log are, as commands take it: options that are written once, and the schema they make."""
+"""The options that say what the columns of a log are, shared by commands, and the schema made from them."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class SchemaOptions:
 def takes_schema(**fixed: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Let a command's parameter ``columns: SchemaOptions`` be one option for each of its fields.
 
-    fixed: fields that are no options of this command, and their values
+    fixed: values of the fields that are not options of this command
     """
     hints = get_type_hints(SchemaOptions, include_extras=True)
     options = [

@@ -1,4 +1,4 @@
-"""Logs as commands read them: errors name the option that mends them, and what was noticed is said."""
+"""Logs as commands read them: errors name the option that fixes them, and warnings go to standard error."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def source_of(log: list[str]) -> str | list[str]:
 
 
 def summarized(log: list[str], schema: Schema, skip: bool, scheduler: str | None, quiet: bool) -> LogSummary:
-    """The summary of a log; errors about columns name the option that mends them."""
+    """The summary of a log; errors about columns name the option that fixes them."""
     check_hidden(log, schema)
     with _stand_ins_said():
         try:
@@ -74,10 +74,10 @@ def _stand_ins_said() -> Iterator[None]:
 def check_hidden(log: list[str], schema: Schema) -> None:
     """Check that a hidden feature is not a column of the log with a typing error.
 
-    Beside a recorded column that reads nearly the same it may well be another one, so that is only said.
+    If a recorded column has nearly the same name, the hidden one may well be another feature: that is only a note.
 
     Raises:
-        SchemaError: the log has an unused column that reads nearly the same.
+        SchemaError: the log has an unused column of nearly the same name.
     """
     available = file_columns(find_files(log)[0])
     known = {*schema.columns, *(feature.name for feature in schema.features)}
@@ -115,7 +115,7 @@ def _say_what_is_text(given: Schema, found: Schema, origin: str) -> None:
 def complete_rows(log: list[str], schema: Schema, scheduler: str | None, quiet: bool) -> LogSummary | None:
     """The rows that have every feature, if the files have columns for the hidden ones; None if they do not.
 
-    Fewer than ten rows for each coefficient measure nothing, and count as none.
+    Also None with fewer than ten rows for each coefficient: too few to measure anything.
     """
     hidden = [feature.name for feature in schema.features if feature.name not in schema.recorded]
     if not hidden:

@@ -99,7 +99,7 @@ def diagnose(
     scheduler: Scheduler = None,
     curved: Annotated[
         bool,
-        typer.Option("--curved/--no-curved", help="Also look for effects that bend or act together."),
+        typer.Option("--curved/--no-curved", help="Also look for nonlinear effects and interactions."),
     ] = True,
     as_json: AsJson = False,
 ) -> None:

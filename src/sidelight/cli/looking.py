@@ -278,7 +278,7 @@ def _profile(name: str, column: pa.ChunkedArray) -> Profile:
         return _made(common, "date", {**shared, "span": max(days) - min(days), "timed": timed})
     texts = [str(value).strip() for value in values]
     if NO_NUMBER in texts:
-        # among numbers and dates it stands for nothing; as a text it is one, such as an arm
+        # "None" is a missing value in a column of numbers or dates; in a column of text it is a value, such as an arm
         rest = pc.if_else(pc.equal(column.cast(pa.string()), NO_NUMBER), None, column.cast(pa.string()))
         found = _profile(name, rest)
         if found.kind != "text":
@@ -320,7 +320,7 @@ def _of_texts(common: tuple[str, int, int, int], texts: list[str], shared: dict[
 
 
 def _fits_beside(pattern: re.Pattern[str], text: str) -> bool:
-    """Whether a value is a number in this way of writing, or one without anything to tell ways apart."""
+    """Whether a value is a number in this notation, or one that looks the same in all notations."""
     if pattern.fullmatch(text):
         return True
     return bool((_WHOLE if pattern is _COMMA else _NUMBER).fullmatch(text))

@@ -1,7 +1,7 @@
 """What each column of a user's file might be for: a proposal with a reason for every column, never a decision.
 
-By type, name and number of values. What the user says goes before what is guessed; what cannot be guessed is missing
-from the proposal and must be said.
+Roles are guessed from types, names and numbers of values. What the user says overrides guesses; what cannot be guessed
+is missing from the proposal and must be given.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from sidelight.logs.schema.schema_file import SCHEMA_FILE_VERSION, schema_from_d
 __all__ = ["Column", "Proposal", "Said", "merged", "propose", "unclear"]
 
 MANY_LEVELS = 50
-"""A text with more values is a name or a remark, not a category."""
+"""A text column with more different values is a name or a remark, not a category."""
 FEW_NUMBERS = 12
-"""A number with a fraction that has more values is a measurement, not an arm."""
+"""A column of numbers with fractions that has more different values is a measurement, not an arm."""
 MOST_MISSING = 0.2
 """A column that lacks more values than this is left out; rows that lack a value of a feature cannot be used."""
 _ARM = {"arm", "action", "treatment", "variant", "decision", "assignment", "assigned", "regimen"}
@@ -38,7 +38,7 @@ _REWARD_TOO = {
     "satisfaction", "gain", "churn", "churned", "retained", "result", "returned",
 }  # fmt: skip
 _BEFORE = {"since", "last", "previous", "prev", "prior", "past", "before", "earlier", "recency", "history", "ago"}
-"""Words of what had happened before the decision, which is no outcome of it: days since the last visit."""
+"""Words in the names of what happened before the decision, so that it is not an outcome: days since the last visit."""
 _IDENTIFIER = {
     "id",
     "uuid",
@@ -222,14 +222,14 @@ def _words(name: str) -> list[str]:
 
 
 def _candidates(profiles: Iterable[Profile], strong: set[str], weak: set[str], fits: Any) -> list[str]:
-    """The columns whose name speaks for a role, the ones that speak loudest alone."""
+    """The columns whose names suggest a role; only those with the highest score."""
     found: dict[str, int] = {}
     for profile in profiles:
         if not fits(profile):
             continue
         words = _words(profile.name)
         if len(words) > 3:
-            continue  # a sentence mentions many things
+            continue  # a long name, such as a sentence, contains too many words to be evidence
         score = 4 * bool(strong & set(words)) or 2 * bool(weak & set(words))
         if score:
             found[profile.name] = score + (len(words) == 1)
@@ -238,7 +238,7 @@ def _candidates(profiles: Iterable[Profile], strong: set[str], weak: set[str], f
 
 
 def _may_be_arm(profile: Profile) -> bool:
-    """A choice has few values; prices and doses are numbers with a fraction."""
+    """Whether a column may be the arm: a choice has few values, fewer if they are numbers with fractions."""
     full = profile.missing_share <= MOST_MISSING
     few = 2 <= profile.distinct <= (MANY_LEVELS if profile.kind != "number" else FEW_NUMBERS)
     return full and few and profile.kind in ("text", "integer", "boolean", "number")
@@ -250,7 +250,7 @@ def _may_be_reward(profile: Profile) -> bool:
 
 
 def _earlier(profile: Profile) -> bool:
-    """Whether the name says that it had happened before the decision."""
+    """Whether its name says that it happened before the decision."""
     return bool(_BEFORE & set(_words(profile.name)))
 
 
@@ -264,7 +264,7 @@ def _no_reward(profile: Profile) -> str:
 
 
 def _no_arm(profile: Profile) -> str:
-    """Why a column cannot be the arm unless somebody says so; empty if it can."""
+    """Why a column is not proposed as the arm unless the user names it; empty if it may be."""
     if profile.kind in ("empty", "other"):
         return "it is empty" if profile.kind == "empty" else f"it holds {profile.example}"
     if profile.distinct == 1:
@@ -314,7 +314,7 @@ def _values(profile: Profile) -> str:
 
 
 def _guess(profile: Profile, said: Said) -> tuple[str, str]:
-    """Role and reason of a column that nobody said anything about."""
+    """Role and reason of a column about which the user said nothing."""
     words = set(_words(profile.name))
     present = profile.rows - profile.missing
     if profile.kind == "empty":
@@ -372,18 +372,18 @@ def merged(said: Said, answers: Mapping[str, str]) -> Said:
 
 
 def unclear(proposal: Proposal, role: str, look: Look) -> str:
-    """What to say where nobody knows which column is the arm or the reward: those that might be."""
+    """The question which column is the arm or the reward, with those that might be."""
     named = proposal.arms if role == "arm" else proposal.rewards
     fits = _may_be_arm if role == "arm" else _may_be_reward
     taken = {proposal.named("arm"), proposal.named("reward")}
     possible = named or tuple(p.name for p in look.profiles if fits(p) and p.name not in taken)
     if not named:
-        # by weaker words many a feature could be meant as the arm: a product, an item
+        # weaker words are not used for the arm: they also fit many features, such as a product or an item
         strong, all_words = (_ARM, _ARM) if role == "arm" else (_REWARD, _REWARD | _REWARD_TOO)
         for profile in sorted(look.profiles, key=lambda profile: not strong & set(_words(profile.name))):
             wrong = _no_arm(profile) if role == "arm" else _no_reward(profile)
             if wrong and all_words & set(_words(profile.name)):
-                return f"column {profile.name!r} cannot be the {role}: {wrong}. Mend it, or say --{role} NAME."
+                return f"column {profile.name!r} cannot be the {role}: {wrong}. Correct it, or say --{role} NAME."
     meaning = (
         "what was done" if role == "arm" else "what came of it, a number where more is better; turn the sign of costs"
     )

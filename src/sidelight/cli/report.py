@@ -197,7 +197,7 @@ def contenders() -> tuple[dict[str, Callable[[Any], Any]], dict[str, str]]:
     """The learners of a report, and what each is.
 
     The baseline differs from the fused learner by the log alone: it learns prior and noise in the same way. Noise is
-    told to one more cold learner and to the zero-filled one: the deviation of the reward around a linear fit to all
+    given to one more cold learner and to the zero-filled one: the deviation of the reward around a linear fit to all
     features. Two rules that never learn show whether something simpler would do.
     """
     told = {"noise": "true", "radius": "posterior"}

@@ -93,7 +93,7 @@ def init(
         host=host,
         port=port,
     )
-    # checked beside its place: with --force, what is there is only given up for something that is good
+    # written beside its place and checked first: with --force, an existing file is replaced only by a valid one
     unchecked = out.with_name(f".{out.name}.unchecked")
     save_config(config, unchecked)
     try:
@@ -108,7 +108,7 @@ def init(
 
 
 def named_summaries(given: list[str]) -> dict[str, Path]:
-    """Name → file of what ``--summary`` was given; a single one without a name is called ``""``.
+    """Name → file for the values of ``--summary``; a single one without a name is called ``""``.
 
     Raises:
         InputError: of several, one has no name or two have the same.
@@ -190,7 +190,7 @@ def tokens_create(
     database: Database = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a token. It is shown this once."""
+    """Make a token. It is shown only once."""
     token = create_token(read_store(read_config(config, database), create=True), name, scope)
     if as_json:
         typer.echo(json.dumps({"token": token, "name": name, "scopes": sorted(set(scope))}))

@@ -49,7 +49,7 @@ class progress_bar:  # noqa: N801 - reads as a verb where it is used
 
 
 def read_config(path: Path, database: str | None, host: str | None = None, port: int | None = None) -> Config:
-    """The configuration of a file, with what the options say instead."""
+    """The configuration in a file, with settings replaced by those given as options."""
     config = load_config(path)
     if database is not None:
         if "://" not in database:

@@ -32,7 +32,7 @@ def successor(
         typer.Option(help="A new feature: a name for a number, or name=level,level for a category. Repeat for more."),
     ] = None,
     arm: Annotated[list[str] | None, typer.Option(help="A new arm. Repeat for more.")] = None,
-    retire: Annotated[list[str] | None, typer.Option(help="An arm that will be no more. Repeat for more.")] = None,
+    retire: Annotated[list[str] | None, typer.Option(help="An arm to retire. Repeat for more.")] = None,
     mode: Annotated[
         str, typer.Option(help="Who acts at first: shadow (the old learner goes on), assist or act.")
     ] = "shadow",

@@ -72,7 +72,7 @@ def try_(
         bool,
         typer.Option(
             "--curved",
-            help="Take the effects that bend or act together, as the log asks for them.",
+            help="Add the nonlinear effects and interactions that the log gives evidence for.",
             rich_help_panel=_COLUMNS,
         ),
     ] = False,
@@ -180,7 +180,7 @@ def try_(
 
 
 def is_terminal() -> bool:
-    """Whether there is somebody to ask."""
+    """Whether input and output are a terminal, so that questions can be asked."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
@@ -223,7 +223,7 @@ def _proposal_table(proposal: Proposal) -> Table:
 
 def _terms_text(terms: Sequence[Term]) -> str:
     if not terms:
-        return "No effect of a recorded column bends, and no two act together, as far as this log tells."
+        return "This log shows no nonlinear effect of a recorded column, and no interaction of two."
     width = max(len(term.term) for term in terms)
     lines = [f"  {term.term:{width}}  explains {term.explains:.1%} of what straight effects leave" for term in terms]
     return "\n".join(["Taken into the schema, since the log asks for it:", *lines])
@@ -288,7 +288,7 @@ def gain_lines(verdict: Verdict) -> list[str]:
 
 
 def _may_write(out: Path, force: bool) -> None:
-    """A schema that this command wrote may be replaced; one that was written or edited elsewhere only by --force."""
+    """Refuse, without --force, to replace a schema that was not written by this command."""
     if out.exists() and not force and not out.read_text(encoding="utf-8", errors="replace").startswith(HEADER):
         raise InputError(f"{out} is there already and was not written by this command. Name another --out, or --force.")
 

@@ -58,7 +58,7 @@ def compiled_kernels() -> Iterator[str]:
 
 
 def _exercises() -> Iterator[tuple[str, Callable[[], object]]]:
-    """One small job for each learner and each way of learning the hidden half, in the order of the data's way."""
+    """One small job for each learner and each way of learning the hidden half, in the order in which data flows."""
     world = ConfoundedWorld(seed=0, n_arms=2, n_features=4, n_hidden=2, confounding=0.5)
 
     def general(run: Run) -> Learner:
@@ -69,7 +69,7 @@ def _exercises() -> Iterator[tuple[str, Callable[[], object]]]:
         everything = world.sample_log(200, 4, np.random.default_rng(1))
         return RunningOFUL(CompanionLog(run.summary, everything))
 
-    # long enough for the fast road through large batches
+    # enough rows for the algorithm for large batches
     yield "a log", lambda: summarize_log(world.sample_log(100_000, 2, np.random.default_rng(0)), world.schema(2))
     learners: dict[str, Callable[[Run], Learner]] = {}
     for name, kind in KINDS.items():
