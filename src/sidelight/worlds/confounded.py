@@ -22,8 +22,8 @@ class ConfoundedWorld(LinearWorld):
     1`` (``context_bound``). Weights are uniform on the sphere of radius ``weight_scale``, their first entry
     (the constant's) halved. The old policy is ``softmax(confounding · φ_a·x_h)``, where ``x_h`` are the last
     ``n_hidden`` features: a log with ``recorded = d − n_hidden`` (:attr:`default_recorded`) records nothing
-    of what the policy saw. ``φ_a`` leans toward ``w_ah`` for even arms and away from it for odd ones (a
-    random third of it apart): half of the arms were given to those whom they suit, half to those whom they
+    of what the policy saw. ``φ_a`` leans toward ``w_ah`` for even arms and away from it for odd ones (apart
+    from a random third of it): half of the arms were given to those whom they suit, half to those whom they
     do not. Its length makes a logit's variance about 1 at ``confounding = 1``, whatever ``d``.
 
     The intercept of the short regression of arm ``a`` estimates ``w_a0 + √2 E[x_h | a]·w_ah``: too high for

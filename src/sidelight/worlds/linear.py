@@ -27,7 +27,7 @@ MOMENT_ROWS = 1 << 20
 """Contexts in the Monte-Carlo sample behind ``second_moments``."""
 
 MOMENT_SEED = 20_210_727
-"""Its seed, fixed: two copies of one world agree on their moments to the bit."""
+"""The seed of that sample, fixed so that two copies of one world agree on their moments to the bit."""
 
 
 class LinearWorld(ABC):
@@ -71,7 +71,7 @@ class LinearWorld(ABC):
         self._plain_labels = self.arms == tuple(range(n_arms))
         self._moments: tuple[Floats, Floats] | None = None
 
-    # What a particular world supplies.
+    # What a subclass supplies.
 
     @abstractmethod
     def contexts(self, n: int, rng: np.random.Generator) -> Floats:
@@ -81,7 +81,7 @@ class LinearWorld(ABC):
     def behavior_logits(self, X: Floats) -> Floats:
         """``(n, K)``: the old policy is their softmax."""
 
-    # What follows from it.
+    # What follows from that.
 
     @property
     def weight_bound(self) -> float:
@@ -187,7 +187,7 @@ def draw_indices(probabilities: Floats, rng: np.random.Generator) -> NDArray[np.
     n, n_arms = probabilities.shape
     uniforms: Floats = rng.random((n, 1))
     cumulative = np.cumsum(probabilities, axis=1)
-    # scaled by the last sum, which rounding may leave a hair from 1: the index stays below K
+    # scaled by the last sum, which may differ from 1 by rounding, so that the index stays below K
     below = uniforms * cumulative[:, -1:] >= cumulative
     indices: NDArray[np.intp] = np.minimum(below.sum(axis=1), n_arms - 1)
     return indices
@@ -202,7 +202,7 @@ def weighted_moments(
     starts = np.concatenate([[0], np.cumsum(np.arange(n_features, 0, -1))])
     mass = np.zeros(n_arms)
     sums = np.zeros((len(first), n_arms))
-    chunk = 1 << 12  # the products of one chunk stay near the cache
+    chunk = 1 << 12  # the products of one chunk fit into the cache
     products = np.empty((len(first), chunk))
     for start in range(0, rows, chunk):
         n = min(chunk, rows - start)

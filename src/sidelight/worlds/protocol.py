@@ -72,7 +72,7 @@ class World(Protocol):
 
 
 class KnownWorld(World, Protocol):
-    """A world whose inner workings are known, as those of Sidelight are: what experiments and reports use beyond."""
+    """A world that also tells its parameters, as all worlds of Sidelight do; experiments and reports need them."""
 
     @property
     def n_arms(self) -> int:

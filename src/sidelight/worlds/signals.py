@@ -53,7 +53,7 @@ class TrafficWorld(LinearWorld):
     serves its own approach and delays the other, the all-walk phase serves those on foot and on two wheels.
 
     Flows share a rush hour, a north-south tide and the weather, so hidden classes are partly predictable from recorded
-    ones; the old controller felt all of them through its loops and buttons.
+    ones; the old controller sensed all of them by its induction loops and buttons.
 
     :meth:`sample_eras_log` gives the log as it is in reality: years of it, older rows without the newer columns.
 

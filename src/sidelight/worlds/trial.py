@@ -128,8 +128,8 @@ class TrialReplayWorld(SplitTable):
         """Run learners through the trial, each seed on a split of its own.
 
         A row is offered to the learner, which decides; it becomes a round when the decided arm is the one that was
-        tried (and, where arms were assigned with unequal probabilities, a coin agrees, so that every arm is accepted
-        equally often). Other rows are gone: neither their context nor their reward is shown again.
+        tried (and, where arms were assigned with unequal probabilities, a random draw agrees, so that every arm is
+        accepted equally often). Other rows are discarded: neither their context nor their reward is shown again.
 
         Args:
             learners: Name → ``factory(run)``, as for ``simulate``; ``run`` is a :class:`ReplayRun`.
@@ -227,7 +227,7 @@ def _play(world: TrialReplayWorld, name: str, learner: Any, seed: int) -> Replay
         arm = learner.decide(x, rng=learner_rng).arm
         if index[arm] != world._tried[row]:
             continue
-        # the old policy is asked in accepted rounds only: the others never happened
+        # the old policy is asked in accepted rounds only: rejected rows are no rounds
         if answers is not None and learner.wants_query(x):
             learner.observe_behavior(x, answers[position])
         elif probabilities is not None and learner.wants_query(x):

@@ -22,7 +22,7 @@ mixes the hidden ones alone. Nothing in the log speaks for one world against the
 **What the paper's proposition adds, and what is wrong with its proof.** It also asks for the same ``π_b(a |
 x)`` as a function of ``x`` in both worlds, and leaves both laws of contexts free. The printed proof writes
 ``w^o`` where it means the hidden part, and its two-point law depends on the arm, so it serves one arm only.
-As stated it holds, if cheaply: under any law with ``x_h`` in a hyperplane ``v·x_h = 0``, adding a multiple
+As stated it holds, but trivially: under any law with ``x_h`` in a hyperplane ``v·x_h = 0``, adding a multiple
 of ``v`` to every ``w_ah`` changes nothing. It holds for a given law whenever ``π_b(· | Hx) = π_b(· | x)``,
 for example if the policy looked at recorded features only (:meth:`TwinWorld.keeps_policy` checks it). It
 does **not** hold for every given law and policy: with ``L = 0``, ``m = 1``, two arms with ``w_1 = w_2 = 1``,
