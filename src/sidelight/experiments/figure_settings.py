@@ -67,7 +67,7 @@ class LogSetting:
 
 @dataclass(frozen=True)
 class MomentSetting:
-    """The true cross moments of a world's old policy, for learners that are told them."""
+    """The true cross moments of a world's old policy, for learners that are given them."""
 
     world: WorldSetting
     recorded: int
@@ -123,7 +123,7 @@ class RunSetting:
         return MomentSetting(self.world, self.recorded, self.world.seed_of(seed))
 
     def to_dict(self) -> dict[str, Any]:
-        """As nested mappings and lists that JSON can hold."""
+        """The setting as nested mappings and lists of plain JSON values."""
         return asdict(self)
 
 
@@ -150,7 +150,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure: what it asks, and the cells that answer.
+    """A figure: the question it answers, and the cells (lines or points) that it is drawn from.
 
     Attributes:
         name: of its files.
@@ -164,7 +164,7 @@ class Figure:
         fair_baseline: the same with every arm played once first, as the paper's code has it and its text does not say.
         ordered: colours follow an order (more, less) rather than names.
         x_scale: of the horizontal axis.
-        seeds: runs of each setting, unless somebody says otherwise.
+        seeds: default number of runs of each setting.
     """
 
     name: str

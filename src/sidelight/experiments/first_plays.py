@@ -12,7 +12,7 @@ __all__ = ["FirstPlays"]
 
 
 class FirstPlays:
-    """Plays the arms that have never been played, in order; then everything is the wrapped learner's.
+    """A wrapper that first plays each arm once, in order, and then leaves every decision to its learner.
 
     With a small ``α`` an optimistic learner without a log tries only a few of its arms, so it is no baseline: in the
     world of the paper's text OFUL with ``α = 0.01`` plays one to four of thirty arms.

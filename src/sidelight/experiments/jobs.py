@@ -1,4 +1,4 @@
-"""Doing what a setting says: draw a log, or run a learner. Pure functions of setting and seed, on any machine."""
+"""Draw the log of a setting, or run its learner: pure functions of setting and seed, on any machine."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from sidelight.version import __version__
 __all__ = ["ROUNDS_KEPT", "cross_moments", "draw_log", "machine", "run_setting"]
 
 ROUNDS_KEPT = 200
-"""About so many rounds of each run are kept."""
+"""About this many rounds of each run are kept in its result."""
 
 _PIECE = 1 << 17
 """Rows of a log drawn at a time: a multiple of what worlds draw at a time, so that pieces join to the same log."""
 
 _LOG_STREAM, _QUERY_STREAM = 7_919, 104_729
-"""Set the random numbers of logs and of queries apart from those of the rounds, which come from the seed alone."""
+"""Keys that separate the random streams of logs and of queries from that of the rounds, which uses the seed alone."""
 
 
 def draw_log(setting: LogSetting) -> bytes:
@@ -106,7 +106,7 @@ def run_setting(
 
 
 def _after_queries(learner: Learner, queries: int | None, run: Run, seed: int) -> Learner:
-    """Give the learner its answers before the first round, and see that it is asked for no more."""
+    """Give the learner ``queries`` answers before the first round and none later; unchanged if ``None``."""
     if queries is None or learner.needs is None:
         return learner
     # two streams, so that the answers of a small number are the first of those of a larger one
@@ -125,7 +125,7 @@ def _no_rounds() -> Any:
 
 
 def machine() -> dict[str, Any]:
-    """What the numbers were computed on; nothing that tells one machine of a kind from another."""
+    """Python, processor, cores and versions that a result was computed with; nothing that identifies the machine."""
     versions = {}
     for package in ("numpy", "scipy", "numba", "pyarrow"):
         try:

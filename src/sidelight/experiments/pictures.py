@@ -147,7 +147,7 @@ def _subtitle(figure: Figure, findings: Findings, width: int = 104) -> list[str]
     return lines
 
 
-#: on every page of figures: the words that the paper takes for known
+#: an explanation of the paper's terms for every page of figures
 TERMS = (
     "Regret is what a learner loses over all rounds against always taking the arm with the largest mean reward. L is "
     "the number of features that the log recorded. R12 says how the hidden features go with the recorded ones for each "

@@ -83,7 +83,7 @@ def world_of(setting: WorldSetting, seed: int) -> KnownWorld:
 
 
 def default_recorded(world: KnownWorld) -> Any:
-    """What the world's log recorded if nobody says otherwise: what the world names, else two thirds of the features."""
+    """The default of ``recorded``: what the world names as recorded, else two thirds of its features."""
     inner = getattr(world, "world", world)
     named = getattr(inner, "default_recorded", None)
     return (2 * world.n_features) // 3 if named is None else named

@@ -50,9 +50,9 @@ def run_figures(
     scheduler: str | None = None,
     report: Report | None = None,
 ) -> int:
-    """Run what the figures lack and keep each result as it comes; returns how many runs were made.
+    """Run what the figures lack and write each result as it finishes; returns the number of runs made.
 
-    Stopped at any time, it goes on where it was when called again.
+    It may be stopped at any time: another call continues with the missing runs.
 
     Args:
         figures: what to run.
@@ -74,7 +74,7 @@ def run_figures(
         told = setting.moments(seed)
         if told is not None and results.moments(told) is None:
             wanted.setdefault((told.world, told.seed), {})[digest(told)] = told
-    # the largest first, so that no process is left alone with a long one
+    # the longest runs first, so that no process works alone at the end
     drawing = sorted(logs.values(), key=lambda log: -log.rows)
     playing = sorted(runs, key=lambda run: -_work(run[0]))
     groups = [tuple(group.values()) for group in wanted.values()]
@@ -120,7 +120,7 @@ _MOMENT_WORK = 100_000
 
 
 def _work(setting: RunSetting) -> int:
-    """What a run costs, in rounds of OFUL; only the progress bar depends on it."""
+    """The estimated cost of a run, in rounds of OFUL; it sets the order of runs and the progress bar."""
     return setting.horizon * KINDS[setting.learner.kind].cost + 500
 
 

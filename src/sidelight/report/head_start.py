@@ -1,4 +1,4 @@
-"""What the log was worth in rounds, measured: how long the cold learner had to practise to do as well.
+"""The measured worth of the log in rounds: how long the cold learner had to play before it did as well.
 
 The learner with the log loses ``W`` in its first ``h`` rounds. The log was worth the ``n`` after which the learner
 without it loses no more than ``W`` in ``h`` rounds: a head start of ``n`` rounds.
@@ -27,7 +27,7 @@ class HeadStart:
         rounds: ``n``; infinite if the cold learner never got there.
         low, high: bootstrap interval over seeds.
         window: ``h``.
-        limit: the largest ``n`` that these runs can tell.
+        limit: the largest ``n`` that these runs are long enough to show.
     """
 
     rounds: float
@@ -53,7 +53,7 @@ class HeadStart:
 
     @property
     def _interval(self) -> str:
-        """The interval in words; an end that these runs cannot tell has no number."""
+        """The interval in words; an end beyond ``limit`` has no number."""
         if math.isinf(self.low):
             return f"the whole {LEVEL:.0%} interval lies above that"
         if math.isinf(self.high):

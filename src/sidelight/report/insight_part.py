@@ -1,4 +1,4 @@
-"""The parts of a report that look into the learners: what they found wrong, their estimates, and how widths shrink."""
+"""The parts of a report about the learners themselves: assumptions they tested, their estimates, and their widths."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["estimates_part", "findings_part", "widths_part"]
 
 
 def findings_part(study: Study) -> Part:
-    """What the rounds of the first seed said about the log, the linearity of rewards and the present."""
+    """The learners' tests, in the first seed's run, of the log, of linear rewards and of rewards constant over time."""
     told = [
         html.facts(
             (
@@ -40,7 +40,7 @@ def findings_part(study: Study) -> Part:
 
 
 def estimates_part(study: Study) -> Part:
-    """Estimated against true rewards of arms in contexts that were not played, before and after."""
+    """Estimated against true rewards of arms in contexts that were not played, at the start and at the end."""
     assert study.probes is not None
     held = study.probes.to_pydict()
     names, rounds = np.array(held["learner"]), np.array(held["round"])

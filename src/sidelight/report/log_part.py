@@ -1,4 +1,4 @@
-"""The parts of a report that tell of the log: what it holds, and what it hides."""
+"""The parts of a report about the log: its rows, arms and features, and the features that it lacks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SHOWN_ARMS = 200
 
 
 def log_part(diagnosis: Diagnosis) -> Part:
-    """What the log holds, and what is wrong with it."""
+    """The section on the log's rows, arms and recorded features, with the warnings of its diagnosis."""
     skipped = diagnosis.rows_read - diagnosis.rows_used
     smallest = diagnosis.smallest
     facts = [
@@ -46,7 +46,7 @@ def log_part(diagnosis: Diagnosis) -> Part:
 
 
 def hidden_part(diagnosis: Diagnosis) -> Part:
-    """What the log lacks, and what that means."""
+    """The section on the features that the log lacks, and what follows from that."""
     facts = [
         (f"recorded ({diagnosis.n_recorded})", ", ".join(diagnosis.recorded) or "nothing"),
         (f"hidden ({len(diagnosis.hidden)})", ", ".join(diagnosis.hidden) or "nothing"),

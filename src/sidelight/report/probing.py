@@ -1,4 +1,4 @@
-"""Looking into a learner while it runs: its estimates and widths at a few fixed contexts, now and then."""
+"""Probing a learner while it runs: its estimates and widths at a few fixed contexts, at checkpoints."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from sidelight.linalg import Array
 __all__ = ["PROBES", "Finding", "Looks", "checkpoints", "probed"]
 
 PROBES = 60
-"""Contexts at which learners are asked."""
+"""Number of contexts at which learners are probed."""
 
 
 def checkpoints(horizon: int) -> list[int]:
-    """Rounds after which to ask: the start, the end, and powers between, closer together at first."""
+    """Rounds after which to probe: the start, the end, and about evenly on a logarithmic scale between."""
     spaced = np.unique(np.round(np.geomspace(10, max(horizon, 11), 14)).astype(int))
     return [0, *(int(t) for t in spaced if t < horizon), horizon]
 
@@ -27,7 +27,7 @@ def checkpoints(horizon: int) -> list[int]:
 def probed(
     learners: Mapping[str, Callable[[Any], Any]], world: Any, horizon: int, seed: int
 ) -> tuple[dict[str, Callable[[Any], Any]], Looks]:
-    """Factories of learners that are looked into, and what is seen there.
+    """Factories of learners that are probed, and the object that records their probes.
 
     Args:
         learners: name → ``factory(run)``.
@@ -50,10 +50,10 @@ def probed(
 
 @dataclass(frozen=True)
 class Looks:
-    """What was seen of learners that were looked into.
+    """The records of probed learners.
 
     Attributes:
-        X: (n, d)  the contexts at which they were asked.
+        X: (n, d)  the contexts at which they are probed.
         made: name → learner, once it has been made.
     """
 
@@ -61,7 +61,7 @@ class Looks:
     made: dict[str, _Probed]
 
     def table(self, mean_rewards: Callable[[Array], Array] | None) -> pa.Table:
-        """``learner, round, context, arm, estimate, width`` and ``truth`` where ``mean_rewards`` tells it."""
+        """``learner, round, context, arm, estimate, width`` and ``truth`` if ``mean_rewards`` is given."""
         truth = None if mean_rewards is None else mean_rewards(self.X)
         columns: dict[str, list[Any]] = {n: [] for n in ("learner", "round", "context", "arm", "estimate", "width")}
         if truth is not None:
@@ -79,18 +79,18 @@ class Looks:
         return pa.table(columns)
 
     def findings(self) -> dict[str, list[Finding]]:
-        """Learner → what its rounds say about the log, the linearity and the present, where it tests them."""
+        """Learner → its tests of the log, of linear rewards and of rewards constant over time, if it makes any."""
         found = {name: _findings(learner) for name, learner in self.made.items()}
         return {name: findings for name, findings in found.items() if findings}
 
 
 class Finding(NamedTuple):
-    """What a learner's own rounds say about something that it assumes.
+    """The result of a learner's test of one of its assumptions, from its own rounds.
 
     Attributes:
         tested: what is assumed.
-        holds: whether nothing was found against it.
-        says: in words.
+        holds: whether the test found no evidence against it.
+        says: the result in words.
     """
 
     tested: str
@@ -98,7 +98,7 @@ class Finding(NamedTuple):
     says: str
 
 
-#: what the assumptions are called in a report
+#: assumption → its name in a report
 _TESTED = {"linear": "rewards are linear in the features", "still": "the present stands still"}
 
 
@@ -118,7 +118,7 @@ def _findings(learner: Any) -> list[Finding]:
 
 
 class _Probed:
-    """A learner that remembers its scores at some contexts after some rounds, and is otherwise unchanged."""
+    """A learner that records its scores at the probed contexts at checkpoints, and otherwise behaves as before."""
 
     def __init__(self, learner: Any, X: Array, rounds: list[int]) -> None:
         self._learner = learner
@@ -149,7 +149,7 @@ class _Probed:
         self._look_if_due()
 
     def play(self, X: Array, table: Array, answers: Any, probabilities: Any, rng: np.random.Generator) -> Any:
-        """Many rounds at once, cut at the checkpoints; ``None`` if the learner has no such shortcut."""
+        """Play many rounds by compiled code, split at the checkpoints; ``None`` if the learner has no such code."""
         compiled = getattr(self._learner, "play", None)
         if compiled is None:
             return None
@@ -168,7 +168,7 @@ class _Probed:
                 rng,
             )
             if played is None:
-                return None  # the first piece already says so: nothing has been learned yet
+                return None  # this can only be the first piece, so nothing has been learned yet
             parts.append(np.asarray(played))
             self._round += stop - start
             start = stop

@@ -23,7 +23,7 @@ __all__ = ["headline", "parts", "simpler_sentences", "worth_of"]
 OLD = "the old policy"
 
 BLOCKS = 20
-"""Parts of the run over which rewards are averaged."""
+"""Number of parts of a run, over each of which rewards are averaged."""
 
 
 def parts(study: Study) -> list[Part]:
@@ -166,7 +166,7 @@ def _against_old_policy(study: Study, rows: list[dict[str, Any]]) -> str:
     words = f"The old policy earns {number(old)} per round. "
     if not above:
         return words + f"{study.best} is in no part of the run surely above it."
-    # twenty parts are twenty looks: a single one above it says little, and the reader is told how many there are
+    # twenty intervals are twenty tests: a single one above says little, so the sentence says how many there are
     return words + (
         f"The whole interval of {study.best} is above it in {len(above)} of {len(mine)} parts, first in the one that "
         f"ends with round {above[0]:,}."
@@ -208,7 +208,7 @@ def worth_of(study: Study) -> tuple[str, HeadStart | None]:
     else:
         runs = _rewards(study)
         shortest = _shortest(study)
-        # losses are negative rewards; from every 50th round, single rewards are mostly noise
+        # losses are cumulative negative rewards, at no more than 200 rounds: single rewards are mostly noise
         every = np.unique(np.linspace(1, shortest, min(200, shortest)).astype(int))
         cold, warm = (
             np.array([-np.cumsum(run[:shortest])[every - 1] for run in runs[n]]) for n in (study.baseline, study.best)
@@ -237,7 +237,7 @@ def worth_of(study: Study) -> tuple[str, HeadStart | None]:
 def simpler_sentences(study: Study) -> list[str]:
     """Which simpler rules are as good as the learner that is judged, or better; empty where none is.
 
-    A rule counts as good if the interval of its paired difference from the learner does not lie on the worse side.
+    A rule counts as as good unless the whole interval of its paired difference from the learner is on the worse side.
     """
     found = []
     for name in study.simpler:

@@ -1,7 +1,7 @@
 """Would something simpler do? Rules that read the log once and never learn, to stand beside the learners.
 
 :func:`log_at_its_word` plays the arm whose regression on the recorded features is largest, as if nothing were hidden;
-:func:`best_fixed_arm` always plays the arm that the log makes out as best on average. Both are factories, as
+:func:`best_fixed_arm` always plays the arm that is best on average by the log's regressions. Both are factories, as
 ``simulate`` and ``ReplayWorld.from_trial(…).replay`` take them.
 """
 
@@ -92,7 +92,7 @@ class FixedRule:
 
 
 def log_at_its_word(run: Any) -> FixedRule:
-    """The rule that takes the log's regressions for effects."""
+    """The rule that takes the log's regressions ``b_a`` as the arms' effects, as if nothing were hidden."""
     summary: LogSummary = run.summary
     return FixedRule(_regressions(summary), summary.arms)
 

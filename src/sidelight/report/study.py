@@ -46,11 +46,11 @@ class Study:
         facts: further names and values for the reader.
         differences: learner → mean reward per round less the baseline's, where rewards and not regrets are compared.
         means: learner → mean reward per round, likewise.
-        levels: further rewards to compare with, as lines: what one arm gives always.
+        levels: further rewards to compare with, drawn as horizontal lines: those of always taking one arm.
         simpler: learners of the table that are simpler than the one judged; if one is as good, the report says so.
         beyond: simpler learner → mean reward per round less that of the one judged, likewise.
-        log: the summary of the first seed's log, of which it is told what it proves by itself.
-        findings: learner → what its rounds said about what it assumes, of the first seed.
+        log: the summary of the first seed's log, from which the page shows what the log proves by itself.
+        findings: learner → the results of its tests of its assumptions, in the first seed's run.
     """
 
     table: pa.Table
@@ -82,7 +82,7 @@ class Study:
 
     @property
     def probed(self) -> list[str]:
-        """Names of the learners whose estimates were looked into, in the table's order."""
+        """Names of the learners that were probed, in the table's order."""
         seen = set() if self.probes is None else set(self.probes["learner"].to_pylist())
         return [name for name in self.learners if name in seen]
 
@@ -160,7 +160,7 @@ def of_world(
 def probe_world(
     world: Any, learners: Mapping[str, Callable[[Any], Any]], horizon: int, recorded: Any, log_rows: int, seed: int
 ) -> tuple[Looks, LogSummary]:
-    """The same runs once more for one seed, stopping now and then to ask for estimates and widths."""
+    """Repeat the runs of one seed, recording estimates and widths at checkpoints."""
     seen: dict[str, LogSummary] = {}
 
     def keeping(make: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -1,4 +1,4 @@
-"""The part of a report that tells what the log proves by itself, before any learner has acted."""
+"""The part of a report about what the log proves by itself, before any learner has acted."""
 
 from __future__ import annotations
 
