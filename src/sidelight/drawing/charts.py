@@ -149,7 +149,7 @@ class Chart:
     # ------------------------------------------------------------------------------ what both share
 
     def _settled(self) -> Chart:
-        """The chart with every control at its default, for files that nobody can click on."""
+        """The chart with every control at its default, for picture files, which are not interactive."""
         rows = [row for row in self.rows if all(row[c.field] == c.chosen for c in self.controls)]
         return replace(self, rows=rows, controls=())
 

@@ -1,6 +1,6 @@
-"""Colours and letters of everything Sidelight draws, for light and dark paper.
+"""Colours and fonts of everything Sidelight draws, for light and dark backgrounds.
 
-The palette keeps its order for readers who do not tell red from green; nothing is said by colour alone.
+The palette can be told apart with red-green colour blindness; no information is given by colour alone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a simulation found, for people: a table of standings, a card in a notebook, a picture.
 
-``simulate`` returns a plain Arrow table, which any tool reads and which cannot carry methods of ours: this object is
-made from it.
+``simulate`` returns a plain Arrow table, which any tool reads but which cannot have methods of ours: this object wraps
+it.
 """
 
 from __future__ import annotations

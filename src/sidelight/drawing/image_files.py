@@ -33,7 +33,7 @@ def pictures(specification: Mapping[str, Any], path: Path, scale: float = 2.0) -
     drawn = svg(specification)
     png, vector = path.with_name(f"{path.name}.png"), path.with_name(f"{path.name}.svg")
     vector.write_text(drawn, encoding="utf-8")
-    # from the SVG, which takes a third of the time that drawing once more would
+    # converted from the SVG, in a third of the time of rendering the specification again
     png.write_bytes(converter.svg_to_png(drawn, scale=scale))
     return [png, vector]
 
@@ -59,7 +59,7 @@ def svg(specification: Mapping[str, Any]) -> str:
 
 @cache
 def javascript() -> str:
-    """Everything that draws a specification in a browser, as one script that needs no network."""
+    """The Vega libraries that draw a specification in a browser, as one script that needs no network."""
     script: str = _converter().javascript_bundle()
     return script
 

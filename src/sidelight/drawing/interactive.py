@@ -24,7 +24,7 @@ def figure(
     Args:
         name: a name that no other chart of the page has.
         chart: what is drawn.
-        describes: one sentence for a reader who does not see it.
+        describes: one sentence for screen readers.
         words: paragraphs under the picture.
         numbers: its numbers, as made by ``drawing.markup.table``.
         height: of the plot in pixels.
@@ -44,7 +44,7 @@ def figure(
     controls = f'<div class="choices">{choices}</div>' if choices else ""
     html = (
         f'<figure class="chart" id="{escape(name)}">{controls}{legend}'
-        # two elements: the drawing script gives the inner one a role of its own
+        # two elements, because Vega sets an ARIA role on the inner one
         f'<div role="img" aria-label="{escape(describes)}"><div class="plot" style="min-height:{height}px"></div></div>'
         f"<figcaption>{caption}</figcaption>{table}</figure>\n"
     )

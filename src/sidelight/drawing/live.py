@@ -42,7 +42,7 @@ def lines(drawn: Sequence[Line], ticks: Sequence[str], *, describes: str, height
     Args:
         drawn: all of one length, at least 2.
         ticks: words for the horizontal axis, spread evenly over it, the first at its left end.
-        describes: a sentence for who does not see it.
+        describes: a sentence for screen readers.
         height: of the plot in pixels.
     """
     highest = max((value for line in drawn for value in line.values if value is not None), default=0.0)
@@ -61,7 +61,7 @@ def band(
     Args:
         points: ``(value, low, high)``, at least 2 of them.
         ticks: words for the horizontal axis.
-        describes: a sentence for who does not see it.
+        describes: a sentence for screen readers.
         height: of the plot in pixels.
     """
     lowest, highest = min(0.0, *(p[1] for p in points)), max(0.0, *(p[2] for p in points))
@@ -93,7 +93,7 @@ def columns(shares: Sequence[Sequence[float]], ticks: Sequence[str], *, describe
     Args:
         shares: one sequence per column; an empty one leaves a gap. Part ``i`` has the class ``part-i``.
         ticks: words for the horizontal axis.
-        describes: a sentence for who does not see it.
+        describes: a sentence for screen readers.
         height: of the plot in pixels.
     """
     parts: dict[int, list[str]] = {}
@@ -130,7 +130,7 @@ def strip(value: float, low: float, high: float, bounds: tuple[float, float]) ->
 
     Args:
         value: the point.
-        low: where its interval begins; at the edge if it has no end.
+        low: where its interval begins; if it is infinite, the interval is drawn to the edge.
         high: where it ends.
         bounds: the ends of the axis; zero is marked if it lies between.
     """

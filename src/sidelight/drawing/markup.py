@@ -18,7 +18,7 @@ def page(title: str, lead: str, pieces: Iterable[str], footer: str = "") -> str:
 
     Args:
         title: its heading.
-        lead: the sentence the reader came for.
+        lead: the main result, in one sentence.
         pieces: what the functions below return, in order.
         footer: small print.
     """
@@ -54,7 +54,7 @@ def paragraph(text: str) -> str:
 
 
 def notes(texts: Sequence[str], alarming: bool = False) -> str:
-    """Sentences that should not be overlooked."""
+    """A list of sentences, such as warnings; marked as alarming if asked for."""
     if not texts:
         return ""
     kind = "alarm" if alarming else "note"

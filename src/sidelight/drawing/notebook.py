@@ -38,7 +38,7 @@ def card(
     """A card: a sentence, facts, one table, warnings; each may be missing.
 
     Args:
-        lead: the sentence the reader came for.
+        lead: the main result, in one sentence.
         pairs: names and values.
         caption: of the table.
         header: its columns.

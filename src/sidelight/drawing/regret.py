@@ -51,7 +51,7 @@ class Standing:
     difference_high: float
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-safe: ``nan`` becomes None."""
+        """All attributes in plain JSON values; ``nan`` becomes None."""
         return {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in asdict(self).items()}
 
 
@@ -123,7 +123,7 @@ def _curves(table: pa.Table) -> dict[str, tuple[NDArray[np.int64], NDArray[np.fl
 
 
 def _interval(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean over the first axis and half the width of Student's interval; ``nan`` where one value says nothing."""
+    """Mean over the first axis and half the width of Student's interval; ``nan`` for a single value."""
     n = len(values)
     mean = np.asarray(values.mean(axis=0))
     if n < 2:
@@ -207,7 +207,7 @@ def regret_spec(
             width=width,
             height=height,
             background=PAPER[theme],
-            # to the right more than the labels need: a reader's font may be wider than the one that measured them
+            # extra margin on the right: a reader's font may be wider than the one used for measuring the labels
             padding={"left": 14, "top": 14, "right": 44, "bottom": 12},
             title=alt.TitleParams(
                 title,

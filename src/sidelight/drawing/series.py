@@ -1,6 +1,6 @@
-"""How each line is drawn: its colour, its dash, its weight; and which learner gets which.
+"""How each line is drawn: its colour, dash and weight; and which learner gets which.
 
-Nothing is said by colour alone: each series has a dash of its own, or a place of its own.
+No information is given by colour alone: each series also has its own dash or its own position.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ RAMP = {
     "light": ["#6a737d", "#c9a400", "#6f9e2e", "#1f8a70", "#20639b", "#43308a", "#2b1055"],
     "dark": ["#a7b0ba", "#fff3a0", "#c5e06a", "#5fd3a5", "#4fb3e8", "#9d8df5", "#d9a7f0"],
 }
-"""Ordered colours, after one for "none": lightness falls (on dark paper: hue turns) steadily for every kind of eye."""
+"""Ordered colours, after one for "none": lightness (on dark: hue) changes steadily, with colour blindness too."""
 
 DASHES: tuple[tuple[int, ...], ...] = ((1, 0), (6, 4), (2, 3), (10, 3), (8, 3, 2, 3), (4, 2), (12, 4, 2, 4), (3, 3))
 

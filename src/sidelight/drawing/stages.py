@@ -16,13 +16,13 @@ __all__ = ["Bar", "Picture", "contour_picture", "stages_picture"]
 
 _WIDTH = 640
 _LEFT, _RIGHT = 12, 12
-#: below this the remark of a row has a line of its own
+#: in a picture narrower than this, the remark of a row has a line of its own
 _NARROW = 480
 
 
 @dataclass(frozen=True)
 class Bar:
-    """One stage: the gain, what sampling leaves open, and what hidden features may do beyond that.
+    """One stage: the gain, its sampling interval, and the wider band that allows for hidden features.
 
     Attributes:
         label: what was used, such as "the log alone". remark: what the wide band allows for, such as "hidden features
@@ -71,7 +71,7 @@ def stages_picture(bars: Sequence[Bar], unit: str, title: str, width: int = _WID
     Args:
         bars: the stages in order.
         unit: of the gain.
-        title: for readers who cannot see it.
+        title: for screen readers.
         width: in pixels; letters keep their size.
     """
     low, high = _range(bars)
@@ -128,7 +128,7 @@ def _cut(text: str, limit: int = 62) -> str:
 
 
 def _range(bars: Sequence[Bar]) -> tuple[float, float]:
-    """Room for zero and every interval; an endless or far wider band is cut at three times the others."""
+    """Range of the axis: zero and every interval; an infinite or far wider band is cut at three times the others."""
     core = [abs(value) for bar in bars for value in (bar.low, bar.high) if math.isfinite(value)]
     bands = sorted(abs(v) for bar in bars for v in (bar.band_low, bar.band_high) if math.isfinite(v))
     limit = 3.0 * max(max(core, default=1.0), bands[len(bands) // 2] if bands else 0.0) or 1.0
@@ -152,7 +152,7 @@ def contour_picture(strength: float, points: Sequence[tuple[str, float, float]],
     Args:
         strength: ``f²``, the squared margin of the gain over ``E ε² · E α_s²``.
         points: recorded features as yardsticks: name, reward share, choice share.
-        title: for readers who cannot see it.
+        title: for screen readers.
     """
     size, left, top = 420, 60, 16
     largest = max([0.05, *(max(reward, choice) for _, reward, choice in points), 1.5 * _meeting(strength)])
@@ -179,8 +179,8 @@ def contour_picture(strength: float, points: Sequence[tuple[str, float, float]],
         parts.append(_text(a, top + size + 16, f"{share:.0%}", "middle"))
         parts.append(_text(left - 6, b + 4, f"{share:.0%}", "end"))
     below = top + size + 36
-    parts.append(_text(left, below, "part of the choice that is the hidden features' doing"))
-    words = "part of what is unexplained that is theirs"
+    parts.append(_text(left, below, "share of the choice that hidden features explain"))
+    words = "share of the unexplained reward that they explain"
     parts.append(f'<text class="small" transform="translate(14 {top + size}) rotate(-90)">{words}</text>')
     return _picture(parts, below + 12, title, left + size + 20)
 
