@@ -26,7 +26,7 @@ def finite_log_penalty(
     finite log.
 
     The paper's discussion names a linear penalty without computing it. ``M w = b + δb`` shifts the estimate
-    by ``M†δb``, up to what the free directions can make good, so the reward of a round is off by up to
+    by ``M†δb``, up to what the free directions can compensate, so the reward of a round is off by up to
     ``S_x‖M†δb‖``, for ever. An order of magnitude, not a bound: the regret of a round involves two arms, and
     only errors that change the choice cost anything.
 

@@ -145,7 +145,7 @@ def _moment_parts(
 def _smallest_eigenvalue(R11: Floats) -> float:
     """``λ_min``, by the largest of ``R11⁻¹``; 0 if it has no inverse.
 
-    Beside an eigenvalue that is 1e16 times larger, as features in other units have, it would be lost to rounding.
+    Computed directly, it would be lost to rounding beside an eigenvalue 1e16 times larger (features in other units).
     """
     if not len(R11):
         return math.inf
@@ -169,7 +169,7 @@ def delta_m(constants: CrossMomentConstants, samples: Numbers) -> Floats:
 
 
 class ErrorPropagation(NamedTuple):
-    """What an error ``‖M − M̂‖ ≤ ΔM`` does, for ``M = [I, B]``: :func:`error_propagation`."""
+    """The errors that follow from ``‖M − M̂‖ ≤ ΔM``, for ``M = [I, B]``: :func:`error_propagation`."""
 
     projection: Floats
     """``‖P − P̂‖ ≤ ΔM``."""

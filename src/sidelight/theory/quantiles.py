@@ -1,4 +1,4 @@
-"""Quantiles of the χ² and F distributions with the same bits on every processor, and what few observations cost."""
+"""Quantiles of the χ² and F distributions, the same bits on every processor, and a correction for few observations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sidelight.theory.quantities import Floats, Numbers, probability
 
 __all__ = ["chi_square_quantile", "f_quantile", "f_tail", "scarcity_factor"]
 
-#: more degrees of freedom than this are as good as so many: the quantile differs by less than 1e-5 of itself
+#: more degrees of freedom count as this many: the quantile changes by less than 1e-5 of itself
 _MANY = 1e6
 #: tail probabilities below this may be 0 in floating point
 _TINY = 1e-250
@@ -70,8 +70,8 @@ def _chi_tail_and_slope(x: float, n: float) -> tuple[float, float]:
 def _solve(tail_and_slope: Callable[[float], tuple[float, float]], start: float, tail: float) -> float:
     """``x`` with the given tail probability, by Newton's method for ``log P`` in ``log x``.
 
-    ``log P`` is concave there, so that from the second step on ``x`` comes down to the solution.  A first step so far
-    that ``P`` leaves the range of numbers is taken back by halves.
+    ``log P`` is concave there, so that from the second step on ``x`` comes down to the solution.  A first step after
+    which ``P`` underflows is taken back by halves.
     """
     u, wanted, step = float(log(start)), float(log(tail)), 0.0
     for _ in range(200):
@@ -100,7 +100,7 @@ def f_quantile(first: float, second: float, tail: float) -> float:
 
 
 def scarcity_factor(n_recorded: int, freedom: Numbers, delta: float, *, matrix: bool = False) -> Floats:
-    """By how much a covariance must be larger where it was estimated from few observations. Ours.
+    """The factor by which a covariance must be enlarged if it was estimated from few observations. Ours.
 
     For a normal ``ξ`` of ``L`` numbers, ``ξᵀĈ⁻¹ξ`` exceeds ``χ²_L(1 − δ)`` times this factor with probability ``δ``:
 

@@ -1,4 +1,4 @@
-"""What the formulas of the package take: numbers or arrays of them, and probabilities.
+"""The types of arguments of the package's formulas: numbers, arrays of them, and probabilities.
 
 Symbols are those of the package's docstring.
 """

@@ -49,7 +49,7 @@ def visitation_bound(counts: Numbers, context_bound: float) -> Floats:
 
 
 def printed_visitation_bound(rounds: Numbers, dimension: int, context_bound: float, regularization: float) -> Floats:
-    """``S_x√t√(m log(1 + tS_x²/λ))``, as printed: valid, and larger than needed but for very few rounds."""
+    """``S_x√t√(m log(1 + tS_x²/λ))``, as printed: valid, but larger than needed except for very few rounds."""
     rounds = np.asarray(rounds, dtype=np.float64)
     bound: Floats = context_bound * np.sqrt(rounds * dimension * log1p(rounds * square(context_bound) / regularization))
     return bound
