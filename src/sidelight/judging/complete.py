@@ -191,7 +191,7 @@ class Valuation:
         return (own.lacking(self.residual, usual_kurtosis(self.powers)) + again) / self.rows**2
 
     def _of_model(self, name: str, over: str | None = None, alone: bool = False) -> float:
-        """The variance of a gain if it came from the regression ``μ̂`` alone, without weights; 0 if all are equal.
+        """The variance of a gain if it came from the regression ``μ̂`` alone; 0 if the weights are about equal.
 
         ``Var(μ̂(x, π) − μ̂(x, a))`` over contexts, plus the error of the regressions; in a gain over the old policy both
         sides have the noise of the same rewards, so its variance is subtracted once.
