@@ -1,9 +1,9 @@
-"""Bases: where a replay starts, because the events before it do not give the state any more.
+"""Bases: snapshots that a replay must start from, because the events before them no longer give the state.
 
 Either contexts were deleted, or the fold has a new version that computes other numbers from the same events.
 
-A base is a snapshot that nothing can replace, so it is kept twice, each copy with its checksum; one that was damaged
-is mended from the other.
+A base is a snapshot that nothing can replace, so it is kept twice, each copy with its checksum; a damaged copy is
+restored from the other.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class Base:
 
 
 def put_base(connection: Connection, snapshot: Snapshot) -> None:
-    """Keep a base twice, read both copies back, and only then let go of older ones; in the caller's transaction.
+    """Write two copies of a base, read both back, and only then delete older bases; in the caller's transaction.
 
     Raises:
-        StoreError: what is read back is not what was written.
+        StoreError: a copy does not read back as it was written.
     """
     connection.execute(
         bases.insert(),

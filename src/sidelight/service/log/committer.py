@@ -1,7 +1,7 @@
-"""Group commit: one worker writes what many requests want written, a group per transaction.
+"""Group commit: one worker thread writes the events of many requests, one transaction per commit group.
 
-``Committer.step`` is one turn: take what waits, write it, hand the outcomes over. A thread that calls it again and
-again is all that runs beside the event loop; a test may call it instead.
+``Committer.step`` is one turn: take the waiting proposals, write them, hand the outcomes over. A thread that calls it
+in a loop is all that runs beside the event loop; a test may call it instead.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ __all__ = ["Committer", "Entry", "Failed", "Group", "Pace", "Standing", "refuse"
 logger = logging.getLogger("sidelight.service")
 
 _LARGEST_GROUP = 512
-#: what reading the log again does not mend
+#: errors that reading the log again cannot cure, so they are not retried
 _NEVER_READ = (Unreadable, Rejected)
 _ENDED = "the commit thread ended; restart the service."
 _PROBE_SECONDS = 1.0
-#: how often to look whether another process asks for something that only the writer may do
+#: seconds between two checks whether another process asks for something that only the writer may do (a checkpoint)
 _ERRANDS_SECONDS = 0.5
-#: while requests keep coming within this time of each other, they are waited for
+#: seconds between two requests up to which more are expected to join the commit group
 _STEP_SECONDS = 0.002
 
 
@@ -49,7 +49,7 @@ class Spans(Protocol):
         """The span of the request that is being answered."""
 
     def committed(self, origins: list[Any], seconds: float, others: int, failed: bool) -> None:
-        """A transaction of these requests took so long."""
+        """Record a transaction: the requests in it, its duration, and how many events of other servers it read."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Entry:
         return self.proposal.keys
 
     def settle(self, found: Mapping[str, Row]) -> Draft | Any:
-        """What the proposal says; whatever goes wrong with it is its own outcome and nobody else's."""
+        """What the proposal returns; an exception becomes the outcome of this proposal alone (``Failed``)."""
         try:
             return self.proposal.settle(found)
         except Exception as error:
@@ -89,7 +89,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Group:
-    """What one transaction brought: events that others had written, then the outcomes of our entries in order."""
+    """The result of one transaction: the events that other servers had written, then the outcomes of our entries."""
 
     others: list[Numbered]
     entries: list[Entry]
@@ -116,12 +116,13 @@ class Standing:
 
 @dataclass(frozen=True)
 class Pace:
-    """How long the worker waits.
+    """How long the worker waits, for what.
 
     Attributes:
-        linger: the longest time to wait for company, in seconds, while requests keep coming; a transaction costs the
-            same for one event as for thirty, and who comes alone never waits.
-        poll: look for events that other servers wrote every so many seconds; 0 never.
+        linger: the longest time, in seconds, to wait for further requests to share the transaction, while they keep
+            coming; a transaction costs the same for one event as for thirty, and a request that comes alone never
+            waits.
+        poll: seconds between two reads of the events that other servers wrote; 0 never reads them.
     """
 
     linger: float = 0.015
@@ -130,7 +131,7 @@ class Pace:
 
 @dataclass
 class _Turn:
-    """What one turn found waiting."""
+    """The entries that one turn took from the queue, and whether to stop after them."""
 
     entries: list[Entry] = field(default_factory=list)
     stopping: bool = False
@@ -147,7 +148,7 @@ class Committer:
         failed: takes the error of a group that could not be written, or None when writing works again.
         pace: how long to wait for what.
         spans: where transactions are traced.
-        surroundings: clock, and who calls ``step``.
+        surroundings: the clock, and how to start the worker that calls ``step``.
     """
 
     def __init__(
@@ -170,15 +171,15 @@ class Committer:
         self._linger, self._poll = pace.linger, pace.poll
         self._spans = spans
         self._clock = Surroundings() if surroundings is None else surroundings
-        #: what waits to be written, in order; None after the last
+        #: entries that wait to be written, in order; None marks the end after ``stop``
         self._queue: deque[Entry | None] = deque()
-        #: wakes the worker, once for each group: a thread that waits for the interpreter meanwhile is woken in vain
-        #: whenever the event loop lets go of it for a moment, which costs both more than the group does
+        #: wakes the worker once per commit group: a worker woken for every entry would compete with the event loop for
+        #: the interpreter lock (GIL) meanwhile, which costs both more than writing the group
         self._bell = threading.Event()
         self._gathering = False
-        #: snapshots, and what is left to do of them
+        #: snapshots to write, each with an iterator over its remaining transactions
         self._shelving: deque[tuple[Snapshot, Iterator[None]]] = deque()
-        #: what was taken out of the queue last
+        #: the entries that were last taken out of the queue
         self._taken: list[Entry] = []
         self._broken = False
         self._diverged: Diverged | None = None
@@ -189,20 +190,20 @@ class Committer:
         self._company = 0
         self._errands_at = 0.0
         self._ending = threading.Event()
-        #: nobody calls ``step`` any more
+        #: whether the worker has ended, so that nothing calls ``step`` any more
         self._dead = False
         self._worker: Worker | None = None
 
     def start(self) -> None:
-        """Have ``step`` called until it is the last."""
+        """Start the worker, which calls ``step`` until that returns False."""
         self._worker = self._clock.start(self.step, "sidelight-commit")
 
     def submit(self, proposal: Proposal, context: Array | None = None) -> asyncio.Future[Any]:
-        """The outcome of ``proposal``, once it is on disk.  Call it in the event loop.
+        """A future of the outcome of ``proposal``, set once the event is on disk.  Call it in the event loop.
 
         Args:
             proposal: what to write.
-            context: what it is about, for the fold.
+            context: (d,)  of the decision that it refers to, for the fold.
         """
         origin = None if self._spans is None else self._spans.origin()
         entry = Entry(proposal, self._loop.create_future(), self._clock.monotonic(), origin, context)
@@ -210,12 +211,12 @@ class Committer:
         if not self._gathering:
             self._gather()
         if self._dead:
-            # The worker may have emptied the queue before this came into it.
+            # The worker may have emptied the queue before this entry was appended.
             refuse(self._left(), StoreError(_ENDED))
         return entry.future
 
     def keep(self, snapshot: Snapshot) -> None:
-        """Write a snapshot, a little after every group."""
+        """Queue a snapshot, to be written one short transaction after each commit group."""
         self._shelving.append((snapshot, self._store.keep_snapshot(snapshot)))
         self._bell.set()
 
@@ -236,12 +237,12 @@ class Committer:
 
     @property
     def alive(self) -> bool:
-        """Whether somebody still calls ``step``."""
+        """Whether the worker still runs."""
         return self._worker is not None and self._worker.is_alive() and not self._dead
 
     @property
     def waiting(self) -> int:
-        """How many entries wait."""
+        """Number of entries in the queue."""
         return len(self._queue)
 
     def oldest_wait(self) -> float:
@@ -311,7 +312,7 @@ class Committer:
         """Put what waits into ``turn``, up to a group's size."""
         if block:
             self._bell.wait(0.0 if self._shelving else _PROBE_SECONDS if self._broken else (self._poll or None))
-        # before looking: who comes later rings again
+        # cleared before the queue is read: an entry that is appended later sets it again
         self._bell.clear()
         while self._queue:
             if len(turn.entries) == _LARGEST_GROUP:
@@ -336,7 +337,7 @@ class Committer:
     def _gather_more(self, before: int, end: float) -> None:
         waiting = len(self._queue)
         if before < waiting < _LARGEST_GROUP and self._clock.monotonic() < end:
-            # A busy event loop has requests by then that it has not come to yet: look after those.
+            # By then a busy event loop may hold requests that it has not handled yet, so check again behind those.
             again = functools.partial(self._gather_more, waiting, end)
             self._loop.call_later(_STEP_SECONDS, self._loop.call_soon, again)
         else:
@@ -363,7 +364,7 @@ class Committer:
             self._loop.call_soon_threadsafe(refuse, entries, error)
             return
         except Exception as error:
-            # Something that no driver knows how to write, or a bug: nothing of the group was written.
+            # A value that the driver cannot write, or a bug: nothing of the group was written.
             self._write_alone(entries, error)
             return
         self._report(None)
@@ -379,7 +380,7 @@ class Committer:
         self._hand_over(Group(known, entries, outcomes, seconds))
 
     def _write_alone(self, entries: list[Entry], error: Exception) -> None:
-        """Write the entries of a group one by one, after the database refused one of them: it fails alone."""
+        """Write the entries of a refused group one by one, so that only the one at fault fails."""
         if len(entries) > 1:
             for entry in entries:
                 self._write([entry])
@@ -388,20 +389,20 @@ class Committer:
         self._loop.call_soon_threadsafe(refuse, entries, error)
 
     def _end_with(self, error: Diverged, entries: list[Entry]) -> None:
-        """This server's past is not the log's: nothing that it knows may be written any more."""
+        """End writing for good: this server's past is not the log's, so nothing that it decided may be written."""
         self._diverged = error
         self._loop.call_soon_threadsafe(self._failed, error)
         self._loop.call_soon_threadsafe(refuse, entries, error)
 
     def _trace(self, entries: list[Entry], started: float, others: int, *, failed: bool) -> float:
-        """How long a transaction took."""
+        """Trace a transaction; returns its duration in seconds."""
         seconds = self._clock.monotonic() - started
         if self._spans is not None:
             self._spans.committed([entry.origin for entry in entries], seconds, others, failed)
         return seconds
 
     def _read_events(self, rows: list[Row]) -> list[Numbered]:
-        """Rows as events; their order is settled, so there is nothing to do but to read until it works, or to end.
+        """Rows as events, retried until reading works: their order is settled, so none may be skipped.
 
         Raises:
             StoreError: one of ``_NEVER_READ``, or the server is being stopped.
@@ -430,13 +431,13 @@ class Committer:
         self._loop.call_soon_threadsafe(self._finish, group)
 
     def _pass(self, number: int, event: Event, chain: bytes | None) -> None:
-        """Know of an event: the next one of the log."""
+        """Advance ``seen`` and the chained digest over the next event of the log."""
         self._seen, self._chain = number, chain
         if isinstance(event, OUTDATES):
             self._configured = number
 
     def _finish(self, group: Group) -> None:
-        """Hand a group over, in the event loop."""
+        """Deliver a group and mark its entries as finished.  Runs in the event loop."""
         for entry in group.entries:
             entry.finished = True
         self._deliver(group)
@@ -461,7 +462,7 @@ class Committer:
             self._report(error)
 
     def _keep_some(self) -> None:
-        """One transaction of what is left to do of a snapshot."""
+        """Write the next transaction of the first queued snapshot."""
         snapshot, rest = self._shelving[0]
         try:
             next(rest)
@@ -491,5 +492,5 @@ def refuse(entries: list[Entry], error: Exception) -> None:
 
 
 def _refuse_unwritten(entries: list[Entry], error: Exception) -> None:
-    """Refuse the requests that were not handed over; of the others the outcome is on the way.  In the event loop."""
+    """Refuse the entries without an outcome; delivered ones keep theirs.  Call it in the event loop."""
     refuse([entry for entry in entries if not entry.finished], error)

@@ -30,7 +30,7 @@ __all__ = [
 logger = logging.getLogger("sidelight.service")
 
 _PLACE = "sidelight_place"
-#: how long SQLite waits for somebody else's lock
+#: milliseconds that SQLite waits for a lock of another connection
 BUSY_TIMEOUT = "busy_timeout = 10000"
 
 
@@ -52,10 +52,9 @@ def database_url(database: str, folder: Path | None = None) -> sa.URL:
 
 
 def untouched(url: sa.URL) -> sa.URL:
-    """The address by which a SQLite file is read without a trace, as from a medium that cannot be written.
+    """The address that opens a SQLite file as immutable, so that reading it creates no files beside it.
 
-    Readers otherwise make files beside it. Somebody may write to a file that has a write-ahead log, and no other kind
-    of database is a file: those addresses come back as they are.
+    Addresses of PostgreSQL, and of files with a write-ahead log, which may have a writer, are returned unchanged.
     """
     path = Path(str(url.database))
     if url.get_backend_name() != "sqlite" or url.query or path.with_name(path.name + "-wal").exists():
@@ -71,10 +70,10 @@ def file_of(url: sa.URL) -> Path:
 
 
 def connect(url: sa.URL) -> tuple[Engine, Engine]:
-    """An engine whose connections read and one whose connections write, durably, whatever the server's defaults.
+    """The engines for reading and for writing; commits are durable whatever the database server's defaults.
 
-    For SQLite they are two: one single connection writes and moves the write-ahead log into the file, because versions
-    of the library exist in which two that do so at once can destroy the file; all others cannot write at all.
+    PostgreSQL has one engine for both. SQLite has two: a single connection writes and checkpoints, because in some
+    versions of the library two connections that do so at once can destroy the file; all others are read-only.
     """
     if url.get_backend_name() == "sqlite":
         options = {"timeout": 10.0, "check_same_thread": False}
@@ -87,7 +86,7 @@ def connect(url: sa.URL) -> tuple[Engine, Engine]:
         return readers, writer
     # A server or a network that is gone is noticed in seconds, also in the middle of a statement.
     connection: dict[str, Any] = {
-        # whatever the role, the database or the environment has as a default
+        # overrides the defaults of the role, the database and the environment
         "client_encoding": "utf8",
         "connect_timeout": 10,
         "keepalives_idle": 5,
@@ -98,7 +97,7 @@ def connect(url: sa.URL) -> tuple[Engine, Engine]:
     engine = sa.create_engine(url, connect_args=connection)
     event.listen(engine, "connect", _prepare_postgresql)
 
-    # as ``pool_pre_ping`` does, but where others that listen have heard of the connection before
+    # What ``pool_pre_ping`` does, but after the other listeners (``Silence``) know that the connection is in use.
     def ping(connection: Any, _record: Any, _proxy: Any) -> None:
         try:
             engine.dialect.do_ping(connection)
@@ -110,7 +109,7 @@ def connect(url: sa.URL) -> tuple[Engine, Engine]:
 
 
 def _prepare_sqlite_writer(connection: Any, record: Any) -> None:
-    # The driver's own idea of when a transaction starts is switched off; _begin_writing says it.
+    # Switches off the driver's implicit BEGIN; ``_begin_writing`` issues it.
     connection.isolation_level = None
     record.info[_PLACE] = "file"
     _set(
@@ -148,7 +147,7 @@ def _begin_writing(connection: Connection) -> None:
 def _prepare_postgresql(connection: Any, record: Any) -> None:
     autocommit, connection.autocommit = connection.autocommit, True
     with connection.cursor() as cursor:
-        # all digits of a number: an event's time is under its checksum
+        # send floats with all their digits: an event's time is part of its checksum
         cursor.execute("SET extra_float_digits = 3")
         cursor.execute("SET synchronous_commit = on")
         cursor.execute("SET default_transaction_isolation = 'read committed'")
@@ -161,7 +160,7 @@ def _prepare_postgresql(connection: Any, record: Any) -> None:
 
 
 def _postgresql_place(cursor: Any) -> str | None:
-    """Which history of which cluster this is: another one after a failover, a recovery in time, a restored dump."""
+    """Cluster, timeline and database as text; another one after a failover, point-in-time recovery or restored dump."""
     try:
         cursor.execute(
             "SELECT system_identifier || ':' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) || ':' || "
@@ -169,7 +168,8 @@ def _postgresql_place(cursor: Any) -> str | None:
         )
         return str(cursor.fetchone()[0])
     except Exception as error:
-        # Not every role may ask, and no standby can answer: then only what servers remember tells a lost tail.
+        # Not every role may ask, and no standby can answer: then only servers that remember lost events notice the
+        # loss.
         logger.info("the database does not tell its timeline: %s", type(error).__name__)
         return None
 
@@ -190,7 +190,7 @@ def check_encoding(connection: Connection) -> None:
 
 
 def place_of(connection: Connection) -> str | None:
-    """Where the database of a connection that writes is; None where it cannot be told."""
+    """Which database instance a writing connection reaches, as text; None where it cannot be determined."""
     found: str | None = connection.info.get(_PLACE)
     return found
 

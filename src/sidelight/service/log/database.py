@@ -1,4 +1,4 @@
-"""The database of an event log: opening, migrating, transactions, and files that hold nothing deleted any more."""
+"""The database of an event log: opening, migrating, transactions, and erasing deleted data from its files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ logger = logging.getLogger("sidelight.service")
 #: pages of SQLite's write-ahead log after which the serving process moves them into the file
 _CHECKPOINT_PAGES = 1000
 _ASKED, _DONE = "checkpoint_asked", "checkpoint_done"
-#: how many versions of a PostgreSQL table's rows, large values included, the last VACUUM had to leave
+#: number of dead row versions of a PostgreSQL table, TOAST included, that the last VACUUM could not remove
 _OLD_VERSIONS = (
     "SELECT coalesce(sum(pg_stat_get_dead_tuples(kept)), 0) FROM pg_class, unnest(ARRAY[oid, reltoastrelid]) AS kept "
     "WHERE oid = %s::regclass AND kept <> 0"
@@ -40,11 +40,11 @@ _OLD_VERSIONS = (
 
 
 class Rejected(StoreError):
-    """The database works and does not take this: what was to be written, or what it refers to, is at fault."""
+    """The database works but refuses the statement: the values to be written, or what they refer to, are at fault."""
 
 
 class Unsynced(Diverged):
-    """The disk failed to make a transaction durable: what it holds is not known any more to this process."""
+    """The disk failed to make a transaction durable: this process no longer knows what is on disk."""
 
 
 class Database:
@@ -70,15 +70,15 @@ class Database:
         self.sealed_after = 0
         self._serving: IO[bytes] | None = None
         self._silence: Silence | None = None
-        #: why nothing may be written any more
+        #: why nothing may be written any more; None while writing is allowed
         self._ended: Diverged | None = None
         self._opened: tuple[int, int] | None = None
         self._has_log = False
         if self.sqlite and not create and not self._path.exists():
             raise StoreError(f"there is no database at {url.database}. `sidelight serve` makes one.")
         if self.sqlite and create and not url.query:
-            # Contexts may be about people: whatever the umask, not for everybody on this machine. The files beside it
-            # get the same rights; where the file cannot be made, opening it says why.
+            # Contexts may be personal data: whatever the umask, other users of this machine cannot read the file.
+            # SQLite gives the files beside it the same rights; where the file cannot be made, opening it says why.
             with suppress(OSError):
                 self._path.touch(mode=0o660)
         self._engine, self._writer = connect(url)
@@ -202,7 +202,7 @@ class Database:
             if patience is not None and not self.sqlite:
                 connection.exec_driver_sql(f"SET LOCAL idle_in_transaction_session_timeout = '{int(patience)}s'")
             yield connection
-        # once more: what was written since they were exchanged is on no disk
+        # again after the commit: if the files were exchanged meanwhile, the transaction is in none of them
         self._check_files(written=True)
 
     def _check_files(self, *, written: bool = False) -> None:
@@ -218,7 +218,7 @@ class Database:
             return
         gone = _file_at(self._path) != self._opened
         if written:
-            # some file systems know no write-ahead log: it is missed where it has been there
+            # not every file system supports a write-ahead log: its absence is an error only if it was there before
             had, self._has_log = self._has_log, _file_at(self._log_path) is not None
             gone = gone or (had and not self._has_log)
         if gone:
@@ -235,9 +235,9 @@ class Database:
     # ----------------------------------------------------------------------------------- serving
 
     def serve(self) -> None:
-        """Be a process that serves this database.
+        """Declare this process a server of the database.
 
-        From now on it moves SQLite's write-ahead log into the file, or hangs up on a PostgreSQL that never answers.
+        From now on it checkpoints SQLite's write-ahead log, or closes connections on which PostgreSQL does not answer.
 
         Raises:
             StoreError: it cannot be written to.
@@ -261,7 +261,7 @@ class Database:
         return self._path.with_name(f".{self._path.name}.serving")
 
     def checkpoint_if_asked(self) -> None:
-        """Move the write-ahead log into the file if another process has asked for it; call it where one writes."""
+        """Checkpoint the write-ahead log if another process has asked for it.  Call it in the thread that writes."""
         if self._serving is None:
             return
         found = self.properties()
@@ -281,10 +281,10 @@ class Database:
     # ---------------------------------------------------------------------------------- deleting
 
     def erase_deleted(self, patience: float = 10.0, *, rewrite: bool = False) -> bool:
-        """Bring the database to where nothing deleted can be read in it any more; servers go on meanwhile.
+        """Make deleted data unreadable in the database's files; servers keep running meanwhile.
 
         SQLite overwrites what is deleted (``secure_delete``), so only the write-ahead log beside the file still holds
-        it until it is moved into the file and cut; where a server runs, that is asked of it. PostgreSQL removes the old
+        it until that log is checkpointed and truncated; a running server is asked to do so. PostgreSQL removes the old
         versions of rows and their entries in indexes (``VACUUM``); their bytes may lie in the free space of its pages
         until that is used again.
 
@@ -306,7 +306,7 @@ class Database:
     def _vacuum(self, patience: float, rewrite: bool) -> bool:
         clock = self.surroundings
         end = clock.monotonic() + patience
-        # not cut: for that PostgreSQL would keep everybody out of the table
+        # no TRUNCATE: PostgreSQL would need an exclusive lock on the table for it
         options = "FULL" if rewrite else "INDEX_CLEANUP ON, TRUNCATE OFF"
         with self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             connection.exec_driver_sql("SET statement_timeout = 0")
@@ -314,13 +314,13 @@ class Database:
                 for table in (tables.events, tables.subjects, tables.snapshots, tables.pieces, tables.bases):
                     connection.exec_driver_sql(f"VACUUM ({options}) {table.name}")
                     while not rewrite and connection.exec_driver_sql(_OLD_VERSIONS, (table.name,)).scalar_one():
-                        # Somebody still sees them, or what is counted comes late.
+                        # A transaction still sees the dead rows, or the statistics lag behind.
                         if clock.monotonic() > end:
                             return False
                         clock.sleep(0.1)
                         connection.exec_driver_sql(f"VACUUM ({options}) {table.name}")
             finally:
-                # The next borrower of this connection has its settings as they were.
+                # Not returned to the pool, where its changed settings would reach the next user.
                 connection.invalidate()
         return True
 
@@ -345,7 +345,7 @@ class Database:
 
     @contextmanager
     def _nobody_serves(self) -> Iterator[bool]:
-        """Whether no other process serves this SQLite file; if so none begins to within the block."""
+        """Whether no other process serves this SQLite file; if so, none can start to within the block."""
         if self._serving is not None or sys.platform == "win32":
             yield self._serving is not None
             return
@@ -358,9 +358,10 @@ class Database:
             yield True
 
     def _truncate_log(self) -> bool:
-        """Move SQLite's write-ahead log into the file and cut it to nothing; False where a reader holds it.
+        """Checkpoint SQLite's write-ahead log and truncate it; False where a reader still needs it.
 
-        It waits for short reads alone: a reader may be a back-up, and meanwhile this connection could not write.
+        It waits only as long as short reads take: the reader may be a back-up, and this connection cannot write
+        meanwhile.
         """
         raw = self._writer.raw_connection()
         cursor = raw.cursor()
@@ -383,7 +384,7 @@ def _checkpoint_by_itself(connection: Any, record: Any, _proxy: Any) -> None:
 
 
 def _file_at(path: Path) -> tuple[int, int] | None:
-    """Which file has this name; None where there is none."""
+    """Device and inode of the file with this name; None where there is none."""
     try:
         found = os.stat(path)
     except FileNotFoundError:

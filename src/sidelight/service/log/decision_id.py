@@ -20,7 +20,7 @@ class DecisionId(tuple[int, ...]):
     __slots__ = ()
 
     def __new__(cls, number: int, position: int = 0, epoch: int = 0) -> Self:
-        """An id of its parts."""
+        """The id with these parts."""
         return super().__new__(cls, (number, position, epoch) if epoch else (number, position))
 
     @property

@@ -1,4 +1,4 @@
-"""The events of the service: frozen records; ``rows`` has their place in the store.
+"""The events of the service, as frozen records; ``rows`` converts them to and from rows of the store.
 
 The learner is a fold over these in the order of their numbers, so a record holds everything the learner is fed.
 An event may stand for many decisions: a batch is one event, which makes it atomic and cheap.
@@ -62,8 +62,8 @@ class Answer:
 class Decisions:
     """Contexts that came in together and the arms that were decided.  All lists have one entry per context.
 
-    Nobody changes one; it is not frozen because making a frozen record of so many fields takes 7 µs longer, of every
-    decision.
+    Treat it as immutable: it is not declared frozen only because constructing a frozen record with this many fields
+    takes 7 µs longer per decision.
 
     Attributes:
         contexts: (n, d)  encoded, in the schema's order, NaN for gaps; a row of nothing but NaN was deleted on request.
@@ -228,10 +228,10 @@ class GateStep:
         before, after: rungs, −1 below the ladder; equal where nothing but ``held`` changes.
         share: the learner's share from here on.
         reason: why, in words.
-        evidence: what the sequences said when the step was proposed.
+        evidence: the values of the confidence sequences when the step was proposed.
         by: the name of the token of the person who took it; None where the gate did.
         held: whether promotions stop from here on (True) or go on (False); None leaves what was.
-        mode: the mode from here on: who steps onto the ladder acts; None leaves what was.
+        mode: the mode from here on (a step onto the ladder sets ``act``); None leaves what was.
     """
 
     kind: ClassVar[str] = "gate"
@@ -365,5 +365,5 @@ Event: TypeAlias = (
     | DefaultReward
 )
 
-#: events that change who acts, or what a base holds: what was chosen before them is chosen anew
+#: events that change who acts, or what a base holds: a draft decided before one of them is decided again
 OUTDATES = (Configuration, GateStep, Forgotten)

@@ -45,7 +45,7 @@ __all__ = [
 
 metadata = MetaData()
 
-# SQLite makes a primary key the row's own address only if it is called INTEGER.
+# In SQLite a primary key is the rowid itself, without a second index, only if its type is called INTEGER.
 _Number = BigInteger().with_variant(Integer, "sqlite")
 
 #: what is known about the database itself: its version, the log's identity, where the log began
@@ -148,7 +148,7 @@ bases = Table(
     Column("fold", Integer, nullable=False, server_default="1"),
 )
 
-#: kinds of which there are few, by an index that the others do not make longer
+#: condition of the partial index over the rare kinds of event, which the frequent kinds do not lengthen
 RARE = "kind NOT IN ('decisions', 'reward', 'action', 'behavior', 'default')"
 
 #: columns that version 4 adds, by table; the steps before it make the tables without them
@@ -227,7 +227,7 @@ def allow_unsealed(connection: Connection) -> None:
 def _pieces(connection: Connection) -> None:
     pieces.create(connection)
     if connection.dialect.name == "postgresql":
-        # PostgreSQL would try to compress numbers that cannot be, while every server waits.
+        # Otherwise PostgreSQL would try to compress incompressible numbers while every server waits.
         connection.execute(text(f"ALTER TABLE {pieces.name} ALTER COLUMN content SET STORAGE EXTERNAL"))
 
 

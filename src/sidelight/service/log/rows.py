@@ -89,7 +89,7 @@ class Row(NamedTuple):
 _PLAIN_LABELS = frozenset({str, int, type(None)})
 #: fields of plain events that are labels
 _LABELS = ("arm", "fallback", "replaces_arm")
-# writes numbers with the fewest digits that read back as the same bits, as Python's does, in less time
+# shortest digits that read back as the same bits, as Python's json writes them, but faster
 _encode = msgspec.json.Encoder().encode
 _dump = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
 
@@ -240,7 +240,7 @@ def _decisions_from_json(body: dict[str, Any], contexts: Array | None, n_feature
 
 
 class _Single(msgspec.Struct, gc=False):
-    """What a decision by itself says, as the long way says it."""
+    """The fields of a single decision, in the order and form in which ``_decisions_payload`` writes them."""
 
     arms: Sequence[Any]
     recommended: Sequence[Any]
@@ -256,7 +256,7 @@ class _Single(msgspec.Struct, gc=False):
 
 
 def _single_payload(event: Decisions) -> str:
-    """The most frequent event by far, without the machinery."""
+    """JSON of a single decision: the most frequent event by far, written without the general path."""
     return _encode(
         _Single(
             _labels(event.arms),
@@ -275,7 +275,7 @@ def _single_payload(event: Decisions) -> str:
 
 
 def _labels(labels: Sequence[Label | None]) -> Sequence[Any]:
-    """Labels as JSON values, which most of them are as they are."""
+    """Labels as JSON values; those that are JSON already are not copied."""
     if _PLAIN_LABELS.issuperset(map(type, labels)):
         return labels
     return [None if label is None else label_to_json(label) for label in labels]

@@ -1,4 +1,4 @@
-"""What becomes of a group of proposals at the end of the log: a pure function, whatever the log is kept in."""
+"""Settling a group of proposals at the end of the log, as a pure function that does not depend on the database."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MOST_DECIDED = 1_024
 
 
 class Diverged(StoreError):
-    """What this server knows is not what the log says: it must not decide any more until it was started again."""
+    """This server's state does not follow from the log: it must not decide any more until it is restarted."""
 
 
 class Draft(NamedTuple):
@@ -130,7 +130,7 @@ class Written(NamedTuple):
 
 
 class Outdated:
-    """The outcome of a draft that was made without an event that may change it, or of one that is lost: do it again."""
+    """The outcome of a draft that missed an event that may change it, or is about a lost event: decide again."""
 
 
 class Since(NamedTuple):
@@ -151,7 +151,7 @@ class Since(NamedTuple):
 
 @dataclass(frozen=True)
 class Settled:
-    """What is to be written.
+    """The outcomes of a group, and what to write for it.
 
     Attributes:
         outcomes: one per proposal: ``Written``, ``Outdated``, or what ``settle`` returned.

@@ -1,7 +1,7 @@
-"""A PostgreSQL that takes what is sent to it and never answers: the server hangs up, and can go on elsewhere.
+"""A watchdog for a PostgreSQL that accepts what is sent and never answers: it closes the connection.
 
-The database ends a statement that takes too long, and the network a connection whose packets nobody takes. Neither
-helps where something in between takes the packets and forgets them.
+The database ends a statement that takes too long, and TCP a connection whose packets are not acknowledged. Neither
+helps where something in between acknowledges the packets and drops them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ logger = logging.getLogger("sidelight.service")
 
 #: seconds for which a connection may be in use; statements end after 60, and a server that runs uses several at most
 LONGEST = 90.0
-#: seconds between two looks
+#: seconds between two checks
 _LOOK = 5.0
 
 
@@ -35,14 +35,14 @@ class Silence:
     def __init__(self, engine: Engine) -> None:
         self._since: dict[Any, float] = {}
         self._ended = threading.Event()
-        # in front of the others, which may ask the database something
+        # before the other listeners, which may query the database
         event.listen(engine, "connect", self._used, insert=True)
         event.listen(engine, "checkout", self._used, insert=True)
         event.listen(engine, "checkin", self._given_back)
         threading.Thread(target=self._watch, name="sidelight-silence", daemon=True).start()
 
     def end(self) -> None:
-        """Stop watching: connections are no longer hung up on, and the thread ends at its next look."""
+        """Stop watching: connections are no longer hung up on, and the thread ends at its next check."""
         self._ended.set()
 
     def _used(self, connection: Any, *_: Any) -> None:
@@ -60,12 +60,12 @@ class Silence:
 
 
 def _hang_up(connection: Any) -> None:
-    """End what waits for this connection in another thread, which then finds it closed."""
+    """Shut the connection's socket down; a thread that waits on it then gets an error."""
     try:
         with socket.socket(fileno=os.dup(connection.fileno())) as wire:
             wire.shutdown(socket.SHUT_RDWR)
     except Exception as error:
-        # closed already: it failed before it was given back
+        # already closed: it failed before it was returned to the pool
         logger.debug("a connection cannot be hung up on: %s", type(error).__name__)
     else:
         logger.error("PostgreSQL has not answered for %.0f s: hung up", LONGEST)

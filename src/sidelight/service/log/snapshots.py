@@ -1,4 +1,4 @@
-"""Snapshots of the state and the learners that logs began with: what a store keeps beside its events."""
+"""Snapshots of the state, and the initial learners of logs: what a store keeps beside its events."""
 
 from __future__ import annotations
 
@@ -97,9 +97,9 @@ class Shelf(Database, ABC):
     def keep_snapshot(self, snapshot: Snapshot) -> Iterator[None]:
         """Keep a snapshot, and thin the older ones out: every step is a transaction, short whatever the learner's size.
 
-        A large learner is written in pieces, and its snapshot is there once the last transaction says so. One from
-        before contexts were deleted is not kept: beside a later one it would tell what they were. Nor is one of a state
-        that is not this log's.
+        A large learner is written in pieces, and its snapshot exists once the last transaction is committed. A snapshot
+        from before contexts were deleted is not kept: its difference from a later one would reveal them. Nor is one of
+        a state that is not this log's.
         """
         p, learner = tables.pieces, snapshot.learner
         whole = len(learner) <= PIECE
@@ -205,7 +205,7 @@ def thinned(numbers: list[int], newest: int = 3) -> list[int]:
     """Which of the snapshots (newest first) to drop: the newest stay, of the older one per doubling of their age."""
     drop: list[int] = []
     octaves: set[int] = set()
-    # The oldest of each octave stays: it will be the only one of the next octave when its time comes.
+    # The oldest of each doubling stays: when it ages into the next doubling, it is the only one there.
     for number in reversed(numbers[newest:]):
         octave = (numbers[0] - number).bit_length()
         if octave in octaves:

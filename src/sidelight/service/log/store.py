@@ -1,8 +1,8 @@
-"""The store: an append-only log of events in SQLite or PostgreSQL, and what hangs on it.
+"""The store: an append-only log of events in SQLite or PostgreSQL, with the data that belongs to it.
 
 Numbers are gap-free and in commit order: a group of events is numbered and written in one transaction that holds the
 lock on the head row, so a reader that has seen number ``n`` will never find a smaller one appear later. Every event is
-sealed and chained to the one before (``sealing``), and who appends says which event it saw last, so a server notices
+sealed and chained to the one before (``sealing``), and a writer says which event it saw last, so a server notices
 when the log is not the one that it has folded.
 """
 
@@ -42,7 +42,7 @@ __all__ = ["COPY", "Diverged", "Draft", "Outdated", "Proposal", "Snapshot", "Sto
 
 logger = logging.getLogger("sidelight.service")
 
-#: the place of a copy that was never written to since
+#: ``Head.place`` of a copy that was not written to since it was made
 COPY = "copy"
 
 _CHUNK = 500
@@ -130,7 +130,7 @@ class Store(Shelf):
         Args:
             proposals: in the order in which they came.
             seen: the last number the caller knows.
-            configured: the last of those that outdate what was chosen before them.
+            configured: the last event of ``OUTDATES`` that the caller knows.
             known: the chained digest that the caller knows for ``seen``; None to check nothing.
             fold: the version of the caller's fold; None to check nothing. The first event sets the log's.
             decided: the caller's last events with decisions.
@@ -221,7 +221,7 @@ class Store(Shelf):
         logger.error("%s", error)
 
     def begin_epoch(self, reason: str) -> None:
-        """Let ids of decisions look different from here on."""
+        """Begin a new epoch, so that ids of decisions from here on carry another suffix."""
         with self.writing() as connection:
             self.write_drafts(connection, self.lock(connection), [self._epoch_draft(reason)])
 
@@ -240,7 +240,7 @@ class Store(Shelf):
         """An event from which something was deleted: another content, sealed anew; its chain stays."""
         salt = self.surroundings.random_bytes(SALT_BYTES)
         seal = seal_of(row.number, row.kind, row.at, row.key, payload, contexts, row.epoch, salt, anew=True)
-        # An event that was written before there were seals gets one now, and the chain that is taken for it.
+        # An event from before there were seals has no chain: it gets the log's identity, from which the chain starts.
         return row._replace(payload=payload, contexts=contexts, seal=seal, chain=row.chain or self.identity)
 
     def rewrite(self, connection: Connection, rows: Sequence[Row]) -> None:
@@ -248,7 +248,7 @@ class Store(Shelf):
         if not rows:
             return
         if self.sqlite:
-            # in half the time of what follows, and every server waits
+            # the driver's own executemany takes half the time of SQLAlchemy's, and every server waits for it
             values = [(row.payload, row.contexts, row.seal, row.chain, row.number) for row in rows]
             connection.exec_driver_sql(_REWRITE_SQLITE, values)
             return
@@ -271,8 +271,9 @@ class Store(Shelf):
         if not self.sqlite:
             connection.execute(_INSERT, [row._asdict() for row in rows])
             return
-        # SQLite's driver gives the interpreter away at every step, and each time has to win it back from the event
-        # loop. So many rows are one step; powers of two, so that the statements are few and stay prepared.
+        # SQLite's driver releases the interpreter lock (GIL) for every statement and then competes with the event loop
+        # for it. So one statement inserts many rows; their number is a power of two, so that there are few statements
+        # and they stay prepared.
         start = 0
         while start < len(rows):
             size = min(64, 1 << ((len(rows) - start).bit_length() - 1))

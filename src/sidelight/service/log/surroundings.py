@@ -1,6 +1,6 @@
-"""What a server takes from outside beside its log: the time, randomness, and somebody who runs its work.
+"""What a server takes from its environment beside the log: clock, randomness and threads.
 
-Everything is handed over, so that a test can put several servers on one scheduler and drive them by a seed.
+All of it is injected, so that a test can run several servers on one deterministic scheduler, driven by a seed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Surroundings", "Worker", "start_thread"]
 
 
 class Worker(Protocol):
-    """Something that calls a step again and again until the step says that it was the last."""
+    """Something that calls a step in a loop until the step returns False, such as a thread."""
 
     def is_alive(self) -> bool:
         """Whether the step is still called."""
@@ -46,16 +46,16 @@ def _readers() -> Executor:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """The real ones by default.
+    """Clock, randomness and threads of a server; those of the operating system by default.
 
     Attributes:
         now: seconds since 1970; written into events, no part of the fold.
         monotonic: seconds that never go back.
         sleep: wait for some seconds, in a thread that may.
-        random_bytes: so many unpredictable bytes.
+        random_bytes: returns the given number of unpredictable bytes.
         generator: a new generator for what learners and ramps draw.
-        start: begins to call a step; see ``start_thread``.
-        readers: a new executor for what must not hold up the event loop.
+        start: starts a worker that calls a step; see ``start_thread``.
+        readers: makes an executor for reads that must not block the event loop.
     """
 
     now: Callable[[], float] = time.time
