@@ -337,7 +337,7 @@ def test_curved_takes_what_the_log_asks_for(run, tmp_path):
     assert "derived" not in json.loads(straight.output)["schema"]
     flat = {"a": rng.normal(size=600), "offer": offer[:600], "revenue": rng.normal(size=600)}
     pq.write_table(pa.table(flat), path)
-    assert "No effect of a recorded column bends" in run(str(path), *named, "--curved").output
+    assert "This log shows no nonlinear effect of a recorded column" in run(str(path), *named, "--curved").output
 
 
 def test_without_a_terminal_it_wants_yes_and_names(run, tmp_path):
