@@ -31,7 +31,7 @@ from sidelight.logs.sources.writing import write_tables
 __all__ = ["Look", "Profile", "headless", "look_at", "mistyped", "write_prepared"]
 
 ROWS = 50_000
-"""Rows that are looked at."""
+"""Number of rows that are examined."""
 MANY = 60
 """Distinct values that are kept; more are only counted."""
 MOSTLY = 0.98
@@ -110,7 +110,7 @@ class Look:
 
 
 def mistyped(name: str, columns: Sequence[str]) -> str | None:
-    """The column that ``name`` is but for a typing error; ``dose_1`` beside ``dose_2`` is none."""
+    """The column of which ``name`` seems to be a misspelling, or None; ``dose_1`` is none of ``dose_2``."""
 
     def without_digits(text: str) -> str:
         return re.sub(r"\d+", "#", text)

@@ -1,6 +1,6 @@
 """Colours and fonts of everything Sidelight draws, for light and dark backgrounds.
 
-The palette can be told apart with red-green colour blindness; no information is given by colour alone.
+The colours can be distinguished with red-green colour blindness; no information is given by colour alone.
 """
 
 from __future__ import annotations

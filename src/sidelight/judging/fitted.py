@@ -1,6 +1,6 @@
 """What complete rows teach about rewards and about the old policy: ``μ̂(x, a)`` and ``ê(a|x)``, each fold by the others.
 
-``μ̂`` is a ridge regression for each arm, on the features and, given rows enough, their squares; it is made of sums, so
+``μ̂`` is a ridge regression for each arm, on the features and, with enough rows, their squares; it is made of sums, so
 one pass over the rows fits all folds.  ``ê`` is a softmax of linear functions, fitted on at most ``SAMPLED`` rows.
 """
 

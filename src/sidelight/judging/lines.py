@@ -137,7 +137,7 @@ class Simpler:
 
     @property
     def same(self) -> bool:
-        """Whether the policy takes that arm everywhere: there is no difference, nor could there be one."""
+        """Whether the policy takes that arm everywhere, so that they differ by rounding only."""
         return max(abs(self.low), abs(self.high)) <= 1e-9 * self.scale
 
     @property

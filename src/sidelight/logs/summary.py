@@ -48,7 +48,7 @@ class LogSummary(ArmRegressions):
         meat: (K, L, L), ``Σ (ε/(1 − h))² x_o x_oᵀ`` with the leverages ``h``, the middle of the sandwich covariance, or
             ``None`` if it was not requested, and in a sum of summaries, whose residuals differ. (Summaries
             without ``meat_freedom`` have ``Σ ε² x_o x_oᵀ``.)
-        meat_freedom: (K,) degrees of freedom of ``meat``: it varies as a Wishart matrix with so many does. ``None``
+        meat_freedom: (K,) degrees of freedom of ``meat``: those of a Wishart matrix that varies as much. ``None``
             where it is not known.
         propensities: (K, 4) with ``Σ p``, ``Σ 1/p``, ``Σ 1/p²`` and ``min p`` of the logged propensities, or ``None``.
 

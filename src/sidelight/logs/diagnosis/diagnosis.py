@@ -160,8 +160,9 @@ class Diagnosis(Findings):
 def difference_of_regressions(summary: ArmRegressions) -> Difference | None:
     """How strongly the arms' regressions differ.
 
-    ``Q`` is the squared length of what one common regression leaves of the arms' own: with ``[R_a | z_a]`` the first
-    ``L`` rows of the factors, the least-squares residual of all ``R_a b ≈ z_a``, each over ``s_a``.
+    ``Q`` is the sum of squares by which one common regression fits worse than the arms' own: with ``[R_a | z_a]`` the
+    first ``L`` rows of the factors, the squared residual of the least-squares problem ``R_a b ≈ z_a`` of all arms, each
+    divided by ``s_a``.
     """
     from scipy.special import chdtrc  # imported here: it takes a third of a second to load
 

@@ -37,7 +37,7 @@ __all__ = ["HORIZON", "LEAST_TOLD", "Worth", "hidden_share", "two_digits", "wort
 HORIZON = 1_000
 #: Information of a learner's round relative to a round in which the arm is drawn at random: least and most.
 _INFORMATION = (0.3, 1.0)
-#: The hidden features' share of the residual variance where nobody says how large the noise is: least and most.
+#: The hidden features' share of the residual variance if the noise is not given: least and most.
 _OPEN_SHARE = (0.1, 0.8)
 #: If something is hidden, the range is not stated more finely than this many rounds: the formula leaves out the first
 #: rounds of a cold learner, in which it finds its scale.

@@ -55,7 +55,7 @@ class _Walk:
         self._triangle = np.zeros((min(r, q), min(r, q)))
 
     def parts(self, j: int) -> tuple[np.ndarray, np.ndarray]:
-        """How much of each column taken makes up column ``j``, in the basis of those, and what is left of it."""
+        """Coordinates of column ``j`` in the orthonormal basis of the columns taken, and its residual."""
         basis = self._basis[:, : len(self.taken)]
         rest, parts = self.scaled[:, j], np.zeros(len(self.taken))
         # Twice is enough: the second projection removes what rounding left of the first.

@@ -37,10 +37,10 @@ def quoted(name: str) -> str:
 
 
 def finite(value: Any, of: str) -> float:
-    """A number that somebody gave for the derived feature ``of``.
+    """A number given for the derived feature ``of``, checked to be finite.
 
     Raises:
-        SchemaError: it is none, or not finite.
+        SchemaError: it is not a number, or not finite.
     """
     if isinstance(value, int | float | np.integer | np.floating | Decimal) and math.isfinite(value):
         return float(value)

@@ -29,7 +29,7 @@ def column_map(old: Schema, new: Schema) -> np.ndarray | None:
 
 
 def _parts(schema: Schema) -> list[tuple[str, ...]]:
-    """For each recorded column the names of the columns that it is the product of; its own where it is none."""
+    """For each recorded column the names of the columns of which it is the product; its own if it is no product."""
     layout = schema.layout()
     products = {
         ":".join(combination): combination
