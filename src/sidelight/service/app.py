@@ -1,4 +1,4 @@
-"""The HTTP application: thin.  Reads, checks who asks, hands over to the engine, answers."""
+"""The HTTP application, a thin layer: it checks tokens, reads requests, calls the engine and writes responses."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ logger = logging.getLogger("sidelight.service")
 T = TypeVar("T")
 
 _JSON = "application/json"
-#: a revoked token stops working within this time
+#: seconds between two reads of the tokens: a revoked one stops working within this time
 _TOKENS_SECONDS = 1.0
 #: bodies of more bytes are read in a thread, so that small ones do not wait for them
 _LARGE_BODY = 32_768
@@ -88,11 +88,11 @@ class Service:
         return read_body(request, self.limits.body_bytes)
 
     async def read(self, convert: Callable[[bytes], T], content: bytes) -> T:
-        """What ``convert`` makes of a body: here if it is small, in a thread if it is large."""
+        """The result of ``convert`` for a body: computed here if it is small, in a thread if it is large."""
         return convert(content) if len(content) <= _LARGE_BODY else await self.aside(convert, content)
 
     async def aside(self, function: Callable[..., T], *arguments: Any) -> T:
-        """What a function returns that takes a while and touches nothing of the engine: run in a thread."""
+        """The result of a slow function that does not touch the engine, run in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self.workers, function, *arguments)
 
     def idempotency(self, request: Request, token: Token, content: bytes) -> tuple[str | None, str | None]:
@@ -112,7 +112,7 @@ class Service:
         return f"once:{token.id}:{key}", hashlib.sha256(path + b"\0" + content).hexdigest()
 
     async def watch_tokens(self) -> None:
-        """Take over tokens that were made or revoked, for ever."""
+        """Reload the tokens periodically, so that new ones work and revoked ones stop; it never returns."""
         while True:
             await asyncio.sleep(_TOKENS_SECONDS)
             try:
@@ -120,13 +120,13 @@ class Service:
             except StoreError as error:
                 logger.warning("tokens cannot be read: %s", error)
             except Exception:
-                # whatever it is: nobody could revoke a token any more if this ended
+                # any exception: if this task ended, tokens could no longer be revoked
                 logger.exception("tokens cannot be read")
             else:
                 self.tokens.refresh(tokens)
 
     def host_allowed(self, host: bytes | None) -> bool:
-        """Without tokens only requests addressed to this machine, so that a web page elsewhere cannot pose as one."""
+        """Whether a request to this ``Host`` is answered: without tokens only this machine (against DNS rebinding)."""
         if not self.tokens.open:
             return True
         return local_host(host)
@@ -319,7 +319,7 @@ class Service:
         """GET /health/ready."""
         engine = self.engine
         if engine.why_not_ready() is not None:
-            # Anybody may ask this, so it tells no paths and no addresses; /v1/status does, to who may read.
+            # No token is needed here, so the answer has no paths and no addresses; /v1/status has, for the scope read.
             raise Problem("storage", "the event log cannot be used; GET /v1/status says why, to who may read it.")
         if not engine.ready:
             raise Problem("starting", "the service is starting or stopping.")
@@ -328,7 +328,7 @@ class Service:
     async def metrics(self, request: Request) -> Response:
         """GET /metrics."""
         self.allow(request, "read")
-        # one that waits for a database that hangs is not ready either, and nothing has failed yet
+        # set here as well: a server that waits for a database that hangs is not ready, although nothing has failed yet
         self.engine.metrics.ready.set(self.engine.ready)
         gate = self.engine.state.gate
         self.engine.metrics.gate_stands(gate.evidence())
@@ -350,11 +350,11 @@ def _score_at(x: Array, state: State) -> Any:
 
 
 class Seldom:
-    """A value that is dear to compute, made at most for a twentieth of the time.
+    """A cached value that is expensive to compute: recomputing it takes at most a twentieth of the time.
 
     Args:
         make: computes it.
-        moment: what it is a value of; while that is the same, so is the value.
+        moment: returns the cache key; while it is the same, so is the value.
     """
 
     def __init__(self, make: Callable[[], Awaitable[Any]], moment: Callable[[], int]) -> None:
@@ -364,7 +364,7 @@ class Seldom:
         self._making = asyncio.Lock()
 
     async def now(self) -> Any:
-        """The value: that of now, or the last one where computing it again would take too much of the time."""
+        """The current value, or the cached one where recomputing it would take more than that share of the time."""
         async with self._making:
             moment, started = self._moment(), time.monotonic()
             if self._made is None or (self._made[0] != moment and started >= self._after):
@@ -424,7 +424,7 @@ async def _answer_http(request: Request, error: Exception) -> Response:
 
 
 def _methods(request: Request) -> list[str]:
-    """The methods of every route to a request's path; none where the path is that of a batch, which is no id."""
+    """The methods of all routes that match a request's path, for ``Allow``; ``batch`` is not taken for an id."""
     if request.scope["path"] == "/v1/decisions/batch":
         return ["POST"]
     found: set[str] = set()

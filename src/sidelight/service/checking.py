@@ -1,7 +1,7 @@
-"""The second look at a body that was refused: every error in it, with its place and its remedy.
+"""The full check of a body that the fast parser refused: every error in it, with its place and its remedy.
 
 ``messages`` describes what a body may be, as types that msgspec reads fast and that stop at the first error. Here the
-same description is walked once more, beside the JSON value, to name all that is wrong at once.
+JSON value is compared with the same types once more, to report all errors at once.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ class Rule(Protocol):
     """A condition on a value whose type is right."""
 
     def errors(self, value: Any, where: str) -> Iterator[FieldError]:
-        """What is wrong with ``value``, which is at ``where`` in the body; nothing if it keeps the rule."""
+        """The errors of ``value``, which is at ``where`` in the body; none if it satisfies the rule."""
         ...
 
 
 @dataclass(frozen=True)
 class ObjectWords:
-    """What is said about the fields of one kind of object, and how many of them it needs.
+    """The texts of errors about the fields of one kind of object, and which of them it needs.
 
     Attributes:
-        unknown: what an unknown field is not.
-        takes: the word before the list of the fields it takes.
-        missing: the remedy where a field is missing that has none of its own.
+        unknown: the error for an unknown field.
+        takes: the words before the list of known fields.
+        missing: the remedy for a missing field that has no remedy of its own.
         one_of: at least one of these fields must be there.
         empty: the remedy where none of them is.
-        rule: a condition on the fields together, looked at where each of them is right by itself.
+        rule: a condition on several fields, checked only if each of them is valid by itself.
     """
 
     unknown: str = "is not a field of this request"
@@ -108,14 +108,14 @@ def _nullable(kind: mi.Type) -> bool:
 
 
 class _Look:
-    """One walk over a value."""
+    """Collects the errors of one value, recursively."""
 
     def __init__(self, words: Mapping[type, ObjectWords]) -> None:
         self.words = words
         self.found: list[FieldError] = []
 
     def at(self, kind: mi.Type, value: Any, where: str, said: Mapping[str, Any]) -> None:
-        """Note what is wrong with ``value``; ``said`` is what the description adds to the type."""
+        """Add the errors of ``value``; ``said`` holds the extras of the type (noun, remedy, rule)."""
         if len(self.found) >= MOST_ERRORS:
             return
         match kind:
@@ -124,7 +124,7 @@ class _Look:
                 extra = kind.extra or {}
                 self.at(kind.type, value, where, {**said, **extra})
                 rule = extra.get("rule")
-                # Which labels come twice can be said beside which are unknown; a sum of what are no numbers cannot.
+                # Duplicate labels can be reported beside unknown ones; the sum of entries that are no numbers cannot.
                 despite = getattr(rule, "of_any_list", False) and type(value) is list
                 if rule is not None and (len(self.found) == before or despite):
                     self.found += rule.errors(value, where)

@@ -74,7 +74,7 @@ class Decision:
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> Decision:
-        """From the service's answer; what a newer service says beside it is passed over."""
+        """The decision in the service's response; fields that only a newer service sends are ignored."""
         return cls(**{field.name: body[field.name] for field in fields(cls)})
 
 
@@ -159,7 +159,7 @@ class Client:
     ) -> list[Decision]:
         """Decisions for many contexts, all or none.
 
-        What is said beside the contexts has one entry for each of them; None where there is nothing to say.
+        Every other argument is a list with one entry per context; None where there is nothing to say.
 
         Args:
             contexts: each as in :meth:`decide`, or a frame.
@@ -170,7 +170,7 @@ class Client:
             key: an idempotency key for all of them; by default a new one.
 
         Raises:
-            InputError: something has not one entry for each context.
+            InputError: an argument does not have one entry per context.
         """
         rows = rows_by_name(contexts)
         contexts = list(contexts) if rows is None else rows
@@ -335,7 +335,7 @@ class Client:
 
 
 def _token(text: str) -> str:
-    """A token as a header takes it: one that was read from a file ends with a line break."""
+    """A token without the blanks around it (read from a file, it ends with a line break)."""
     token = text.strip()
     if not token or not token.isascii() or not token.isprintable():
         raise InputError(
@@ -346,15 +346,15 @@ def _token(text: str) -> str:
 
 
 def _part(name: Any) -> str:
-    """An id as one part of an address, whatever characters it has."""
+    """An id, percent-encoded as one segment of a URL's path."""
     return quote(str(name), safe="@")
 
 
 def _result(answer: httpx.Response) -> dict[str, Any]:
-    """The body of an answer that is no problem.
+    """The decoded body of a response that is not an error.
 
     Raises:
-        ServiceError: it is not the service's: a redirect, or a page of something in between.
+        ServiceError: the response is not the service's: a redirect, or a page of a proxy in between.
     """
     try:
         body = answer.json() if answer.status_code < 300 else None

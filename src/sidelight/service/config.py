@@ -1,7 +1,7 @@
 """The configuration file: TOML in, checked records out.
 
 Every section and field is one of the records in ``sections``; a field that is not there has the default that is written
-there, and a field that nobody knows is an error. All errors of a file are named at once.
+there, and an unknown field is an error. All errors of a file are reported at once.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class Config:
         return summary.schema
 
     def build_learner(self) -> Any:
-        """The learner at its very start."""
+        """The learner as configured, before any event."""
         return self.make_learner(self.load_schema(), self.load_summaries())
 
     def make_learner(self, schema: Schema, summaries: dict[str, LogSummary]) -> Any:
@@ -174,7 +174,7 @@ class Config:
             raise InputError(f"[learner.settings] has something that {kind} does not take: {error}.") from error
 
     def rails(self) -> Rails:
-        """Who acts, as the file says."""
+        """The initial rails (mode, share, fallback, kill switch, exploration) of the file."""
         schema = self.load_schema()
         arms = schema.arms or ()
         fallback = self.mode.fallback

@@ -1,4 +1,4 @@
-"""What the records of ``sections`` say about a file: every error in it, and the table that documents it."""
+"""Checks of a file against the records of ``sections``, and the table that documents their fields."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def fields_of(record: type) -> list[Field]:
 
 
 def read_section(record: Any, body: Any, section: str, errors: list[str]) -> Any:
-    """The record of a section; what is wrong is added to ``errors``, and has its default in the record."""
+    """The record of a section; errors are added to ``errors``, and a field in error has its default in the record."""
     if not isinstance(body, Mapping):
         errors.append(f"[{section}] must be a table")
         return record()
@@ -104,10 +104,10 @@ def read_section(record: Any, body: Any, section: str, errors: list[str]) -> Any
 
 
 def refuse(path: Any, errors: list[str]) -> None:
-    """Say all that is wrong with a file.
+    """Report all errors of a file, if there are any.
 
     Raises:
-        InputError: there is something.
+        InputError: ``errors`` is not empty.
     """
     if len(errors) == 1:
         raise InputError(f"{errors[0]}.")

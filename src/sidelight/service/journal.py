@@ -29,19 +29,19 @@ logger = logging.getLogger("sidelight.decisions")
 
 
 class _Lines(logging.Formatter):
-    """A line per record; of an exception its type and where it happened, and what it said only if that is wanted."""
+    """One line per record; of an exception its type and places, and its message only if personal data are allowed."""
 
     def __init__(self, personal: bool) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
         self.personal = personal
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        """The line, and the fields that came along."""
+        """The line, followed by the record's extra fields."""
         fields = getattr(record, "fields", {})
         return super().formatMessage(record) + "".join(f" {name}={value}" for name, value in fields.items())
 
     def formatException(self, ei: Any) -> str:
-        """The type and the places, without values."""
+        """The type and the places of the traceback, without values."""
         kind, error, trace = ei
         if self.personal:
             return super().formatException(ei)
@@ -50,7 +50,7 @@ class _Lines(logging.Formatter):
 
 
 class _JsonLines(_Lines):
-    """One JSON object per line: ``at``, ``level``, ``logger``, ``message``, and the fields that came along."""
+    """One JSON object per line: ``at``, ``level``, ``logger``, ``message``, and the record's extra fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as JSON."""
@@ -80,13 +80,13 @@ def set_up_logs(config: LogsConfig, *, verbose: bool = False, stream: TextIO | N
 def _log_warning(
     personal: bool, message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **__: Any
 ) -> None:
-    """Log what a learner, or anything else, warns of; Python itself would print it, whatever it quotes."""
+    """Log a Python warning; printed by Python itself, it could quote personal data."""
     said = f": {message}" if personal else " (what it says may quote a context: [logs] personal = true shows it)"
     logging.getLogger("sidelight.service").warning("%s at %s:%d%s", category.__name__, filename, lineno, said)
 
 
 def decision_log(config: LogsConfig, schema: Schema) -> Callable[[int, Decisions], None]:
-    """Logs every decision that this server made; whom it was about and why only if that is wanted."""
+    """A function that logs every decision of this server; subject and context only if personal data are allowed."""
 
     def log(number: int, event: Decisions) -> None:
         for i, arm in enumerate(event.arms):

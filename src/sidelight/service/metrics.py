@@ -1,4 +1,4 @@
-"""What Prometheus is told."""
+"""The Prometheus metrics of a server."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Metrics:
         self._timed: dict[str, Any] = {}
 
     def answered(self, route: str, status: int, seconds: float) -> None:
-        """A request was answered."""
+        """Count a request that was answered, with its duration in seconds."""
         counter = self._answered.get((route, status))
         if counter is None:
             counter = self._answered[route, status] = self.requests.labels(route, str(status))
@@ -101,7 +101,7 @@ class Metrics:
         timer.observe(seconds)
 
     def decided(self, routes: list[str]) -> None:
-        """Decisions were folded in, by whom each was made."""
+        """Count decisions that were folded in, by route (who chose the arm)."""
         for route in set(routes):
             counter = self._routes.get(route)
             if counter is None:
@@ -109,12 +109,12 @@ class Metrics:
             counter.inc(routes.count(route))
 
     def committed(self, requests: int, seconds: float) -> None:
-        """A transaction was written for so many requests."""
+        """Count a transaction: the requests in it, and its duration in seconds."""
         self.commits.observe(seconds)
         self.group_size.observe(requests)
 
     def stands(self, number: int, version: int, *, killed: bool, share: float) -> None:
-        """Decisions can be written, and this is where the log stands: its last event, the learner's, who acts."""
+        """Set the gauges of a server that can write: its last event, the learner's version, kill switch and share."""
         self.event.set(number)
         self.version.set(version)
         self.ready.set(1)
@@ -122,7 +122,7 @@ class Metrics:
         self.share.set(share)
 
     def gate_stands(self, evidence: Mapping[str, Any] | None) -> None:
-        """What ``Gate.evidence`` says; None where there is no gate. A bound that is not known yet is NaN."""
+        """Set the gauges of the gate from ``Gate.evidence`` (None: no gate). A bound that is not known yet is NaN."""
         found = {} if evidence is None else evidence
         self.gate_rung.set(found.get("rung", -1))
         self.gate_waiting.set(found.get("waiting", 0))
@@ -144,5 +144,5 @@ class Metrics:
         return sorted(found, key=lambda item: (-item[2], item[0], item[1]))
 
     def text(self) -> bytes:
-        """What ``/metrics`` answers."""
+        """All metrics in Prometheus' text format, as ``/metrics`` answers."""
         return generate_latest(self.registry)

@@ -86,12 +86,12 @@ class Problem(Exception):
 
     def body(self) -> bytes:
         """The JSON of the answer."""
-        # ASCII only: what a request said may come back here, half surrogates included.
+        # ASCII only: text of the request may be quoted here, lone surrogates included.
         return json.dumps(self.content(), ensure_ascii=True, default=repr).encode()
 
 
 def invalid(where: str, detail: str, remedy: str) -> Problem:
-    """A field that cannot be used."""
+    """A 422 about a single field."""
     name = where or "the body"
     return Problem(
         "invalid",
@@ -131,12 +131,12 @@ PROBLEM_SCHEMA: dict[str, Any] = {
 
 
 def ambiguous(header: bytes) -> Problem:
-    """A header came twice that may come once, so which one counts is unclear: proxies and servers differ about that."""
+    """A 400 for a duplicate header: which of two values counts is unclear, because proxies and servers differ."""
     return Problem("ambiguous-headers", f"the header {header.decode().title()} came twice: send it once.")
 
 
 def storage_problem(error: StoreError) -> Problem:
-    """A store that cannot be used, as an answer."""
+    """A 503 for a store that cannot be used."""
     return Problem(
         "storage",
         f"{error} Nothing was acknowledged. Retry with the same Idempotency-Key: if it was written after all, it will "
@@ -146,5 +146,5 @@ def storage_problem(error: StoreError) -> Problem:
 
 
 def unknown_decision(text: str) -> Problem:
-    """There is no decision with this id."""
+    """A 404: there is no decision with this id."""
     return Problem("unknown-decision", f"there is no decision {text!r}: use the id that came with the decision.")

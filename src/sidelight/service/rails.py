@@ -16,7 +16,7 @@ MODES: tuple[Mode, ...] = ("shadow", "assist", "act")
 
 
 class Route(NamedTuple):
-    """The arm to take, who chose it, and the chance that it would come out so."""
+    """The arm to take, who chose it, and its propensity: the probability that this arm would be taken."""
 
     arm: Label | None
     by: str
@@ -25,7 +25,7 @@ class Route(NamedTuple):
 
 @dataclass(frozen=True)
 class Rails:
-    """What may act.
+    """Who may act, and for which share of the traffic.
 
     Attributes:
         mode: ``shadow``: the old policy acts, the learner only says what it would do. ``assist``: the learner
@@ -56,7 +56,7 @@ class Rails:
         failed: bool = False,
         chance_of: Callable[[Label], float] | None = None,
     ) -> Route:
-        """Who acts for one decision.
+        """The arm to take for one decision, and who chose it.
 
         Args:
             recommended: the learner's arm.
@@ -84,7 +84,7 @@ class Rails:
         elif chance_of is not None:
             own = chance_of(other)
         elif propensity < 1.0:
-            # A learner that draws might have taken this one too, and does not say how likely that was.
+            # A randomized learner might have taken this arm too, with a probability that it does not report.
             return Route(other, self._other_name(old_arm, other), None)
         else:
             own = 0.0
@@ -102,7 +102,7 @@ class Rails:
         return "old_policy" if old_arm is not None and arm == old_arm else "fallback"
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-safe."""
+        """The rails as a JSON object."""
         return {
             "mode": self.mode,
             "share": self.share,
@@ -121,7 +121,7 @@ class Rails:
 def subject_draw(subject: str, salt: str = "") -> float:
     """A number in [0, 1) that is always the same for one subject, so that a ramp keeps everybody on one side.
 
-    Another ``salt`` draws all subjects anew: each rung of the gate has one of its own.
+    Another ``salt`` gives independent numbers: each rung of the gate has its own.
     """
     name = f"sidelight ramp\0{salt}\0" if salt else "sidelight ramp\0"
     digest = hashlib.sha256(name.encode() + subject.encode("utf-8", "surrogatepass")).digest()

@@ -1,4 +1,4 @@
-"""Running the service: the engine, the application and Uvicorn put together."""
+"""Running the service: engine, application and Uvicorn in one process."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = ["run"]
 
 logger = logging.getLogger("sidelight.service")
 
-#: files beside connections: the database, pipes, what Python opens
+#: file descriptors reserved beside connections: for the database, pipes, Python itself
 _OTHER_FILES = 256
 
 
@@ -41,7 +41,7 @@ def run(config: Config, *, say: Callable[[str], None] = print, verbose: bool = F
 
     Args:
         config: the checked configuration.
-        say: where to tell a person what is going on.
+        say: prints a line for the person who starts the service.
         verbose: log what happens, whatever the level in the configuration.
 
     Raises:
@@ -93,13 +93,14 @@ def run(config: Config, *, say: Callable[[str], None] = print, verbose: bool = F
         )
         longest = 2 * config.limits.seconds + 10
         server = LeavingServer(settings, app.state.service.dashboard.end_streams, longest)
-        # What exists now stays, and a request leaves next to no cycles: looking for them seldom saves a tenth.
+        # Objects that exist now stay, and requests leave almost no reference cycles: collecting rarely saves a tenth of
+        # the time.
         gc.collect()
         gc.freeze()
         gc.set_threshold(20_000, 10, 10)
         for number in (signal.SIGTERM, signal.SIGINT):
-            # Until Uvicorn listens to signals, a stop is remembered. Afterwards Uvicorn stops gracefully and then
-            # raises the signal once more; by then there is nothing left to do.
+            # Until Uvicorn installs its signal handlers, a stop is remembered. Afterwards Uvicorn stops gracefully and
+            # then raises the signal once more; by then there is nothing left to do.
             signal.signal(number, server.ask)
         with asyncio.Runner(loop_factory=settings.get_loop_factory()) as runner:
             runner.run(server.serve([listener]))
@@ -110,13 +111,13 @@ def run(config: Config, *, say: Callable[[str], None] = print, verbose: bool = F
 
 
 class LeavingServer(uvicorn.Server):
-    """A server that lets those who watch go when it is told to stop, instead of waiting for them to leave.
+    """A Uvicorn server that ends the dashboard's streams when it is told to stop, instead of waiting for their clients.
 
     Args:
         settings: Uvicorn's.
         leave: called in the event loop as soon as a stop was asked for.
-        longest: seconds after which the process ends whatever still waits: a database that hangs answers nobody, and
-            what was not written was not acknowledged.
+        longest: seconds after which the process ends even if requests still wait for a database that hangs; what was
+            not written was not acknowledged.
     """
 
     def __init__(self, settings: uvicorn.Config, leave: Callable[[], None], longest: float) -> None:
@@ -126,16 +127,16 @@ class LeavingServer(uvicorn.Server):
         self._asked = False
 
     def ask(self, *_: object) -> None:
-        """Stop as soon as the start is done: a signal came before Uvicorn listened to any."""
+        """Request a stop as soon as the start is done: for signals that come before Uvicorn handles them."""
         self._asked = True
 
     async def main_loop(self) -> None:
-        """Serve until a stop is asked for, or was while this server started."""
+        """Serve until a stop is requested; return at once if it was during the start."""
         self.should_exit = self.should_exit or self._asked
         await super().main_loop()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Let go of streams, then finish what was accepted."""
+        """End the dashboard's streams, then finish the accepted requests."""
         watch = threading.Timer(self._longest, _end_now)
         watch.daemon = True
         watch.start()
@@ -144,7 +145,7 @@ class LeavingServer(uvicorn.Server):
 
 
 def allow_files(connections: int) -> None:
-    """Let the process open as many files as connections need, and say so where the system does not allow it."""
+    """Raise the process's limit on open files to what ``connections`` needs; log a warning where the system refuses."""
     if sys.platform == "win32":
         return
     wanted = connections + _OTHER_FILES

@@ -27,7 +27,7 @@ __all__ = [
     "TelemetryConfig",
 ]
 
-#: the learners a file may name: a constraint on the weights has no place in it
+#: the learners that a file may name; not those that take a constraint on the weights, which it cannot hold
 LEARNERS = tuple(kinds_made_from("hidden", "summary", "schema"))
 
 
@@ -177,7 +177,7 @@ class GateConfig:
 
     @property
     def wait_seconds(self) -> float | None:
-        """``reward_after`` in seconds; None where rewards are waited for without end.
+        """``reward_after`` in seconds; None where the wait for a reward has no end.
 
         Raises:
             InputError: it is not a time.
@@ -197,7 +197,7 @@ class GateConfig:
 
 @dataclass(frozen=True)
 class BoundsConfig:
-    """Beyond which values the learner is not taught until a person has looked; see [quarantine](quarantine.md)."""
+    """Bounds beyond which a value is quarantined until a person has reviewed it; see [quarantine](quarantine.md)."""
 
     automatic: Annotated[
         bool,
@@ -258,7 +258,7 @@ class TelemetryConfig:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a request may cost; see [security](../security.md)."""
+    """Limits on requests and connections; see [security](../security.md)."""
 
     body_bytes: Annotated[int, Meta(gt=0, description="the largest body")] = 4_000_000
     header_bytes: Annotated[int, Meta(gt=0, description="the largest headers, the request line included")] = 16_384

@@ -1,4 +1,4 @@
-"""Python's values as the JSON that a client sends: scalars of NumPy and Arrow, dates, gaps, and what cannot be sent."""
+"""Conversion of Python values to the JSON that a client sends: NumPy and Arrow scalars, dates, gaps; and its errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Context: TypeAlias = Mapping[str, Any] | Sequence[float]
 
 
 def ask_body(context: Context, allowed: Any, behavior: Any, probabilities: Any, subject: str | None) -> dict[str, Any]:
-    """The body of a request for one decision; what is None is left out."""
+    """The body of a request for one decision, without the fields that are None."""
     body: dict[str, Any] = {"context": context_body(context)}
     answer = given(arm=behavior, probabilities=None if probabilities is None else list(probabilities))
     if answer:
@@ -32,7 +32,7 @@ def ask_body(context: Context, allowed: Any, behavior: Any, probabilities: Any, 
 
 
 def one_each(name: str, values: Sequence[Any] | None, n: int) -> Sequence[Any]:
-    """One entry for each of ``n`` contexts."""
+    """``values``, checked to have one entry per context; ``n`` times None where there are none."""
     if values is None:
         return [None] * n
     if isinstance(values, str) or len(values) != n:
@@ -60,7 +60,7 @@ def context_body(context: Context) -> Any:
 
 
 def _as_json(value: Any) -> Any:
-    """A value of a context as JSON has it: scalars without their wrapping, dates as text, gaps as null."""
+    """A value of a context as JSON: scalars as Python's own, dates as ISO text, gaps as null."""
     if isinstance(value, np.generic):
         value = value.item()
     elif hasattr(value, "as_py"):
@@ -73,7 +73,7 @@ def _as_json(value: Any) -> Any:
 
 
 def given(**fields: Any) -> dict[str, Any]:
-    """The fields that say something: a frame's column has NaN where there is nothing to say."""
+    """The fields that are neither None nor NaN, which a data frame has for missing values."""
     return {name: value for name, value in fields.items() if not is_missing(value)}
 
 
@@ -81,7 +81,7 @@ def to_json(body: Any) -> bytes:
     """A body as JSON.
 
     Raises:
-        InputError: a number in it is not finite, or a value has no place in JSON; it names them.
+        InputError: a number is not finite, or a value has no JSON form; the message names the fields.
     """
     wrong = [f"{where} is {value!r}" for where, value in _unfit(body, "")]
     if wrong:
@@ -93,7 +93,7 @@ def to_json(body: Any) -> bytes:
 
 
 def _unfit(value: Any, where: str) -> Iterator[tuple[str, Any]]:
-    """What cannot be sent, and where in the body it is."""
+    """Place and value of everything in the body that has no JSON form."""
     if isinstance(value, Mapping):
         for name, inner in value.items():
             yield from _unfit(inner, f"{where}/{name}")

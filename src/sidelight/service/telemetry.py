@@ -1,7 +1,7 @@
 """OpenTelemetry traces, where they are configured: a span per request, and one per transaction that links to them.
 
-Nothing is imported from OpenTelemetry elsewhere, and here only by who wants traces. A span says which address was
-called, how it ended and how long it took; never a body, a context or a decision's id.
+OpenTelemetry is imported only here, and only if traces are configured. A span holds the route, the status and the
+duration; never a body, a context or a decision's id.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["CommitSpans", "TracedRequests", "trace_provider"]
 
 
 def trace_provider(config: TelemetryConfig) -> TracerProvider | None:
-    """Where spans go, or None where nobody wants them.
+    """The provider that exports spans; None where traces are not configured.
 
     Raises:
         MissingExtraError: traces are wanted, and OpenTelemetry is not installed.
@@ -44,7 +44,7 @@ def trace_provider(config: TelemetryConfig) -> TracerProvider | None:
 
 
 class TracedRequests:
-    """Around the application: a span per request, the child of the caller's where it sent a ``traceparent``."""
+    """ASGI middleware: a span per request, the child of the caller's span where it sent a ``traceparent``."""
 
     def __init__(self, app: ASGIApp, provider: TracerProvider) -> None:
         self.app = app
@@ -98,7 +98,7 @@ class CommitSpans:
         return get_current_span().get_span_context()
 
     def committed(self, origins: Sequence[Any], seconds: float, others: int, failed: bool) -> None:
-        """A transaction has ended just now."""
+        """Record a span for a transaction that has just ended, linked to the requests in it."""
         from opentelemetry.trace import Link, Status, StatusCode
 
         end = time.time_ns()

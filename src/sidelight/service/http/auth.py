@@ -42,7 +42,7 @@ class Token:
     revoked: float | None
 
 
-#: who asks where there are no tokens at all: anybody on this machine
+#: the token of every request to a service that has no tokens, which only this machine can reach
 EVERYBODY = Token("", "no token", frozenset(SCOPES), "", 0.0, None)
 
 
@@ -116,7 +116,7 @@ class Tokens:
         return self.require(None if authorization is None else self._identify(authorization), scope)
 
     def by_id(self, id: str) -> Token | None:
-        """The valid token with this id, for whoever has shown its secret before."""
+        """The valid token with this id, for a session whose user has shown the secret before."""
         return self._valid.get(id)
 
     @staticmethod

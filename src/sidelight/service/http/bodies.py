@@ -1,4 +1,4 @@
-"""Request bodies to arguments of the engine, and the engine's decisions to answers."""
+"""Conversion of request bodies to arguments of the engine, and of the engine's decisions to response bodies."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PLAIN = Ask()
 
 
 def to_json(body: Any) -> bytes:
-    """An answer as JSON; a number that is not finite becomes null."""
+    """A response body as JSON; a number that is not finite becomes null."""
     return _ENCODER.encode(body)
 
 
@@ -37,7 +37,7 @@ _ENCODER = msgspec.json.Encoder(enc_hook=_plain)
 
 
 class Bodies:
-    """Reads and writes the bodies of one service."""
+    """Reads the request bodies of one service, and makes its responses."""
 
     def __init__(self, messages: Messages) -> None:
         self.messages = messages
@@ -50,7 +50,7 @@ class Bodies:
     # ------------------------------------------------------------------------------------ decisions
 
     def decision(self, content: bytes) -> tuple[Array, list[Ask] | None]:
-        """One decision: its context (1, d) and what was asked beside it."""
+        """One decision: its context (1, d), and its further fields; None where there are none."""
         return self.read("DecisionRequest", content, self._decision)
 
     def _decision(self, message: Any) -> tuple[Array, list[Ask] | None]:
@@ -59,7 +59,7 @@ class Bodies:
         return x, None if ask is _PLAIN else [ask]
 
     def decisions(self, content: bytes) -> tuple[Array, list[Ask] | None]:
-        """A batch: contexts (n, d), and what was asked beside each; None where nothing was."""
+        """A batch: contexts (n, d), and the further fields of each; None where there are none."""
         return self.read("DecisionsRequest", content, self._decisions)
 
     def _decisions(self, message: Any) -> tuple[Array, list[Ask] | None]:
@@ -125,7 +125,7 @@ class Bodies:
         return self.read("BehaviorAt", content, convert)
 
     def rails(self, content: bytes) -> dict[str, Any]:
-        """Changes of mode, share, fallback, exploration."""
+        """The requested changes of mode, share, fallback or exploration."""
 
         def convert(message: Any) -> dict[str, Any]:
             plain = {name: getattr(message, name) for name in ("mode", "share", "explore")}
@@ -139,7 +139,7 @@ class Bodies:
         return self.read("Mode", content, convert)
 
     def switch(self, content: bytes) -> bool:
-        """The kill switch: on or off."""
+        """Whether the kill switch is to be on."""
         return self.read("Kill", content, lambda message: bool(message.killed))
 
     def gate(self, content: bytes) -> tuple[str | None, bool | None, int | None]:
@@ -154,11 +154,11 @@ class Bodies:
         return self.read("Gate", content, convert)
 
     def retraction(self, content: bytes) -> tuple[str, str]:
-        """Why something told about a decision was wrong, and what."""
+        """The reason of a retraction, and what is retracted: ``reward``, ``action`` or ``behavior``."""
         return self.read("Retraction", content, lambda m: (self._reason(m), "reward" if m.what is UNSET else m.what))
 
     def review(self, content: bytes) -> tuple[bool, str]:
-        """Whether what waits is to be released, and why."""
+        """Whether a quarantined event is to be released, and the reason."""
         return self.read("Review", content, lambda message: (bool(message.release), self._reason(message)))
 
     def _reason(self, message: Any) -> str:
@@ -167,7 +167,7 @@ class Bodies:
     # ------------------------------------------------------------------------------------- answers
 
     def decided(self, number: int, event: Decisions) -> list[Any]:
-        """The answer to every decision of an event."""
+        """One response body per decision of an event."""
         form = self._arm_form.__getitem__
         ids = [f"{number}.{i}" for i in range(len(event))]
         ids[0] = str(number)

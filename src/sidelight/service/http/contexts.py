@@ -1,9 +1,9 @@
-"""Contexts as messages bring them to encoded vectors.
+"""Conversion of the contexts in messages to encoded vectors.
 
 A value by name is read as ``Schema.encode`` reads it, so that the same row gives the same decision in Python and over
 HTTP: a number may stand in quotes, because decimals and integers that are kept as text come so from most programs
-(plain decimals: an exponent or white space is told as a mistake).
-An array holds the encoded numbers themselves, and nothing but JSON numbers is one there.
+(plain decimals: an exponent or white space is an error).
+An array holds the encoded numbers themselves, which must be JSON numbers, not text.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["Contexts", "array_of"]
 
 #: characters of a number in quotes: a double in full has at most 24, and a decimal may have more
 LONGEST_NUMBER = 64
-#: why text that Python reads as a number is refused
+#: the error where Python would read a text as a number, and this service does not
 PLAIN = "not a plain decimal"
 
 
@@ -52,7 +52,7 @@ class Contexts:
         number: the type of a number of sensible size.
         named: the type of a context by name, a struct with the features as fields.
         either: the type of a context in a message.
-        words: what is said about a context by name that is wrong.
+        words: the texts of errors in a context by name.
     """
 
     def __init__(self, schema: Schema, largest: float) -> None:
@@ -138,7 +138,7 @@ class Contexts:
         return self.number | bool | Annotated[str, quoted]
 
     def _read(self, values: Sequence[Any]) -> Sequence[Any]:
-        """The values of a context by name, those of numbers that came in quotes as numbers."""
+        """The values of a context by name; numbers in quotes are converted to floats."""
         if str not in map(type, values):
             return values
         return [
@@ -147,7 +147,7 @@ class Contexts:
         ]
 
     def _derived(self, values: Sequence[Any]) -> Array:
-        """One context by name whose derived features the schema computes."""
+        """Encode one context by name, through the schema because it has derived features."""
         named: dict[str, Any] = {}
         for name, value in zip(self.names, values, strict=True):
             levels = self.levels.get(name)
@@ -191,7 +191,7 @@ class Contexts:
         return self._checked(x)
 
     def _checked(self, x: Array) -> Array:
-        """``x`` (…, d), if every value that is missing may be, and each context has one that is not."""
+        """``x`` (…, d), once checked: only features that may be missing are, and no context is all gaps."""
         if self._gaps is not None:
             gone = np.isnan(x)
             if (gone & ~self._gaps).any() or gone.all(axis=-1).any():
@@ -243,7 +243,7 @@ def array_of(item: Any) -> Any:
 
 
 def _numbers(rows: Sequence[Sequence[Any]]) -> Array | None:
-    """Rows of numbers as an array, in a third of NumPy's time; None where something else is among them."""
+    """Rows of numbers as an array, in a third of the time of ``np.array``; None where a value is no number."""
     try:
         packed = struct.pack(f"{len(rows) * len(rows[0])}d", *itertools.chain.from_iterable(rows))
     except struct.error:
@@ -277,7 +277,7 @@ def _unquoted(feature: Number, text: str, largest: float) -> float:
 
 
 class _Quoted:
-    """Text that reads as a number of a sensible size."""
+    """The rule that a text is a plain decimal within the largest magnitude."""
 
     def __init__(self, feature: Number, largest: float) -> None:
         self._feature, self._largest = feature, largest
@@ -295,7 +295,7 @@ class _Quoted:
 
 
 class _Day:
-    """A date or a time."""
+    """The rule that a text is a date or a time in ISO 8601."""
 
     def __init__(self, feature: Date) -> None:
         self._feature = feature
@@ -309,7 +309,7 @@ class _Day:
 
 
 class _Derived:
-    """Derived features are defined for the values of a context by name, of which one at least is there."""
+    """The rule that a context by name has at least one value, and values for which derived features are defined."""
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
@@ -328,7 +328,7 @@ class _Derived:
 
 
 class _Array:
-    """An encoded context begins with the intercept, where there is one, and lacks only what may be missing."""
+    """The rule that an encoded context begins with the intercept, if there is one, and lacks only optional values."""
 
     def __init__(self, schema: Schema) -> None:
         self._intercept = schema.intercept

@@ -1,4 +1,4 @@
-"""The OpenAPI description, made from the messages of this very service: it names its features and its arms."""
+"""The OpenAPI description, generated from the messages of this service, with its features and arms."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ _EVENT = {
     "description": "what waits in quarantine, by the id that the list gives it",
     "schema": {"type": "string", "pattern": _ID_PATTERN},
 }
-#: what any request may be answered with
+#: kinds of problem that any endpoint may answer with
 _ALWAYS = ("ambiguous-headers", "host-not-allowed", "headers-too-large", "overloaded", "slow", "storage", "internal")
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """An address of the service.
+    """An endpoint of the service.
 
     Attributes:
         handler: the name of the method that answers it.
-        method, path: what it is called by; ``{id}`` in the path is a decision's id.
+        method, path: of the request; ``{id}`` in the path is a decision's id.
         operation: its name in the description.
         summary: what it does; ``{batch}`` stands for the largest batch.
         request: the name of the message it takes, or None.
@@ -55,7 +55,7 @@ class Endpoint:
         writes: whether it writes an event: then 201 says that it did now, 200 that it was there before.
         key: whether it takes an idempotency key.
         open: whether it answers without a token.
-        conflicts: whether it may contradict how things stand, beside those about a decision or with a key.
+        conflicts: whether it may answer 409; endpoints about a decision or with a key always may.
     """
 
     handler: str
@@ -77,12 +77,12 @@ class Endpoint:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """What its path names, as the description has it."""
+        """The parameters in its path, as OpenAPI describes them."""
         named = [_ID] if self.about else [_EVENT] if "{event}" in self.path else []
         return {"parameters": named} if named else {}
 
 
-#: every address but the dashboard's
+#: every endpoint but the dashboard's
 ENDPOINTS = (
     Endpoint("decide", "POST", "/v1/decisions", "decide", "Decide for one context", "DecisionRequest", "Decision",
              writes=True, key=True),

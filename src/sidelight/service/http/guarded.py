@@ -22,22 +22,22 @@ __all__ = ["ALWAYS", "guarded_protocol"]
 ALWAYS = ("/health/live", "/health/ready", "/metrics", "/v1/kill")
 #: requests that may wait behind the one that is being answered
 PIPELINED = 8
-#: connections above the limit that may ask for what is always answered, in all and per address, and their seconds
+#: connections above the limit that are accepted for ``ALWAYS``: in all, per address, and for how many seconds
 RESERVED, RESERVED_PER_ADDRESS, RESERVED_SECONDS = 64, 8, 2.0
 #: seconds during which a refused body is thrown away, so that its sender reads the answer instead of a reset
 LINGER_SECONDS = 2.0
-#: at most so many times the largest body
+#: how much of it is thrown away at most, as a multiple of the largest body
 LINGER_BODIES = 8
 
 
 class ClosingTransport:
-    """A transport whose ``close`` asks the protocol how to end; everything else is the transport's own."""
+    """A transport whose ``close`` lets the protocol end the connection; everything else is the transport's own."""
 
     __slots__ = ("_protocol", "_transport", "abort", "get_extra_info", "pause_reading", "resume_reading", "write")
 
     def __init__(self, transport: asyncio.Transport, protocol: Any) -> None:
         self._transport, self._protocol = transport, protocol
-        # Bound methods, not calls through this object: an answer writes twice.
+        # Bound methods instead of delegation, to save a call: every response writes twice.
         self.write = transport.write
         self.abort = transport.abort
         self.get_extra_info = transport.get_extra_info
@@ -123,9 +123,10 @@ def guarded_protocol(limits: Limits) -> type[HttpToolsProtocol]:
             super().connection_lost(exc)
 
         def _forsake(self) -> None:
-            """Tell every request of this connection that nobody waits for its answer any more.
+            """Tell every request of this connection that its client has disconnected.
 
-            Uvicorn tells the one whose headers came last, which is another one where requests were sent ahead.
+            Uvicorn tells only the one whose headers came last, which is not the one being answered where requests are
+            pipelined.
             """
             waiting = [cycle for cycle, _ in self.pipeline]
             self.pipeline.clear()
@@ -234,7 +235,7 @@ def guarded_protocol(limits: Limits) -> type[HttpToolsProtocol]:
             unread = self._in_body or self._refused
             if not unread or not self._raw.can_write_eof() or self._raw.is_closing():
                 self._raw.close()
-                # What nobody reads is not kept for ever.
+                # A response that the client does not read is not kept for ever.
                 self._end_timer = self.loop.call_later(limits.seconds, self._give_up)
                 return
             self._raw.write_eof()
@@ -242,7 +243,7 @@ def guarded_protocol(limits: Limits) -> type[HttpToolsProtocol]:
             self._end_timer = self.loop.call_later(min(LINGER_SECONDS, limits.seconds), self._give_up)
 
         def _give_up(self) -> None:
-            """End the connection at once; first the requests are told, so that none writes to what is closed."""
+            """Abort the connection; its requests are told first, so that none writes to a closed transport."""
             self._forsake()
             self._raw.abort()
 
@@ -275,7 +276,7 @@ def guarded_protocol(limits: Limits) -> type[HttpToolsProtocol]:
             self._refuse("overloaded", "too many connections are open; try again later.")
 
         def _enough(self) -> None:
-            """Answer what was taken on, then close; what was sent beyond that is not looked at."""
+            """Answer the requests accepted so far, then close; anything sent after them is ignored."""
             self._refused = True
             self.pipeline[0][0].keep_alive = False
 

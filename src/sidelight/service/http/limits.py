@@ -1,6 +1,6 @@
-"""Limits on what a request may cost: requests at once, time; and whom a service without tokens answers.
+"""Limits on concurrent requests and on their time; and which hosts a service without tokens answers.
 
-``guarded`` sits below, where a request does not exist yet; ``Guard`` sits around the application.
+``guarded`` limits connections, before there is a request; ``Guard`` wraps the application.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def local_host(host: bytes | None) -> bool:
 
 
 class Guard:
-    """Around the application: sheds load, limits time, counts.
+    """ASGI middleware that sheds load, enforces the deadline and counts requests.
 
     Args:
         app: the application.
@@ -130,7 +130,7 @@ class Guard:
 
 
 async def send_problem(problem: Problem, send: Any) -> None:
-    """Answer with a problem, below any framework."""
+    """Answer with a problem by plain ASGI messages, without the framework."""
     body = problem.body()
     headers = [(b"content-type", MEDIA_TYPE.encode()), (b"content-length", str(len(body)).encode())]
     headers += [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in problem.headers.items()]

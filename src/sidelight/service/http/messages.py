@@ -1,7 +1,7 @@
 """Every message of the service, described once for the schema that it serves.
 
-From these types come the fast reading of requests (msgspec), the second look that names every error (``checking``) and
-the OpenAPI description (``description``). What a type cannot say, a rule says (``rules``).
+These types define how requests are read fast (msgspec), how every error of a refused one is found (``checking``), and
+the OpenAPI description (``description``). Conditions that a type cannot express are rules (``rules``).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Messages:
 
     Attributes:
         contexts: how a context is written and encoded.
-        words: what is said about the fields of each kind of object.
+        words: the texts of errors about the fields of each kind of object.
         requests, answers: the types by name, as the OpenAPI description lists them.
     """
 

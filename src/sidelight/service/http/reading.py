@@ -1,4 +1,4 @@
-"""Reading a body as one of the messages: fast if it is right, with every error if it is not."""
+"""Reading a body as one of the messages: fast if it is valid, with a list of all errors if it is not."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Reader:
 
     Args:
         types: structs by the name of the message.
-        words: what is said about the fields of each kind of object.
+        words: the texts of errors about the fields of each kind of object.
         counted: structs all of whose fields are required and hold no objects, with their number of fields.
     """
 
@@ -50,8 +50,8 @@ class Reader:
     def read(self, name: str, content: bytes, convert: Callable[[Any], T]) -> T:
         """A request as ``convert`` makes it from the decoded message.
 
-        The fast way stops at the first error and does not say all that is wrong, so what it refuses is looked at again.
-        It also keeps the last of two equal keys without a word. Each key has a colon of its own, so as many colons as
+        The fast parser stops at the first error, so a body that it refuses is checked again in full. It also silently
+        keeps the last of two equal keys. Each key has a colon of its own, so as many colons as
         keys mean that no key was lost; anything else, a colon inside a text included, is parsed again.
 
         Args:
@@ -78,7 +78,7 @@ class Reader:
         try:
             return convert(msgspec.convert(value, self._types[name]))
         except (msgspec.ValidationError, Unfit) as error:
-            logger.error("a %s was refused, and nothing is wrong with it", name, exc_info=refused)
+            logger.error("the fast parser refused a %s in which the full check finds no error", name, exc_info=refused)
             raise invalid("", str(error) or "is not valid", "Compare it with /openapi.json") from error
 
     def _keys(self, message: Any) -> int:

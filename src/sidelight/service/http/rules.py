@@ -1,7 +1,7 @@
-"""What a type cannot say about a value: which labels there are, that probabilities sum to 1, which fields agree.
+"""Conditions that a type cannot express: which labels exist, that probabilities sum to 1, which fields agree.
 
 A rule belongs to a place in a message (``messages``). ``read`` turns a value of the right type into what the engine
-takes, and raises ``Unfit`` without a word where the value breaks the rule; ``errors`` then says what is wrong with it.
+takes, and raises ``Unfit`` without a message where the value breaks the rule; ``errors`` then says what is wrong.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["Distinct", "LabelSet", "PlainText", "Probabilities", "ToldArm", "Unf
 
 
 class Unfit(Exception):
-    """A value that breaks a rule of its message; the second look says which and how."""
+    """A value that breaks a rule of its message; the full check (``checking``) says which and how."""
 
 
 class LabelSet:
@@ -75,9 +75,9 @@ def _key(form: Any) -> Any:
 
 
 class Distinct:
-    """A list of labels that names none twice."""
+    """The rule that a list of labels has no duplicates."""
 
-    #: what it says about a list holds whatever else is wrong with its entries
+    #: whether the rule applies even if entries of the list are invalid
     of_any_list = True
 
     def __init__(self, labels: LabelSet) -> None:
@@ -106,7 +106,7 @@ class Distinct:
 
 
 class Probabilities:
-    """One probability for each arm; they sum to 1 within 1e-6, and are divided by their sum to do so exactly."""
+    """The rule that there is one probability per arm and they sum to 1 within 1e-6; ``read`` normalizes them."""
 
     tolerance = 1e-6
 
@@ -129,13 +129,13 @@ class Probabilities:
 
 
 class ToldArm:
-    """The old policy's arm beside its probabilities: it does not take an arm to which it gives probability 0."""
+    """The rule that the old policy's arm has a positive probability, where both are given."""
 
     def __init__(self, arms: LabelSet) -> None:
         self._arms = arms
 
     def check(self, arm: Any, probabilities: Sequence[float]) -> None:
-        """Nothing if the arm, in its JSON form, is possible.
+        """Check that the arm, in its JSON form, has a positive probability.
 
         Raises:
             Unfit: the arm is unknown, or its probability is 0.
@@ -160,7 +160,7 @@ class ToldArm:
 
 
 class PlainText:
-    """Text that people can read: no control characters, no half of a surrogate pair."""
+    """The rule that a text can be shown: no control characters, no lone surrogates."""
 
     def read(self, text: str) -> str:
         """The text itself.

@@ -1,4 +1,4 @@
-"""Bytes to JSON values, strictly: UTF-8, no duplicate keys, no NaN, no bottomless nesting."""
+"""Strict parsing of JSON: UTF-8, no duplicate keys, no NaN, bounded nesting."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["header", "parse", "read_body"]
 
 
 def parse(body: bytes) -> Any:
-    """The JSON value of a body, read slowly and able to say what is wrong.
+    """The JSON value of a body, by a parser that is slow but can say what is wrong.
 
     Raises:
         Problem: 400, and why it cannot be read; a number that JSON does not have is named by its place.
@@ -42,7 +42,7 @@ def parse(body: bytes) -> Any:
 
 
 class _Refused(ValueError):
-    """JSON by Python's standards, but not by ours."""
+    """JSON that Python's parser accepts and this service refuses."""
 
 
 class _Constant:
@@ -68,7 +68,7 @@ def _not_numbers(value: Any) -> Problem:
 
 
 def _constants(value: Any) -> Iterator[tuple[str, str]]:
-    """Where the constants are, in the order of the body."""
+    """JSON pointer and name of every such constant, in the order of the body."""
     stack = [("", value)]
     while stack:
         where, item = stack.pop()

@@ -44,7 +44,7 @@ def back_up(
     beside = [partial.with_name(partial.name + end) for end in ("-wal", "-shm")]
     try:
         last = _copy_into(source, url.set(database=str(partial)), progress, check)
-        # Where SQLite cannot sync the file it keeps the write-ahead log, and says nothing.
+        # Where SQLite cannot sync the file it keeps the write-ahead log, without an error.
         if beside[0].exists():
             raise StoreError(f"the copy could not be brought into one file: check the disk of {path.parent}.")
         _must_be_new(path)
@@ -74,12 +74,12 @@ def _copy_into(
     try:
         return copy_store(source, target, progress, check)
     finally:
-        # The last connection that closes writes everything into the one file.
+        # Closing the last connection checkpoints the write-ahead log into the file.
         target.close()
 
 
 class Untouched:
-    """A SQLite file that is read without a trace, and may therefore not change meanwhile."""
+    """A SQLite file opened as immutable (reading it creates no files), which must not change meanwhile."""
 
     def __init__(self, url: sa.URL) -> None:
         self._path = Path(str(url.database)) if url.get_backend_name() == "sqlite" and not url.query else None
@@ -108,8 +108,8 @@ def copy_store(
     """Copy everything into an empty store; returns the number of its last event.
 
     One transaction reads throughout, so the copy is the state at one moment, whatever is written meanwhile, and one
-    transaction writes, so it is whole or empty. Who goes on from the copy gives other ids than who goes on from the
-    original: its place is noted as that of a copy.
+    transaction writes, so it is whole or empty. A service that continues from the copy gives other ids than one that
+    continues from the original, because the copy is marked as such (``Head.place``).
 
     Args:
         source: what to copy.
@@ -147,7 +147,7 @@ def copy_store(
         ):
             query = sa.select(table).order_by(order)
             if table is tables.pieces:
-                # Others are of snapshots that were deleted, or are not finished.
+                # The other pieces belong to snapshots that were deleted or are not finished.
                 query = query.where(table.c.digest.in_(sa.select(tables.snapshots.c.digest)))
             result = reading.execution_options(stream_results=True, yield_per=at_once).execute(query)
             copied = 0

@@ -1,8 +1,9 @@
-"""Forgetting a person: their contexts and their key go, what the learner made of them stays in its sums.
+"""Forgetting a person: their contexts and their key are deleted; what the learner learned from them stays in its sums.
 
 Events before the deletion can then not be folded again, so the state is verified and kept as a base first, in the same
-transaction: either there is a base and the contexts are gone, or nothing has happened.  Every server waits for it, so
-who has many decisions is forgotten in parts, each of them such a transaction; a call that was interrupted is repeated.
+transaction: either there is a base and the contexts are gone, or nothing has happened.  Every server waits for it, so a
+    person with many decisions is forgotten in parts, each in a transaction of its own; repeat a call that was
+    interrupted.
 """
 
 from __future__ import annotations
@@ -30,17 +31,17 @@ __all__ = ["Forgetting", "forget"]
 
 #: events that may be left to fold in while all servers wait
 _FEW = 200
-#: how often what was written meanwhile is folded in before that is done under the lock
+#: how many times new events are folded in without the lock before the rest is folded in under it
 _TRIES = 8
-#: events that are deleted from in one transaction: about as long as keeping the base takes
+#: events whose contexts are deleted in one transaction: takes about as long as writing the base
 _AT_ONCE = 200
-#: seconds within which those few are folded in, whatever the size of the learner
+#: seconds allowed for folding in those few events, whatever the size of the learner
 _PATIENCE = 60.0
 
 
 @dataclass(frozen=True)
 class Forgetting:
-    """What was done.
+    """The result of forgetting a person.
 
     Attributes:
         decisions: how many contexts were deleted.
@@ -66,7 +67,8 @@ def forget(
     Args:
         store: the event log.
         subject: the key that came with the decisions.
-        verify: fold the events again and compare with what the servers run on; without it, that is believed.
+        verify: fold the events again and compare with the newest snapshot, which the servers run on; otherwise the
+            snapshot is trusted.
         erase: remove what the database itself still keeps of it afterwards.
         progress: called with (events folded, the last one).
 
@@ -92,22 +94,22 @@ def forget(
         except (ContextsDeleted, Unlearned):
             # Somebody else was forgotten meanwhile, so there is a newer base; or something was retracted.
             continue
-    # what the snapshots held that are gone now, also by a call that was interrupted here
+    # the pieces of the deleted snapshots, also those left by a call that was interrupted here
     for _ in store.sweep_pieces(base_number(store) or 0):
         pass
-    # so with what that call has deleted: there may be no decision left that would say so
+    # erase even if nothing was deleted now: an interrupted call may have deleted without erasing
     return Forgetting(decisions, event, store.erase_deleted() if erase else False)
 
 
 def _check_it_can_be_kept(state: State) -> None:
-    """Check that a base can be made of a state; what is folded in later is a few events more of the same kinds."""
+    """Check that a state survives saving and loading; done before the lock is taken, a few events early."""
     snapshot = state.snapshot(0.0)
     if State.from_snapshot(snapshot).snapshot(0.0) != snapshot:
         raise StoreError("the learner does not survive being saved and loaded; nothing was deleted. Report this.")
 
 
 def _forget_some(store: Store, subject: str, known: dict[int, set[int]], state: State) -> tuple[int, int]:
-    """Base, event and deletion in one transaction; returns the event's number and how many contexts went.
+    """Write base and event, delete contexts, in one transaction; returns the event's number and how many were deleted.
 
     Every server waits for the transaction, so whatever can be done before it is.
 
@@ -123,7 +125,7 @@ def _forget_some(store: Store, subject: str, known: dict[int, set[int]], state: 
         catch_up(store, state, end)
     upto = max(known)
     prepared = _rewritten(store, store.rows(known), known, state.learner.n_features)
-    # Servers wait for as long as this may be silent, if the process or its machine stands still in the middle.
+    # If this process or its machine freezes in the middle, the servers wait until this time-out.
     with _without_collection(), store.writing(patience=_PATIENCE) as connection:
         head = store.lock(connection)
         catch_up(store, state, head.number)
@@ -135,7 +137,7 @@ def _forget_some(store: Store, subject: str, known: dict[int, set[int]], state: 
         put_base(connection, state.snapshot(row.at))
         # The difference of two snapshots around a reward tells the context that it was for.
         connection.execute(tables.snapshots.delete())
-        # those of which another deletion took a part meanwhile
+        # events that another deletion has changed meanwhile
         stale = [n for n, seal in seals.items() if n not in prepared or prepared[n][0] != seal]
         prepared |= _rewritten(store, store.rows_within(connection, stale), positions, state.learner.n_features)
         store.rewrite(connection, [prepared[n][1] for n in seals])
@@ -146,7 +148,7 @@ def _forget_some(store: Store, subject: str, known: dict[int, set[int]], state: 
 
 @contextmanager
 def _without_collection() -> Iterator[None]:
-    """No look for garbage in cycles: in a process with compiled kernels one takes a tenth of a second."""
+    """Suspend the cyclic garbage collector: in a process with compiled kernels one run takes a tenth of a second."""
     was = gc.isenabled()
     gc.disable()
     try:
@@ -204,7 +206,7 @@ def _verified(store: Store, progress: Callable[[int, int], None] | None) -> Stat
 
 
 def _without(row: Row, positions: set[int], n_features: int) -> tuple[str, bytes | None]:
-    """A decisions event without the contexts and the key of some of its decisions, nor what would tell them."""
+    """A decisions event without the contexts and keys of some decisions, and without values that would reveal them."""
     body = json.loads(row.payload)
     n = len(body["recommended"])
     subjects = [None if i in positions else name for i, name in enumerate(body.pop("subjects", [None] * n))]

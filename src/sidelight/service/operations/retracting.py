@@ -83,14 +83,14 @@ def decide_doubt(
     if isinstance(outcome, Known):
         return outcome.row.number, False
     if not isinstance(outcome, Written):
-        raise TypeError(f"an outcome that nobody knows: {type(outcome).__name__}")
+        raise TypeError(f"unexpected outcome:  {type(outcome).__name__}")
     return outcome.number, True
 
 
 def _check_words(option: str, text: str | None) -> None:
     """Check words that stay in the log for ever, as the service does with those of a request.
 
-    A terminal hands over bytes that are no UTF-8 as halves of surrogate pairs, which no answer can hold.
+    Python reads command-line bytes that are not UTF-8 as lone surrogates, which no response can hold.
     """
     if text is not None and not (0 < len(text) <= 200 and text.isprintable()):
         raise InputError(f"{option} is {text[:40]!r}: use 1 to 200 characters without control characters.")

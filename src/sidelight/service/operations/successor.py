@@ -1,7 +1,7 @@
-"""The next era: what a service has decided becomes a log with fewer columns, and the next service starts from it.
+"""The successor of a service: its decisions become a log, and a service with more features starts from that log.
 
-The service recorded everything that its learner saw, so whatever is new (a feature that a new sensor brings) is what
-this log hides. Whom to ask what the old policy would do is no question here: the old policy is the learner itself.
+The service recorded everything that its learner saw, so only new features (such as those of a new sensor) are hidden in
+this log. The old policy of the successor is the old learner, which can be asked at any context.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ __all__ = ["Successor", "make_successor", "next_schema"]
 
 #: rows of the log that are summarized at once
 _CHUNK = 10_000
-#: moments of the old learner that stand for the whole time in which it acted
+#: snapshots of the old learner that represent the whole time in which it acted
 _MOMENTS = 16
-#: numbers that are left for events which the old service writes from now on
+#: event numbers reserved for what the old service writes from now on
 _ROOM = 1_000_000
 
 
 @dataclass(frozen=True)
 class Successor:
-    """What was set up.
+    """The result of setting up a successor.
 
     Attributes:
         rows: rewarded decisions that the next service starts from.
         acted: who had taken them: ``learner`` or ``old_policy``.
         left_out: rewarded decisions by somebody else, of a retired arm, or whose context was deleted or has gaps.
         last: the last event that was looked at.
-        moments: how many moments of the old learner stand for it.
+        moments: number of snapshots of the old learner that represent the old policy.
     """
 
     rows: int
@@ -194,12 +194,12 @@ def _next_config(
         summary.schema,
         summary_path="log.summary",
         kind=kind,
-        # The old learner is asked for its actions; whoever else was the old policy tells what it told before.
+        # The old learner is asked for its actions; any other old policy gives the kind of answer that it gave before.
         answers="queries" if policy else config.learner.answers,
         settings=dict(config.learner.settings) if kind else None,
         database=database,
         mode=mode,
-        # another learner climbs the ladder from its first rung, also if somebody sets the mode alone later
+        # a new learner starts at the first rung of the ladder, even if a person later sets only the mode
         share=gate.share_of(0) if gate.on else 1.0,
         fallback=fallback,
         host=config.service.host,
@@ -220,7 +220,7 @@ def _next_config(
 
 
 def _moments(store: Store, log: Path, column: str, end: int) -> list[bytes]:
-    """The learner as it was at decisions that stand for equally many rows of the log; as far as it can be rebuilt."""
+    """Saved learners as of decisions at equal distances in the log's rows, as far as they can be rebuilt."""
     ids = [DecisionId.parse(text) for text in pq.read_table(log, columns=[column])[column].to_pylist()]
     numbers = sorted(id.number for id in ids if id is not None)
     wanted = [numbers[(2 * i + 1) * len(numbers) // (2 * _MOMENTS)] for i in range(min(_MOMENTS, len(numbers)))]
@@ -250,7 +250,8 @@ def _check_empty(url: sa.URL) -> None:
         if not path.parent.is_dir():
             raise StoreError(f"there is no folder {path.parent} for the next service's database: make it first.")
         if not path.exists():
-            # Not made yet: where something else fails, the folder stays empty, and the next try is not refused.
+            # The database is not created yet: if a later step fails, the folder stays empty, and a retry is not
+            # refused.
             return
     target = Store(url)
     try:
@@ -262,10 +263,10 @@ def _check_empty(url: sa.URL) -> None:
 
 
 def _begin(source: Store, target: Store, last: int) -> None:
-    """An empty log with room below for the decisions of the old one, and the old tokens.
+    """Start an empty log numbered above the old service's future events, and copy the old tokens.
 
-    Whoever could call the old service can call the next one; and a late reward of a decision that the old service made
-    is unknown here, and not taken for another decision's.
+    Whoever could call the old service can call the next one; and a late reward for a decision of the old service is
+    unknown here, not mistaken for another decision's.
     """
     target.start_after((last // _ROOM + 2) * _ROOM)
     with source.reading() as reading, target.writing() as writing:

@@ -95,7 +95,7 @@ def _in_force(store: Store, number: int) -> dict[str, Any]:
                 "by": event.by,
                 "source": "gate" if event.by is None else "request",
                 "rung": event.after,
-                # a hold alone changes none
+                # a hold by itself does not change the share
                 **({} if event.before == event.after else {"share": event.share}),
                 **({} if event.mode is None else {"mode": event.mode}),
                 **({} if event.held is None else {"held": event.held}),

@@ -1,4 +1,4 @@
-"""The chance of every arm in a decision, as far as it is known: what evaluating another policy needs.
+"""The propensity of every arm in a decision, as far as it is known: needed to evaluate another policy offline.
 
 A decision in ``act`` is the learner's with the share of the traffic, else the old policy's or the fallback:
 
@@ -26,7 +26,7 @@ __all__ = ["Switches", "arm_chances", "route_chance"]
 
 
 class Switches:
-    """Kill switch, fallback and exploration as they were at any event.
+    """The rails (kill switch, fallback, exploration) as they were at any event.
 
     Args:
         store: the log.
@@ -44,13 +44,13 @@ class Switches:
                 self._states.append(state)
 
     def at(self, number: int, event: Decisions) -> Rails:
-        """Who might act in the decisions of event ``number``."""
+        """The rails in force for the decisions of event ``number``."""
         found = self._states[bisect_left(self._numbers, number) - 1]
         return Rails(event.mode, event.share, found["fallback"], found["killed"], found["explore"])
 
 
 def route_chance(event: Decisions, i: int, rails: Rails) -> float:
-    """The chance that whoever chose the arm of decision ``i`` was to choose it."""
+    """The probability with which decision ``i`` was routed to whoever chose its arm."""
     drawn = event.mode == "act" and not rails.killed and event.estimates[i] is not None
     if not drawn:
         return 1.0
@@ -58,7 +58,7 @@ def route_chance(event: Decisions, i: int, rails: Rails) -> float:
 
 
 def arm_chances(event: Decisions, i: int, rails: Rails, arms: list[Label]) -> Array | None:
-    """(K,)  of every arm in decision ``i``; None where they are not known."""
+    """(K,)  propensity of every arm in decision ``i``; None where they are not known."""
     answer = None if event.answers is None else event.answers[i]
     if event.mode == "shadow" and not rails.killed:
         return None if answer is None or answer.probabilities is None else np.array(answer.probabilities)
@@ -67,7 +67,8 @@ def arm_chances(event: Decisions, i: int, rails: Rails, arms: list[Label]) -> Ar
     allowed = None if event.allowed is None else event.allowed[i]
     route, taken = route_chance(event, i, rails), event.arms[i]
     if event.routes[i] != "learner" and route == 1.0:
-        # killed, or the learner failed: the fallback is certain, the old policy's own arm was drawn by itself
+        # Killed, or the learner failed: the fallback has propensity 1; the old policy drew its arm, with unknown
+        # propensities.
         return _only(arms, taken) if event.routes[i] == "fallback" else None
     written = None if event.chances is None else event.chances[i]
     own = _only(arms, event.recommended[i]) if written is None else np.array(written)
@@ -83,7 +84,7 @@ def arm_chances(event: Decisions, i: int, rails: Rails, arms: list[Label]) -> Ar
 
 
 def _without_learner(event: Decisions, i: int, rails: Rails) -> Label | None:
-    """The arm of the other route."""
+    """The arm that the route without the learner takes: the old policy's, or the fallback."""
     answer = None if event.answers is None else event.answers[i]
     allowed = None if event.allowed is None else event.allowed[i]
     for arm in (None if answer is None else answer.arm, rails.fallback):

@@ -64,7 +64,7 @@ def _compare_with_log(config: Config, url: URL) -> list[str]:
     try:
         store = Store.existing(untouched(url))
     except StoreError as error:
-        # the first start may mend it: an older version of the tables, a database server that is not up yet
+        # the first start may resolve it: tables of an older version, a database server that is not up yet
         return [f"warning: the event log cannot be compared with this file. {str(error)[0].upper()}{str(error)[1:]}"]
     try:
         if store.first() is None:

@@ -17,7 +17,7 @@ __all__ = ["Scored", "explain", "finite", "score"]
 
 
 class Scored(NamedTuple):
-    """What a learner says about a context, for all arms in its order; arrays of its own that do not change.
+    """A learner's estimates at a context, for all arms in its order, in arrays that are copies.
 
     Attributes:
         arms: the learner's.
@@ -36,7 +36,7 @@ class Scored(NamedTuple):
 
 
 def score(learner: Any, x: Array) -> Scored:
-    """What ``learner`` says about a context ``x`` (d,)."""
+    """The estimates, widths and weights of ``learner`` at a context ``x`` (d,)."""
     estimates, widths = learner.scores(x)
     weights_of = getattr(learner, "weights_of", None)
     weights = None if weights_of is None else [np.array(weights_of(arm)) for arm in learner.arms]
@@ -94,7 +94,7 @@ def explain(scored: Scored, schema: Schema, x: Array, allowed: Iterable[Label] |
 
 
 def finite(value: float) -> float | None:
-    """The number, or None where it is not one: JSON has no word for it."""
+    """The number, or None where it is NaN or infinite, which JSON cannot express."""
     return float(value) if math.isfinite(value) else None
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Exported", "export_log", "own_column"]
 
 PROPENSITY = "propensity"
-#: what the service adds to features, arm and reward
+#: columns that the service adds to features, arm and reward
 _OWN = (
     "event",
     "decision",
@@ -47,7 +47,7 @@ _OWN = (
     "corrects",
     "propensities",
 )
-#: what teaches the learner a reward, and the keys of a reward, its release and its retraction
+#: kinds of event that teach the learner a reward, and the prefixes of the keys of a reward, its release and retraction
 _TEACHING = (Reward.kind, DefaultReward.kind, Release.kind)
 _REWARDS = ("reward", "release:reward", "retracted:reward")
 #: the names that the Open Bandit Pipeline uses
@@ -56,7 +56,7 @@ _OBP = ("context", "action", "reward", "pscore", "position")
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written.
+    """The result of an export.
 
     Attributes:
         rows: rewarded decisions, those with the default reward included.
@@ -141,7 +141,7 @@ def export_log(
 
 
 class _Wanted(NamedTuple):
-    """What of each decision is written, and how; ``key`` hashes subjects, None leaves them."""
+    """Which rows and columns are written; subjects are hashed with ``key``, or written as they are where it is None."""
 
     acted: str | None
     names: str
@@ -149,18 +149,18 @@ class _Wanted(NamedTuple):
     key: bytes | None
 
     def subject(self, name: str | None) -> str | None:
-        """Whom a decision was about, as it is written."""
+        """The subject as it is written to the file: hashed, unless there is no key."""
         if name is None or self.key is None:
             return name
         return hashlib.blake2b(name.encode("utf-8", "surrogatepass"), key=self.key, digest_size=12).hexdigest()
 
 
 class _Rewarded(NamedTuple):
-    """A reward as the learner has it by now.
+    """A reward that counts for the learner at the end of the export.
 
     Attributes:
         row: the event that taught it.
-        reward: it.
+        reward: its value.
         by: who took its arm; None where nobody has said.
         assumed: whether it is the default one.
         replaces: the event of the default reward whose place it takes; None where there was none.
@@ -182,7 +182,7 @@ def _rewards(store: Store, chunk: list[Row], d: int, end: int) -> list[_Rewarded
     told = [(row, _told(event_from_row(row, d))) for row in chunk if row.kind in _TEACHING]
     ids = {event.decision for _, event in told if event is not None}
     keys = [f"{name}:{id}" for id in ids for name in ("default", "action", *_REWARDS)]
-    # what came after the end of this export is for the next one
+    # events after the end of this export belong to the next one
     found = {key: row for key, row in store.find(keys).items() if row.number <= end} if keys else {}
     out: list[_Rewarded] = []
     for row, event in told:
@@ -196,7 +196,7 @@ def _rewards(store: Store, chunk: list[Row], d: int, end: int) -> list[_Rewarded
             if counts is None and assumed is not None:
                 taken = found.get(f"action:{event.decision}")
                 action = None if taken is None else event_from_row(taken, 0)
-                # one that was taken back before the wait ended has another arm
+                # an action that was retracted before the wait ended names another arm
                 by = action.by if isinstance(action, Action) and action.arm == assumed[2] else None
                 out.append(_Rewarded(row, Reward(event.decision, event.reward, assumed[2]), by, True))
         elif counts is not None and counts.number == row.number:
@@ -249,7 +249,7 @@ def _batches(
                 dt.datetime.fromtimestamp(row.at, dt.UTC),
                 event.mode,
                 by,
-                # not the event's own: an override that was told as an action is noted there, and counted once
+                # not the event's own flag: an override that an action reported first is flagged only in the action
                 decided is not None and taken != decided,
                 None if decided is None else str(decided),
                 str(event.recommended[i]),
@@ -271,7 +271,7 @@ def _batches(
 
 
 def _actor(event: Decisions, i: int, taken: Label, by: str) -> str | None:
-    """The policy whose choice was taken; None where a person or the fallback had a hand in it."""
+    """The policy whose choice was taken; None where a person or the fallback chose."""
     if by == "old_policy":
         return "old_policy"
     learners = event.mode == "act" and event.routes[i] == "learner" and taken == event.arms[i]

@@ -1,4 +1,4 @@
-"""What was kept from the learner as out of bounds, and waits for a person."""
+"""Rewards and answers that were kept from the learner as out of bounds, and wait for a person's review."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sidelight.service.log.store import Store
 
 __all__ = ["describe_quarantine"]
 
-#: the most that are listed at once
+#: largest number of entries in one list
 _SHOWN = 100
 
 

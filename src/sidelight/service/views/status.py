@@ -1,4 +1,4 @@
-"""Where the service stands, for people and for programs that watch it."""
+"""The status of the service as JSON, for people and for monitoring."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["describe_engine", "describe_floor", "describe_gate", "describe_state
 
 
 def describe_engine(engine: Engine) -> dict[str, Any]:
-    """Where one server stands: whether it can write, and its state."""
+    """The status of one server as JSON: whether it can write, and its state."""
     return {
         "ready": engine.ready,
         "error": None if (error := engine.why_not_ready()) is None else str(error),
@@ -27,7 +27,7 @@ def describe_engine(engine: Engine) -> dict[str, Any]:
 
 
 def describe_gate(gate: Gate) -> dict[str, Any]:
-    """Settings, evidence and the step that it calls for."""
+    """The gate as JSON: settings, evidence and the step that the evidence calls for."""
     step = gate.proposal()
     return {
         "settings": gate.settings.to_dict(),
@@ -55,7 +55,7 @@ def describe_floor(state: State) -> dict[str, Any] | None:
 
 
 def describe_state(state: State) -> dict[str, Any]:
-    """What the events amount to so far: counts, arms, rails, and what each log still counts for."""
+    """The folded state as JSON: counts, arms, rails, and the weight of each log."""
     learner = state.learner
     trust = [_plain(entry) for entry in learner.log_trust()]
     return {
@@ -78,7 +78,7 @@ def describe_state(state: State) -> dict[str, Any]:
 
 
 def _plain(entry: dict[str, Any]) -> dict[str, Any]:
-    """An entry of ``log_trust`` or ``assumptions`` with labels and numbers that JSON can say."""
+    """An entry of ``log_trust`` or ``assumptions`` with labels and numbers as JSON values."""
     return {
         k: label_to_json(v) if k in ("arm", "log") and v is not None else finite(v) if type(v) is float else v
         for k, v in entry.items()
