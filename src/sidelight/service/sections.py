@@ -202,7 +202,8 @@ class BoundsConfig:
     automatic: Annotated[
         bool,
         Meta(
-            description="keep wild values from the learner: by the log, and by what it was taught where there is none"
+            description="keep outliers from the learner: values far outside the log's range, or, without a log, "
+            "the range of what it was taught"
         ),
     ] = True
     reward: Annotated[list[float], Meta(description="least and largest reward; empty for the automatic bounds")] = (

@@ -1,4 +1,4 @@
-"""Is the traffic what it should be?  Alarms with the words of what to do, from the last contexts and hours.
+"""Alarms about unusual traffic, each with a remedy, computed from the last contexts and hours.
 
 They say what is odd, not that something is broken: whoever knows the traffic decides. None of them stops a decision.
 """
@@ -17,21 +17,21 @@ from sidelight.side.coordinates import UNKNOWN
 
 __all__ = ["ALARMS", "Alarm", "alarms"]
 
-#: kinds of alarms; each is a metric
+#: kinds of alarms; each is a label of the metric ``sidelight_alarm``
 ALARMS = ("contexts", "answers", "arm", "shares", "floor")
-#: contexts that are looked at, at least
+#: contexts that are needed before anything is said about them
 _CONTEXTS = 100
-#: a context is out of range if a feature is so many deviations from the mean, and an alarm if so large a share is
+#: a value is far if it is more than this many standard deviations from the mean; alarm if this share of contexts is
 _FAR, _MANY = 6.0, 0.02
-#: the mean of the last contexts may be off by so many deviations
+#: alarm if the mean of the last contexts is off by more than this many standard deviations
 _SHIFT = 1.0
-#: rounds of which the ranges must be made before anything is said about contexts
+#: rounds that the known ranges must rest on before contexts are compared with them
 _KNOWN = 100
-#: questions in an hour that stay without any answer
+#: alarm if the old policy was asked this many times in an hour and gave no answer
 _ASKED = 50
-#: decisions since an arm was last allowed
+#: alarm if an arm was allowed in none of this many decisions
 _FORBIDDEN = 1_000
-#: rewards that came and wait for earlier ones before the floor may count them, where nothing ends that wait
+#: alarm if this many rewards wait for earlier ones before the floor may count them, and no time-out ends the wait
 _BEHIND = 100
 
 
@@ -55,8 +55,8 @@ def alarms(state: State, rolling: Rolling, names: list[str], now: float) -> list
     Args:
         state: learner and evidence.
         rolling: the last contexts, hours and decisions.
-        names: (d,)  of the encoded features.
-        now: the time.
+        names: (d,)  names of the encoded features.
+        now: seconds since 1970.
     """
     found = _of_contexts(state, rolling, names) + _of_answers(state, rolling, now) + _of_arms(state, rolling)
     found += _of_floor(state)
@@ -79,7 +79,7 @@ def _of_contexts(state: State, rolling: Rolling, names: list[str]) -> list[Alarm
     centres, scales = known.centres[:-1], known.scales[:-1]
     varies = scales != UNKNOWN
     off = np.where(varies, np.abs(contexts - centres) / np.where(varies, scales, 1.0), 0.0)
-    # a feature that was always the same and is another value now
+    # a feature that was constant so far and has another value now
     off = np.where(~varies & (np.abs(contexts - centres) > 1e-9 * np.abs(centres)), np.inf, off)
     share = (off > _FAR).mean(axis=0)
     finite = np.where(np.isfinite(off), contexts - centres, 0.0)
@@ -107,7 +107,7 @@ def _middle(values: Array) -> str:
 
 
 def _known_ranges(state: State) -> Ranges | None:
-    """What log and rounds have seen; None while that is too little."""
+    """Mean and spread of every feature over log and rounds; None while these are too few."""
     if state.counts["rewards"] + state.counts["answers"] < _KNOWN:
         return None
     learned: Ranges | None = state.learner.ranges()

@@ -21,7 +21,7 @@ from sidelight.service.views.status import describe_floor
 
 __all__ = ["floor_card", "gate_card", "waits_card"]
 
-#: what the evidence amounts to; why it is "too early" depends on what is missing (``_too_early``)
+#: the gate's verdict → words; those for "too early" depend on what is missing (``_too_early``)
 _SAYS = {
     "better": "the learner is better than the old policy",
     "worse": "the learner is worse than the old policy",
@@ -32,7 +32,7 @@ _SAYS = {
 
 
 def waits_card(defaults: Defaults, rolling: Rolling, now: float) -> Markup:
-    """How long rewards are waited for, how often in vain, and how many still came; nothing where nobody waits."""
+    """How long the service waits for a reward, how often in vain, and how many came later; empty without a wait."""
     if defaults.seconds is None:
         return Markup("")
     day = rolling.day
@@ -50,7 +50,7 @@ def waits_card(defaults: Defaults, rolling: Rolling, now: float) -> Markup:
 
 
 def floor_card(state: State) -> Markup:
-    """What the floor promises and how much room is left; nothing without one."""
+    """What the floor guarantees and how much reward may still be risked; empty without a floor."""
     floor = describe_floor(state)
     if floor is None:
         return Markup("")
@@ -83,7 +83,7 @@ def _duration(seconds: float) -> str:
 
 
 def _history(found: Mapping[str, Any]) -> Markup:
-    """The gain and its bounds from the first look on."""
+    """A picture of the gain and its bounds over time, from the first evaluation on."""
     points = found["history"]
     if len(points) < 2:
         return Markup("")
@@ -97,7 +97,7 @@ def _history(found: Mapping[str, Any]) -> Markup:
 
 
 def _looking_on(found: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What the evidence rests on while the learner does not act."""
+    """Name and text of each fact about the evidence in shadow and assist mode, from the old policy's rows."""
     facts = [
         (
             "Rows",
@@ -113,7 +113,7 @@ def _looking_on(found: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _too_early(found: Mapping[str, Any], shadow: bool) -> str:
-    """Why the evidence says nothing yet: what keeps it from speaking, or how many units it needs."""
+    """Why there is no verdict yet: the problem with the evidence, or how many units are still needed."""
     if found["problem"]:
         return f"nothing can be told yet: {found['problem']}"
     # units that wait for a reward, their own or an earlier one's, are no evidence yet
@@ -123,7 +123,7 @@ def _too_early(found: Mapping[str, Any], shadow: bool) -> str:
 
 
 def gate_card(gate: Gate, killed: bool = False) -> Markup:
-    """What the gate knows, and the ladder where there is one; under the kill switch no step up is taken."""
+    """The gate's evidence, and its ladder where there is one; under the kill switch no step up is taken."""
     found = gate.evidence()
     early, shadow = found["says"] == "too early", gate.shadow is not None
     facts = [("Evidence", _too_early(found, shadow) if early else _SAYS[found["says"]])]
@@ -165,6 +165,6 @@ def gate_card(gate: Gate, killed: bool = False) -> Markup:
         ]
         for rung in range(len(gate.settings.ladder))
     ]
-    # what the buttons send along, so that nobody steps from another rung than the one on the page
+    # sent with a step, so that it is refused if the gate has left the rung that the page shows
     seen = Markup('<data id="gate-rung" value="{}"></data>').format(gate.rung)
     return piece("facts", facts, picture) + table("The ladder", ["Rung", "Learner's share", "~"], rows) + seen

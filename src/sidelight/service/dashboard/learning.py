@@ -19,9 +19,9 @@ from sidelight.service.dashboard.traffic import WORDS, window_of
 
 __all__ = ["ArmRow", "arm_rows", "arms_table", "queries", "trust"]
 
-#: arms in a table before the reader asks for all of them
+#: arms in a table unless the reader asks for all
 SHOWN = 10
-#: what a log's row says where it is not doubted, by the cause for which it counts for less
+#: words for a log that is not doubted, by the reason why it counts for less; None: it counts in full
 VERDICTS = {None: "trusted", "curved": "rewards are curved", "moving": "the present moves"}
 
 
@@ -31,8 +31,8 @@ class ArmRow(NamedTuple):
     Attributes:
         taken: how often it was to be taken in the span.
         share: of all decisions in the span.
-        over_time: how often per stretch of the span.
-        rewards, mean: of all time.
+        over_time: how often in each slot of the span.
+        rewards, mean: number and mean of its rewards since the log began.
         estimate, width: of its mean reward over the last contexts; NaN where the learner has none.
     """
 
@@ -52,7 +52,7 @@ def arm_rows(state: State, rolling: Rolling, span: str, now: float) -> list[ArmR
     estimates = widths = [math.nan] * len(learner.arms)
     found = rolling.mean_context()
     if found is not None:
-        # where it cannot say, the table has dashes; decisions that fail are counted and logged where they are made
+        # where the learner fails, the table has dashes; failures are counted and logged where decisions are made
         with contextlib.suppress(*LEARNER_ERRORS):
             estimates, widths = learner.scores(found[0])
             estimates = learner.shown(estimates)
@@ -111,7 +111,7 @@ def arms_table(rows: Sequence[ArmRow], span: str, contexts: int, every: bool = F
 
 
 def trust(state: State, first: Sequence[Label]) -> Markup:
-    """What each log still counts for, arm by arm: the doubted ones first, then ``first``, a few of each log."""
+    """The weight of each log, arm by arm: doubted arms first, then ``first``, at most ``SHOWN`` per log."""
     entries: list[dict[str, Any]] = state.learner.log_trust()
     if not entries:
         return piece(

@@ -1,4 +1,4 @@
-"""Small pieces that the parts of the dashboard are made of: numbers as text, and the macros of ``templates``.
+"""Helpers for the parts of the dashboard: numbers as text, and the macros of ``templates``.
 
 All HTML is in the templates, which escape whatever is not markup already.
 """
@@ -33,7 +33,7 @@ def render(name: str, **values: Any) -> str:
 
 
 def piece(name: str, *values: Any) -> Markup:
-    """What a macro of ``pieces.html`` makes of some values."""
+    """The HTML of a macro of ``pieces.html``, called with these values."""
     made: Markup = getattr(_PIECES, name)(*values)
     return made
 
@@ -65,7 +65,7 @@ def percent(share: float) -> str:
 
 
 def give_or_take(value: float, half: float) -> Markup:
-    """``value ± half``, both with the digits that ``half`` has reason for."""
+    """``value ± half``, both with as many digits as the uncertainty ``half`` justifies."""
     if not (math.isfinite(value) and math.isfinite(half)):
         return piece("noted", number(value), "± –")
     digits = 1 - math.floor(math.log10(half)) if half > 0.0 else 3

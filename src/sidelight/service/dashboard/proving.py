@@ -25,7 +25,7 @@ _MOST = 2_000
 
 
 def proved(config: Config) -> Markup:
-    """What the log summaries that the learner started from tell of every fixed arm; empty without a log."""
+    """The verdict on every fixed arm, from the log summaries that the learner started from; a note without a log."""
     try:
         summaries = config.load_summaries()
         if not summaries:
@@ -38,7 +38,7 @@ def proved(config: Config) -> Markup:
             return piece("empty", words)
         verdict = judge(first if len(summaries) == 1 else summaries)
     except (SidelightError, OSError) as error:
-        # the card is a courtesy: what a summary cannot tell must not take the dashboard down
+        # the card is optional: a summary that cannot be judged must not take the dashboard down
         return piece("empty", f"The log cannot be judged: {error}")
     return verdict_card(verdict)
 

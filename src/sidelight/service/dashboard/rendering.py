@@ -20,7 +20,7 @@ __all__ = ["Renderer", "View"]
 
 T = TypeVar("T")
 
-#: seconds that a part stands; the slow ones ask the learner or go through arrays
+#: seconds for which a rendered part is cached; slow ones call the learner or scan arrays
 _FAST, _SLOW = 0.9, 3.0
 _CACHED = 100
 
@@ -133,7 +133,7 @@ class Renderer:
         return 0 if found is None else found[1]
 
     def _once(self, key: Any, seconds: float, make: Callable[[], T]) -> T:
-        """What was made for this key, if it is not too old; else made anew."""
+        """The cached value of this key, recomputed if it is older than ``seconds``."""
         now = time.monotonic()
         held = self._made.get(key)
         if held is not None and now - held[0] < seconds:

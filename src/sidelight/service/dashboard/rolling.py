@@ -42,17 +42,17 @@ logger = logging.getLogger("sidelight.service")
 
 #: contexts over which estimates are averaged
 _CONTEXTS = 256
-#: rewards that subgroups are made of: at most this many, and at most so many bytes of contexts
+#: rewards kept for subgroups: at most this many, with at most this many bytes of contexts
 _REWARDS, _REWARD_BYTES = 10_000, 8_000_000
 _NOBODY = -1
-#: decision events whose chooser is remembered, to know who earned a reward that comes later
+#: decision events whose route is remembered, to attribute rewards that come later
 _ROUTES = 1 << 16
-#: what is read at start-up to fill the windows: at most this many events and bytes
+#: read at start-up to fill the windows: at most this many events and bytes, this many events per query
 _FILL_EVENTS, _FILL_BYTES, _FILL_CHUNK = 5_000, 20_000_000, 100
 
 
 class Override(NamedTuple):
-    """Somebody took another arm than the one to take."""
+    """An override: an arm that was taken instead of the one to take."""
 
     at: float
     decision: str
@@ -92,7 +92,7 @@ class Rewarded:
 
     def forget(self, decisions: Iterable[Iterable[int]]) -> None:
         """Drop what is kept about these decisions: their contexts were deleted on request."""
-        # one look at what is kept, however many are forgotten: decisions wait for it
+        # one pass over the buffer, however many decisions are forgotten: new decisions wait for it
         wanted = {tuple(place) for place in decisions}
         gone = [tuple(place) in wanted for place in self._decisions.tolist()]
         self._contexts[gone], self._actors[gone] = np.nan, _NOBODY
@@ -148,7 +148,7 @@ class Rolling:
 
     def take(self, news: Iterable[Numbered]) -> None:
         """Update the rolling counters with events that were folded into the state."""
-        # What one transaction brought has one time, so it is counted together.
+        # All events of one transaction have one time, so they are counted together.
         tally: _Tally | None = None
         for number, at, event, context, _ in news:
             match event:
@@ -183,10 +183,10 @@ class Rolling:
         self._enter(tally)
 
     def _forget(self, event: Forgotten) -> None:
-        # a reward that was under way when its decision was forgotten still brings the context along
+        # a reward that was being written when its decision was forgotten may still carry the context
         self._forgotten.update((number, position) for number, position in event.decisions)
         self.rewarded.forget(event.decisions)
-        # a mean over the contexts of others alone comes back with the next decisions
+        # the mean context is restarted, since the forgotten ones cannot be taken out of it; new decisions fill it again
         self._contexts.fill(0.0)
         self._seen = 0
 
@@ -201,13 +201,13 @@ class Rolling:
     def _decisions(self, number: int, event: Decisions, tally: _Tally) -> None:
         self._count_allowed(event)
         tally.routes += event.routes
-        # in shadow the arm to take is not known here, unless the request said it
+        # in shadow the arm to take is None here, unless the request told the old policy's arm
         tally.taken += event.arms
         tally.recommended += event.recommended
         tally.contexts.append(event.contexts)
         tally.asked += sum(event.asked)
         if None in event.estimates:
-            # where a context was deleted, so was what it came to
+            # an estimate is also None where the context was deleted: that is not a failure of the learner
             for estimate, x in zip(event.estimates, event.contexts, strict=True):
                 tally.failures += estimate is None and not is_deleted(x)
         if event.answers is not None:
@@ -268,7 +268,7 @@ class Rolling:
         if mixed is not None:
             return mixed[decision.position]
         place = decision.number % _ROUTES
-        # a decision from before all we remember: the service acts for the learner, but for rare exceptions
+        # a decision older than those remembered is attributed to the learner, which is right but for rare exceptions
         return self._routes[place] if self._numbers[place] == decision.number else 0
 
     def _reward(self, at: float, event: Reward, context: Array | None) -> None:
@@ -289,7 +289,7 @@ class Rolling:
             self._worth(at, event, context)
 
     def _worth(self, at: float, event: Reward, context: Array | None) -> None:
-        """Count a reward in the means: one that is not in quarantine, where one slip would be all of a mean."""
+        """Count a reward in the means; quarantined ones are left out, since one outlier can dominate a mean."""
         actor = self._actor(event.decision, event.by)
         for window in self._windows:
             if (slot := window.slot(at)) is not None:
@@ -338,7 +338,7 @@ class Rolling:
     def mean_context(self) -> tuple[Array, int] | None:
         """The mean of the last contexts, and how many they are; None before the first.
 
-        Of each feature over the contexts that had it; NaN, a gap, where none had.
+        Each feature's mean is over the contexts that have a value; NaN (a gap) where none has.
         """
         n = min(self._seen, _CONTEXTS)
         if n == 0:
@@ -368,12 +368,12 @@ class Rolling:
                 chunks.append(list(numbered(store, rows, n_features)))
                 size += sum(len(row.payload) + len(row.contexts or b"") for row in rows)
                 after, read = start, read + len(rows)
-            # changes of who acts are few, and the last ones matter however old they are
+            # changes of mode or share are rare, and the last ones are shown however old they are
             for row in store.configurations()[-8:]:
                 event = event_from_row(row, n_features)
                 if row.number <= after and isinstance(event, Configuration):
                     self._configuration(row.at, event)
         except StoreError as error:
-            logger.warning("the dashboard starts without a past: %s", error)
+            logger.warning("the dashboard starts without the recent past: the event log cannot be read: %s", error)
         for chunk in reversed(chunks):
             self.take(chunk)

@@ -1,4 +1,4 @@
-"""The dashboard's addresses: the page and its files, signing in and out, and the stream of changes."""
+"""The dashboard's endpoints: the page and its files, signing in and out, and the stream of changes."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-#: people who may watch at once; the rest of the service must not suffer from them
+#: event streams that may be open at once, so that viewers do not slow decisions down
 _VIEWERS = 32
 #: of these, with one token
 _VIEWERS_PER_TOKEN = 12
 #: seconds that a stream lasts at most, before the browser asks for the next
 _STREAM_SECONDS = 5.0
-#: seconds between two looks at what changed
+#: seconds between two pushes of changed parts
 _PUSH_SECONDS = 1.0
 
 _MODES = (
@@ -85,8 +85,8 @@ class Dashboard:
     """The page at ``/``.
 
     Args:
-        engine: what is watched.
-        tokens: who may.
+        engine: the engine that is shown.
+        tokens: the valid tokens.
     """
 
     def __init__(self, engine: Engine, tokens: Tokens) -> None:
@@ -96,12 +96,12 @@ class Dashboard:
         self.rolling.fill(engine.store, engine.state.number, engine.state.learner.n_features)
         self.errors = ErrorLog()
         self.renderer = Renderer(engine, self.rolling, self.errors)
-        # Load what drawing needs now, and not while a decision waits.
+        # Render once now, so that imports and caches are loaded before any decision waits for them.
         Renderer(engine, self.rolling, self.errors).parts(View.of({}, self.renderer.features))
         self._watching: Counter[str] = Counter()
         self._stopping = asyncio.Event()
-        # A stream ends before the limit on a request's time would cut it; the browser opens the next one at once.
-        # So a token is checked every few seconds, and a server that stops waits for nobody longer than that.
+        # A stream ends before the limit on a request's time would cut it; the browser opens the next one at once. So a
+        # token is checked every few seconds, and a server that stops waits no longer than that for a stream.
         self._stream_seconds = min(_STREAM_SECONDS, 0.8 * engine.config.limits.seconds)
         self._files = _files()
         self._version = hashlib.sha256(b"".join(content for content, _ in self._files.values())).hexdigest()[:12]
@@ -120,23 +120,23 @@ class Dashboard:
         ]
 
     def start(self) -> None:
-        """Listen to the engine and to its log."""
+        """Subscribe to the engine's events and to the process's log."""
         self.engine.listeners.append(self.rolling.take)
         logging.getLogger("sidelight.service").addHandler(self.errors)
 
     def end_streams(self) -> None:
-        """Let everybody who watches go at once: the server is about to stop.  Call it in the event loop."""
+        """End all streams at once, because the server is about to stop.  Call it in the event loop."""
         self._stopping.set()
 
     def stop(self) -> None:
-        """Listen no more, and end every stream."""
+        """Unsubscribe from engine and log, and end every stream."""
         self.end_streams()
         if self.rolling.take in self.engine.listeners:
             self.engine.listeners.remove(self.rolling.take)
         logging.getLogger("sidelight.service").removeHandler(self.errors)
 
     def allow(self, request: Request, scope: str) -> Token:
-        """The token of whoever watches, by session or as a bearer, if it has the scope.
+        """The token of a request, from its session cookie or bearer header, if it has the scope.
 
         Raises:
             Problem: 401 or 403.
@@ -151,7 +151,7 @@ class Dashboard:
     # ------------------------------------------------------------------------------------- handlers
 
     async def page(self, request: Request) -> Response:
-        """GET and HEAD /: the dashboard, or the way in."""
+        """GET and HEAD /: the dashboard, or the page to sign in."""
         try:
             token = self.allow(request, "read")
         except Problem:
@@ -239,7 +239,7 @@ class Dashboard:
         """GET /dashboard/events: a stream of the parts that changed."""
         token = self.allow(request, "read")
         if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-            # It could not read the answer, but it could take all the places.
+            # Such a page could not read the stream, but it could use up the limit on viewers.
             raise Problem("no-token", "a page of another origin may not watch.")
         if self._watching.total() >= _VIEWERS:
             raise Problem("overloaded", f"{_VIEWERS} people watch already; try again later.")
@@ -273,7 +273,7 @@ class Dashboard:
 
 
 class _Watched(StreamingResponse):
-    """A stream that counts among those of its token from the moment it is granted until it ends."""
+    """A streaming response that counts towards its token's limit from when it is granted until it ends."""
 
     def __init__(self, watching: Counter[str], who: str, content: AsyncIterator[str], headers: dict[str, str]) -> None:
         super().__init__(content, headers=headers, media_type="text/event-stream")
@@ -281,7 +281,7 @@ class _Watched(StreamingResponse):
         watching[who] += 1
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the stream, and give its place among the token's streams back when it ends."""
+        """Send the stream, and decrement the token's count when it ends."""
         try:
             await super().__call__(scope, receive, send)
         finally:
@@ -293,7 +293,7 @@ def _html(content: str) -> Response:
 
 
 def _files() -> dict[str, tuple[bytes, str]]:
-    """Name → content and media type; the colours come from where all of Sidelight's pictures have theirs."""
+    """File name → content and media type; the style sheet's colours are those of ``drawing``."""
     folder = resources.files("sidelight.service.dashboard") / "files"
 
     def read(name: str) -> str:

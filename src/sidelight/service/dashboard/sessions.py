@@ -1,4 +1,4 @@
-"""Who watches: a token that is typed in once becomes a session cookie that scripts cannot read.
+"""Sessions: a token that is typed in once is exchanged for a session cookie that scripts cannot read.
 
 The token itself is never stored, neither here nor in the browser: the cookie holds 256 random bits that mean nothing
 anywhere else, and this process remembers their digest and the token's id. A revoked token ends its sessions at once.
@@ -20,10 +20,10 @@ from sidelight.service.http.auth import Token, Tokens
 
 __all__ = ["HEADER", "Sessions"]
 
-#: what a page of ours sends with a request that changes something, and a page of another origin cannot
+#: header that our page sends with a changing request, and a page of another origin cannot (against CSRF)
 HEADER = "x-sidelight-dashboard"
 
-#: seconds after which to sign in again
+#: seconds until a session expires
 _SECONDS = 12 * 3600.0
 _MOST = 1000
 

@@ -1,4 +1,4 @@
-"""The verdict of the running service as a page that people share: one answer, one picture, what must hold.
+"""The gate's verdict as a page to share: one answer, one picture, and the assumptions behind it.
 
 It has the form of the page that ``sidelight judge`` writes, and needs no script and no network, so that it can be saved
 and sent on.
@@ -50,10 +50,10 @@ def verdict_page(
     Args:
         gate: the gate as it stands.
         steps: of the ladder so far, with their times.
-        odd: what is odd about the traffic.
+        odd: the current alarms about the traffic.
         unit: of the reward.
         event: the last event of the log.
-        now: the time.
+        now: seconds since 1970.
         killed: whether the kill switch is on; then no step up is taken.
     """
     found = gate.evidence()
@@ -125,7 +125,7 @@ def _sentence(found: Mapping[str, Any]) -> str:
     units = count(found["units"])
     if found["gain"] is None:
         problem = found.get("problem") or ""
-        # not str.capitalize, which would lower the letters of an arm's label
+        # not str.capitalize, which would make the letters of an arm's label lower case
         why = f" {problem[0].upper()}{problem[1:]}." if problem else ""
         waiting = f"{count(found['waiting'])} of which wait for a reward, their own or an earlier one's"
         return f"{_place(found)}: {units} units so far, {waiting}.{why}"

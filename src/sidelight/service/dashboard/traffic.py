@@ -1,4 +1,4 @@
-"""What comes in and what is decided: the numbers at the top, decisions and rewards per minute, arms over time."""
+"""The traffic: the numbers at the top, decisions and rewards per minute, arms over time."""
 
 from __future__ import annotations
 
@@ -92,14 +92,14 @@ def per_minute(rolling: Rolling, span: str, now: float) -> Markup:
 
 
 def per_minute_numbers(rolling: Rolling, span: str, now: float) -> Markup:
-    """The numbers of that picture, a row for every twelfth of it."""
+    """The same numbers as a table, a row for every twelfth of the span."""
     window = window_of(rolling, span)
     names = ["decisions", "overrides", "asked", "answers"]
     series = [window.series(names[0], now), _rewards(window, now), *(window.series(n, now) for n in names[1:])]
     size = (window.slots - 1) // 12
     rows = []
     for part in range(12):
-        # the stretch under way belongs to the newest row
+        # the current, incomplete slot belongs to the newest row
         end = window.slots - part * size
         start = end - size - (part == 11)
         ago = part * size * window.step / 60.0

@@ -1,4 +1,4 @@
-"""What needs a person's eye: alarms, overrides, changes of who acts, errors; and how subgroups fare."""
+"""What a person should look at: alarms, overrides, changes of mode and share, errors, and rewards by subgroup."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class ErrorLog(logging.Handler):
 
 
 def banner(rails: Rails, error: Exception | None) -> Markup:
-    """What must not be overlooked."""
+    """A warning at the top of the page where decisions are refused or the kill switch is on; else empty."""
     return piece("banner", None if error is None else str(error), rails.killed)
 
 
@@ -64,7 +64,7 @@ def odd(found: Sequence[Alarm]) -> Markup:
 
 
 def overrides(rolling: Rolling, now: float) -> Markup:
-    """How many, and the last ones."""
+    """How many overrides there were, and a table of the last ones."""
     in_hour = rolling.hour.total("overrides", now)
     in_day = rolling.day.total("overrides", now)
     words = piece("paragraph", f"{count(in_hour)} in the last hour, {count(in_day)} in 24 hours.")
@@ -78,7 +78,7 @@ def overrides(rolling: Rolling, now: float) -> Markup:
 
 
 def quarantine(waiting: Quarantine) -> Markup:
-    """What was kept from the learner, and how to review it."""
+    """The quarantined values that wait for a person, and how to review them."""
     if not len(waiting):
         return piece("empty", "Nothing was kept from the learner.")
     rows = [[f"event {count(number)}", why] for number, _, why in waiting.newest(5)]
@@ -111,7 +111,7 @@ def errors(said: Sequence[Said], refused: Sequence[tuple[str, int, int]]) -> Mar
 
 
 def subgroups(feature: str, groups: Sequence[Group]) -> Markup:
-    """How subgroups fare, and under whom."""
+    """Mean reward of each subgroup, of the learner's choices and of all others'."""
     if not groups:
         return piece("empty", "No rewards yet.")
     ends = [end for group in groups for end in group.every[:3] if math.isfinite(end)]

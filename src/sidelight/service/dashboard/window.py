@@ -1,4 +1,4 @@
-"""The last so many stretches of time, counted as events come by: no push ever reads the event table."""
+"""Sliding-window counters over slots of time, updated with every event, so that no push reads the event table."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ ACTORS: Final = ("learner", "fallback", "old_policy", "person")
 #: arms are counted as the service decided them, as the learner recommended them, and as rewards came for them
 ARMS: Final = ("taken", "recommended", "rewarded")
 
-#: rewards that came after the wait for them, by how long after it: up to so many seconds
+#: classes of late rewards: up to how many seconds after the end of the wait they came
 LATE: Final = {"an hour": 3_600.0, "a day": 86_400.0, "a week": 604_800.0, "more": float("inf")}
 
-#: what is counted in every stretch, beside the arms; ``worth`` and ``sums`` are the number and the sum of rewards that
-#: means are made of
+#: counters of every slot, beside the arms'; ``worth`` and ``sums`` are the number and the sum of the rewards in means
 TOTALS: Final = (
     "decisions",
     "asked",
@@ -34,26 +33,26 @@ _PLACE: Final = {name: place for place, name in enumerate(TOTALS)}
 
 
 def lateness(seconds: float) -> str:
-    """Which of ``LATE`` a reward belongs to that came so long after the wait for it."""
+    """The class of ``LATE`` of a reward that came this many seconds after the end of the wait."""
     return next(name for name, most in LATE.items() if seconds <= most)
 
 
 class Window:
-    """Counts in ``slots`` stretches of ``step`` seconds, the last of which is under way.
+    """Counts in ``slots`` slots of ``step`` seconds each, the last of which is incomplete.
 
     Its memory is fixed: ``slots`` times the totals and three times the arms. What is older than all of it is not
     counted.
 
     Args:
-        step: seconds of a stretch.
-        slots: how many stretches are kept.
+        step: seconds of a slot.
+        slots: how many slots are kept.
         n_arms: ``K``; more may come later.
     """
 
     def __init__(self, step: float, slots: int, n_arms: int) -> None:
         self.step, self.slots, self.n_arms = step, slots, n_arms
         self._newest: int | None = None
-        # Lists, not arrays: what happens most is adding 1 to one of them.
+        # Lists, not arrays: the most frequent operation is adding 1 to one counter.
         self._totals = [[0.0] * len(TOTALS) for _ in range(slots)]
         self._arms = {kind: [[0] * n_arms for _ in range(slots)] for kind in ARMS}
 
@@ -67,7 +66,7 @@ class Window:
     # --------------------------------------------------------------------------------------- writing
 
     def slot(self, at: float) -> int | None:
-        """Where what happened at ``at`` is counted; None if that is too long ago."""
+        """The index of the slot of a time ``at``; None if it is older than the window."""
         number = int(at // self.step)
         if self._newest is None:
             self._newest = number
@@ -95,13 +94,13 @@ class Window:
     # --------------------------------------------------------------------------------------- reading
 
     def _order(self, now: float) -> list[int]:
-        """The slots from the oldest to the one under way."""
+        """Indices of the slots, from the oldest to the current one."""
         self.slot(now)
         assert self._newest is not None
         return [(self._newest + 1 + i) % self.slots for i in range(self.slots)]
 
     def series(self, name: str, now: float) -> list[float]:
-        """A total per stretch, the oldest first, the one under way last."""
+        """One counter in every slot, the oldest first, the current one last."""
         place = _PLACE[name]
         return [self._totals[slot][place] for slot in self._order(now)]
 
@@ -110,10 +109,10 @@ class Window:
         return sum(self.series(name, now))
 
     def arms(self, now: float, kind: str = "taken") -> list[list[int]]:
-        """Counts per arm for every stretch, the oldest first."""
+        """Counts per arm in every slot, the oldest first."""
         rows = self._arms[kind]
         return [rows[slot] for slot in self._order(now)]
 
     def seconds(self, now: float) -> float:
-        """How long all of it is: the stretch under way is shorter than the others."""
+        """Seconds that the window covers; the current slot is shorter than the others."""
         return (self.slots - 1) * self.step + now % self.step
