@@ -31,7 +31,7 @@ __all__ = [
 
 #: events grow by this factor from one refresh to the next, so that the cost of all of them is amortised; from so many
 #: events on by the second one, when later refreshes change few decisions, unless something is unsettled
-GROWTH, LATE_GROWTH, MANY_EVENTS = 1.3, 2.4, 3_000
+GROWTH, LATE_GROWTH, MANY_EVENTS = 1.3, 1.9, 3_000
 #: answers of the old policy below which what it hides is still learned quickly
 MANY_ANSWERS = 1_500
 #: and by at least this factor where rewards keep surprising
