@@ -29,6 +29,7 @@ import numpy as np
 import sidelight as sl
 from benchmarks.claims import binomial_interval
 from sidelight.learners.fused.log import FusedLog
+from sidelight.learners.fused.unexplained import Known
 from sidelight.logs.reduce.sandwich import MeatSums
 from sidelight.theory import log_error_radius
 
@@ -221,17 +222,8 @@ def norms(cell: Cell, delta: float, rng: np.random.Generator) -> np.ndarray:
     squares = np.empty((2, 2))
     for sandwich in (False, True):
         fused = FusedLog(None, hidden, {0: 0, 1: 1}, proven=True)
-        fused.refresh(
-            np.zeros((2, d)),
-            np.zeros((2, d, d)),
-            variance=1.0,
-            shared=1,
-            bias_bound=0.0,
-            sandwich=sandwich,
-            weight_bound=1.0,
-            context_bound=widest,
-            delta=delta,
-        )
+        known = Known(np.zeros((2, d)), np.zeros((2, d, d)), weight_bound=1.0, context_bound=widest, delta=delta)
+        fused.refresh(known, shared=1, bias_bound=0.0, sandwich=sandwich)
         assert fused.evidence is not None
         squares[int(sandwich)] = np.einsum("ai,aij,aj->a", xi, fused.evidence.precision, xi)
     return np.asarray(np.sqrt(squares) / float(log_error_radius(L, delta)))
