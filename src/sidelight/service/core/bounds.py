@@ -26,7 +26,7 @@ __all__ = ["Bounds"]
 _CONFIGURED, _LOGGED, _SEEN = "as configured", "by the log", "by what the learner was taught"
 
 
-#: a reason names so many features at most: it is kept in the log, and in every snapshot until a person has looked
+#: most features that a reason names: it is kept in the log, and in every snapshot until a person has reviewed it
 _NAMED = 3
 
 
@@ -109,7 +109,7 @@ class Bounds:
 
 
 def _ranges_of(schema: Schema, summaries: Mapping[str, LogSummary]) -> Ranges:
-    """The ranges of wild values by the logs alone."""
+    """The ranges outside which a value is wild, from the log summaries alone."""
     tally = Tally.empty(schema.n_features)
     names = list(schema.encoded_names)
     for summary in summaries.values():

@@ -1,4 +1,4 @@
-"""What the metrics are told about events, transactions and the state."""
+"""Updates of the metrics after events, transactions and changes of the state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["count_events", "count_group", "show_state"]
 
 
 def count_events(metrics: Metrics, news: Iterable[Numbered]) -> None:
-    """Events were folded in."""
+    """Count events that were folded in, by kind."""
     routes: list[str] = []
     for _, at, event, _, _ in news:
         if isinstance(event, Decisions):
@@ -49,12 +49,12 @@ def _count(metrics: Metrics, event: Event, at: float) -> None:
 
 
 def count_group(metrics: Metrics, group: Group) -> None:
-    """A transaction was written."""
+    """Count a transaction that was written: its requests and its duration."""
     if group.entries:
         metrics.committed(len(group.entries), group.seconds)
 
 
 def show_state(metrics: Metrics, state: State) -> None:
-    """Where the log stands and who acts."""
+    """Set the gauges of the last event, the learner's version, the rails, the gate and the quarantine."""
     metrics.quarantine.set(len(state.quarantine))
     metrics.stands(state.number, state.version, killed=state.rails.killed, share=state.rails.share)

@@ -1,4 +1,4 @@
-"""Deciding: contexts in, arms out, with all that the log must know about them.  Nothing is written here."""
+"""Deciding: turns contexts into ``Decisions`` events, with propensities and queries.  Nothing is written here."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ logger = logging.getLogger("sidelight.service")
 
 
 class Decider:
-    """Decides on a state that somebody else keeps up to date.
+    """Decides with the learner and the rails of a state that ``Folding`` keeps up to date.
 
     Args:
         learner: the learner whose decisions these will be.
         metrics: where to count failures.
-        old_policy: asked for its arm where the caller does not tell, if it can be asked here at all.
-        rng: what learner, ramp and queries draw from.
-        every_chance: write down the chances of all arms where the learner draws.
+        old_policy: asked for its arm where the caller does not tell it; None where it cannot be asked here.
+        rng: the generator for the learner's, the ramp's and the queries' draws.
+        every_chance: record the propensities of all arms where the learner draws.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Decider:
         self._metrics = metrics
         self._old = old_policy
         self._rng = np.random.default_rng() if rng is None else rng
-        # A learner may decide for many contexts at once, if it takes the generator that its draws come from.
+        # Batches use ``decide_many`` only if it accepts this generator, so that all draws come from it.
         self.account = Account()
         self._many = "rng" in inspect.signature(learner.decide_many).parameters
 
@@ -112,7 +112,7 @@ class Decider:
                     chance_of=None if plain else self._chance_of(state, X[i], ask, choices[i]),
                 )
                 arms.append(route.arm)
-                # Where it did what it cannot do any more, what it does now is no news about what it did.
+                # An arm that the old policy takes now because that of its log is retired is no answer about the log.
                 no_news = acting[i] is not None and ask.answer is None
                 routes.append("fallback" if no_news and route.by == "old_policy" else route.by)
                 propensities.append(route.propensity)
@@ -137,7 +137,7 @@ class Decider:
     def _explore(
         self, state: State, X: Array, asks: Sequence[Ask] | None, recommended: list[Label], chances: list[float]
     ) -> tuple[list[Label], list[float]]:
-        """The arms of the learner's route, and their chances there: now and then one that is drawn evenly."""
+        """Arms and propensities of the learner's route, some arms replaced by uniformly drawn ones (``explore``)."""
         if not _explores(state.rails):
             return recommended, chances
         out = []
@@ -151,7 +151,7 @@ class Decider:
 
     @staticmethod
     def _chance_of(state: State, x: Array, ask: Ask, choice: Any) -> Callable[[Label], float]:
-        """The chance of an arm on the learner's route, drawn arms included."""
+        """A function from an arm to its propensity on the learner's route, exploration included."""
         own, _, _, certain = choice
         learner, explore = state.learner, state.rails.explore
 
@@ -171,7 +171,7 @@ class Decider:
     def _all_chances(
         self, state: State, X: Array, asks: Sequence[Ask] | None, chances: list[float], failed: set[int]
     ) -> list[list[float] | None] | None:
-        """(K) chances of the learner's own draws in each row in which it draws; None where there is no such row."""
+        """Propensities (K) of all arms for each row in which the learner draws; None where it draws in no row."""
         wanted = self._every_chance or _explores(state.rails)
         if not wanted or all(chance >= 1.0 for chance in chances):
             return None
@@ -186,7 +186,7 @@ class Decider:
     def _choose_under_floor(
         self, state: State, X: Array, asks: Sequence[Ask] | None, fingerprint: str | None
     ) -> Decisions:
-        """Decide one by one, each counted for the floor before the next; where the learner does not act, freely.
+        """Decide one by one, each entered in the floor's account before the next; no floor unless the learner acts.
 
         Raises:
             Problem: a request does not tell the old policy's arm, and the learner acts.
@@ -245,10 +245,10 @@ class Decider:
         return event
 
     def _choose_one(self, state: State, X: Array, fingerprint: str | None) -> Decisions | None:
-        """What ``choose`` makes of one context where only the learner has a say, in half the time.
+        """As ``choose`` for a single context that only the learner decides, in half the time.
 
         Returns:
-            None where the learner cannot decide: then ``choose`` says so and lets the fallback act.
+            None where the learner cannot decide: then ``choose`` logs it and lets the fallback act.
         """
         try:
             arm, estimate, width, chance = state.learner.decide(X[0], None, self._rng)
@@ -276,9 +276,9 @@ class Decider:
     def _with_old_policy(
         self, policy: OldPolicy, X: Array, asks: Sequence[Ask] | None, *, acts: bool
     ) -> tuple[list[Ask], list[Label | None]]:
-        """What was asked, with the old policy's answers (asking costs nothing here), and its arms where it ``acts``.
+        """The requests completed with the old policy's answers (asking is free here), and its arms where it ``acts``.
 
-        Where the caller said what the old policy does, that stands.
+        An answer that the caller gave is not replaced.
         """
         filled = list(asks) if asks is not None else [PLAIN] * len(X)
         acting: list[Label | None] = [None] * len(X)
@@ -325,7 +325,7 @@ class Decider:
         return choice
 
     def _queries(self, learner: Any, X: Array, asks: Sequence[Ask] | None) -> tuple[list[bool], list[float]]:
-        """Whether to ask the old policy at each context, and with what chance that came out."""
+        """Whether to ask the old policy at each context, and the probability with which it is asked."""
         n = len(X)
         if learner.needs is None:
             return [False] * n, [0.0] * n
@@ -339,20 +339,20 @@ class Decider:
             asked = [bool(learner.wants_query(x)) for x in X]
             chances = [1.0 if wanted else 0.0 for wanted in asked]
         if asks is not None:
-            # who already said what the old policy does is not asked again
+            # a request that already contains the old policy's answer is not asked for it
             asked = [wanted and ask.answer is None for wanted, ask in zip(asked, asks, strict=True)]
         return asked, chances
 
 
 def _asked_for(asks: Sequence[Ask] | None) -> dict[str, Any]:
-    """What was asked, as columns of the event; None where no request has it."""
+    """Allowed arms, answers and subjects as columns of the event; None for a column that no request has."""
     columns = {"allowed": "allowed", "answers": "answer", "subjects": "subject"}
     found = {column: [getattr(ask, name) for ask in asks or ()] for column, name in columns.items()}
     return {column: None if all(v is None for v in values) else values for column, values in found.items()}
 
 
 def _explores(rails: Rails) -> bool:
-    """Whether arms are drawn evenly now and then."""
+    """Whether the learner's arm may be replaced by a uniformly drawn one (``explore`` > 0 in ``act``)."""
     return rails.explore > 0.0 and rails.mode == "act" and not rails.killed
 
 

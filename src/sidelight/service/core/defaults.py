@@ -1,4 +1,4 @@
-"""Rewards that do not come: how long to wait, what counts afterwards, and how one that still comes takes its place.
+"""Default rewards: how long to wait for a reward, what counts afterwards, and how a late reward replaces it.
 
 A part of the fold.  The learner is taught the default reward as any other; the events say which default a late reward
 replaces, so that nothing has to be remembered about most of them.  What must be remembered are receipts: of rounds with
@@ -19,17 +19,17 @@ __all__ = ["NOT_TAUGHT", "Defaults"]
 
 #: the receipt of a default reward at which the learner failed
 NOT_TAUGHT = Receipt(0.0, -1)
-#: receipts that are kept; where rounds fade or are dropped, those before so many others count for nothing any more
+#: receipts that are kept; where rounds fade or are dropped, older ones have no weight any more
 _RECEIPTS = 100_000
 
 
 @dataclass
 class Defaults:
-    """The state of waits.
+    """Settings of the wait for rewards, and the receipts of default rewards that were taught.
 
     Attributes:
-        seconds: how long a reward is waited for; None without end.
-        reward: what counts afterwards.
+        seconds: how long the service waits for a reward; None: for ever.
+        reward: the default reward, which counts afterwards.
         waited: no decision up to this event waits any more.
         receipts: what late rewards of ``(number, position)`` need beyond their events, the oldest first.
     """
@@ -40,7 +40,7 @@ class Defaults:
     receipts: dict[tuple[int, ...], Receipt] = field(default_factory=dict)
 
     def configure(self, settings: Mapping[str, Any], number: int) -> None:
-        """Other settings from event ``number`` on; where nothing was waited for, earlier decisions never are."""
+        """Change the settings from event ``number`` on; decisions from before the first wait never get a default."""
         if self.seconds is None:
             self.waited = number
         self.seconds, self.reward = settings["seconds"], float(settings["reward"])
@@ -60,7 +60,7 @@ class Defaults:
         if receipt is None:
             needed = learner.receipt(x, event.replaces, event.replaces_arm)
             if needed is not None and needed.clock:
-                return  # so old that it counts for nothing any more
+                return  # so old that it has no weight any more
         if receipt == NOT_TAUGHT:
             if isinstance(event, Reward):
                 learner.observe(x, event.arm, reward)
@@ -75,7 +75,7 @@ class Defaults:
         learner.correct(x, event.replaces_arm, event.replaces, reward, taken=event.arm, receipt=receipt)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-safe."""
+        """The settings and receipts as a JSON object."""
         return {
             "seconds": self.seconds,
             "reward": self.reward,

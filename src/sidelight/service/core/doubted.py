@@ -1,4 +1,4 @@
-"""What a person says about something in the log: that it is wrong, or right although it is in quarantine."""
+"""A person's review of something in the log: retraction, if it is wrong, or release from quarantine, if it is right."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Doubted", "ReleaseProposal", "RetractionProposal"]
 
 @dataclass(frozen=True)
 class Doubted:
-    """Something in the log that a person says is wrong, or right although it is in quarantine.
+    """A reward, action or answer in the log that a person retracts or releases.
 
     Attributes:
         row: the event.
@@ -33,21 +33,21 @@ class Doubted:
 
     @property
     def id(self) -> DecisionId:
-        """What it is called: its number, the position and the epoch, as decisions are."""
+        """Its id: event number, position and epoch, as for decisions."""
         return DecisionId(self.row.number, self.position, self.row.epoch)
 
     @property
     def name(self) -> str:
-        """What release and retraction are kept under: the key of what is told about a decision, else the place."""
+        """The key of its release and retraction: that of what is told about a decision, else its place."""
         key = None if self.event.decision is None or self.row.kind == Decisions.kind else self.row.key
         return key or f"event:{self.id}"
 
     @classmethod
     def at(cls, row: Row | None, id: DecisionId, n_features: int) -> Doubted:
-        """What stands in the log under a name.
+        """The reward, action or answer with this id.
 
         Raises:
-            Problem: nothing, or nothing that a learner learns from.
+            Problem: there is none, or it is nothing that a learner learns from.
         """
         event = None if row is None or row.epoch != id.epoch else event_from_row(row, n_features)
         if row is not None and isinstance(event, Reward | Action | Behavior) and id.position == 0:
@@ -61,7 +61,7 @@ class Doubted:
 
 
 class _AboutDoubted:
-    """What retraction and release share."""
+    """The common part of retraction and release."""
 
     context: Array | None = None
 
@@ -87,7 +87,7 @@ class RetractionProposal(_AboutDoubted):
         self.base, self.chosen_at = base, chosen_at
 
     def settle(self, found: Mapping[str, Row]) -> Outcome:
-        """The retraction; the same again is known."""
+        """The draft of the retraction; ``Known`` where it was retracted before."""
         if self.retraction_key in found:
             return Known(found[self.retraction_key])
         row = self.doubted.row
@@ -116,7 +116,7 @@ class ReleaseProposal(_AboutDoubted):
             self.keys += (f"default:{id}", f"action:{id}")
 
     def settle(self, found: Mapping[str, Row]) -> Outcome:
-        """The release; the same again is known, and what was retracted stays so, also after a release."""
+        """The draft of the release; ``Known`` where it was released before. A retraction is final."""
         doubted = self.doubted
         if self.retraction_key in found:
             return Problem("conflict", f"event {doubted.id} was retracted; it cannot be released any more.")
@@ -126,7 +126,7 @@ class ReleaseProposal(_AboutDoubted):
             return Problem("conflict", f"event {doubted.id} is not in quarantine: the learner has learned from it.")
         released = replace(doubted.event, quarantine=None)
         if isinstance(released, Reward) and (assumed := assumed_reward(found, released.decision)) is not None:
-            # the wait went on while it was in quarantine, and the default reward was taught
+            # the wait ended while it was in quarantine, and the default reward was taught
             row, default, stands = assumed
             released = replace(released, replaces=default.reward, replaces_arm=stands, waited_until=row.at)
         event = Release(doubted.row.number, doubted.position, released, self.by, self.reason)

@@ -1,4 +1,4 @@
-"""The engine: decides, writes, folds.  It knows nothing of HTTP.
+"""The engine: decides, writes events and folds them into the state.  It knows nothing of HTTP.
 
 All methods but the constructor run in one event loop. Decisions are computed there (microseconds), written by the
 commit thread, and answered when they are on disk. Whatever changes the learner is folded in when its transaction has
@@ -60,9 +60,9 @@ logger = logging.getLogger("sidelight.service")
 
 T = TypeVar("T")
 
-#: a request that has waited so long for its transaction, in seconds, makes the server not ready
+#: seconds that a request may wait for its transaction before the server counts as not ready
 _LONGEST_WAIT = 5.0
-#: so many contexts at once are decided beside the event loop, if the learner is large
+#: batches of at least this many contexts are decided in a thread, if the learner is large
 _MANY = 16
 
 
@@ -73,7 +73,7 @@ class Engine:
         store: the event log.
         config: the configuration it belongs to.
         metrics: where to count.
-        surroundings: time, randomness, and who runs what does not run in the event loop.
+        surroundings: clock, randomness, and the threads for work outside the event loop.
     """
 
     def __init__(
@@ -149,13 +149,13 @@ class Engine:
     def _warm(self) -> None:
         """Compile what deciding and learning need, on a copy, so that no request waits for it."""
         with warnings.catch_warnings():
-            # its contexts are made up, and may be wild by the log; nobody needs to hear of that
+            # its contexts are artificial and may be wild by the log: no warning about them
             warnings.simplefilter("ignore", SidelightWarning)
             rehearse(self.config)
             rehearse_requests(State.from_snapshot(self.state.snapshot(0.0)))
 
     async def start(self) -> None:
-        """Begin to write; apply what changed in the configuration file since the last start."""
+        """Start the commit thread; apply the changes of the configuration file since the last start."""
         self.committer = Committer(
             self.store,
             asyncio.get_running_loop(),
@@ -172,7 +172,7 @@ class Engine:
             if changed is not None:
                 await self.configure(changed)
         except BaseException:
-            # A thread that goes on while the interpreter ends finds its modules half gone.
+            # A thread that still runs while the interpreter exits would find its modules partly unloaded.
             await self.stop(self.config.limits.seconds)
             raise
         self._watching = asyncio.create_task(self._waits.watch())
@@ -190,10 +190,10 @@ class Engine:
         return await self._self_check.compare(self.read, number, expected)
 
     async def stop(self, timeout: float | None = None) -> None:
-        """Write what was accepted, fold it in, keep a snapshot, end.
+        """Write and fold in the accepted requests, write a snapshot, and end.
 
         Args:
-            timeout: give up after so many seconds, if the database does not answer: what was not written was not
+            timeout: seconds after which to give up, if the database does not answer; what was not written was not
                 acknowledged.
         """
         loop = asyncio.get_running_loop()
@@ -245,14 +245,14 @@ class Engine:
     async def _choose_aside(
         self, X: Array, asks: Sequence[Ask] | None, fingerprint: str | None
     ) -> tuple[Decisions, int]:
-        """Decide in a thread, and say after which event."""
+        """Decide in a thread; returns the decisions and the last event that they take into account."""
         event, number = await self._folding.look(
             lambda state: (self._aside.choose(state, X, asks, fingerprint), state.number)
         )
         return self._doubt_answers(event), number
 
     def _doubt_answers(self, event: Decisions) -> Decisions:
-        """Keep answers at contexts out of bounds from the learner."""
+        """Mark the decisions' answers as quarantined where a context is out of bounds."""
         if event.answers is not None:
             pairs = zip(event.contexts, event.answers, strict=True)
             reasons = [None if answer is None else self.doubt(x) for x, answer in pairs]
@@ -280,7 +280,7 @@ class Engine:
                 self._decider.account.end(event)
             if not isinstance(outcome, Outdated):
                 break
-            # What overtook it is in the log, and may not be folded in yet.
+            # The event that outdated it is in the log, but may not be folded in yet.
             await self._wait_for(None)
         if isinstance(outcome, Written):
             if outcome.epoch:
@@ -290,7 +290,7 @@ class Engine:
             return outcome.number, event, True
         recorded = event_from_row(outcome.row, X.shape[1])
         if not isinstance(recorded, Decisions):
-            raise TypeError(f"a decision's key stands for {type(recorded).__name__}")
+            raise TypeError(f"the key of a decision belongs to {type(recorded).__name__}")
         return outcome.row.number, recorded, False
 
     # -------------------------------------------------------------------------------- what follows
@@ -333,14 +333,14 @@ class Engine:
         return self._bounds.reason(self.state.seen.ranges, x, reward)
 
     async def submit_anew(self, propose: Callable[[], Awaitable[ReferringProposal]]) -> Written | Known:
-        """Submit what ``propose`` makes of the state as it is, again and again until nothing has outdated it."""
+        """Submit what ``propose`` makes of the current state, and retry until no event has outdated it."""
         while isinstance(outcome := await self.submit(await propose()), Outdated):
-            # What outdated it is in the log, and may not be folded in yet.
+            # The event that outdated it is in the log, but may not be folded in yet (as in ``decide``).
             await self._wait_for(None)
         return outcome
 
     async def in_force(self, noted: Noted) -> Noted:
-        """Return what was noted when the state that decides has it."""
+        """``noted``, once its event is folded into the state that decides."""
         await self._wait_for(noted.number)
         return noted
 
@@ -356,19 +356,20 @@ class Engine:
         return (await self.in_force(self.noted(await self.submit(ConfigurationProposal.of(event))))).number
 
     def noted(self, outcome: Written | Known | Outdated) -> Noted:
-        """What became of something that was told, in short."""
+        """The outcome of a proposal as a ``Noted``."""
         if isinstance(outcome, Outdated):
-            raise TypeError("what rests on no other event is never outdated")
+            raise TypeError("a proposal that depends on no other event cannot be outdated")
         if isinstance(outcome, Written):
             return Noted(outcome.number, True, getattr(outcome.draft.event, "quarantine", None))
         row = outcome.row
-        # who repeats a request may have missed the first answer; what came with a decision was answered there
+        # A client that retries may have missed the first response, so it is told the reason again; the reason for an
+        # answer in a decision is in that decision's response.
         return Noted(
             row.number, False, None if row.kind == Decisions.kind else self.state.quarantine.reason(row.number)
         )
 
     async def submit(self, proposal: ReferringProposal) -> Written | Known | Outdated:
-        """What became of a proposal, once it is on disk."""
+        """The outcome of a proposal, once it is on disk."""
         if self.committer is None:
             raise Problem("starting", "the service is starting or stopping; try again.")
         if self._stuck is not None:
@@ -386,7 +387,7 @@ class Engine:
             if isinstance(outcome.error, StoreError):
                 raise storage_problem(outcome.error)
             raise outcome.error
-        raise TypeError(f"an outcome that nobody knows: {type(outcome).__name__}")
+        raise TypeError(f"unexpected outcome: {type(outcome).__name__}")
 
     # ------------------------------------------------------------------------------------ delivery
 
@@ -396,7 +397,7 @@ class Engine:
         if self._decider.account.under_way:
             for entry in group.entries:
                 if isinstance(entry.proposal, DecisionsProposal):
-                    # in the state from here on, or never: not under way any more
+                    # folded in below, or never: in either case no longer under way
                     self._decider.account.end(entry.proposal.draft.event)
         for entry, outcome in zip(group.entries, group.outcomes, strict=True):
             if isinstance(outcome, Written):
@@ -418,13 +419,13 @@ class Engine:
         count_group(self.metrics, group)
 
     def folded(self, news: Sequence[Numbered], failures: Sequence[Failure]) -> None:
-        """Events are in the state that decides now."""
+        """Update metrics, listeners and the gate after events were folded into the state that decides."""
         count_events(self.metrics, news)
         for item in news:
             if isinstance(item.event, Forgotten):
                 self._recent.drop(item.event.decisions)
         for number, error in failures:
-            # The event stands in the log and teaches nothing.
+            # The event stays in the log, and the learner learns nothing from it.
             name = type(error).__name__
             logger.error("the learner could not learn from event %d: %s", number, name, exc_info=error)
             self.metrics.learner_failures.inc()
@@ -433,7 +434,7 @@ class Engine:
             try:
                 listener(list(news))
             except Exception:
-                # Who only looks on must not stop what follows.
+                # A listener only observes: its failure must not stop the engine.
                 logger.exception("a listener failed")
         self._gatekeeper.consider()
 
@@ -444,22 +445,22 @@ class Engine:
         return self.state.number - self._snapshot_at >= self.config.storage.snapshot_every
 
     def keep(self, snapshot: Snapshot) -> None:
-        """Have a snapshot written when there is time."""
+        """Queue a snapshot to be written between commit groups."""
         self._snapshot_at = self.state.number
         if self.committer is not None:
             self.committer.keep(snapshot)
             self.metrics.snapshots.inc()
 
     def cannot_read(self, error: StoreError | None) -> None:
-        """The log cannot be folded again, which is tried until it works; or it worked."""
+        """Note that the log cannot be read for folding it again (this is retried), or None once it could."""
         self._failed(error)
         if error is None:
             self._recent.drop(self.state.forgotten)
 
     def gave_up(self, error: Exception) -> None:
-        """A bug in the fold: what follows is in the log, but this server's learner cannot follow it any more.
+        """End this server after a bug in the fold: further events are in the log, but its state cannot follow them.
 
-        Deciding on what is half folded in, or letting requests wait in vain, would be worse than saying so.
+        Deciding with a partly folded state, or letting requests wait in vain, would be worse than failing.
         """
         logger.error("event %d cannot be folded in", self.state.number, exc_info=error)
         self._stuck = StoreError(
@@ -500,14 +501,14 @@ class Engine:
         return event
 
     async def read(self, function: Callable[..., T], *arguments: Any) -> T:
-        """What a function returns that reads the store: run in a thread."""
+        """The result of a function that reads the store, run in a thread."""
         try:
             return await asyncio.get_running_loop().run_in_executor(self._readers, function, *arguments)
         except StoreError as error:
             raise storage_problem(error) from error
 
     async def digest(self) -> dict[str, Any]:
-        """The state in one line: servers of one log that are at the same event have the same."""
+        """Event number and digest of the state: equal on all servers of one log that are at the same event."""
         if self._digest is None or self._digest["event"] != self.state.number:
             self._digest = await self._folding.look(_digest_of)
         return self._digest

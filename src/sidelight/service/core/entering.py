@@ -1,4 +1,4 @@
-"""Who enters the evidence, and in which order: the first decision about each subject, once its wait is over.
+"""Which decisions enter the evidence, and in which order: the first about each subject, once its wait is over.
 
 A part of the fold, shared by the rungs of the ladder (``gate``) and the evidence below it (``shadowing``).
 """
@@ -11,11 +11,10 @@ from typing import Any, Generic, Protocol, TypeVar
 
 __all__ = ["InOrder", "Waiting"]
 
-#: decisions that may wait for rewards; beyond, no further ones enter, so that a log without rewards needs no end of
-#: memory
+#: most decisions that may wait for rewards; then no further ones enter, so that memory is bounded without rewards
 MOST_WAITING = 100_000
-#: subjects that may enter, for the same reason: beyond, nobody new does. Who enters depends on the past alone, so the
-#: evidence stays what it says; decisions about nobody in particular go on entering.
+#: most subjects that may enter, for the same reason. Whether a decision enters depends on the past alone, so the
+#: evidence stays valid; decisions without a subject still enter.
 MOST_SUBJECTS = 1_000_000
 
 
@@ -34,7 +33,7 @@ T = TypeVar("T", bound=Waiting)
 
 
 class InOrder(Generic[T]):
-    """Decisions that have entered and wait, the oldest first.
+    """A queue of decisions that have entered and wait for their rewards, the oldest first.
 
     Args:
         waiting: those that wait already.
@@ -67,34 +66,34 @@ class InOrder(Generic[T]):
         return subject is None or (subject not in self._subjects and len(self._subjects) < MOST_SUBJECTS)
 
     def enter(self, one: T, subject: str | None) -> None:
-        """A decision that ``admits`` let in waits from now on."""
+        """Append a decision that ``admits`` accepts."""
         if subject is not None:
             self._subjects[subject] = one.number, one.position
         self._order.append(one)
         self._places[one.number, one.position] = one
 
     def find(self, number: int, position: int) -> T | None:
-        """The decision, while it waits or stands behind one that does."""
+        """The decision, while it is in the queue; else None."""
         return self._places.get((number, position))
 
     def leave(self) -> Iterator[T]:
-        """Those whose wait is over, as far as no older one waits; they are taken out."""
+        """Remove and yield the oldest decisions up to the first that still waits."""
         while self._order and self._order[0].settled:
             done = self._order.popleft()
             del self._places[done.number, done.position]
             yield done
 
     def abandon(self) -> None:
-        """Give up all decisions that wait; whom they were about have entered all the same."""
+        """Drop all decisions that wait; their subjects count as entered all the same."""
         self._order.clear()
         self._places.clear()
 
     def forget(self, decisions: Collection[tuple[int, int]]) -> None:
-        """Keep no key of whom these decisions (number, position) were about; who comes back enters as somebody new."""
+        """Delete the subjects of these decisions (number, position); a subject that comes back enters again."""
         self._subjects = {subject: place for subject, place in self._subjects.items() if place not in decisions}
 
     def full(self) -> str | None:
-        """Why no more units are taken, and the remedy; None while they are."""
+        """Why no more units are accepted, and the remedy; None while they are."""
         if len(self._order) >= MOST_WAITING:
             return (
                 f"{len(self._order):,} units wait behind one without a reward, and no more are taken: set [gate] "
@@ -108,12 +107,12 @@ class InOrder(Generic[T]):
         return None
 
     def subjects_to_list(self) -> list[list[Any]]:
-        """``[subject, number, position]`` of everybody who has entered, JSON-safe."""
+        """``[subject, number, position]`` of every subject that has entered, as JSON."""
         return [[subject, *place] for subject, place in sorted(self._subjects.items())]
 
     @staticmethod
     def subjects_from(body: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
-        """Who has entered, as saved under ``entered``; in states from before that was kept, subjects alone."""
+        """Subject → its decision, as saved under ``entered``; older states have only the subjects."""
         if "entered" not in body:
             return dict.fromkeys(body["subjects"], (0, 0))
         return {subject: (number, position) for subject, number, position in body["entered"]}

@@ -1,4 +1,4 @@
-"""What was changed in the configuration file since a server last read it."""
+"""Detection of changes in the configuration file since a server last read it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ __all__ = ["changed_settings"]
 
 
 def changed_settings(store: Store, config: Config) -> Configuration | None:
-    """The event that puts into force what was changed in the file; None where nothing was.
+    """The event that applies the settings changed in the file; None where nothing was changed.
 
-    The rest stands as requests left it: whoever edits the share does not let go of a kill switch that somebody else has
-    thrown.
+    Other settings stay as requests set them: editing the share does not release a kill switch that somebody has set.
     """
     wanted, gate = config.rails(), GateSettings.from_dict(asdict(config.gate))
     last = _last_file(store)

@@ -1,4 +1,4 @@
-"""Decisions under a floor: none is taken without counting those that are under way.
+"""Decisions under a floor: each takes into account those that are still being written.
 
 The learner's account (``learners.ledger``) holds the decisions that were folded in. A server knows a few more: those it
 has chosen and that are being written. They are recorded in a copy of the account, which the next decision goes by. The
@@ -22,7 +22,7 @@ __all__ = ["Account", "check_defaults", "risked"]
 
 
 def check_defaults(asks: Sequence[Ask] | None, n: int) -> None:
-    """Check that every request tells the old policy's arm, and allows it.
+    """Check that every request names the old policy's arm, and allows it.
 
     Raises:
         Problem: one does not.
@@ -57,7 +57,7 @@ def risked(event: Decisions) -> list[tuple[int, Any, Any]]:
 
 
 class Account:
-    """The floor's account of one server, with the decisions that are under way."""
+    """The floor's account of one server, including decisions that are still being written."""
 
     def __init__(self) -> None:
         #: decisions that are being written, by their id
@@ -66,7 +66,7 @@ class Account:
         self._of = -1
 
     def now(self, learner: Any, number: int) -> FloorLedger:
-        """The account after event ``number`` and what is under way, to which more may be recorded."""
+        """A copy of the account after event ``number`` and the decisions under way, to record further ones in."""
         if self._ahead is None or self._of != number:
             self._ahead, self._of = learner.ledger.ahead(), number
             for event in self.under_way.values():
@@ -75,19 +75,19 @@ class Account:
         return self._ahead
 
     def record(self, learner: Any, x: Array, arm: Any, old: Any) -> None:
-        """A decision of the learner was chosen at ``x`` (d,)."""
+        """Record a decision of the learner at ``x`` (d,)."""
         assert self._ahead is not None
         self._ahead.record(x, learner.arms.index(arm), learner.arms.index(old))
 
     def before(self, event: Decisions) -> int | None:
-        """How many events under way these decisions count; None where they are not made under the floor."""
+        """How many events under way these decisions take into account; None where the floor does not apply."""
         return list(self.under_way).index(id(event)) if id(event) in self.under_way else None
 
     def begin(self, event: Decisions) -> None:
-        """These decisions, which are recorded already, are being written."""
+        """Mark decisions, recorded before, as under way: they are being written."""
         self.under_way[id(event)] = event
 
     def end(self, event: Event) -> None:
-        """They were written and folded in, or will not be."""
+        """Remove decisions from those under way: they were folded in, or will not be written."""
         if self.under_way.pop(id(event), None) is not None:
             self._ahead = None

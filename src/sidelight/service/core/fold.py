@@ -1,8 +1,8 @@
 """The fold: the state of the service as a function of its events, and nothing else.
 
-``FOLD`` is its version. Whoever changes what a state becomes by the same events (here, or in what a learner computes)
-raises it: the first server of the new version then keeps a base, from which its replays start, and servers of the old
-one decide no more on that log.
+``FOLD`` is its version. A change that makes the same events give another state (here, or in what a learner computes)
+must increment it: the first server of the new version then keeps a base, from which its replays start, and servers of
+the old one decide no more on that log.
 """
 
 from __future__ import annotations
@@ -65,15 +65,15 @@ FOLD = 2
 #: why a retracted event teaches nothing
 RETRACTED = "retracted"
 
-#: what a learner may raise on input that was checked: a matrix that lost its digits, or whatever a bug of a learner
-#: gives. One event that it cannot learn from must not keep the service from starting ever again.
+#: what a learner may raise on valid input: a matrix that is numerically singular, or any exception from a bug. One
+#: event that it cannot learn from must not prevent every later start of the service.
 LEARNER_ERRORS = (Exception,)
-#: what the machine raises, not the learner: the next try may go well, so the fold of the log is not what it left
+#: errors of the machine, not of the learner: a retry may succeed, so the state after one is not the fold of the log
 MACHINE_ERRORS = (MemoryError, OSError, ImportError, RecursionError)
 
 
 class NotRebuildable(StoreError):
-    """A past state cannot be had any more by folding events."""
+    """A past state can no longer be rebuilt by folding events."""
 
 
 class ContextsDeleted(NotRebuildable):
@@ -104,7 +104,7 @@ class State:
         rails: who may act.
         number: the last event that was folded in.
         version: the last event that changed the learner.
-        counts: how often what happened; for the status only.
+        counts: decisions, rewards, answers, overrides, failures and others so far; for the status only.
         arm_counts, reward_sums: how often each arm was to be taken or (``rewarded:``) rewarded, and the sum of its
             rewards, by its JSON form; see ``arm_totals``.
         forgotten: decisions whose contexts were deleted; what is told about them later teaches nothing.
@@ -202,7 +202,7 @@ class State:
                 pass
 
     def _context(self, number: int, event: Event, context: Array | None) -> Array | None:
-        """The context an event is about; None where it was deleted by now, in the order of the log."""
+        """The context that an event is about; None where an earlier event deleted it."""
         if isinstance(event, Decisions):
             gone = self._lacks(event)
         else:
@@ -218,7 +218,7 @@ class State:
         return context
 
     def _lacks(self, event: Decisions) -> bool:
-        """Whether a deletion took something from decisions that they are folded by.
+        """Whether a later deletion removed something from decisions that the fold needs.
 
         Answers are learned at contexts; the gate tells units apart by subjects, and failures by estimates. All three
         are deleted together. A floor counts every context.
@@ -250,7 +250,7 @@ class State:
                 self._withhold(reason, i)
 
     def _count_for_floor(self, event: Decisions) -> None:
-        """Under a floor a decision counts from when it is taken, not from when its reward comes."""
+        """Enter decisions in the floor's account: they count from when they are taken, not from when rewards come."""
         if self.learner.ledger is None:
             return
         old = {i: arm for i, _, arm in risked(event)}
@@ -260,13 +260,13 @@ class State:
             self.counts["kept by the floor"] += i in old and event.arms[i] != event.recommended[i]
 
     def _drop_for_floor(self, decision: tuple[int, int]) -> None:
-        """A decision tells the floor nothing: its reward was wrong, nobody knows its arm, or it was forgotten."""
+        """Remove a decision from the floor's account: reward retracted, arm unknown, or context forgotten."""
         if self.learner.ledger is not None:
             self._learn(self.learner.ledger.drop, decision)
 
     def _looked_at(self, context: Array | None) -> Array | None:
-        """A context as evidence wants it: its gaps filled where choices are modelled, in shadow and assist."""
-        # a sum of squares is NaN where a value is, and takes a fifth of the time of looking at each
+        """A context for the evidence: in shadow and assist its gaps are filled, because choices are modelled."""
+        # the sum of squares is NaN if any value is; it takes a fifth of the time of testing each value
         if self.gate.shadow is None or context is None or not math.isnan(context.dot(context)):
             return context
         return np.asarray(self.learner.filled(context))
@@ -276,7 +276,7 @@ class State:
         self.counts["overrides"] += event.override
         self.counts["answers"] += event.answer
         if event.quarantine == RETRACTED:
-            # what the gate has seen stays: corrections reach the learner, not the evidence
+            # the evidence keeps what it has counted: corrections reach the learner only
             self._settle_evidence(event, context)
             self._drop_for_floor(_place(event))
         self._teach(event, context)
@@ -319,7 +319,7 @@ class State:
             self._learn(self.learner.settle_decision, _place(event), event.arm, event.reward)
 
     def _withhold(self, reason: str, position: int = 0) -> None:
-        """Teach nothing; what was not retracted waits for a person."""
+        """Quarantine the event instead of learning from it, unless it was retracted."""
         if reason != RETRACTED:
             self.counts["quarantined"] += 1
             self.quarantine.put(self.number, position, reason)
@@ -345,7 +345,7 @@ class State:
         if event.arm is None:
             self._drop_for_floor((number, position))
             return
-        if withheld is None:  # else the floor goes on waiting for the person who looks at it
+        if withheld is None:  # else the floor waits until a person has reviewed it
             self._settle_for_floor(event)
         self._add_reward(event.arm, event.reward)
         if context is not None:
@@ -354,7 +354,7 @@ class State:
                 self.defaults.receipts[event.decision[:2]] = NOT_TAUGHT
 
     def _moved(self, event: Action, context: Array | None) -> None:
-        """Another arm was taken than the one that the default reward was taught for."""
+        """Move a default reward that was taught for one arm to the arm that was taken."""
         if event.replaces is None:
             return
         self._add_reward(event.arm, event.replaces)
@@ -382,7 +382,7 @@ class State:
         except MACHINE_ERRORS:
             raise
         except LEARNER_ERRORS as error:
-            # The event is in the log and every replay meets the same failure, so states stay equal.
+            # The event is in the log and fails in every replay as well, so states stay equal.
             self.counts["failures"] += 1
             self.failure = error
         self.version = self.number
@@ -398,7 +398,7 @@ class State:
             self.gate.configure(GateSettings.from_dict(event.gate), self._shared())
         if event.waits is not None:
             if self.defaults.seconds is None and event.waits["seconds"] is not None:
-                # no wait will end for the decisions from before, so whoever counts in their order would wait for ever
+                # waits of earlier decisions never end, so gate and floor, which count in order, would wait for ever
                 self.gate.abandon()
                 if self.learner.ledger is not None:
                     self._learn(self.learner.ledger.abandon)
@@ -413,7 +413,7 @@ class State:
         return self.rails.share if self.rails.mode == "act" else 0.0
 
     def _is_evidence(self, event: Decisions) -> bool:
-        """Whether the gate takes decisions: their route was drawn, or the learner looked on."""
+        """Whether decisions are evidence for the gate: their route was drawn, or the learner only recommended."""
         if self.rails.killed:
             return False
         if event.mode != "act":
@@ -421,7 +421,7 @@ class State:
         return self.gate.promotion is not None and 0.0 < event.share < 1.0
 
     def _enter_evidence(self, event: Decisions) -> None:
-        """Decisions whose route was drawn are units of the evidence; where nothing is drawn, the learner looks on."""
+        """Enter decisions into the evidence: as units where their route was drawn, else as rows of the old policy."""
         if not self._is_evidence(event):
             return
         if event.mode != "act":
@@ -444,7 +444,7 @@ class State:
             self.rails = replace(self.rails, share=event.share, mode=event.mode or self.rails.mode)
 
     def arm_totals(self, arm: Any) -> ArmTotals:
-        """What was counted for an arm."""
+        """Number of decisions and rewards of an arm, and the mean reward."""
         name = _name(arm)
         rewards = self.arm_counts["rewarded:" + name]
         return ArmTotals(self.arm_counts[name], rewards, self.reward_sums[name] / rewards if rewards else None)

@@ -2,9 +2,9 @@
 
 A small learner is folded in the event loop, where groups are delivered: microseconds.  A large one may take a tenth of
 a second for a refresh, so it has a twin: the twin is folded in a thread, takes the place of the one that decides by one
-assignment, and the other one is brought up to date in its turn.  Whichever decides is the fold of a prefix of the log
-at every moment, and nobody reads a learner while it learns.  Folding the log again after a retraction, snapshots,
-digests and whoever wants to look at a large learner take the same way.
+assignment, and the other one is brought up to date in its turn.  The one that decides is always the fold of a prefix of
+the log, and no learner is read while it learns. Folding the log again after a retraction, snapshots, digests and reads
+of a large learner use the twin as well.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ __all__ = ["Folding", "Follower"]
 
 T = TypeVar("T")
 
-#: ``K·d²`` from which on a learner has a twin
+#: smallest ``K·d²`` of a learner that has a twin
 LARGE = 20_000
-#: seconds until the log is read again after it could not be
+#: seconds between two tries to read the log
 _AGAIN_SECONDS = 1.0
 
 
 class Follower(Protocol):
-    """Who is told what was folded in; all of it in the event loop."""
+    """Callbacks of ``Folding``, all called in the event loop."""
 
     def folded(self, news: Sequence[Numbered], failures: Sequence[Failure]) -> None:
         """These events are in the state that decides now; the learner failed at some."""
 
     def gave_up(self, error: Exception) -> None:
-        """An event cannot be folded in: this state stays as it is for ever."""
+        """An event cannot be folded in: the state will not change any more."""
 
     def cannot_read(self, error: StoreError | None) -> None:
-        """The log cannot be read again, or can be after all."""
+        """The log cannot be read for folding it again; None once it can."""
 
     def snapshot_due(self) -> bool:
         """Whether a snapshot is to be taken."""
@@ -60,14 +60,14 @@ class Failure(NamedTuple):
 
 
 class _Unreadable(Exception):
-    """The log cannot be read now."""
+    """The log cannot be read at present; to be retried."""
 
     def __init__(self, error: StoreError) -> None:
         self.error = error
 
 
 class _Folded(NamedTuple):
-    """What a thread has made: a state to decide with, and its twin where that is new too."""
+    """The result of folding in a thread: the state to decide with, and a new twin where one was made."""
 
     state: State
     failures: list[Failure]
@@ -81,9 +81,9 @@ class Folding:
     Args:
         state: the fold of the log so far.
         store: the log.
-        follower: who is told.
+        follower: the callbacks.
         now: seconds since 1970.
-        threads: where large learners are folded.
+        threads: the executor that folds large learners.
 
     Attributes:
         state: the one that decides.
@@ -96,11 +96,11 @@ class Folding:
         self.state = state
         self._store, self._follower, self._now, self._threads = store, follower, now, threads
         learner = state.learner
-        # Under a floor a decision counts the ones before it, so it must not be answered before they are folded in.
+        # Under a floor a decision depends on those before it, so requests are answered only after these are folded in.
         self._waits = learner.ledger is not None
         self.large = not self._waits and len(learner.arms) * learner.n_features**2 >= LARGE
         self._twin = _twin_of(state) if self.large else None
-        #: events that the state has and its twin has not
+        #: events that were folded into the state and not yet into its twin
         self._behind: list[Numbered] = []
         self._queue: deque[Sequence[Numbered]] = deque()
         self._looks: deque[tuple[Callable[[State], Any], asyncio.Future[Any]]] = deque()
@@ -113,7 +113,7 @@ class Folding:
     # ------------------------------------------------------------------------- in the event loop
 
     def take(self, news: Sequence[Numbered]) -> None:
-        """Fold in what was written, in order: at once, or as soon as what came before is."""
+        """Fold in events in order: at once, or queued behind those that are being folded in."""
         if self._error is not None:
             return
         if news:
@@ -125,7 +125,7 @@ class Folding:
             self._begin()
 
     async def folded(self, number: int | None = None) -> None:
-        """Return when the state that decides has this event, or all that were delivered so far.
+        """Wait until the state that decides has this event, or all that were delivered so far.
 
         Raises:
             StoreError: it never will.
@@ -137,7 +137,7 @@ class Folding:
             await future
 
     async def look(self, function: Callable[[State], T]) -> T:
-        """What a function says about the state that decides: here if it is small, in a thread on its twin if not.
+        """The result of a function of the state that decides; if the learner is large, in a thread on its twin.
 
         The function must change nothing.
         """
@@ -149,14 +149,14 @@ class Folding:
         return await future
 
     async def stop(self, timeout: float | None = None) -> None:
-        """Wait for what is being folded in, at most so many seconds."""
+        """Wait for events that are being folded in, at most ``timeout`` seconds."""
         if self._task is not None:
             _, pending = await asyncio.wait([self._task], timeout=timeout)
             for task in pending:
                 task.cancel()
 
     def _aside(self, news: Sequence[Numbered]) -> bool:
-        """Whether folding these in would make the event loop wait."""
+        """Whether folding these events in would block the event loop for long."""
         if self._waits:
             return False
         if self._twin is not None and (self._follower.snapshot_due() or any(_teaches(item.event) for item in news)):
@@ -166,7 +166,7 @@ class Folding:
     def _unlearns(self, news: Sequence[Numbered]) -> list[int]:
         """The events that call for folding the log again: retractions of what was taught.
 
-        What is in quarantine was not, unless it is released in front of its retraction, among the same news.
+        A quarantined event was not taught, unless the same batch releases it before it retracts it.
         """
         events = [(item.number, item.event) for item in news if isinstance(item.event, Retraction)]
         if not events:
@@ -194,7 +194,7 @@ class Folding:
             try:
                 self.state.apply(item)
             except ContextsDeleted:
-                # Somebody was forgotten while we were behind: the base that was kept then is the way on.
+                # A person was forgotten while this server lagged behind: continue from the base that was written then.
                 self._reload = True
                 self.take(news)
                 return
@@ -215,7 +215,7 @@ class Folding:
                 future.set_result(None)
 
     def _publish(self, made: _Folded, news: Sequence[Numbered]) -> None:
-        """Decide with another state from now on."""
+        """Replace the state that decides."""
         if made.fresh:
             self._twin, self._behind = made.twin, []
         else:
@@ -270,12 +270,12 @@ class Folding:
                 future.set_result(found)
 
     async def _fold_queue(self) -> None:
-        """Fold what waits into the twin, and decide with that one."""
+        """Fold the queued events into the twin, and decide with the twin."""
         news = [item for group in self._queue for item in group]
         groups = len(self._queue)
         unlearns = self._unlearns(news)
         if self._twin is None and not unlearns and not self._reload:
-            # what came while the log was folded again
+            # events that were queued while the log was folded again
             self._queue.clear()
             self._fold_here(news)
             return
@@ -322,7 +322,7 @@ class Folding:
             raise _Unreadable(error) from error
 
     def _catch_up(self) -> None:
-        """Bring the twin to where the state that decides is."""
+        """Fold into the twin the events that only the deciding state has."""
         assert self._twin is not None
         behind, self._behind = self._behind, []
         for item in behind:
@@ -344,7 +344,7 @@ def _teaches(event: Event) -> bool:
 
 def _snapshot_of(state: State, at: float) -> Snapshot:
     snapshot = state.snapshot(at)
-    _ = snapshot.digest  # computed here and remembered: the thread that writes it has requests to write
+    _ = snapshot.digest  # cached here, to save the commit thread the time
     return snapshot
 
 

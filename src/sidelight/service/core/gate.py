@@ -1,4 +1,4 @@
-"""The gate: more traffic for the learner, one rung of a ladder at a time, on evidence that may be looked at always.
+"""The gate: more traffic for the learner, one rung of a ladder at a time, on anytime-valid evidence.
 
 A part of the fold: every method is a deterministic function of what came before, so a replay has the same verdicts to
 the bit. What a rung estimates is the *average over its units* of what the learner, as it then was, earns more than the
@@ -65,10 +65,10 @@ class Unit:
 
 
 class Gate:
-    """The state of the gate.
+    """The ladder, the learner's rung on it, and the evidence gathered there.
 
     Args:
-        settings: what was agreed.
+        settings: the rules of the ladder.
         rung: where it starts; −1 is below the ladder.
         tests: how many rungs were ever entered, this one included.
         share: the learner's share of traffic where that is on no rung.
@@ -78,7 +78,7 @@ class Gate:
         self.settings = settings
         self.held = False
         self.tests = tests
-        #: how many ladders there were, this one included; those on which nothing was looked at do not count
+        #: how many ladders there were, this one included; those without evidence do not count
         self._ladders = 1
         #: how often evidence was begun on each rung (−1: from the old policy's rows, or at a share on no rung), and how
         #: often the learner was tested for being worse; what had no unit does not count
@@ -97,7 +97,7 @@ class Gate:
         return cls(settings, settings.rung_of(share), share=share)
 
     def follow(self, share: float, mode: str) -> None:
-        """Somebody set the learner's share, or who acts: on with fresh evidence from the rung that has it."""
+        """Continue, with fresh evidence, from the rung of a share or mode that a person set."""
         if share != self.share or (self.shadow is not None and self.shadow.mode != mode):
             self.enter(self.settings.rung_of(share), share)
 
@@ -128,9 +128,9 @@ class Gate:
         self.rung = rung
         self.share = self.settings.share_of(rung) if rung >= 0 else share
         self.units = 0
-        #: units whose reward is too large for any evidence; one of them, and nothing is said on this rung any more
+        #: units whose reward is too large for any evidence; a single one ends the verdicts of this rung
         self.unusable = 0
-        # without a ladder all shares draw with the same salt: a second entry would not be drawn anew
+        # without a ladder all shares use the same salt, so a subject that entered again would get the same draw
         self.waiting = InOrder(subjects=None if self.settings.on else self.waiting.subjects)
         self.ratio: SampleRatio | None = None
         self.shadow: Shadow | None = None
@@ -150,7 +150,7 @@ class Gate:
         self.promotion = self.demotion = None
 
     def _visit(self, rung: int) -> float:
-        """The chance of a false step up that one more visit to a rung may have."""
+        """The error probability that one more visit to a rung may spend on a false promotion."""
         self._visits[rung] += 1
         of_ladder = mostly_first(self.settings.error_rate, self._ladders)
         return mostly_first(of_ladder / len(self.settings.ladder), self._visits[rung])
@@ -165,7 +165,7 @@ class Gate:
 
     @property
     def salt(self) -> str:
-        """What subjects are drawn with: another one for every rung that is entered.
+        """The salt of the subjects' draws: another one for every rung that is entered.
 
         Empty without a ladder, so that a person who raises the share by hand keeps everybody who was on the new route.
         """
@@ -174,7 +174,7 @@ class Gate:
     # ------------------------------------------------------------------------------------- what happens
 
     def decided(self, number: int, position: int, treated: bool, share: float, subject: str | None = None) -> bool:
-        """A decision was taken on this rung by a draw of chance ``share``.  Whether it is a unit of the evidence."""
+        """Enter a decision whose route was drawn with probability ``share``; returns whether it became a unit."""
         if self.promotion is None or not 0.0 < share < 1.0 or not self.waiting.admits(subject):
             return False
         self.waiting.enter(Unit(number, position, treated, share), subject)
@@ -211,10 +211,9 @@ class Gate:
                 self.trail.add(self.promotion.sequence, self.demotion.sequence)
 
     def abandon(self) -> None:
-        """Give up all that waits: waits begin to end from here on, and that of the first of these never would.
+        """Drop all units that wait, because their waits never end: only later decisions get a default reward.
 
-        All of them, rewarded or not, because the evidence has the others in the order of their decisions: what it
-        leaves out is then no matter of how they turned out.
+        All of them, rewarded or not: which units are left out must not depend on their rewards.
         """
         self.units -= len(self.waiting)
         self.waiting.abandon()
@@ -222,19 +221,19 @@ class Gate:
             self.shadow.abandon()
 
     def forget(self, decisions: Collection[tuple[int, int]]) -> None:
-        """Keep no key of whom these decisions (number, position) were about; who comes back enters as somebody new."""
+        """Delete the subjects of these decisions (number, position); a subject that comes back enters again."""
         self.waiting.forget(decisions)
         if self.shadow is not None:
             self.shadow.forget(decisions)
 
     def hold(self, held: bool) -> None:
-        """A person stopped the ladder, or let it go on."""
+        """Stop promotions, or allow them again."""
         self.held = held
 
     # ---------------------------------------------------------------------------------------- verdicts
 
     def evidence(self) -> dict[str, Any]:
-        """What is known on this rung, JSON-safe."""
+        """The evidence on this rung as a JSON object."""
         found: dict[str, Any] = {
             "rung": self.rung,
             "share": self.share,
@@ -271,11 +270,11 @@ class Gate:
 
     @property
     def ready(self) -> bool:
-        """Whether the units of this rung are enough to speak."""
+        """Whether this rung has enough units for a verdict."""
         return self.promotion is not None and self.promotion.ready and not self.unusable
 
     def _problem(self) -> str | None:
-        """What keeps evidence of this rung from growing, and the remedy; or why it does not speak yet."""
+        """What keeps the evidence of this rung from growing, with the remedy; or why there is no verdict yet."""
         if self.unusable:
             return (
                 f"{self.unusable} reward(s) are too large for any evidence on this rung: set bounds for rewards, and "
@@ -333,7 +332,7 @@ class Gate:
         return None
 
     def _first_step(self, said: str, shadow: Shadow) -> Step | None:
-        """Onto the ladder: the rows of the old policy speak for it, or only randomised ones could tell."""
+        """The step onto the ladder, if the old policy's rows support it, or if only randomised rows could tell."""
         if self.held:
             return None
         if said == "cannot tell":
@@ -345,7 +344,7 @@ class Gate:
         return self._step(0, f"the learner is better than the old policy by the rows of the old policy{given}")
 
     def automatic(self, step: Step) -> bool:
-        """Whether a step is taken without a person: never onto the ladder, unless the old policy told its chances."""
+        """Whether a step is taken without a person; onto the ladder only if the old policy told its propensities."""
         if step.before < 0 and not (self.shadow is not None and self.shadow.rows.known and self.says() == "better"):
             return False
         return (self.settings.promote if step.after > step.before else self.settings.demote) == "automatic"
@@ -366,7 +365,7 @@ class Gate:
     # --------------------------------------------------------------------------------------- snapshots
 
     def to_dict(self) -> dict[str, Any]:
-        """The whole state, JSON-safe; floats survive to the bit."""
+        """The whole state as a JSON object; floats survive to the bit."""
         return {
             "settings": self.settings.to_dict(),
             "rung": self.rung,

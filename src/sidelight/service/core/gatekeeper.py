@@ -1,4 +1,4 @@
-"""Who takes the gate's steps: looks at the evidence after every event.
+"""The gatekeeper: evaluates the gate's evidence after events were folded in, and takes its steps.
 
 A step is an event with a key of its own, so that of several servers exactly one writes it.
 """
@@ -41,7 +41,7 @@ class Gatekeeper:
         if step is None or not gate.automatic(step):
             return
         if self._server.state.rails.killed and step.after > step.before:
-            # rewards of earlier decisions may still come; whoever lets the learner act again gets no larger share
+            # rewards of earlier decisions still come, but the share of a learner that is killed is not raised
             return
         self._proposed = (gate.tests, gate.rung)
         self._run(self._take(GateProposal.taking(step, gate.tests, self._server.state.number)))
@@ -57,8 +57,8 @@ class Gatekeeper:
             self._proposed = None
         else:
             if isinstance(outcome, Outdated):
-                # Somebody changed who acts meanwhile. The evidence is looked at again when that is folded in, which it
-                # may be already.
+                # A change of mode or share came first. The evidence is evaluated again when that is folded in, which
+                # may have happened already.
                 self._proposed = None
                 if self._server.state.number > (proposal.draft.chosen_at or 0):
                     self.consider()

@@ -1,4 +1,4 @@
-"""What was agreed before the learner gets traffic, and a step that follows from it."""
+"""The rules by which the learner gets traffic, fixed in advance, and a step that follows from them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["GateSettings", "Step"]
 
 @dataclass(frozen=True)
 class GateSettings:
-    """What was agreed before the learner gets traffic.
+    """The rules by which the learner gets traffic, fixed in advance.
 
     Attributes:
         promote: ``off``; ``suggest``: a person confirms every step; ``automatic``.
@@ -65,12 +65,12 @@ class GateSettings:
         return next((i for i in range(len(self.ladder)) if self.share_of(i) == share), -1)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-safe."""
+        """The settings as a JSON object."""
         return {**asdict(self), "ladder": list(self.ladder)}
 
     @classmethod
     def from_dict(cls, body: Mapping[str, Any]) -> GateSettings:
-        """The inverse of ``to_dict``; settings that a newer version has are passed over."""
+        """The inverse of ``to_dict``; settings that only a newer version knows are ignored."""
         known = {field.name for field in fields(cls)}
         return cls(**{name: value for name, value in body.items() if name in known})
 
@@ -83,7 +83,7 @@ class Step:
         before, after: rungs, −1 below the ladder.
         share: the learner's share after it.
         reason: why, in words that an audit can show.
-        evidence: what the sequences said.
+        evidence: the values of the confidence sequences.
     """
 
     before: int

@@ -1,8 +1,8 @@
 """An old policy that is itself a learner: the service before this one, asked at every context instead of a caller.
 
-A learner changed while it acted, so its log is that of a mixture: the learner as it was at one moment of the log, drawn
-at random. That is what the log's shares and moments belong to, so that mixture *answers* what the old policy did. Where
-the old policy still *acts*, its latest state does.
+A learner changed while it acted, so the policy of its log is a mixture: the learner as of a row of the log that is
+drawn at random. The log's shares and moments are those of the mixture, so the mixture *answers* what the old policy
+did. Where the old policy still *acts*, its latest state does.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class OldPolicy:
     """What the service before this one did, and would do, at a context of this one.
 
     Args:
-        moments: the learner at moments that stand for equally many rows of its log.
+        moments: the learner as of points of its log that are equally many rows apart.
         latest: the learner as it was last.
         schema: of this service; it has all features of theirs.
 

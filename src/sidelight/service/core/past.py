@@ -1,4 +1,4 @@
-"""The state as it was after an earlier event, rebuilt from the log for whoever asks why something was decided."""
+"""The state as it was after an earlier event, rebuilt from the log to explain a decision."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class Past:
     async def look_at(
         self, version: int, function: Callable[[State], T], farthest: int = 50_000
     ) -> tuple[T, int, bool]:
-        """What a function says about the state after event ``version``.
+        """The result of a function of the state after event ``version``.
 
         Returns:
-            that, the version that it was asked about, and whether it is the one that was wanted: not where rebuilding
-            it means folding more than ``farthest`` events, or where a context it needs was deleted.
+            the result, the version of the state used, and whether that is ``version``: it is not where rebuilding means
+            folding more than ``farthest`` events, or needs a context that was deleted.
         """
         found, seen = await self._folding.look(lambda state: (function(state), state.version))
         if seen != version and (past := await self._state_at(version, farthest)) is not None:

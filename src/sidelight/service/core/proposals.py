@@ -1,10 +1,10 @@
-"""What requests want written, and what they find when the log already says something about it.
+"""Proposals: what requests want to write, and how each is settled if the log already has an event on the matter.
 
-Here: decisions, settings and steps of the gate. ``told`` has what is told about a decision, ``doubted`` what a person
-says about that.
+Here: decisions, settings and steps of the gate. ``told`` has rewards, actions and answers; ``doubted`` has retractions
+and releases.
 
-``settle`` runs in the commit thread under the log's lock, so "not yet rewarded" and "rewarded now" cannot be torn
-apart, whichever server a retry reaches.
+``settle`` runs in the commit thread under the log's lock, so checking that a reward is missing and writing it are
+atomic, whichever server a retry reaches.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["ConfigurationProposal", "DecisionsProposal", "GateProposal", "Known"
 
 @dataclass(frozen=True)
 class Known:
-    """The outcome of a proposal that was in the log already, word for word."""
+    """The outcome of a proposal whose event was already in the log (an idempotent retry)."""
 
     row: Row
 
@@ -53,14 +53,14 @@ class DecisionsProposal(NamedTuple):
         return () if self.draft.key is None else (self.draft.key,)
 
     def settle(self, found: Mapping[str, Row]) -> Outcome:
-        """The draft; or what the key stands for already."""
+        """The draft; ``Known`` where the key was used by the same request before."""
         row = found.get(self.draft.key) if self.draft.key is not None else None
         if row is None:
             return self.draft
-        # The key may be that of any request of this token: contexts are of no interest here, nor is their shape.
+        # The key may belong to any request of this token; its contexts are not needed, and may have another shape.
         recorded = event_from_row(row._replace(contexts=None), 0) if row.kind == self.draft.event.kind else None
         asked = getattr(self.draft.event, "fingerprint", None)
-        # It is gone where somebody was forgotten; the key alone then tells that this is a retry.
+        # The fingerprint is deleted when a subject is forgotten; then an equal key alone means a retry.
         if isinstance(recorded, Decisions | Behavior) and recorded.fingerprint in (None, asked):
             return Known(row)
         return Problem(
@@ -103,7 +103,7 @@ class GateProposal:
     @classmethod
     def of(cls, event: GateStep, tests: int, chosen_at: int) -> GateProposal:
         """From the event, the number of rungs that were entered before it, and the last event that was known."""
-        # below the ladder no rung is entered, so the number of rungs alone would stand for two steps
+        # below the ladder no rung is entered, so the number of rungs alone would be the key of two steps
         key = f"gate:{tests}:{event.before}" if event.before != event.after else None
         return cls(Draft.of(event, key, chosen_at))
 
@@ -112,7 +112,7 @@ class GateProposal:
         cls, step: Step, tests: int, chosen_at: int, by: str | None = None, held: bool | None = None
     ) -> GateProposal:
         """Take a step: by the gate itself, or by a person, who may hold the ladder or let it go; see ``of``."""
-        # whoever steps onto the ladder lets the learner act
+        # a step onto the ladder sets the mode ``act``
         mode = "act" if step.before < 0 <= step.after else None
         event = GateStep(step.before, step.after, step.share, step.reason, step.evidence, by, held, mode)
         return cls.of(event, tests, chosen_at)

@@ -1,4 +1,4 @@
-"""The last decisions of a server, in memory for the rewards that follow; older ones are read from the store."""
+"""A cache of the last decisions of a server, for the rewards that follow; older ones are read from the store."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["RecentDecisions"]
 
 #: bytes of decisions that are kept
 _MOST_BYTES = 8_000_000
-#: what Python needs for one of them beside its content
+#: bytes of overhead of one entry beside its content
 _ENTRY_BYTES = 400
 
 
@@ -48,7 +48,7 @@ class RecentDecisions:
         return Row(number, Decisions.kind, 0.0, None, payload, contexts, epoch)
 
     def drop(self, forgotten: Iterable[Sequence[int]]) -> None:
-        """Keep no event any more of which a decision, ``(number, position)``, was deleted."""
+        """Remove the events of these forgotten decisions, each ``(number, position)``."""
         for number, _ in forgotten:
             if (gone := self._kept.pop(number, None)) is not None:
                 self._size -= gone[2]

@@ -1,4 +1,4 @@
-"""Start-up and replay: the last good snapshot and the tail, or everything from the first event.
+"""Start-up and replay: from the last good snapshot and the events after it, or from the first event.
 
 Where contexts were deleted, or the fold has a new version, the newest base takes the place of the first event.
 """
@@ -45,8 +45,8 @@ class Recovered:
     Attributes:
         state: after event ``state.number``.
         start: the snapshot or base it started from; 0 for the first event.
-        damaged: snapshots that failed their checksum and were passed over, and bases with a damaged copy.
-        unreadable: snapshots that are as they were written, and that this version cannot read; they are kept.
+        damaged: snapshots that failed their checksum and were skipped, and bases with a damaged copy.
+        unreadable: snapshots whose checksum is right and that this version cannot read; they are kept.
     """
 
     state: State
@@ -71,11 +71,11 @@ class Retracted:
                 self._by[event.event, event.position] = row.number
 
     def holds_for(self, number: int) -> bool:
-        """Whether a state after event ``number`` has forgotten everything that was retracted up to here."""
+        """Whether a state after event ``number`` is free of everything that was retracted later."""
         return not any(event <= number < retraction for (event, _), retraction in self._by.items())
 
     def without(self, item: Numbered) -> Numbered:
-        """An event as the fold takes it: if it was retracted, it happened and teaches nothing."""
+        """An event as the fold takes it: a retracted one is marked, so that the learner learns nothing from it."""
         if not self._by:
             return item
         event = item.event
@@ -130,7 +130,7 @@ def recover(
         store: the log.
         upto: the last event to fold in.
         use_snapshots: start from the newest good snapshot; otherwise from the first event, or from the newest base.
-        repair: remove damaged snapshots, mend damaged bases.
+        repair: remove damaged snapshots, restore damaged copies of bases.
         fold: the version of the fold whose snapshots and bases to start from.
         progress: called with (events folded, the last one) after every chunk.
 
@@ -221,7 +221,7 @@ def fold_at(store: Store, number: int) -> int:
 
 
 def fold_tail(store: Store, state: State, end: int, retracted: Retracted, progress: Progress | None = None) -> None:
-    """Fold in what follows a state, up to event ``end``."""
+    """Fold the events after a state in, up to event ``end``."""
     d = state.learner.n_features
     for rows in store.follow(state.number, end):
         for item in numbered(store, rows, d):
@@ -254,7 +254,7 @@ def _from_base(snapshot: Snapshot) -> State:
 
 
 def _from_snapshot(store: Store, number: int, damaged: list[int], unreadable: list[int]) -> State | None:
-    """The state of a snapshot; where it cannot be had its number is added to one of the lists."""
+    """The state of a snapshot; None, with its number added to one of the lists, where it cannot be read."""
     snapshot = store.snapshot(number)
     if snapshot is None:
         damaged.append(number)

@@ -1,4 +1,4 @@
-"""A rehearsal: a small learner of the configured kind lives through some rounds, so that what it needs is compiled.
+"""Warm-up: a small learner of the configured kind plays some rounds, so that all its kernels are compiled.
 
 A learner calls some of its kernels at its first refresh or its first judgment of a log only, which may be thousands of
 events away. Compiled forms do not depend on sizes, so a learner of four arms stands in for one of any size.
@@ -22,20 +22,20 @@ from sidelight.service.metrics import Metrics
 
 __all__ = ["rehearse", "rehearse_requests"]
 
-#: enough for every kind of refresh and for the first judgment of a log
+#: rounds, enough for every kind of refresh and for the first judgment of a log
 _ROUNDS = 130
-#: enough of every arm for its residual variance to be compared with others'
+#: rows of the log, enough per arm to compare residual variances between arms
 _LOG_ROWS = 240
-#: enough arms and rows for the road that batches take
+#: arms, enough for the kernels that batches use
 _ARMS = ("a", "b", "c", "d")
 _BATCH = 64
 
-#: what was rehearsed in this process
+#: configurations that were warmed up in this process
 _rehearsed: set[str] = set()
 
 
 def rehearse(config: Config) -> None:
-    """Compile what learners as ``config`` has them will need; once in a process for each kind of them."""
+    """Compile the kernels that learners as ``config`` has them need; once per process and kind."""
     schema = config.load_schema()
     names = list(config.summary_files())
     hidden = schema.n_recorded < schema.n_features
@@ -44,7 +44,7 @@ def rehearse(config: Config) -> None:
     if key in _rehearsed:
         return
     _rehearsed.add(key)
-    # Settings may be made for the real sizes: then as much is compiled as comes before they fail.
+    # Settings may fit only the real sizes: then only what runs before the failure is compiled.
     with contextlib.suppress(*LEARNER_ERRORS):
         rng = np.random.default_rng(0)
         small = Schema(
@@ -60,7 +60,7 @@ def _log(schema: Schema, rng: np.random.Generator) -> LogSummary:
 
 
 def _live(learner: Any, rng: np.random.Generator) -> None:
-    """Rounds with answers of the old policy and rewards, for every arm in turn, and the evidence about them."""
+    """Play rounds with answers of the old policy and rewards, for every arm in turn, and compute the evidence."""
     model = PolicyModel(len(_ARMS), learner.n_features)
     for i in range(_ROUNDS):
         x, arm = rng.normal(size=learner.n_features), _ARMS[i % len(_ARMS)]

@@ -1,4 +1,4 @@
-"""What is asked beside the context of one decision."""
+"""The fields of a request for one decision beside its context."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["PLAIN", "Ask"]
 
 @dataclass(frozen=True)
 class Ask:
-    """What came with a context: the arms that are allowed, what the old policy does there, whom it is about."""
+    """The allowed arms, the old policy's answer and the subject of one requested decision."""
 
     allowed: list[Label] | None = None
     answer: Answer | None = None
     subject: str | None = None
 
 
-#: nothing came
+#: a request with nothing but a context
 PLAIN = Ask()

@@ -1,4 +1,4 @@
-"""What people decide beside the traffic: retractions, what is in quarantine, steps of the gate."""
+"""Decisions of people: retractions, reviews of the quarantine, steps of the gate."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Reviews"]
 
 
 class Reviews:
-    """Takes what people decide, for one server.
+    """Writes the decisions of people, for one server.
 
     Args:
         server: the engine.
@@ -38,7 +38,7 @@ class Reviews:
         return await self.decide_doubt(id if row is None else DecisionId(row.number, 0, row.epoch), False, by, reason)
 
     async def decide_doubt(self, id: DecisionId, release: bool, by: str | None, reason: str | None) -> Noted:
-        """A person says whether a reward, an action or an answer is right.
+        """Release or retract a reward, an action or an answer, as a person decides.
 
         Args:
             id: of its event; for an answer that came with a decision, of the decision.
@@ -64,7 +64,7 @@ class Reviews:
         return await self._server.in_force(self._server.noted(await self._server.submit_anew(propose)))
 
     async def step(self, after: int | None, held: bool | None, by: str, seen: int | None = None) -> Noted:
-        """A person moves the gate to a rung, holds it or lets it go.
+        """Move the gate to a rung, stop promotions or allow them again, as a person decides.
 
         Args:
             after: the rung; None stays.
@@ -78,7 +78,7 @@ class Reviews:
         """
         gate = self._server.state.gate
         if after == -1 and gate.settings.on and gate.rung < 0 < gate.share and seen in (None, gate.rung):
-            # below the ladder already, with a share that somebody set: leaving takes that, and is no step of the ladder
+            # below the ladder already, at a share that a person set: leaving sets it to 0, and is no step
             number = await self._server.configure(Configuration(share=0.0, by=by))
             if held is None:
                 return Noted(number, True, None)

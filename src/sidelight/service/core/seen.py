@@ -1,4 +1,4 @@
-"""Parts of the fold that keep wild values out: what the learner was taught, and what waits for a person."""
+"""Parts of the fold that keep outliers from the learner: ranges of the values it was taught, and the quarantine."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from sidelight.side.coordinates import Tally, Units
 
 __all__ = ["Quarantine", "Seen", "Withheld"]
 
-#: ranges are taken anew when the values behind them have grown by this factor
+#: ranges are recomputed when the number of values behind them has grown by this factor
 _GROWTH = 1.1
-#: the newest so many of what waits are listed; older ones can still be released by their number
+#: most quarantined entries that are listed, the newest; older ones can still be released by their number
 _LISTED = 1_000
 #: rewards in quarantine whose values are kept for the evidence
 _WITHHELD = 100_000
 
 
 class Seen:
-    """Every value that the learner was taught, as numbers, sums and sums of squares.
+    """Counts, sums and sums of squares of all values that the learner was taught.
 
     Args:
         n_features: ``d``.
@@ -40,7 +40,7 @@ class Seen:
         self.ranges = self._renew()
 
     def add(self, x: Array, reward: float | None = None) -> None:
-        """A context (d,) and perhaps its reward."""
+        """Add a context (d,), and its reward where there is one."""
         there = np.flatnonzero(~np.isnan(x))
         self._tally.add(there, 1.0, x[there], np.square(x[there]))
         if reward is not None:
@@ -59,7 +59,7 @@ class Seen:
         return Ranges.of(units, np.arange(len(self._tally.rows)), self._alike)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-safe; numbers come back to the bit."""
+        """The sums as a JSON object; floats survive to the bit."""
         t, r = self._tally, self.ranges
         return {
             "constant": self._constant,
@@ -82,7 +82,7 @@ class Seen:
 
 
 class Quarantine:
-    """What was kept from the learner and waits for a person: where it stands in the log, and why."""
+    """The quarantine: events that were kept from the learner until a person has reviewed them, with the reasons."""
 
     def __init__(self) -> None:
         self._waiting: dict[tuple[int, int], str] = {}
@@ -112,11 +112,11 @@ class Quarantine:
         return self._waiting.get((number, position))
 
     def newest(self, most: int) -> list[tuple[int, int, str]]:
-        """Number, position and reason of the newest, the newest first."""
+        """Number, position and reason of the ``most`` newest entries, the newest first."""
         return [(n, i, reason) for (n, i), reason in list(reversed(self._waiting.items()))[:most]]
 
     def to_list(self) -> list[list[Any]]:
-        """JSON-safe."""
+        """The entries as a JSON array."""
         return [[n, i, reason] for (n, i), reason in self._waiting.items()]
 
     @classmethod
@@ -131,37 +131,37 @@ class Withheld:
     """Rewards in quarantine by the decision that they are of, until a person has looked at them.
 
     When its wait ends, such a reward counts in the evidence with its own value, and not as one that never came:
-    losses that are out of bounds would otherwise speak for a learner. At most ``_WITHHELD`` are kept; of older ones
-    the default reward counts then.
+    otherwise losses out of bounds would count in a learner's favour. At most ``_WITHHELD`` are kept; for older ones the
+    default reward counts.
     """
 
     def __init__(self) -> None:
         self._rewards: dict[tuple[int, int], tuple[int, float]] = {}
 
     def put(self, decision: tuple[int, int], number: int, reward: float) -> None:
-        """Event ``number`` told the reward of a decision, and is in quarantine."""
+        """Keep the quarantined reward of a decision, from event ``number``."""
         self._rewards[decision] = number, reward
         if len(self._rewards) > _WITHHELD:
             del self._rewards[next(iter(self._rewards))]
 
     def get(self, decision: tuple[int, int]) -> float | None:
-        """What was told of a decision; None if nothing that is in quarantine."""
+        """The quarantined reward of a decision; None where there is none."""
         found = self._rewards.get(decision)
         return None if found is None else found[1]
 
     def pop(self, decision: tuple[int, int]) -> None:
-        """A person released it, or the decision was forgotten."""
+        """Remove the reward of a decision: it was released, or the decision was forgotten."""
         self._rewards.pop(decision, None)
 
     def retracted(self, number: int) -> tuple[int, int] | None:
-        """A person says that event ``number`` is wrong: it no longer counts.  The decision that it was of."""
+        """Remove the reward of event ``number``, which was retracted; returns its decision."""
         found = next((decision for decision, (event, _) in self._rewards.items() if event == number), None)
         if found is not None:
             del self._rewards[found]
         return found
 
     def to_list(self) -> list[list[Any]]:
-        """JSON-safe; numbers come back to the bit."""
+        """The entries as a JSON array; floats survive to the bit."""
         return [[*decision, *told] for decision, told in self._rewards.items()]
 
     @classmethod

@@ -22,7 +22,7 @@ _SECONDS = 600.0
 
 
 async def again_and_again(check: Callable[[], Awaitable[Any]]) -> None:
-    """Check now and then, until this is cancelled; a log that cannot be read now is read the next time."""
+    """Run the check periodically until cancelled; where the log cannot be read, the next run tries again."""
     while True:
         await asyncio.sleep(_SECONDS)
         try:
@@ -30,12 +30,12 @@ async def again_and_again(check: Callable[[], Awaitable[Any]]) -> None:
         except Problem:
             pass
         except Exception:
-            # whatever it is: a check that silently ends for ever looks like one that finds nothing
+            # any exception: a check that silently stopped would look like one that finds nothing
             logger.exception("the self-check failed")
 
 
 class SelfCheck:
-    """Folds what a server has folded, from the newest base on and without snapshots; each time only what is new.
+    """Folds the log a second time, from the newest base and without snapshots; each check folds only new events.
 
     Args:
         store: the event log.
@@ -50,10 +50,10 @@ class SelfCheck:
     async def compare(
         self, read: Callable[[Callable[[int], str | None], int], Awaitable[str | None]], number: int, expected: str
     ) -> bool | None:
-        """Whether the digest after event ``number`` is the one expected; None where it cannot be had.
+        """Whether the digest after event ``number`` is the one expected; None where it cannot be computed.
 
         Args:
-            read: runs what reads the store, in a thread.
+            read: runs a function that reads the store in a thread.
             number: the last event that the server has folded.
             expected: the digest of the state that decides.
         """
@@ -72,7 +72,7 @@ class SelfCheck:
         return False
 
     def digest_at(self, number: int) -> str | None:
-        """The digest of the state after event ``number``; None where it cannot be had by folding any more.
+        """The digest of the state after event ``number``; None where folding can no longer give it.
 
         Raises:
             StoreError: the log cannot be read.
@@ -87,7 +87,7 @@ class SelfCheck:
             else:
                 fold_tail(self._store, self._state, number, Retracted(self._store, number))
         except NotRebuildable:
-            # Somebody was forgotten meanwhile: the next check starts from the base that was kept then.
+            # A person was forgotten meanwhile: the next check starts from the base that was written then.
             self._state = None
             return None
         return self._state.snapshot(0.0).digest

@@ -1,4 +1,4 @@
-"""What the parts of a server use of the engine that they belong to: a protocol, so that none of them imports it."""
+"""The protocol by which the parts of a server use its engine, so that none of them imports it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Noted", "Server"]
 
 
 class Noted(NamedTuple):
-    """What was written: the event's number, whether it is new, and why it was kept from the learner, if it was."""
+    """The outcome of a write: the event's number, whether it is new, and why it was quarantined, if it was."""
 
     number: int
     new: bool
@@ -39,19 +39,19 @@ class Server(Protocol):
         """Change the rails; returns the event's number once they are in force."""
 
     async def read(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """What a function returns that reads the store."""
+        """The result of a function that reads the store, run in a thread."""
 
     async def submit(self, proposal: ReferringProposal) -> Written | Known | Outdated:
-        """What became of a proposal."""
+        """The outcome of a proposal, once it is on disk."""
 
     async def submit_anew(self, propose: Callable[[], Awaitable[ReferringProposal]]) -> Written | Known:
-        """What became of a proposal that is made anew until nothing has outdated it."""
+        """The outcome of a proposal that is made again until no event has outdated it."""
 
     def noted(self, outcome: Written | Known | Outdated) -> Noted:
-        """An outcome in short."""
+        """The outcome of a proposal as a ``Noted``."""
 
     async def in_force(self, noted: Noted) -> Noted:
-        """What was noted, when the state that decides has it."""
+        """``noted``, once its event is folded into the state that decides."""
 
     def doubt(self, x: Array, reward: float | None = None) -> str | None:
         """Why the learner must not learn from this before a person has looked; None where it may."""

@@ -2,7 +2,7 @@
 
 A part of the fold.  Every decision whose learner could decide is a row, a subject's first one alone; rows enter
 ``judging.old_rows`` in the order of their decisions, once their wait is over.  The chance with which the old policy
-takes the learner's arm is the one that it told with the request, else that of a model of it, which meets each row
+takes the learner's arm is the one that it told with the request, else that of a model of it, which predicts each row
 before it learns from it.  In assist a person has seen the proposal, so the model is one of persons, and the proposal a
 feature of it.
 """
@@ -29,7 +29,7 @@ __all__ = ["Shadow"]
 
 @dataclass
 class Looked:
-    """A decision that the learner looked on at.
+    """A decision of the old policy or a person at which the learner only recommended.
 
     Attributes:
         number, position: of the decision.
@@ -55,12 +55,12 @@ class Looked:
     known: bool = False
 
 
-#: a row as ``dataclasses.astuple`` gives it, in a thirtieth of the time: servers wait while 100,000 rows are saved
+#: as ``dataclasses.astuple``, but thirty times as fast: servers wait while 100,000 rows are saved
 _values = attrgetter(*(field.name for field in fields(Looked)))
 
 
 class Shadow:
-    """What is known of a learner that does not act.
+    """The evidence about a learner that does not act.
 
     Args:
         mode: ``shadow`` or ``assist``.
@@ -79,7 +79,7 @@ class Shadow:
         self.waiting = InOrder[Looked]()
 
     def decided(self, number: int, event: Decisions, position: int) -> None:
-        """The learner looked on at a decision."""
+        """Enter a decision at which the learner only recommended."""
         estimate = event.estimates[position]
         subject = None if event.subjects is None else event.subjects[position]
         if estimate is None or not self.waiting.admits(subject):
@@ -92,14 +92,14 @@ class Shadow:
         self.waiting.enter(Looked(number, position, wanted, estimate, decided, told), subject)
 
     def settled(self, number: int, position: int, reward: float, arm: Label | None, x: Array | None) -> None:
-        """What a decision brought, with which arm, at which context (d,); None where that is not known."""
+        """Note a decision's reward, the arm that was taken and the context (d,); None where either is not known."""
         taken = self._index.get(arm)
         row = self.waiting.find(number, position)
         if row is None or row.settled:
             return
         row.settled, row.reward = True, reward
         if row.told is not None:
-            # where somebody took another arm than the old policy's, its chances say nothing about that
+            # an override is no draw of the old policy, so its propensities do not apply
             if taken is not None and taken == row.decided:
                 row.matched, row.chance, row.known = taken == row.wanted, row.told, True
         elif taken is not None and x is not None:
@@ -113,11 +113,11 @@ class Shadow:
                     self.trail.add(self.rows.sequence)
 
     def abandon(self) -> None:
-        """Give up all rows that wait: the first of them would wait for ever."""
+        """Drop all rows that wait: the first of them would wait for ever."""
         self.waiting.abandon()
 
     def forget(self, decisions: Collection[tuple[int, int]]) -> None:
-        """Keep neither key nor estimate of these decisions (number, position).
+        """Delete subject and estimate of these decisions (number, position).
 
         For a row that waits, the mean reward so far takes the estimate's place: it was known before the row's own, too.
         """
@@ -127,7 +127,7 @@ class Shadow:
                 row.estimate = self.rows.mean
 
     def to_dict(self) -> dict[str, Any]:
-        """The whole state, JSON-safe; floats survive to the bit."""
+        """The whole state as a JSON object; floats survive to the bit."""
         return {
             "mode": self.mode,
             "arms": [label_to_json(arm) for arm in self.arms],

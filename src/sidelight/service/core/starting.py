@@ -1,4 +1,4 @@
-"""Before the first request: the store of a configuration, its first event, and logs of an older version."""
+"""Preparation of a start: opening the store, writing the first event, taking over logs of an older version."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ def prepare(store: Store, config: Config) -> None:
                 "summary": summary_digest(config),
             },
         )
-        # Two servers may start on an empty database at once: whoever comes second finds the first one's event.
+        # Two servers may start on an empty database at once: the second one finds the event of the first.
         store.append([_First(Draft.of(event, "first"))], store.origin, fold=FOLD)
     check_belongs(store, config)
 
 
 def _described(config: Config) -> dict[str, Any]:
-    """What of the learner's configuration may not change while a log is used."""
+    """The parts of the learner's configuration that must not change while a log is used."""
     learner = config.learner
     return {"learner": learner.kind, "answers": learner.answers, "settings": learner.settings}
 
@@ -123,13 +123,13 @@ def _check_summary(store: Store, first: Configuration, summary: str | None) -> N
 
 
 def check_log(store: Store) -> list[str]:
-    """Look at the parts of a log that a start from a snapshot does not touch.
+    """Check the parts of a log that a start from a snapshot does not read.
 
     Returns:
-        what is wrong and does not keep the service from going on.
+        warnings: what is wrong but does not prevent the service from running.
 
     Raises:
-        StoreError: something is wrong that only a back-up mends.
+        StoreError: the log is damaged, and only a back-up can restore it.
     """
     # Before the end of the log: other servers may write, and a snapshot was never ahead of the log when it was kept.
     snapshots = store.snapshot_numbers()
@@ -171,7 +171,7 @@ def check_log(store: Store) -> list[str]:
 
 
 def take_over(store: Store, config: Config) -> bool:
-    """Let this version's fold go on where an older one stopped: a base of the state, and an event that says so.
+    """Continue the log with this version's fold, from a base of the older fold's state and an event that records it.
 
     Returns:
         whether there was something to take over.
@@ -216,7 +216,7 @@ def _write_base(store: Store, state: State, event: FoldChange, before: int) -> N
 
 
 class _TakenOver(Exception):
-    """Another server was faster."""
+    """Another server has taken the log over first."""
 
 
 class _First:

@@ -27,7 +27,7 @@ __all__ = [
 
 
 def assumed_reward(found: Mapping[str, Row], id: DecisionId) -> tuple[Row, DefaultReward, Label] | None:
-    """The default reward that the learner was taught, and for which arm it stands by now; None where it was not."""
+    """The default reward that the learner was taught, and the arm that it now counts for; None where there is none."""
     row, taken = found.get(f"default:{id}"), found.get(f"action:{id}")
     event = None if row is None else event_from_row(row, 0)
     if row is None or not isinstance(event, DefaultReward) or event.arm is None:
@@ -47,7 +47,7 @@ def taken_by(decision: Decisions, position: int, arm: Label) -> str:
 
 
 class _AboutDecision:
-    """What rewards, actions and answers share: the decision they are about, and what is known of it.
+    """The common part of rewards, actions and answers: the decision that they are about.
 
     Args:
         id: the decision.
@@ -87,7 +87,7 @@ class _AboutDecision:
         return None if row is None else event_from_row(row, 0)  # type: ignore[return-value]
 
     def _standing_action(self, found: Mapping[str, Row]) -> Action | None:
-        """The action, unless a person has taken it back: what comes after that is not about its arm."""
+        """The action, unless it was retracted: then what follows is not about its arm."""
         return None if self.retracted_key in found else self._action(found)
 
     def _assumed(self, found: Mapping[str, Row]) -> tuple[Row, DefaultReward, Label] | None:
@@ -99,7 +99,7 @@ class _AboutDecision:
         return None if answers is None else answers[self.id.position]
 
     def _asked_with(self) -> float:
-        """The chance with which the old policy was asked here: in shadow it acts anyway, which asks always."""
+        """The probability with which the old policy was asked here: 1 in shadow, where it acts anyway."""
         i = self.id.position
         if self.decision.mode == "shadow" or not self.decision.asked[i]:
             return 1.0
@@ -109,7 +109,7 @@ class _AboutDecision:
         return taken_by(self.decision, self.id.position, arm) if by is None else by
 
     def _answers(self, by: str, found: Mapping[str, Row]) -> bool:
-        """Whether an arm taken by ``by`` is news about the old policy here."""
+        """Whether an arm taken by ``by`` is a new answer of the old policy here."""
         if by != "old_policy" or self._given() is not None or self.behavior_key in found:
             return False
         action, reward = self._standing_action(found), self._reward(found)
@@ -126,7 +126,7 @@ class ActionProposal(_AboutDecision):
         self.arm, self.by = arm, by
 
     def settle(self, found: Mapping[str, Row]) -> Outcome:
-        """The action; the same again is known, another one contradicts."""
+        """The draft of the action; ``Known`` for the same action again, a 409 for another one."""
         arm = self.decided if self.arm is None else self.arm
         if arm is None:
             return _arm_needed()
@@ -164,7 +164,7 @@ class RewardProposal(_AboutDecision):
         self.reward, self.arm, self.by = reward, arm, by
 
     def settle(self, found: Mapping[str, Row]) -> Outcome:
-        """The reward; the same again is known, another one contradicts."""
+        """The draft of the reward; ``Known`` for the same reward again, a 409 for another one."""
         action, recorded = self._standing_action(found), self._reward(found)
         if recorded is not None:
             same = (
@@ -210,7 +210,7 @@ class RewardProposal(_AboutDecision):
 
 
 class DefaultRewardProposal(_AboutDecision):
-    """Write that the wait for a reward is over; at a context out of bounds the learner is taught nothing by it.
+    """Write the default reward at the end of the wait; at a context out of bounds it is kept from the learner.
 
     Waits end in the order of their decisions, because the fold takes the last one for all before it: where the
     transaction of the one before (``after``) failed, this one is not written either.
@@ -236,7 +236,7 @@ class DefaultRewardProposal(_AboutDecision):
         )
 
     def settle(self, found: Mapping[str, Row]) -> Outcome | Outdated:
-        """The default reward, unless a reward, or another server, was faster, or the wait before has not ended."""
+        """The draft of the default reward, unless a reward or another server came first, or the wait before goes on."""
         row = wait_ended_by(found, self.id)
         if row is not None:
             return Known(row)
@@ -254,7 +254,7 @@ def wait_keys(id: DecisionId) -> tuple[str, str, str]:
 
 
 def wait_ended_by(found: Mapping[str, Row], id: DecisionId) -> Row | None:
-    """What ended the wait for a decision's reward: one in quarantine does not before it is released."""
+    """The event that ended the wait for a decision's reward; a quarantined reward ends it only when released."""
     default, reward, release = (found.get(key) for key in wait_keys(id))
     kept = reward is not None and getattr(event_from_row(reward, 0), "quarantine", None) is not None
     return default or (release if kept else reward)
@@ -268,12 +268,12 @@ class BehaviorProposal(_AboutDecision):
         self.answer = Answer(answer.arm, answer.probabilities, self._asked_with())
 
     def settle(self, found: Mapping[str, Row]) -> Outcome:
-        """The answer; the same again is known, another one contradicts."""
+        """The draft of the answer; ``Known`` for the same answer again, a 409 for another one."""
         row = found.get(self.behavior_key)
         if row is not None:
             recorded = event_from_row(row, 0)
             if not isinstance(recorded, Behavior):
-                raise TypeError(f"the key of an answer stands for {row.kind!r}")
+                raise TypeError(f"the key of an answer belongs to {row.kind!r}")
             if _same(recorded.answer, self.answer):
                 return Known(row)
             return _conflict("answer", _say(recorded.answer), _say(self.answer))

@@ -1,4 +1,4 @@
-"""How evidence came to be what it is: a sequence's gain and bounds at some moments, few enough to keep and to draw."""
+"""The history of evidence: gain and bounds of a confidence sequence at a bounded number of points, to draw."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Trail"]
 
 Sequence = AsymptoticSequence | BernsteinSequence
 
-#: points that are kept; when there are more, every second one goes and points come half as often
+#: most points that are kept; when there are more, every second one is dropped and the spacing doubles
 _POINTS = 128
 
 
@@ -28,7 +28,7 @@ class Trail:
     points: list[list[float]] = field(default_factory=list)
 
     def add(self, sequence: Sequence, upper: Sequence | None = None) -> None:
-        """Note where the sequence stands, if it is time; the upper bound is that of ``upper`` where it is given."""
+        """Add a point if one is due; the upper bound is that of ``upper`` where it is given."""
         if sequence.count % self.every:
             return
         high = (sequence if upper is None else upper).upper()
@@ -38,7 +38,7 @@ class Trail:
             self.points = [point for point in self.points if point[0] % self.every == 0]
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-safe."""
+        """The points and their spacing as a JSON object."""
         return asdict(self)
 
     @classmethod

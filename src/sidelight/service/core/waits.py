@@ -21,13 +21,13 @@ __all__ = ["Waits"]
 
 logger = logging.getLogger("sidelight.service")
 
-#: waits that are ended in one go
+#: most waits that are ended at once
 _MOST_AT_ONCE = 256
 #: events that are read at once to find them
 _CHUNK = 500
-#: seconds between two looks at the waits, at most and at least
+#: seconds between two checks of the waits, at most and at least
 _LOOK_SECONDS = (60.0, 0.25)
-#: seconds until a server that waits for no rewards looks whether it should: another one may have been told to
+#: seconds between two checks of a server without a wait whether another server was given one
 _IDLE_SECONDS = 1.0
 
 
@@ -51,13 +51,13 @@ class Waits:
             seconds = self._server.state.defaults.seconds
             await asyncio.sleep(_IDLE_SECONDS if seconds is None else min(max(seconds / 20.0, least), most))
             try:
-                # fewer than the most may be written although more are due: a reward, or another server, was faster
+                # repeated until none is due: a call may write fewer, where a reward or another server came first
                 while await self.end():
                     pass
             except Problem as problem:
                 logger.warning("waits for rewards cannot be ended: %s", problem)
             except Exception:
-                # whatever it is, the next decisions' waits must end
+                # any exception: the waits of later decisions must still end
                 logger.exception("waits for rewards cannot be ended")
 
     async def end(self) -> int:
@@ -69,7 +69,7 @@ class Waits:
         start = max(self._looked, defaults.waited - 1)
         store, now = self._server.store, self._clock.now()
         span = (now - defaults.seconds, now)
-        # Not beyond what this server has folded in: what another one wrote after that may be lost without its notice.
+        # Not beyond what this server has folded in: it would not notice the loss of later events of other servers.
         upto, n_features = self._server.state.number, self._server.state.learner.n_features
         due, looked = await self._server.read(_due, store, start, upto, span, n_features)
         now_due = due[:_MOST_AT_ONCE]
@@ -129,8 +129,8 @@ def _due(
             if isinstance(event, Decisions)
             for i in range(len(event))
         ]
-        # What ended a wait after ``upto`` may be lost again without the notice of this server: proposed once more, it
-        # is found under the log's lock.
+        # An event after ``upto`` that ended a wait may get lost without this server's notice: the default is proposed
+        # anyway, and such an event is found under the log's lock.
         settled = store.find([key for id, _ in ids for key in wait_keys(id)])
         settled = {key: row for key, row in settled.items() if row.number <= upto}
         found += [(id, event) for id, event in ids if wait_ended_by(settled, id) is None]

@@ -83,7 +83,7 @@ def decide_doubt(
     if isinstance(outcome, Known):
         return outcome.row.number, False
     if not isinstance(outcome, Written):
-        raise TypeError(f"unexpected outcome:  {type(outcome).__name__}")
+        raise TypeError(f"unexpected outcome: {type(outcome).__name__}")
     return outcome.number, True
 
 
