@@ -490,7 +490,7 @@ FOUND_BY: dict[str, int] = {
     "a_wait_ends_although_the_reward_came": 10,
     "waits_are_shorter_than_they_should_be": 10,
     "waits_never_end": 5,
-    "what_was_not_folded_in_ends_a_wait": 300115,
+    "what_was_not_folded_in_ends_a_wait": 402223,
     "a_step_of_the_gate_undoes_what_somebody_set": 118,
     "a_gate_forgets_its_units_at_a_restart": 20,
     "a_snapshot_is_entered_although_pieces_of_it_are_gone": 12,
