@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 import sidelight as sl
-from sidelight.learners.registry import KINDS
+from sidelight.learners.registry import KINDS, learner_class
 
 AUTO = {"regularization": "auto", "radius": "posterior"}
 WAYS = ("queries", "probabilities", "companion", "known", "ipw", "control_variate")
@@ -95,7 +95,8 @@ class Configuration:
     def shifts(self) -> bool:
         """Whether a shift of features and rewards is promised to change nothing but rounding."""
         free = all(way in ("queries", "probabilities", "companion") for way in self.ways)
-        return self.intercept and (self.kind == "OFUL" or (free and self.kind.startswith(("Fused", "Epoch", "Run"))))
+        kind = KINDS[self.kind]
+        return self.intercept and (kind.made_from == "schema" or (free and kind.made_from == "hidden"))
 
     def schema(self, recorded: Any) -> sl.Schema:
         """The schema of a log with these features."""
@@ -108,27 +109,26 @@ class Configuration:
 
     def make(self, scales: Scales) -> Any:
         """The learner in these units."""
-        if self.kind == "OFUL":
+        kind, learner = KINDS[self.kind], learner_class(self.kind)
+        if kind.made_from == "schema":
             schema = self.schema(range(self.d))
-            return sl.OFUL(self.K, schema.n_features, schema=schema, **AUTO)
+            return learner(self.K, schema.n_features, schema=schema, **AUTO)
         summaries = []
         for recorded, *rows in self.logs:
             table = self._table(scales, *rows, recorded)
             summaries.append(
                 sl.summarize_log(table, self.schema(recorded), sandwich=self.options.get("sandwich", False))
             )
-        if self.kind == "ZeroFilledOFUL":
-            return sl.ZeroFilledOFUL(summaries[0], **AUTO)
-        if self.kind == "ProjectedOFUL":
-            return sl.ProjectedOFUL(
-                sl.SideInformation.from_log(summaries[0], self._moments(scales, summaries[0])), **AUTO
-            )
+        if kind.made_from == "summary":
+            return learner(summaries[0], **AUTO)
+        if kind.made_from == "constraint":
+            return learner(sl.SideInformation.from_log(summaries[0], self._moments(scales, summaries[0])), **AUTO)
         hidden = [self._estimator(scales, way, summary) for way, summary in zip(self.ways, summaries, strict=True)]
-        if self.kind == "EpochOFUL":
-            return sl.EpochOFUL(hidden[0], self.n, **AUTO)
-        if self.kind == "RunningOFUL":
-            return sl.RunningOFUL(hidden[0], **AUTO)
-        return getattr(sl, self.kind)(hidden, **self.options)
+        if kind.takes_horizon:
+            return learner(hidden[0], self.n, **AUTO)
+        if not kind.several_logs:
+            return learner(hidden[0], **AUTO)
+        return learner(hidden, **self.options)
 
     def _moments(self, scales: Scales, summary: sl.LogSummary) -> np.ndarray:
         Z, arms, _ = self.population

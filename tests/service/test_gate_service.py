@@ -516,6 +516,8 @@ def test_a_step_that_is_sent_again_is_taken_once(tmp_path):
                 )
                 assert {answer.status_code for answer in many} <= {200, 409}
                 assert engine.state.rails.share == 0.5
+                for other in (1.5, 640617.0):
+                    assert (await client.post("/v1/gate", json={"step": "up", "rung": other})).status_code == 409
                 assert (await client.post("/v1/gate", json={"step": "up", "rung": -2})).status_code == 422
                 assert (await client.post("/v1/gate", json={"rung": 1})).status_code == 422
         store.close()

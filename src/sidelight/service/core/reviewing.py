@@ -63,7 +63,7 @@ class Reviews:
 
         return await self._server.in_force(self._server.noted(await self._server.submit_anew(propose)))
 
-    async def step(self, after: int | None, held: bool | None, by: str, seen: int | None = None) -> Noted:
+    async def step(self, after: int | None, held: bool | None, by: str, seen: float | None = None) -> Noted:
         """Move the gate to a rung, stop promotions or allow them again, as a person decides.
 
         Args:
@@ -90,7 +90,7 @@ class Reviews:
                 raise Problem(
                     "conflict",
                     f"the gate has moved: the learner's share is {gate.share:g} by now (rung {gate.rung} in "
-                    f"/v1/status, not {seen}). Look again before you step.",
+                    f"/v1/status, not {seen:g}). Look again before you step.",
                 )
             if after is not None and gate.settings.on and gate.rung < 0 < gate.share:
                 raise Problem(

@@ -142,10 +142,10 @@ class Bodies:
         """Whether the kill switch is to be on."""
         return self.read("Kill", content, lambda message: bool(message.killed))
 
-    def gate(self, content: bytes) -> tuple[str | None, bool | None, int | None]:
+    def gate(self, content: bytes) -> tuple[str | None, bool | None, float | None]:
         """What a person does with the gate: a step, whether promotions are held, and the rung that it was seen on."""
 
-        def convert(message: Any) -> tuple[str | None, bool | None, int | None]:
+        def convert(message: Any) -> tuple[str | None, bool | None, float | None]:
             step, hold, rung = (None if v is UNSET else v for v in (message.step, message.hold, message.rung))
             if step is None and hold is None:
                 raise Unfit

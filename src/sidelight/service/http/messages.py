@@ -187,8 +187,9 @@ class Messages:
             ),
         ]
         hold = Annotated[bool, Meta(description="true stops promotions, false lets them go on")]
+        # JSON knows no whole numbers: 1.0 is rung 1, and 1.5 one that the gate is not on
         rung = Annotated[
-            int,
+            float,
             Meta(
                 ge=-1,
                 le=1_000_000,
