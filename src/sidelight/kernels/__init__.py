@@ -1,3 +1,3 @@
-"""Compiled inner loops.  Whoever imports any of them is told when a compiler makes them wait."""
+"""Compiled inner loops; importing any of them installs the notice that is printed when one is being compiled."""
 
 from sidelight.kernels import notice as notice

@@ -23,7 +23,7 @@ from sidelight.kernels.spd import (
     subtract_product,
 )
 
-#: a pivot, relative to the diagonal, below which rounding decides what a solution is
+#: a matrix with a smaller pivot, relative to its diagonal, counts as singular: rounding would decide the solution
 SINGULAR = 1e-12
 
 

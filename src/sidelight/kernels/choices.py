@@ -9,9 +9,9 @@ from sidelight.kernels.elementary import exp
 
 __all__ = ["FAR", "STEP", "VARIES", "predict_and_learn"]
 
-#: how far a standardised feature counts
+#: standardised features are clipped to this absolute value
 FAR = 6.0
-#: the size of the first steps
+#: learning rate of AdaGrad
 STEP = 0.5
 #: a feature whose deviation is a smaller part of its mean does not vary
 VARIES = 1e-9
@@ -37,7 +37,7 @@ def softmax(coefficients, z, out):  # type: ignore[no-untyped-def]
 
 @helper
 def standardise(x, count, moments, z):  # type: ignore[no-untyped-def]
-    """``z``: a constant, and the features in deviations from their means.  x: (d,)   moments: (2, d)   z: (1 + d,)"""
+    """``z``: 1, and the standardised features, clipped.  x: (d,)   moments: (2, d)   z: (1 + d,)"""
     z[0] = 1.0
     for j in range(x.shape[0]):
         z[1 + j] = 0.0
@@ -65,7 +65,7 @@ def predict_and_learn(x, arm, count, moments, coefficients, room, chances):  # t
     softmax(coefficients[2], z, chances)
     softmax(coefficients[0], z, errors)
     errors[arm] -= 1.0
-    # later coefficients weigh more: the average of the last half, about
+    # an average in which later coefficients weigh more: roughly that of the last half
     weight = min(1.0, 4.0 / (4.0 + count))
     for a in range(errors.shape[0]):
         for j in range(z.shape[0]):

@@ -226,7 +226,7 @@ def symmetric_eigen(A, values, vectors):  # type: ignore[no-untyped-def]
 
 @kernel
 def householder(A, Q, R):  # type: ignore[no-untyped-def]
-    """``A[a] = Q[a] R[a]`` by Householder reflections, the signs as they fall (those of LAPACK).
+    """``A[a] = Q[a] R[a]`` by Householder reflections, with LAPACK's signs.
 
     A: (K, n, p)   Q: (K, n, q) the first ``q ≤ n`` columns of the orthogonal factor, q = 0 for none
     R: (K, min(n, p), p), zero below the diagonal

@@ -1,4 +1,4 @@
-"""Compiled sums of the floor: what one more round does to an arm, and what a decision needs to know of the sums."""
+"""Compiled sums of the floor: adding a round to an arm's sums, and the lower bounds that a decision needs."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ __all__ = ["CLIP", "FORMS", "HEAD", "SQUARES", "MisfitSums", "add_rows", "sums_o
 HEAD = 4
 #: a feature's deviation counts for at most this much, so that one row of a long tail does not decide
 CLIP = 3.0
-#: quadratic forms that are looked at, each of so many squares
+#: quadratic forms that are tested, and squares in each of them
 FORMS, SQUARES = 3, 2
 
 

@@ -1,4 +1,4 @@
-"""Whoever waits for a compiler is told so, once, on stderr."""
+"""A notice on stderr, printed once per process when a kernel has to be compiled."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["Notice", "silence"]
 
 
 class Notice(event.Listener):
-    """Says at the first compilation of a kernel in a process what is going on.
+    """Prints the notice at the first compilation of a kernel in a process.
 
-    Loading what was compiled before says nothing, and neither does compiling a function of somebody else's.
+    Nothing is printed when a kernel is loaded from the cache, or when a function of another package is compiled.
     """
 
     said = False
@@ -32,7 +32,7 @@ class Notice(event.Listener):
             )
 
     def on_end(self, event: Any) -> None:
-        """Numba calls this when a compilation ends: nothing to say."""
+        """Numba calls this when a compilation ends: do nothing."""
 
 
 def silence() -> None:

@@ -11,12 +11,12 @@ from sidelight.kernels.elementary import log
 from sidelight.kernels.simd import clear
 from sidelight.kernels.spd import backward, factor, padded, subtract_product
 
-#: how strongly (in units of log variance) the blocks are held together until the data separate them
+#: prior scale of the differences between the blocks' log variances
 TIE = 1.5
-#: how large the variance of derived blocks is expected to be, in that of the first: most bends and products are none
+#: prior centre of a derived block's variance, relative to the first block's: most bends and products have no effect
 BENT = 1.0 / 1024.0
-#: what share of the variance across preferences the weights along them are thought to have beforehand, and the
-#: deviation of its logarithm: a policy that chose by something else is expected, one that knew the weights possible
+#: prior centre of the variance of the weights along preferences, relative to that across them, and the standard
+#: deviation of its logarithm: most policies chose by something else, some knew the weights
 PREFERENCE, PREFERENCE_DEVIATION = 1.0 / 16.0, 1.5
 
 
@@ -81,8 +81,8 @@ def shrink_arms(evidence, omega, S, t):  # type: ignore[no-untyped-def]
 def mean_variances(hyper, design, kappa2):  # type: ignore[no-untyped-def]
     """``κ²`` (d + q,) of every coefficient ``β`` of the mean.
 
-    A bend that no arm has has no mean either.  With one ``κ²`` for all, many such features, whose means are known to be
-    zero, would make that of the columns themselves zero as well.
+    Derived features have ``κ²`` in proportion to their ``ω``: many of them have no effect in any arm, and with one
+    ``κ²`` for all they would shrink the means of the plain columns to zero as well.
 
     hyper: (b + 3,) ``Hyper.numbers``   design: as in ``prior_values``
     """
@@ -99,18 +99,19 @@ def mean_variances(hyper, design, kappa2):  # type: ignore[no-untyped-def]
 
 @helper
 def expected(hyper, derived, reference):  # type: ignore[no-untyped-def]
-    """The logarithm of what is known beforehand about the variances of a prior.  hyper: (b + 3,) ``Hyper.numbers``"""
+    """Log density of the hyperprior, up to a constant.  hyper: (b + 3,) ``Hyper.numbers``"""
     b = hyper.shape[0] - 3
     first = log(hyper[0] / reference)
     tie = 0.0
     for k in range(1, b):
-        # with long tails: once the data separate blocks, they are not held together by force
+        # heavy tails, so that the tie gives way once the data separate the blocks
         below = log(BENT) if k >= b - derived else 0.0
         gap = log(hyper[k] / reference) - first - below
         tie += 2.0 * log(1.0 + 0.5 * (gap / TIE) * (gap / TIE))
-    # a weak pull of the variance and of the mean's toward the rewards' own scale
+    # a weak pull of ``ω`` and ``κ²`` toward the rewards' own scale
     pull = square(first / 4.0) + square(log(hyper[b] / reference) / 4.0)
-    # the log's mean reward is no guess of the arms' level where the policy chose well or badly
+    # the level has a variance of its own: the log's mean reward may be far from the arms' levels, if the policy chose
+    # well or badly
     pull += square(log(hyper[b + 1] / hyper[b]) / 4.0)
     pull += square(log(hyper[b + 2] / PREFERENCE) / PREFERENCE_DEVIATION)
     return -0.5 * (tie + pull)
@@ -118,15 +119,15 @@ def expected(hyper, derived, reference):  # type: ignore[no-untyped-def]
 
 @inlined
 def square(x):  # type: ignore[no-untyped-def]
-    """A number times itself, computed once where it is an expression."""
+    """``x²``, with the argument evaluated once."""
     return x * x
 
 
 @kernel
 def prior_values(S, t, hypers, design, hidden, out):  # type: ignore[no-untyped-def]
-    """What several priors of the same ``Ω`` have in ``out`` (n, 3).
+    """Three numbers for each of several priors with the same ``Ω``, into ``out`` (n, 3).
 
-    ``½tᵀP⁻¹t − ½log det(κ²P)``; what is known beforehand of such variances; and the mean square over arms and hidden
+    ``½tᵀP⁻¹t − ½log det(κ²P)``; the log density of the hyperprior; and the mean square over arms and hidden
     features of the mean ``μ_j + γz_aj``, with ``β̂ = P⁻¹t``.
 
     S: (p, p)   t: (p,)   hypers: (n, b + 3) ``Hyper.numbers``

@@ -42,7 +42,7 @@ __all__ = [
 DETERMINANT, PRINTED, POSTERIOR = 0, 1, 2
 #: rounds whose rewards are 0 or 1 are weighted so that the noise of each has this variance, if its rate is right
 BINARY_VARIANCE = 0.25
-#: what pruning allows for rounding, relative to estimate and width: far above what rounding does
+#: safety margin of pruning for rounding errors, relative to estimate and width; far above their size
 MARGIN = 1e-9
 #: every arm's caches are recomputed from its sums after this many rank-one updates
 REFRESH_EVERY = 1024
@@ -233,7 +233,7 @@ def choose_rows(arena, sizes, X, limit, arms, scores):  # type: ignore[no-untype
 
 @inlined
 def add_context(s, y, r):  # type: ignore[no-untyped-def]
-    """What one round adds to the sums over all arms."""
+    """Add one round to the sums over all arms, of contexts and rewards."""
     d = y.shape[0]
     for i in range(d):
         s.context_sums[i] += y[i] * y[i]
@@ -244,7 +244,7 @@ def add_context(s, y, r):  # type: ignore[no-untyped-def]
 
 @inlined
 def add_round(s, a, y, r, weight, z):  # type: ignore[no-untyped-def]
-    """What one round adds to the sums of its arm; ``z`` (m,) becomes the reduced context."""
+    """Add one round to the sums of its arm; ``z`` (m,) becomes the reduced context."""
     residual = r - dot_row(s.anchors, a, y)
     s.squares[a] += weight * residual * residual
     reduce_context(y, s.loadings, a, s.shifted, z)

@@ -21,7 +21,7 @@ from sidelight.kernels.ridge import DETERMINANT, radius_of
 from sidelight.kernels.simd import dot, dot_at, dot_row, subtract_products
 from sidelight.kernels.sums import add_one_answer
 
-#: what a bound of a log determinant allows for rounding
+#: safety margin of bounds of log determinants for rounding errors
 MARGIN = 1e-6
 
 
@@ -139,7 +139,8 @@ def observed(y, r, anchor, V, R, K, P, q):  # type: ignore[no-untyped-def]
 def factor(P, a, c, G):  # type: ignore[no-untyped-def]
     """``P₀ − cP₁ + c²P₂ = LDLᵀ`` of arm ``a``: ``G`` has ``L`` below, ``DLᵀ`` above and ``D⁻¹`` on its diagonal.
 
-    Roots, one waiting for the other, would take longer than all else.  Returns the log determinant, NaN without one.
+    Not Cholesky, whose square roots depend on each other and would take most of the time.  Returns the log determinant,
+    or NaN where the matrix is not positive definite.
     """
     m = G.shape[0]
     log_det = 0.0

@@ -104,7 +104,7 @@ def _is_block(kind):
 
 
 def _one_of(context, builder, array_type, value, index):
-    """Pointer to ``stack[index]`` and its shape, without a view that would have to be counted."""
+    """Pointer to ``stack[index]`` and its shape, without a view, whose references would have to be counted."""
     array = context.make_array(array_type)(context, builder, value)
     _, *shape = cgutils.unpack_tuple(builder, array.shape)
     size = shape[0]
@@ -292,7 +292,7 @@ def _subtract(context, builder, signature, arguments, rows, down, widest):
     source = builder.gep(source, [shift])
 
     def columns(j, vectors):
-        # few sums wait for each other: those of every other row are added up apart
+        # few accumulators would leave the adders idle, so odd and even rows have accumulators of their own
         apart = 2 if rows * vectors <= 4 else 1
         sums = [[[_zero(builder, _FOUR) for _ in range(vectors)] for _ in range(rows)] for _ in range(apart)]
 
@@ -395,7 +395,7 @@ def subtract_four(Y, i, coefficients, X, columns):
 
 @helper
 def copy_columns(source, target, n):
-    """``target[:, :n] = source[:, :n]``; as a slice it would bring in numba's texts for shapes that do not fit."""
+    """``target[:, :n] = source[:, :n]``; a slice would compile numba's error messages about shapes as well."""
     for i in range(source.shape[0]):
         for j in range(n):
             target[i, j] = source[i, j]

@@ -156,7 +156,7 @@ def marginals(P0, h0, rounds, log, tau2, s2, values, sides):  # type: ignore[no-
         if not seen:
             # no round, nothing to fit
             continue
-        # powers of two, so that no unit is in a determinant: its logarithm would be rounded otherwise in another one
+        # scaled by powers of two, so that the rounding of log determinants does not depend on units
         for i in range(d):
             units[i] = near_root(P0[a, i, i])
         unit = near_root(s2[0, a])

@@ -44,7 +44,7 @@ class State(NamedTuple):
     #: rewards are of any other kind
     noise: Any
     least_rate: Any
-    #: the share of ``spent`` that the trials of one arm may seem to cost; 0 for learners that doubt no log
+    #: the largest estimated cost of the trials of one arm, as a share of ``spent``; 0 for learners that doubt no log
     doubt: Any
 
     #: (d,)  internal position → position in the context
@@ -67,7 +67,7 @@ class State(NamedTuple):
     prior_precisions: Any
     prior_moments: Any
     prior_log_dets: Any
-    #: (K,)  what the seeming cost of a trial of each arm is multiplied by
+    #: (K,)  factor on the estimated cost of a trial of each arm
     reluctance: Any
 
     #: the sums: (K, m, m) ``Σzzᵀ``, (K, m) ``Σz(r − x·anchor)``, (K,) ``Σ(r − x·anchor)²``,

@@ -12,7 +12,7 @@ __all__ = ["Answers", "add_answer", "add_one_answer", "add_probabilities"]
 
 
 class Answers(NamedTuple):
-    """Where answers go: order (d,), S (K, d, d), S_squared (K, L, L), sums (K, d) and counts (K,)."""
+    """The sums that answers are added to: order (d,), S (K, d, d), S_squared (K, L, L), sums (K, d) and counts (K,)."""
 
     order: Any
     S: Any
