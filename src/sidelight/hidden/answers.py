@@ -41,8 +41,8 @@ __all__ = ["AnswerEstimator", "EstimatorName"]
 
 EstimatorName = Literal["regression", "ipw", "control_variate"]
 
-#: missing hidden features and the regressions that predict them are computed in turn: at most so many times, and until
-#: the coefficients change by less than this, relative to the largest
+#: EM for missing hidden features: at most this many iterations, until the coefficients change by less than this,
+#: relative to the largest
 STEPS, STILL = 20, 1e-4
 #: pull of the regressions that fill gaps toward the pooled one, in answers for each of their coordinates
 FILLING = 2.0
@@ -151,9 +151,9 @@ class AnswerEstimator(EstimatorDefaults):
     def _told_with_sums(self) -> tuple[Told, AnswerSums]:
         """``_told()`` and the raw sums it was computed from, in which missing hidden features have their expectations.
 
-        Threads that read may work on sums that the writer is changing.  What they keep has the number of answers from
-        before, so that nobody takes it afterwards; and each thread returns what it has looked at itself, never what
-        another one may have put in its place.
+        Threads that read may work on sums that the writer is changing.  What they cache carries the number of answers
+        from before, so that it is not used later; and each thread returns its own result, never one that another thread
+        may have cached meanwhile.
         """
         S, last = self.sums, self._last
         at = (S.n_answers, S.total_weight, self.gap_answers.n_answers)
@@ -164,8 +164,8 @@ class AnswerEstimator(EstimatorDefaults):
     def _all_told(self) -> tuple[Told, AnswerSums]:
         """``_told_with_sums()`` without the cache; contexts with gaps are completed by regressions (EM).
 
-        These regressions are pulled toward each other little, and never by learned strengths: a gap that is filled by
-        arms as alike as they were found to be would confirm that they are.
+        These regressions are pooled weakly, and never with learned strengths: gaps filled by strongly pooled
+        regressions would confirm that the arms are alike.
         """
         if not self.gap_answers.n_answers:
             return Told.of(self.sums, self._frame, self._shared_answers), self.sums
@@ -279,12 +279,12 @@ class AnswerEstimator(EstimatorDefaults):
                 C = symmetrize(product(H.T, product(middle[a] + shared, H)))
                 A[a] = unitless_pseudo_inverse(C + more[a] if len(more) else C)
         if len(more):
-            # τ² has what a level that x_o cannot predict leaves; the error of slopes and level has not
+            # τ² includes the part of a level that x_o cannot predict; the error of slopes and level does not
             A *= (1.0 + told.frame.missing * self._level_sizes())[:, None, None]
         return A
 
     def _fading_error(self, told: Told, fit: Fit) -> Array:
-        """(K, n, n)  ``f²v(Qp_a)(Qp_a)ᵀ``: how much an arm's shift fades is known to no more than ``f`` itself.
+        """(K, n, n)  ``f²v(Qp_a)(Qp_a)ᵀ``: the standard error of an arm's fading is taken to be ``f`` itself.
 
         A shift that fades by more or less is a difference of slopes along ``p_a`` that ``Q`` holds back.
         """

@@ -38,7 +38,7 @@ POOLED_ROWS = 4.0
 RIDGE = 1e-6
 #: a feature whose variance is this small a part of its second moment does not vary
 SAME = 1e-12
-#: values further off than so many standard deviations say no more about others than one that is
+#: standardised values are clipped to this absolute value before others are inferred from them
 FARTHEST = 10.0
 
 
@@ -111,7 +111,7 @@ class GapSums:
 
 
 class Prediction:
-    """What regressions of hidden features on ``(x_o, 1)`` foretell of them: for each arm, and for all together.
+    """Regressions of hidden features on ``(x_o, 1)``, of each arm and of all arms together.
 
     Attributes:
         slopes: (n, L, m)   levels: (n, m)   residual: (m, m)  second moments of what they leave.

@@ -131,8 +131,8 @@ def _find_own(told: Told, guess: float, levels: float, bent: float) -> float:
 def _find_bent(told: Told, guess: float, levels: float) -> float:
     """The least ``β`` that is nearly as likely as the best, with the ``κ₀`` that goes with it.
 
-    As hidden columns have it, if there are any: bends of hidden features do go with bends of recorded ones, and the
-    weights of most of them are next to nothing.
+    Found from hidden plain columns alone, if there are any: bends of hidden features do go with bends of recorded ones,
+    but most of them have weights near zero.
     """
     columns = np.flatnonzero(told.straight) if told.straight.any() else None
     values = [
