@@ -129,7 +129,7 @@ class LogGeometry:
     def renew(
         self, error: Array | None = None, answers: AnswersHalf | None = None, centres: Array | None = None
     ) -> None:
-        """Take the answers as they are now.
+        """Recompute what depends on the answers, from their current state.
 
         Args:
             error: (K, L, L)  what an error of ``B̂`` that comes from the log's own rows adds to ``Σ ε²x_ox_oᵀ``.
@@ -156,7 +156,7 @@ class LogGeometry:
                 lift(self.A, self.G)  # so that A is positive definite even with fewer answers than features
 
     def _count(self, meat: Array) -> None:
-        """Take ``meat`` for ``Σ ε²x_ox_oᵀ``."""
+        """Use ``meat`` as ``Σ ε²x_ox_oᵀ``, and recompute the factor ``[R | y]``."""
         G, g, s2 = self._log
         self.R, self.y = sandwiched(G, g, meat, s2)
         self.G, self.g = product(Rt := np.swapaxes(self.R, 1, 2), self.R), apply(Rt, self.y)
@@ -196,7 +196,7 @@ class LogGeometry:
         return np.concatenate([np.zeros((len(one), 0)), *(one / left for left in rows)], axis=1)
 
     def frozen(self, tau2: Array, s2: Array, bias: Array | None = None) -> FrozenLog:
-        """What the next rounds are compared with: the log as it is understood now.  s2: (n, K), full trust first"""
+        """A snapshot of the log and its variances, to compare the next rounds with.  s2: (n, K), full trust first"""
         A, tau2 = self._with_bias(tau2, s2[0], bias)
         return FrozenLog(np.array(self.R), np.array(self.y), np.array(self.B), np.array(A), np.array(tau2), s2)
 
@@ -210,7 +210,7 @@ class LogGeometry:
                 as everywhere here.
             rounds: ``Σ x xᵀ`` (K, d, d) and ``Σ x r`` (K, d).
             variance: ``σ²`` of the rounds.
-            log: as it was understood before these rounds.
+            log: the snapshot from before these rounds.
             sizes: (K, n · L)  variances of the bias along each direction, one size after the other.
 
         Returns:
@@ -232,7 +232,7 @@ class LogGeometry:
 
 @dataclass(frozen=True)
 class FrozenLog:
-    """A log as it was understood at one moment.
+    """A snapshot of a log: its factor, the regression of hidden on recorded features, and the variances.
 
     Attributes:
         R: (K, L, L)   y: (K, L)   ``[R | y]`` the triangular factor of its rows.

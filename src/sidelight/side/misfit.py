@@ -48,7 +48,7 @@ TERMS = 16
 SHARES = np.array([0.03, 0.1, 0.3, 1.0])
 #: what part of the movement still to come the last movement of the weights was, which compete
 SPEEDS = np.array([0.25, 0.5, 1.0, 2.0, 4.0])
-#: rounds of an arm for each feature before its errors are looked at: weights and projections must be near their end
+#: rounds of an arm for each feature before its errors are tested: weights and projections must be near convergence
 ENOUGH = 3.0
 #: what is added to a Gram matrix, relative to its diagonal, so that features which repeat each other do not matter
 RIDGE = 1e-6
@@ -113,7 +113,7 @@ class Misfit:
 
     @classmethod
     def begin(cls, units: Units, grams: Array, counts: Array) -> Misfit | None:
-        """From these units on, in internal order; None if no feature varies.  grams: (K, d, d)   counts: (K,)"""
+        """Empty sums in these units, in internal order; None if no feature varies.  grams: (K, d, d)   counts: (K,)"""
         K, d, _ = grams.shape
         varying = np.array([j for j in np.flatnonzero(units.known) if j != units.constant], dtype=np.int64)
         if not len(varying):
@@ -126,11 +126,11 @@ class Misfit:
         return out
 
     def add(self, order: NDArray[np.int64], X: Array, arms: NDArray[np.int64], rewards: Array) -> None:
-        """Rounds, in order.  order: (d,) internal → context   X: (n, d)   arms: (n,)   rewards: (n,)"""
+        """Add rounds, in order.  order: (d,) internal → context   X: (n, d)   arms: (n,)   rewards: (n,)"""
         add_rows(self.arena, self.sizes, order, X, arms, rewards)
 
     def take_out(self, a: int, gram: Array) -> None:
-        """A round of arm ``a`` was taken out of its ``Σ x xᵀ``, which are less by ``gram`` (d, d).
+        """Take a round of arm ``a`` out, by which its ``Σ x xᵀ`` are less by ``gram`` (d, d).
 
         Whether it came before these sums began or since, the rounds since then are left as they are: what terms and
         features have in common is the same whichever arm was played.

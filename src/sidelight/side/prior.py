@@ -37,7 +37,7 @@ DERIVED = (0.0, -6.0)
 LEAST_PREFERENCE = 0.01
 #: differences of ``log p`` up to this are rounding: where evidence leaves a variance open, no unit may decide
 EQUAL = 1e-9
-#: by what factors a variance is moved, one after the other while that helps: up to 4³ in all
+#: successive factors by which a variance is moved while ``log p`` grows: up to 4³ in all
 STEPS = (2.0, 2.0, 4.0, 4.0)
 
 
@@ -49,7 +49,7 @@ class Hyper:
         variances: one ``ω`` for each block.
         mean_variance: ``κ²`` of the common mean; of derived features times their ``ω`` over that of the first block.
         level_variance: of its intercept, if there is one.
-        preference: how large ``γz_a`` is thought to be, in variances ``ω`` of its block.
+        preference: prior mean square of ``γz_a``, relative to the ``ω`` of its block.
     """
 
     variances: tuple[float, ...]
@@ -65,7 +65,7 @@ class Hyper:
 
     @property
     def numbers(self) -> tuple[float, ...]:
-        """All of them in one row."""
+        """All variances as one tuple, the blocks' first."""
         return (*self.variances, self.mean_variance, self.level_variance, self.preference)
 
     @classmethod
@@ -210,7 +210,7 @@ class PriorLikelihood:
         self._design = (self._block, np.array(sizes), derived, constant, self._reference)
         self._about_hidden = (np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0))
         self._shrunk: dict[tuple[float, ...], Shrunk] = {}
-        #: what ``log p`` of a prior is at most, since ``hidden`` is, and the mean square of the hidden weights' means
+        #: prior → upper bound of ``log p`` (``hidden`` at its most), and the mean square of the hidden weights' means
         self._bounds: dict[Hyper, tuple[float, float]] = {}
         if hidden is not None:
             own = np.zeros((1, len(blocks[1])))
@@ -227,7 +227,7 @@ class PriorLikelihood:
         return _climb(found, self) if search else found
 
     def _highest(self, starts: Sequence[Hyper]) -> Hyper:
-        """The prior of highest ``log p``, of equal ones the first; ``hidden`` is asked for as few of them as can be."""
+        """The prior of highest ``log p``, of equal ones the first; ``hidden`` is evaluated for as few as possible."""
         self.look_at(starts)
         values, highest = {}, -math.inf
         for hyper in sorted(starts, key=lambda hyper: -self._bounds[hyper][0]):
@@ -236,7 +236,7 @@ class PriorLikelihood:
         return next((hyper for hyper in starts if values[hyper] > highest - EQUAL), starts[0])
 
     def value(self, hyper: Hyper, above: float = -math.inf) -> float:
-        """``log p`` of one prior; something that is at most ``above`` where that is at most ``above``."""
+        """``log p`` of one prior, or an upper bound of it where that is at most ``above``."""
         self.look_at([hyper])
         bound, square = self._bounds[hyper]
         if self._hidden is None or not bound > above:
@@ -244,7 +244,7 @@ class PriorLikelihood:
         return bound - self._hidden.most + self._hidden(_mean_square(hyper.variances[1], square))
 
     def look_at(self, hypers: Sequence[Hyper]) -> None:
-        """Compute at least what ``log p`` of each prior is at most.
+        """Compute an upper bound of ``log p`` for each prior, which is exact without ``hidden``.
 
         Those that differ in the mean's variances alone share most of the work.
         """
@@ -287,7 +287,7 @@ class PriorLikelihood:
 
 
 def _preference_sizes(preferences: Array | None, blocks: Sequence[NDArray[np.int64]]) -> list[float]:
-    """Mean square over arms of each block's preferences: so much of it goes with one unit of its ``γ²``."""
+    """Mean square over arms of each block's preferences: the variance of weights that one unit of ``γ²`` adds."""
     if preferences is None:
         return []
     return [

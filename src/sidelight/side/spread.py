@@ -50,11 +50,11 @@ class SpreadLikelihood:
 
     @property
     def most(self) -> float:
-        """The most that ``log p`` can be: each arm's factor is a mean of numbers below one."""
+        """An upper bound of ``log p``: each arm's factor is a mean of numbers below one."""
         return _MOST
 
     def __call__(self, omega: float) -> float:
-        """At one variance ``ω`` of the hidden weights."""
+        """The mean of the logs' ``log p(s² | ω)`` at one variance ``ω`` of the hidden weights."""
         total = sum(weight for weight, _ in self.parts)
         return sum(weight / total * part(omega / self.unit) for weight, part in self.parts)
 
@@ -89,7 +89,7 @@ class LogSpread:
         self._found: dict[float, float] = {}
 
     def __call__(self, omega: float) -> float:
-        """At one variance ``ω`` of the hidden weights."""
+        """``log p(s² | ω)`` at one variance ``ω`` of the hidden weights."""
         if omega not in self._found:
             self._found[omega] = spread_value(
                 float(omega),

@@ -2,7 +2,7 @@
 
 A log may be biased: ``b = Mw + β`` with ``β ~ N(0, Δ²R11⁻¹)``, so that it counts for at most ``s²/Δ²`` rows; or in one
 recorded feature's slope alone.  A few sizes of ``Δ`` for each arm and for the whole log, and each feature for the whole
-log, compete with an honest log by how well they foretold the rewards.
+log, compete with an honest log by how well they predicted the rewards.
 
 **One process.**  From one refresh to the next everything that a prediction rests on is fixed: the regression of hidden
 on recorded features with its error, prior and noise, and what the rounds so far have taught.  The ratio ``p_Δ/p_0`` of
@@ -48,8 +48,8 @@ LOG_2 = 0.6931471805599453
 #: log odds against each further size of bias where an honest log is expected to fit a little badly: a tenth for a bias
 #: of ten times the variance, a law without a scale
 STEEP = 2.302585092994046
-#: how much worse than nothing at all such a log may foretell rewards, in log likelihood for each round, before it
-#: counts for nothing: as if the noise's variance were a tenth larger, ``½ log 1.1``
+#: how much worse than no log such a log may predict rewards, in log likelihood per round, before it is dropped: as if
+#: the noise's variance were a tenth larger, ``½ log 1.1``
 TOLERATED = 0.047655089902162
 
 
@@ -91,9 +91,9 @@ def verdict(
         whole: (levels,)  likewise for all arms together; default the sum over arms.
         features: (n,)  likewise for a bias in one recorded feature's slope, for each of ``FEATURE_ROWS``; default none.
         steep: whether larger biases are less likely beforehand (``STEEP``), not all alike.
-        lenient: (K,)  rounds of every arm where an honest log is expected to fit badly, and the question is what it may
-            count for, not whether it lies; default all else.  A log is then dropped altogether only for what is not
-            ``TOLERATED`` in these rounds, and no single feature is to blame.
+        lenient: (K,)  rounds of every arm, given where even an honest log is expected to fit badly, so that its weight
+            is in question and not its honesty; None otherwise.  A log is then dropped altogether only if it predicts
+            worse than ``TOLERATED`` in these rounds, and no single feature is blamed.
     """
     n_levels, K = gain.shape
     gain = gain - gain[0]
@@ -110,7 +110,7 @@ def verdict(
     single = gain - tolerated + np.where(honest, 0.0, arm + larger)[:, None]
     alone = single.argmax(axis=0)
     if alone.any():
-        # a log that is wrong about one arm has lost its credit with the others
+        # once the log is biased about one arm, a bias about a further one is more likely beforehand
         again = min(log(NEXT_PRIOR / (n_levels - 1)) + suspicion, most)
         others = gain - tolerated + np.where(honest, 0.0, max(arm, again) + larger)[:, None]
         alone = np.where(alone > 0, alone, others.argmax(axis=0))
@@ -251,6 +251,6 @@ class _Dirichlet:
         self.constant = float(log_gamma(self.total) - log_gamma(alpha).sum())
 
     def log_marginal(self, answers: Array) -> float:
-        """Of so many answers for each arm, in one order of them.  answers: (K,)"""
+        """Log probability of a sequence of answers with these counts per arm.  answers: (K,)"""
         alone = float(log_gamma(self.alpha + answers).sum())
         return float(self.constant + alone - log_gamma(self.total + float(answers.sum())))
