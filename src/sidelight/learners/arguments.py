@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LARGEST_SQUARE", "ArgumentReader", "permitted"]
 
-#: of contexts and rewards: squares beyond it have no products that can be computed with
+#: largest sum of squares of a context, and square of a reward: products of larger ones may overflow
 LARGEST_SQUARE = LARGEST * LARGEST
 _FLOAT = np.dtype(np.float64)
 

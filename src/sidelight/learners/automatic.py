@@ -29,8 +29,8 @@ __all__ = [
     "log_variance",
 ]
 
-#: events grow by this factor from one refresh to the next, so that the cost of all of them is amortised; from so many
-#: events on by the second one, when later refreshes change few decisions, unless something is unsettled
+#: events grow by the first factor from one refresh to the next, so that the cost of refreshes is amortised; from
+#: ``MANY_EVENTS`` on by the second, when refreshes change few decisions, unless something is unsettled
 GROWTH, LATE_GROWTH, MANY_EVENTS = 1.3, 1.9, 3_000
 #: answers of the old policy below which what it hides is still learned quickly
 MANY_ANSWERS = 1_500
@@ -40,9 +40,9 @@ SURPRISE_GROWTH = 1.02
 NOISE_FLOOR = 1e-12
 #: how much more a hidden feature is guessed to vary than recorded ones predict, and how many rows a guess counts for
 GUESSED, GUESSED_ROWS = 4.0, 3.0
-#: events up to which variances are searched far and wide, and not only around the last ones
+#: events up to which variances are searched globally, and not only around the last ones
 WIDE_UNTIL = 64
-#: an exact constraint is evidence without end; so many prior precisions are as good, and stay invertible
+#: an exact constraint is evidence of infinite precision; this multiple of the prior's precision stays invertible
 CERTAIN = 1e6
 
 
@@ -105,7 +105,7 @@ class Automatic:
         constant: int | None = None,
         derived: int = 0,
     ) -> Automatic:
-        """Before anything is known: no unit, so that every arm has the same index everywhere."""
+        """The settings before any data: without units, so that every arm has the same index everywhere."""
         units = Units.of(Tally.empty(d), constant)
         spread = reference_variance(units, d)
         return cls(

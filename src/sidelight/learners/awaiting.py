@@ -1,7 +1,7 @@
 """Decisions whose rewards a floor waits for: each is counted in the order of decisions, never in that of rewards.
 
-A reward counts once the rewards of all decisions before it are in. So how late one comes may depend on what it is: what
-is counted is always a beginning of the sequence of decisions, which no reward has a part in choosing.
+A reward counts once the rewards of all decisions before it are in. So a reward's delay may depend on its value: what is
+counted is always a prefix of the sequence of decisions, which no reward influences.
 
 A service names decisions by a key. Without one a reward belongs to the decision at the same context. Where decisions at
 one context wait at the same time nobody knows whose reward it is, so they are a **group**: those with the same arm are
@@ -23,8 +23,8 @@ from sidelight.arrays import Array
 
 __all__ = ["MOST", "NOTHING", "Awaited", "Awaiting", "Guess", "Key"]
 
-#: decisions that may wait. Beyond, no further ones enter, so that rewards that never come need no end of memory; who
-#: enters depends on the past alone, not on what a reward is.
+#: most decisions that may wait; then no further ones enter, so that memory is bounded where rewards never come. Whether
+#: a decision enters depends on the past alone, not on its reward.
 MOST = 10_000
 
 #: a decision's name: the number of its event and its position in it
@@ -120,13 +120,13 @@ class Awaiting:
         group.open += one.reward is None
 
     def settle(self, key: Key, taken: int, reward: float) -> None:
-        """The reward of the decision ``key`` came, or the wait for it is over; the first counts."""
+        """Note the reward of the decision ``key``, or the default at the end of its wait; the first of them counts."""
         one = self._keys.get(key)
         if one is not None and one.reward is None:
             one.reward, one.taken = reward, taken
 
     def drop(self, key: Key) -> None:
-        """The decision ``key`` counts for nothing, and its context is not kept."""
+        """Drop the decision ``key``, so that it counts for nothing, and delete its context."""
         one = self._keys.get(key)
         if one is not None:
             one.x, one.reward, one.taken = np.zeros_like(one.x), 0.0, -1
@@ -137,9 +137,9 @@ class Awaiting:
             self.drop(key)
 
     def came(self, x: Array, taken: int, reward: float) -> None:
-        """A reward came without a key.
+        """Note a reward that came without a key.
 
-        One of no decision that waits counts as decided now, unless it may be of a decision that was left out.
+        If no waiting decision fits, it counts as decided now, unless it may belong to one that was left out.
         """
         name = _name(x)
         group = self._groups.get(name)

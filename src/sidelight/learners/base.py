@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 __all__ = ["BaseLearner"]
 
-#: a named tuple without the detour through keyword arguments
+#: makes a named tuple without the overhead of keyword arguments
 _tuple = tuple.__new__
-#: what decides; compiled shortcuts know nothing of a subclass's own
+#: methods that decide; compiled shortcuts are off in a subclass that overrides one of them
 _PYTHON = {
     "scores",
     "_scores",
@@ -125,7 +125,7 @@ class BaseLearner(BehaviorObserver, ABC):
         )
 
     def _observe_completed(self, context: Completed, index: int, reward: float) -> None:
-        """Learn from a round whose context had gaps: here as if it had been as it was filled."""
+        """Learn from a round whose context had gaps: here as if the filled values had been observed."""
         self._observe(context.x, index, reward)
 
     def _decide_rows(self, X: Array, rng: np.random.Generator | None) -> list[Decision]:

@@ -104,7 +104,7 @@ class BanditClassifier:
         answers: Literal["queries", "probabilities"] = "queries",
         settings: Mapping[str, Any] | None = None,
     ) -> None:
-        # as they came, unchecked: cloning compares them
+        # stored unchecked, as scikit-learn requires: ``clone`` compares them with the arguments
         self.learner = learner
         self.features = features
         self.arms = arms

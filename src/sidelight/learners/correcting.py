@@ -26,7 +26,7 @@ class Receipt(NamedTuple):
         weight: what its context and reward were multiplied by; below 1 if a value was wild.
         clock: the learner's count of rounds, this one included, where older rounds fade or are dropped.
         noise: ``σ_a²`` over the variance of the round's noise, which it was weighted by; 0 if it taught nothing.
-        filled: what stood in the context's gaps, in order; what would be put there later is something else.
+        filled: the values that the context's gaps were filled with, in order; later they would be filled otherwise.
     """
 
     weight: float = 1.0

@@ -37,7 +37,7 @@ LATEST = 2.0
 LOG_ROWS = 1000.0
 #: the regressions are learned anew when the contexts seen have grown by this factor
 GROWTH = 1.1
-#: a correlation matrix of pairs need not be one of all: it is drawn toward the identity in steps of this factor
+#: a matrix of pairwise correlations need not be positive definite: it is shrunk to the identity by steps of this factor
 STEP = 2.0
 
 
@@ -142,7 +142,7 @@ class Gaps:
         return context
 
     def learn(self, x: Array, context: Completed | None = None) -> None:
-        """One more context, NaN where it has gaps.  x: (d,)   context: the same, completed"""
+        """Learn from one more context, NaN where it has gaps.  x: (d,)   context: the same, completed"""
         if context is None:
             context = self.complete(x)
         present = ~np.isnan(x)
@@ -246,7 +246,7 @@ class Gaps:
 
 
 def _inverse_of(correlations: Array) -> Array:
-    """The inverse, of a matrix drawn toward the identity as far as it takes to have one with digits."""
+    """The inverse of a correlation matrix, shrunk to the identity as far as a well-conditioned inverse needs."""
     off = correlations.copy()
     np.fill_diagonal(off, 0.0)
     pull = 1e-6

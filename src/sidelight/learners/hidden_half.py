@@ -179,7 +179,7 @@ class BehaviorObserver(ArgumentReader):
             _check(hidden, answer)
 
     def _usual_chance(self, x: Array) -> float:
-        """With which chance ``x`` (d,), NaN where it has gaps, was asked about, where nobody says."""
+        """The probability with which ``x`` (d,), NaN for gaps, was asked about, where the caller gives none."""
         return 1.0
 
     def _answered(self, answer: Answer) -> Sequence[CompleteEstimator]:

@@ -1,4 +1,4 @@
-"""Arrays and frames as they come: in as Arrow, out as they were."""
+"""Conversion of arrays and frames to Arrow tables, and of results back to the kind of input."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def as_column(values: Any, n: int, name: str) -> pa.Array:
 
 
 def not_fitted(message: str) -> InputError:
-    """The error for asking too early; scikit-learn's own kind too, where that is installed."""
+    """The error for predicting before ``fit``; also a ``NotFittedError`` where scikit-learn is installed."""
     theirs = getattr(_scikit_learn("sklearn.exceptions"), "NotFittedError", None)
     if theirs is None:
         return InputError(message)

@@ -104,7 +104,7 @@ class FloorLedger:
         self._derive()
 
     def _derive(self) -> None:
-        """What follows from the sums and the differences."""
+        """Recompute everything that is derived from the sums and the differences."""
         arms = list(range(self.n_arms))
         #: (2, K)  ``z_a·ŵ_a`` and ``‖z_a‖²_{V_a⁻¹}``
         self._projected = self._project(arms, self.differences)
@@ -200,7 +200,7 @@ class FloorLedger:
         self._count()
 
     def _count(self) -> None:
-        """Count the decisions whose turn has come."""
+        """Add to the sums the decisions at the front of the queue whose rewards are all in."""
         for one in self.awaiting.counted():
             assert one.reward is not None
             self._add(one.x, one.taken, one.reward, one.expected)
@@ -216,7 +216,7 @@ class FloorLedger:
         self._update(arm)
 
     def correct(self, x: Array, arm: int, old: float, new: float | None) -> None:
-        """The reward of a round was another one; None: the round was another arm's.
+        """Correct the reward of a round; None takes the round out, because it was another arm's.
 
         A round that is counted already: its right reward counts as one of which nothing was expected. What the wrong
         one added to ``T_g`` stays there: it is at least 0, so the bound is lower for it and holds. Where decisions have
@@ -274,7 +274,7 @@ class FloorLedger:
         return noise * (spread - 2.0 * gained - 2.0 * float(log(self.floor.delta)))
 
     def _update(self, a: int) -> None:
-        """What follows from the sums of an arm, after they have changed."""
+        """Recompute what is derived from the sums of an arm, after they have changed."""
         self._projected[:, [a]] = self._project([a], self.differences[[a]])
         self._fits[a] = self._project([a], self.moments[[a]])[1, 0]
         self._excess = self._excess_now()
@@ -298,7 +298,7 @@ class FloorLedger:
         """The least ``Σ_a z_a·w_a`` that rewards and ``‖w_a‖ ≤ S`` leave possible, to about four digits from below.
 
         Z: (K, d)  ``z_a``   projected: (2, K)  as for ``_lower``, which gave ``found``
-        enough: more than that nobody needs to know
+        enough: the search stops once the bound is at least that
         """
         # what the looser bound takes off, ρ‖z‖; its own μ is ‖z‖/2ρ
         taken = math.fsum(projected[0]) - found
@@ -311,7 +311,7 @@ class FloorLedger:
             rotated[a], moments[a] = apply(vectors.T, Z[a]), apply(vectors.T, self.moments[a])
         fitted = moments / (spectra + self.ridge)
         if math.sqrt(float(np.max(product(fitted[:, None, :], fitted[:, :, None])))) > self.floor.weight_bound:
-            return found  # the rounds contradict S_w, and what contradicts itself would permit anything
+            return found  # the rounds contradict S_w: no weights satisfy all conditions, so anything would follow
         # Σr² − Θ; Θ counts as at least 2σ² log(1/δ) above the fit's own
         slack = math.fsum(self._fits) - max(self._excess, self._margin)
         return float(kernels.least(spectra, rotated, moments, slack, self.floor.weight_bound, first, enough))

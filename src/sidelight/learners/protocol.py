@@ -1,4 +1,4 @@
-"""What every learner is: the protocol, and what a decision says."""
+"""The protocol of all learners, and the decisions they return."""
 
 from __future__ import annotations
 

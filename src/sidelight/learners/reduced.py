@@ -62,13 +62,13 @@ class ReducedLearner(RidgeLearner):
             arms[:, part], scores[:, part] = found, values
 
         K, m, R = state.loadings.shape
-        # pruning leaves out most of what could be multiplied
+        # pruning skips most of the products
         over_cores(rows, n, n * K * (m * (m + R) + self.n_features) // 6)
         return arms, scores
 
     def _decisions(self, chosen: NDArray[np.int64], scores: Array, propensities: list[float]) -> list[Decision]:
         rows = zip(chosen.tolist(), self.shown(scores[0]).tolist(), scores[1].tolist(), propensities, strict=True)
-        new, arms = tuple.__new__, self.arms  # a named tuple without the detour through keyword arguments
+        new, arms = tuple.__new__, self.arms  # makes a named tuple without the overhead of keyword arguments
         return [new(Decision, (arms[a], estimate, width, q)) for a, estimate, width, q in rows]
 
     def _observe_rows(self, X: Array, indices: NDArray[np.int64], rewards: Array) -> None:
@@ -104,7 +104,7 @@ class ReducedLearner(RidgeLearner):
         return None
 
     def _took_rows(self, X: Array, indices: NDArray[np.int64], rewards: Array) -> None:
-        """Rows were taken in by compiled code: what a learner keeps of them besides the sums of ``RidgeArms``."""
+        """Hook after compiled code took rows in, for what a learner keeps of them besides the sums of ``RidgeArms``."""
 
     def _observes_plainly(self) -> bool:
         """Whether one observation is ``take_in`` and what is due after it, and nothing else."""
@@ -168,7 +168,7 @@ class ReducedLearner(RidgeLearner):
         return None
 
     def _grow(self, label: Label) -> None:
-        """Let there be one more arm, in attributes of this object alone: others may read what they refer to now."""
+        """Add an arm by replacing attributes of this object, never in place: other threads may read the old arrays."""
         K, kept = self.n_arms, {name: getattr(self, name) for name in PER_ARM}
         self.arms = (*self.arms, label)
         self._index = {**self._index, label: K}
@@ -181,7 +181,7 @@ class ReducedLearner(RidgeLearner):
 
 
 def cores_for(products: int) -> int:
-    """How many cores so many products are worth."""
+    """How many cores to use for this many products."""
     return (os.cpu_count() or 1) if products >= WORTH_THREADS else 1
 
 

@@ -147,7 +147,7 @@ class RidgeLearner(RidgeArms):
             self._relearn()
 
     def _check_binary(self, reward: float) -> None:
-        """Look at a reward where all were 0 or 1 so far: once one is neither, all rounds count alike from then on."""
+        """Check a reward where all were 0 or 1 so far: once one is neither, rounds have equal weights from then on."""
         if reward in (0.0, 1.0):
             return
         self._reward(reward)  # an error where the schema says that all rewards are
@@ -156,7 +156,7 @@ class RidgeLearner(RidgeArms):
 
     @property
     def _guarded(self) -> bool:
-        """Whether wild values are looked out for: where settings are learned, and nothing is proven."""
+        """Whether wild values are detected: where settings are learned, and no width is a proven one."""
         return self.automatic is not None
 
     def _calm(self) -> int:

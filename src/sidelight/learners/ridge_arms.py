@@ -230,7 +230,7 @@ class RidgeArms(BaseLearner):
         self._publish(arena, sizes)
 
     def _publish(self, arena: Array, sizes: NDArray[np.int64]) -> None:
-        """Let the two vectors be the learner's state from now on."""
+        """Replace the learner's state by these two vectors."""
         self._held = (arena, sizes, state_of(arena, sizes))
 
     def _refresh_arm(self, a: int) -> None:
@@ -257,12 +257,12 @@ class RidgeArms(BaseLearner):
         return np.concatenate([numbers, [self._least_rate()], self.noises])
 
     def _reluctance(self) -> Array:
-        """(K,) what the seeming cost of a trial of each arm is multiplied by."""
+        """(K,)  Factor on the estimated cost of a trial of each arm."""
         return np.ones(self.n_arms)
 
     @property
     def _doubt(self) -> float:
-        """The share of ``spent`` that the trials of one arm may seem to cost: none where no log is to be doubted."""
+        """The largest estimated cost of one arm's trials, as a share of ``spent``: 0 where there is no log to doubt."""
         return 0.0
 
     @property
@@ -305,7 +305,7 @@ class RidgeArms(BaseLearner):
     # ------------------------------------------------------------------------------------ files
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the names of the state's parts, which share its memory."""
+        """The attributes without the views of the state's parts, which share its memory."""
         arena, sizes, _ = self._held
         return {**self.__dict__, "_held": (arena.copy(), sizes.copy())}
 

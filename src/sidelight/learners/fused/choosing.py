@@ -40,11 +40,11 @@ class Choosing(Trusting):
     ) -> Decision:
         """The arm of highest index; now and then, where it seems to cost little, an arm that few rounds have tested.
 
-        An arm that the log slanders would otherwise never be tried, and the log never found out.  Such a trial is
-        considered where ``(1 + rounds of the arm)^{3/2} · (seeming cost here)`` is at most ``safety/K`` of the widths
-        paid so far: an arm's n-th trial seems to cost at most ``safety/(K n^{3/2})`` of the learner's own uncertainty.
-        Rounds count as far as they could have told a lie of the log from the truth (``FusedLog.tested``), which many do
-        not where hidden weights are open; at most ``safety/(K n^{1/2})`` is paid for such a trial.
+        An arm that the log wrongly makes look bad would otherwise never be tried, and the error never detected. Such a
+        trial is considered where ``(1 + rounds of the arm)^{3/2} · (seeming cost here)`` is at most ``safety/K`` of the
+        widths paid so far: an arm's n-th trial seems to cost at most ``safety/(K n^{3/2})`` of the learner's own
+        uncertainty. Rounds count as far as they could have told a lie of the log from the truth (``FusedLog.tested``),
+        which many do not where hidden weights are open; at most ``safety/(K n^{1/2})`` is paid for such a trial.
         The first trial of an arm may cost more: the arms that were never played share the budget of all
         (``fused.trust.first_trials``).
         Of a log that was wrong about one arm the others are tried more readily; arms no log speaks about are not.
@@ -76,7 +76,7 @@ class Choosing(Trusting):
         """
         whole = self.gaps is None or not np.isnan(context).any()
         plain = allowed is None and whole and self.compiled_scores and self.settings.radius != "theory"
-        # whatever is read twice is read from here: threads may decide while an arm is added
+        # a consistent view: other threads may add an arm meanwhile
         held, still = self._held, self if plain else self._still()
         if plain:
             a, estimate, width, doubted = self._choose_or_doubt(held, context)
@@ -184,7 +184,7 @@ class Choosing(Trusting):
 
     @property
     def _doubt(self) -> float:
-        """The share of ``spent`` that the trials of one arm may seem to cost."""
+        """The largest estimated cost of one arm's trials, as a share of ``spent``."""
         return self.safety / self.n_arms
 
     def _decide_rows(self, X: Array, rng: np.random.Generator | None) -> list[Decision]:

@@ -171,7 +171,7 @@ class FusedLog(Unexplained):
         self.standing.frozen = Frozen(J + grams / variance, h + moments / variance, variance, log)
 
     def weigh(self, rounds: tuple[Array, Array], squares: Array, counts: Array, judged: bool) -> None:
-        """Compare the rounds since ``freeze`` with what each kind of bias foretold.
+        """Compare the rounds since ``freeze`` with what each kind of bias predicted.
 
         Rounds of an arm whose rewards vary more around what they themselves say than the noise does count for as much
         less: a few wild rewards are no lie of the log.

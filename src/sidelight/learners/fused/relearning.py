@@ -56,7 +56,7 @@ class Relearning(Proven):
 
     @property
     def _surprise(self) -> float:
-        """A reward that the logs did not let expect: they are judged at once, not when the next refresh is due."""
+        """Standard deviations off its prediction from which on a reward has the logs judged at once."""
         # a click at a rate of 1 % is far off what was expected, and no surprise
         return SURPRISE if self.safety and self.settings.radius != "theory" and not self.binary else math.inf
 
@@ -184,7 +184,7 @@ class Relearning(Proven):
         return scales, hyper.variances[0] + hyper.mean_variance
 
     def _intersect(self) -> None:
-        """Let several logs, whose errors go together in a way that nobody knows, count for as much as they can."""
+        """Weigh several logs, whose errors are dependent in an unknown way, by covariance intersection."""
         variances = self._cautious_variances()[:, None, None]
         known = self._prior()[0] / square(self.noise) + self.grams / variances
         shares = intersection_shares([log.directions(self.n_arms) for log in self.logs], known)

@@ -29,8 +29,8 @@ __all__ = ["FIRST_JUDGED", "WEIGHED", "Trusting"]
 FIRST_JUDGED = 50
 #: by how many units of log likelihood an arm's rounds must speak against "the log says nothing" to have tested the log
 TOLD = 3.0
-#: the most trials of an arm that count as untold while they speak neither for the log nor against it: the n-th may seem
-#: to cost ``safety/(K√n)`` of the widths paid, so that those of all arms stay below ``2√SILENT·safety`` of them
+#: the most trials of an arm that count as no test while they are evidence neither for nor against the log: the n-th may
+#: seem to cost ``safety/(K√n)`` of the widths paid, so that those of all arms stay below ``2√SILENT·safety`` of them
 SILENT = 20
 #: log evidence from which on an assumption counts as broken
 BROKEN = float(log(1.0 / ERROR_RATE))
@@ -246,7 +246,7 @@ class Trusting(ReducedLearner):
         return entry.standing.test.verdict(entry.standing.suspicion, excused, self._fits_badly()).doubted
 
     def _fits_badly(self) -> bool:
-        """Whether an honest log is expected to: rewards are curved, or rates, which no line follows to 0 and 1.
+        """Whether even an honest log is expected to fit badly: rewards are curved, or are rates, which no line follows.
 
         Such a log still says more about contexts in which an arm is not played than that arm's rounds do.
         """
