@@ -387,7 +387,9 @@ class AnswerEstimator(EstimatorDefaults):
             spread = eigenvalues(self.residual_moments())[:, -1]
             weakest = np.maximum(eigenvalues(self.precision())[:, 0], 1e-300)
             union = 2.0 * K * episode_count(horizon) / delta
-            return np.asarray(np.sqrt(spread / weakest) * (math.sqrt(L) + math.sqrt(m) + math.sqrt(2.0 * log(union))))
+            # two roots: the quotient may overflow, and whether there is a bound does not depend on the features' units
+            ratio = np.sqrt(spread) / np.sqrt(weakest)
+            return np.asarray(ratio * (math.sqrt(L) + math.sqrt(m) + math.sqrt(2.0 * log(union))))
         R11 = self.summary.second_moments
         constants = cross_moment_constants(
             R11,
