@@ -44,6 +44,8 @@ EstimatorName = Literal["regression", "ipw", "control_variate"]
 #: EM for missing hidden features: at most this many iterations, until the coefficients change by less than this,
 #: relative to the largest
 STEPS, STILL = 20, 1e-4
+#: the least pull, in answers, with which the answers that a regression has used up are counted
+LEAST_PULL = 1e-8
 #: pull of the regressions that fill gaps toward the pooled one, in answers for each of their coordinates
 FILLING = 2.0
 
@@ -357,8 +359,9 @@ class AnswerEstimator(EstimatorDefaults):
         residuals = self._residuals
         if residuals is not None and residuals[0] is fit:
             return residuals[1].copy()
-        # without pooling a column of zeros would make the matrix singular
-        pull, used = fit.pull + 1e-12 * told.D, np.ascontiguousarray(fit.share.T)
+        # without pooling fewer answers than features leave a singular matrix: rounding is small beside what is added
+        ridge = max(LEAST_PULL - self.pooling_strength(), 1e-12)
+        pull, used = fit.pull + ridge * told.D, np.ascontiguousarray(fit.share.T)
         np.einsum("ii->i", used)[...] += 1.0
         residual_moments(told.S, told.counts, fit.theta, pull, used, pool.residual, prior, Sigma)
         levels = told.frame.levels(fit.plain, told.means)

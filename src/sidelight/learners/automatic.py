@@ -208,6 +208,7 @@ class Automatic:
         units: Units,
         hidden: Callable[[], SpreadLikelihood | None] = lambda: None,
         preferences: Array | None = None,
+        exact: tuple[Array, Array] | None = None,
     ) -> Prior:
         """Take the prior of highest marginal likelihood given every arm's evidence.
 
@@ -218,6 +219,7 @@ class Automatic:
             hidden: gives the log likelihood of the mean square of the second block's weights from elsewhere, or None;
                 it is asked only where variances are searched.
             preferences: (K, q, d)  of the old policy (``side.preference``), or None.
+            exact: (K, d, d), (K, d)  further evidence, of constraints, in the features' own units; or None.
         """
         searching = self.searches()
         reference = reference_variance(units, len(self.mean))
@@ -236,6 +238,7 @@ class Automatic:
             hidden=hidden() if searching else None,
             derived=self.derived,
             preferences=preferences,
+            exact=exact,
         )
         if searching:
             late, stood = self.events >= MANY_EVENTS and not self.unsettled, prior.hyper == previous
@@ -396,6 +399,9 @@ def add_regression(tally: Tally, hidden: CompleteEstimator, positions: NDArray[n
 def constraint_evidence(M: Array, anchor: Array, units: Units, moments: Array | None) -> tuple[Array, Array]:
     """``J`` (d, d) and ``h`` (d,) of an exact constraint ``Mw = M·anchor``: ``CERTAIN`` times what a prior would say.
 
+    They are about ``v``, in the features' own units: so much evidence in the user's units would leave no digits of
+    what rounds say once it is centred.
+
     Args:
         M: (L, d)  rows that span what is constrained.
         anchor: (d,)  a solution.
@@ -403,11 +409,16 @@ def constraint_evidence(M: Array, anchor: Array, units: Units, moments: Array | 
         moments: (L, L)  second moments of the recorded features, where ``M = [I, B]`` came from a log: the constraint
             is then on the rewards of the log's rows, whatever its units and centres.  Else every row counts alike.
     """
-    certain = CERTAIN / reference_variance(units, M.shape[1])
+    certain, rows = CERTAIN / reference_variance(units, M.shape[1]), units.rows_of(M)
     if moments is None:
         sizes = np.square(M / units.scales).sum(axis=1)
-        weighted = np.where(sizes > 0.0, certain / np.where(sizes > 0.0, sizes, 1.0), 0.0)[:, None] * M
+        weighted = np.where(sizes > 0.0, certain / np.where(sizes > 0.0, sizes, 1.0), 0.0)[:, None] * rows
     else:
-        weighted = certain * product(moments, M)
-    J = product(M.T, weighted)
-    return J, product(J, anchor)
+        recorded = units.first(len(M))
+        # x_o·(Mw) = z_o·(rows·v)
+        rows = recorded.inverse_rows(rows)
+        weighted = certain * product(recorded.evidence(moments[None], np.zeros((1, len(M))))[0][0], rows)
+    J = product(rows.T, weighted)
+    silent = ~units.known
+    J[silent], J[:, silent] = 0.0, 0.0
+    return J, product(J, units.scaled_weights(anchor))

@@ -10,7 +10,7 @@ import numpy as np
 
 from sidelight.errors import InputError
 from sidelight.hidden.protocol import HiddenEstimator
-from sidelight.learners.automatic import add_answers, constraint_evidence
+from sidelight.learners.automatic import add_answers
 from sidelight.learners.base import BaseLearner
 from sidelight.learners.correcting import Receipt, Sums
 from sidelight.learners.hidden_half import Answer, learn_answer, single_estimator
@@ -177,23 +177,23 @@ class EpochOFUL(ReducedLearner):
         return tally
 
     def _evidence(self, variances: Array) -> tuple[Array, Array]:
-        """What rounds say about the weights of hidden features alone, and the constraint about all of them.
+        """What rounds say, which is about the weights of hidden features alone where there is a constraint.
 
         ``w_h = N_hθ``, and ``N_h⁻¹ = TS`` with ``T`` the triangle of ``[−B; I] = UT`` in the features' own units ``S``.
         Stated like this it is the same wherever the features' centres are.
         """
-        assert self.automatic is not None
         if not self.reduction.loadings.shape[1]:
             return super()._evidence(variances)
-        (K, L, m), scales, moments = self._B.shape, self._basis_scales, self._moments
+        (K, L, m), scales = self._B.shape, self._basis_scales
         J, h = np.zeros((K, L + m, L + m)), np.zeros((K, L + m))
         T = triangle(kernel_of_structured(scales[:L, None] * self._B / scales[L:])) * scales[L:]
         for a in range(K):
-            M = np.concatenate([np.eye(L), self._B[a]], axis=1)
-            J[a], h[a] = constraint_evidence(M, self.reduction.anchors[a], self.automatic.units, moments)
-            J[a, L:, L:] += product(product(T[a].T, self.grams[a] / variances[a]), T[a])
-            h[a, L:] += product(T[a].T, self.moments[a] / variances[a])
+            J[a, L:, L:] = product(product(T[a].T, self.grams[a] / variances[a]), T[a])
+            h[a, L:] = product(T[a].T, self.moments[a] / variances[a])
         return J, h
+
+    def _constraint_rows(self, a: int) -> Array:
+        return np.concatenate([np.eye(self._B.shape[1]), self._B[a]], axis=1)
 
     def _take(self, x: Array, index: int, reward: float, weight: float = 1.0) -> None:
         y = x[self._order]

@@ -78,25 +78,33 @@ class RidgeLearner(RidgeArms):
         """Take the prior that is most likely at the noise as it is estimated now."""
         assert self.automatic is not None
         hidden, preferences = (lambda: self._spread_of_logs(units)), self._preferences(units)
-        self.automatic.learn(*self._evidence(self._cautious_variances()), units, hidden, preferences)
+        evidence = self._evidence(self._cautious_variances())
+        self.automatic.learn(*evidence, units, hidden, preferences, self._exact_evidence(units))
 
     def _evidence(self, variances: Array) -> tuple[Array, Array]:
-        """``J`` (K, d, d) and ``h`` (K, d): what each arm's constraint and rounds say about its weights.
+        """``J`` (K, d, d) and ``h`` (K, d): what each arm's rounds say about its weights.
 
         variances: (K,)  ``σ_a²`` of the rounds
         """
-        assert self.automatic is not None
         r = self.reduction
         J, h = np.zeros((r.n_arms, r.n_features, r.n_features)), np.zeros((r.n_arms, r.n_features))
         for a in range(r.n_arms):
             J[a], h[a] = rounds_evidence(r, a, self.grams[a] / variances[a], self.moments[a] / variances[a])
-            if r.loadings.shape[1]:
-                J_exact, h_exact = constraint_evidence(
-                    constraint_rows(r, a), r.anchors[a], self.automatic.units, self._moments
-                )
-                J[a] += J_exact
-                h[a] += h_exact
         return J, h
+
+    def _exact_evidence(self, units: Units) -> tuple[Array, Array] | None:
+        """``J`` (K, d, d) and ``h`` (K, d): what each arm's constraint says, in ``units``; None if there is none."""
+        r = self.reduction
+        if not r.loadings.shape[1]:
+            return None
+        J, h = np.zeros((r.n_arms, r.n_features, r.n_features)), np.zeros((r.n_arms, r.n_features))
+        for a in range(r.n_arms):
+            J[a], h[a] = constraint_evidence(self._constraint_rows(a), r.anchors[a], units, self._moments)
+        return J, h
+
+    def _constraint_rows(self, a: int) -> Array:
+        """``M`` of one arm, or rows that span the same.  (L, d)"""
+        return constraint_rows(self.reduction, a)
 
     @cached_property
     def _moments(self) -> Array | None:

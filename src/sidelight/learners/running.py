@@ -185,13 +185,11 @@ class RunningOFUL(BaseLearner):
             auto.variance = max(variance, NOISE_FLOOR * units.reward_variance)
         if self.settings.regularization == "auto":
             moments = np.cumsum(summary.shares[:, None, None] * summary.second_moments, axis=0)[-1]
-            J, h = self.V / auto.variance, self.Y / auto.variance
+            exact = np.zeros_like(self.V), np.zeros_like(self.Y)
             for a in range(K):
                 M = np.concatenate([np.eye(L), B[a]], axis=1)
-                J_exact, h_exact = constraint_evidence(M, self.anchors[a], units, moments)
-                J[a] += J_exact
-                h[a] += h_exact
-            auto.learn(J, h, units)
+                exact[0][a], exact[1][a] = constraint_evidence(M, self.anchors[a], units, moments)
+            auto.learn(self.V / auto.variance, self.Y / auto.variance, units, exact=exact)
         auto.refreshed = auto.events
         self._version += 1
 

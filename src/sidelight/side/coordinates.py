@@ -10,7 +10,7 @@ when a centre moves.  Multiplying features or rewards by powers of two changes n
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -135,6 +135,30 @@ class Units:
             J[:, :, silent] = 0.0
             h[:, silent] = 0.0
         return np.asarray(J), np.asarray(h)
+
+    def rows_of(self, M: Array) -> Array:
+        """``MA`` (n, d), so that ``Mw = MAv`` up to the rewards' centre.  M: (n, d)"""
+        if self.constant is not None:
+            M = M - M[:, self.constant, None] * self.centres
+        return np.asarray(M / self.scales)
+
+    def inverse_rows(self, rows: Array) -> Array:
+        """``A⁻¹rows`` (d, n): what ``rows`` are about features in their own units.  rows: (d, n)"""
+        out = self.scales[:, None] * rows
+        if self.constant is not None:
+            out[self.constant] += np.cumsum(self.centres[:, None] * rows, axis=0)[-1]
+        return np.asarray(out)
+
+    def first(self, n: int) -> Units:
+        """Units of the first ``n`` features, the intercept among them."""
+        return replace(self, centres=self.centres[:n], scales=self.scales[:n], rows=self.rows[:n])
+
+    def scaled_weights(self, w: Array) -> Array:
+        """``v`` of centred rewards, the inverse of ``weights``.  (d,)"""
+        v = self.scales * w
+        if self.constant is not None:
+            v[self.constant] += np.cumsum(self.centres * w)[-1] - self.reward_centre
+        return np.asarray(v)
 
     def squares(self, squares: Array, moments: Array, grams: Array) -> Array:
         """(K,)  ``Σ(r − r̄)²`` of ``Σr²`` (K,), ``Σxr`` (K, d) and ``Σxxᵀ`` (K, d, d)."""

@@ -160,6 +160,7 @@ def estimate_prior(
     hidden: SpreadLikelihood | None = None,
     derived: int = 0,
     preferences: Array | None = None,
+    exact: tuple[Array, Array] | None = None,
 ) -> Prior:
     """The prior of highest marginal likelihood on a grid of factors of two, searched from the previous one.
 
@@ -174,8 +175,11 @@ def estimate_prior(
         hidden: log likelihood of the mean square of the second block's weights from elsewhere (``side.spread``).
         derived: how many of the blocks, the last ones, are of derived features.
         preferences: (K, q, d)  ``z_{a,k}`` of the features of scale one, the ``k``-th zero outside the ``k``-th block.
+        exact: (K, d, d), (K, d)  further evidence, about weights of features of centre zero and scale one.
     """
-    likelihood = PriorLikelihood(J, h, blocks, units, hidden=hidden, derived=derived, preferences=preferences)
+    likelihood = PriorLikelihood(
+        J, h, blocks, units, hidden=hidden, derived=derived, preferences=preferences, exact=exact
+    )
     return likelihood.prior(likelihood.best(previous, search=search, wide=wide))
 
 
@@ -195,8 +199,12 @@ class PriorLikelihood:
         hidden: SpreadLikelihood | None = None,
         derived: int = 0,
         preferences: Array | None = None,
+        exact: tuple[Array, Array] | None = None,
     ) -> None:
-        self._evidence = side_by_side(*units.evidence(J, h), preferences)
+        J, h = units.evidence(J, h)
+        if exact is not None:
+            J, h = J + exact[0], h + exact[1]
+        self._evidence = side_by_side(J, h, preferences)
         self._blocks, self._units, self._derived = blocks, units, derived
         self._hidden, self._preferences = hidden, preferences
         self._d = h.shape[1]
