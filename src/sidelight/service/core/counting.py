@@ -55,6 +55,6 @@ def count_group(metrics: Metrics, group: Group) -> None:
 
 
 def show_state(metrics: Metrics, state: State) -> None:
-    """Set the gauges of the last event, the learner's version, the rails, the gate and the quarantine."""
+    """Set the gauges of the quarantine, the last event, the learner's version, the kill switch and the share."""
     metrics.quarantine.set(len(state.quarantine))
     metrics.stands(state.number, state.version, killed=state.rails.killed, share=state.rails.share)

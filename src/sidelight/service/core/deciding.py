@@ -171,7 +171,7 @@ class Decider:
     def _all_chances(
         self, state: State, X: Array, asks: Sequence[Ask] | None, chances: list[float], failed: set[int]
     ) -> list[list[float] | None] | None:
-        """Propensities (K) of all arms for each row in which the learner draws; None where it draws in no row."""
+        """Propensities (K) of all arms for each row in which the learner draws; None if none are to be recorded."""
         wanted = self._every_chance or _explores(state.rails)
         if not wanted or all(chance >= 1.0 for chance in chances):
             return None

@@ -40,7 +40,7 @@ class Defaults:
     receipts: dict[tuple[int, ...], Receipt] = field(default_factory=dict)
 
     def configure(self, settings: Mapping[str, Any], number: int) -> None:
-        """Change the settings from event ``number`` on; decisions from before the first wait never get a default."""
+        """Change the settings from event ``number`` on; decisions from a time without a wait never get a default."""
         if self.seconds is None:
             self.waited = number
         self.seconds, self.reward = settings["seconds"], float(settings["reward"])

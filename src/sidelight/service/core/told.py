@@ -99,7 +99,7 @@ class _AboutDecision:
         return None if answers is None else answers[self.id.position]
 
     def _asked_with(self) -> float:
-        """The probability with which the old policy was asked here: 1 in shadow, where it acts anyway."""
+        """The probability with which the old policy was asked; 1 in shadow, where it acts, and if it was not asked."""
         i = self.id.position
         if self.decision.mode == "shadow" or not self.decision.asked[i]:
             return 1.0

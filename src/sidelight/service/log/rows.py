@@ -275,7 +275,7 @@ def _single_payload(event: Decisions) -> str:
 
 
 def _labels(labels: Sequence[Label | None]) -> Sequence[Any]:
-    """Labels as JSON values; those that are JSON already are not copied."""
+    """Labels as JSON values; the same sequence where all of them are JSON already."""
     if _PLAIN_LABELS.issuperset(map(type, labels)):
         return labels
     return [None if label is None else label_to_json(label) for label in labels]

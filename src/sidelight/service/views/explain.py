@@ -17,7 +17,7 @@ __all__ = ["Scored", "explain", "finite", "score"]
 
 
 class Scored(NamedTuple):
-    """A learner's estimates at a context, for all arms in its order, in arrays that are copies.
+    """A learner's estimates at a context, for all arms in its order, in arrays that further learning does not change.
 
     Attributes:
         arms: the learner's.

@@ -271,7 +271,7 @@ def _batches(
 
 
 def _actor(event: Decisions, i: int, taken: Label, by: str) -> str | None:
-    """The policy whose choice was taken; None where a person or the fallback chose."""
+    """The policy whose choice was taken; None where a person or the fallback chose, or a person confirmed."""
     if by == "old_policy":
         return "old_policy"
     learners = event.mode == "act" and event.routes[i] == "learner" and taken == event.arms[i]
