@@ -39,8 +39,9 @@ from tests.simulation.settings import PATIENCE, edited, empty_database
 from tests.simulation.virtual import Turns, VirtualLoop, surroundings
 
 FOLD = folds.FOLD
-#: statements as text, for the connections of all runs
+#: compiled statements, shared by the connections of all runs, and the dialect that their keys contain
 _COMPILED: dict[Any, Any] = {}
+_DIALECTS: dict[str, Any] = {}
 
 
 @dataclass
@@ -147,6 +148,7 @@ def shared_connections() -> Iterator[None]:
         if name not in made:
             made[name] = connections.connect(url)
             for engine in made[name]:
+                engine.dialect = _DIALECTS.setdefault(engine.dialect.name, engine.dialect)
                 engine.update_execution_options(compiled_cache=_COMPILED)
             sa.event.listen(made[name][1], "connect", _not_durable)
         return made[name]
