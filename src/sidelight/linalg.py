@@ -340,10 +340,18 @@ def orthonormal_kernel_of_structured(B: Array) -> Array:
     An estimated B may be huge (a handful of answers weighted by ``1/P(a)``), and ``NᵀN = I + BᵀB`` then squares its
     size: the digits of ``(NᵀVN)⁻¹`` are lost.  With U the matrix is as well conditioned as V.
 
-    The first L rows are ``−B`` times the others, accurate relative to their own size: a basis that is orthonormal to
-    the last digit would lose the digits of a tiny B, such as that of a feature whose unit is not known yet.
+    With ``[−B; I] = UT`` it is ``U = [−B; I]T⁻¹``, computed by substitution, so that each entry is accurate relative to
+    its own size: a basis that is orthonormal to the last digit would lose the digits of a tiny B, such as that of a
+    feature whose unit is not known yet.
     """
-    lower = orthogonal(kernel_of_structured(B))[..., B.shape[-2] :, :]
+    T = triangle(kernel_of_structured(B))
+    m = B.shape[-1]
+    lower = np.zeros_like(T)
+    for i in range(m - 1, -1, -1):
+        lower[..., i, i] = 1.0
+        if i + 1 < m:
+            lower[..., i, :] -= product(T[..., i : i + 1, i + 1 :], lower[..., i + 1 :, :])[..., 0, :]
+        lower[..., i, :] /= T[..., i, i, None]
     return np.concatenate([-product(B, lower), lower], axis=-2)
 
 

@@ -269,6 +269,8 @@ def _ones(summary: LogSummary) -> tuple[Array, Array]:
         own = np.diagonal(G[a]) + CONSTANT * np.diagonal(total)
         np.fill_diagonal(G[a], np.where(own > 0, own * (1.0 + RIDGE), 1.0))
         if not np.isnan(invert(G[a], found)):
+            # a feature that was always zero has no unit, and takes no part
+            np.einsum("ii->i", found)[...] *= own > 0
             inverses[a] = found
             ones[a] = np.sum(found * sums[a], axis=1)
     return ones, inverses
