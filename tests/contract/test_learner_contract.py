@@ -252,6 +252,16 @@ def test_a_label_may_come_back_as_numpy_or_arrow_gives_it(entry):
     assert learner.decide(contexts(1)[0], allowed=np.array([20]), rng=np.random.default_rng(0)).arm == 20
 
 
+def test_the_old_policys_arm_changes_nothing_without_a_floor(make, player):
+    learner = make()
+    player.play(learner, 30)
+    for t, x in enumerate(contexts(20)):
+        free = learner.decide(x, rng=np.random.default_rng(t))
+        for default in (None, ARMS[t % 3]):
+            assert learner.decide(x, default=default, rng=np.random.default_rng(t)) == free
+            assert learner.decide(x, None, np.random.default_rng(t), default) == free
+
+
 def test_allowed_restricts_the_arms(entry, make, player):
     learner = make()
     player.play(learner, 60)

@@ -40,12 +40,14 @@ class FirstPlays:
         """Length of a context."""
         return self.learner.n_features
 
-    def decide(self, x: Any, allowed: Any = None, rng: np.random.Generator | None = None) -> Decision:
+    def decide(
+        self, x: Any, allowed: Any = None, rng: np.random.Generator | None = None, default: Any = None
+    ) -> Decision:
         """The first arm that was never played, or the learner's choice."""
         for arm in self._untried:
             if allowed is None or arm in allowed:
                 return Decision(arm, float("nan"), float("nan"), 1.0)
-        return self.learner.decide(x, allowed, rng)
+        return self.learner.decide(x, allowed, rng, default)
 
     def observe(self, x: Any, arm: Any, reward: float) -> None:
         """Pass a round on to the learner inside."""

@@ -168,7 +168,11 @@ class BaseLearner(BehaviorObserver, ABC):
         return widths
 
     def decide(
-        self, x: Context, allowed: Iterable[Any] | None = None, rng: np.random.Generator | None = None
+        self,
+        x: Context,
+        allowed: Iterable[Any] | None = None,
+        rng: np.random.Generator | None = None,
+        default: Any = None,
     ) -> Decision:
         """The arm of highest index among ``allowed`` (all by default); ties go to the first.
 
@@ -176,6 +180,7 @@ class BaseLearner(BehaviorObserver, ABC):
             x: the full context, in the schema's order or by feature name.
             allowed: labels of the arms that may be taken here.
             rng: used by learners that draw; this one does not.
+            default: the old policy's arm here; used under a floor, which ``FusedOFUL`` keeps, and ignored without one.
         """
         if allowed is None:
             a, estimate, width = self._choose(x if self._is_plain(x) else self._read(x))

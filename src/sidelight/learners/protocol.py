@@ -57,9 +57,16 @@ class Learner(Protocol):
     n_features: int
 
     def decide(
-        self, x: Context, allowed: Iterable[Any] | None = None, rng: np.random.Generator | None = None
+        self,
+        x: Context,
+        allowed: Iterable[Any] | None = None,
+        rng: np.random.Generator | None = None,
+        default: Any = None,
     ) -> Decision:
-        """Choose an arm for the full context ``x``, among ``allowed`` where given."""
+        """Choose an arm for the full context ``x``, among ``allowed`` where given.
+
+        ``default`` is the old policy's arm there, which a learner with a floor falls back to; others ignore it.
+        """
 
     def scores(self, x: Context) -> tuple[Array, Array]:
         """Estimates (K,) and widths (K,); the index is their sum."""

@@ -58,7 +58,7 @@ class FusedThompson(FusedOFUL):
             allowed: labels of the arms that may be taken here.
             rng: draws; default the learner's own.  Without either the draw depends on the context and the rounds so
                 far, so a repeated question has the same answer.
-            default: not used; a floor is kept by ``FusedOFUL``.
+            default: the old policy's arm here; ignored, since only ``FusedOFUL`` keeps a floor.
         """
         if self.ledger is not None:
             raise InputError("FusedThompson keeps no floor: use FusedOFUL(…, floor=…).")

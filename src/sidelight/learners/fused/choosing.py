@@ -54,7 +54,8 @@ class Choosing(Trusting):
             allowed: labels of the arms that may be taken here.
             rng: tosses the coin of such a round; default the learner's own.  Without either the context itself does, so
                 a repeated question has the same answer.
-            default: the old policy's arm here, which is taken where the floor permits no other; needed under a floor.
+            default: the old policy's arm here, which is taken where the floor permits no other; needed under a floor,
+                ignored without one.
         """
         if self.ledger is not None:
             still = self._still()
