@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 from tests import reference
 
-from sidelight.linalg import kernel_of, kernel_of_structured, pseudo_inverse, structured_pseudo_inverse, symmetrize
+from sidelight.linalg import (
+    kernel_of,
+    kernel_of_structured,
+    orthonormal_kernel_of_structured,
+    pseudo_inverse,
+    structured_pseudo_inverse,
+    symmetrize,
+    triangle,
+)
 
 
 @pytest.mark.parametrize(("L", "m"), [(0, 3), (3, 0), (1, 4), (5, 2)])
@@ -33,6 +41,21 @@ def test_the_pseudo_inverse_of_a_large_or_small_regression(rng, size):
     top = left @ np.diag(core) @ left.T
     bottom = right.T @ np.diag(sigma / (1.0 + sigma**2)) @ left[:, :m].T
     np.testing.assert_allclose(found, np.concatenate([top, bottom]), atol=1e-13)
+
+
+@pytest.mark.parametrize("size", [1.0, 2.0**-150, 1e6])
+def test_the_orthonormal_kernel_keeps_the_digits_of_tiny_columns(rng, size):
+    """A column of ``B`` in a unit that is not known yet is tiny, and so is what the basis has of it elsewhere."""
+    B = rng.normal(size=(2, 3, 4))
+    B[:, :, 3] *= size
+    U = orthonormal_kernel_of_structured(B)
+    np.testing.assert_allclose(np.swapaxes(U, 1, 2) @ U, np.broadcast_to(np.eye(4), (2, 4, 4)), atol=1e-9)
+    np.testing.assert_array_equal(U[1], orthonormal_kernel_of_structured(B[1]))
+    whole = U @ triangle(kernel_of_structured(B))
+    scale = np.array([1.0, 1.0, 1.0, size])
+    np.testing.assert_allclose(whole[:, :3] / scale, -B / scale, atol=1e-9)
+    # of a tiny column the entries beside its own are as tiny
+    assert np.abs(U[:, 3:6, 3]).max() <= 10.0 * size
 
 
 def test_structured_kernel_of_many_arms_at_once(rng):

@@ -359,9 +359,9 @@ class AnswerEstimator(EstimatorDefaults):
         residuals = self._residuals
         if residuals is not None and residuals[0] is fit:
             return residuals[1].copy()
+        pull, used = fit.pull + 1e-12 * told.D, np.ascontiguousarray(fit.share.T)
         # without pooling fewer answers than features leave a singular matrix: rounding is small beside what is added
-        ridge = max(LEAST_PULL - self.pooling_strength(), 1e-12)
-        pull, used = fit.pull + ridge * told.D, np.ascontiguousarray(fit.share.T)
+        np.einsum("ii->i", pull)[...] += max(LEAST_PULL - self.pooling_strength(), 0.0) * np.diagonal(told.D)
         np.einsum("ii->i", used)[...] += 1.0
         residual_moments(told.S, told.counts, fit.theta, pull, used, pool.residual, prior, Sigma)
         levels = told.frame.levels(fit.plain, told.means)

@@ -143,15 +143,18 @@ class Units:
         return np.asarray(M / self.scales)
 
     def inverse_rows(self, rows: Array) -> Array:
-        """``A⁻¹rows`` (d, n): what ``rows`` are about features in their own units.  rows: (d, n)"""
+        """``A⁻¹rows`` (d, n), so that ``x·rows = z·A⁻¹rows``.  rows: (d, n)"""
         out = self.scales[:, None] * rows
         if self.constant is not None:
             out[self.constant] += np.cumsum(self.centres[:, None] * rows, axis=0)[-1]
         return np.asarray(out)
 
     def first(self, n: int) -> Units:
-        """Units of the first ``n`` features, the intercept among them."""
-        return replace(self, centres=self.centres[:n], scales=self.scales[:n], rows=self.rows[:n])
+        """Units of the first ``n`` features alone; without centres if the intercept is not among them."""
+        constant = self.constant if self.constant is not None and self.constant < n else None
+        return replace(
+            self, centres=self.centres[:n], scales=self.scales[:n], rows=self.rows[:n], constant=constant
+        )
 
     def scaled_weights(self, w: Array) -> Array:
         """``v`` of centred rewards, the inverse of ``weights``.  (d,)"""

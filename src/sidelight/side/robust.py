@@ -13,8 +13,9 @@ each answer: ``N = X^{1/2}W(X^{1/2})ᵀ`` with ``X = AR11⁻¹``, ``R11 = G/n``.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from sidelight.linalg import Array, product, symmetric_eigen, symmetrize, triangle
+from sidelight.linalg import Array, product, pseudo_inverse, symmetric_eigen, symmetrize, triangle
 from sidelight.logs.summary import LogSummary
 
 __all__ = ["Sandwich", "sandwiched"]
@@ -46,7 +47,7 @@ class Sandwich:
         own = np.where(own > 0.0, own, np.einsum("aii->i", R11))
         scale = np.sqrt(np.where(own > 0.0, own, 1.0))
         values, vectors = symmetric_eigen(symmetrize(R11 / scale[:, :, None] / scale[:, None, :]))
-        seen = values > R11.shape[-1] * 1e-13 * np.maximum(values[..., -1:], 1e-300)
+        self._seen = seen = values > R11.shape[-1] * 1e-13 * np.maximum(values[..., -1:], 1e-300)
         root = np.sqrt(np.where(seen, values, 1.0))
         self._into = np.swapaxes(vectors / root[:, None, :], 1, 2) / scale[:, None, :]
         self._back = scale[:, :, None] * vectors * root[:, None, :]
@@ -73,12 +74,26 @@ class Sandwich:
             own = np.minimum(own, tau2 + np.maximum(own - s2, 0.0))
         inverse = tau2 / np.maximum(own, LEAST * s2)
         inside = symmetrize(product(product(self._into, A), np.swapaxes(self._into, 1, 2)))
+        for a in np.flatnonzero(~self._seen.all(axis=1)):
+            _apart(inside[a], self._seen[a])
         values, vectors = symmetric_eigen(inside)
         # A is positive definite, but for rounding in directions that hardly any answer has
         values = np.maximum(values, 1e-15 * values[..., -1:])
         half = product(vectors * np.sqrt(values)[:, None, :], np.swapaxes(vectors, 1, 2))
         turned = product(self._back, product(half, self._vectors))
         return symmetrize(product(turned * inverse[:, None, :], np.swapaxes(turned, 1, 2)))
+
+
+def _apart(A: Array, seen: NDArray[np.bool_]) -> None:
+    """Make of the precision ``A`` (L, L), in place, that of the directions ``seen`` (L,), whatever the others are.
+
+    Which coordinates the others have is arbitrary where no row has them, and must not matter.
+    """
+    some, others = np.flatnonzero(seen), np.flatnonzero(~seen)
+    across = A[np.ix_(some, others)]
+    known = product(across, product(pseudo_inverse(A[np.ix_(others, others)]), across.T))
+    A[np.ix_(some, some)] = symmetrize(A[np.ix_(some, some)] - known)
+    A[np.ix_(some, others)], A[np.ix_(others, some)] = 0.0, 0.0
 
 
 def sandwiched(G: Array, g: Array, middle: Array, s2: Array) -> tuple[Array, Array]:

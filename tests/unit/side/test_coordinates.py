@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from sidelight.learners.automatic import constraint_evidence
 from sidelight.side.coordinates import UNKNOWN, Tally, Units
 from sidelight.side.prior import estimate_prior
 
@@ -40,6 +41,33 @@ def test_evidence_weights_and_precision_are_those_of_standardised_features(rng, 
     np.testing.assert_allclose(X @ u.covariance(C) @ X.T, Z @ C @ Z.T, rtol=1e-6, atol=1e-9)
     P = u.precision(np.linalg.inv(C))
     np.testing.assert_allclose(P @ u.covariance(C), np.eye(5), atol=1e-6)
+
+
+@pytest.mark.parametrize("constant", [0, None])
+def test_rows_and_weights_in_these_units(rng, constant):
+    X, r = rows(rng, intercept=constant is not None)
+    u = Units.of(tally_of(X, r), constant)
+    w, M = rng.normal(size=5), rng.normal(size=(3, 5))
+    np.testing.assert_allclose(u.weights(u.scaled_weights(w)), w, rtol=1e-8)
+    A = np.array([u.weights(v) - u.weights(np.zeros(5)) for v in np.eye(5)]).T
+    np.testing.assert_allclose(u.rows_of(M), M @ A, rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(u.inverse_rows(A), np.eye(5), atol=1e-8)
+
+
+@pytest.mark.parametrize("constant", [0, None, 4])
+def test_an_exact_constraint_of_a_log_is_evidence_from_its_rows(rng, constant):
+    X, r = rows(rng, intercept=constant == 0)
+    if constant == 4:  # hidden in this log
+        X[:, 4] = 1.0
+    u, L = Units.of(tally_of(X, r), constant), 3
+    M = np.concatenate([np.eye(L), rng.normal(size=(L, 2))], axis=1)
+    anchor, moments = np.append(rng.normal(size=L), [0.0, 0.0]), X[:, :L].T @ X[:, :L] / len(X)
+    J, h = constraint_evidence(M, anchor, u, moments)
+    raw = M.T @ moments @ M
+    expected = u.evidence(raw[None], (raw @ anchor)[None])
+    size = J[1, 1] / expected[0][0, 1, 1]
+    np.testing.assert_allclose(J, size * expected[0][0], rtol=1e-7, atol=1e-7 * np.abs(J).max())
+    np.testing.assert_allclose(h, size * expected[1][0], rtol=1e-7, atol=1e-7 * np.abs(h).max())
 
 
 def test_with_an_intercept_centres_are_means_and_without_one_zero(rng):
