@@ -35,8 +35,8 @@ def test_other_units_change_scores_by_rounding_alone(seed):
         scores_alike(drawn, past, plain)
 
 
-# a feature that was zero all over the log; features that repeat each other in a sandwich of few rows; a hidden flag that
-# is first set when an episode has begun
+# a feature that was zero all over the log; features that repeat each other in a sandwich of few rows; a hidden flag
+# that is first set when an episode has begun
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("number", [8004, 12005, 15000, 16007])
 def test_degenerate_data_have_no_units_either(number):

@@ -152,9 +152,7 @@ class Units:
     def first(self, n: int) -> Units:
         """Units of the first ``n`` features alone; without centres if the intercept is not among them."""
         constant = self.constant if self.constant is not None and self.constant < n else None
-        return replace(
-            self, centres=self.centres[:n], scales=self.scales[:n], rows=self.rows[:n], constant=constant
-        )
+        return replace(self, centres=self.centres[:n], scales=self.scales[:n], rows=self.rows[:n], constant=constant)
 
     def scaled_weights(self, w: Array) -> Array:
         """``v`` of centred rewards, the inverse of ``weights``.  (d,)"""

@@ -113,7 +113,8 @@ def test_other_units_change_scores_by_rounding_alone(seed, learner, intercept):
 
 # first contexts whose hidden features hardly differ; fewer answers than features
 @pytest.mark.parametrize(
-    "seed, learner", [(5, "every round, regression"), (10, "epochs"), (6, "epochs, data kept"), (0, "fused, no pooling")]
+    ("seed", "learner"),
+    [(5, "every round, regression"), (10, "epochs"), (6, "epochs, data kept"), (0, "fused, no pooling")],
 )
 def test_few_rounds_and_answers_leave_enough_digits(seed, learner):
     score_alike_in_other_units(seed, learner, 1)
