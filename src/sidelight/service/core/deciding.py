@@ -171,7 +171,7 @@ class Decider:
     def _all_chances(
         self, state: State, X: Array, asks: Sequence[Ask] | None, chances: list[float], failed: set[int]
     ) -> list[list[float] | None] | None:
-        """Propensities (K) of all arms for each row in which the learner draws; None if none are to be recorded."""
+        """The learner's own probabilities (K) for each row in which it draws; None if none are to be recorded."""
         wanted = self._every_chance or _explores(state.rails)
         if not wanted or all(chance >= 1.0 for chance in chances):
             return None
@@ -352,7 +352,7 @@ def _asked_for(asks: Sequence[Ask] | None) -> dict[str, Any]:
 
 
 def _explores(rails: Rails) -> bool:
-    """Whether the learner's arm may be replaced by a uniformly drawn one (``explore`` > 0 in ``act``)."""
+    """Whether the learner's arm may be replaced by a uniformly drawn one (``explore`` > 0, in ``act``, not killed)."""
     return rails.explore > 0.0 and rails.mode == "act" and not rails.killed
 
 

@@ -38,7 +38,7 @@ class Doubted:
 
     @property
     def name(self) -> str:
-        """The key of its release and retraction: that of what is told about a decision, else its place."""
+        """What the keys of its release and retraction end with: its own key if it is about a decision, else its id."""
         key = None if self.event.decision is None or self.row.kind == Decisions.kind else self.row.key
         return key or f"event:{self.id}"
 

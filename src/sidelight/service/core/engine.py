@@ -362,8 +362,8 @@ class Engine:
         if isinstance(outcome, Written):
             return Noted(outcome.number, True, getattr(outcome.draft.event, "quarantine", None))
         row = outcome.row
-        # A client that retries may have missed the first response, so it is told the reason again; the reason for an
-        # answer in a decision is in that decision's response.
+        # A client that retries may have missed the first response, so it is told the reason again; not that of
+        # an answer that came with a decision, whose response holds none.
         return Noted(
             row.number, False, None if row.kind == Decisions.kind else self.state.quarantine.reason(row.number)
         )
@@ -458,7 +458,7 @@ class Engine:
             self._recent.drop(self.state.forgotten)
 
     def gave_up(self, error: Exception) -> None:
-        """End this server after a bug in the fold: further events are in the log, but its state cannot follow them.
+        """Refuse to write after a bug in the fold: further events are in the log, but this state cannot follow them.
 
         Deciding with a partly folded state, or letting requests wait in vain, would be worse than failing.
         """
@@ -508,7 +508,7 @@ class Engine:
             raise storage_problem(error) from error
 
     async def digest(self) -> dict[str, Any]:
-        """Event number and digest of the state: equal on all servers of one log that are at the same event."""
+        """Event number, version and digest of the state: equal on all servers of one log that are at the same event."""
         if self._digest is None or self._digest["event"] != self.state.number:
             self._digest = await self._folding.look(_digest_of)
         return self._digest

@@ -260,7 +260,7 @@ class State:
             self.counts["kept by the floor"] += i in old and event.arms[i] != event.recommended[i]
 
     def _drop_for_floor(self, decision: tuple[int, int]) -> None:
-        """Remove a decision from the floor's account: reward retracted, arm unknown, or context forgotten."""
+        """Count no reward of a decision for the floor: retracted, its arm unknown, or its context forgotten."""
         if self.learner.ledger is not None:
             self._learn(self.learner.ledger.drop, decision)
 
@@ -319,7 +319,7 @@ class State:
             self._learn(self.learner.settle_decision, _place(event), event.arm, event.reward)
 
     def _withhold(self, reason: str, position: int = 0) -> None:
-        """Quarantine the event instead of learning from it, unless it was retracted."""
+        """Quarantine the event unless it was retracted; in either case nothing is taught."""
         if reason != RETRACTED:
             self.counts["quarantined"] += 1
             self.quarantine.put(self.number, position, reason)
@@ -421,7 +421,7 @@ class State:
         return self.gate.promotion is not None and 0.0 < event.share < 1.0
 
     def _enter_evidence(self, event: Decisions) -> None:
-        """Enter decisions into the evidence: as units where their route was drawn, else as rows of the old policy."""
+        """Enter decisions into the evidence: as units where their route was drawn, in shadow and assist as rows."""
         if not self._is_evidence(event):
             return
         if event.mode != "act":

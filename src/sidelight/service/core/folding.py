@@ -3,8 +3,8 @@
 A small learner is folded in the event loop, where groups are delivered: microseconds.  A large one may take a tenth of
 a second for a refresh, so it has a twin: the twin is folded in a thread, takes the place of the one that decides by one
 assignment, and the other one is brought up to date in its turn.  The one that decides is always the fold of a prefix of
-the log, and no learner is read while it learns. Folding the log again after a retraction, snapshots, digests and reads
-of a large learner use the twin as well.
+the log, and no learner is read while it learns.  Folding the log again after a retraction, and snapshots, digests and
+reads of a large learner, are done in a thread as well, beside the state that decides.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Folding:
     # ------------------------------------------------------------------------- in the event loop
 
     def take(self, news: Sequence[Numbered]) -> None:
-        """Fold in events in order: at once, or queued behind those that are being folded in."""
+        """Fold in events in order: at once, or in a thread if that may take long or others are being folded in."""
         if self._error is not None:
             return
         if news:

@@ -97,7 +97,7 @@ class Gate:
         return cls(settings, settings.rung_of(share), share=share)
 
     def follow(self, share: float, mode: str) -> None:
-        """Continue, with fresh evidence, from the rung of a share or mode that a person set."""
+        """Continue from the rung of a share that was set, with fresh evidence if share or mode have changed."""
         if share != self.share or (self.shadow is not None and self.shadow.mode != mode):
             self.enter(self.settings.rung_of(share), share)
 

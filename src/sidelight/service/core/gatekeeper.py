@@ -57,8 +57,8 @@ class Gatekeeper:
             self._proposed = None
         else:
             if isinstance(outcome, Outdated):
-                # A change of mode or share came first. The evidence is evaluated again when that is folded in, which
-                # may have happened already.
+                # New settings, another step or a deletion came first. The evidence is evaluated again when that is
+                # folded in, which may have happened already.
                 self._proposed = None
                 if self._server.state.number > (proposal.draft.chosen_at or 0):
                     self.consider()

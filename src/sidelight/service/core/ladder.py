@@ -83,7 +83,7 @@ class Step:
         before, after: rungs, −1 below the ladder.
         share: the learner's share after it.
         reason: why, in words that an audit can show.
-        evidence: the values of the confidence sequences.
+        evidence: ``Gate.evidence`` when it was proposed.
     """
 
     before: int

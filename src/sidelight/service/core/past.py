@@ -36,7 +36,7 @@ class Past:
 
         Returns:
             the result, the version of the state used, and whether that is ``version``: it is not where rebuilding means
-            folding more than ``farthest`` events, or needs a context that was deleted.
+            folding more than ``farthest`` events, or is impossible, such as after a context was deleted.
         """
         found, seen = await self._folding.look(lambda state: (function(state), state.version))
         if seen != version and (past := await self._state_at(version, farthest)) is not None:

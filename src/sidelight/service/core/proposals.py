@@ -25,7 +25,7 @@ __all__ = ["ConfigurationProposal", "DecisionsProposal", "GateProposal", "Known"
 
 @dataclass(frozen=True)
 class Known:
-    """The outcome of a proposal whose event was already in the log (an idempotent retry)."""
+    """The outcome of a proposal whose event, or one that makes it needless, was already in the log."""
 
     row: Row
 

@@ -1,4 +1,4 @@
-"""Warm-up: a small learner of the configured kind plays some rounds, so that all its kernels are compiled.
+"""Warm-up: a small learner of the configured kind plays some rounds, so that the kernels it needs are compiled.
 
 A learner calls some of its kernels at its first refresh or its first judgment of a log only, which may be thousands of
 events away. Compiled forms do not depend on sizes, so a learner of four arms stands in for one of any size.
@@ -26,7 +26,7 @@ __all__ = ["rehearse", "rehearse_requests"]
 _ROUNDS = 130
 #: rows of the log, enough per arm to compare residual variances between arms
 _LOG_ROWS = 240
-#: arms, enough for the kernels that batches use
+#: arms, and rows of a batch, enough for the kernels that batches use
 _ARMS = ("a", "b", "c", "d")
 _BATCH = 64
 
@@ -60,7 +60,7 @@ def _log(schema: Schema, rng: np.random.Generator) -> LogSummary:
 
 
 def _live(learner: Any, rng: np.random.Generator) -> None:
-    """Play rounds with answers of the old policy and rewards, for every arm in turn, and compute the evidence."""
+    """Play rounds with answers of the old policy and rewards, for every arm in turn, and fit a model of that policy."""
     model = PolicyModel(len(_ARMS), learner.n_features)
     for i in range(_ROUNDS):
         x, arm = rng.normal(size=learner.n_features), _ARMS[i % len(_ARMS)]

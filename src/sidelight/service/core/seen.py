@@ -59,7 +59,7 @@ class Seen:
         return Ranges.of(units, np.arange(len(self._tally.rows)), self._alike)
 
     def to_dict(self) -> dict[str, Any]:
-        """The sums as a JSON object; floats survive to the bit."""
+        """The sums and ranges as a JSON object; floats survive to the bit."""
         t, r = self._tally, self.ranges
         return {
             "constant": self._constant,
@@ -154,7 +154,7 @@ class Withheld:
         self._rewards.pop(decision, None)
 
     def retracted(self, number: int) -> tuple[int, int] | None:
-        """Remove the reward of event ``number``, which was retracted; returns its decision."""
+        """Remove the reward of event ``number``, which was retracted; returns its decision, or None."""
         found = next((decision for decision, (event, _) in self._rewards.items() if event == number), None)
         if found is not None:
             del self._rewards[found]

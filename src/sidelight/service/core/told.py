@@ -27,7 +27,7 @@ __all__ = [
 
 
 def assumed_reward(found: Mapping[str, Row], id: DecisionId) -> tuple[Row, DefaultReward, Label] | None:
-    """The default reward that the learner was taught, and the arm that it now counts for; None where there is none."""
+    """The default reward that the learner was taught, and the arm that it now counts for; None if none was taught."""
     row, taken = found.get(f"default:{id}"), found.get(f"action:{id}")
     event = None if row is None else event_from_row(row, 0)
     if row is None or not isinstance(event, DefaultReward) or event.arm is None:

@@ -27,7 +27,7 @@ _MOST_AT_ONCE = 256
 _CHUNK = 500
 #: seconds between two checks of the waits, at most and at least
 _LOOK_SECONDS = (60.0, 0.25)
-#: seconds between two checks of a server without a wait whether another server was given one
+#: seconds between two checks, while no wait is set, whether one was set, perhaps on another server
 _IDLE_SECONDS = 1.0
 
 
@@ -51,7 +51,7 @@ class Waits:
             seconds = self._server.state.defaults.seconds
             await asyncio.sleep(_IDLE_SECONDS if seconds is None else min(max(seconds / 20.0, least), most))
             try:
-                # repeated until none is due: a call may write fewer, where a reward or another server came first
+                # until a call writes none: it may write fewer than are due, where a reward or another server came first
                 while await self.end():
                     pass
             except Problem as problem:
