@@ -159,7 +159,8 @@ class Client:
     ) -> list[Decision]:
         """Decisions for many contexts, all or none.
 
-        Every other argument is a list with one entry per context; None where there is nothing to say.
+        ``allowed``, ``behavior``, ``probabilities`` and ``subject`` have one entry per context; None where there is
+        nothing to say.
 
         Args:
             contexts: each as in :meth:`decide`, or a frame.

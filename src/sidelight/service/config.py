@@ -174,7 +174,7 @@ class Config:
             raise InputError(f"[learner.settings] has something that {kind} does not take: {error}.") from error
 
     def rails(self) -> Rails:
-        """The initial rails (mode, share, fallback, kill switch, exploration) of the file."""
+        """The rails (mode, share, fallback, kill switch, exploration) that the file sets."""
         schema = self.load_schema()
         arms = schema.arms or ()
         fallback = self.mode.fallback

@@ -41,7 +41,7 @@ class _Lines(logging.Formatter):
         return super().formatMessage(record) + "".join(f" {name}={value}" for name, value in fields.items())
 
     def formatException(self, ei: Any) -> str:
-        """The type and the places of the traceback, without values."""
+        """The type and the places of the traceback; with values only if personal data are allowed."""
         kind, error, trace = ei
         if self.personal:
             return super().formatException(ei)

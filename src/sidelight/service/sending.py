@@ -73,7 +73,7 @@ def _as_json(value: Any) -> Any:
 
 
 def given(**fields: Any) -> dict[str, Any]:
-    """The fields that are neither None nor NaN, which a data frame has for missing values."""
+    """The fields that are not missing: neither None, nor NaN and the like, which data frames have for it."""
     return {name: value for name, value in fields.items() if not is_missing(value)}
 
 

@@ -25,9 +25,9 @@ _CONTEXTS = 100
 _FAR, _MANY = 6.0, 0.02
 #: alarm if the mean of the last contexts is off by more than this many standard deviations
 _SHIFT = 1.0
-#: rounds that the known ranges must rest on before contexts are compared with them
+#: rewards and answers that must have come before contexts are compared with the known ranges
 _KNOWN = 100
-#: alarm if the old policy was asked this many times in an hour and gave no answer
+#: alarm if the old policy, which used to answer, was asked this many times in an hour and gave no answer
 _ASKED = 50
 #: alarm if an arm was allowed in none of this many decisions
 _FORBIDDEN = 1_000
@@ -107,7 +107,7 @@ def _middle(values: Array) -> str:
 
 
 def _known_ranges(state: State) -> Ranges | None:
-    """Mean and spread of every feature over log and rounds; None while these are too few."""
+    """Mean and spread of every feature over log and rounds; None until enough rewards and answers have come."""
     if state.counts["rewards"] + state.counts["answers"] < _KNOWN:
         return None
     learned: Ranges | None = state.learner.ranges()

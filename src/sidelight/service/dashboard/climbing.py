@@ -97,7 +97,7 @@ def _history(found: Mapping[str, Any]) -> Markup:
 
 
 def _looking_on(found: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Name and text of each fact about the evidence in shadow and assist mode, from the old policy's rows."""
+    """Name and text of each fact about the evidence in shadow (the old policy's rows) and assist (what persons did)."""
     facts = [
         (
             "Rows",

@@ -111,7 +111,7 @@ def arms_table(rows: Sequence[ArmRow], span: str, contexts: int, every: bool = F
 
 
 def trust(state: State, first: Sequence[Label]) -> Markup:
-    """The weight of each log, arm by arm: doubted arms first, then ``first``, at most ``SHOWN`` per log."""
+    """The weight of each log by arm, at most ``SHOWN`` each: doubted arms first, then reduced ones, then ``first``."""
     entries: list[dict[str, Any]] = state.learner.log_trust()
     if not entries:
         return piece(

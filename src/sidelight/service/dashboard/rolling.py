@@ -289,7 +289,7 @@ class Rolling:
             self._worth(at, event, context)
 
     def _worth(self, at: float, event: Reward, context: Array | None) -> None:
-        """Count a reward in the means; quarantined ones are left out, since one outlier can dominate a mean."""
+        """Count a reward in the means; quarantined ones only once released, since one outlier can dominate a mean."""
         actor = self._actor(event.decision, event.by)
         for window in self._windows:
             if (slot := window.slot(at)) is not None:

@@ -96,7 +96,7 @@ class Dashboard:
         self.rolling.fill(engine.store, engine.state.number, engine.state.learner.n_features)
         self.errors = ErrorLog()
         self.renderer = Renderer(engine, self.rolling, self.errors)
-        # Render once now, so that imports and caches are loaded before any decision waits for them.
+        # Render once now, so that no decision waits for what is loaded at the first use.
         Renderer(engine, self.rolling, self.errors).parts(View.of({}, self.renderer.features))
         self._watching: Counter[str] = Counter()
         self._stopping = asyncio.Event()
@@ -273,7 +273,7 @@ class Dashboard:
 
 
 class _Watched(StreamingResponse):
-    """A streaming response that counts towards its token's limit from when it is granted until it ends."""
+    """A streaming response that counts towards the limits on streams from when it is granted until it ends."""
 
     def __init__(self, watching: Counter[str], who: str, content: AsyncIterator[str], headers: dict[str, str]) -> None:
         super().__init__(content, headers=headers, media_type="text/event-stream")

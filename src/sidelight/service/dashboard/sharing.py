@@ -53,7 +53,7 @@ def verdict_page(
         odd: the current alarms about the traffic.
         unit: of the reward.
         event: the last event of the log.
-        now: seconds since 1970.
+        now: the time, in UTC.
         killed: whether the kill switch is on; then no step up is taken.
     """
     found = gate.evidence()

@@ -92,7 +92,7 @@ def per_minute(rolling: Rolling, span: str, now: float) -> Markup:
 
 
 def per_minute_numbers(rolling: Rolling, span: str, now: float) -> Markup:
-    """The same numbers as a table, a row for every twelfth of the span."""
+    """Counts of decisions, rewards, overrides, questions and answers as a table, a row per twelfth of the span."""
     window = window_of(rolling, span)
     names = ["decisions", "overrides", "asked", "answers"]
     series = [window.series(names[0], now), _rewards(window, now), *(window.series(n, now) for n in names[1:])]

@@ -111,7 +111,7 @@ def errors(said: Sequence[Said], refused: Sequence[tuple[str, int, int]]) -> Mar
 
 
 def subgroups(feature: str, groups: Sequence[Group]) -> Markup:
-    """Mean reward of each subgroup, of the learner's choices and of all others'."""
+    """Mean reward of each subgroup: in all, of the learner's choices and of all others'."""
     if not groups:
         return piece("empty", "No rewards yet.")
     ends = [end for group in groups for end in group.every[:3] if math.isfinite(end)]

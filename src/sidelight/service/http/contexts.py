@@ -309,7 +309,7 @@ class _Day:
 
 
 class _Derived:
-    """The rule that a context by name has at least one value, and values for which derived features are defined."""
+    """The rule that a context has a value (an intercept counts), and that its derived features are defined."""
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema

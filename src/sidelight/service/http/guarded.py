@@ -123,7 +123,7 @@ def guarded_protocol(limits: Limits) -> type[HttpToolsProtocol]:
             super().connection_lost(exc)
 
         def _forsake(self) -> None:
-            """Tell every request of this connection that its client has disconnected.
+            """Mark every request of this connection as disconnected, so that nothing waits for it or writes to it.
 
             Uvicorn tells only the one whose headers came last, which is not the one being answered where requests are
             pipelined.

@@ -46,7 +46,7 @@ def local_host(host: bytes | None) -> bool:
 
 
 class Guard:
-    """ASGI middleware that sheds load, enforces the deadline and counts requests.
+    """ASGI middleware that sheds load, checks the ``Host``, enforces the deadline and counts requests.
 
     Args:
         app: the application.

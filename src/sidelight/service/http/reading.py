@@ -51,8 +51,8 @@ class Reader:
         """A request as ``convert`` makes it from the decoded message.
 
         The fast parser stops at the first error, so a body that it refuses is checked again in full. It also silently
-        keeps the last of two equal keys. Each key has a colon of its own, so as many colons as
-        keys mean that no key was lost; anything else, a colon inside a text included, is parsed again.
+        keeps the last of two equal keys. Each key has a colon of its own, so as many colons as keys mean that no key
+        was lost; anything else, a colon inside a text included, is parsed again.
 
         Args:
             name: of the message.

@@ -106,7 +106,7 @@ class Distinct:
 
 
 class Probabilities:
-    """The rule that there is one probability per arm and they sum to 1 within 1e-6; ``read`` normalizes them."""
+    """The rule that the arms' probabilities sum to 1 within 1e-6; ``read`` divides them by their sum."""
 
     tolerance = 1e-6
 

@@ -32,13 +32,13 @@ __all__ = ["Committer", "Entry", "Failed", "Group", "Pace", "Standing", "refuse"
 logger = logging.getLogger("sidelight.service")
 
 _LARGEST_GROUP = 512
-#: errors that reading the log again cannot cure, so they are not retried
+#: errors that reading the log again cannot cure
 _NEVER_READ = (Unreadable, Rejected)
 _ENDED = "the commit thread ended; restart the service."
 _PROBE_SECONDS = 1.0
 #: seconds between two checks whether another process asks for something that only the writer may do (a checkpoint)
 _ERRANDS_SECONDS = 0.5
-#: seconds between two requests up to which more are expected to join the commit group
+#: seconds until the queue is checked again: while it grows, more requests are expected to join the commit group
 _STEP_SECONDS = 0.002
 
 
@@ -49,7 +49,7 @@ class Spans(Protocol):
         """The span of the request that is being answered."""
 
     def committed(self, origins: list[Any], seconds: float, others: int, failed: bool) -> None:
-        """Record a transaction: the requests in it, its duration, and how many events of other servers it read."""
+        """Record a transaction: its requests, its duration, how many unseen events it read, and whether it failed."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Group:
-    """The result of one transaction: the events that other servers had written, then the outcomes of our entries."""
+    """The result of one transaction: the events not seen before, then the outcomes of our entries in order."""
 
     others: list[Numbered]
     entries: list[Entry]
@@ -120,9 +120,10 @@ class Pace:
 
     Attributes:
         linger: the longest time, in seconds, to wait for further requests to share the transaction, while they keep
-            coming; a transaction costs the same for one event as for thirty, and a request that comes alone never
-            waits.
-        poll: seconds between two reads of the events that other servers wrote; 0 never reads them.
+            coming; a transaction costs the same for one event as for thirty. After a group of one request, the next
+            request does not wait.
+        poll: with nothing to write, look every so many seconds for events that other servers wrote; 0: only when
+            writing.
     """
 
     linger: float = 0.015
@@ -203,7 +204,7 @@ class Committer:
 
         Args:
             proposal: what to write.
-            context: (d,)  of the decision that it refers to, for the fold.
+            context: (d,)  the context that it is about, for the fold; None where the fold needs none.
         """
         origin = None if self._spans is None else self._spans.origin()
         entry = Entry(proposal, self._loop.create_future(), self._clock.monotonic(), origin, context)
@@ -216,7 +217,7 @@ class Committer:
         return entry.future
 
     def keep(self, snapshot: Snapshot) -> None:
-        """Queue a snapshot, to be written one short transaction after each commit group."""
+        """Queue a snapshot; every turn writes one short transaction of it."""
         self._shelving.append((snapshot, self._store.keep_snapshot(snapshot)))
         self._bell.set()
 
@@ -389,7 +390,7 @@ class Committer:
         self._loop.call_soon_threadsafe(refuse, entries, error)
 
     def _end_with(self, error: Diverged, entries: list[Entry]) -> None:
-        """End writing for good: this server's past is not the log's, so nothing that it decided may be written."""
+        """End writing for good: this server cannot follow the log, so nothing of it may be written any more."""
         self._diverged = error
         self._loop.call_soon_threadsafe(self._failed, error)
         self._loop.call_soon_threadsafe(refuse, entries, error)
@@ -431,7 +432,7 @@ class Committer:
         self._loop.call_soon_threadsafe(self._finish, group)
 
     def _pass(self, number: int, event: Event, chain: bytes | None) -> None:
-        """Advance ``seen`` and the chained digest over the next event of the log."""
+        """Take note of the next event of the log: its number, chained digest, and whether it is of ``OUTDATES``."""
         self._seen, self._chain = number, chain
         if isinstance(event, OUTDATES):
             self._configured = number

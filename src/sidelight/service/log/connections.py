@@ -54,7 +54,7 @@ def database_url(database: str, folder: Path | None = None) -> sa.URL:
 def untouched(url: sa.URL) -> sa.URL:
     """The address that opens a SQLite file as immutable, so that reading it creates no files beside it.
 
-    Addresses of PostgreSQL, and of files with a write-ahead log, which may have a writer, are returned unchanged.
+    Addresses of PostgreSQL, with options, or of files with a write-ahead log (they may have a writer) stay unchanged.
     """
     path = Path(str(url.database))
     if url.get_backend_name() != "sqlite" or url.query or path.with_name(path.name + "-wal").exists():

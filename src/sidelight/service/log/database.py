@@ -40,7 +40,7 @@ _OLD_VERSIONS = (
 
 
 class Rejected(StoreError):
-    """The database works but refuses the statement: the values to be written, or what they refer to, are at fault."""
+    """The database works, but it refuses the values to be written, or an event does not match its checksum."""
 
 
 class Unsynced(Diverged):
@@ -77,7 +77,7 @@ class Database:
         if self.sqlite and not create and not self._path.exists():
             raise StoreError(f"there is no database at {url.database}. `sidelight serve` makes one.")
         if self.sqlite and create and not url.query:
-            # Contexts may be personal data: whatever the umask, other users of this machine cannot read the file.
+            # Contexts may be personal data: whatever the umask, a new file is open to its owner and group alone.
             # SQLite gives the files beside it the same rights; where the file cannot be made, opening it says why.
             with suppress(OSError):
                 self._path.touch(mode=0o660)
@@ -281,7 +281,7 @@ class Database:
     # ---------------------------------------------------------------------------------- deleting
 
     def erase_deleted(self, patience: float = 10.0, *, rewrite: bool = False) -> bool:
-        """Make deleted data unreadable in the database's files; servers keep running meanwhile.
+        """Erase what the database still holds of deleted data, as described below; servers keep running meanwhile.
 
         SQLite overwrites what is deleted (``secure_delete``), so only the write-ahead log beside the file still holds
         it until that log is checkpointed and truncated; a running server is asked to do so. PostgreSQL removes the old

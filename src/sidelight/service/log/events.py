@@ -228,7 +228,7 @@ class GateStep:
         before, after: rungs, −1 below the ladder; equal where nothing but ``held`` changes.
         share: the learner's share from here on.
         reason: why, in words.
-        evidence: the values of the confidence sequences when the step was proposed.
+        evidence: ``Gate.evidence`` when the step was proposed.
         by: the name of the token of the person who took it; None where the gate did.
         held: whether promotions stop from here on (True) or go on (False); None leaves what was.
         mode: the mode from here on (a step onto the ladder sets ``act``); None leaves what was.

@@ -130,7 +130,7 @@ class Written(NamedTuple):
 
 
 class Outdated:
-    """The outcome of a draft that missed an event that may change it, or is about a lost event: decide again."""
+    """The outcome of a draft that missed an event that may change it, or is about a lost event: do it again."""
 
 
 class Since(NamedTuple):

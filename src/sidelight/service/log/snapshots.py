@@ -97,7 +97,7 @@ class Shelf(Database, ABC):
     def keep_snapshot(self, snapshot: Snapshot) -> Iterator[None]:
         """Keep a snapshot, and thin the older ones out: every step is a transaction, short whatever the learner's size.
 
-        A large learner is written in pieces, and its snapshot exists once the last transaction is committed. A snapshot
+        A large learner is written in pieces, and its snapshot exists once the transaction after them is committed. One
         from before contexts were deleted is not kept: its difference from a later one would reveal them. Nor is one of
         a state that is not this log's.
         """

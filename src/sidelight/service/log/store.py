@@ -248,7 +248,7 @@ class Store(Shelf):
         if not rows:
             return
         if self.sqlite:
-            # the driver's own executemany takes half the time of SQLAlchemy's, and every server waits for it
+            # takes half the time of the statement below, and every server waits for it
             values = [(row.payload, row.contexts, row.seal, row.chain, row.number) for row in rows]
             connection.exec_driver_sql(_REWRITE_SQLITE, values)
             return
@@ -271,9 +271,9 @@ class Store(Shelf):
         if not self.sqlite:
             connection.execute(_INSERT, [row._asdict() for row in rows])
             return
-        # SQLite's driver releases the interpreter lock (GIL) for every statement and then competes with the event loop
-        # for it. So one statement inserts many rows; their number is a power of two, so that there are few statements
-        # and they stay prepared.
+        # SQLite's driver releases the interpreter lock (GIL) at every step of a statement (in an executemany: for every
+        # row) and then competes with the event loop for it. So one step inserts many rows; their number is a power of
+        # two, so that there are few statements and they stay prepared.
         start = 0
         while start < len(rows):
             size = min(64, 1 << ((len(rows) - start).bit_length() - 1))

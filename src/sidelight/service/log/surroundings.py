@@ -55,7 +55,7 @@ class Surroundings:
         random_bytes: returns the given number of unpredictable bytes.
         generator: a new generator for what learners and ramps draw.
         start: starts a worker that calls a step; see ``start_thread``.
-        readers: makes an executor for reads that must not block the event loop.
+        readers: makes an executor for work that must not block the event loop.
     """
 
     now: Callable[[], float] = time.time

@@ -2,8 +2,7 @@
 
 Events before the deletion can then not be folded again, so the state is verified and kept as a base first, in the same
 transaction: either there is a base and the contexts are gone, or nothing has happened.  Every server waits for it, so a
-    person with many decisions is forgotten in parts, each in a transaction of its own; repeat a call that was
-    interrupted.
+person with many decisions is forgotten in parts, each in a transaction of its own; repeat a call that was interrupted.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ __all__ = ["Forgetting", "forget"]
 
 #: events that may be left to fold in while all servers wait
 _FEW = 200
-#: how many times new events are folded in without the lock before the rest is folded in under it
+#: how many times, at most, new events are folded in without the lock before the rest is folded in under it
 _TRIES = 8
 #: events whose contexts are deleted in one transaction: takes about as long as writing the base
 _AT_ONCE = 200

@@ -1,7 +1,7 @@
-"""The successor of a service: its decisions become a log, and a service with more features starts from that log.
+"""The successor of a service: its decisions become a log, and a service with other features or arms starts from it.
 
 The service recorded everything that its learner saw, so only new features (such as those of a new sensor) are hidden in
-this log. The old policy of the successor is the old learner, which can be asked at any context.
+this log. Where the old learner acted, it is the successor's old policy, which can be asked at any context.
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ def _next_config(
 
 
 def _moments(store: Store, log: Path, column: str, end: int) -> list[bytes]:
-    """Saved learners as of decisions at equal distances in the log's rows, as far as they can be rebuilt."""
+    """Saved learners as of decisions equally many rows apart, as far as they can be rebuilt; else the last learner."""
     ids = [DecisionId.parse(text) for text in pq.read_table(log, columns=[column])[column].to_pylist()]
     numbers = sorted(id.number for id in ids if id is not None)
     wanted = [numbers[(2 * i + 1) * len(numbers) // (2 * _MOMENTS)] for i in range(min(_MOMENTS, len(numbers)))]

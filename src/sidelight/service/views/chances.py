@@ -67,8 +67,8 @@ def arm_chances(event: Decisions, i: int, rails: Rails, arms: list[Label]) -> Ar
     allowed = None if event.allowed is None else event.allowed[i]
     route, taken = route_chance(event, i, rails), event.arms[i]
     if event.routes[i] != "learner" and route == 1.0:
-        # Killed, or the learner failed: the fallback has propensity 1; the old policy drew its arm, with unknown
-        # propensities.
+        # Killed, a failed learner, or a share of 0: the fallback has propensity 1; the old policy drew its arm itself,
+        # with propensities that are not known here.
         return _only(arms, taken) if event.routes[i] == "fallback" else None
     written = None if event.chances is None else event.chances[i]
     own = _only(arms, event.recommended[i]) if written is None else np.array(written)
