@@ -342,7 +342,7 @@ def _play_chunk(
         elif learner.needs == "probabilities" and probabilities is not None and learner.wants_query(x):
             learner.observe_behavior(x, probabilities=probabilities[t])
         if floored:
-            decision = learner.decide(x, rng=rng, default=actions[t])  # type: ignore[call-arg]
+            decision = learner.decide(x, rng=rng, default=actions[t])
             learner.record_decision(x, decision.arm, actions[t])  # type: ignore[attr-defined]
         else:
             decision = learner.decide(x, rng=rng)
