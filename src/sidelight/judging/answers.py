@@ -43,7 +43,7 @@ class HiddenBias:
         total: ``T``.
         influence: (n,) ``φ`` of every answer, mean about 0.
         log_variance: the part of the variance of ``T`` that comes from the log's ``s_a²``.
-        freedom: number of answers minus number of columns, for the scarcest arm that the policy takes.
+        freedom: effective number of answers minus number of columns, for the scarcest arm that the policy takes.
         problem: why it cannot be told, or ``None``.
     """
 

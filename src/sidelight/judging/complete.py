@@ -50,7 +50,7 @@ _CONDITIONAL = "conditional on the model of the old policy"
 
 @dataclass
 class PolicyScores:
-    """Sums over rows of the scores of one policy.
+    """Sums over rows of the weights and corrections in the scores of one policy.
 
     Attributes:
         wanted: (K,) rows in which the policy takes each arm   found: (K,) sum of their weights ``1{a = π(x)}/e(a|x)``
@@ -115,7 +115,7 @@ class Valuation:
     """Scores of several policies on the same rows.
 
     Attributes:
-        names: the policies   scores: the sums of their scores   fitted: ``μ̂`` and ``ê``.
+        names: the policies   scores: sums of their weights and corrections   fitted: ``μ̂`` and ``ê``.
         rows: how many   mean: (2P + 2,) of the policies' scores, the reward, the policies' ``μ̂(x, π(x))``, ``μ̂(x, a)``
         products: (2P + 2, 2P + 2) sums of products around the mean.
         powers: (K, 3) of each arm that was taken ``n, Σ (r − μ̂)², Σ (r − μ̂)⁴``
@@ -164,7 +164,7 @@ class Valuation:
         return difference, max(variance + lacking, self._of_model(name, over)) + self._between_halves(name)
 
     def _variance(self, i: int, j: int) -> float:
-        """The sample variance of the mean difference of two columns."""
+        """The variance of the mean difference of two columns, estimated from the rows (its squared standard error)."""
         P, n = self.products, self.rows
         return max(float(P[i, i] + P[j, j] - 2.0 * P[i, j]), 0.0) / max(n - 1, 1) / n
 
@@ -183,7 +183,7 @@ class Valuation:
         """What is added to the variance of a policy's mean score: up to its lower bound, and for the error of ``μ̂``.
 
         A row of one fold fits ``μ̂`` for another fold and is itself valued by ``μ̂`` from that fold's rows, so the errors
-        of folds are correlated: the error of ``μ̂``, ``p/(n_a + p)`` of the variance of the scores, counts twice.
+        of folds are correlated: the error of ``μ̂``, ``p/(n_a + p)`` of an arm's ``Σ (w(r − μ̂))²``, counts twice.
         """
         own = self.scores[name]
         freedom = self.fitted.freedom()
@@ -315,7 +315,7 @@ def line_of_complete(
     Args:
         base: another line of the same policy: its name, role, arm.
         doubly: the fitted scores.
-        found: the sums of the policies' scores.
+        found: the policies' scores on these rows.
         level: of the interval.
         against: the old policy's value and its variance if the rows are not its own (a pilot); ``None`` if they are.
 
@@ -338,7 +338,7 @@ def line_of_complete(
     else:
         gain, variance = value - against[0], found.variance(name) + against[1]
     if not doubly.known and n > doubly.fitted.sampled:
-        # ê is fitted to a sample of the rows: its error adds at most the variance of w(r − μ̂) over that sample
+        # ê is fitted to a sample of the rows: its error adds at most the variance of the mean of w(r − μ̂) over it
         variance += float(own.corrections.sum()) / n / doubly.fitted.sampled
     error = math.sqrt(variance)
     half = quantile(level_of_each(level, base.together), overlap.effective - 1.0) * error

@@ -91,7 +91,7 @@ class CompleteRows:
         """The usable rows in order; a source of few rows is read once and kept.
 
         Raises:
-            SourceError: reading the source again gave other rows.
+            SourceError: reading the source again gave another number of usable rows.
         """
         if self._kept is not None:
             yield from self._kept

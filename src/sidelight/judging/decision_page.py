@@ -49,7 +49,7 @@ def _bar(verdict: Findings, line: Line) -> Bar:
 
 
 def _band_of_log(verdict: Findings, line: Line) -> tuple[float, str]:
-    """Half-width and label of the band around stage 1: hidden features as stated, else as strong as a recorded one."""
+    """Half-width and label of the band around stage 1: hidden features as stated, else like the strongest recorded."""
     if verdict.reward_share is not None or verdict.choice_share is not None:
         return line.hidden, "wide: hidden features as strong as stated"
     found = verdict.benchmarks_of(line.policy)

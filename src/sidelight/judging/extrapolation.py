@@ -49,7 +49,7 @@ class Untried:
         ]
 
     def said(self, estimate: Estimate, taken: Sequence[np.ndarray | int]) -> Estimate:
-        """The estimate, with a ``problem`` if it rests on contexts in which its arms were never tried.
+        """The estimate, with a ``problem`` if its arm is never tried in more than ``MOST_UNTRIED`` of the contexts.
 
         Args:
             estimate: of a policy.

@@ -85,7 +85,7 @@ class Fitted:
             Z = np.concatenate([part[0] for part in sample])
             codes, fold = (np.concatenate([part[i] for part in sample]) for i in (1, 2))
             self.sampled = len(Z)
-            # start from the fit to all rows, which is close to the fit to all folds but one
+            # start from the fit to the whole sample, which is close to the fit to all folds but one
             start = softmax_regression(Z, codes, self._K)
             self._W = np.stack(
                 [softmax_regression(Z[fold != k], codes[fold != k], self._K, start=start) for k in range(FOLDS)]

@@ -73,7 +73,7 @@ class Line:
         return 1 if self.low > 0 else -1 if self.high < 0 else 0
 
     def to_dict(self) -> dict[str, Any]:
-        """All attributes in plain JSON values; ``None`` where a number is missing or infinite."""
+        """All attributes but ``size`` in plain JSON values; ``None`` where a number is missing or infinite."""
         numbers = ("value", "gain", "low", "high", "robustness", "error", "hidden")
         found = {name: getattr(self, name) for name in numbers}
         return {
@@ -221,7 +221,7 @@ class Findings:
         source: what the log was read from.
         reward: the name of the reward column.
         simpler: the best fixed arm beside the headline, where the log's rows could be compared.
-        word: naive gain of the best arm by the log's regressions, not cross-fitted and without bounds; NaN if unknown.
+        word: gain of the arm that the log's regressions favour in each context, not cross-fitted; NaN if unknown.
         assumptions: what must hold, stage by stage.
         warnings: what should not be overlooked.
         estimates: policy → its short value.

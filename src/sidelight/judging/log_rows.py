@@ -340,7 +340,7 @@ class EraTally:
         return cross_fitted(first, second, sum(varies) / 2.0)
 
     def check(self, name: str) -> None:
-        """Raise SourceError unless both passes saw the same rows."""
+        """Raise SourceError unless both passes saw the same number of rows of every arm."""
         if not np.array_equal(self._rows, self.era.whole.counts):
             raise SourceError(
                 f"{name} gave {int(self._rows.sum()):,} usable rows when it was read again, {self.era.whole.n_rows:,} "

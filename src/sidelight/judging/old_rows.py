@@ -115,7 +115,7 @@ class OldRows:
         wanted: how often the learner wanted each arm.
         mean: the mean reward of matched rows.
         missed: ``Σ(r − μ̂)²`` over matched rows but the first, of the learner's estimates and of the mean before each.
-        unusable: rows whose score is too large to be squared; a single one makes the evidence unusable.
+        unusable: rows whose score is not below ``LARGEST_SCORE``; a single one makes the evidence unusable.
         errors: count, mean and sum of squared deviations of ``r − μ̂`` over all rows, matched or not.
         reach: ``Σ (1 − e)/e``.
 

@@ -29,7 +29,7 @@ __all__ = ["LEAST_FREEDOM", "ArmFit", "Population", "Weighting"]
 #: An arm with fewer rows than columns plus this is not judged: its residual variance would be a guess.
 LEAST_FREEDOM = 10
 
-# The residual of a column after regression on others of its arm counts as zero below this part of the column's size.
+# A column that is a combination of others in an arm's rows may deviate from it elsewhere by this part of its size.
 _ESTIMABLE = 1e-7
 # 1 − the share of the constant that recorded columns explain counts as zero below this: rounding of Σx and Σxxᵀ.
 _CONSTANT = 1e-10
@@ -222,7 +222,7 @@ class Population:
         return float(self.shares @ variances)
 
     def variances(self, kurtosis: float) -> Array:
-        """(K,) ``s_a²``, but for arms with few rows at least the part ``least_share`` of ``E ε²``."""
+        """(K,) ``s_a²``, at least the part ``least_share`` of ``E ε²``, which falls with the arm's rows."""
         own = np.array([fit.variance for fit in self.fits])
         freedom = np.array([fit.freedom for fit in self.fits], dtype=np.float64)
         return np.asarray(np.maximum(own, self.epsilon_squares * least_share(kurtosis, freedom)))

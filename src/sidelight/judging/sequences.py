@@ -47,7 +47,7 @@ UNEVEN = (
     "rewards are rare or very uneven: a single one makes up more than a tenth of their variation, and more of its kind "
     "are needed"
 )
-#: squares of larger scores would overflow
+#: larger scores are not used: sums of their squares could overflow
 LARGEST_SCORE = 1e150
 
 # Units that only set the scale of an asymptotic sequence if its variance is not stated; the sequence starts after them.

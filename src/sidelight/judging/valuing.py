@@ -131,14 +131,14 @@ class Residuals:
 
     @property
     def kurtosis(self) -> Array:
-        """(K,) kurtosis of each arm's residuals; :attr:`usual` where an arm has none."""
+        """(K,) kurtosis of each arm's residuals; :attr:`usual` where it has none, or all are 0."""
         n, squares, fourths = self.powers.T
         known = squares > 0.0
         return np.asarray(np.where(known, n * fourths / np.where(known, squares, 1.0) ** 2, self.usual))
 
     @property
     def usual(self) -> float:
-        """The kurtosis of residuals within arms, averaged over arms by their rows."""
+        """The kurtosis of residuals within arms, averaged over arms by their rows; ``assumed`` if none is known."""
         return usual_kurtosis(self.powers, self.assumed)
 
     def least(self, a: int, q: Array, rows: float) -> float:

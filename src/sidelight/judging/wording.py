@@ -36,7 +36,7 @@ def sentence_of(verdict: Findings) -> str:
 
 
 def simpler_of(verdict: Findings) -> str:
-    """A sentence that a fixed arm is better than the headline, or not shown to be worse; empty if it is worse."""
+    """A sentence that a fixed arm is better than the headline, or not shown to be worse; else empty."""
     simpler, gain = verdict.simpler, verdict.line(verdict.headline).gain
     if simpler is None or simpler.policy == verdict.headline or not gain > 0 or not simpler.as_good:
         return ""

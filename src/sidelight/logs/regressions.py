@@ -148,7 +148,7 @@ class ArmRegressions:
 
     @property
     def binary_rewards(self) -> bool:
-        """Whether every reward was 0 or 1 and both occur: then the sums of rewards and of squares are one whole number.
+        """Whether every reward was 0 or 1 and both occur: then ``Σ r = Σ r²`` is a whole number for every arm.
 
         False where :attr:`reward_sums` is not known.
         """
@@ -331,7 +331,7 @@ class ArmRegressions:
     def level(self) -> int | None:
         """Position, among all encoded features, of one that is 1 in every row of the log; None where there is none.
 
-        It is the intercept, or a recorded column that serves as one: its weight is the mean level of an arm's rewards.
+        It is the intercept, or a recorded column that serves as one: its weight is the level of an arm's rewards.
         """
         if self.schema.intercept:
             return 0

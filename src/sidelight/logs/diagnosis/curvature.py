@@ -2,9 +2,9 @@
 
 One pass keeps, per arm, the triangular factor of the recorded columns together with every candidate: a spline of each
 number, and the product of each pair. What a candidate explains follows from the factors alone: the residuals of the
-schema's own regression are regressed on the candidate's few columns. This is forward selection: the candidate that
-explains most is added first, and the others are tested again beside it, so that of two redundant ones only one is
-proposed.
+reward are regressed on those of the candidate's few columns, both after regression on the schema's own. This is forward
+selection: the candidate that explains most per column is added first, and the others are tested again beside it, so
+that of two redundant ones only one is proposed.
 """
 
 from __future__ import annotations

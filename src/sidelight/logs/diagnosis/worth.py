@@ -39,8 +39,8 @@ HORIZON = 1_000
 _INFORMATION = (0.3, 1.0)
 #: The hidden features' share of the residual variance if the noise is not given: least and most.
 _OPEN_SHARE = (0.1, 0.8)
-#: If something is hidden, the range is not stated more finely than this many rounds: the formula leaves out the first
-#: rounds of a cold learner, in which it finds its scale.
+#: If something is hidden, ranges that end below this many rounds are not distinguished: the formula leaves out the
+#: first rounds of a cold learner, in which it finds its scale.
 LEAST_TOLD = 100.0
 _CONTEXTS = 128
 _LONGEST = 1e6
@@ -72,7 +72,10 @@ class Worth:
 
     @property
     def shown(self) -> tuple[float, float]:
-        """The range to display, in rounds; if something is hidden, any range below ``LEAST_TOLD`` becomes 0 to that."""
+        """The range to display, in rounds.
+
+        If something is hidden, a range that ends between 1 and ``LEAST_TOLD`` becomes 0 to ``LEAST_TOLD``.
+        """
         small = self.source != "none" and 1.0 <= self.high < LEAST_TOLD
         return (0.0, LEAST_TOLD) if small else (self.low, self.high)
 
@@ -263,8 +266,8 @@ def _weight_variance(summary: ArmRegressions, T: np.ndarray, kinds: np.ndarray, 
 
     The variance of the coefficients between arms minus the part that their standard errors explain; what all arms have
     in common does not matter for choosing among them. Columns that do not vary (the level of an arm) are a kind of
-    their own. The result is at least a thousandth of the mean square, so that noise cannot make it zero; without two
-    arms to compare, half the variance of the reward is taken to be signal.
+    their own. The result is at least a thousandth of the coefficients' mean square, so that noise cannot make it zero;
+    without two arms to compare, half the mean square of the reward is taken to be signal, shared by the features.
     """
     L = summary.n_recorded
     arms = np.flatnonzero(summary.determined & (summary.counts > 0))

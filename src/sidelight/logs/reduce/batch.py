@@ -134,7 +134,7 @@ def reduce_bundle(job: Job) -> Reduced:
     read = read_rows(job.bundle.batch, job.schema, job.layout, job.arms, job.text_labels)
     codes, columns = read.codes, [*read.encoded.columns, read.rewards]
     if not (job.careful or read.suspicious):
-        # A value that is not finite makes the moments not finite (None), so values need not be checked beforehand.
+        # batch_moments returns None if a value is not finite, so values need not be checked beforehand.
         moments = batch_moments(columns, codes, job.bases, job.ready)
         if moments is not None:
             return Reduced(moments, {}, _propensity_sums(read.propensities, codes, len(job.ready)))
@@ -206,7 +206,7 @@ def _without(codes: np.ndarray, problems: Iterable[Problem]) -> tuple[np.ndarray
 
 
 def _check_text(bundle: Bundle, problems: list[Problem], schema: Schema) -> None:
-    """Raise SchemaError if a column that should hold numbers holds text in every row of the bundle."""
+    """Raise SchemaError if a column that should hold numbers holds text wherever it is not empty in the bundle."""
     for problem in problems:
         if problem.reason != "not a number":
             continue

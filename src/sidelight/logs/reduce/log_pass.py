@@ -353,7 +353,7 @@ class LogPass:
         return LogSummary(schema, moments, dict(sorted(self._skipped.items())), None, propensities)
 
 
-# From this many levels on, every batch is checked for identifiers among them; otherwise once, at the end.
+# With more levels, every batch that has new ones is checked for dates and identifiers; otherwise once, at the end.
 _LOOK_AGAIN = 100
 # More different values than this are not labels.
 _MOST_LABELS = 20_000

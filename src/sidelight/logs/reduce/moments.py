@@ -31,7 +31,7 @@ _SPREAD = 1e4
 _BASE_ROWS = 4
 # Rows that are grouped by arm at a time; about as many as fit into the L2 cache.
 _SPAN = 16_384
-# A factor of up to this many numbers is computed in extended precision, if there are at most this many arms.
+# Rows of up to this many numbers are factorized in extended precision, if there are at most this many arms.
 _CAREFUL = 4_096
 _FEW_ARMS = 64
 # Batches with fewer rows are reduced by NumPy: that is fast enough, and no kernel has to be compiled.

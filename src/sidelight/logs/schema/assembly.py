@@ -141,7 +141,7 @@ def _set_zones(term: Term, features: dict[str, Feature]) -> None:
 
 
 def with_baselines(features: tuple[Feature, ...], intercept: bool) -> tuple[Feature, ...]:
-    """The features; with an intercept, the first level of a category gets no column: all levels would be collinear."""
+    """The features; with an intercept, a category's first level gets no column: all would add up to the constant."""
     return tuple(
         replace(feature, baseline=feature.levels[0], chosen_baseline=True)
         if isinstance(feature, Category)

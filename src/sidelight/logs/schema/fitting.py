@@ -35,7 +35,7 @@ _ROWS = 131_072
 _MANY_LEVELS = 20
 # This many rows of a part of a log are enough to recognize an identifier.
 _ENOUGH_ROWS = 2_000
-# Arms that are numbers must have a median of this many rows: a measurement has many values with few rows each.
+# Many arms that are numbers must have a median of this many rows: a measurement has few rows for each value.
 _ROWS_OF_A_NUMBER = 10
 # A column with more different days than this is not a category.
 _MANY_DAYS = 12

@@ -19,7 +19,7 @@ _QUANTILES: dict[int, tuple[float, ...]] = {
     5: (0.05, 0.275, 0.5, 0.725, 0.95),
     6: (0.05, 0.23, 0.41, 0.59, 0.77, 0.95),
 }
-# Rows computed at a time: as many as fit into the L1 cache.
+# Rows computed at a time: so few that the intermediate arrays stay in a core's cache.
 _BLOCK = 2_048
 
 

@@ -57,7 +57,7 @@ def units_to_json(x: np.ndarray, schema: Schema) -> dict[str, Any]:
 
 
 def values_to_json(x: np.ndarray, schema: Schema) -> dict[str, Any]:
-    """The values behind :func:`contributions`, by name; a term with several columns has one entry for each column."""
+    """The values behind :func:`contributions`, by name; a term with several columns has a mapping of their values."""
     units = units_to_json(x, schema)
     out: dict[str, Any] = {INTERCEPT: 1.0} if schema.intercept else {}
     out |= {feature.name: units[feature.name] for feature in schema.features if feature.own}

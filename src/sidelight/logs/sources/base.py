@@ -129,7 +129,7 @@ class Source:
         return found
 
     def rewind(self) -> None:
-        """Close what :meth:`first_values` began to read: a database may have only one open result at a time."""
+        """Drop what :meth:`first_values` began to read: a database may have only one open result at a time."""
         if self._begin is not None:
             self.pieces, self._begin = self._begin, None
 
