@@ -224,7 +224,7 @@ def orthogonal(A: ArrayLike, complete: bool = False) -> Array:
 
 
 def triangle(A: ArrayLike) -> Array:
-    """``R`` (…, min(n, p), p) of ``A = QR``, upper triangular; the signs of its rows are arbitrary.  A: (…, n, p)"""
+    """``R`` (…, min(n, p), p) of ``A = QR``, upper triangular, its rows with LAPACK's signs.  A: (…, n, p)"""
     stack, lead = _stack(A)
     K, n, p = stack.shape
     R = np.zeros((K, min(n, p), p))

@@ -1,4 +1,4 @@
-"""Logs as commands read them: errors name the option that fixes them, and warnings go to standard error."""
+"""Logs as commands read them: errors name the option that fixes them, and notes go to standard error."""
 
 from __future__ import annotations
 

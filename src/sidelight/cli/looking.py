@@ -110,7 +110,7 @@ class Look:
 
 
 def mistyped(name: str, columns: Sequence[str]) -> str | None:
-    """The column of which ``name`` seems to be a misspelling, or None; ``dose_1`` is none of ``dose_2``."""
+    """The column of which ``name`` seems to be a misspelling, or None; ``dose_1`` is not one of ``dose_2``."""
 
     def without_digits(text: str) -> str:
         return re.sub(r"\d+", "#", text)

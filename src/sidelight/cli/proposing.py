@@ -372,7 +372,7 @@ def merged(said: Said, answers: Mapping[str, str]) -> Said:
 
 
 def unclear(proposal: Proposal, role: str, look: Look) -> str:
-    """The question which column is the arm or the reward, with those that might be."""
+    """The question which column is the arm or the reward, with those that might be, or why none can be."""
     named = proposal.arms if role == "arm" else proposal.rewards
     fits = _may_be_arm if role == "arm" else _may_be_reward
     taken = {proposal.named("arm"), proposal.named("reward")}

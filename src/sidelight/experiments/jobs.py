@@ -106,7 +106,7 @@ def run_setting(
 
 
 def _after_queries(learner: Learner, queries: int | None, run: Run, seed: int) -> Learner:
-    """Give the learner ``queries`` answers before the first round and none later; unchanged if ``None``."""
+    """Give a learner that needs answers ``queries`` before the first round and none later; unchanged if ``None``."""
     if queries is None or learner.needs is None:
         return learner
     # two streams, so that the answers of a small number are the first of those of a larger one

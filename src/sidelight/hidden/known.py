@@ -92,7 +92,7 @@ class KnownCrossMoments(EstimatorDefaults):
         return self._B
 
     def precision(self) -> None:
-        """``None``: there are no answers whose Gram matrix could be told."""
+        """``None``: there are no answers, and so no Gram matrix of them."""
 
     def residual_moments(self) -> Array:
         """``B̂ᵀR11B̂``: what recorded features explain of hidden ones (with an intercept, of their variances)."""

@@ -1,7 +1,7 @@
 """Decisions whose rewards a floor waits for: each is counted in the order of decisions, never in that of rewards.
 
 A reward counts once the rewards of all decisions before it are in. So a reward's delay may depend on its value: what is
-counted is always a prefix of the sequence of decisions, which no reward influences.
+counted is always a prefix of the sequence of decisions, never a selection of them by their rewards.
 
 A service names decisions by a key. Without one a reward belongs to the decision at the same context. Where decisions at
 one context wait at the same time nobody knows whose reward it is, so they are a **group**: those with the same arm are

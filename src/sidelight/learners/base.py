@@ -36,7 +36,7 @@ __all__ = ["BaseLearner"]
 
 #: makes a named tuple without the overhead of keyword arguments
 _tuple = tuple.__new__
-#: methods that decide; compiled shortcuts are off in a subclass that overrides one of them
+#: methods that decide or learn; compiled shortcuts are off in a subclass that overrides one of them
 _PYTHON = {
     "scores",
     "_scores",

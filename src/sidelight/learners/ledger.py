@@ -216,7 +216,7 @@ class FloorLedger:
         self._update(arm)
 
     def correct(self, x: Array, arm: int, old: float, new: float | None) -> None:
-        """Correct the reward of a round; None takes the round out, because it was another arm's.
+        """Correct the reward of a round; None takes the round out.
 
         A round that is counted already: its right reward counts as one of which nothing was expected. What the wrong
         one added to ``T_g`` stays there: it is at least 0, so the bound is lower for it and holds. Where decisions have
@@ -311,7 +311,7 @@ class FloorLedger:
             rotated[a], moments[a] = apply(vectors.T, Z[a]), apply(vectors.T, self.moments[a])
         fitted = moments / (spectra + self.ridge)
         if math.sqrt(float(np.max(product(fitted[:, None, :], fitted[:, :, None])))) > self.floor.weight_bound:
-            return found  # the rounds contradict S_w: no weights satisfy all conditions, so anything would follow
+            return found  # the rounds contradict S_w: if no weights satisfy all conditions, anything would follow
         # Σr² − Θ; Θ counts as at least 2σ² log(1/δ) above the fit's own
         slack = math.fsum(self._fits) - max(self._excess, self._margin)
         return float(kernels.least(spectra, rotated, moments, slack, self.floor.weight_bound, first, enough))

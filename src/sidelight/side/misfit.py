@@ -130,7 +130,7 @@ class Misfit:
         add_rows(self.arena, self.sizes, order, X, arms, rewards)
 
     def take_out(self, a: int, gram: Array) -> None:
-        """Take a round of arm ``a`` out, by which its ``Σ x xᵀ`` are less by ``gram`` (d, d).
+        """Take a round out of arm ``a``, whose ``Σ x xᵀ`` has become smaller by ``gram`` (d, d).
 
         Whether it came before these sums began or since, the rounds since then are left as they are: what terms and
         features have in common is the same whichever arm was played.

@@ -54,7 +54,7 @@ class SpreadLikelihood:
         return _MOST
 
     def __call__(self, omega: float) -> float:
-        """The mean of the logs' ``log p(s² | ω)`` at one variance ``ω`` of the hidden weights."""
+        """The weighted mean of the logs' ``log p(s² | ω)`` at one variance ``ω`` of the hidden weights."""
         total = sum(weight for weight, _ in self.parts)
         return sum(weight / total * part(omega / self.unit) for weight, part in self.parts)
 

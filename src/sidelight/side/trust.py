@@ -93,7 +93,7 @@ def verdict(
         steep: whether larger biases are less likely beforehand (``STEEP``), not all alike.
         lenient: (K,)  rounds of every arm, given where even an honest log is expected to fit badly, so that its weight
             is in question and not its honesty; None otherwise.  A log is then dropped altogether only if it predicts
-            worse than ``TOLERATED`` in these rounds, and no single feature is blamed.
+            these rounds worse than no log by more than ``TOLERATED`` each, and no single feature is blamed.
     """
     n_levels, K = gain.shape
     gain = gain - gain[0]
@@ -104,7 +104,7 @@ def verdict(
     if lenient is not None:
         tolerated[-1], tolerated_in_all[-1] = TOLERATED * lenient, TOLERATED * float(lenient.sum())
         features = None
-    # suspicion from answers alone never lowers the odds of an honest log below 1 : 1; only rewards can
+    # however strong the suspicion, a bias has a chance of at most one half beforehand: rewards decide
     most = log(0.5 / (n_levels - 1))
     arm = min(log(ARM_PRIOR / K / (n_levels - 1)) + suspicion, most)
     single = gain - tolerated + np.where(honest, 0.0, arm + larger)[:, None]
@@ -148,7 +148,7 @@ class LogTest:
 
     def add(self, values: Array, gains: Array, judged: bool) -> None:
         """Take in one refresh's ratios, as evidence if ``judged``.  values: (levels, K)   gains: (sizes · L, K)"""
-        # a ratio that is NaN after rounding counts as no evidence
+        # a ratio that rounding made NaN or infinite counts as no evidence
         ratios = np.nan_to_num(values - values[0], nan=0.0, posinf=0.0, neginf=0.0)
         gains = np.nan_to_num(gains, nan=0.0, posinf=0.0, neginf=0.0)
         if judged:

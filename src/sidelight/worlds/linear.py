@@ -202,7 +202,7 @@ def weighted_moments(
     starts = np.concatenate([[0], np.cumsum(np.arange(n_features, 0, -1))])
     mass = np.zeros(n_arms)
     sums = np.zeros((len(first), n_arms))
-    chunk = 1 << 12  # the products of one chunk fit into the cache
+    chunk = 1 << 12  # so few that the products of one chunk stay in or near the cache
     products = np.empty((len(first), chunk))
     for start in range(0, rows, chunk):
         n = min(chunk, rows - start)

@@ -72,7 +72,7 @@ class World(Protocol):
 
 
 class KnownWorld(World, Protocol):
-    """A world that also tells its parameters, as all worlds of Sidelight do; experiments and reports need them."""
+    """A world that also tells its parameters, as those of Sidelight do; experiments and reports need them."""
 
     @property
     def n_arms(self) -> int:

@@ -56,7 +56,7 @@ class Relearning(Proven):
 
     @property
     def _surprise(self) -> float:
-        """Standard deviations off its prediction from which on a reward has the logs judged at once."""
+        """Standard deviations off its prediction above which a reward has the logs judged at once; infinite: never."""
         # a click at a rate of 1 % is far off what was expected, and no surprise
         return SURPRISE if self.safety and self.settings.radius != "theory" and not self.binary else math.inf
 
