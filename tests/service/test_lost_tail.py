@@ -316,6 +316,39 @@ def test_an_altered_event_is_not_served(tmp_path, database, rng, column):
     store.close()
 
 
+@pytest.mark.parametrize("writes", [True, False])
+def test_a_server_that_meets_an_altered_event_decides_no_more(tmp_path, database, rng, writes):
+    """Whether it meets it when it writes, or when it looks for what others wrote."""
+    config = make_config(tmp_path, kind="OFUL", mode="act", database=database)
+
+    async def live() -> None:
+        async with engine_of(config) as engine:
+            engine.committer._poll = 1e6
+            await decide(engine, rng)
+            other = open_store(config)
+            other.append([Note(2)], other.head(), 0, None, FOLD)
+            e = tables.events
+            with other.writing() as connection:
+                connection.execute(e.update().where(e.c.number == other.head()).values(key="once:x"))
+            if writes:
+                with pytest.raises(Problem, match="was altered"):
+                    await decide(engine, rng)
+            else:
+                engine.committer._poll = 0.02
+                engine.committer._bell.set()
+            for _ in range(200):
+                if not engine.ready:
+                    break
+                await asyncio.sleep(0.02)
+            assert not engine.ready
+            assert "decides no more" in describe_engine(engine)["error"]
+            with pytest.raises(Problem, match="decides no more"):
+                await decide(engine, rng)
+            other.close()
+
+    run(live())
+
+
 def test_events_that_changed_places_are_noticed(database):
     store = Store(database_url(database))
     store.append([Note(i) for i in range(1, 6)], 0)

@@ -388,6 +388,8 @@ class Committer:
             return
         logger.error("a request cannot be written: %s", type(error).__name__, exc_info=error)
         self._loop.call_soon_threadsafe(refuse, entries, error)
+        # not the request but an event of another server may be at fault: if that cannot be read, writing ends
+        self._catch_up()
 
     def _end_with(self, error: Diverged, entries: list[Entry]) -> None:
         """End writing for good: this server cannot follow the log, so nothing of it may be written any more."""
@@ -457,7 +459,7 @@ class Committer:
                 self._hand_over(Group(self._read_events(rows), [], [], 0.0))
         except Diverged as error:
             self._end_with(error, [])
-        except Unreadable as error:
+        except _NEVER_READ as error:
             self._end_with(_cannot_follow(error), [])
         except StoreError as error:
             self._report(error)
