@@ -202,6 +202,8 @@ class World:
         self.path = folder / "log-0.db"
         shutil.copy(empty_database(), self.path)
         self.servers: list[Server | None] = [None] * plan.servers
+        # those that write what they have accepted, and take nothing more
+        self.stopping: list[Server] = []
         self.acks: list[Ack] = []
         self.decided: list[Decided] = []
         self.intended: dict[float, Decided] = {}
@@ -260,8 +262,10 @@ class World:
     def crash(self, i: int) -> None:
         """As kill −9 does."""
         server, self.servers[i] = self.servers[i], None
-        if server is None:
-            return
+        if server is not None:
+            self._kill(server)
+
+    def _kill(self, server: Server) -> None:
         for turns in server.turns:
             turns.kill()
         # the engine's own tasks end with its process
@@ -274,10 +278,19 @@ class World:
     async def stop(self, i: int) -> None:
         """As an operator does: what was accepted is written."""
         server, self.servers[i] = self.servers[i], None
-        if server is not None:
-            with contextlib.suppress(StoreError):
-                await server.engine.stop()
-            server.store.close()
+        if server is None:
+            return
+        self.stopping.append(server)
+        # a task of the server's: a crash ends it
+        stopping = self.loop.create_task(server.engine.stop())
+        server.tasks[stopping] = None
+        await asyncio.wait([stopping])
+        if stopping.cancelled():
+            return
+        self.stopping.remove(server)
+        server.store.close()
+        if not isinstance(stopping.exception(), (StoreError, type(None))):
+            raise stopping.exception()
 
     # ------------------------------------------------------------------------------------- callers
 
@@ -378,6 +391,8 @@ class World:
             return
         for i in range(len(self.servers)):
             self.crash(i)
+        while self.stopping:
+            self._kill(self.stopping.pop())
         path, last, history = self.backups[int(draw * len(self.backups))]
         self.losses.append((last, history))
         self.path = self.folder / f"log-{len(self.losses)}.db"
