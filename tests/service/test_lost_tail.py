@@ -51,6 +51,13 @@ def cut(store: Store, last: int) -> None:
         store.advance(connection, head._replace(number=last, chain=chain, epoch=epoch))
 
 
+async def until_not_ready(engine: Engine) -> None:
+    for _ in range(200):
+        if not engine.ready:
+            break
+        await asyncio.sleep(0.02)
+
+
 async def unknown(coroutine) -> None:
     with pytest.raises(Problem) as caught:
         await coroutine
@@ -71,10 +78,7 @@ def test_a_server_whose_past_was_lost_decides_no_more(tmp_path, database, rng, w
                     await decide(engine, rng)
             else:
                 # nobody asks for anything: it looks for what others wrote, and notices
-                for _ in range(200):
-                    if not engine.ready:
-                        break
-                    await asyncio.sleep(0.02)
+                await until_not_ready(engine)
             assert not engine.ready
             assert "decides no more" in describe_engine(engine)["error"]
             with pytest.raises(Problem, match="decides no more"):
@@ -336,10 +340,7 @@ def test_a_server_that_meets_an_altered_event_decides_no_more(tmp_path, database
             else:
                 engine.committer._poll = 0.02
                 engine.committer._bell.set()
-            for _ in range(200):
-                if not engine.ready:
-                    break
-                await asyncio.sleep(0.02)
+            await until_not_ready(engine)
             assert not engine.ready
             assert "decides no more" in describe_engine(engine)["error"]
             with pytest.raises(Problem, match="decides no more"):
