@@ -207,10 +207,9 @@ def power_of_two(values: Array) -> Array:
 
 
 def unitless_pseudo_inverse(A: Array) -> Array:
-    """``A⁺`` of Gram matrices, their diagonals scaled to one first: neither what counts as zero depends on units, nor
-    which inverse is taken of a matrix that has many.
+    """``A⁺`` of Gram matrices ``A`` (…, n, n), computed after their diagonals are scaled to one.
 
-    A: (…, n, n)
+    So neither the rank nor the choice among the inverses of a singular matrix depends on units.
     """
     own = np.einsum("...ii->...i", A)
     # beside a zero on the diagonal there is nothing but rounding

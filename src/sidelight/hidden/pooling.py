@@ -266,7 +266,7 @@ def own_pull(told: Told, own: float, bent: float) -> Array:
 
 
 def bent_metric(told: Told, bent: float) -> Array:
-    """``D_β``: (n, n)."""
+    """``D_β`` (n, n): the metric ``D`` with the rows and columns of derived features multiplied by ``√β``."""
     root = np.where(told.frame.bent, math.sqrt(bent), 1.0)
     return np.asarray(told.D * root[:, None] * root)
 

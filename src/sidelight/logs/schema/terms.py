@@ -156,7 +156,7 @@ class ColumnTerm(Term):
 
     @property
     def inputs(self) -> Mapping[str, Kind]:
-        """The one column it reads."""
+        """The column that the term reads, and the kind of values that it takes."""
         return {self.column: self.kind}
 
     @property
