@@ -3,81 +3,106 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from tests.crash.states import SYNC, Op, build, explore, record
 
-#: seconds between two lines of progress
-_EVERY = 30.0
+#: operations of the session in one part: a part is what one process looks at
+_PART = 60
 
 
-class Reporter:
-    """Says every half minute how far a part has come, and how long the rest of it takes at that pace."""
+@dataclass(frozen=True)
+class Part:
+    """One piece of the search. Its random choices depend on its number alone, not on which process looks at it."""
 
-    def __init__(self, what: str) -> None:
-        self.what = what
-        self._began = self._told = time.monotonic()
+    number: int
+    what: str
+    #: the sync that fails; 0 for none
+    fail: int = 0
+    #: the operations to look at; with a failing sync all from there on
+    first: int = 0
+    last: int | None = None
+    #: of the writes before a sync that failed, half have reached the disk all the same, and not none of them
+    half: bool = False
 
-    def __call__(self, done: int, of: int) -> None:
-        """``done`` operations of ``of`` were looked at."""
-        now = time.monotonic()
-        if now - self._told >= _EVERY:
-            self._told = now
-            rest = (now - self._began) * (of - done) / done
-            print(f"  {self.what}: {done} of {of} operations, about {rest / 60:.0f} min to go", flush=True)
+
+@dataclass(frozen=True)
+class Search:
+    """How a part is looked at."""
+
+    library: Path
+    rounds: int
+    subsets: int
+    every: int
+    #: what a session writes in which no sync fails
+    session: list[Op]
+
+    def __call__(self, part: Part) -> tuple[int, list[str]]:
+        """How many different states the part has, and what is wrong with any of them."""
+        ops, first, rng = self.session, part.first, np.random.default_rng(part.number)
+        if part.fail:
+            ops = recorded(self.library, self.rounds, part.fail)
+            # up to there the session is the one in which no sync fails
+            first = next((i for i, op in enumerate(ops) if op.failed), len(ops) - 1)
+        survives = (lambda: rng.random() < 0.5) if part.half else None
+        return explore(ops, rng, subsets=self.subsets, every=self.every, first=first, last=part.last, survives=survives)
+
+
+def recorded(library: Path, rounds: int, fail: int) -> list[Op]:
+    """What a session writes when its sync number ``fail`` fails; 0 for none."""
+    with tempfile.TemporaryDirectory() as work:
+        return record(library, Path(work), rounds=rounds, fail_sync=fail)
+
+
+def parts_of(session: list[Op], syncs: int) -> list[Part]:
+    """The parts of the search: power cuts in pieces of the session, then ``syncs`` syncs that fail (0: every one)."""
+    made: list[Part] = []
+    for first in range(0, len(session), _PART):
+        last = min(first + _PART, len(session)) - 1
+        made.append(Part(len(made), f"power cuts after operations {first} to {last}", first=first, last=last))
+    count = sum(op.what == SYNC and op.file != "acks" for op in session)
+    for fail in range(1, count + 1, max(count // syncs, 1) if syncs else 1):
+        for half in (False, True):
+            what = f"sync {fail} of {count} fails, {'half' if half else 'nothing'} before it is on disk"
+            made.append(Part(len(made), what, fail=fail, half=half))
+    return made
 
 
 def main() -> int:
     """The command."""
     options = argparse.ArgumentParser(prog="python -m tests.crash", description=__doc__)
     options.add_argument("--rounds", type=int, default=4, help="decisions in each part of the session")
-    options.add_argument("--subsets", type=int, default=40, help="random subsets of unsynced writes at each point")
+    options.add_argument("--subsets", type=int, default=8, help="random subsets of unsynced writes at each point")
     options.add_argument("--every", type=int, default=1, help="operations between two points that are looked at")
     options.add_argument("--syncs", type=int, default=0, help="syncs that fail, evenly spread; 0 for every one")
+    options.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes")
     given = options.parse_args()
-    rng = np.random.default_rng(0)
     began, total, wrong = time.monotonic(), 0, list[str]()
-
-    def check(what: str, ops: list[Op], first: int, survives: Callable[[], bool] | None = None) -> None:
-        nonlocal total
-        states, found = explore(
-            ops,
-            rng,
-            subsets=given.subsets,
-            every=given.every,
-            first=first,
-            survives=survives,
-            progress=Reporter(what),
-        )
-        total += states
-        wrong.extend(f"{what}: {line}" for line in found)
-        print(f"{what}: {len(ops) - first} operations, {states} states, {len(found)} wrong", flush=True)
-
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        library = build(folder)
-
-        def recorded(fail: int) -> list[Op]:
-            work = folder / f"session-{fail}"
-            work.mkdir()
-            return record(library, work, rounds=given.rounds, fail_sync=fail)
-
-        session = recorded(0)
-        check("power cuts", session, 0)
-        syncs = sum(op.what == SYNC and op.file != "acks" for op in session)
-        step = 1 if not given.syncs else max(syncs // given.syncs, 1)
-        for fail in range(1, syncs + 1, step):
-            ops = recorded(fail)
-            # up to there the session is the one above
-            first = next((i for i, op in enumerate(ops) if op.failed), len(ops) - 1)
-            check(f"sync {fail} of {syncs} fails, nothing before it is on disk", ops, first)
-            check(f"sync {fail} of {syncs} fails, half before it is on disk", ops, first, lambda: rng.random() < 0.5)
+    with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(given.workers) as pool:
+        library = build(Path(folder))
+        session = recorded(library, given.rounds, 0)
+        search = Search(library, given.rounds, given.subsets, given.every, session)
+        parts = parts_of(session, given.syncs)
+        print(f"{len(session)} operations, {len(parts)} parts", flush=True)
+        running = {pool.submit(search, part): part for part in parts}
+        for done, ended in enumerate(as_completed(running), 1):
+            states, found = ended.result()
+            total += states
+            wrong.extend(f"{running[ended].what}: {line}" for line in found)
+            rest = (time.monotonic() - began) * (len(parts) - done) / done
+            print(
+                f"{done} of {len(parts)}: {running[ended].what}: {states} states, {len(found)} wrong; "
+                f"about {rest / 60:.0f} min to go",
+                flush=True,
+            )
     print(*wrong, sep="\n")
     print(f"{total} states, {len(wrong)} wrong, {time.monotonic() - began:.0f} s")
     return min(len(wrong), 1)

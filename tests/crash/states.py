@@ -272,6 +272,7 @@ def explore(
     subsets: int,
     every: int = 1,
     first: int = 0,
+    last: int | None = None,
     most: int = 6,
     survives: Callable[[], bool] | None = None,
     progress: Callable[[int, int], None] = lambda done, of: None,
@@ -283,7 +284,8 @@ def explore(
         rng: chooses the random subsets and where writes are torn.
         subsets: how many random subsets of the uncertain writes are tried after an operation.
         every: how many operations lie between two that are looked at.
-        first: the first operation to look at.
+        first: the index of the first operation to look at.
+        last: the index of the last one; None for the last of ``ops``.
         most: end after so many states that are wrong.
         survives: see :class:`Disk`.
         progress: called with the number of operations that are done, and of all.
@@ -293,10 +295,11 @@ def explore(
     found: list[str] = []
     # One write alone, or none, leaves the same files after every operation up to the next sync.
     seen: set[bytes] = set()
+    last = len(ops) - 1 if last is None else last
     try:
-        for i, op in enumerate(ops):
+        for i, op in enumerate(ops[: last + 1]):
             disk.take(op)
-            if i < first or ((i - first) % every and i != len(ops) - 1):
+            if i < first or ((i - first) % every and i != last):
                 continue
             for files in disk.states(rng, subsets):
                 state = digest(files, disk.acks)
@@ -308,7 +311,7 @@ def explore(
                     found.append(f"after operation {i} of {len(ops)}: {wrong}")
                     if len(found) >= most:
                         return len(seen), found
-            progress(i + 1 - first, len(ops) - first)
+            progress(i + 1 - first, last + 1 - first)
     finally:
         checker.close()
     return len(seen), found
