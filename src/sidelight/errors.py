@@ -28,6 +28,8 @@ from __future__ import annotations
 
 import sys
 
+from sidelight.version import __version__
+
 __all__ = [
     "ContextError",
     "FileFormatError",
@@ -47,6 +49,7 @@ __all__ = [
     "UnknownArmError",
     "WildValueWarning",
     "calls_inside",
+    "how_to_install",
 ]
 
 
@@ -124,3 +127,9 @@ def calls_inside() -> int:
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("sidelight."):
         frame, level = frame.f_back, level + 1
     return level
+
+
+def how_to_install(extra: str) -> str:
+    """The commands that install one of the package's extras, for messages: from a clone, and from the wheel."""
+    wheel = f"sidelight-{__version__}-py3-none-any.whl"
+    return f"""pip install ".[{extra}]" in a clone, pip install "{wheel}[{extra}]" from the wheel"""

@@ -44,7 +44,7 @@ def test_a_missing_extra_says_how_to_get_it(extra, words, tmp_path):
     code = BLOCK.format(names=BRINGS[extra]) + f"\nfrom sidelight.cli import main\nmain({words!r})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 1, done.stdout + done.stderr
-    assert f"pip install 'sidelight[{extra}]'" in " ".join(done.stderr.split())
+    assert f'pip install ".[{extra}]" in a clone' in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
 
 

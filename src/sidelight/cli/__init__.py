@@ -20,7 +20,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from sidelight.errors import MissingExtraError, SidelightError
+from sidelight.errors import MissingExtraError, SidelightError, how_to_install
 from sidelight.version import __version__
 
 __all__ = ["COMMANDS", "Command", "build", "main"]
@@ -137,7 +137,7 @@ def _need(extra: str | None) -> None:
     missing = _missing(extra)
     if extra is not None and missing:
         what = EXTRAS[extra][0]
-        raise MissingExtraError(f"{what} needs {', '.join(missing)}: install it with pip install 'sidelight[{extra}]'.")
+        raise MissingExtraError(f"{what} needs {', '.join(missing)}: {how_to_install(extra)}.")
 
 
 def _version(wanted: bool) -> None:

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from sidelight.errors import InputError, MissingExtraError
+from sidelight.errors import InputError, MissingExtraError, how_to_install
 
 __all__ = ["javascript", "need_pictures", "pictures", "render", "svg"]
 
@@ -21,9 +21,8 @@ def need_pictures() -> None:
     """
     missing = [name for name in ("altair", "vl_convert") if find_spec(name) is None]
     if missing:
-        raise MissingExtraError(
-            f"Pictures need {' and '.join(missing)}, which is not installed: pip install 'sidelight[figures]'."
-        )
+        needed = " and ".join(missing)
+        raise MissingExtraError(f"Pictures need {needed}, which is not installed: {how_to_install('figures')}.")
 
 
 def pictures(specification: Mapping[str, Any], path: Path, scale: float = 2.0) -> list[Path]:
@@ -69,6 +68,6 @@ def _converter() -> Any:
         import vl_convert
     except ImportError:
         raise MissingExtraError(
-            "Pictures need vl-convert-python, which is not installed: pip install 'sidelight[figures]'."
+            f"Pictures need vl-convert-python, which is not installed: {how_to_install('figures')}."
         ) from None
     return vl_convert

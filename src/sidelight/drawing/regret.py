@@ -20,7 +20,7 @@ from sidelight.drawing.end_labels import places
 from sidelight.drawing.image_files import render
 from sidelight.drawing.intervals import significant
 from sidelight.drawing.series import learner_series
-from sidelight.errors import InputError, MissingExtraError
+from sidelight.errors import InputError, MissingExtraError, how_to_install
 
 __all__ = ["Standing", "regret_bands", "regret_spec", "render", "standings"]
 
@@ -272,7 +272,5 @@ def _altair() -> Any:
     try:
         import altair
     except ImportError:
-        raise MissingExtraError(
-            "Pictures need altair, which is not installed: pip install 'sidelight[figures]'."
-        ) from None
+        raise MissingExtraError(f"Pictures need altair, which is not installed: {how_to_install('figures')}.") from None
     return altair

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from loky import get_reusable_executor
 
-from sidelight.errors import InputError, MissingExtraError
+from sidelight.errors import InputError, MissingExtraError, how_to_install
 from sidelight.experiments.figure_settings import Figure, LogSetting, MomentSetting, RunSetting, digest
 from sidelight.experiments.jobs import cross_moments, draw_log, run_setting
 from sidelight.experiments.results import Results
@@ -177,7 +177,7 @@ class _Cluster:
             import distributed
         except ImportError:
             raise MissingExtraError(
-                "A cluster needs dask and distributed, which are not installed: pip install 'sidelight[cluster]'."
+                f"A cluster needs dask and distributed, which are not installed: {how_to_install('cluster')}."
             ) from None
         try:
             self._client: Any = _untyped(distributed).Client(address, timeout=10)

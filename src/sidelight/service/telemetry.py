@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from sidelight.errors import MissingExtraError
+from sidelight.errors import MissingExtraError, how_to_install
 from sidelight.service.sections import TelemetryConfig
 
 if TYPE_CHECKING:
@@ -35,8 +35,7 @@ def trace_provider(config: TelemetryConfig) -> TracerProvider | None:
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError as error:
         raise MissingExtraError(
-            f"[telemetry] traces needs OpenTelemetry ({error}): install it with pip install 'sidelight[telemetry]', or "
-            "remove the setting."
+            f"[telemetry] traces needs OpenTelemetry ({error}): {how_to_install('telemetry')}; or remove the setting."
         ) from error
     provider = TracerProvider(resource=Resource.create({"service.name": config.service_name}))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=config.traces)))

@@ -13,6 +13,7 @@ import pytest
 
 from sidelight import cli
 from sidelight.cli import COMMANDS, EXTRAS, main
+from sidelight.errors import how_to_install
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -44,7 +45,7 @@ def test_a_missing_extra_says_what_to_install(command, monkeypatch, capsys):
     assert stop.value.code == 1
     told = capsys.readouterr().err
     assert package in told
-    assert "pip install 'sidelight[service]'" in told
+    assert how_to_install("service") in " ".join(told.split())
 
 
 def completions(line: str, tmp_path) -> list[str]:

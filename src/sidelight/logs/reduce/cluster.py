@@ -16,7 +16,14 @@ from functools import partial
 from typing import Any
 
 from sidelight import errors
-from sidelight.errors import InputError, InvalidRowsError, MissingExtraError, SidelightError, SourceError
+from sidelight.errors import (
+    InputError,
+    InvalidRowsError,
+    MissingExtraError,
+    SidelightError,
+    SourceError,
+    how_to_install,
+)
 from sidelight.labels import typed_labels
 from sidelight.logs.reduce.log_pass import LogPass, batch_rows, label_columns, opened_with_kinds
 from sidelight.logs.schema.features import Category, Number
@@ -134,7 +141,7 @@ def _module(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise MissingExtraError(f"a cluster needs {name}: pip install 'sidelight[cluster]'.") from error
+        raise MissingExtraError(f"a cluster needs {name}: {how_to_install('cluster')}.") from error
 
 
 def _current_client() -> Any:
