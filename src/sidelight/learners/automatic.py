@@ -10,24 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sidelight.hidden.protocol import CompleteEstimator
-from sidelight.hidden.sums import AnswerSums
 from sidelight.learners.wild import LIMITS, Ranges, warn_of, weight_of
-from sidelight.linalg import Array, product, square
-from sidelight.logs.summary import LogSummary
-from sidelight.side.coordinates import SAME, Tally, Units
+from sidelight.linalg import Array, square
+from sidelight.side.coordinates import Tally, Units
 from sidelight.side.prior import Hyper, Prior, PriorLikelihood, estimate_prior, reference_variance
 from sidelight.side.spread import SpreadLikelihood
 
-__all__ = [
-    "Automatic",
-    "add_answers",
-    "add_log",
-    "add_regression",
-    "constraint_evidence",
-    "feature_blocks",
-    "log_variance",
-]
+__all__ = ["MANY_ANSWERS", "Automatic", "feature_blocks"]
 
 #: events grow by the first factor from one refresh to the next, so that the cost of refreshes is amortised; from
 #: ``MANY_EVENTS`` on by the second, when refreshes change few decisions, unless something is unsettled
@@ -36,14 +25,8 @@ GROWTH, LATE_GROWTH, MANY_EVENTS = 1.3, 1.9, 3_000
 MANY_ANSWERS = 1_500
 #: and by at least this factor where rewards keep surprising
 SURPRISE_GROWTH = 1.02
-#: the noise's variance is at least this part of the rewards': rewards without any noise are exact to rounding
-NOISE_FLOOR = 1e-12
-#: how much more a hidden feature is guessed to vary than recorded ones predict, and how many rows a guess counts for
-GUESSED, GUESSED_ROWS = 4.0, 3.0
 #: events up to which variances are searched globally, and not only around the last ones
 WIDE_UNTIL = 64
-#: an exact constraint is evidence of infinite precision; this multiple of the prior's precision stays invertible
-CERTAIN = 1e6
 
 
 @dataclass
@@ -345,80 +328,3 @@ def feature_blocks(
     curved = [[i for i in block if i not in own] for block, own in zip((known, rest), map(set, straight), strict=True)]
     blocks = [*straight, [] if constant is None else [constant], *curved]
     return [np.array(block, dtype=np.int64) for block in blocks if block], sum(bool(block) for block in curved)
-
-
-def log_variance(summary: LogSummary | None) -> float | None:
-    """``σ²`` as a log has it: what its regressions leave; None where its rewards tell no unit, all of them zero."""
-    if summary is None or not (total := float(summary.reward_squares.sum())) > 0.0:
-        return None
-    return max(float(summary.pooled_residual_variance), NOISE_FLOOR * total / summary.n_rows)
-
-
-def add_log(tally: Tally, summary: LogSummary, positions: NDArray[np.int64]) -> None:
-    """Add a log's rows to a tally.  positions: (L,) where its recorded features stand"""
-    rows = float(summary.n_rows)
-    sums = (summary.means * summary.counts[:, None]).sum(axis=0)
-    tally.add(positions, rows, sums, summary.feature_squares)
-    # NaN only in old files without an intercept, whose learners do not use it
-    total = float(np.nan_to_num(summary.reward_sums).sum())
-    tally.add_rewards(rows, total, float(summary.reward_squares.sum()))
-
-
-def add_answers(tally: Tally, answers: AnswerSums | None, positions: NDArray[np.int64]) -> None:
-    """Add the contexts that were answered, as far as the log does not record them.
-
-    positions: (d,) where all features stand, recorded first
-    """
-    if answers is not None:
-        L = answers.L
-        squares = np.cumsum(np.einsum("aii->ai", answers.S), axis=0)[-1, L:]
-        tally.add(positions[L:], float(answers.counts.sum()), np.cumsum(answers.sums, axis=0)[-1, L:], squares)
-
-
-def add_regression(tally: Tally, hidden: CompleteEstimator, positions: NDArray[np.int64]) -> None:
-    """Add what an estimator that keeps no answers says about the hidden features: a few rows, soon outnumbered.
-
-    Their means are those of ``x_oᵀB_a``, and their variances ``GUESSED`` times its.
-
-    positions: (d,) where all features stand, recorded first
-    """
-    summary, B = hidden.summary, hidden.regression()
-    L, shares = summary.n_recorded, summary.shares
-    if L == 0 or B.shape[2] == 0 or summary.n_rows == 0:
-        return
-    means = np.cumsum(shares[:, None] * product(summary.means[:, None, :], B)[:, 0, :], axis=0)[-1]
-    squares = (B * product(summary.second_moments, B)).sum(axis=1)
-    second = np.cumsum(shares[:, None] * squares, axis=0)[-1]
-    spread = np.maximum(second - means * means, 0.0)
-    rows = np.where(spread > SAME * second, GUESSED_ROWS, 0.0)
-    tally.rows[positions[L:]] += rows
-    tally.sums[positions[L:]] += rows * means
-    tally.squares[positions[L:]] += rows * (means * means + GUESSED * spread)
-
-
-def constraint_evidence(M: Array, anchor: Array, units: Units, moments: Array | None) -> tuple[Array, Array]:
-    """``J`` (d, d) and ``h`` (d,) of an exact constraint ``Mw = M·anchor``: ``CERTAIN`` times what a prior would say.
-
-    They are about ``v``, in the features' own units: so much evidence in the user's units would leave no digits of
-    what rounds say once it is centred.
-
-    Args:
-        M: (L, d)  rows that span what is constrained.
-        anchor: (d,)  a solution.
-        units: of features and rewards.
-        moments: (L, L)  second moments of the recorded features, where ``M = [I, B]`` came from a log: the constraint
-            is then on the rewards of the log's rows, whatever its units and centres.  Else every row counts alike.
-    """
-    certain, rows = CERTAIN / reference_variance(units, M.shape[1]), units.rows_of(M)
-    if moments is None:
-        sizes = np.square(M / units.scales).sum(axis=1)
-        weighted = np.where(sizes > 0.0, certain / np.where(sizes > 0.0, sizes, 1.0), 0.0)[:, None] * rows
-    else:
-        recorded = units.first(len(M))
-        # x_o·(Mw) = z_o·(rows·v)
-        rows = recorded.inverse_rows(rows)
-        weighted = certain * product(recorded.evidence(moments[None], np.zeros((1, len(M))))[0][0], rows)
-    J = product(rows.T, weighted)
-    silent = ~units.known
-    J[silent], J[:, silent] = 0.0, 0.0
-    return J, product(J, units.scaled_weights(anchor))

@@ -10,10 +10,10 @@ import numpy as np
 
 from sidelight.errors import InputError
 from sidelight.hidden.protocol import HiddenEstimator
-from sidelight.learners.automatic import add_answers
 from sidelight.learners.base import BaseLearner
 from sidelight.learners.correcting import Receipt, Sums
 from sidelight.learners.hidden_half import Answer, learn_answer, single_estimator
+from sidelight.learners.log_facts import add_answers
 from sidelight.learners.protocol import Context
 from sidelight.learners.reduced import ReducedLearner
 from sidelight.learners.ridge_arms import RADIUS_KINDS

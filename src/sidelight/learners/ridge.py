@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from sidelight.kernels import ridge as kernels
-from sidelight.learners.automatic import NOISE_FLOOR, constraint_evidence, log_variance
 from sidelight.learners.correcting import Receipt, Sums, correct_shared
 from sidelight.learners.gaps import Completed
+from sidelight.learners.log_facts import NOISE_FLOOR, constraint_evidence, log_variance
 from sidelight.learners.noise import learned_noises, own_residuals, rate_noise, residuals
 from sidelight.learners.protocol import Context
 from sidelight.learners.rates import BINARY_VARIANCE, rate_weight

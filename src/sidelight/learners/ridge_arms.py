@@ -12,8 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 from sidelight.errors import InputError
 from sidelight.kernels import ridge as kernels
 from sidelight.kernels.state import state_of
-from sidelight.learners.automatic import Automatic, add_log, feature_blocks, log_variance
+from sidelight.learners.automatic import Automatic, feature_blocks
 from sidelight.learners.base import BaseLearner
+from sidelight.learners.log_facts import add_log, log_variance
 from sidelight.learners.rates import BINARY_VARIANCE, least_rate
 from sidelight.learners.ridge_state import KEPT, RATE_AT, Held, Part, hold, sums_of_older_file
 from sidelight.learners.settings import Settings

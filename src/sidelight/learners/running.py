@@ -12,18 +12,11 @@ from sidelight.errors import InputError
 from sidelight.hidden.protocol import HiddenEstimator
 from sidelight.kernels.ridge import score_parts
 from sidelight.kernels.running import Running
-from sidelight.learners.automatic import (
-    NOISE_FLOOR,
-    Automatic,
-    add_answers,
-    add_log,
-    constraint_evidence,
-    feature_blocks,
-    log_variance,
-)
+from sidelight.learners.automatic import Automatic, feature_blocks
 from sidelight.learners.base import BaseLearner
 from sidelight.learners.correcting import Receipt, Sums
 from sidelight.learners.hidden_half import Answer, learn_answer, single_estimator
+from sidelight.learners.log_facts import NOISE_FLOOR, add_answers, add_log, constraint_evidence, log_variance
 from sidelight.learners.noise import residual_noise, residuals
 from sidelight.learners.protocol import Context
 from sidelight.learners.ridge_arms import RADIUS_KINDS

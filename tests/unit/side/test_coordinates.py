@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sidelight.learners.automatic import constraint_evidence
+from sidelight.learners.log_facts import constraint_evidence
 from sidelight.side.coordinates import UNKNOWN, Tally, Units
 from sidelight.side.prior import estimate_prior
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from sidelight.learners.automatic import add_answers, add_log, add_regression
+from sidelight.learners.log_facts import add_answers, add_log, add_regression
 from sidelight.linalg import Array, eigenvalues
 from sidelight.linalg import log as natural_log
 from sidelight.side.coordinates import Tally, Units

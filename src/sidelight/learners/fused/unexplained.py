@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sidelight.hidden.protocol import CompleteEstimator
-from sidelight.learners.automatic import add_answers
+from sidelight.learners.log_facts import add_answers
 from sidelight.linalg import Array, eigenvalues, square
 from sidelight.side.coordinates import Tally, Units
 from sidelight.side.evidence import AnswersHalf, hidden_variance

@@ -12,7 +12,7 @@ import numpy as np
 
 from sidelight.errors import InputError
 from sidelight.labels import show_labels
-from sidelight.learners.automatic import add_log
+from sidelight.learners.log_facts import add_log
 from sidelight.learners.wild import Ranges
 from sidelight.linalg import Array
 from sidelight.logs.schema.schema import Schema
