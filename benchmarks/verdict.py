@@ -21,13 +21,15 @@ import numpy as np
 import sidelight as sl
 from sidelight.judging.answer_rows import Answers
 from sidelight.judging.answers import ToldBy, line_of_answers
-from sidelight.judging.complete import Doubly, line_of_complete
+from sidelight.judging.complete import line_of_complete
 from sidelight.judging.complete_rows import read_complete
+from sidelight.judging.doubly_robust import Doubly
 from sidelight.judging.lines import Line, line_of_log, line_unknown
 from sidelight.judging.policies import Requested, suggested
 from sidelight.judging.population import Population
+from sidelight.judging.row_sums import Residuals, Sample, Tally, collect
 from sidelight.judging.sequences import LARGEST_SHARE, asymptotic_width, mixing_variance
-from sidelight.judging.valuing import Estimate, Residuals, Sample, Tally, collect, of_fixed, of_tally
+from sidelight.judging.valuing import Estimate, of_fixed, of_tally
 from sidelight.logs.reduce.moments import triangular_factor
 
 LOGS = 1_000

@@ -1,4 +1,4 @@
-"""A first look at a user's file: what kind of values each column holds, from its first rows, read as text.
+"""A first look at a user's file: its format, its first rows, and a profile of each column; and a copy that can be read.
 
 Nothing is decided here; :mod:`sidelight.cli.proposing` says what each column might be for.
 """
@@ -6,83 +6,30 @@ Nothing is decided here; :mod:`sidelight.cli.proposing` says what each column mi
 from __future__ import annotations
 
 import csv
-import datetime as dt
 import difflib
 import glob
 import io
 import os
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
+from sidelight.cli.profiles import NUMBER, Profile, profile_of, repaired
 from sidelight.errors import SourceError
-from sidelight.logs.sources.csv import MISSING_TEXTS, NO_NUMBER, check_start, open_bytes, trimmed
+from sidelight.logs.sources.csv import MISSING_TEXTS, check_start, open_bytes, trimmed
 from sidelight.logs.sources.paths import kind_of
 from sidelight.logs.sources.writing import write_tables
 
-__all__ = ["Look", "Profile", "headless", "look_at", "mistyped", "write_prepared"]
+__all__ = ["Look", "headless", "look_at", "mistyped", "write_prepared"]
 
 ROWS = 50_000
 """Number of rows that are examined."""
-MANY = 60
-"""Distinct values that are kept; more are only counted."""
-MOSTLY = 0.98
-"""The share of values that must be numbers (or dates) for a column to be one; the rest cannot be used."""
-
-Kind = Literal["number", "integer", "boolean", "date", "text", "empty", "other"]
-
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-_COMMA = re.compile(r"[+-]?(\d{1,3}(\.\d{3})+|\d+)?,\d+")
-_WHOLE = re.compile(r"[+-]?(\d{1,3}(\.\d{3})+|\d+)")
-_THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
-_MONEY = re.compile(r"^(?:[€$£¥]|EUR|USD|CHF|GBP)\s*|\s*(?:[€$£¥%]|EUR|USD|CHF|GBP)$")
-_BOOLEAN = frozenset(["true", "false"])
-_DATES = ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d-%m-%Y")
-_TIMES = ("", " %H:%M", " %H:%M:%S")
-
-
-@dataclass(frozen=True)
-class Profile:
-    """What the first rows say about one column.
-
-    Attributes:
-        name: of the column.
-        kind: of its values.
-        rows, missing, distinct: counts; ``distinct`` leaves out what is missing.
-        levels: the values as text, the most frequent first, if there are at most ``MANY``; labels: with their types.
-        example: one value, as it is written.
-        repair: what must be done to the column before Sidelight can read it: ``"comma"`` (decimal comma),
-            ``"thousands"``, ``"money"`` (a currency or per cent sign), or a date's format; empty if nothing.
-        sequence: whether the values count up by one.
-        span: days between the first and the last date.
-        timed: whether dates have a time of day.
-    """
-
-    name: str
-    kind: Kind
-    rows: int
-    missing: int
-    distinct: int
-    levels: tuple[str, ...] = ()
-    labels: tuple[Any, ...] = ()
-    example: str = ""
-    repair: str = ""
-    sequence: bool = False
-    span: float = 0.0
-    timed: bool = False
-
-    @property
-    def missing_share(self) -> float:
-        """The part of the rows without a value."""
-        return self.missing / self.rows if self.rows else 1.0
+#: format as shown → as PyArrow's datasets name it
+_FORMATS = {"Parquet": "parquet", "Arrow": "ipc"}
 
 
 @dataclass(frozen=True)
@@ -143,14 +90,14 @@ def look_at(sources: Sequence[str]) -> Look:
     if table.num_rows == 0:
         raise SourceError(f"{first} has no rows: a log needs a header and at least a few rows.")
     named = [name for name in table.column_names if name.strip()]
-    profiles = tuple(_profile(name, table[name]) for name in named)
+    profiles = tuple(profile_of(name, table[name]) for name in named)
     whole, unnamed = rows <= ROWS and len(files) == 1, len(table.column_names) - len(named)
     return Look(tuple(files), form, delimiter, encoding, table.num_rows, whole, profiles, unnamed)
 
 
 def headless(names: Sequence[str]) -> str:
     """A question to add to a message about columns if their names look like a row of values; else nothing."""
-    numbers = [name for name in names if _NUMBER.fullmatch(name)]
+    numbers = [name for name in names if NUMBER.fullmatch(name)]
     if 2 * len(numbers) <= len(names) and not any("." in name for name in numbers):
         return ""
     return (
@@ -247,115 +194,6 @@ def _csv_batches(path: str, delimiter: str, encoding: str) -> Iterator[pa.Record
         raise SourceError(f"cannot read {path} as a table: {error}") from error
 
 
-# ------------------------------------------------------------------------------------------------ one column
-
-
-def _profile(name: str, column: pa.ChunkedArray) -> Profile:
-    kind = column.type
-    rows = len(column)
-    if pa.types.is_dictionary(kind):
-        column, kind = column.cast(kind.value_type), kind.value_type
-    strange = (pa.types.is_nested, pa.types.is_binary, pa.types.is_large_binary, pa.types.is_time, pa.types.is_duration)
-    if any(is_it(kind) for is_it in strange):
-        return Profile(name, "other", rows, column.null_count, 0, example=str(kind))
-    values = [value for value in column.to_pylist() if value is not None and value == value]
-    missing = rows - len(values)
-    if not values:
-        return Profile(name, "empty", rows, missing, 0)
-    counts = Counter(values)
-    labels = tuple(value for value, _ in counts.most_common()) if len(counts) <= MANY else ()
-    shared: dict[str, Any] = {"levels": tuple(map(str, labels)), "labels": labels, "example": str(values[0])}
-    common = (name, rows, missing, len(counts))
-    if pa.types.is_boolean(kind):
-        return _made(common, "boolean", shared)
-    if pa.types.is_integer(kind):
-        return _made(common, "integer", {**shared, "sequence": _is_sequence(values)})
-    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        return _made(common, "number", shared)
-    if pa.types.is_temporal(kind):
-        days = [_days(value) for value in values]
-        timed = any(isinstance(value, dt.datetime) and value.time() != dt.time() for value in values)
-        return _made(common, "date", {**shared, "span": max(days) - min(days), "timed": timed})
-    texts = [str(value).strip() for value in values]
-    if NO_NUMBER in texts:
-        # "None" is a missing value in a column of numbers or dates; in a column of text it is a value, such as an arm
-        rest = pc.if_else(pc.equal(column.cast(pa.string()), NO_NUMBER), None, column.cast(pa.string()))
-        found = _profile(name, rest)
-        if found.kind != "text":
-            return found
-    return _of_texts(common, texts, shared)
-
-
-def _made(common: tuple[str, int, int, int], kind: Kind, more: dict[str, Any]) -> Profile:
-    name, rows, missing, distinct = common
-    return Profile(name, kind, rows, missing, distinct, **more)
-
-
-def _of_texts(common: tuple[str, int, int, int], texts: list[str], shared: dict[str, Any]) -> Profile:
-    """The kind of a column that is written as text, and what must be repaired in it."""
-    enough = MOSTLY * len(texts)
-
-    def share(pattern: re.Pattern[str], values: Sequence[str]) -> int:
-        return sum(pattern.fullmatch(value) is not None for value in values)
-
-    if {text.lower() for text in texts} <= _BOOLEAN:
-        return _made(common, "boolean", shared)
-    if share(_NUMBER, texts) >= enough:
-        whole = all("." not in text and "e" not in text.lower() for text in texts if _NUMBER.fullmatch(text))
-        sequence = whole and _is_sequence([int(text) for text in texts if re.fullmatch(r"[+-]?\d{1,18}", text)])
-        return _made(common, "integer" if whole else "number", {**shared, "sequence": sequence})
-    bare = [_MONEY.sub("", text) for text in texts]
-    money = bare != texts
-    for pattern, repair in ((_NUMBER, "money"), (_THOUSANDS, "thousands"), (_COMMA, "comma")):
-        fitting = share(pattern, bare)
-        plain = sum(_fits_beside(pattern, text) for text in bare)
-        if fitting and plain >= enough and (pattern is not _NUMBER or money):
-            return _made(common, "number", {**shared, "repair": repair})
-    found = _date_format(texts)
-    if found is not None:
-        written, days, timed = found
-        repair = "" if written == "iso" else written
-        return _made(common, "date", {**shared, "span": max(days) - min(days), "timed": timed, "repair": repair})
-    return _made(common, "text", shared)
-
-
-def _fits_beside(pattern: re.Pattern[str], text: str) -> bool:
-    """Whether a value is a number in this notation, or one that looks the same in all notations."""
-    if pattern.fullmatch(text):
-        return True
-    return bool((_WHOLE if pattern is _COMMA else _NUMBER).fullmatch(text))
-
-
-def _is_sequence(values: Sequence[int]) -> bool:
-    return len(values) > 2 and all(later - earlier == 1 for earlier, later in pairwise(values))
-
-
-def _days(value: Any) -> float:
-    if isinstance(value, dt.datetime):
-        return value.replace(tzinfo=None).timestamp() / 86_400
-    return float(value.toordinal()) if isinstance(value, dt.date) else 0.0
-
-
-def _date_format(texts: list[str]) -> tuple[str, list[float], bool] | None:
-    """``iso`` or a format, the days, and whether there are times; None if these are no dates or it is ambiguous."""
-    sample = texts[:: max(1, len(texts) // 2_000)]
-    try:
-        read = [dt.datetime.fromisoformat(text) for text in sample]
-        if all(re.match(r"\d{4}-\d{2}-\d{2}", text) for text in sample):
-            return "iso", [_days(value) for value in read], any(value.time() != dt.time() for value in read)
-    except ValueError:
-        pass
-    fitting = []
-    for day in _DATES:
-        for time in _TIMES:
-            try:
-                read = [dt.datetime.strptime(text, day + time) for text in sample]
-            except ValueError:
-                continue
-            fitting.append((day + time, [_days(value) for value in read], bool(time)))
-    return fitting[0] if len(fitting) == 1 else None
-
-
 # ------------------------------------------------------------------------------------------- a copy that reads
 
 
@@ -367,14 +205,14 @@ def write_prepared(look: Look, path: Path) -> int:
     """
     kinds = {profile.name: profile for profile in look.profiles}
 
-    def repaired() -> Iterator[pa.Table]:
+    def tables() -> Iterator[pa.Table]:
         for file in look.files:
             for batch in _batches(look, file):
                 names = [name for name in batch.schema.names if name in kinds]
-                yield pa.table({name: _repaired(batch.column(name), kinds[name]) for name in names})
+                yield pa.table({name: repaired(batch.column(name), kinds[name]) for name in names})
 
     try:
-        return write_tables(path, "parquet", repaired()) or 0
+        return write_tables(path, "parquet", tables()) or 0
     except (pa.ArrowException, OSError) as error:
         raise SourceError(f"cannot write {path}: {error}") from error
 
@@ -387,25 +225,3 @@ def _batches(look: Look, file: str) -> Iterator[pa.RecordBatch]:
 
     batches: Iterator[pa.RecordBatch] = ds.dataset(file, format=_FORMATS[look.format]).to_batches()
     return batches
-
-
-_FORMATS = {"Parquet": "parquet", "Arrow": "ipc"}
-
-
-def _repaired(column: pa.Array, profile: Profile) -> pa.Array:
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-        return column
-    text = pc.utf8_trim_whitespace(column.cast(pa.string()))
-    if profile.kind == "date" and profile.repair:
-        return pc.strptime(text, format=profile.repair, unit="s", error_is_null=True)
-    if profile.kind not in ("number", "integer"):
-        return text
-    if profile.repair:
-        text = pc.replace_substring_regex(text, r"^([€$£¥]|EUR|USD|CHF|GBP)\s*|\s*([€$£¥%]|EUR|USD|CHF|GBP)$", "")
-    if profile.repair == "comma":
-        text = pc.replace_substring(pc.replace_substring(text, ".", ""), ",", ".")
-    elif profile.repair == "thousands":
-        text = pc.replace_substring(text, ",", "")
-    good = pc.match_substring_regex(text, r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$")
-    return pc.if_else(good, text, pa.scalar(None, pa.string())).cast(pa.float64())

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sidelight.cli.looking import Look, Profile, mistyped
+from sidelight.cli.looking import Look, mistyped
+from sidelight.cli.profiles import Profile
 from sidelight.errors import SchemaError
 from sidelight.labels import Label, label_to_json, sorted_labels
 from sidelight.logs.schema.schema import Schema

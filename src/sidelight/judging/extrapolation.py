@@ -9,7 +9,8 @@ import numpy as np
 
 from sidelight.judging.choice import MOST_UNTRIED, ChoiceModel
 from sidelight.judging.population import Population
-from sidelight.judging.valuing import Estimate, Sample
+from sidelight.judging.row_sums import Sample
+from sidelight.judging.valuing import Estimate
 from sidelight.labels import Label
 
 __all__ = ["LEAST_REACH", "Untried", "extrapolated", "reach_of"]

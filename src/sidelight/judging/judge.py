@@ -12,8 +12,9 @@ from sidelight.errors import InputError, SchemaError, SidelightError
 from sidelight.hidden.protocol import HiddenEstimator
 from sidelight.judging.answer_rows import Answers
 from sidelight.judging.answers import ToldBy, line_of_answers, other_population
-from sidelight.judging.complete import Doubly, Valuation, line_of_complete
+from sidelight.judging.complete import line_of_complete
 from sidelight.judging.complete_rows import CompleteRows, read_complete
+from sidelight.judging.doubly_robust import Doubly, Valuation
 from sidelight.judging.lines import Simpler
 from sidelight.judging.log_alone import Found, Settings, always, of_rows, of_summaries
 from sidelight.judging.log_rows import LogRows

@@ -13,9 +13,10 @@ from sidelight.judging.lines import Line, Overlap, Simpler, line_of_log, line_un
 from sidelight.judging.log_rows import LogRows, Valued
 from sidelight.judging.policies import BEST, OLD, Requested, requested
 from sidelight.judging.population import Population
+from sidelight.judging.row_sums import Residuals, Sample
 from sidelight.judging.scarcity import NORMAL, kurtosis_of_rates
 from sidelight.judging.sensitivity import level_of_each
-from sidelight.judging.valuing import Estimate, Residuals, Sample, combined, of_fixed
+from sidelight.judging.valuing import Estimate, combined, of_fixed
 from sidelight.judging.verdict import Verdict
 from sidelight.labels import Label
 from sidelight.logs.diagnosis.diagnosis import skipped_warning

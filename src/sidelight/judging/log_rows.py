@@ -16,17 +16,8 @@ import numpy as np
 from sidelight.errors import InputError, SchemaError, SourceError
 from sidelight.judging.policies import Lacking, Requested, columns_of_batch, suggested, take
 from sidelight.judging.population import Population
-from sidelight.judging.valuing import (
-    Estimate,
-    Residuals,
-    Sample,
-    Tally,
-    collect,
-    combined,
-    cross_fitted,
-    disagreement,
-    of_tally,
-)
+from sidelight.judging.row_sums import Residuals, Sample, Tally, collect
+from sidelight.judging.valuing import Estimate, combined, cross_fitted, disagreement, of_tally
 from sidelight.labels import Label
 from sidelight.logs.eras import recorded_by_value, rows_by_missing, rows_by_value
 from sidelight.logs.reduce.log_pass import (

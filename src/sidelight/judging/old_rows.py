@@ -24,14 +24,13 @@ from typing import Any, Literal
 import numpy as np
 
 from sidelight.arrays import Array
-from sidelight.judging.complete import LEAST_MATCHED, MOST_NEVER, NEVER
+from sidelight.judging.complete import LEAST_MATCHED, MOST_NEVER
+from sidelight.judging.doubly_robust import NEVER, SMALLEST_CHANCE
 from sidelight.judging.sequences import FIRST_LOOK, LARGEST_SCORE, UNEVEN, AsymptoticSequence
 from sidelight.kernels.choices import predict_and_learn
 
 __all__ = ["SMALLEST_CHANCE", "OldRows", "PolicyModel", "doubly_robust_gain"]
 
-#: chances below this count as this, as in ``judging.complete``: else one row could outweigh all others
-SMALLEST_CHANCE = 1e-3
 #: warm-up: rows that only train the model of the old policy, before its chances are used as weights
 WARM_UP = 500
 #: rows after which overlap may be judged

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from sidelight.judging.complete import scores_of
+from sidelight.judging.doubly_robust import scores_of
 from sidelight.judging.old_rows import OldRows, PolicyModel, doubly_robust_gain
 from sidelight.judging.sequences import AsymptoticSequence
 

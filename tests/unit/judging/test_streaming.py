@@ -14,8 +14,8 @@ from tests.reference import doubly_robust
 import sidelight as sl
 from sidelight.errors import SourceError
 from sidelight.judging import complete_rows, fitted
-from sidelight.judging.complete import Doubly
 from sidelight.judging.complete_rows import read_complete
+from sidelight.judging.doubly_robust import Doubly
 from sidelight.judging.log_rows import row_hashes
 from sidelight.judging.policies import Requested
 from sidelight.judging.population import Population
