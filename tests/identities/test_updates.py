@@ -69,6 +69,6 @@ def test_the_kernels_radius_is_the_theorys(rng, count, dimension):
         arguments = (count, log_det, dimension, noise, lam * S_w**2, S_x**2 / lam, np.log(K / delta))
         expected = sl.theory.determinant_radius(log_det, noise, delta / K, lam * S_w**2)
         assert radius_of(DETERMINANT, *arguments) == pytest.approx(expected, rel=1e-12)
-        expected = sl.theory.printed_radius(count, sl.theory.Problem(K, dimension, noise, lam, S_x, S_w), delta)
+        expected = sl.theory.printed_radius(count, dimension, noise, lam, S_x, S_w, delta, K)
         assert radius_of(PRINTED, *arguments) == pytest.approx(expected, rel=1e-12)
         assert radius_of(POSTERIOR, *arguments) == noise

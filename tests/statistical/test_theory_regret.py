@@ -27,7 +27,6 @@ def test_theorem_one_on_a_run_of_algorithm_one(seed, regularization):
     means, noise = world.mean_rewards(X), sigma * rng.standard_normal(T)
     tilde = np.stack([regularization * np.eye(m)] * K)
     target = np.zeros((K, m))
-    problem = theory.Problem(K, m, sigma, regularization, S_x, S_w)
     regret = 0.0
     for t, x in enumerate(X):
         z = np.einsum("kdm,d->km", U, x)
@@ -39,10 +38,10 @@ def test_theorem_one_on_a_run_of_algorithm_one(seed, regularization):
         arm = int(np.argmax(index))
         gap = means[t].max() - means[t, arm]
         assert gap <= 2 * max(radius[arm], S_x * S_w) * min(widths[arm], 1) + 1e-9
-        largest = theory.largest_radius(t, problem, delta / K)
+        largest = theory.largest_radius(t, m, sigma, regularization, S_x, S_w, delta / K)
         assert radius.max() <= largest * (1 + 1e-9)
         regret += gap
-        bound = theory.projected_regret_bound(t + 1, problem, delta)
+        bound = theory.projected_regret_bound(t + 1, K, m, sigma, regularization, S_x, S_w, delta)
         assert regret <= bound
         tilde[arm] += np.outer(z[arm], z[arm])
         target[arm] += z[arm] * (means[t, arm] + noise[t] - x @ anchor[arm])

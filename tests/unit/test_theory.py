@@ -43,7 +43,7 @@ def test_determinant_radius_is_its_formula_for_scalars_and_arms():
 def test_printed_radius_is_its_formula():
     counts = np.array([0, 7, 500])
     expected = [math.sqrt(0.3) * 2.5 + 0.7 * math.sqrt(4 * math.log(6 * (1 + n * 1.5**2 / 0.3) / 0.1)) for n in counts]
-    radius = theory.printed_radius(counts, theory.Problem(6, 4, 0.7, 0.3, 1.5, 2.5), 0.1)
+    radius = theory.printed_radius(counts, 4, 0.7, 0.3, 1.5, 2.5, 0.1, 6)
     np.testing.assert_allclose(radius, expected, rtol=1e-14)
 
 
@@ -129,9 +129,7 @@ def test_epoch_radius_adds_the_bias_and_the_printed_one_is_its_formula():
     expected = math.sqrt(lam) * W + (sigma + S * W * error * 8) * math.sqrt(
         m * math.log(K * (1 + t * S**2 / lam) / delta)
     )
-    assert theory.printed_epoch_radius(t, theory.Problem(K, m, sigma, lam, S, W), delta, error) == pytest.approx(
-        expected
-    )
+    assert theory.printed_epoch_radius(t, m, sigma, lam, S, W, delta, K, matrix_error=error) == pytest.approx(expected)
 
 
 @given(sizes)
@@ -321,12 +319,12 @@ def test_theorem_one_is_its_formula_and_needs_no_assumption_on_scale():
     beta = sigma**2 * (m * math.log(1 + T * S**2 / (m * lam)) + 2 * math.log(K / delta)) + lam * W**2
     potential = T * m * K * math.log(1 + T * S**2 / (m * K * lam))
     expected = 2 * math.sqrt(2) * max(math.sqrt(beta), S * W) * math.sqrt(potential)
-    assert theory.projected_regret_bound(T, theory.Problem(K, m, sigma, lam, S, W), delta) == pytest.approx(expected)
-    assert theory.projected_regret_bound(T, theory.Problem(K, 0, sigma, lam, S, W), delta) == 0
-    curve = theory.projected_regret_bound(np.array([10, 100, 1000]), theory.Problem(K, m, sigma, lam, S, W), delta)
+    assert theory.projected_regret_bound(T, K, m, sigma, lam, S, W, delta) == pytest.approx(expected)
+    assert theory.projected_regret_bound(T, K, 0, sigma, lam, S, W, delta) == 0
+    curve = theory.projected_regret_bound(np.array([10, 100, 1000]), K, m, sigma, lam, S, W, delta)
     assert (np.diff(curve) > 0).all()
     # without noise the radius falls below 1, where the printed proof breaks: S_xS_w stands in
-    tiny = theory.projected_regret_bound(T, theory.Problem(K, m, 0.0, 1e-6, S, W), delta)
+    tiny = theory.projected_regret_bound(T, K, m, 0.0, 1e-6, S, W, delta)
     assert tiny == pytest.approx(2 * S * W * math.sqrt(2 * T * m * K * math.log(1 + T * S**2 / (m * K * 1e-6))))
 
 
@@ -334,18 +332,16 @@ def test_printed_theorem_one_is_its_formula():
     T, K, m, sigma, lam, S, W, delta = 5000, 7, 3, 0.4, 0.2, 1.5, 2.0, 0.1
     radius = math.sqrt(lam) * W + sigma * math.sqrt(m * math.log(K * (1 + T * S**2 / lam) / delta))
     expected = 2 * math.sqrt(T) * radius * math.sqrt(m * K * math.log(lam + T * S**2 / (m * K)))
-    assert theory.printed_projected_regret_bound(T, theory.Problem(K, m, sigma, lam, S, W), delta) == pytest.approx(
-        expected
-    )
+    assert theory.printed_projected_regret_bound(T, K, m, sigma, lam, S, W, delta) == pytest.approx(expected)
 
 
 @pytest.mark.filterwarnings("error")
 def test_printed_theorem_one_at_its_edges():
     """Nothing to learn costs nothing, in print too; where the printed logarithm is negative there is no number."""
     horizons = np.array([1, 100, 10_000])
-    np.testing.assert_array_equal(theory.printed_projected_regret_bound(horizons, theory.Problem(7, 0, 0.3)), [0, 0, 0])
-    np.testing.assert_array_equal(theory.projected_regret_bound(horizons, theory.Problem(7, 0, 0.3)), [0, 0, 0])
-    printed = theory.printed_projected_regret_bound(horizons, theory.Problem(7, 5, 0.3, regularization=0.1))
+    np.testing.assert_array_equal(theory.printed_projected_regret_bound(horizons, 7, 0, 0.3), [0, 0, 0])
+    np.testing.assert_array_equal(theory.projected_regret_bound(horizons, 7, 0, 0.3), [0, 0, 0])
+    printed = theory.printed_projected_regret_bound(horizons, 7, 5, 0.3, regularization=0.1)
     assert np.isnan(printed).tolist() == [True, False, False]
 
 
@@ -378,17 +374,16 @@ def test_powers_of_two_have_the_smaller_constant():
 @settings(max_examples=60, deadline=None)
 def test_theorem_two_summed_is_at_most_its_closed_form(horizon, leading, second, lam, scale):
     constants = theory.CrossMomentConstants(np.array([leading, leading / 2]), np.array([second / 3, second]))
-    arguments = (horizon, theory.Problem(5, 3, 0.3, lam, scale, 1.2), constants)
+    arguments = (horizon, 5, 3, constants, 0.3, lam, scale, 1.2)
     exact, closed = (theory.epoch_regret_bound(*arguments, delta=0.1, closed_form=form) for form in (False, True))
     assert exact <= closed * (1 + 1e-9)
 
 
 def test_theorem_two_with_an_exact_constraint_is_theorem_one_by_episodes():
     none = theory.CrossMomentConstants(np.zeros(4), np.zeros(4))
-    exact = theory.epoch_regret_bound(1000, theory.Problem(4, 3, 0.3, 0.5, 1.1, 0.9), none, delta=0.1)
+    exact = theory.epoch_regret_bound(1000, 4, 3, none, 0.3, 0.5, 1.1, 0.9, delta=0.1)
     parts = [
-        theory.projected_regret_bound(n, theory.Problem(4, 3, 0.3, 0.5, 1.1, 0.9), 0.1 / (2 * 10))
-        for n in theory.episode_lengths(1000)
+        theory.projected_regret_bound(n, 4, 3, 0.3, 0.5, 1.1, 0.9, 0.1 / (2 * 10)) for n in theory.episode_lengths(1000)
     ]
     assert exact == pytest.approx(sum(parts) + 2 * 1.1 * 0.9)
 
@@ -401,8 +396,8 @@ def test_theorem_two_is_never_below_oful_in_the_paper_s_setting():
             R11 = np.broadcast_to(np.eye(L) / d, (K, L, L))
             bounds = np.sqrt(L / d), np.sqrt((d - L) / d)
             constants = theory.cross_moment_constants(R11, np.full(K, 1 / K), *bounds, d, 0.05, horizon)
-            ours = theory.epoch_regret_bound(horizon, theory.Problem(K, d - L, noise=0.05), constants)
-            assert ours > theory.projected_regret_bound(horizon, theory.Problem(K, d, noise=0.05))
+            ours = theory.epoch_regret_bound(horizon, K, d - L, constants, 0.05)
+            assert ours > theory.projected_regret_bound(horizon, K, d, 0.05)
 
 
 # what a log is worth

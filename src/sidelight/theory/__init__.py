@@ -6,10 +6,10 @@ probability of failure, ``N_a`` the rounds in which arm ``a`` was played, ``T`` 
 orthonormal basis of the kernel of ``M_a`` (``P_a = UUᵀ``), ``Ṽ = Uᵀ(λI + Σ x xᵀ)U``. Hats mark what was
 computed from an estimate.
 
-Functions of many of these take a :class:`Problem`. Every function says what differs from the print and why. The order:
-radii; the error of the estimated constraint (matrix Bernstein, ``C_B1``, ``C_B2``, ``ΔM_n``, error propagation);
-potentials; regret; what a finite log is worth. Functions named ``printed_*`` are the paper's formulas as they stand,
-for comparison and reproduction only.
+Every function says what differs from the print and why. The order: radii; the error of the estimated
+constraint (matrix Bernstein, ``C_B1``, ``C_B2``, ``ΔM_n``, error propagation); potentials; regret; what a
+finite log is worth. Functions named ``printed_*`` are the paper's formulas as they stand, for comparison and
+reproduction only.
 """
 
 from sidelight.theory.episodes import episode_count, episode_lengths
@@ -24,7 +24,6 @@ from sidelight.theory.matrix_error import (
     printed_cross_moment_constants,
 )
 from sidelight.theory.quantiles import chi_square_quantile, f_quantile, f_tail, scarcity_factor
-from sidelight.theory.quantities import Problem
 from sidelight.theory.radii import (
     anchor_error,
     arm_radii,
@@ -51,7 +50,6 @@ from sidelight.theory.regret_bounds import (
 __all__ = [
     "CrossMomentConstants",
     "ErrorPropagation",
-    "Problem",
     "anchor_error",
     "arm_radii",
     "bias_factor",

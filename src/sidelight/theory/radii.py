@@ -5,15 +5,13 @@ Symbols are those of the package's docstring.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from sidelight.errors import InputError
 from sidelight.kernels import ridge
 from sidelight.linalg import apply, log, product, square
 from sidelight.linalg import eigenvalues as symmetric_values
-from sidelight.theory.quantities import Floats, Numbers, Problem, probability
+from sidelight.theory.quantities import Floats, Numbers, probability
 
 __all__ = [
     "anchor_error",
@@ -85,7 +83,16 @@ def determinant_radius(log_det_ratio: Numbers, noise: Numbers, delta_per_arm: Nu
     return arm_radii(ridge.DETERMINANT, log_dets=log_det_ratio, noises=noise, prior_term=prior_term, union=union)
 
 
-def printed_radius(counts: Numbers, problem: Problem, delta: float = 0.05) -> Floats:
+def printed_radius(
+    counts: Numbers,
+    dimension: Numbers,
+    noise: float,
+    regularization: float,
+    context_bound: float,
+    weight_bound: float,
+    delta: float,
+    n_arms: int,
+) -> Floats:
     """``√β = √λ S_w + σ√(m log(K(1 + N_a S_x²/λ)/δ))``, as printed.
 
     For reproduction only: at ``m = 1`` with small ``√λ S_w`` it misses 7 to 14 % of the time at δ = 5 %; for
@@ -96,11 +103,11 @@ def printed_radius(counts: Numbers, problem: Problem, delta: float = 0.05) -> Fl
     return arm_radii(
         ridge.PRINTED,
         counts=counts,
-        dimensions=problem.dimension,
-        noises=problem.noise,
-        prior_term=problem.regularization * square(problem.weight_bound),
-        growth=square(problem.context_bound) / problem.regularization,
-        union=log(problem.n_arms / float(probability(delta, "delta"))),
+        dimensions=dimension,
+        noises=noise,
+        prior_term=regularization * square(weight_bound),
+        growth=square(context_bound) / regularization,
+        union=log(n_arms / float(probability(delta, "delta"))),
     )
 
 
@@ -167,11 +174,22 @@ def inflated_noise(
     return total
 
 
-def printed_epoch_radius(rounds: Numbers, problem: Problem, delta: float, matrix_error: Numbers) -> Floats:
+def printed_epoch_radius(
+    rounds: Numbers,
+    dimension: int,
+    noise: float,
+    regularization: float,
+    context_bound: float,
+    weight_bound: float,
+    delta: float,
+    n_arms: int,
+    *,
+    matrix_error: Numbers,
+) -> Floats:
     """``√λ S_w + (σ + S_x S_w ΔM_n √t) √(m log(K(1 + tS_x²/λ)/δ'))``, as printed; ``δ'`` is ``delta``."""
-    inflated = inflated_noise(problem.noise, rounds, problem.context_bound, problem.weight_bound, matrix_error)
-    plain = printed_radius(rounds, replace(problem, noise=1.0, weight_bound=0.0), delta)
-    radius: Floats = np.sqrt(problem.regularization) * problem.weight_bound + inflated * plain
+    inflated = inflated_noise(noise, rounds, context_bound, weight_bound, matrix_error)
+    plain = printed_radius(rounds, dimension, 1.0, regularization, context_bound, 0.0, delta, n_arms)
+    radius: Floats = np.sqrt(regularization) * weight_bound + inflated * plain
     return radius
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from sidelight.linalg import log, log1p, square
 from sidelight.theory.episodes import episode_count, episode_lengths
 from sidelight.theory.matrix_error import CrossMomentConstants, delta_m
-from sidelight.theory.quantities import Floats, Numbers, Problem
+from sidelight.theory.quantities import Floats, Numbers
 from sidelight.theory.radii import determinant_radius, printed_radius
 
 __all__ = [
@@ -55,7 +55,15 @@ def printed_visitation_bound(rounds: Numbers, dimension: int, context_bound: flo
     return bound
 
 
-def largest_radius(rounds: Numbers, problem: Problem, delta_per_arm: float) -> Floats:
+def largest_radius(
+    rounds: Numbers,
+    dimension: int,
+    noise: float,
+    regularization: float,
+    context_bound: float,
+    weight_bound: float,
+    delta_per_arm: float,
+) -> Floats:
     """The largest :func:`determinant_radius` of ``t`` rounds: ``log det(Ṽ/λ) ≤ m log(1 + tS_x²/(mλ))``.
 
     Differs from the print, whose regret bounds take its radius (:func:`printed_radius`) at ``t = T``: as in
@@ -63,17 +71,26 @@ def largest_radius(rounds: Numbers, problem: Problem, delta_per_arm: float) -> F
     determinant is bounded with ``mλ``, not ``λ``, under ``tS_x²``. All ``t`` rounds are counted as if they were the
     arm's own, so it bounds the radius of every arm.
     """
-    ratio = 0.5 * elliptical_potential_bound(rounds, problem.dimension, problem.context_bound, problem.regularization)
-    prior_term = problem.regularization * square(problem.weight_bound)
-    return determinant_radius(ratio, problem.noise, delta_per_arm, prior_term)
+    ratio = 0.5 * elliptical_potential_bound(rounds, dimension, context_bound, regularization)
+    return determinant_radius(ratio, noise, delta_per_arm, regularization * square(weight_bound))
 
 
-def projected_regret_bound(horizon: Numbers, problem: Problem, delta: float = 0.05) -> Floats:
+def projected_regret_bound(
+    horizon: Numbers,
+    n_arms: int,
+    dimension: int,
+    noise: float = 1.0,
+    regularization: float = 1.0,
+    context_bound: float = 1.0,
+    weight_bound: float = 1.0,
+    delta: float = 0.05,
+) -> Floats:
     """Theorem 1: ``Regret(T) ≤ 2√2 max(√β_T, S_xS_w) √(T m K log(1 + TS_x²/(mKλ)))``, with probability ``1 −
     δ``.
 
-    ``√β_T`` is :func:`largest_radius` at ``δ/K``; at ``m = 0`` the bound is 0: the log fixes everything. Assumes known
-    ``M_a w_a = b_a`` (an infinite log), ``α = 1``, ``‖x‖ ≤ S_x``, ``‖w_a‖ ≤ S_w``.
+    ``√β_T`` is :func:`largest_radius` at ``δ/K``; ``dimension`` is ``m = d − L`` (``d`` for OFUL; 0 gives 0:
+    the log fixes everything). Assumes known ``M_a w_a = b_a`` (an infinite log), ``α = 1``, ``‖x‖ ≤ S_x``,
+    ``‖w_a‖ ≤ S_w``.
 
     Differs from the print: the factor √2 that its last lines drop; the corrected elliptical potential
     (``log(1 + ·/λ)`` for ``log(λ + ·)``); and ``max(√β, S_xS_w)``, which replaces the silent assumptions
@@ -81,42 +98,58 @@ def projected_regret_bound(horizon: Numbers, problem: Problem, delta: float = 0.
     most ``2 max(√β, S_xS_w) min(‖Uᵀx‖, 1)``.
     """
     horizon = np.asarray(horizon, dtype=np.float64)
-    largest = largest_radius(horizon, problem, delta / problem.n_arms)
-    radius = np.maximum(largest, problem.context_bound * problem.weight_bound)
-    potential = _potential_over_arms(horizon, problem)
+    settings = (dimension, noise, regularization, context_bound, weight_bound)
+    radius = np.maximum(largest_radius(horizon, *settings, delta / n_arms), context_bound * weight_bound)
+    potential = _potential_over_arms(horizon, n_arms, dimension, context_bound, regularization)
     bound: Floats = 2.0 * radius * np.sqrt(horizon * potential)
     return bound
 
 
-def _potential_over_arms(rounds: Numbers, problem: Problem) -> Floats:
+def _potential_over_arms(
+    rounds: Numbers, n_arms: int, dimension: int, context_bound: float, regularization: float
+) -> Floats:
     """``Σ_a 2m log(1 + N_aS_x²/(mλ)) ≤ 2mK log(1 + tS_x²/(mKλ))``, by concavity."""
-    per_arm = elliptical_potential_bound(
-        np.asarray(rounds, dtype=np.float64) / problem.n_arms,
-        problem.dimension,
-        problem.context_bound,
-        problem.regularization,
-    )
-    potential: Floats = problem.n_arms * per_arm
+    per_arm = np.asarray(rounds, dtype=np.float64) / n_arms
+    potential: Floats = n_arms * elliptical_potential_bound(per_arm, dimension, context_bound, regularization)
     return potential
 
 
-def printed_projected_regret_bound(horizon: Numbers, problem: Problem, delta: float = 0.05) -> Floats:
+def printed_projected_regret_bound(
+    horizon: Numbers,
+    n_arms: int,
+    dimension: int,
+    noise: float = 1.0,
+    regularization: float = 1.0,
+    context_bound: float = 1.0,
+    weight_bound: float = 1.0,
+    delta: float = 0.05,
+) -> Floats:
     """Theorem 1's last line as printed: a factor √2 too small, and with ``log(λ + ·)``. Not a bound.
 
     0 at ``m = 0``, its limit. NaN where the printed logarithm is negative (``λ < 1`` and few rounds), since it stands
     under a root.
     """
     horizon = np.asarray(horizon, dtype=np.float64)
-    if problem.dimension == 0:
+    if dimension == 0:
         return np.zeros(horizon.shape)
-    radius, weights = printed_radius(horizon, problem, delta), problem.dimension * problem.n_arms
-    potential = weights * log(problem.regularization + horizon * square(problem.context_bound) / weights)
+    radius = printed_radius(horizon, dimension, noise, regularization, context_bound, weight_bound, delta, n_arms)
+    potential = dimension * n_arms * log(regularization + horizon * square(context_bound) / (dimension * n_arms))
     bound: Floats = 2.0 * np.sqrt(horizon) * radius * np.sqrt(np.where(potential < 0, np.nan, potential))
     return bound
 
 
 def epoch_regret_bound(
-    horizon: int, problem: Problem, constants: CrossMomentConstants, delta: float = 0.05, *, closed_form: bool = False
+    horizon: int,
+    n_arms: int,
+    dimension: int,
+    constants: CrossMomentConstants,
+    noise: float = 1.0,
+    regularization: float = 1.0,
+    context_bound: float = 1.0,
+    weight_bound: float = 1.0,
+    *,
+    delta: float = 0.05,
+    closed_form: bool = False,
 ) -> float:
     """Theorem 2: a bound on the regret of Algorithm 2 that holds with probability ``1 − δ``.
 
@@ -143,13 +176,14 @@ def epoch_regret_bound(
     ``M̂`` by importance weighting, ``α = 1``, one answer of the old policy in each round.
     """
     episodes = episode_count(horizon)
-    delta_per_arm = delta / (2.0 * problem.n_arms * episodes)
-    scale = problem.context_bound * problem.weight_bound
+    settings = (dimension, noise, regularization, context_bound, weight_bound)
+    delta_per_arm = delta / (2.0 * n_arms * episodes)
+    scale = context_bound * weight_bound
     worst = CrossMomentConstants(*(np.asarray(np.max(constant)) for constant in constants))
     if closed_form:
         root_sum = 1.0 + np.sqrt(2.0) if horizon == 2**episodes else np.sqrt(4.0 + 2.0 * np.sqrt(2.0))
-        potential = np.sqrt(_potential_over_arms(horizon, problem))
-        radius = np.maximum(largest_radius(horizon, problem, delta_per_arm), scale) + scale * worst.leading
+        potential = np.sqrt(_potential_over_arms(horizon, n_arms, dimension, context_bound, regularization))
+        radius = np.maximum(largest_radius(horizon, *settings, delta_per_arm), scale) + scale * worst.leading
         root_horizon = root_sum * np.sqrt(horizon)
         total = 2.0 * root_horizon * radius * potential
         total += 2.0 * scale * (root_horizon * worst.leading + episodes * worst.second_order + 1.0)
@@ -158,7 +192,8 @@ def epoch_regret_bound(
     total = 2.0 * scale
     for n, rounds in enumerate(episode_lengths(horizon)):
         error = delta_m(worst, 2.0**n)
-        radius = largest_radius(rounds, problem, delta_per_arm) + scale * error * np.sqrt(rounds)
-        potential = np.sqrt(rounds * _potential_over_arms(rounds, problem))
+        radius = largest_radius(rounds, *settings, delta_per_arm) + scale * error * np.sqrt(rounds)
+        visits = _potential_over_arms(rounds, n_arms, dimension, context_bound, regularization)
+        potential = np.sqrt(rounds * visits)
         total += 2.0 * np.maximum(radius, scale) * potential + 2.0 * scale * rounds * error
     return float(total)
