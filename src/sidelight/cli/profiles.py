@@ -47,7 +47,7 @@ class Profile:
         example: one value, as it is written.
         repair: what must be done to the column before Sidelight can read it: ``"comma"`` (decimal comma),
             ``"thousands"``, ``"money"`` (a currency or per cent sign), or a date's format; empty if nothing.
-        sequence: whether the values count up by one.
+        rising: whether the values are whole numbers, each larger than the one before; sequence: by one each time.
         span: days between the first and the last date.
         timed: whether dates have a time of day.
     """
@@ -61,6 +61,7 @@ class Profile:
     labels: tuple[Any, ...] = ()
     example: str = ""
     repair: str = ""
+    rising: bool = False
     sequence: bool = False
     span: float = 0.0
     timed: bool = False
@@ -94,9 +95,9 @@ def profile_of(name: str, column: pa.ChunkedArray) -> Profile:
     if pa.types.is_boolean(kind):
         return made("boolean")
     if pa.types.is_integer(kind):
-        return made("integer", sequence=_is_sequence(values))
+        return made("integer", **_order(values))
     if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        return made("number")
+        return made("number", **(_order(values) if all(float(value).is_integer() for value in values) else {}))
     if pa.types.is_temporal(kind):
         days = [_days(value) for value in values]
         timed = any(isinstance(value, dt.datetime) and value.time() != dt.time() for value in values)
@@ -122,8 +123,10 @@ def _of_texts(texts: list[str], made: Callable[..., Profile]) -> Profile:
         return made("boolean")
     if share(NUMBER, texts) >= enough:
         whole = all("." not in text and "e" not in text.lower() for text in texts if NUMBER.fullmatch(text))
-        sequence = whole and _is_sequence([int(text) for text in texts if re.fullmatch(r"[+-]?\d{1,18}", text)])
-        return made("integer" if whole else "number", sequence=sequence)
+        return made(
+            "integer" if whole else "number",
+            **_order([int(text) for text in texts if re.fullmatch(r"[+-]?\d{1,18}", text)] if whole else ()),
+        )
     bare = [_MONEY.sub("", text) for text in texts]
     money = bare != texts
     for pattern, repair in ((NUMBER, "money"), (_THOUSANDS, "thousands"), (_COMMA, "comma")):
@@ -146,8 +149,11 @@ def _fits_beside(pattern: re.Pattern[str], text: str) -> bool:
     return bool((_WHOLE if pattern is _COMMA else NUMBER).fullmatch(text))
 
 
-def _is_sequence(values: Sequence[int]) -> bool:
-    return len(values) > 2 and all(later - earlier == 1 for earlier, later in pairwise(values))
+def _order(values: Sequence[Any]) -> dict[str, bool]:
+    """What a profile says about the order of whole numbers."""
+    steps = [later - earlier for earlier, later in pairwise(values)]
+    enough = len(values) > 2
+    return {"rising": enough and min(steps) > 0, "sequence": enough and min(steps) == max(steps) == 1}
 
 
 def _days(value: Any) -> float:

@@ -24,6 +24,8 @@ MANY_LEVELS = 50
 """A text column with more different values is a name or a remark, not a category."""
 FEW_NUMBERS = 12
 """A column of numbers with fractions that has more different values is a measurement, not an arm."""
+_RISING_ROWS = 20
+"""Whole numbers that rise from row to row in at least so many rows number them."""
 MOST_MISSING = 0.2
 """A column that lacks more values than this is left out; rows that lack a value of a feature cannot be used."""
 _ARM = {"arm", "action", "treatment", "variant", "decision", "assignment", "assigned", "regimen"}
@@ -333,6 +335,8 @@ def _guess(profile: Profile, said: Said) -> tuple[str, str]:
         return "left out", "looks like the old policy's probability (--propensity if it is)"
     if profile.sequence and profile.distinct == present:
         return "identifier", "counts the rows"
+    if profile.rising and present >= _RISING_ROWS:
+        return "identifier", "rises from row to row, all whole numbers (--keep if it is a feature)"
     unique = present >= 20 and profile.distinct > 0.9 * present
     named = bool(words & _IDENTIFIER) and profile.distinct > MANY_LEVELS
     if profile.kind in ("text", "integer") and (named or (unique and profile.kind == "text")):

@@ -93,11 +93,15 @@ def overlap_of(name: str, own: PolicyScores, doubly: Doubly) -> Overlap:
                 f"these rows cannot tell, because the old policy never tries arm {arms[worst]!r} in about "
                 f"{1 - reached:.0%} of the contexts in which this policy takes it"
             )
-    elif own.never.sum() > MOST_NEVER * n:
-        problem = (
-            f"these rows cannot tell, because the old policy all but never tries arm {arms[int(own.never.argmax())]!r} "
-            f"in {own.never.sum() / n:.0%} of the contexts"
-        )
+    else:
+        never = np.maximum(own.never, own.tried.never())
+        if never.sum() > MOST_NEVER * n:
+            worst = int(never.argmax())
+            column = doubly.fitted.decisive(worst)
+            problem = (
+                f"these rows cannot tell, because the old policy all but never tries arm {arms[worst]!r} in "
+                f"{never.sum() / n:.0%} of the contexts; {column!r} tells most about which arm is taken"
+            )
     if not problem and effective < LEAST_MATCHED:
         problem = (
             f"these rows cannot tell, because in only {own.matched:,} of {n:,} the old policy did what this one would "

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sidelight.errors import InputError
+from sidelight.judging.choice import Tried
 from sidelight.judging.complete_rows import CompleteRows
 from sidelight.judging.fitted import Fitted
 from sidelight.judging.policies import Requested
@@ -51,6 +52,7 @@ class PolicyScores:
         squares: (K,) sum of the squared weights.
         matched: rows in which the arm taken is the policy's   largest: the largest weight.
         smallest: the smallest estimated chance of the policy's arm   never: (K,) rows with a chance below ``NEVER``.
+        tried: the policy's arm in each row, its estimated chance, and whether it was taken.
         corrections: (K,) ``Σ (w(r − μ̂))²``: what the model of the old policy moves the value by.
         ell: (K, p) sum of the columns of ``μ̂`` where the policy takes each arm.
         problem: why the policy cannot be valued, or ``None``.
@@ -62,6 +64,7 @@ class PolicyScores:
     never: Array
     corrections: Array
     ell: Array
+    tried: Tried
     matched: int = 0
     largest: float = 0.0
     smallest: float = math.inf
@@ -71,7 +74,7 @@ class PolicyScores:
     def empty(cls, K: int, p: int) -> PolicyScores:
         """No rows yet, of K arms and p columns."""
         wanted, found, squares, never, corrections = np.zeros((5, K))
-        return cls(wanted, found, squares, never, corrections, np.zeros((K, p)))
+        return cls(wanted, found, squares, never, corrections, np.zeros((K, p)), Tried(K))
 
     def add(self, taken: np.ndarray, weights: Array, corrections: Array, chance: Array, columns: Array) -> None:
         """Add rows: what the policy takes, its weights, ``w(r − μ̂)``, how likely its arm is, and columns of ``μ̂``."""
@@ -80,6 +83,7 @@ class PolicyScores:
         self.found += np.bincount(taken, weights=weights, minlength=K)
         self.squares += np.bincount(taken, weights=weights * weights, minlength=K)
         self.never += np.bincount(taken, weights=chance < NEVER, minlength=K)
+        self.tried.add(taken, chance, weights > 0)
         self.matched += int((weights > 0).sum())
         self.largest = max(self.largest, float(weights.max()))
         self.smallest = min(self.smallest, float(chance.min()))

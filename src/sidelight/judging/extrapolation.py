@@ -41,10 +41,13 @@ class Untried:
         samples: rows of each era of the log.
         rows: how many rows each era has.
         arms: the labels.
+        names: of the columns of each era's sample.
     """
 
-    def __init__(self, samples: Sequence[Sample], rows: Sequence[int], arms: Sequence[Label]) -> None:
-        self._arms, self._shares = arms, [n / sum(rows) for n in rows]
+    def __init__(
+        self, samples: Sequence[Sample], rows: Sequence[int], arms: Sequence[Label], names: Sequence[Sequence[str]]
+    ) -> None:
+        self._arms, self._names, self._shares = arms, names, [n / sum(rows) for n in rows]
         self._models = [
             ChoiceModel(np.concatenate(sample.X), np.concatenate(sample.codes), len(arms)) for sample in samples
         ]
@@ -59,17 +62,18 @@ class Untried:
         """
         if estimate.problem is not None:
             return estimate
-        share, worst, arm = 0.0, 0.0, 0
-        for part, model, own in zip(self._shares, self._models, taken, strict=True):
+        share, worst, arm, column = 0.0, 0.0, 0, ""
+        for part, model, names, own in zip(self._shares, self._models, self._names, taken, strict=True):
             found, never = model.untried(model.everywhere(own) if isinstance(own, int) else own)
             share += part * never
             if part * never > worst:
-                worst, arm = part * never, found
+                worst, arm, column = part * never, found, names[model.decisive(found)]
         if share <= MOST_UNTRIED:
             return estimate
         problem = (
             f"the old policy never tries arm {self._arms[arm]!r} in about {share:.0%} of the contexts, and there this "
-            "policy would take it"
+            f"policy would take it. {column!r} tells most about which arm is taken: if it is decided together with the "
+            "arm, leave it out"
         )
         return replace(estimate, problem=problem)
 

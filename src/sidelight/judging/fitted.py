@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sidelight.judging.choice import softmax, softmax_regression
+from sidelight.judging.choice import decisive_column, softmax, softmax_regression
 from sidelight.judging.complete_rows import Chunk, CompleteRows
 from sidelight.linalg import Array
 from sidelight.logs.reduce.moments import triangular_factor
@@ -43,7 +43,7 @@ class Fitted:
     """
 
     def __init__(self, rows: CompleteRows) -> None:
-        self._K, n = len(rows.arms), len(rows)
+        self._K, n, self._names = len(rows.arms), len(rows), rows.schema.encoded_names[1:]
         factors = rows.summary.factors
         # the constant comes first, so the rows of the pooled factor below the first hold the deviations from the mean
         pooled = triangular_factor(factors.reshape(-1, factors.shape[-1]), careful=False)
@@ -115,6 +115,11 @@ class Fitted:
             own = columns[starts[g] : starts[g + 1]]
             if len(own):
                 sums[g // self._K, g % self._K] += own.T @ own
+
+    def decisive(self, arm: int) -> str:
+        """The column that tells most about whether the old policy takes the arm; ``ê`` must be fitted, not known."""
+        assert self._W is not None
+        return self._names[int(np.flatnonzero(self._varies)[decisive_column(self._W.mean(axis=0), arm)])]
 
     @property
     def n_columns(self) -> int:

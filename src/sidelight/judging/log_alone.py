@@ -20,6 +20,7 @@ from sidelight.judging.valuing import Estimate, combined, of_fixed
 from sidelight.judging.verdict import Verdict
 from sidelight.labels import Label
 from sidelight.logs.diagnosis.diagnosis import skipped_warning
+from sidelight.logs.diagnosis.leaks import leak_warning
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.summary import LogSummary
 
@@ -224,7 +225,12 @@ def of_summaries(log: Any, policies: Any, settings: Settings) -> Found:
         None,
         math.nan,
         assumptions,
-        [*skipped_warning(skipped, rows), *_without(left_out, rows), *extrapolated(estimates, headline)],
+        [
+            *leak_warning(*summaries),
+            *skipped_warning(skipped, rows),
+            *_without(left_out, rows),
+            *extrapolated(estimates, headline),
+        ],
         picked=0 if chosen is not None or best is None else len(arms),
     )
 
@@ -245,7 +251,7 @@ def of_rows(rows: LogRows, policies: Any, settings: Settings) -> Found:
     judged = [policy for policy in asked if policy.kind == "function"] + [suggests, Requested(_WORD, "word")]
     valued = rows.second_pass(judged, reference)
     by_arm = _arm_estimates(valued.residuals, arms, valued.samples)
-    untried = Untried(valued.samples, [p.n_rows for p in populations], arms)
+    untried = Untried(valued.samples, [p.n_rows for p in populations], arms, [p.names for p in populations])
     by_arm = {arm: untried.said(one, [a] * len(populations)) for a, (arm, one) in enumerate(by_arm.items())}
     estimates = {always(arm): estimate for arm, estimate in by_arm.items()}
     arms_named = {policy.rule for policy in asked if policy.kind == "arm"}
@@ -284,6 +290,7 @@ def of_rows(rows: LogRows, policies: Any, settings: Settings) -> Found:
         word.gain,
         [_log_assumes(settings)],
         [
+            *leak_warning(*(era.summary for era in rows.eras)),
             *skipped_warning(rows.skipped, n),
             *_without(rows.left_out, n),
             *_warnings(by_arm),

@@ -244,13 +244,14 @@ def test_identifiers_constants_and_probabilities(tmp_path):
     look = look_of(
         tmp_path,
         {
-            "row": np.arange(n), "user_id": rng.integers(0, 10**9, n), "code": [f"{i:x}" for i in range(n)],
+            "row": np.arange(n), "seqn": 7.0 * np.arange(n) + rng.integers(0, 7, n),
+            "user_id": rng.integers(0, 10**9, n), "code": [f"{i:x}" for i in range(n)],
             "zone": rng.integers(1, 5, n), "weight": rng.normal(size=n), "prob": rng.random(n),
             "arm": ["a", "b"] * (n // 2), "reward": rng.normal(size=n), "note": [None] * (n - 5) + ["late"] * 5,
         },
     )  # fmt: skip
     found = roles(propose(look, Said()))
-    assert [found[name] for name in ("row", "user_id", "code")] == ["identifier"] * 3
+    assert [found[name] for name in ("row", "seqn", "user_id", "code")] == ["identifier"] * 4
     assert (found["zone"], found["weight"], found["prob"], found["note"]) == (
         "category", "feature", "left out", "left out",
     )  # fmt: skip

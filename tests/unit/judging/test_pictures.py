@@ -21,7 +21,7 @@ def verdict():
     u, v, arm = rng.normal(size=n), rng.normal(size=n), rng.integers(0, 3, n)
     reward = u * (arm - 1) + 0.2 * v + rng.normal(size=n)
     log = {"u": u, "v<w>": v, "arm": np.array(["a", "b", "<c>"])[arm], "reward": reward}
-    keep = ~((arm == 2) & (u > 0))
+    keep = ~((arm == 2) & (u < 0))  # the best policy takes <c> where u > 0: what it is worth can be told
     log = {name: values[keep] for name, values in log.items()}
     return sl.judge(log, sl.Schema(["u", "v<w>"], ["u", "v<w>"]), policies=["best", lambda c: "<c>"])
 
@@ -82,7 +82,7 @@ def test_the_page_says_when_and_how(verdict, tmp_path):
         assert words in page
     assert "v<w>" not in page
     assert "<c>" not in page
-    assert "Yes, but only if nothing hidden matters." in page
+    assert "Yes, if nothing hidden matters." in page
 
 
 @pytest.mark.parametrize(("effect", "answer"), [(0.5, "Yes, if"), (0.08, "Yes, but only if")])

@@ -284,3 +284,24 @@ def test_complete_rows_are_matched_by_arm():
             pooled = np.linalg.solve(model.moments[:2, :2], model.moments[:2, 2:])
             assert model.matrices[gone, :, 2:] == pytest.approx(pooled, abs=1e-6)
             assert worth_in_rounds(summary, complete=rest).known
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_columns_that_give_the_reward_away_are_named(exact):
+    """A reward that is the difference of two columns: no number about the log means anything."""
+    rng = np.random.default_rng(5)
+    before, age, arms = rng.normal(70, 15, 2_000), rng.normal(50, 9, 2_000), rng.integers(0, 2, 2_000)
+    after = before + arms + rng.normal(0, 8, 2_000)
+    reward = after - before + (0.0 if exact else 0.5) * rng.normal(size=2_000)
+    schema = Schema(["before", "after", "age", "mood"], ["before", "after", "age"], arms=[0, 1], intercept=True)
+    rows = np.column_stack([np.ones(2_000), before, after, age])
+    found = LogSummary.from_arrays(rows, arms, reward, schema).diagnose(noise=0.1)
+    assert found.warnings[0].startswith(
+        f"The recorded columns explain {'all' if exact else '99.6%'} of how rewards differ"
+    )
+    assert "'after', 'before' above all" in found.warnings[0] or "'before', 'after' above all" in found.warnings[0]
+    assert "cannot be told" in found.sentence
+    whole = Schema(["before", "age", "mood"], ["before", "age"], arms=[0, 1], intercept=True)
+    without = LogSummary.from_arrays(rows[:, [0, 1, 3]], arms, reward, whole).diagnose(noise=0.1)
+    assert not any("explain" in warning for warning in without.warnings)
+    assert "worth" in without.sentence

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from sidelight.files import write_atomically
 from sidelight.labels import label_to_json, show_labels
 from sidelight.logs.diagnosis.diagnosis_page import html_page, notebook_card, terminal_page
 from sidelight.logs.diagnosis.findings import ArmReport, Difference, Findings
+from sidelight.logs.diagnosis.leaks import leak_warning
 from sidelight.logs.diagnosis.worth import hidden_share, worth_in_rounds
 from sidelight.logs.reduce.moments import triangular_factor
 from sidelight.logs.regressions import ArmRegressions
@@ -86,7 +87,9 @@ class Diagnosis(Findings):
             for a, label in enumerate(summary.arms)
         )
         to_drop = summary.columns_to_drop()
-        worth = worth_in_rounds(summary, noise, complete=complete)
+        worth, leak = worth_in_rounds(summary, noise, complete=complete), leak_warning(summary)
+        if leak:  # the reward itself is among the columns: no number that rests on them means anything
+            worth = replace(worth, known=False, assumption=leak[0])
         effective = None
         if summary.propensities is not None:
             sums = summary.propensities
@@ -106,7 +109,7 @@ class Diagnosis(Findings):
             queries_needed(summary, noise, complete),
             worth,
             effective,
-            tuple(_warnings(summary, to_drop)),
+            (*leak, *_warnings(summary, to_drop)),
         )
 
     def to_dict(self) -> dict[str, Any]:
