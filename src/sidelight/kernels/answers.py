@@ -16,7 +16,6 @@ from sidelight.kernels.simd import clear, copy_columns, subtract_four, subtract_
 from sidelight.kernels.spd import (
     backward,
     factor,
-    inverse_from,
     invert_factor,
     invert_into,
     padded,
@@ -55,7 +54,7 @@ def regress(S, pull, toward, B, solved):  # type: ignore[no-untyped-def]
         if not least > SINGULAR:
             continue
         solved[a] = True
-        backward(table, first)
+        backward(table, table, first, False)
         for i in range(L):
             for j in range(m):
                 B[a, i, j] = table[i, first + j] * scale[i]
@@ -214,7 +213,7 @@ def residual_moments(S, counts, B, pull, used, pooled, weight, Sigma):  # type: 
         free = counts[a] - 2.0 * L
         if not math.isnan(factor(W)):
             invert_factor(W, T)
-            inverse_from(W, T)
+            backward(W, T, 0, True)
             clear(product)
             for i in range(0, L - 3, 4):
                 subtract_four(product, i, (used, i * L, L, 1, 0, L), S11, (0, 0, width))
@@ -261,7 +260,7 @@ def answers_precision(S, S_squared, pull, shared, E, more, A):  # type: ignore[n
             A[a] = math.nan
             whole = False
             continue
-        backward(table, first)
+        backward(table, table, first, False)
         for i in range(n):
             for j in range(n):
                 noise[i, j] = S_squared[a, i, j] + shared[i, j]

@@ -91,10 +91,11 @@ class _KernelLowering(NativeLowering):
     """Numba's own pass, into a library that is optimized as above."""
 
     _name = "kernel_lowering"
+    library: type[JITCodeLibrary] = _KernelLibrary
 
     def run_pass(self, state: Any) -> bool:
         """Compile the kernel and the wrapper by which Python calls it."""
-        state.library = _KernelLibrary(state.targetctx.codegen(), state.func_id.func_qualname)  # type: ignore[no-untyped-call]
+        state.library = self.library(state.targetctx.codegen(), state.func_id.func_qualname)
         state.library.enable_object_caching()
         return bool(super().run_pass(state))  # type: ignore[no-untyped-call]
 
@@ -112,17 +113,16 @@ class _HelperLibrary(JITCodeLibrary):
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)  # type: ignore[no-untyped-call]
-class _HelperLowering(NativeLowering):
+class _HelperLowering(_KernelLowering):
     """Translate a helper into intermediate code that kernels can link, and nothing that Python could call."""
 
     _name = "helper_lowering"
+    library = _HelperLibrary
 
     def run_pass(self, state: Any) -> bool:
-        """Numba's own pass, told not to compile; then the function is made known to those that will call it."""
-        state.library = _HelperLibrary(state.targetctx.codegen(), state.func_id.func_qualname)  # type: ignore[no-untyped-call]
-        state.library.enable_object_caching()
+        """The same pass, told not to compile; then the function is made known to those that will call it."""
         state.flags.no_compile = True
-        super().run_pass(state)  # type: ignore[no-untyped-call]
+        super().run_pass(state)
         lowered = state["cr"]
         # stands for the function in numba's tables; it has no address, as with every function without a wrapper
         name = lowered.fndesc.qualname.split(".")[-1]

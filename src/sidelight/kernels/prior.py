@@ -153,7 +153,7 @@ def prior_values(S, t, hypers, design, hidden, out):  # type: ignore[no-untyped-
         value = -0.5 * factor(table)
         for i in range(p):
             value += 0.5 * table[i, first] * table[i, first]
-        backward(table, first)
+        backward(table, table, first, False)
         gamma = root[block.shape[0] + 1] * table[block.shape[0] + 1, first] if sizes.shape[0] > 1 else 0.0
         mean_square = 0.0
         for k in range(positions.shape[0]):

@@ -83,7 +83,7 @@ def soft_evidence(G, g, A, B, tau2, s2, J, h):  # type: ignore[no-untyped-def]
                 table[i, first + L] = g[a, i]
             if math.isnan(factor(table)):
                 return a
-            backward(table, first)
+            backward(table, table, first, False)
             subtract_product(out, A[a], 0, table, first)
         for i in range(L):
             for j in range(i):

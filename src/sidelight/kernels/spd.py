@@ -58,16 +58,20 @@ def factor(A):  # type: ignore[no-untyped-def]
 
 
 @helper
-def backward(A, first):  # type: ignore[no-untyped-def]
-    """``[Gᵀ | X]`` becomes ``[Gᵀ | G⁻ᵀX]``.  A: (m, width)   first: the column at which ``X`` begins"""
+def backward(A, Y, first, lower):  # type: ignore[no-untyped-def]
+    """``Y`` becomes ``G⁻ᵀY`` in its columns from ``first`` on, or, if ``lower``, on and below its diagonal alone.
+
+    A: (m, width) holds ``Gᵀ``   Y: (m, …); it may be ``A`` itself, ``[Gᵀ | X]``
+    """
     m, width = A.shape
     fours = in_fours(m, width)
     for i in range(m - 1, -1, -1):
+        last = padded(i + 1) if lower else Y.shape[1]
         end = (i & ~3) + 4 if i < fours else m
         if i < fours and i == end - 1:
-            subtract_four(A, i - 3, (A, (i - 3) * width, width, 1, end, m), A, (0, first, width))
-        subtract_row(A, i, (A, i * width, 1, i + 1, end), A, (0, first, width))
-        scale_row(A, i, 1.0 / A[i, i], first, width)
+            subtract_four(Y, i - 3, (A, (i - 3) * width, width, 1, end, m), Y, (0, first, last))
+        subtract_row(Y, i, (A, i * width, 1, i + 1, end), Y, (0, first, last))
+        scale_row(Y, i, 1.0 / A[i, i], first, last)
 
 
 @helper
@@ -101,20 +105,6 @@ def invert_factor(A, T):  # type: ignore[no-untyped-def]
 
 
 @helper
-def inverse_from(A, T):  # type: ignore[no-untyped-def]
-    """On and below its diagonal ``T = G⁻¹`` becomes ``A⁻¹ = G⁻ᵀG⁻¹``.  A: (m, …) holds ``Gᵀ``   T: (m, padded(m))"""
-    m, width = A.shape
-    fours = in_fours(m, width)
-    for i in range(m - 1, -1, -1):
-        # a row is needed up to its diagonal alone, and those below it are known that far
-        end = (i & ~3) + 4 if i < fours else m
-        if i < fours and i == end - 1:
-            subtract_four(T, i - 3, (A, (i - 3) * width, width, 1, end, m), T, (0, 0, padded(i + 1)))
-        subtract_row(T, i, (A, i * width, 1, i + 1, end), T, (0, 0, padded(i + 1)))
-        scale_row(T, i, 1.0 / A[i, i], 0, padded(i + 1))
-
-
-@helper
 def invert_into(A, inverse):  # type: ignore[no-untyped-def]
     """``inverse = A⁻¹`` by Cholesky; returns ``log det A``, or NaN where A is not positive definite."""
     m = A.shape[0]
@@ -127,7 +117,7 @@ def invert_into(A, inverse):  # type: ignore[no-untyped-def]
         return log_det
     T = np.empty((m, padded(m)))
     invert_factor(W, T)
-    inverse_from(W, T)
+    backward(W, T, 0, True)  # A⁻¹ = G⁻ᵀG⁻¹
     for i in range(m):
         for j in range(i + 1):
             inverse[i, j] = T[i, j]
@@ -161,7 +151,7 @@ def solve_stack(A, X, log_dets):  # type: ignore[no-untyped-def]
         log_dets[a] = factor(table)
         if math.isnan(log_dets[a]):
             continue
-        backward(table, first)
+        backward(table, table, first, False)
         for i in range(m):
             for j in range(n):
                 X[a, i, j] = table[i, first + j]

@@ -16,7 +16,7 @@ def factor(table):
 
 @kernel
 def backward(table, first):
-    spd.backward(table, first)
+    spd.backward(table, table, first, False)
 
 
 def stack(rng, K, m):
