@@ -184,9 +184,13 @@ class ArgumentReader:
         declared = self.binary and self.schema is not None and bool(self.schema.binary)
         return declared & (rewards != 0.0) & (rewards != 1.0)
 
-    def _mask(self, allowed: Iterable[Any]) -> NDArray[np.bool_]:
+    def _mask(self, allowed: Any) -> NDArray[np.bool_]:
+        """(K,)  The arms whose labels are in ``allowed``; all of them where it is None."""
+        labels = permitted(allowed)
+        if labels is None:
+            return np.ones(len(self.arms), dtype=bool)
         mask = np.zeros(len(self.arms), dtype=bool)
-        for arm in permitted(allowed) or ():
+        for arm in labels:
             mask[self._arm(arm)] = True
         if not mask.any():
             raise InputError("allowed is empty: at least one arm must be left to decide for.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Self
 
@@ -22,7 +22,7 @@ from sidelight.learners.gaps import Completed, Gaps
 from sidelight.learners.hidden_half import BehaviorObserver
 from sidelight.learners.inputs import in_the_form_of, is_frame
 from sidelight.learners.ledger import FloorLedger
-from sidelight.learners.protocol import Context, Decision
+from sidelight.learners.protocol import Allowed, Context, Decision
 from sidelight.learners.settings import Settings
 from sidelight.learners.wild import Ranges
 from sidelight.linalg import Array
@@ -168,11 +168,7 @@ class BaseLearner(BehaviorObserver, ABC):
         return widths
 
     def decide(
-        self,
-        x: Context,
-        allowed: Iterable[Any] | None = None,
-        rng: np.random.Generator | None = None,
-        default: Any = None,
+        self, x: Context, allowed: Allowed = None, rng: np.random.Generator | None = None, default: Any = None
     ) -> Decision:
         """The arm of highest index among ``allowed`` (all by default); ties go to the first.
 
@@ -190,11 +186,11 @@ class BaseLearner(BehaviorObserver, ABC):
         # a choice among some arms, or a context with gaps; what is not finite otherwise is an error
         context, still = self._read(x), self._still()
         estimates, widths = still.scores(context)
-        mask = np.ones(still.n_arms, dtype=bool) if allowed is None else still._mask(allowed)
+        mask = still._mask(allowed)
         a = int(np.where(mask, estimates + widths, -np.inf).argmax())
         return Decision(still.arms[a], self._shown(float(estimates[a])), float(widths[a]), 1.0)
 
-    def propensities(self, x: Context, allowed: Iterable[Any] | None = None) -> Array:
+    def propensities(self, x: Context, allowed: Allowed = None) -> Array:
         """(K,)  The chance with which ``decide`` takes each arm at ``x``; where it draws nothing, 1 for one of them."""
         still = self._still()
         out = np.zeros(still.n_arms)

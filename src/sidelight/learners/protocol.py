@@ -13,9 +13,12 @@ from sidelight.arrays import Array
 from sidelight.drawing.notebook import card
 from sidelight.hidden.protocol import Needs
 
-__all__ = ["Context", "Decision", "Learner"]
+__all__ = ["Allowed", "Context", "Decision", "Learner"]
 
+#: a context as a user gives it: encoded, or by the names of its features
 Context: TypeAlias = ArrayLike | Mapping[str, Any]
+#: labels of the arms that may be taken in one decision; None: all of them
+Allowed: TypeAlias = Iterable[Any] | None
 
 
 class Decision(NamedTuple):
@@ -57,11 +60,7 @@ class Learner(Protocol):
     n_features: int
 
     def decide(
-        self,
-        x: Context,
-        allowed: Iterable[Any] | None = None,
-        rng: np.random.Generator | None = None,
-        default: Any = None,
+        self, x: Context, allowed: Allowed = None, rng: np.random.Generator | None = None, default: Any = None
     ) -> Decision:
         """Choose an arm for the full context ``x``, among ``allowed`` where given.
 

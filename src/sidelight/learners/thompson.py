@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ from numpy.typing import NDArray
 
 from sidelight.errors import InputError
 from sidelight.learners.fused.learner import FusedOFUL
-from sidelight.learners.protocol import Context, Decision
+from sidelight.learners.protocol import Allowed, Context, Decision
 from sidelight.linalg import Array
 
 __all__ = ["FusedThompson"]
@@ -45,11 +44,7 @@ class FusedThompson(FusedOFUL):
     """
 
     def decide(
-        self,
-        x: Context,
-        allowed: Iterable[Any] | None = None,
-        rng: np.random.Generator | None = None,
-        default: Any = None,
+        self, x: Context, allowed: Allowed = None, rng: np.random.Generator | None = None, default: Any = None
     ) -> Decision:
         """The arm of highest draw.
 
@@ -64,7 +59,7 @@ class FusedThompson(FusedOFUL):
             raise InputError("FusedThompson keeps no floor: use FusedOFUL(…, floor=…).")
         context, still = self._read(x), self._still()
         means, deviations = still.scores(context)
-        mask = np.ones(still.n_arms, dtype=bool) if allowed is None else still._mask(allowed)
+        mask = still._mask(allowed)
         source = self.rng if rng is None else rng
         if source is None:
             source = np.random.default_rng(int(self._draw_from(context) * 2**53))
@@ -73,11 +68,11 @@ class FusedThompson(FusedOFUL):
         shown = self._shown(float(means[a]))
         return Decision(still.arms[a], shown, float(deviations[a]), self._propensity(a, means, deviations, mask))
 
-    def propensities(self, x: Context, allowed: Iterable[Any] | None = None) -> Array:
+    def propensities(self, x: Context, allowed: Allowed = None) -> Array:
         """(K,)  The chance that each arm has the highest draw at ``x``, by quadrature: they sum to 1 within 1e-3."""
         still = self._still()
         means, deviations = still.scores(x)
-        mask = np.ones(still.n_arms, dtype=bool) if allowed is None else still._mask(allowed)
+        mask = still._mask(allowed)
         return np.array([self._propensity(a, means, deviations, mask) if mask[a] else 0.0 for a in range(len(means))])
 
     @staticmethod

@@ -55,13 +55,7 @@ class FixedRule:
         estimates = np.where(self._known, self._coefficients @ np.asarray(x, dtype=float), -np.inf)
         return estimates, np.zeros(len(self.arms))
 
-    def decide(
-        self,
-        x: Any,
-        allowed: Collection[Any] | None = None,
-        rng: np.random.Generator | None = None,
-        default: Any = None,
-    ) -> Decision:
+    def decide(self, x: Any, allowed: Collection[Any] | None = None, rng: Any = None, default: Any = None) -> Decision:
         """The arm with the largest estimate among those allowed."""
         estimates, _ = self.scores(x)
         if allowed is not None:
@@ -79,7 +73,7 @@ class FixedRule:
         """False: answers would change nothing."""
         return False
 
-    def decide_many(self, X: Any) -> list[Decision]:
+    def decide_many(self, X: Any, rng: Any = None) -> list[Decision]:
         """``decide`` for each row."""
         return [self.decide(x) for x in X]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from sidelight.learners.awaiting import NOTHING, Guess, Key
 from sidelight.learners.base import BaseLearner
 from sidelight.learners.fused.trust import Trusting
 from sidelight.learners.ledger import FloorLedger
-from sidelight.learners.protocol import Context, Decision
+from sidelight.learners.protocol import Allowed, Context, Decision
 from sidelight.linalg import Array, apply, product, square
 
 __all__ = ["Choosing"]
@@ -32,11 +31,7 @@ class Choosing(Trusting):
     ledger: FloorLedger | None
 
     def decide(
-        self,
-        x: Context,
-        allowed: Iterable[Any] | None = None,
-        rng: np.random.Generator | None = None,
-        default: Any = None,
+        self, x: Context, allowed: Allowed = None, rng: np.random.Generator | None = None, default: Any = None
     ) -> Decision:
         """The arm of highest index; now and then, where it seems to cost little, an arm that few rounds have tested.
 
@@ -82,7 +77,7 @@ class Choosing(Trusting):
         if plain:
             a, estimate, width, doubted = self._choose_or_doubt(held, context)
         else:
-            mask = still._mask(still.arms if allowed is None else allowed)
+            mask = still._mask(allowed)
             a, estimate, width, doubted = still._choose_among(context, mask)
         if self._doubt > 0.0 and rng is not None:
             draw = float(rng.random())  # one per decision, so that a run depends on nothing but its seed
@@ -95,7 +90,7 @@ class Choosing(Trusting):
         shown = self._shown(float(estimates[doubted]))
         return Decision(self.arms[doubted], shown, float(widths[doubted]), 0.5), [a, doubted]
 
-    def propensities(self, x: Context, allowed: Iterable[Any] | None = None) -> Array:
+    def propensities(self, x: Context, allowed: Allowed = None) -> Array:
         """(K,)  The chance with which ``decide`` takes each arm at ``x`` where no floor holds it back."""
         still = self._still()
         candidates = still._decide_freely(self._read(x), permitted(allowed), None)[1]
@@ -120,7 +115,7 @@ class Choosing(Trusting):
         ledger: FloorLedger | None,
         x: Context,
         default: Any = None,
-        allowed: Iterable[Any] | None = None,
+        allowed: Allowed = None,
         rng: np.random.Generator | None = None,
     ) -> tuple[Decision, Any, float]:
         """A decision by another account of the floor than the learner's own, or by none.
