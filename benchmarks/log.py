@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sidelight.logs.schema.schema import Schema
-from sidelight.logs.summarize import summarize
+from sidelight.logs.summarize import summarize_here
 
 FEATURES, ARMS, GROUP = 25, 30, 131_072
 NAMES = [f"x{i}" for i in range(FEATURES)]
@@ -51,7 +51,7 @@ def read_and_drop(path: Path) -> None:
 
 
 def ours(path: Path, threads: int | None = None) -> np.ndarray:
-    return summarize(path, SCHEMA, threads=threads).coefficients
+    return summarize_here(path, SCHEMA, threads=threads).coefficients
 
 
 def ours_on_one_core(path: Path) -> np.ndarray:

@@ -46,14 +46,10 @@ class FusedThompson(FusedOFUL):
     def decide(
         self, x: Context, allowed: Allowed = None, rng: np.random.Generator | None = None, default: Any = None
     ) -> Decision:
-        """The arm of highest draw.
+        """The arm of highest draw among ``allowed`` at ``x``.
 
-        Args:
-            x: the full context, in the schema's order or by feature name.
-            allowed: labels of the arms that may be taken here.
-            rng: draws; default the learner's own.  Without either the draw depends on the context and the rounds so
-                far, so a repeated question has the same answer.
-            default: the old policy's arm here; ignored, since only ``FusedOFUL`` keeps a floor.
+        ``rng`` draws, by default the learner's own.  Without either the draw depends on the context and the rounds so
+        far, so a repeated question has the same answer.  ``default`` is ignored: only ``FusedOFUL`` keeps a floor.
         """
         if self.ledger is not None:
             raise InputError("FusedThompson keeps no floor: use FusedOFUL(…, floor=…).")

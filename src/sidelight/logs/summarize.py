@@ -22,7 +22,7 @@ from sidelight.logs.schema.schema import Schema
 from sidelight.logs.sources.opening import open_source
 from sidelight.logs.summary import LogSummary
 
-__all__ = ["summarize", "summarize_log"]
+__all__ = ["summarize_here", "summarize_log"]
 
 # Warn if more than this share of the rows is skipped.
 _MANY_SKIPPED = 0.05
@@ -68,7 +68,13 @@ def summarize_log(
         >>> sl.summarize_log(log, schema)
         LogSummary(3 rows, 2 arms, 1 of 2 columns recorded)
     """
-    summary = summarize(source, schema, on_invalid, progress, client, sandwich, warns=True)
+    check_settings(schema, on_invalid)
+    if client is None and not is_dask_frame(source):
+        summary = summarize_here(source, schema, on_invalid, progress, sandwich)
+    elif sandwich:
+        raise InputError("sandwich=True is not available on a cluster: summarize on one machine for that.")
+    else:
+        summary = summarize_on_cluster(source, schema, on_invalid, progress, client)
     skipped = sum(summary.skipped.values())
     if schema.arms is None:
         check_arms(schema.arm, summary.arms, summary.counts.tolist(), skipped, "the log")
@@ -83,32 +89,22 @@ def summarize_log(
     return summary
 
 
-def summarize(
+def summarize_here(
     source: Any,
     schema: Schema,
     on_invalid: str = "raise",
     progress: Any = False,
-    client: Any = None,
     sandwich: bool = False,
     threads: int | None = None,
-    warns: bool = False,
 ) -> LogSummary:
-    """What :func:`summarize_log` returns, without its warnings; ``threads`` is for benchmarks.
-
-    warns: whether to warn of numbers that seem to stand for missing values
-    """
-    check_settings(schema, on_invalid)
-    if client is not None or is_dask_frame(source):
-        if sandwich:
-            raise InputError("sandwich=True is not available on a cluster: summarize on one machine for that.")
-        return summarize_on_cluster(source, schema, on_invalid, progress, client)
+    """The summary of a log that this machine reads; ``threads`` is by default the cores it may use, eight at most."""
     opened, schema = opened_with_kinds(source, schema)
     if sandwich and not opened.rereadable:
         raise InputError(
             f"sandwich=True reads the log twice, and {opened.name} can be read only once. Write it to a file first."
         )
     with ThreadPoolExecutor(threads or threads_available()) as pool, opened.reporting(progress, "reading"):
-        log_pass = LogPass(schema, on_invalid, pool, opened.text_labels, warns=warns)
+        log_pass = LogPass(schema, on_invalid, pool, opened.text_labels, warns=True)
         try:
             for bundle in opened.bundles(batch_rows(schema)):
                 log_pass.feed(bundle)

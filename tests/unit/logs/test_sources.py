@@ -285,7 +285,7 @@ def test_the_same_bits_for_any_number_of_threads(monkeypatch):
         {"a": rng.normal(size=n), "b": rng.normal(size=n), "arm": rng.integers(0, 3, n), "reward": rng.normal(size=n)}
     )
     schema = Schema(["a", "b"], ["a", "b"])
-    found = [passes.summarize(table, schema, threads=threads) for threads in (1, 2, 5)]
+    found = [passes.summarize_here(table, schema, threads=threads) for threads in (1, 2, 5)]
     assert found[0].to_bytes() == found[1].to_bytes() == found[2].to_bytes()
 
 
