@@ -12,6 +12,9 @@ from sidelight.errors import InputError, MissingExtraError, how_to_install
 
 __all__ = ["javascript", "need_pictures", "pictures", "render", "svg"]
 
+#: pixels of a PNG for each pixel of a specification
+_SCALE = 2.0
+
 
 def need_pictures() -> None:
     """Check that the packages that draw are installed; commands call this before minutes of work.
@@ -25,7 +28,7 @@ def need_pictures() -> None:
         raise MissingExtraError(f"Pictures need {needed}, which is not installed: {how_to_install('figures')}.")
 
 
-def pictures(specification: Mapping[str, Any], path: Path, scale: float = 2.0) -> list[Path]:
+def pictures(specification: Mapping[str, Any], path: Path) -> list[Path]:
     """Write a picture as PNG and as SVG: ``path`` with either ending."""
     converter = _converter()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -33,18 +36,18 @@ def pictures(specification: Mapping[str, Any], path: Path, scale: float = 2.0) -
     png, vector = path.with_name(f"{path.name}.png"), path.with_name(f"{path.name}.svg")
     vector.write_text(drawn, encoding="utf-8")
     # converted from the SVG, in a third of the time of rendering the specification again
-    png.write_bytes(converter.svg_to_png(drawn, scale=scale))
+    png.write_bytes(converter.svg_to_png(drawn, scale=_SCALE))
     return [png, vector]
 
 
-def render(specification: Mapping[str, Any], path: Path, scale: float = 2.0) -> Path:
+def render(specification: Mapping[str, Any], path: Path) -> Path:
     """Write a picture as PNG or SVG, by the name's ending."""
     converter = _converter()
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".svg":
         path.write_text(svg(specification), encoding="utf-8")
     elif path.suffix == ".png":
-        path.write_bytes(converter.vegalite_to_png(dict(specification), scale=scale))
+        path.write_bytes(converter.vegalite_to_png(dict(specification), scale=_SCALE))
     else:
         raise InputError(f"A picture is written as .png or .svg, not as {path.suffix!r} ({path}).")
     return path

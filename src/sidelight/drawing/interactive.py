@@ -11,7 +11,10 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from sidelight.drawing.charts import Chart, Series, javascript, ramp_variables
+from sidelight.drawing.charts import Chart
+from sidelight.drawing.image_files import javascript
+from sidelight.drawing.series import Series, ramp_variables
+from sidelight.drawing.vega_lite import specification
 
 __all__ = ["STYLE", "figure", "script"]
 
@@ -48,7 +51,7 @@ def figure(
         f'<div role="img" aria-label="{escape(describes)}"><div class="plot" style="min-height:{height}px"></div></div>'
         f"<figcaption>{caption}</figcaption>{table}</figure>\n"
     )
-    return html, chart.specification("page", height=height)
+    return html, specification(chart, "page", height=height)
 
 
 def _legend(chart: Chart) -> str:

@@ -17,6 +17,8 @@ __all__ = ["Line", "band", "columns", "lines", "share_bar", "spark", "strip"]
 
 #: room above the highest value, so that a line is never cut in half
 _HEADROOM = 1.08
+#: of the plot of :func:`band`, in pixels
+_BAND_HEIGHT = 130
 
 
 @dataclass(frozen=True)
@@ -53,16 +55,13 @@ def lines(drawn: Sequence[Line], ticks: Sequence[str], *, describes: str, height
     return _frame(paths, size, [step / top for step in steps], labels, ticks, describes, height)
 
 
-def band(
-    points: Sequence[tuple[float, float, float]], ticks: Sequence[str], *, describes: str, height: int = 130
-) -> str:
+def band(points: Sequence[tuple[float, float, float]], ticks: Sequence[str], *, describes: str) -> str:
     """A line with an interval around it, on an axis that holds zero.
 
     Args:
         points: ``(value, low, high)``, at least 2 of them.
         ticks: words for the horizontal axis.
         describes: a sentence for screen readers.
-        height: of the plot in pixels.
     """
     lowest, highest = min(0.0, *(p[1] for p in points)), max(0.0, *(p[2] for p in points))
     _, steps = _scale((highest - lowest) or 1.0)
@@ -84,7 +83,7 @@ def band(
     )
     marks = [(i - first) / max(last - first, 1) for i in range(first, last + 1)]
     labels = [f"{step * i:,.4g}".replace("-", "\u2212") for i in range(first, last + 1)]
-    return _frame(paths, size, marks, labels, ticks, describes, height)
+    return _frame(paths, size, marks, labels, ticks, describes, _BAND_HEIGHT)
 
 
 def columns(shares: Sequence[Sequence[float]], ticks: Sequence[str], *, describes: str, height: int = 170) -> str:

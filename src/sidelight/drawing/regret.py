@@ -20,9 +20,13 @@ from sidelight.drawing.end_labels import places
 from sidelight.drawing.image_files import render
 from sidelight.drawing.intervals import significant
 from sidelight.drawing.series import learner_series
+from sidelight.drawing.vega_lite import axis_style, title_of
 from sidelight.errors import InputError, MissingExtraError, how_to_install
 
 __all__ = ["Standing", "regret_bands", "regret_spec", "render", "standings"]
+
+#: of the plot in pixels, labels apart
+_WIDTH = 620
 
 LEVEL = 0.95
 """The level of every interval in this file."""
@@ -144,7 +148,6 @@ def regret_spec(
     emphasis: str | None = None,
     baseline: str | None = None,
     theme: str = "light",
-    width: int = 620,
     height: int = 400,
 ) -> dict[str, Any]:
     """A Vega-Lite picture of the mean regret, its intervals as bands, every line labelled at its end.
@@ -156,7 +159,6 @@ def regret_spec(
         emphasis: the learner whose line is heavier.
         baseline: the learner whose line is grey; the first, if left out.
         theme: ``"light"`` or ``"dark"``.
-        width: of the plot in pixels, labels apart.
         height: of the plot in pixels.
     """
     alt = _altair()
@@ -204,39 +206,16 @@ def regret_spec(
     chart = (
         alt.layer(band, line, text, rule)
         .properties(
-            width=width,
+            width=_WIDTH,
             height=height,
             background=PAPER[theme],
             # extra margin on the right: a reader's font may be wider than the one used for measuring the labels
             padding={"left": 14, "top": 14, "right": 44, "bottom": 12},
-            title=alt.TitleParams(
-                title,
-                subtitle=[subtitle] if isinstance(subtitle, str) else list(subtitle),
-                anchor="start",
-                frame="group",
-                offset=16,
-                fontSize=17,
-                fontWeight=600,
-                subtitleFontSize=12.5,
-                subtitlePadding=6,
-                subtitleLineHeight=17,
-                color=ink,
-                subtitleColor=grey,
-            ),
+            title=alt.TitleParams(**title_of(title, [subtitle] if isinstance(subtitle, str) else subtitle, ink, grey)),
         )
         .configure(font=FONT)
         .configure_view(stroke=None)
-        .configure_axis(
-            labelColor=grey,
-            titleColor=grey,
-            titleFontWeight=500,
-            titleFontSize=12.5,
-            labelFontSize=11.5,
-            gridColor=LINE[theme],
-            domainColor=LINE[theme],
-            tickColor=LINE[theme],
-            titlePadding=10,
-        )
+        .configure_axis(**axis_style(grey, LINE[theme]))
     )
     spec: dict[str, Any] = chart.to_dict()
     return spec

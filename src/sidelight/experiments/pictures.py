@@ -13,14 +13,20 @@ import pyarrow as pa
 
 from sidelight.drawing import interactive
 from sidelight.drawing import markup as html
-from sidelight.drawing.charts import DASHES, Chart, Series, pictures
+from sidelight.drawing.charts import Chart
+from sidelight.drawing.image_files import pictures
 from sidelight.drawing.intervals import LEVEL, number, significant, span, student
+from sidelight.drawing.series import DASHES, Series
+from sidelight.drawing.vega_lite import specification
 from sidelight.experiments.analysis import Findings
 from sidelight.experiments.figure_settings import Cell, Figure
 from sidelight.experiments.jobs import machine
 from sidelight.version import __version__
 
 __all__ = ["chart_of", "draw", "gallery"]
+
+#: characters in a line below a picture's title
+_LINE = 104
 
 
 def chart_of(figure: Figure, table: pa.Table, findings: Findings) -> Chart:
@@ -139,11 +145,11 @@ def _verdict(findings: Findings) -> str:
     return f"{said}: {findings.verdict.why}."
 
 
-def _subtitle(figure: Figure, findings: Findings, width: int = 104) -> list[str]:
+def _subtitle(figure: Figure, findings: Findings) -> list[str]:
     """Lines below a picture's title: the setting, and the verdict."""
-    lines = textwrap.wrap(figure.setting, width)
+    lines = textwrap.wrap(figure.setting, _LINE)
     if findings.verdict is not None:
-        lines += textwrap.wrap(f"Claim: {figure.claim} {_verdict(findings)}", width)
+        lines += textwrap.wrap(f"Claim: {figure.claim} {_verdict(findings)}", _LINE)
     return lines
 
 
@@ -158,8 +164,8 @@ TERMS = (
 def draw(figure: Figure, table: pa.Table, findings: Findings, folder: Path, seeds: int) -> list[Path]:
     """Write ``<figure>.png``, ``.svg`` and ``.html``; returns the files."""
     chart = chart_of(figure, table, findings)
-    specification = chart.specification("light", title=figure.title, subtitle=_subtitle(figure, findings))
-    files = pictures(specification, folder / figure.name)
+    drawn = specification(chart, "light", title=figure.title, subtitle=_subtitle(figure, findings))
+    files = pictures(drawn, folder / figure.name)
     part, drawing = _part(figure, chart, findings, seeds)
     page = html.page(
         figure.title,

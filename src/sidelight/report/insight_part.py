@@ -8,8 +8,9 @@ import numpy as np
 
 from sidelight.drawing import interactive
 from sidelight.drawing import markup as html
-from sidelight.drawing.charts import Chart, Control, Series
+from sidelight.drawing.charts import Chart, Control
 from sidelight.drawing.intervals import Interval, number, significant, span
+from sidelight.drawing.series import Series
 from sidelight.report.parts import Part, numbers_of, series_of
 from sidelight.report.study import Study
 from sidelight.side.misfit import ERROR_RATE

@@ -8,12 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sidelight.drawing import markup as html
-from sidelight.drawing.charts import Series
 from sidelight.drawing.intervals import LEVEL, Interval, number, span
-from sidelight.drawing.series import learner_series
+from sidelight.drawing.series import Series, learner_series
 from sidelight.report.study import Study
 
 __all__ = ["Part", "curves", "interval_rows", "numbers_of", "series_of"]
+
+#: rows of a table of numbers; of more, so many are shown, evenly spaced
+_MOST_ROWS = 25
 
 
 class Part(NamedTuple):
@@ -57,11 +59,11 @@ def _plain(x: Any) -> Any:
     return x.item() if hasattr(x, "item") else x
 
 
-def numbers_of(caption: str, x_title: str, rows: list[dict[str, Any]], names: list[str], limit: int = 25) -> str:
+def numbers_of(caption: str, x_title: str, rows: list[dict[str, Any]], names: list[str]) -> str:
     """The numbers of lines: a row for each x, a column for each line."""
     xs = sorted({row["x"] for row in rows})
-    if len(xs) > limit:
-        xs = [xs[i] for i in np.unique(np.linspace(0, len(xs) - 1, limit).astype(int))]
+    if len(xs) > _MOST_ROWS:
+        xs = [xs[i] for i in np.unique(np.linspace(0, len(xs) - 1, _MOST_ROWS).astype(int))]
     value = {(row["series"], row["x"]): row for row in rows}
     body = []
     for x in xs:

@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from sidelight.drawing import interactive
 from sidelight.drawing import markup as html
-from sidelight.drawing.charts import Chart, Control, Series
+from sidelight.drawing.charts import Chart, Control
 from sidelight.drawing.intervals import LEVEL, Interval, number, span, student
+from sidelight.drawing.series import Series
 from sidelight.report.head_start import HeadStart, head_start
 from sidelight.report.insight_part import estimates_part, findings_part, widths_part
 from sidelight.report.log_part import hidden_part, log_part

@@ -8,8 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from sidelight.drawing.charts import Chart, Control, Series
+from sidelight.drawing.charts import Chart, Control
 from sidelight.drawing.intervals import Interval, number, span, student
+from sidelight.drawing.series import Series
+from sidelight.drawing.vega_lite import specification
 from sidelight.experiments.analysis import analyse
 from sidelight.experiments.catalogue import QUICK, catalogue
 from sidelight.experiments.figure_settings import Figure
@@ -70,7 +72,7 @@ def test_claim_a_says_where_the_log_helps_and_where_it_does_harm() -> None:
 
 def leads(chart: Chart) -> list[tuple[float, float]]:
     """Where the thin lines from lines to labels begin and end, in pixels from the top."""
-    layers = chart.specification("light")["layer"]
+    layers = specification(chart, "light")["layer"]
     found = [layer["encoding"] for layer in layers if layer["mark"]["type"] == "rule" and "y2" in layer["encoding"]]
     return [(one["y"]["value"], one["y2"]["value"]) for one in found]
 
@@ -184,7 +186,7 @@ def test_specifications_are_valid_vega_lite(theme: str) -> None:
     for name in ("a-paper_text", "log-size", "queries", "lies"):
         figure = FIGURES[name]
         table = table_of(figure, {"*": 50.0})
-        spec = chart_of(figure, table, analyse(figure, table)).specification(theme, title="T", subtitle=["S"])  # type: ignore[arg-type]
+        spec = specification(chart_of(figure, table, analyse(figure, table)), theme, title="T", subtitle=["S"])  # type: ignore[arg-type]
         altair.LayerChart.from_dict(spec, validate=True)
     grid = Chart(
         "grid",
@@ -196,7 +198,7 @@ def test_specifications_are_valid_vega_lite(theme: str) -> None:
         x_order=("1",),
         row_order=("a",),
     )
-    altair.LayerChart.from_dict(grid.specification(theme), validate=True)  # type: ignore[arg-type]
+    altair.LayerChart.from_dict(specification(grid, theme), validate=True)  # type: ignore[arg-type]
 
 
 def test_each_series_differs_by_more_than_colour() -> None:
