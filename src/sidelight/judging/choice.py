@@ -20,6 +20,8 @@ MOST_UNTRIED = 0.1
 
 # Number of rows on which the model is fitted, fewer with many arms; rows per column that an arm needs.
 _FITTED, _FITTED_TIMES_ARMS, _ROWS_PER_COLUMN = 4_000, 100_000, 10
+# Ridge penalty of the model, in units of rows; next to none on the constant.
+_PENALTY = 1.0
 
 
 # Bins of a chance for each halving, and how many there are: the last one holds all smaller chances.
@@ -137,14 +139,13 @@ def softmax(logits: Array) -> Array:
     return np.asarray(shifted / shifted.sum(axis=1, keepdims=True))
 
 
-def softmax_regression(Z: Array, codes: np.ndarray, K: int, penalty: float = 1.0, start: Array | None = None) -> Array:
+def softmax_regression(Z: Array, codes: np.ndarray, K: int, start: Array | None = None) -> Array:
     """(K, p) multinomial logistic regression of the arm on Z (n, p), constant first, with a weak ridge penalty.
 
     Args:
         Z: the columns.
         codes: (n,) positions of the arms.
         K: how many arms there are.
-        penalty: in units of rows; next to none on the constant.
         start: (K, p) initial coefficients; by default those that give the arms' shares in every context.
     """
     from scipy.optimize import minimize  # here, since a service imports this module and it takes a third of a second
@@ -153,7 +154,7 @@ def softmax_regression(Z: Array, codes: np.ndarray, K: int, penalty: float = 1.0
     # transposed, so that sums and maxima over arms run along contiguous rows of the arrays (K, n)
     columns = np.ascontiguousarray(Z.T)
     observed = np.stack([columns[:, codes == k].sum(axis=1) for k in range(K)])
-    pull = np.full((K, p), penalty / n)
+    pull = np.full((K, p), _PENALTY / n)
     pull[:, 0] = 1e-6 / n
 
     def loss(flat: Array) -> tuple[float, Array]:

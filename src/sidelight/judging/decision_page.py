@@ -60,19 +60,18 @@ def _band_of_log(verdict: Findings, line: Line) -> tuple[float, str]:
     return band, f"wide: a hidden feature as strong as '{feature}'"
 
 
-def picture_of(verdict: Findings, kind: str, policy: str | None, unit: str | None = None) -> Picture:
+def picture_of(verdict: Findings, kind: str, policy: str | None) -> Picture:
     """The picture of a verdict.
 
     Args:
         verdict: what was found.
         kind: ``"stages"`` (intervals stage by stage) or ``"contour"`` (which strengths overturn stage 1).
         policy: the headline if ``None``.
-        unit: of the reward; its column's name if ``None``.
     """
     name = verdict.headline if policy is None else policy
     verdict.line(name)
     if kind == "stages":
-        return stages_picture(bars_of(verdict, name), unit or verdict.reward, f"The gain of {name}, stage by stage")
+        return stages_picture(bars_of(verdict, name), verdict.reward, f"The gain of {name}, stage by stage")
     if kind != "contour":
         raise InputError(f"kind={kind!r} is not one of 'stages', 'contour'.")
     line = verdict.line(name, "log")

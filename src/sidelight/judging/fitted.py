@@ -164,15 +164,14 @@ class Fitted:
         return mu, chance
 
 
-def ridge_of_sums(sums: Array, penalty: float = _PENALTY) -> Array:
+def ridge_of_sums(sums: Array) -> Array:
     """(K, p) ridge regressions, each arm shrunk towards the one over all arms.
 
     Args:
         sums: (K, p + 1, p + 1) ``[z | r]ᵀ[z | r]`` of every arm.
-        penalty: of both regressions, in units of rows.
     """
     K, p = len(sums), sums.shape[1] - 1
-    pull = penalty * np.eye(p)
+    pull = _PENALTY * np.eye(p)
     total = sums.sum(axis=0)
     pooled = np.linalg.solve(total[:p, :p] + pull, total[:p, p])
     own = np.linalg.solve(sums[:, :p, :p] + pull, (sums[:, :p, p] - sums[:, :p, :p] @ pooled)[..., None])

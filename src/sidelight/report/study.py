@@ -184,7 +184,6 @@ def of_trial(
     seeds: int = 5,
     log_rows: int | None = None,
     meanings: Mapping[str, str] | None = None,
-    facts: tuple[tuple[str, str], ...] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> Study:
     """Run learners through a randomized trial; nothing that needs the truth is in the study.
@@ -197,7 +196,6 @@ def of_trial(
         seeds: splits of the table into log and rounds.
         log_rows: rows of the log; as many as there are, if left out.
         meanings: learner → what it is.
-        facts: names and values for the reader.
         progress: called with runs done and runs in all.
     """
     seen: dict[str, LogSummary] = {}
@@ -230,7 +228,7 @@ def of_trial(
         pa.concat_tables([looks.table(None) for looks in looked]),
         Interval(*world.old_policy_value()),
         None,
-        (*facts, *_trial_facts(world, result, seen["log"])),
+        tuple(_trial_facts(world, result, seen["log"])),
         {name: Interval(*result.difference(name, baseline)) for name in result.learners if name != baseline},
         _means(result),
         _best_arm(world),

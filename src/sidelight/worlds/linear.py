@@ -193,10 +193,8 @@ def draw_indices(probabilities: Floats, rng: np.random.Generator) -> NDArray[np.
     return indices
 
 
-def weighted_moments(
-    contexts: Any, probabilities: Any, n_arms: int, n_features: int, rows: int = MOMENT_ROWS
-) -> tuple[Floats, Floats]:
-    """``P(a)`` (K,) and ``E[x xᵀ | a]`` (K, d, d), estimated from drawn contexts weighted by ``π_b(a | x)``."""
+def weighted_moments(contexts: Any, probabilities: Any, n_arms: int, n_features: int) -> tuple[Floats, Floats]:
+    """``P(a)`` (K,) and ``E[x xᵀ | a]`` (K, d, d), from ``MOMENT_ROWS`` contexts weighted by ``π_b(a | x)``."""
     rng = np.random.default_rng(MOMENT_SEED)
     first, second = np.triu_indices(n_features)
     starts = np.concatenate([[0], np.cumsum(np.arange(n_features, 0, -1))])
@@ -204,8 +202,8 @@ def weighted_moments(
     sums = np.zeros((len(first), n_arms))
     chunk = 1 << 12  # so few that the products of one chunk stay in or near the cache
     products = np.empty((len(first), chunk))
-    for start in range(0, rows, chunk):
-        n = min(chunk, rows - start)
+    for start in range(0, MOMENT_ROWS, chunk):
+        n = min(chunk, MOMENT_ROWS - start)
         X = contexts(n, rng)
         weight = probabilities(X)
         columns = np.ascontiguousarray(X.T)
@@ -216,7 +214,7 @@ def weighted_moments(
     moments = np.zeros((n_arms, n_features, n_features))
     moments[:, first, second] = sums.T / np.maximum(mass, np.finfo(float).tiny)[:, None]
     moments[:, second, first] = moments[:, first, second]
-    return mass / rows, moments
+    return mass / MOMENT_ROWS, moments
 
 
 def label_indices(arms: Any, labels: Sequence[Any], plain: bool) -> NDArray[np.intp]:

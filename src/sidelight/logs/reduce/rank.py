@@ -16,6 +16,8 @@ __all__ = ["independent_columns", "scaled_condition", "smallest_common_removal"]
 _TOLERANCE = 1e-13
 # Coefficients of a combination below this are rounding.
 _PART = 1e-9
+# Sets of columns that are tried at most in the search for a smallest one to remove.
+_TRIES = 20_000
 
 
 def _scaled(factor: np.ndarray) -> np.ndarray:
@@ -112,11 +114,11 @@ def _null_space(factor: np.ndarray) -> np.ndarray:
     return np.array(found).reshape(len(found), q).T
 
 
-def smallest_common_removal(factors: Sequence[np.ndarray], n_columns: int, tries: int = 20_000) -> tuple[int, ...]:
+def smallest_common_removal(factors: Sequence[np.ndarray], n_columns: int) -> tuple[int, ...]:
     """A smallest set of columns whose removal leaves every factor with independent columns.
 
     For one factor that is what is left of any largest independent set. For several it is a search: sets of growing
-    size, later columns first, ``tries`` of them; then the columns that a greedy walk from the left leaves out,
+    size, later columns first, ``_TRIES`` of them; then the columns that a greedy walk from the left leaves out,
     which always suffices but may be more than necessary.
 
     Removing ``S`` leaves independent columns if and only if the rows ``S`` of the factor's null space have full column
@@ -145,7 +147,7 @@ def smallest_common_removal(factors: Sequence[np.ndarray], n_columns: int, tries
 
     involved = [j for j in range(n_columns - 1, -1, -1) if any(space[j].any() for space in spaces)]
     sets = (s for size in range(least, len(greedy)) for s in combinations(involved, size))
-    for removed in islice(sets, tries):
+    for removed in islice(sets, _TRIES):
         if mends(removed):
             return tuple(sorted(removed))
     return greedy
