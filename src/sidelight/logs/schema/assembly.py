@@ -11,11 +11,21 @@ import numpy as np
 from sidelight.errors import SchemaError
 from sidelight.labels import Label, did_you_mean, plain_label, show_labels
 from sidelight.logs.schema.date_terms import DatePart, DaysSince
+from sidelight.logs.schema.encoding import INTERCEPT
 from sidelight.logs.schema.features import Category, Date, Feature, Number
 from sidelight.logs.schema.formula import read_formula, read_terms
 from sidelight.logs.schema.terms import Product, Term
 
-__all__ = ["check_kind", "checked_arms", "checked_features", "checked_missing", "checked_recorded", "with_baselines"]
+__all__ = [
+    "check_kind",
+    "check_roles",
+    "checked_arms",
+    "checked_features",
+    "checked_missing",
+    "checked_positions",
+    "checked_recorded",
+    "with_baselines",
+]
 
 
 def checked_features(
@@ -209,3 +219,42 @@ def checked_arms(arms: Iterable[Any]) -> tuple[Label, ...]:
     if len(set(labels)) < len(labels):
         raise SchemaError(f"arms lists a label twice: {show_labels(labels)}.")
     return labels
+
+
+def checked_positions(recorded: int | Iterable[int], n_features: int) -> list[int]:
+    """Positions of the recorded features of plain arrays: the first so many of them, or those given."""
+    if isinstance(recorded, int | np.integer):
+        if not 0 <= recorded <= n_features:
+            raise SchemaError(f"recorded={recorded} features of {n_features}: it must be between 0 and {n_features}.")
+        return list(range(int(recorded)))
+    index = [int(i) for i in recorded]
+    outside = [i for i in index if not 0 <= i < n_features]
+    if outside:
+        raise SchemaError(f"recorded positions {outside} are outside 0 .. {n_features - 1}.")
+    return index
+
+
+def check_roles(features: Sequence[str], roles: Mapping[str, Any], intercept: bool) -> None:
+    """Refuse a column with two roles, and a feature that is called as the constant is.
+
+    Args:
+        features: names of the features.
+        roles: ``arm``, ``reward`` and ``propensity`` with the name of their column, or None.
+        intercept: whether a constant is added.
+    """
+    taken = dict.fromkeys(features, "a feature")
+    for role, column in roles.items():
+        if column is None:
+            continue
+        if not isinstance(column, str) or not column:
+            raise SchemaError(f"the {role} column must be a name, not {column!r}.")
+        if column in taken:
+            raise SchemaError(
+                f"column {column!r} is named as the {role} and as {taken[column]}; a column has one role."
+            )
+        taken[column] = f"the {role}"
+    if intercept and INTERCEPT in features:
+        raise SchemaError(
+            f"there is a feature called {INTERCEPT!r} and intercept=True adds another: rename the feature or "
+            "leave the intercept out."
+        )

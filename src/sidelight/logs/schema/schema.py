@@ -12,9 +12,11 @@ from sidelight.errors import SchemaError, UnknownArmError
 from sidelight.labels import Label, check_types, label_from_json, label_to_json, show_labels, sorted_labels
 from sidelight.logs.schema.assembly import (
     check_kind,
+    check_roles,
     checked_arms,
     checked_features,
     checked_missing,
+    checked_positions,
     checked_recorded,
     with_baselines,
 )
@@ -94,28 +96,12 @@ class Schema:
         if binary not in (None, True, False):
             raise SchemaError(f"binary={binary!r}: say True, False, or None to see it in the log.")
         self.binary = None if binary is None else bool(binary)
-        self._check_columns()
+        self._check_roles(self.features, self.intercept)
         self._layout()
 
-    def _check_columns(self) -> None:
-        roles = [("arm", self.arm), ("reward", self.reward), ("propensity", self.propensity)]
-        names = [feature.name for feature in self.features]
-        taken: dict[str, str] = dict.fromkeys(names, "a feature")
-        for role, column in roles:
-            if column is None:
-                continue
-            if not isinstance(column, str) or not column:
-                raise SchemaError(f"the {role} column must be a name, not {column!r}.")
-            if column in taken:
-                raise SchemaError(
-                    f"column {column!r} is named as the {role} and as {taken[column]}; a column has one role."
-                )
-            taken[column] = f"the {role}"
-        if self.intercept and INTERCEPT in names:
-            raise SchemaError(
-                f"there is a feature called {INTERCEPT!r} and intercept=True adds another: rename the feature or "
-                "leave the intercept out."
-            )
+    def _check_roles(self, features: Sequence[Feature], intercept: bool) -> None:
+        roles = {"arm": self.arm, "reward": self.reward, "propensity": self.propensity}
+        check_roles([feature.name for feature in features], roles, intercept)
 
     def _layout(self) -> None:
         """Lay the encoded columns out: names, which are recorded, where each feature starts."""
@@ -153,18 +139,8 @@ class Schema:
             n_arms: ``K``, or ``None`` to discover the arms.
         """
         names = [f"x{i}" for i in range(n_features)]
-        if isinstance(recorded, int | np.integer):
-            if not 0 <= recorded <= n_features:
-                raise SchemaError(
-                    f"recorded={recorded} features of {n_features}: it must be between 0 and {n_features}."
-                )
-            index = list(range(int(recorded)))
-        else:
-            index = [int(i) for i in recorded]
-            outside = [i for i in index if not 0 <= i < n_features]
-            if outside:
-                raise SchemaError(f"recorded positions {outside} are outside 0 .. {n_features - 1}.")
-        return cls(names, [names[i] for i in index], arms=None if n_arms is None else range(n_arms))
+        known = [names[i] for i in checked_positions(recorded, n_features)]
+        return cls(names, known, arms=None if n_arms is None else range(n_arms))
 
     # What the encoding looks like
 
@@ -363,17 +339,14 @@ class Schema:
             for feature in self.features
         )
         settled = tuple(replace(f, assumed=False) if isinstance(f, Number) else f for f in features)
-        schema = self._copy(features=with_baselines(settled, self.intercept))
+        discovered: dict[str, Any] = {}
         if arms is not None and (self.arms is None or self.arms_discovered):
-            schema.arms, schema.arms_discovered = sorted_labels(arms), True
-        schema._layout()
-        return schema
+            discovered = {"arms": sorted_labels(arms), "arms_discovered": True}
+        return self._with(features=with_baselines(settled, self.intercept), **discovered)
 
     def with_recorded(self, recorded: Iterable[str]) -> Schema:
         """The same schema where the log recorded other features: another era of the log."""
-        schema = self._copy(recorded=checked_recorded(recorded, self.features))
-        schema._layout()
-        return schema
+        return self._with(recorded=checked_recorded(recorded, self.features))
 
     def of_recorded(self, propensity: bool = False) -> Schema:
         """The schema of the log alone, with a constant: recorded features, arm and reward, and nothing else.
@@ -385,20 +358,18 @@ class Schema:
             SchemaError: a recorded feature is called ``intercept``, as the constant is.
         """
         features = with_baselines(self.recorded_features, True)
-        kept = tuple(name for name in self.imputed if name in self.recorded)
-        chance = self.propensity if propensity else None
-        schema = self._copy(
-            features=features, derived=self.recorded_terms, intercept=True, propensity=chance, imputed=kept
+        self._check_roles(features, True)
+        return self._with(
+            features=features,
+            derived=self.recorded_terms,
+            intercept=True,
+            propensity=self.propensity if propensity else None,
+            imputed=tuple(name for name in self.imputed if name in self.recorded),
         )
-        schema._check_columns()
-        schema._layout()
-        return schema
 
     def with_arms(self, arms: Iterable[Any]) -> Schema:
         """The same schema with these arms, in this order."""
-        schema = self._copy(arms=checked_arms(arms), arms_discovered=False)
-        schema._layout()
-        return schema
+        return self._with(arms=checked_arms(arms), arms_discovered=False)
 
     def with_features(self, features: Sequence[Feature], derived: Sequence[Term] | None = None) -> Schema:
         """The same schema where columns turned out to be of other kinds, or derived features were fitted."""
@@ -407,15 +378,11 @@ class Schema:
         for term in terms:
             for name in term.inputs:
                 check_kind(term, name, kinds[name])
-        schema = self._copy(features=with_baselines(tuple(features), self.intercept), derived=terms)
-        schema._layout()
-        return schema
+        return self._with(features=with_baselines(tuple(features), self.intercept), derived=terms)
 
     def with_missing(self, missing: str | Mapping[str, str]) -> Schema:
         """The same schema with another treatment of gaps in online contexts: see ``missing`` of the class."""
-        schema = self._copy(imputed=checked_missing(missing, self.features))
-        schema._layout()
-        return schema
+        return self._with(imputed=checked_missing(missing, self.features))
 
     def with_derived(self, derived: str | Term | Iterable[str | Term]) -> Schema:
         """The same schema with more derived features, say those that a diagnosis proposes."""
@@ -437,10 +404,12 @@ class Schema:
         opened.rewind()
         return self.with_features(features, fitted_terms(source, self.derived, features, self.recorded))
 
-    def _copy(self, **changes: Any) -> Schema:
+    def _with(self, **changes: Any) -> Schema:
+        """A schema with other attributes, which have been checked."""
         schema = object.__new__(Schema)
         schema.__dict__.update(self.__dict__)
         schema.__dict__.update(changes)
+        schema._layout()
         return schema
 
     # Saving and comparing
@@ -489,7 +458,7 @@ class Schema:
     def _settled(self) -> Schema:
         """The same schema with every undeclared number declared as one."""
         features = tuple(replace(f, assumed=False) if isinstance(f, Number) else f for f in self.features)
-        return self._copy(features=features)
+        return self._with(features=features)
 
     def __hash__(self) -> int:
         return hash((self.recorded, self.arm, self.reward, self.arms))
