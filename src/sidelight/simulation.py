@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,6 +92,33 @@ class Run:
 Factory: TypeAlias = Callable[[Run], Learner]
 
 
+@dataclass(frozen=True)
+class _Job:
+    """All learners in the world of one seed; the arguments of ``simulate``, checked."""
+
+    world: World | Callable[[int], World]
+    learners: Mapping[str, Factory]
+    horizon: int
+    recorded: Any
+    log_rows: int
+    every: int
+    seed: int
+
+
+class _Drawn(NamedTuple):
+    """What the world has ready for some rounds, whatever the learner does.
+
+    X: (n, d) contexts   means, rewards: (n, K) of every arm of the world   actions: (n,) the old policy's arms
+    probabilities: (n, K) its probabilities; None where the learner does not need them
+    """
+
+    X: Array
+    means: Array
+    rewards: Array
+    actions: Any
+    probabilities: Array | None
+
+
 def simulate(
     world: World | Callable[[int], World],
     learners: Mapping[str, Factory],
@@ -134,6 +161,24 @@ def simulate(
     """
     import pyarrow as pa
 
+    _check_arguments(world, learners, horizon, log_rows)
+    step = max(1, horizon // 200) if every is None else int(every)
+    if step < 1:
+        raise InputError(f"every={every!r} must be at least 1.")
+    jobs = [
+        _Job(world, dict(learners), int(horizon), recorded, int(log_rows), step, seed) for seed in _checked_seeds(seeds)
+    ]
+    cores = os.cpu_count() or 1
+    count = min(len(jobs), cores) if workers is None else int(workers)
+    with _Progress(progress, len(jobs) * len(learners) * int(horizon)) as report:
+        if count <= 1:
+            tables = [_run_seed(job, report.advance) for job in jobs]
+        else:
+            tables = _run_in_processes(jobs, count, report)
+    return pa.concat_tables(tables)
+
+
+def _check_arguments(world: Any, learners: Any, horizon: Any, log_rows: Any) -> None:
     if not (isinstance(horizon, int | np.integer) and horizon >= 1):
         raise InputError(f"horizon={horizon!r} must be a whole number of at least 1.")
     if not isinstance(learners, Mapping) or not learners:
@@ -148,33 +193,26 @@ def simulate(
                 f"The learner {name!r} is a {type(factory).__name__}; give a function that makes it, for example "
                 "lambda run: sl.OFUL(10, 5), so that every seed starts with a new one."
             )
+
+
+def _checked_seeds(seeds: int | Iterable[int]) -> list[int]:
+    """The seeds that were asked for: those listed, or so many from 0 on."""
     wanted = list(range(seeds)) if isinstance(seeds, int | np.integer) else [int(s) for s in seeds]
     if not wanted:
         raise InputError("seeds is empty: give at least one.")
     if len(set(wanted)) < len(wanted):
         twice = next(seed for seed in wanted if wanted.count(seed) > 1)
         raise InputError(f"seeds lists {twice} twice: repeating a run adds no information.")
-    step = max(1, horizon // 200) if every is None else int(every)
-    if step < 1:
-        raise InputError(f"every={every!r} must be at least 1.")
-    jobs = [(world, dict(learners), int(horizon), recorded, int(log_rows), seed, step) for seed in wanted]
-    cores = os.cpu_count() or 1
-    count = min(len(jobs), cores) if workers is None else int(workers)
-    with _Progress(progress, len(jobs) * len(learners) * int(horizon)) as report:
-        if count <= 1:
-            tables = [_run_seed(*job, report=report.advance) for job in jobs]
-        else:
-            tables = _run_in_processes(jobs, count, report)
-    return pa.concat_tables(tables)
+    return wanted
 
 
-def _run_in_processes(jobs: Sequence[tuple[Any, ...]], count: int, report: _Progress) -> list[pa.Table]:
+def _run_in_processes(jobs: Sequence[_Job], count: int, report: _Progress) -> list[pa.Table]:
     from concurrent.futures import as_completed
 
     from loky import get_reusable_executor
 
     executor = get_reusable_executor(max_workers=count, timeout=60, env=WORKER_ENVIRONMENT)
-    futures = [executor.submit(_run_seed, *job) for job in jobs]
+    futures = [executor.submit(_run_seed, job) for job in jobs]
     try:
         for future in as_completed(futures):
             future.result()
@@ -232,37 +270,27 @@ def _check_learner(name: str, learner: Any, run: Run, arms: tuple[Any, ...]) -> 
         )
 
 
-def _run_seed(
-    world: Any,
-    learners: dict[str, Factory],
-    horizon: int,
-    recorded: Any,
-    log_rows: int,
-    seed: int,
-    every: int,
-    report: Callable[[int], None] | None = None,
-) -> pa.Table:
+def _run_seed(job: _Job, report: Callable[[int], None] | None = None) -> pa.Table:
     """The rows of all learners for one seed, as one table; every learner meets the same draws."""
     import pyarrow as pa
 
-    environment: World = world if _is_world(world) else world(seed)
-    _check_world(environment)
-    log_stream, _, own = np.random.SeedSequence(seed).spawn(3)
-    run = Run(environment, recorded, log_rows, horizon, seed, np.random.default_rng(own), log_stream)
+    world: Any = job.world if _is_world(job.world) else job.world(job.seed)  # type: ignore[operator]
+    _check_world(world)
+    log_stream, _, own = np.random.SeedSequence(job.seed).spawn(3)
+    run = Run(world, job.recorded, job.log_rows, job.horizon, job.seed, np.random.default_rng(own), log_stream)
     parts, labels = [], _arms_of(run)
-    for name, factory in learners.items():
+    for name, factory in job.learners.items():
         # every learner gets its own fresh generator and, in _play, the same fresh online streams
         run.rng = np.random.default_rng(own)
         learner = factory(run)
         _check_learner(name, learner, run, labels)
-        online = np.random.SeedSequence(seed).spawn(3)[1]
-        rounds, arms, rewards, regrets = _play(environment, labels, learner, horizon, online, every, report)
+        rounds, arms, rewards, regrets = _play(run, labels, learner, job.every, report)
         n = len(rounds)
         parts.append(
             pa.table(
                 {
                     "learner": pa.array([name] * n, pa.string()),
-                    "seed": pa.array(np.full(n, seed, dtype=np.int64)),
+                    "seed": pa.array(np.full(n, job.seed, dtype=np.int64)),
                     "round": pa.array(rounds),
                     "arm": pa.array([labels[a] for a in arms]),
                     "reward": pa.array(rewards),
@@ -274,81 +302,94 @@ def _run_seed(
 
 
 def _play(
-    world: World,
-    labels: tuple[Any, ...],
-    learner: Learner,
-    horizon: int,
-    stream: np.random.SeedSequence,
-    every: int,
-    report: Callable[[int], None] | None,
+    run: Run, labels: tuple[Any, ...], learner: Learner, every: int, report: Callable[[int], None] | None
 ) -> tuple[Array, list[int], Array, Array]:
-    """Play one learner for ``horizon`` rounds; rounds, arm positions, rewards and cumulative regrets of those kept."""
-    context_rng, reward_rng, behavior_rng, learner_rng = (np.random.default_rng(s) for s in stream.spawn(4))
-    index = {arm: i for i, arm in enumerate(labels)}
+    """Play one learner for all rounds; rounds, positions of arms, rewards and cumulative regrets of the rounds kept.
+
+    labels: the world's arms
+    """
+    online = np.random.SeedSequence(run.seed).spawn(3)[1]
+    *streams, learner_rng = (np.random.default_rng(s) for s in online.spawn(4))
     rounds: list[int] = []
     arms: list[int] = []
     rewards: list[float] = []
     regrets: list[float] = []
     total = 0.0
-    for start in range(0, horizon, CHUNK):
-        n = min(CHUNK, horizon - start)
-        X = np.ascontiguousarray(world.contexts(n, context_rng))
-        means = world.mean_rewards(X)
-        table = _potential_rewards(world, labels, X, reward_rng)
-        actions = world.behavior_actions(X, behavior_rng)
-        probabilities = world.behavior_probabilities(X) if learner.needs == "probabilities" else None
-        played = _play_chunk(learner, X, table, actions, probabilities, index, learner_rng)
-        gaps = means.max(axis=1) - means[np.arange(n), played]
+    for start in range(0, run.horizon, CHUNK):
+        n = min(CHUNK, run.horizon - start)
+        drawn = _draw(run.world, labels, n, streams, with_probabilities=learner.needs == "probabilities")
+        played = _play_drawn(learner, labels, drawn, learner_rng)
+        gaps = drawn.means.max(axis=1) - drawn.means[np.arange(n), played]
         cumulative = total + np.cumsum(gaps)
         total = float(cumulative[-1])
         number = np.arange(start + 1, start + n + 1)
-        for i in np.flatnonzero((number % every == 0) | (number == horizon)):
+        for i in np.flatnonzero((number % every == 0) | (number == run.horizon)):
             rounds.append(int(number[i]))
             arms.append(int(played[i]))
-            rewards.append(float(table[i, played[i]]))
+            rewards.append(float(drawn.rewards[i, played[i]]))
             regrets.append(float(cumulative[i]))
         if report is not None:
             report(n)
     return np.array(rounds), arms, np.array(rewards), np.array(regrets)
 
 
-def _play_chunk(
-    learner: Learner,
-    X: Array,
-    table: Array,
-    actions: Any,
-    probabilities: Array | None,
-    index: dict[Any, int],
-    rng: np.random.Generator,
+def _draw(
+    world: World, labels: tuple[Any, ...], n: int, streams: Sequence[np.random.Generator], with_probabilities: bool
+) -> _Drawn:
+    """``n`` rounds of a world.  streams: generators of the contexts, the rewards and the old policy's answers"""
+    contexts, rewards, behavior = streams
+    X = np.ascontiguousarray(world.contexts(n, contexts))
+    return _Drawn(
+        X,
+        world.mean_rewards(X),
+        _potential_rewards(world, labels, X, rewards),
+        world.behavior_actions(X, behavior),
+        world.behavior_probabilities(X) if with_probabilities else None,
+    )
+
+
+def _play_drawn(
+    learner: Learner, labels: tuple[Any, ...], drawn: _Drawn, rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Positions (n,) of the arms played: each round is the old policy's answer if asked for, a decision, its reward."""
+    """Positions (n,) of the arms played: in compiled code where the learner's class allows it, else round by round."""
+    index = {arm: i for i, arm in enumerate(labels)}
     # positions of the learner's arms among the world's: neither their number nor their order need be the same
     at = np.array([index[arm] for arm in learner.arms], dtype=np.int64)
     if learner.needs != "probabilities":
         own = {arm: i for i, arm in enumerate(learner.arms)}
         asked = learner.needs == "action"
-        if not asked or all(action in own for action in actions):
-            answers = np.array([own[action] for action in actions], dtype=np.int64) if asked else None
-            found = play_rounds(learner, X, np.ascontiguousarray(table[:, at]), answers, rng)
+        if not asked or all(action in own for action in drawn.actions):
+            answers = np.array([own[action] for action in drawn.actions], dtype=np.int64) if asked else None
+            found = play_rounds(learner, drawn.X, np.ascontiguousarray(drawn.rewards[:, at]), answers, rng)
             if found is not None:
                 return np.asarray(at[found])
-    played = np.empty(len(X), dtype=np.int64)
+    return _play_one_by_one(learner, index, drawn, rng)
+
+
+def _play_one_by_one(
+    learner: Learner, index: Mapping[Any, int], drawn: _Drawn, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Positions (n,) of the arms played: a round is the old policy's answer if asked for, a decision, its reward.
+
+    index: position of each of the world's arms
+    """
+    played = np.empty(len(drawn.X), dtype=np.int64)
     # a learner under a floor is told what the old policy would do before it decides
     floored = getattr(learner, "floor", None) is not None
-    for t, x in enumerate(X):
-        if learner.needs == "action":
-            if learner.wants_query(x):
-                learner.observe_behavior(x, actions[t])
-        elif learner.needs == "probabilities" and probabilities is not None and learner.wants_query(x):
-            learner.observe_behavior(x, probabilities=probabilities[t])
+    for t, x in enumerate(drawn.X):
+        action = drawn.actions[t]
+        if learner.needs is not None and learner.wants_query(x):
+            if drawn.probabilities is None:
+                learner.observe_behavior(x, action)
+            else:
+                learner.observe_behavior(x, probabilities=drawn.probabilities[t])
         if floored:
-            decision = learner.decide(x, rng=rng, default=actions[t])
-            learner.record_decision(x, decision.arm, actions[t])  # type: ignore[attr-defined]
+            decision = learner.decide(x, rng=rng, default=action)
+            learner.record_decision(x, decision.arm, action)  # type: ignore[attr-defined]
         else:
             decision = learner.decide(x, rng=rng)
-        a = index[decision.arm]
-        played[t] = a
-        learner.observe(x, decision.arm, table[t, a])
+        played[t] = index[decision.arm]
+        learner.observe(x, decision.arm, drawn.rewards[t, played[t]])
     return played
 
 

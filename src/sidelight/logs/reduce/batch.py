@@ -37,7 +37,18 @@ __all__ = ["Job", "ReadRows", "Reduced", "no_propensities", "read_rows", "reduce
 
 @dataclass(frozen=True)
 class Job:
-    """What a thread needs to reduce one bundle."""
+    """What a thread needs to reduce one bundle.
+
+    Attributes:
+        bundle: the rows, and where they came from.
+        schema: says which column is what.
+        layout: what the recorded columns are encoded into.
+        arms: label → position.
+        bases: (K, p+1, p+1)  ready: (K,)  from :meth:`Moments.bases`.
+        skip: leave rows out that cannot be used; otherwise they are an error.
+        text_labels: the source knows nothing but text.
+        careful: check every value before the moments are computed, since earlier bundles had rows that cannot be used.
+    """
 
     bundle: Bundle
     schema: Schema

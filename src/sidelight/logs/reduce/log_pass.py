@@ -32,6 +32,10 @@ __all__ = ["LogPass", "batch_rows", "check_settings", "label_columns", "opened_w
 # Batches under way at a time. Fixed, not the number of threads: which rows a base is made of depends on it, and the
 # same log must give the same bits on every machine.
 _DEPTH = 3
+# With more levels, every batch that has new ones is checked for dates and identifiers; otherwise once, at the end.
+_LOOK_AGAIN = 100
+# More different values than this are not labels.
+_MOST_LABELS = 20_000
 
 
 def threads_available() -> int:
@@ -118,9 +122,8 @@ class LogPass:
         self._warns = warns
         self._schema, self._skip, self._pool = schema, on_invalid == "skip", pool
         self._text_labels, self._part = text_labels, part
-        open_arms = schema.arms is None or schema.arms_discovered
         self._arms: list[Label] = list(schema.arms or ())
-        self._open_arms = open_arms
+        self._open_arms = schema.arms is None or schema.arms_discovered
         self._levels: dict[str, list[Label]] = {
             f.name: list(f.levels or ())
             for f in schema.recorded_features
@@ -351,12 +354,6 @@ class LogPass:
             moved[at] = propensities
             propensities = moved
         return LogSummary(schema, moments, dict(sorted(self._skipped.items())), None, propensities)
-
-
-# With more levels, every batch that has new ones is checked for dates and identifiers; otherwise once, at the end.
-_LOOK_AGAIN = 100
-# More different values than this are not labels.
-_MOST_LABELS = 20_000
 
 
 def _selection(old: list[str], new: list[str]) -> np.ndarray:

@@ -24,10 +24,10 @@ __all__ = ["as_batches", "open_source"]
 def open_source(
     source: Any, columns: Sequence[str], labels: Sequence[str] = (), optional: Sequence[str] = ()
 ) -> Source:
-    """Find out what a source is.
+    """A source that is open for reading, whatever kind it is of.
 
     Args:
-        source: see :func:`sidelight.logs.summary.summarize_log`.
+        source: see :func:`sidelight.summarize_log`.
         columns: the columns to read, and no others.
         labels: those among them that hold labels rather than numbers.
         optional: those that may be missing from some or all of the files; they are null there.
