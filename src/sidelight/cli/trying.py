@@ -28,6 +28,7 @@ from sidelight.judging.judge import judge
 from sidelight.judging.verdict import Verdict
 from sidelight.logs.diagnosis.curvature import Proposal as Term
 from sidelight.logs.diagnosis.curvature import propose_terms
+from sidelight.logs.diagnosis.diagnosis import Diagnosis
 from sidelight.logs.schema.encoding import MISSING
 from sidelight.logs.schema.schema_file import SCHEMA_FILE_VERSION
 
@@ -99,22 +100,8 @@ def try_(
     )  # fmt: skip
     console = Console(quiet=as_json, highlight=False, soft_wrap=False)
     asking = is_terminal() and not yes and not as_json
-    proposal = propose(look, said)
     console.print(_opening(look))
-    if proposal.missing:
-        if not asking:
-            console.print(_proposal_table(proposal))
-            questions = " ".join(unclear(proposal, role, look) for role in proposal.missing)
-            raise SchemaError(questions + headless(look.columns))
-        console.print(_proposal_table(proposal))
-        while proposal.missing:
-            role = proposal.missing[0]
-            answer = typer.prompt(unclear(proposal, role, look).split(" Say so")[0])
-            if answer in look.columns:
-                said = merged(said, {role: answer})
-                proposal = propose(look, said)
-            else:
-                console.print(f"There is no column {answer!r}.")
+    proposal = _completed(propose(look, said), said, look, console, asking)
     console.print(_proposal_table(proposal))
     if not (yes or as_json or asking):
         raise InputError("this is no terminal to ask in: look at the proposal above, and add --yes to take it.")
@@ -142,21 +129,56 @@ def try_(
         verdict.to_html(html, f"sidelight {_quoted(sys.argv[1:])}")
     lacking = any(reason.endswith(MISSING) for reason in summary.skipped)
     steps = next_steps(source, out, bool(diagnosis.hidden), bool(summary.skipped), lacking)
-    if as_json:
-        told: dict[str, Any] = {
-            "file": list(look.files),
-            "columns": [{"name": c.name, "role": c.role, "why": c.why, "hidden": c.hidden} for c in proposal.columns],
-            "schema": _described(proposal, terms),
-            "proposals": [asdict(term) for term in terms],
-            "schema_file": str(out),
-            "source": source,
-            "diagnosis": diagnosis.to_dict(),
-            "verdict": None if verdict is None else verdict.to_dict(),
-            "verdict_missing": reason,
-            "next": steps,
-        }
-        typer.echo(json.dumps(told, indent=2, ensure_ascii=False, allow_nan=False))
+    if not as_json:
+        _show(console, diagnosis, verdict, reason, html, steps)
         return
+    told: dict[str, Any] = {
+        "file": list(look.files),
+        "columns": [{"name": c.name, "role": c.role, "why": c.why, "hidden": c.hidden} for c in proposal.columns],
+        "schema": _described(proposal, terms),
+        "proposals": [asdict(term) for term in terms],
+        "schema_file": str(out),
+        "source": source,
+        "diagnosis": diagnosis.to_dict(),
+        "verdict": None if verdict is None else verdict.to_dict(),
+        "verdict_missing": reason,
+        "next": steps,
+    }
+    typer.echo(json.dumps(told, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def _completed(proposal: Proposal, said: Said, look: Look, console: Console, asking: bool) -> Proposal:
+    """The proposal with every role filled, by asking for what could not be guessed.
+
+    Raises:
+        SchemaError: something is missing, and nobody can be asked.
+    """
+    if not proposal.missing:
+        return proposal
+    console.print(_proposal_table(proposal))
+    if not asking:
+        questions = " ".join(unclear(proposal, role, look) for role in proposal.missing)
+        raise SchemaError(questions + headless(look.columns))
+    while proposal.missing:
+        role = proposal.missing[0]
+        answer = typer.prompt(unclear(proposal, role, look).split(" Say so")[0])
+        if answer in look.columns:
+            said = merged(said, {role: answer})
+            proposal = propose(look, said)
+        else:
+            console.print(f"There is no column {answer!r}.")
+    return proposal
+
+
+def _show(
+    console: Console,
+    diagnosis: Diagnosis,
+    verdict: Verdict | None,
+    reason: str | None,
+    html: Path | None,
+    steps: Sequence[str],
+) -> None:
+    """Print what the log is worth, what it proves or the reason why that cannot be told, and the next steps."""
     console.print()
     console.rule("What the log is worth", align="left")
     console.print(diagnosis)
