@@ -171,13 +171,8 @@ class Population:
             columns = np.append(-1, columns)
         pooled = triangular_factor(factors.reshape(-1, factors.shape[-1]))
         kept = independent_columns(pooled[:-1, :-1])
-        if len(kept) < len(names):
-            where = np.full(len(names), -1)
-            where[kept] = np.arange(len(kept))
-            factors = np.stack([triangular_factor(factor[:, [*kept, len(names)]]) for factor in factors])
-            names, sums, columns = tuple(names[i] for i in kept), sums[:, kept], columns[kept]
-            groups = {feature: where[at][where[at] >= 0] for feature, at in groups.items()}
-        return cls(names, groups, summary.arms, summary.counts, sums, factors, columns)
+        population = cls(names, groups, summary.arms, summary.counts, sums, factors, columns)
+        return population if len(kept) == len(names) else population._of_columns(kept)
 
     def select(self, X: Array) -> Array:
         """The population's columns (n, L) of encoded recorded columns X (n, L_schema); -1 stands for the constant."""
@@ -187,15 +182,19 @@ class Population:
 
     def without(self, feature: str) -> Population:
         """The same rows with all columns of a feature left out of every triangular factor."""
-        kept = np.setdiff1d(np.arange(len(self.names)), self.groups[feature])
+        smaller = self._of_columns(np.setdiff1d(np.arange(len(self.names)), self.groups[feature]), careful=False)
+        del smaller.groups[feature]
+        return smaller
+
+    def _of_columns(self, kept: np.ndarray, careful: bool = True) -> Population:
+        """The same rows with the columns at the positions ``kept`` alone; ``careful`` as in ``triangular_factor``."""
         where = np.full(len(self.names), -1)
         where[kept] = np.arange(len(kept))
-        factors = np.stack(
-            [triangular_factor(factor[:, [*kept, len(self.names)]], careful=False) for factor in self.factors]
-        )
-        groups = {name: where[at][where[at] >= 0] for name, at in self.groups.items() if name != feature}
+        factors = [triangular_factor(factor[:, [*kept, len(self.names)]], careful) for factor in self.factors]
+        groups = {feature: where[at][where[at] >= 0] for feature, at in self.groups.items()}
         names = tuple(self.names[i] for i in kept)
-        return Population(names, groups, self.arms, self.counts, self.sums[:, kept], factors, self.columns[kept])
+        sums = self.sums[:, kept]
+        return Population(names, groups, self.arms, self.counts, sums, np.stack(factors), self.columns[kept])
 
     @cached_property
     def fits(self) -> tuple[ArmFit, ...]:
