@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from sidelight.arrays import whole_number
 from sidelight.errors import InputError
 from sidelight.learners.protocol import Learner
 from sidelight.learners.rounds import play_rounds
@@ -161,16 +162,15 @@ def simulate(
     """
     import pyarrow as pa
 
-    _check_arguments(world, learners, horizon, log_rows)
+    horizon, log_rows = whole_number(horizon, "horizon", 1), whole_number(log_rows, "log_rows", 0)
+    _check_arguments(world, learners)
     step = max(1, horizon // 200) if every is None else int(every)
     if step < 1:
         raise InputError(f"every={every!r} must be at least 1.")
-    jobs = [
-        _Job(world, dict(learners), int(horizon), recorded, int(log_rows), step, seed) for seed in _checked_seeds(seeds)
-    ]
+    jobs = [_Job(world, dict(learners), horizon, recorded, log_rows, step, seed) for seed in _checked_seeds(seeds)]
     cores = os.cpu_count() or 1
     count = min(len(jobs), cores) if workers is None else int(workers)
-    with _Progress(progress, len(jobs) * len(learners) * int(horizon)) as report:
+    with _Progress(progress, len(jobs) * len(learners) * horizon) as report:
         if count <= 1:
             tables = [_run_seed(job, report.advance) for job in jobs]
         else:
@@ -178,15 +178,11 @@ def simulate(
     return pa.concat_tables(tables)
 
 
-def _check_arguments(world: Any, learners: Any, horizon: Any, log_rows: Any) -> None:
-    if not (isinstance(horizon, int | np.integer) and horizon >= 1):
-        raise InputError(f"horizon={horizon!r} must be a whole number of at least 1.")
+def _check_arguments(world: Any, learners: Any) -> None:
     if not isinstance(learners, Mapping) or not learners:
         raise InputError("Give at least one learner: a mapping from name to a function of the run.")
     if not (_is_world(world) or callable(world)):
         raise InputError(f"world={world!r:.200} is neither a World nor a function from a seed to one.")
-    if not (isinstance(log_rows, int | np.integer) and log_rows >= 0):
-        raise InputError(f"log_rows={log_rows!r} must be a whole number of at least 0.")
     for name, factory in learners.items():
         if not callable(factory):
             raise InputError(

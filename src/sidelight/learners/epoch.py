@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
+from sidelight.arrays import whole_number
 from sidelight.errors import InputError
 from sidelight.hidden.protocol import HiddenEstimator
 from sidelight.learners.base import BaseLearner
@@ -83,17 +84,16 @@ class EpochOFUL(ReducedLearner):
         rng: np.random.Generator | None = None,
         **given: Unpack[ProjectedArguments],
     ) -> None:
-        if isinstance(horizon, bool) or not (isinstance(horizon, int | np.integer) and horizon >= 1):
-            raise InputError(f"horizon={horizon!r} must be a whole number of at least 1.")
+        horizon = whole_number(horizon, "horizon", 1)
         hidden = single_estimator(hidden, type(self).__name__)
         settings = Settings.of(given, ProjectedArguments)
         summary = hidden.summary
         summary.require_determined()
         # what has no bound is refused here, and not in the round in which an episode begins
-        hidden.bound(settings.delta, int(horizon), settings.context_bound)
+        hidden.bound(settings.delta, horizon, settings.context_bound)
         self.hidden = hidden
         self.needs = hidden.needs
-        self.horizon = int(horizon)
+        self.horizon = horizon
         self.keep_data = bool(keep_data)
         self.episodes = episode_count(self.horizon)
         #: observations so far, and the number of them at which the next episode starts

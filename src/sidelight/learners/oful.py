@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
-from sidelight.errors import InputError
+from sidelight.arrays import whole_number
 from sidelight.learners.reduced import ReducedLearner
 from sidelight.learners.settings import SettingArguments, Settings, lists_settings
 from sidelight.side.constraint import unreduced
@@ -48,10 +48,7 @@ class OFUL(ReducedLearner):
         rng: np.random.Generator | None = None,
         **given: Unpack[SettingArguments],
     ) -> None:
-        if isinstance(n_arms, bool) or not (isinstance(n_arms, int | np.integer) and n_arms >= 1):
-            raise InputError(f"n_arms={n_arms!r} must be a whole number of at least 1.")
-        if isinstance(n_features, bool) or not (isinstance(n_features, int | np.integer) and n_features >= 1):
-            raise InputError(f"n_features={n_features!r} must be a whole number of at least 1.")
+        n_arms, n_features = whole_number(n_arms, "n_arms", 1), whole_number(n_features, "n_features", 1)
         settings = Settings.of(given)
         labels = range(n_arms) if arms is None else arms
-        super().__init__(list(labels), unreduced(int(n_arms), int(n_features)), settings, schema, rng)
+        super().__init__(list(labels), unreduced(n_arms, n_features), settings, schema, rng)
