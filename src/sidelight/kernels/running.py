@@ -30,8 +30,8 @@ class Running(NamedTuple):
 
     Attributes:
         order: (d,)   shares: (n,) ``P(a)``   anchors: (n, d) ``[b; 0]``   inverses: (n, L, L) ``R11(a)⁻¹``.
-        numbers: (7,) kind of radius, σ, ``λS_w²``, ``S_x²/λ``, ``log K/δ``, ``α``, the least eigenvalue ``λ`` of
-        prior: (d, d) ``V₀``.
+        kind, noise, prior_term, growth, union, alpha: as in ``state.Numbers``.
+        prior: (d, d) ``V₀``   least: its least eigenvalue ``λ``.
         V: (n, d, d) with the prior inside   Y, R: (n, d) ``Σ x r`` and ``Y − V anchor``   squares, counts: (n,).
         K: (n, m, L)   P: (n, 3, m, m), q: (n, 2, m) the coefficients   P0: (n, 3, m, m) those of the prior's matrix.
     """
@@ -40,8 +40,14 @@ class Running(NamedTuple):
     shares: Any
     anchors: Any
     inverses: Any
-    numbers: Any
+    kind: Any
+    noise: Any
+    prior_term: Any
+    growth: Any
+    union: Any
+    alpha: Any
     prior: Any
+    least: Any
     V: Any
     Y: Any
     R: Any
@@ -185,8 +191,7 @@ def choose_running(s, y, t):  # type: ignore[no-untyped-def]
     v = np.empty(m)
     best = -1
     best_index = -np.inf
-    kind = int(s.numbers[0])
-    least = m * log(s.numbers[6]) - MARGIN
+    least = m * log(s.least) - MARGIN
     for a in range(n_arms):
         c = 1.0 / (t * s.shares[a])
         log_det = factor(s.P, a, c, G)
@@ -206,8 +211,8 @@ def choose_running(s, y, t):  # type: ignore[no-untyped-def]
             v[i] = vi
             width2 += zi * zi * G[i, i]
             estimate += zi * vi * G[i, i]
-        width = s.numbers[5] * math.sqrt(width2)
-        if kind == DETERMINANT:
+        width = s.alpha * math.sqrt(width2)
+        if s.kind == DETERMINANT:
             if estimate + width * radius(s, a, log_det - least) < best_index:
                 continue
             log_det -= factor(s.P0, a, c, G)
@@ -220,8 +225,8 @@ def choose_running(s, y, t):  # type: ignore[no-untyped-def]
 @inlined
 def radius(s, a, log_det):  # type: ignore[no-untyped-def]
     """``√β``, the radius of arm ``a``, of the kind that the settings name.  log_det: ``log det(Ṽ/λ)``"""
-    kind, sigma, prior_term, growth, union = s.numbers[0], s.numbers[1], s.numbers[2], s.numbers[3], s.numbers[4]
-    return radius_of(int(kind), s.counts[a], max(log_det, 0.0), s.K.shape[1], sigma, prior_term, growth, union)
+    excess = max(log_det, 0.0)
+    return radius_of(s.kind, s.counts[a], excess, s.K.shape[1], s.noise, s.prior_term, s.growth, s.union)
 
 
 @kernel
@@ -247,7 +252,7 @@ def play_running(s, rounds, answers, cursor):  # type: ignore[no-untyped-def]
             a = rounds.answers[t]
             add_one_answer(answers, rounds.X[t], a, 1.0)
             asked(y, s.V[a], s.R[a], s.inverses[a], s.K[a], s.P[a], s.q[a])
-            if s.numbers[0] == DETERMINANT:
+            if s.kind == DETERMINANT:
                 # the prior's coefficients follow K: kept as those of a matrix that no round changes
                 matrix_coefficients(s.prior, s.K[a], s.P0[a])
             events += 1

@@ -15,13 +15,35 @@ from sidelight.arrays import Array
 from sidelight.kernels.compiled import inlined
 from sidelight.kernels.views import part
 
-__all__ = ["State", "state_of", "vectors_for"]
+__all__ = ["Numbers", "State", "state_of", "vectors_for"]
 
 #: integers before the parts: K, d, m, R, shifted
 HEAD = 5
-#: floats before the noise of every arm: kind of radius, noise, λS_w², S_x²/λ, log K/δ, α, what counts as a surprise,
-#: the least rate of rewards of 0 and 1
-NUMBERS = 8
+
+
+class Numbers(NamedTuple):
+    """The scalars that a learner's settings give its kernels, in the order in which they begin the vector of floats.
+
+    Attributes:
+        kind: which radius (``DETERMINANT``, ``PRINTED``, ``POSTERIOR``)   noise: ``σ``.
+        prior_term: ``λS_w²``   growth: ``S_x²/λ``   union: ``log K/δ``   alpha: ``α``.
+        surprise: how many standard deviations off a reward must be to count as a surprise.
+        least_rate: the least rate that a reward of 0 or 1 may be expected to have, by which rounds are weighted; 0
+            where rewards are of any other kind.
+    """
+
+    kind: float
+    noise: float
+    prior_term: float
+    growth: float
+    union: float
+    alpha: float
+    surprise: float
+    least_rate: float
+
+
+#: floats before the noise of every arm
+NUMBERS = len(Numbers._fields)
 
 
 class State(NamedTuple):
@@ -32,17 +54,14 @@ class State(NamedTuple):
 
     #: the last ``m`` features enter ``z`` as they are
     shifted: Any
-    #: which radius (``DETERMINANT``, ``PRINTED``, ``POSTERIOR``), and its ``λS_w²``, ``S_x²/λ``, ``log K/δ`` and ``α``
+    #: the scalars: see ``Numbers``
     kind: Any
+    noise: Any
     prior_term: Any
     growth: Any
     union: Any
     alpha: Any
-    #: how many standard deviations off a reward must be to count as a surprise
     surprise: Any
-    #: ``σ``, and the least rate that a reward of 0 or 1 may be expected to have, by which rounds are weighted; 0 where
-    #: rewards are of any other kind
-    noise: Any
     least_rate: Any
     #: the largest estimated cost of the trials of one arm, as a share of ``spent``; 0 for learners that doubt no log
     doubt: Any
@@ -54,7 +73,7 @@ class State(NamedTuple):
     counts: Any
     updates: Any
 
-    #: (8 + K,)  the scalars above as Python sets them, then ``noises``, ``σ_a`` of every arm
+    #: (8,)  the scalars above as Python sets them   (K,)  ``σ_a`` of every arm
     numbers: Any
     noises: Any
     #: (K, m, R)  ``z = x_h − loadings x[:R]``   (1, m, R)  their mean   (K,)  at least ``‖loadings_a − centre‖``
@@ -104,7 +123,7 @@ def state_of(arena, sizes):  # type: ignore[no-untyped-def]
     i = HEAD + d
     order, dimensions = part(sizes, HEAD, (d,)), part(sizes, i, (K,))
     counts, updates = part(sizes, i + K, (K,)), part(sizes, i + 2 * K, (K,))
-    numbers, noises = part(arena, 0, (NUMBERS + K,)), part(arena, NUMBERS, (K,))
+    numbers, noises = part(arena, 0, (NUMBERS,)), part(arena, NUMBERS, (K,))
     i = NUMBERS + K
     loadings, i = part(arena, i, (K, m, R)), i + K * m * R
     centre, i = part(arena, i, (1, m, R)), i + m * R
@@ -126,39 +145,39 @@ def state_of(arena, sizes):  # type: ignore[no-untyped-def]
     radii, i = part(arena, i, (K,)), i + K
     bounds, i = part(arena, i, (K,)), i + K
     return State(
-        sizes[4] != 0,
-        int(numbers[0]),
-        numbers[2],
-        numbers[3],
-        numbers[4],
-        numbers[5],
-        numbers[6],
-        numbers[1],
-        numbers[7],
-        doubts[0],
-        order,
-        dimensions,
-        counts,
-        updates,
-        numbers,
-        noises,
-        loadings,
-        centre,
-        spreads,
-        anchors,
-        prior_precisions,
-        prior_moments,
-        prior_log_dets,
-        reluctance,
-        grams,
-        moments,
-        squares,
-        context_sums,
-        spent,
-        doubts,
-        covariances,
-        weights,
-        log_dets,
-        radii,
-        bounds,
+        shifted=sizes[4] != 0,
+        kind=int(numbers[0]),
+        noise=numbers[1],
+        prior_term=numbers[2],
+        growth=numbers[3],
+        union=numbers[4],
+        alpha=numbers[5],
+        surprise=numbers[6],
+        least_rate=numbers[7],
+        doubt=doubts[0],
+        order=order,
+        dimensions=dimensions,
+        counts=counts,
+        updates=updates,
+        numbers=numbers,
+        noises=noises,
+        loadings=loadings,
+        centre=centre,
+        spreads=spreads,
+        anchors=anchors,
+        prior_precisions=prior_precisions,
+        prior_moments=prior_moments,
+        prior_log_dets=prior_log_dets,
+        reluctance=reluctance,
+        grams=grams,
+        moments=moments,
+        squares=squares,
+        context_sums=context_sums,
+        spent=spent,
+        doubts=doubts,
+        covariances=covariances,
+        weights=weights,
+        log_dets=log_dets,
+        radii=radii,
+        bounds=bounds,
     )

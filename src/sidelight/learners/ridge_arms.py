@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sidelight.errors import InputError
 from sidelight.kernels import ridge as kernels
-from sidelight.kernels.state import state_of
+from sidelight.kernels.state import Numbers, state_of
 from sidelight.learners.automatic import Automatic, feature_blocks
 from sidelight.learners.base import BaseLearner
 from sidelight.learners.log_facts import add_log, log_variance
@@ -242,20 +242,27 @@ class RidgeArms(BaseLearner):
 
     def _put_settings(self, state: Any) -> None:
         """Write what the kernels read of the settings."""
-        state.numbers[:] = self._numbers()
+        state.numbers[:], state.noises[:] = self._numbers(), self.noises
         state.doubts[0] = self._doubt
         state.reluctance[:] = self._reluctance()
 
-    def _numbers(self) -> Array:
-        """What the kernels need: kind of radius, noise, ``λS_w²``, ``S_x²/λ``, ``K/δ``, ``α``, what is a surprise."""
-        s = self.settings
-        kind = RADIUS_KINDS[s.radius]
-        union = log(self.n_arms / s.delta)
-        return self._with_noises([kind, self.noise, self._prior_term, self._growth, union, s.alpha, self._surprise])
+    def _numbers(self) -> Numbers:
+        """The scalars that the kernels read."""
+        kind, union = self._kind_of_radius()
+        return Numbers(
+            kind=kind,
+            noise=self.noise,
+            prior_term=self._prior_term,
+            growth=self._growth,
+            union=union,
+            alpha=self.settings.alpha,
+            surprise=self._surprise,
+            least_rate=self._least_rate(),
+        )
 
-    def _with_noises(self, numbers: list[float]) -> Array:
-        """(8 + K,)  ``numbers``, the least rate of rewards of 0 and 1, then ``σ_a`` of every arm."""
-        return np.concatenate([numbers, [self._least_rate()], self.noises])
+    def _kind_of_radius(self) -> tuple[int, float]:
+        """Which radius the kernels compute, and the ``log 1/δ_a`` in it."""
+        return RADIUS_KINDS[self.settings.radius], float(log(self.n_arms / self.settings.delta))
 
     def _reluctance(self) -> Array:
         """(K,)  Factor on the estimated cost of a trial of each arm."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sidelight.kernels.state import NUMBERS, state_of, vectors_for
+from sidelight.kernels.state import Numbers, state_of, vectors_for
 from sidelight.linalg import Array, eigenvalues, product
 from sidelight.side.constraint import Reduction
 
@@ -19,7 +19,7 @@ __all__ = ["KEPT", "RATE_AT", "Held", "Part", "arm_spreads", "hold", "sums_of_ol
 Held = tuple[Array, NDArray[np.int64], Any]
 
 #: where the least rate of rewards of 0 and 1 stands among the numbers that the kernels read
-RATE_AT = NUMBERS - 1
+RATE_AT = Numbers._fields.index("least_rate")
 #: what observing changes
 KEPT = (
     "grams",

@@ -272,27 +272,29 @@ class RunningOFUL(BaseLearner):
         V = self.V + precision
         R = self.Y + product(means, precision) - apply(V, self.anchors)
         K = np.ascontiguousarray(np.swapaxes(product(self._inverses, sums.S12), 1, 2))
-        P, q, P0 = np.empty((n, 3, m, m)), np.empty((n, 2, m)), np.empty((n, 3, m, m))
         prior_term, growth = self._radius_terms(precision)
-        kind = RADIUS_KINDS[s.radius]
-        numbers = np.array([kind, sigma, prior_term, growth, log(n / s.delta), s.alpha, eigenvalues(precision)[0]])
-        shares = np.asarray(summary.shares)
         return Running(
-            self.order,
-            shares,
-            self.anchors,
-            self._inverses,
-            numbers,
-            precision,
-            V,
-            self.Y,
-            R,
-            self.squares,
-            self.counts,
-            K,
-            P,
-            q,
-            P0,
+            order=self.order,
+            shares=np.asarray(summary.shares),
+            anchors=self.anchors,
+            inverses=self._inverses,
+            kind=RADIUS_KINDS[s.radius],
+            noise=float(sigma),
+            prior_term=float(prior_term),
+            growth=float(growth),
+            union=float(log(n / s.delta)),
+            alpha=float(s.alpha),
+            prior=precision,
+            least=float(eigenvalues(precision)[0]),
+            V=V,
+            Y=self.Y,
+            R=R,
+            squares=self.squares,
+            counts=self.counts,
+            K=K,
+            P=np.empty((n, 3, m, m)),
+            q=np.empty((n, 2, m)),
+            P0=np.empty((n, 3, m, m)),
         )
 
     def _took(self, state: Running, events: int, taken: int) -> None:

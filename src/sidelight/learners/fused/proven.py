@@ -25,14 +25,11 @@ class Proven(Observing):
     refreshes: int
     bias_bound: float | Array
 
-    def _numbers(self) -> Array:
+    def _kind_of_radius(self) -> tuple[int, float]:
         """For ``"theory"``: the determinant form with ``δ_k = δ/(2KJk(k + 1))`` in refresh ``k``."""
-        s = self.settings
-        if s.radius != "theory":
-            return super()._numbers()
-        union = -natural_log(self._refresh_delta())
-        kind = RADIUS_KINDS["determinant"]
-        return self._with_noises([kind, self.noise, self._prior_term, self._growth, union, s.alpha, self._surprise])
+        if self.settings.radius != "theory":
+            return super()._kind_of_radius()
+        return RADIUS_KINDS["determinant"], -float(natural_log(self._refresh_delta()))
 
     def _refresh_delta(self) -> float:
         """``δ_k``; what an arm's logs may count for is chosen by the rewards, from ``J`` settings fixed in advance."""
