@@ -6,8 +6,10 @@ gives the arm a chance where no row has it.  So rows are counted too, in bins of
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from sidelight.linalg import Array
 
@@ -171,6 +173,12 @@ def softmax_regression(Z: Array, codes: np.ndarray, K: int, start: Array | None 
         start = np.zeros((K, p))
         start[:, 0] = np.log(np.maximum(np.bincount(codes, minlength=K), 0.5) / n)
     # the matrices are narrow: a second BLAS thread gains nothing, and on a busy machine the two wait for each other
-    with threadpool_limits(1, user_api="blas"):
+    with _loaded_libraries().limit(limits=1, user_api="blas"):
         found = minimize(loss, start.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": 300})
     return np.asarray(found.x.reshape(K, p))
+
+
+@functools.cache
+def _loaded_libraries() -> ThreadpoolController:
+    """The BLAS libraries of this process: looking for them takes longer than fitting to a short log."""
+    return ThreadpoolController()
