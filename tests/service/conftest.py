@@ -46,15 +46,41 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def new_postgres(postgres: str) -> Callable[[], str]:
-    """Makes empty PostgreSQL databases."""
+def new_postgres(postgres: str, _empty_databases: list[str]) -> Iterator[Callable[[], str]]:
+    """Makes empty PostgreSQL databases.
+
+    Those of earlier tests are emptied and given out again, which takes a tenth of what creating one takes, and a new
+    one is 300 files. One to which something is still connected is left alone.
+    """
     import psycopg
 
-    def make() -> str:
-        name = f"events_{next(_names)}"
-        with psycopg.connect(postgres, autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {name}")
-        base, _, query = postgres.partition("?")
-        return base.rpartition("/")[0] + f"/{name}" + (f"?{query}" if query else "")
+    made = []
 
-    return make
+    def make() -> str:
+        if _empty_databases:
+            made.append(_empty_databases.pop())
+        else:
+            made.append(f"events_{next(_names)}")
+            with psycopg.connect(postgres, autocommit=True) as connection:
+                connection.execute(f"CREATE DATABASE {made[-1]}")
+        return address_of(postgres, made[-1])
+
+    yield make
+    others = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    for name in made:
+        with psycopg.connect(address_of(postgres, name), autocommit=True) as connection:
+            if connection.execute(others).fetchone() == (0,):
+                connection.execute(f"DROP SCHEMA public CASCADE; CREATE SCHEMA public; ALTER DATABASE {name} RESET ALL")
+                _empty_databases.append(name)
+
+
+@pytest.fixture(scope="session")
+def _empty_databases() -> list[str]:
+    """Names of databases of the PostgreSQL server that hold nothing and are used by nobody."""
+    return []
+
+
+def address_of(postgres: str, name: str) -> str:
+    """The address of a database on the server at another address."""
+    base, _, query = postgres.partition("?")
+    return base.rpartition("/")[0] + f"/{name}" + (f"?{query}" if query else "")

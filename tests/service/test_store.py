@@ -16,6 +16,7 @@ from sidelight.service.log.decision_id import DecisionId
 from sidelight.service.log.events import Action
 from sidelight.service.log.snapshots import thinned
 from sidelight.service.log.store import Draft, Snapshot, Store
+from tests.service.conftest import address_of
 
 
 class Note:
@@ -57,19 +58,17 @@ def test_defaults_of_a_postgresql_database_do_not_matter(new_postgres):
 
 
 @pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
-def test_a_log_begins_only_where_every_text_can_be_kept(postgres, new_postgres, encoding):
+def test_a_log_begins_only_where_every_text_can_be_kept(postgres, encoding):
     """A subject with other characters was a 500, or opening the database a traceback."""
     import psycopg
 
-    address = new_postgres()
-    name = address.partition("?")[0].rpartition("/")[2]
+    name = f"in_{encoding.lower()}"
     with psycopg.connect(postgres, autocommit=True) as connection:
-        connection.execute(f"DROP DATABASE {name}")
         connection.execute(
             f"CREATE DATABASE {name} ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
         )
     with pytest.raises(StoreError, match=f"has the encoding {encoding}"):
-        Store(database_url(address))
+        Store(database_url(address_of(postgres, name)))
 
 
 def test_two_writers_leave_no_gap_and_no_double(database):
