@@ -6,7 +6,6 @@ import copy
 import datetime as dt
 import decimal
 import pickle
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 from tests.contract.conftest import SETTINGS, Player
 from tests.contract.registry import ARMS, FEATURES, make_log
+from tests.threads import seen_during
 
 import sidelight as sl
 from sidelight.errors import InputError
@@ -40,9 +40,8 @@ def test_it_is_a_learner(make):
     assert type(learner).__name__ in repr(learner)
 
 
-def test_a_decision_says_what_it_rests_on(make, player):
-    learner = make()
-    player.play(learner, 30)
+def test_a_decision_says_what_it_rests_on(played):
+    learner = played(60)
     x = contexts(1)[0]
     decision = learner.decide(x, rng=np.random.default_rng(0))
     estimates, widths = learner.scores(x)
@@ -53,11 +52,10 @@ def test_a_decision_says_what_it_rests_on(make, player):
     assert 0.0 < decision.propensity <= 1.0
 
 
-def test_the_decision_has_the_highest_index(entry, make, player):
+def test_the_decision_has_the_highest_index(entry, played):
     if entry.draws:
         pytest.skip("its decisions are drawn")
-    learner = make()
-    player.play(learner, 60)
+    learner = played(60)
     for x in contexts(20):
         estimates, widths = learner.scores(x)
         assert learner.decide(x).arm == ARMS[int(np.argmax(estimates + widths))]
@@ -144,9 +142,8 @@ def test_it_does_not_hold_on_to_the_callers_arrays(make, player):
     assert bits(one, x) == bits(other, x)
 
 
-def test_what_scores_returns_is_the_callers_own(make, player):
-    learner = make()
-    player.play(learner, 20)
+def test_what_scores_returns_is_the_callers_own(played):
+    learner = played(60)
     x = contexts(1)[0]
     before = bits(learner, x)
     for array in learner.scores(x):
@@ -179,11 +176,10 @@ def test_wants_query_is_a_yes_or_a_no(make):
         assert not answer
 
 
-def test_many_decisions_are_the_decisions_one_by_one(entry, make, player):
+def test_many_decisions_are_the_decisions_one_by_one(entry, played):
     if entry.draws:
         pytest.skip("its decisions are drawn")
-    learner = make()
-    player.play(learner, 50)
+    learner = played(60)
     X = contexts(40)
     assert list(learner.decide_many(X)) == [learner.decide(x) for x in X]
     assert list(learner.decide_many(np.empty((0, D)))) == []
@@ -203,10 +199,8 @@ def test_a_learner_with_a_generator_draws_from_it(make, player, tmp_path):
         assert learner.decide_many(contexts(40)) == given.decide_many(contexts(40), rng=rng)
 
 
-def test_many_observations_are_the_observations_one_by_one(make, player):
-    looped, together = make(), make()
-    for learner in (looped, together):
-        player.play(learner, 25)
+def test_many_observations_are_the_observations_one_by_one(played):
+    looped, together = played(60), played(60)
     n = 1500
     X, rng = contexts(n), np.random.default_rng(2)
     arms, rewards = [ARMS[i] for i in rng.integers(3, size=n)], rng.normal(size=n)
@@ -252,9 +246,8 @@ def test_a_label_may_come_back_as_numpy_or_arrow_gives_it(entry):
     assert learner.decide(contexts(1)[0], allowed=np.array([20]), rng=np.random.default_rng(0)).arm == 20
 
 
-def test_the_old_policys_arm_changes_nothing_without_a_floor(make, player):
-    learner = make()
-    player.play(learner, 30)
+def test_the_old_policys_arm_changes_nothing_without_a_floor(played):
+    learner = played(60)
     for t, x in enumerate(contexts(20)):
         free = learner.decide(x, rng=np.random.default_rng(t))
         for default in (None, ARMS[t % 3]):
@@ -262,9 +255,8 @@ def test_the_old_policys_arm_changes_nothing_without_a_floor(make, player):
             assert learner.decide(x, None, np.random.default_rng(t), default) == free
 
 
-def test_allowed_restricts_the_arms(entry, make, player):
-    learner = make()
-    player.play(learner, 60)
+def test_allowed_restricts_the_arms(entry, played):
+    learner = played(60)
     for x in contexts(10):
         for only in ARMS:
             assert learner.decide(x, allowed=[only], rng=np.random.default_rng(0)).arm == only
@@ -344,11 +336,9 @@ def test_contexts_by_name_and_by_position_are_the_same(entry, make, player):
     assert bits(learner, X[0]) == bits(named, X[0])
 
 
-def test_names_that_are_no_features_are_left_aside(make, player):
+def test_names_that_are_no_features_are_left_aside(played):
     """A row of a table holds more than the features: whatever it is, nothing changes by a bit."""
-    one, other = make(), make()
-    for learner in (one, other):
-        player.play(learner, 30)
+    one, other = played(60), played(60)
     x, reward = contexts(1)[0], 0.3
     named = dict(zip(FEATURES, x.tolist(), strict=True))
     more = {"patient": "Ann", "height": np.nan, **named, "ward": None}
@@ -363,9 +353,8 @@ def test_names_that_are_no_features_are_left_aside(make, player):
     assert bits(one, x) == bits(other, x)
 
 
-def test_threads_may_decide_at_once(make, player):
-    learner = make()
-    player.play(learner, 80)
+def test_threads_may_decide_at_once(played):
+    learner = played(60)
     X = contexts(300)
 
     def decide(i: int):
@@ -403,20 +392,18 @@ def test_one_writer_beside_many_readers_loses_nothing(make, player):
     assert [bits(learner, x) for x in X] == [bits(alone, x) for x in X]
 
 
-def test_threads_decide_while_arms_are_added(entry, make, player):
+def test_threads_decide_while_arms_are_added(entry, played):
     """What they see is the learner with the arms of before, or with one more, whole."""
     if not entry.adds_arms:
         pytest.skip("takes no further arms")
-    learner = make()
-    player.play(learner, 80)
-    X, labels, stop = contexts(5), [f"new {i}" for i in range(12)], threading.Event()
+    learner, alone = played(60), played(60)
+    X, labels = contexts(5), [f"new {i}" for i in range(12)]
 
     def look(one, i: int):
         decided = one.decide(X[i], rng=np.random.default_rng(i))
         some = one.decide(X[i], ARMS[1:], rng=np.random.default_rng(i))
         return decided, some, bits(one, X[i]), one.propensities(X[i]).tobytes()
 
-    alone = copy.deepcopy(learner)
     possible = [[set() for _ in range(4)] for _ in X]
     for label in (None, *labels):
         if label is not None:
@@ -424,31 +411,14 @@ def test_threads_decide_while_arms_are_added(entry, make, player):
         for i in range(len(X)):
             for found, seen in zip(possible[i], look(alone, i), strict=True):
                 found.add(seen)
-    wrong: list[object] = []
 
-    def read(i: int) -> None:
-        while not stop.is_set():
-            try:
-                wrong.extend(
-                    seen for found, seen in zip(possible[i], look(learner, i), strict=True) if seen not in found
-                )
-            except Exception as error:
-                wrong.append(error)
-
-    readers = [threading.Thread(target=read, args=(i,)) for i in range(3)]
-    switching = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        for thread in readers:
-            thread.start()
+    def add_arms() -> None:
         for label in labels:
             learner.add_arm(label)
-    finally:
-        stop.set()
-        for thread in readers:
-            thread.join()
-        sys.setswitchinterval(switching)
-    assert wrong == []
+
+    for i, seen in enumerate(seen_during(add_arms, lambda i: look(learner, i))):
+        for part, found in zip(zip(*seen, strict=True), possible[i], strict=True):
+            assert set(part) <= found
     assert [look(learner, i) for i in range(5)] == [look(alone, i) for i in range(5)]
 
 
@@ -484,9 +454,8 @@ def test_a_learner_can_add_an_arm_or_says_why_not(entry, make, tmp_path):
             learner.add_arm(label)
 
 
-def test_propensities_are_those_of_its_decisions(entry, make, player):
-    learner = make()
-    player.play(learner, 40)
+def test_propensities_are_those_of_its_decisions(played):
+    learner = played(60)
     for t, x in enumerate(contexts(20)):
         for allowed in (None, [ARMS[0], ARMS[2]]):
             chances = learner.propensities(x, allowed)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import copy
 import math
-import sys
-import threading
 
 import numpy as np
 import pytest
 from scipy.optimize import minimize
+from tests.threads import seen_during
 
 import sidelight as sl
 from sidelight.errors import InputError
@@ -600,37 +599,20 @@ def test_threads_decide_while_an_arm_is_added():
     learner = sl.FusedOFUL(sl.BehaviorQueries(summary), floor=Floor(allowance=0.3, noise=0.3, weight_bound=2.0))
     play(learner, world, 20)
     before, X = learner.ledger, world.contexts(3, np.random.default_rng(0))
-    K, labels, stop = world.n_arms, [f"new {i}" for i in range(12)], threading.Event()
+    K, labels = world.n_arms, [f"new {i}" for i in range(12)]
     alone = copy.deepcopy(learner)
     possible = [{alone.decide(x, default=0)} for x in X]
     for label in labels:
         alone.add_arm(label)
         for found, x in zip(possible, X, strict=True):
             found.add(alone.decide(x, default=0))
-    wrong = []
 
-    def read(i):
-        while not stop.is_set():
-            try:
-                if (seen := learner.decide(X[i], default=0)) not in possible[i]:
-                    wrong.append(seen)
-            except Exception as error:
-                wrong.append(error)
-
-    readers = [threading.Thread(target=read, args=(i,)) for i in range(3)]
-    switching = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        for thread in readers:
-            thread.start()
+    def add_arms() -> None:
         for label in labels:
             learner.add_arm(label)
-    finally:
-        stop.set()
-        for thread in readers:
-            thread.join()
-        sys.setswitchinterval(switching)
-    assert wrong == []
+
+    for seen, found in zip(seen_during(add_arms, lambda i: learner.decide(X[i], default=0)), possible, strict=True):
+        assert seen <= found
     assert before.n_arms == K
     assert learner.ledger.n_arms == learner.n_arms == K + 12
     with pytest.raises(InputError, match="already"):
