@@ -26,10 +26,10 @@ FILES, ROWS = 24, 4_000
 
 @pytest.fixture(scope="module")
 def client():
-    """Three worker processes; one of them dies in a test and comes back."""
+    """Two worker processes; one of them dies in a test and comes back."""
     with (
         distributed.LocalCluster(
-            n_workers=3, threads_per_worker=1, processes=True, dashboard_address=None, memory_limit=0
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, memory_limit=0
         ) as local,
         distributed.Client(local) as connected,
     ):
