@@ -1,13 +1,11 @@
-"""The functions of ``sidelight.linalg`` that replace BLAS, LAPACK and the C library: accuracy, and the same bits."""
+"""The functions of ``sidelight.linalg`` that replace BLAS, LAPACK and the C library: accuracy.
+
+That they have the same bits on every processor is tested in ``contract/test_same_bits_everywhere.py``.
+"""
 
 from __future__ import annotations
 
 import ast
-import io
-import os
-import subprocess
-import sys
-from contextlib import redirect_stdout
 from decimal import Decimal, localcontext
 from pathlib import Path
 
@@ -17,38 +15,6 @@ from scipy.special import chdtrc, gammaln
 
 import sidelight
 from sidelight import linalg
-
-#: each pretends to be another processor: for NumPy's and SciPy's BLAS, the C library, NumPy's loops and numba
-PROCESSORS = {
-    "this one": {},
-    "Haswell": {"OPENBLAS_CORETYPE": "Haswell"},
-    "without FMA": {
-        "OPENBLAS_CORETYPE": "Prescott",
-        "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX2,-FMA,-AVX512F",
-        "NUMBA_CPU_NAME": "generic",
-        "NUMBA_CPU_FEATURES": "",
-        "NPY_DISABLE_CPU_FEATURES": "X86_V4 AVX512_ICL AVX512_SPR",
-    },
-}
-
-
-def on(processor: dict[str, str], code: str, folder: Path) -> str:
-    """What ``code`` prints in a process that takes the machine for another one; compiled code is not shared.
-
-    Without a processor, what it prints in this process.
-    """
-    if not processor:
-        with redirect_stdout(io.StringIO()) as printed:
-            exec(code, {"__name__": "history"})
-        return printed.getvalue().strip()
-    environment = {**os.environ, **processor, "PYTHONPATH": str(Path(sidelight.__file__).parents[1])}
-    if "NUMBA_CPU_NAME" in processor:
-        environment["NUMBA_CACHE_DIR"] = str(folder)
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False, timeout=800
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
 
 
 def units_off(found, exact):
@@ -229,27 +195,6 @@ def test_orthogonal_and_triangular_factor(rng, n, p):
     whole = linalg.orthogonal(A, complete=True)
     np.testing.assert_allclose(np.swapaxes(whole, 1, 2) @ whole, np.broadcast_to(np.eye(n), (2, n, n)), atol=1e-13)
     np.testing.assert_array_equal(whole[:, :, : min(n, p)], Q)
-
-
-FUNCTIONS = """
-import hashlib, numpy as np
-from sidelight import linalg as l
-rng = np.random.default_rng(0)
-A = rng.normal(size=(3, 33, 40))
-S = l.product(A, np.swapaxes(A, 1, 2))
-x = np.ldexp(rng.uniform(1, 2, 5000), rng.integers(-30, 30, 5000))  # exact, unlike numpy.exp
-values, vectors = l.symmetric_eigen(S)
-found = [S, l.inverse(S), l.solve(S, A), l.log_det(S), values, vectors, l.orthogonal(A), l.triangle(A)]
-found += [l.pseudo_inverse(S), l.log(x), l.log1p(x), l.exp(rng.uniform(-700, 700, 5000)), l.power(x, 0.37)]
-found += [*l.singular_values(A[0]), l.log_gamma(x), l.chi_square_tail(x, 3.5)]
-print([hashlib.sha256(np.ascontiguousarray(part).tobytes()).hexdigest()[:16] for part in found])
-"""
-
-
-@pytest.mark.timeout(900)  # compiles, which on a busy machine takes minutes
-def test_every_function_has_the_same_bits_on_every_processor(other_machine):
-    found = {name: on(processor, FUNCTIONS, other_machine) for name, processor in PROCESSORS.items()}
-    assert len(set(found.values())) == 1, found
 
 
 def test_no_learner_asks_the_c_library_for_a_power():
