@@ -24,6 +24,7 @@ from sidelight.service.config import Config, initial_config, load_config, save_c
 from sidelight.service.core.engine import Engine
 from sidelight.service.core.recovery import recover
 from sidelight.service.core.starting import open_store
+from sidelight.service.log.surroundings import Surroundings
 from tests.service.prepared import ForkedServer
 
 # Every client reads the certificates of authorities, 44 ms, though no test has a connection with TLS: once will do.
@@ -86,10 +87,11 @@ def random_context(rng: np.random.Generator) -> dict[str, Any]:
 
 
 @contextlib.asynccontextmanager
-async def engine_of(config: Config) -> AsyncIterator[Engine]:
-    """An engine in this process."""
-    store = open_store(config)
-    engine = Engine(store, config)
+async def engine_of(config: Config, now: list[float] | None = None) -> AsyncIterator[Engine]:
+    """An engine in this process; its clock shows ``now[0]`` seconds since 1970, if given."""
+    around = Surroundings() if now is None else Surroundings(now=lambda: now[0])
+    store = open_store(config, surroundings=around)
+    engine = Engine(store, config, surroundings=around)
     await engine.start()
     try:
         yield engine

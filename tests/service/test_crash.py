@@ -10,6 +10,7 @@ import random
 import socket
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,15 @@ class Worker(threading.Thread):
                 client.behavior(decision.id, ARMS[self.rng.integers(3)])
 
 
+def further(workers: Sequence[Worker], decisions: int) -> None:
+    """Wait until the callers have been told so many more decisions."""
+    wanted = sum(len(worker.decisions) for worker in workers) + decisions
+    while sum(len(worker.decisions) for worker in workers) < wanted:
+        failed = [worker.error for worker in workers if worker.error is not None]
+        assert not failed, failed
+        time.sleep(0.01)
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -86,7 +96,7 @@ def test_killed_at_random_moments(tmp_path: Path, database: str):
             server.kill()
             server = Server(tmp_path, "--port", str(port))
             assert server.url, server.errors
-        time.sleep(0.5)
+        further(workers, 40)
         stop.set()
         for worker in workers:
             worker.join(60)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from dataclasses import replace
 
@@ -184,12 +183,13 @@ def test_defaults_are_exported_as_assumed_until_a_reward_comes(tmp_path, rng):
     config = replace(config, gate=GateConfig(reward_after="1s", default_reward=-1.0))
     save_config(config, tmp_path / "sidelight.toml")
     config = load_config(tmp_path / "sidelight.toml")
+    now = [1_000_000.0]
 
     async def go():
-        async with engine_of(config) as engine:
+        async with engine_of(config, now) as engine:
             number, _, _ = await engine.decide(contexts(rng, 3), None)
             await engine.reward(DecisionId(number, 0), 5.0, None, None)
-            await asyncio.sleep(1.1)
+            now[0] += 2.0
             await engine._waits.end()
             await engine.reward(DecisionId(number, 1), 7.0, None, None)
             export_log(engine.store, engine.schema, tmp_path / "log.parquet")
@@ -209,9 +209,10 @@ def test_the_export_has_the_rewards_that_the_learner_was_taught(tmp_path, rng):
     )
     save_config(config, tmp_path / "sidelight.toml")
     config = load_config(tmp_path / "sidelight.toml")
+    now = [1_000_000.0]
 
     async def go():
-        async with engine_of(config) as engine:
+        async with engine_of(config, now) as engine:
             number, event, _ = await engine.decide(contexts(rng, 6), None)
             ids = [DecisionId(number, i) for i in range(6)]
             other = [next(arm for arm in engine.state.learner.arms if arm != event.arms[i]) for i in range(6)]
@@ -219,7 +220,7 @@ def test_the_export_has_the_rewards_that_the_learner_was_taught(tmp_path, rng):
             wild = [await engine.reward(ids[i], 1_000.0 + i, None, None) for i in (1, 2)]
             assert all(noted.quarantine for noted in wild)
             await engine.reward(ids[3], 3.0, None, None)
-            await asyncio.sleep(1.1)
+            now[0] += 2.0
             await engine._waits.end()
             await engine.action(ids[4], other[4], "person")
 
@@ -268,16 +269,17 @@ def test_the_export_says_who_took_an_arm_also_where_the_reward_is_the_default_on
     config = replace(config, gate=GateConfig(reward_after="1s", default_reward=0.0))
     save_config(config, tmp_path / "sidelight.toml")
     config = load_config(tmp_path / "sidelight.toml")
+    now = [1_000_000.0]
 
     async def go():
-        async with engine_of(config) as engine:
+        async with engine_of(config, now) as engine:
             asks = [Ask(answer=Answer("mid")), Ask(answer=Answer("mid")), Ask(answer=Answer("mid")), Ask(), Ask()]
             number, _, _ = await engine.decide(contexts(rng, 5), asks)
             ids = [DecisionId(number, i) for i in range(5)]
             await engine.reward(ids[0], 1.0, None, None)
             await engine.action(ids[2], "high", None)
             await engine.action(ids[3], "low", None)
-            await asyncio.sleep(1.1)
+            now[0] += 2.0
             await engine._waits.end()
 
             def exported(acted=None):

@@ -30,7 +30,7 @@ from sidelight.service.views.audit import audit
 from sidelight.service.views.checkup import check_config
 from sidelight.service.views.status import describe_state
 from tests.service.helpers import ARMS, bits, engine_of, make_config, replayed, run
-from tests.service.test_gate_service import at_a_fake_time, until
+from tests.service.test_gate_service import until
 
 ALLOWANCE = {"allowance": 0.2, "noise": 0.5, "weight_bound": 1.0}
 
@@ -333,7 +333,7 @@ def test_a_wait_that_is_over_counts_and_what_comes_later_does_not(tmp_path):
     now = [1_000_000.0]
 
     async def go():
-        async with at_a_fake_time(config, now) as engine:
+        async with engine_of(config, now) as engine:
             ids = await decided(engine, 4, np.random.default_rng(7))
             await engine.reward(ids[2], 0.5, None, None)
             assert counted(engine) == (0, 3, 1)
@@ -376,7 +376,7 @@ def test_the_floor_waits_for_who_looks_through_the_quarantine(tmp_path, right):
     now = [1_000_000.0]
 
     async def go():
-        async with at_a_fake_time(config, now) as engine:
+        async with engine_of(config, now) as engine:
             ids = await decided(engine, 2, np.random.default_rng(7))
             noted = await engine.reward(ids[0], -9.0, None, None)
             now[0] += 3_601.0
@@ -461,7 +461,7 @@ def test_two_servers_edited_settings_jumping_clocks_and_delays_by_arm(tmp_path, 
     async def go():
         for wait in ("1h", "2h", "30m"):
             edited = replace(config, gate=replace(config.gate, reward_after=wait))
-            async with at_a_fake_time(edited, now[0]) as one, at_a_fake_time(edited, now[1]) as other:
+            async with engine_of(edited, now[0]) as one, engine_of(edited, now[1]) as other:
                 await act((one, other))
                 assert bits(one.state) == bits(other.state)
                 found = describe_state(one.state)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import re
 from dataclasses import replace
 from types import SimpleNamespace
@@ -28,7 +27,6 @@ from sidelight.service.dashboard.watching import changes
 from sidelight.service.log.decision_id import DecisionId
 from sidelight.service.log.events import Configuration, DefaultReward, GateStep
 from sidelight.service.log.rows import event_from_row
-from sidelight.service.log.surroundings import Surroundings
 from sidelight.service.problems import Problem
 from sidelight.service.views.audit import audit
 from sidelight.service.views.status import describe_state
@@ -138,7 +136,7 @@ def test_a_wait_that_is_set_later_frees_the_evidence(tmp_path, mode):
     rng, now = np.random.default_rng(6), [1e6]
 
     async def play(config, unrewarded):
-        async with at_a_fake_time(config, now) as engine:
+        async with engine_of(config, now) as engine:
             if unrewarded:
                 await traffic(engine, 1, 0.5, rng, size=3, rewarded=False)
             for _ in range(3):
@@ -156,27 +154,13 @@ def test_a_wait_that_is_set_later_frees_the_evidence(tmp_path, mode):
     assert replayed(waiting) == digest
 
 
-@contextlib.asynccontextmanager
-async def at_a_fake_time(config, now: list[float]):
-    """An engine whose clock is ``now[0]``."""
-    around = replace(Surroundings(), now=lambda: now[0])
-    store = open_store(config, surroundings=around)
-    engine = Engine(store, config, surroundings=around)
-    await engine.start()
-    try:
-        yield engine
-    finally:
-        await engine.stop()
-        store.close()
-
-
 def test_waits_end_with_the_default_reward_once(tmp_path):
     """By a fake clock: an hour later decisions without a reward count as 0, for the evidence and for the learner."""
     config = gated(tmp_path)
     now = [1_000_000.0]
 
     async def play():
-        async with at_a_fake_time(config, now) as engine:
+        async with engine_of(config, now) as engine:
             ids = await traffic(engine, 1, 0.0, np.random.default_rng(0), size=5, rewarded=False)
             await engine.reward(ids[1], 1.0, None, None)
             ending = engine._waits
@@ -206,7 +190,7 @@ def test_all_waits_that_are_over_end_at_one_look(tmp_path, monkeypatch):
     now = [1_000_000.0]
 
     async def play():
-        async with at_a_fake_time(config, now) as engine:
+        async with engine_of(config, now) as engine:
             ids = await traffic(engine, 3, 0.0, np.random.default_rng(0), rewarded=False)
             now[0] += 3_601.0
             keeper = engine._waits
@@ -248,7 +232,7 @@ def test_a_reward_in_quarantine_counts_as_itself_when_its_wait_ends(tmp_path, lo
     now = [1_000_000.0]
 
     async def play():
-        async with at_a_fake_time(config, now) as engine:
+        async with engine_of(config, now) as engine:
             (id,) = await traffic(engine, 1, 0.0, np.random.default_rng(0), size=1, rewarded=False)
             noted = await engine.reward(id, -9.0, None, None)
             assert noted.quarantine
@@ -273,7 +257,7 @@ def test_a_wait_whose_transaction_failed_ends_the_next_time(tmp_path, monkeypatc
     now = [1_000_000.0]
 
     async def play():
-        async with at_a_fake_time(gated(tmp_path), now) as engine:
+        async with engine_of(gated(tmp_path), now) as engine:
             for seed in range(4):
                 await traffic(engine, 1, 0.0, np.random.default_rng(seed), size=1, rewarded=False)
             now[0] += 3_601.0
@@ -302,7 +286,7 @@ def test_what_a_server_has_not_folded_in_ends_no_wait_for_it(tmp_path):
     now = [1_000_000.0]
 
     async def play():
-        async with at_a_fake_time(gated(tmp_path), now) as engine:
+        async with engine_of(gated(tmp_path), now) as engine:
             (id,) = await traffic(engine, 1, 0.0, np.random.default_rng(0), size=1, rewarded=False)
             before = engine.state.number
             now[0] += 3_601.0
@@ -322,7 +306,7 @@ def test_a_late_reward_takes_the_place_of_the_default_in_the_learner(tmp_path, k
     now = [1_000_000.0]
 
     async def play():
-        async with at_a_fake_time(config, now) as engine:
+        async with engine_of(config, now) as engine:
             ids = await traffic(engine, 2, 0.0, np.random.default_rng(0), size=20, rewarded=False)
             now[0] += 3_601.0
             assert await engine._waits.end() == 40
@@ -378,11 +362,11 @@ def test_two_servers_write_one_default_each_and_old_decisions_are_left_alone(tmp
     now = [1_000_000.0]
 
     async def before():
-        async with at_a_fake_time(plain, now) as engine:
+        async with engine_of(plain, now) as engine:
             await traffic(engine, 1, 0.0, np.random.default_rng(0), size=4, rewarded=False)
 
     async def play(config):
-        async with at_a_fake_time(config, now) as one, at_a_fake_time(config, now) as other:
+        async with engine_of(config, now) as one, engine_of(config, now) as other:
             await traffic(one, 1, 0.0, np.random.default_rng(0), size=300, rewarded=False)
             now[0] += 3_601.0
             await until(lambda: one.state.number == other.state.number)
@@ -406,7 +390,7 @@ def test_after_a_restart_waits_go_on_where_they_were(tmp_path):
     now = [1_000_000.0]
 
     async def play(first: bool):
-        async with at_a_fake_time(config, now) as engine:
+        async with engine_of(config, now) as engine:
             if first:
                 await traffic(engine, 1, 0.0, np.random.default_rng(0), size=400, rewarded=False)
                 now[0] += 3_601.0
@@ -561,7 +545,7 @@ def test_a_clock_that_was_wrong_for_a_moment_holds_up_no_wait(tmp_path, monkeypa
 
     async def play():
         now = [1_000.0]
-        async with at_a_fake_time(config, now) as engine:
+        async with engine_of(config, now) as engine:
             await traffic(engine, 1, 0.0, np.random.default_rng(1), size=2, rewarded=False)
             now[0] = 3e7  # a year's jump, and back
             await traffic(engine, 1, 0.0, np.random.default_rng(2), size=3, rewarded=False)

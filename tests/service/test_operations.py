@@ -33,7 +33,7 @@ from tests.service.helpers import (
     run,
     serving,
 )
-from tests.service.test_crash import Worker, check, free_port
+from tests.service.test_crash import Worker, check, free_port, further
 
 
 def load(url: str, stop: threading.Event, workers: int = 4) -> list[Worker]:
@@ -54,7 +54,7 @@ def test_a_back_up_under_load_restored_elsewhere_is_equal_bit_for_bit(tmp_path: 
             time.sleep(0.01)
         done = command("backup", str(tmp_path / "backup.db"), "--json", cwd=here)
         assert done.returncode == 0, done.stderr
-        time.sleep(0.4)
+        further(workers, 40)
         stop.set()
         for worker in workers:
             worker.join(30)
@@ -149,7 +149,7 @@ def test_a_stop_finishes_what_was_accepted(tmp_path: Path):
     # callers saw a closed door at worst: with the next server they go on where they were
     store.close()
     server = Server(tmp_path, "--port", str(port))
-    time.sleep(0.3)
+    further(workers, 20)
     stop.set()
     for worker in workers:
         worker.join(30)

@@ -35,7 +35,6 @@ from tests.service.helpers import (
     replayed,
     run,
 )
-from tests.service.test_gate_service import at_a_fake_time
 
 encode = make_schema().encode
 
@@ -70,7 +69,7 @@ def test_what_comes_after_an_action_was_taken_back_is_not_about_its_arm(tmp_path
     now = [1e6]
 
     async def live() -> str:
-        async with at_a_fake_time(config, now) as engine:
+        async with engine_of(config, now) as engine:
             number, event, _ = await engine.decide(np.array([encode(random_context(rng)) for _ in range(4)]), None)
             ids = [DecisionId(number, i) for i in range(4)]
             others = [[arm for arm in ARMS if arm != decided] for decided in event.arms]

@@ -23,7 +23,7 @@ from sidelight.service.config import Config, load_config
 from sidelight.service.core.recovery import recover
 from sidelight.service.core.starting import open_store, prepare
 from tests.service.helpers import ARMS, Server, bits, make_config, post, random_context
-from tests.service.test_crash import Worker, check, free_port
+from tests.service.test_crash import Worker, check, free_port, further
 
 T = TypeVar("T")
 
@@ -112,11 +112,11 @@ def test_three_servers_one_killed_one_late(tmp_path: Path, new_postgres: Callabl
     for worker in workers:
         worker.start()
     try:
-        time.sleep(0.7)
+        further(workers, 60)
         servers[2] = start(2)
-        time.sleep(0.5)
+        further(workers, 40)
         servers[0].kill()
-        time.sleep(0.7)
+        further(workers, 60)
         # who acts: said to one server, heard by the other while both are busy
         with Client(urls[1]) as one, Client(urls[2]) as other:
             one.kill(True)
@@ -128,7 +128,7 @@ def test_three_servers_one_killed_one_late(tmp_path: Path, new_postgres: Callabl
             other.set_mode("act", share=0.5)
             until(lambda: one.status()["rails"] == other.status()["rails"], 5.0)
         servers[0] = start(0)
-        time.sleep(0.5)
+        further(workers, 40)
         stop.set()
         for worker in workers:
             worker.join(60)

@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 
 from sidelight.errors import StoreError
-from sidelight.service.log import silence
+from sidelight.service.log import connections, silence
 from sidelight.service.log.connections import database_url
 from sidelight.service.log.store import Store
 from tests.service.test_store import Note
@@ -62,6 +62,7 @@ def proxy(new_postgres) -> Iterator[tuple[Proxy, sa.URL]]:
 @pytest.mark.parametrize("when", ["asked whether it is there", "in a transaction"])
 def test_nobody_waits_for_ever(proxy, monkeypatch, when: str):
     monkeypatch.setattr(silence, "LONGEST", 1.0)
+    monkeypatch.setattr(connections, "CONNECT_SECONDS", 2)
     between, url = proxy
     store = Store(url)
     store.serve()

@@ -32,6 +32,8 @@ logger = logging.getLogger("sidelight.service")
 _PLACE = "sidelight_place"
 #: milliseconds that SQLite waits for a lock of another connection
 BUSY_TIMEOUT = "busy_timeout = 10000"
+#: seconds that making a connection to PostgreSQL may take
+CONNECT_SECONDS = 10
 
 
 def database_url(database: str, folder: Path | None = None) -> sa.URL:
@@ -88,7 +90,7 @@ def connect(url: sa.URL) -> tuple[Engine, Engine]:
     connection: dict[str, Any] = {
         # overrides the defaults of the role, the database and the environment
         "client_encoding": "utf8",
-        "connect_timeout": 10,
+        "connect_timeout": CONNECT_SECONDS,
         "keepalives_idle": 5,
         "keepalives_interval": 3,
         "keepalives_count": 3,
