@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -16,6 +17,7 @@ from sidelight.errors import InputError
 from sidelight.learners.protocol import Learner
 from sidelight.learners.rounds import play_rounds
 from sidelight.linalg import Array
+from sidelight.logs.progress import counting_bar
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.summarize import summarize_log
 from sidelight.worlds.protocol import World
@@ -170,12 +172,9 @@ def simulate(
     jobs = [_Job(world, dict(learners), horizon, recorded, log_rows, step, seed) for seed in _checked_seeds(seeds)]
     cores = os.cpu_count() or 1
     count = min(len(jobs), cores) if workers is None else int(workers)
-    with _Progress(progress, len(jobs) * len(learners) * horizon) as report:
-        if count <= 1:
-            tables = [_run_seed(job, report.advance) for job in jobs]
-        else:
-            tables = _run_in_processes(jobs, count, report)
-    return pa.concat_tables(tables)
+    with _counting(progress, len(jobs) * len(learners) * horizon) as advance:
+        here = (_run_seed(job, advance) for job in jobs)
+        return pa.concat_tables(here if count <= 1 else _run_in_processes(jobs, count, advance))
 
 
 def _check_arguments(world: Any, learners: Any) -> None:
@@ -202,7 +201,7 @@ def _checked_seeds(seeds: int | Iterable[int]) -> list[int]:
     return wanted
 
 
-def _run_in_processes(jobs: Sequence[_Job], count: int, report: _Progress) -> list[pa.Table]:
+def _run_in_processes(jobs: Sequence[_Job], count: int, advance: Callable[[int], None]) -> list[pa.Table]:
     from concurrent.futures import as_completed
 
     from loky import get_reusable_executor
@@ -212,7 +211,7 @@ def _run_in_processes(jobs: Sequence[_Job], count: int, report: _Progress) -> li
     try:
         for future in as_completed(futures):
             future.result()
-            report.advance(report.total // len(jobs))
+            advance(len(jobs[0].learners) * jobs[0].horizon)
     except BaseException:
         for future in futures:
             future.cancel()
@@ -266,7 +265,7 @@ def _check_learner(name: str, learner: Any, run: Run, arms: tuple[Any, ...]) -> 
         )
 
 
-def _run_seed(job: _Job, report: Callable[[int], None] | None = None) -> pa.Table:
+def _run_seed(job: _Job, advance: Callable[[int], None] | None = None) -> pa.Table:
     """The rows of all learners for one seed, as one table; every learner meets the same draws."""
     import pyarrow as pa
 
@@ -280,7 +279,7 @@ def _run_seed(job: _Job, report: Callable[[int], None] | None = None) -> pa.Tabl
         run.rng = np.random.default_rng(own)
         learner = factory(run)
         _check_learner(name, learner, run, labels)
-        rounds, arms, rewards, regrets = _play(run, labels, learner, job.every, report)
+        rounds, arms, rewards, regrets = _play(run, labels, learner, job.every, advance)
         n = len(rounds)
         parts.append(
             pa.table(
@@ -298,7 +297,7 @@ def _run_seed(job: _Job, report: Callable[[int], None] | None = None) -> pa.Tabl
 
 
 def _play(
-    run: Run, labels: tuple[Any, ...], learner: Learner, every: int, report: Callable[[int], None] | None
+    run: Run, labels: tuple[Any, ...], learner: Learner, every: int, advance: Callable[[int], None] | None
 ) -> tuple[Array, list[int], Array, Array]:
     """Play one learner for all rounds; rounds, positions of arms, rewards and cumulative regrets of the rounds kept.
 
@@ -324,8 +323,8 @@ def _play(
             arms.append(int(played[i]))
             rewards.append(float(drawn.rewards[i, played[i]]))
             regrets.append(float(cumulative[i]))
-        if report is not None:
-            report(n)
+        if advance is not None:
+            advance(n)
     return np.array(rounds), arms, np.array(rewards), np.array(regrets)
 
 
@@ -403,35 +402,19 @@ def _potential_rewards(world: World, labels: tuple[Any, ...], X: Array, rng: np.
     return np.stack(columns, axis=1)
 
 
-class _Progress:
-    """Reports finished rounds to a progress bar or to the caller's function; without either it does nothing."""
+@contextmanager
+def _counting(progress: bool | Callable[[int, int], None], total: int) -> Iterator[Callable[[int], None]]:
+    """A function to call with the number of rounds just done; a bar or the caller's function is told of all so far."""
+    done = 0
+    with ExitStack() as stack:
+        report: Callable[[int, int], None] | None = progress if callable(progress) else None
+        if progress is True:
+            report = stack.enter_context(counting_bar("simulating", "rounds"))
 
-    def __init__(self, wanted: bool | Callable[[int, int], None], total: int) -> None:
-        self.total = total
-        self.done = 0
-        self._call = wanted if callable(wanted) else None
-        self._wanted = wanted is True
-        self._bar: Any = None
+        def advance(n: int) -> None:
+            nonlocal done
+            done += n
+            if report is not None:
+                report(done, total)
 
-    def __enter__(self) -> _Progress:
-        if self._wanted:
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-            self._bar = Progress(
-                TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-            )
-            self._bar.__enter__()
-            self._task = self._bar.add_task("rounds", total=self.total)
-        return self
-
-    def __exit__(self, *details: Any) -> None:
-        if self._bar is not None:
-            self._bar.__exit__(*details)
-
-    def advance(self, n: int) -> None:
-        """``n`` more rounds are done."""
-        self.done += n
-        if self._bar is not None:
-            self._bar.advance(self._task, n)
-        if self._call is not None:
-            self._call(self.done, self.total)
+        yield advance

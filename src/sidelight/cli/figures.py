@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from sidelight.drawing.image_files import need_pictures
 from sidelight.experiments.analysis import analyse
-from sidelight.experiments.catalogue import FULL, PRESETS, QUICK, catalogue, choose
+from sidelight.experiments.catalogue import FULL, PRESETS, QUICK, Scale, catalogue, choose
 from sidelight.experiments.figure_settings import Figure
 from sidelight.experiments.pictures import draw, gallery
 from sidelight.experiments.results import Results
@@ -77,7 +77,7 @@ def figures(
     results = Results(folder)
     console = Console(quiet=as_json, highlight=False, soft_wrap=True)
     if not redraw:
-        _run(wanted, results, seeds, workers, scheduler, console, run_figures)
+        _run(wanted, results, seeds, workers, scheduler, console)
     described = _draw(wanted, results, seeds, folder, console)
     seconds = time.perf_counter() - started
     if as_json:
@@ -86,7 +86,8 @@ def figures(
         console.print(f"\n{len(wanted)} figures in {seconds:.0f} s. Open {folder / 'index.html'}")
 
 
-def _scaled(scale: Any, rounds: int | None, log_rows: int | None) -> Any:
+def _scaled(scale: Scale, rounds: int | None, log_rows: int | None) -> Scale:
+    """The scale with other rounds and rows of the paper's figures, where they are given."""
     if rounds is not None:
         scale = replace(scale, horizon=rounds)
     if log_rows is not None:
@@ -97,13 +98,13 @@ def _scaled(scale: Any, rounds: int | None, log_rows: int | None) -> Any:
 
 def _run(
     wanted: tuple[Figure, ...],
-    results: Any,
+    results: Results,
     seeds: int | None,
     workers: int | None,
     scheduler: str | None,
     console: Console,
-    run_figures: Any,
 ) -> None:
+    """Run what the figures need and what no earlier run has left, with a bar."""
     columns = (TextColumn("{task.description:17}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     # figures with one number of seeds are run together, so that what they share is run once
     groups: dict[int, list[Figure]] = {}
@@ -120,7 +121,7 @@ def _run(
 
 
 def _draw(
-    wanted: tuple[Figure, ...], results: Any, seeds: int | None, folder: Path, console: Console
+    wanted: tuple[Figure, ...], results: Results, seeds: int | None, folder: Path, console: Console
 ) -> list[dict[str, Any]]:
     parts, described = [], []
     for figure in track(wanted, "drawing          ", console=console, transient=True):

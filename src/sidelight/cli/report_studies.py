@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from sidelight.cli.tables import columns_of, read_table, schema_of, with_names
 from sidelight.errors import InputError
 from sidelight.experiments.registry import WORLDS, default_recorded, learner_factory, make_world
+from sidelight.logs.progress import counting_bar
 from sidelight.logs.schema.schema import Schema
 from sidelight.report.simpler import COLD, SIMPLER, simpler_rules
 from sidelight.report.study import Study, of_trial, of_world
@@ -132,7 +131,7 @@ def trial_study(own: OwnTable, runs: Runs, assume_randomized: bool) -> tuple[Stu
             ) from error
         raise
     notes = [*own.notes, *_dropped(trial)]
-    with _bar(runs.quiet) as progress:
+    with nullcontext() if runs.quiet else counting_bar("replaying", "runs") as progress:
         study = of_trial(
             trial,
             learners,
@@ -201,12 +200,3 @@ def _dropped(world: Any) -> list[str]:
     told = ", ".join(f"{count:,} for {name}" for name, count in sorted(lost.items(), key=lambda pair: -pair[1]))
     rows = sum(lost.values())
     return [f"{rows:,} row{'' if rows == 1 else 's'} left out because a value was missing: {told}."]
-
-
-@contextmanager
-def _bar(quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar over the runs of a trial, on standard error; gives the function to call with done and total."""
-    columns = (TextColumn("replaying"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(quiet=quiet, stderr=True), transient=True) as progress:
-        task = progress.add_task("runs", total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)

@@ -13,7 +13,7 @@ import numpy as np
 
 from sidelight.errors import SchemaError
 from sidelight.labels import did_you_mean, show_labels
-from sidelight.logs.progress import row_bar
+from sidelight.logs.progress import counting_bar
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -152,7 +152,7 @@ class Source:
             yield
             return
         # Paths differ at their ends, and the bar needs the room: show the end only.
-        with row_bar(f"{what} {os.path.basename(self.name.rstrip(os.sep)) or self.name}") as report:
+        with counting_bar(f"{what} {os.path.basename(self.name.rstrip(os.sep)) or self.name}", "rows") as report:
             self.report = report
             yield
 
