@@ -17,8 +17,6 @@ __all__ = ["Line", "band", "columns", "lines", "share_bar", "spark", "strip"]
 
 #: room above the highest value, so that a line is never cut in half
 _HEADROOM = 1.08
-#: of the plot of :func:`band`, in pixels
-_BAND_HEIGHT = 130
 
 
 @dataclass(frozen=True)
@@ -83,7 +81,7 @@ def band(points: Sequence[tuple[float, float, float]], ticks: Sequence[str], *, 
     )
     marks = [(i - first) / max(last - first, 1) for i in range(first, last + 1)]
     labels = [f"{step * i:,.4g}".replace("-", "\u2212") for i in range(first, last + 1)]
-    return _frame(paths, size, marks, labels, ticks, describes, _BAND_HEIGHT)
+    return _frame(paths, size, marks, labels, ticks, describes, height=130)
 
 
 def columns(shares: Sequence[Sequence[float]], ticks: Sequence[str], *, describes: str, height: int = 170) -> str:

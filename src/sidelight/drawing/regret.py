@@ -25,9 +25,6 @@ from sidelight.errors import InputError, MissingExtraError, how_to_install
 
 __all__ = ["Standing", "regret_bands", "regret_spec", "render", "standings"]
 
-#: of the plot in pixels, labels apart
-_WIDTH = 620
-
 LEVEL = 0.95
 """The level of every interval in this file."""
 
@@ -206,7 +203,7 @@ def regret_spec(
     chart = (
         alt.layer(band, line, text, rule)
         .properties(
-            width=_WIDTH,
+            width=620,
             height=height,
             background=PAPER[theme],
             # extra margin on the right: a reader's font may be wider than the one used for measuring the labels

@@ -18,8 +18,6 @@ from sidelight.drawing.marks import grid, lines, points
 
 __all__ = ["axis_style", "specification", "title_of"]
 
-#: of the plot of a picture file, in pixels
-_WIDTH = 620
 _SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 
 
@@ -53,7 +51,7 @@ def specification(
     spec: dict[str, Any] = {
         "$schema": _SCHEMA,
         "background": "transparent" if page else paper,
-        "width": "container" if page else _WIDTH,
+        "width": "container" if page else 620,
         "height": height,
         "padding": {"left": 2, "top": 6, "right": 12, "bottom": 4} if page else 16,
         "autosize": {"type": "fit", "contains": "padding"} if page else {"type": "pad"},
