@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,12 @@ import pytest
 # linear algebra library that wait for a core spin, which on a busy machine made a test take twenty times the work.
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
+
+# The service syncs what it writes, thousands of times in these tests: in memory, if there is enough, none of them waits
+# for a disk.  Servers and databases that tests start get it by the variable, this process has looked it up already.
+_MEMORY = "/dev/shm"
+if "TMPDIR" not in os.environ and os.path.isdir(_MEMORY) and shutil.disk_usage(_MEMORY).free > 4 << 30:
+    os.environ["TMPDIR"] = tempfile.tempdir = _MEMORY
 
 import numpy as np  # noqa: E402
 

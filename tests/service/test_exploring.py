@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 
@@ -147,8 +148,10 @@ def test_a_policy_is_valued_rightly_from_the_export(tmp_path):
             for _ in range(10):
                 X = contexts(rng, 100)
                 number, event, _ = await engine.decide(X, None)
-                for i, arm in enumerate(event.arms):
-                    await engine.reward(DecisionId(number, i), truth[arm] + 0.1 * rng.normal(), None, None)
+                rewards = [truth[arm] + 0.1 * rng.normal() for arm in event.arms]
+                await asyncio.gather(
+                    *(engine.reward(DecisionId(number, i), reward, None, None) for i, reward in enumerate(rewards))
+                )
             export_log(engine.store, engine.schema, tmp_path / "log.parquet")
 
     run(go())

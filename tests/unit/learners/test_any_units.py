@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -76,6 +78,12 @@ def play(make, past, arms=None):
     return chosen, np.array(scores)
 
 
+@functools.cache
+def played(seed, learner, intercept):
+    """What the learner does in the units of the data; tests compare other units with it."""
+    return play(LEARNERS[learner], Past(seed, intercept))
+
+
 @pytest.mark.parametrize("intercept", [0, 1])
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_powers_of_two_change_no_decision(seed, learner, intercept):
@@ -88,7 +96,7 @@ def test_whether_answers_bound_an_error_is_no_matter_of_units():
 
 def decide_alike_in_powers_of_two(seed, learner, intercept):
     rng = np.random.default_rng(seed)
-    plain = play(LEARNERS[learner], Past(seed, intercept))
+    plain = played(seed, learner, intercept)
     for largest in (6, 100):
         scale = 2.0 ** rng.integers(-largest, largest + 1, size=L + M)
         unit = 2.0 ** float(rng.integers(-largest, largest + 1))
@@ -122,7 +130,7 @@ def test_few_rounds_and_answers_leave_enough_digits(seed, learner):
 
 def score_alike_in_other_units(seed, learner, intercept):
     rng = np.random.default_rng(seed)
-    arms, plain = play(LEARNERS[learner], Past(seed, intercept))
+    arms, plain = played(seed, learner, intercept)
     scale = 10.0 ** rng.uniform(-4, 4, size=L + M)
     # a shift of hidden features is another world for zeros in their place, and for known or weighted raw moments
     shift, level = np.concatenate([rng.uniform(-300, 300, size=L), np.zeros(M)]) * scale, 900.0
