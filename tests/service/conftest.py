@@ -46,7 +46,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def new_postgres(postgres: str, _empty_databases: list[str]) -> Iterator[Callable[[], str]]:
+def new_postgres(postgres: str, empty_databases: list[str]) -> Iterator[Callable[[], str]]:
     """Makes empty PostgreSQL databases.
 
     Those of earlier tests are emptied and given out again, which takes a tenth of what creating one takes, and a new
@@ -57,8 +57,8 @@ def new_postgres(postgres: str, _empty_databases: list[str]) -> Iterator[Callabl
     made = []
 
     def make() -> str:
-        if _empty_databases:
-            made.append(_empty_databases.pop())
+        if empty_databases:
+            made.append(empty_databases.pop())
         else:
             made.append(f"events_{next(_names)}")
             with psycopg.connect(postgres, autocommit=True) as connection:
@@ -71,11 +71,11 @@ def new_postgres(postgres: str, _empty_databases: list[str]) -> Iterator[Callabl
         with psycopg.connect(address_of(postgres, name), autocommit=True) as connection:
             if connection.execute(others).fetchone() == (0,):
                 connection.execute(f"DROP SCHEMA public CASCADE; CREATE SCHEMA public; ALTER DATABASE {name} RESET ALL")
-                _empty_databases.append(name)
+                empty_databases.append(name)
 
 
 @pytest.fixture(scope="session")
-def _empty_databases() -> list[str]:
+def empty_databases() -> list[str]:
     """Names of databases of the PostgreSQL server that hold nothing and are used by nobody."""
     return []
 
