@@ -37,7 +37,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import statsmodels.api as sm
+import statsmodels.datasets
 from sklearn import datasets
 from sklearn.decomposition import PCA
 from sklearn.ensemble import HistGradientBoostingRegressor
@@ -96,7 +96,7 @@ def _trial_of(frame: pd.DataFrame, arm: str, reward: str, features: tuple[str, .
 
 
 def _insurance() -> Surfaces:
-    frame = sm.datasets.randhie.load_pandas().data
+    frame = statsmodels.datasets.randhie.load_pandas().data
     edges = np.unique(np.quantile(frame["lncoins"], [0.25, 0.5, 0.75]))
     arms = np.searchsorted(edges, frame["lncoins"].to_numpy(), side="left")
     rewards = -np.minimum(frame["mdvis"].to_numpy(float), 20.0)
@@ -120,14 +120,14 @@ def _doses() -> Surfaces:
 
 
 def _travel() -> Surfaces:
-    frame = sm.datasets.modechoice.load_pandas().data.sort_values(["individual", "mode"])
+    frame = statsmodels.datasets.modechoice.load_pandas().data.sort_values(["individual", "mode"])
     each = [frame[column].to_numpy(float).reshape(-1, 4) for column in ("ttme", "invc", "invt", "hinc", "psize")]
     taken = frame["choice"].to_numpy().reshape(-1, 4).argmax(axis=1)
     return np.column_stack([*each[:3], each[3][:, 0], each[4][:, 0]]), np.eye(4)[taken], 0.0
 
 
 def _affairs() -> Surfaces:
-    frame = sm.datasets.fair.load_pandas().data
+    frame = statsmodels.datasets.fair.load_pandas().data
     return (
         frame.drop(columns="affairs").to_numpy(float),
         np.eye(2)[(frame["affairs"] > 0.0).to_numpy().astype(int)],
@@ -136,7 +136,7 @@ def _affairs() -> Surfaces:
 
 
 def _parties() -> Surfaces:
-    frame = sm.datasets.anes96.load_pandas().data
+    frame = statsmodels.datasets.anes96.load_pandas().data
     features = frame.drop(columns=["PID", "vote", "expvote"], errors="ignore").to_numpy(float)
     return features, np.eye(3)[np.digitize(frame["PID"].to_numpy(), [1.5, 4.5])], 0.0
 

@@ -17,9 +17,6 @@ from sidelight.logs.reduce import cluster
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.summarize import summarize_log
 
-distributed = pytest.importorskip("distributed")
-dd = pytest.importorskip("dask.dataframe")
-
 SCHEMA = Schema(["a", "city", "h"], ["a", "city"], categories=["city"], intercept=True)
 FILES, ROWS = 24, 4_000
 
@@ -27,6 +24,7 @@ FILES, ROWS = 24, 4_000
 @pytest.fixture(scope="module")
 def client():
     """Two worker processes; one of them dies in a test and comes back."""
+    distributed = pytest.importorskip("distributed")
     with (
         distributed.LocalCluster(
             n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, memory_limit=0
@@ -34,6 +32,12 @@ def client():
         distributed.Client(local) as connected,
     ):
         yield connected
+
+
+@pytest.fixture
+def dd():
+    """Dask's frames; imported here, since every test process would pay for it at the top."""
+    return pytest.importorskip("dask.dataframe")
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +100,7 @@ def test_an_address_will_do(client, folder):
     same(summarize_log(files, SCHEMA, client=client.scheduler.address), summarize_log(files, SCHEMA))
 
 
-def test_a_dask_frame_is_reduced_where_it_lies(client, folder, monkeypatch):
+def test_a_dask_frame_is_reduced_where_it_lies(client, folder, monkeypatch, dd):
     frame = dd.read_parquet(folder)
 
     def refuse(*_, **__):
@@ -135,7 +139,7 @@ def test_what_goes_wrong_on_a_worker_is_said_here(client, folder, tmp_path):
         summarize_log(table, SCHEMA, client=client)
 
 
-def test_a_dask_frame_without_a_cluster(folder):
+def test_a_dask_frame_without_a_cluster(folder, dd):
     frame = dd.from_pandas(pd.read_parquet(folder / "00.parquet"), npartitions=3)
     import dask
 
