@@ -20,6 +20,7 @@ __all__ = [
     "check_encoding",
     "connect",
     "database_url",
+    "driver_of",
     "explain_failure",
     "file_of",
     "place_of",
@@ -143,7 +144,12 @@ def _begin_reading(connection: Connection) -> None:
 
 
 def _begin_writing(connection: Connection) -> None:
-    connection.exec_driver_sql("BEGIN IMMEDIATE")
+    driver_of(connection).execute("BEGIN IMMEDIATE")
+
+
+def driver_of(connection: Connection) -> Any:
+    """The driver's own connection, for statements that run too often to go through SQLAlchemy."""
+    return connection.connection.driver_connection
 
 
 def _prepare_postgresql(connection: Any, record: Any) -> None:

@@ -163,7 +163,7 @@ class Database:
     def _guard(self, action: str) -> Iterator[None]:
         try:
             yield
-        except (SQLAlchemyError, OSError) as error:
+        except (SQLAlchemyError, sqlite3.Error, OSError) as error:
             if _is_failed_sync(error):
                 said = getattr(error, "orig", error)
                 self._ended = Unsynced(
@@ -397,9 +397,22 @@ def _is_failed_sync(error: Exception) -> bool:
     return getattr(origin, "sqlite_errorname", None) in ("SQLITE_IOERR_FSYNC", "SQLITE_IOERR_DIR_FSYNC")
 
 
+#: errors about what the database was given: SQLAlchemy's, and those of SQLite's driver where it is used directly
+_ABOUT_CONTENT = (
+    DataError,
+    IntegrityError,
+    ProgrammingError,
+    InterfaceError,
+    sqlite3.DataError,
+    sqlite3.IntegrityError,
+    sqlite3.ProgrammingError,
+    sqlite3.InterfaceError,
+)
+
+
 def _is_about_content(error: Exception) -> bool:
     """Whether the database refused what it was given, and not the connection, the disk or a lock."""
-    if isinstance(error, DataError | IntegrityError | ProgrammingError | InterfaceError):
+    if isinstance(error, _ABOUT_CONTENT):
         return True
     return type(error) is StatementError or (
         isinstance(error, StatementError) and isinstance(error.orig, ValueError | TypeError | OverflowError)

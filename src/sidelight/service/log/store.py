@@ -8,8 +8,6 @@ when the log is not the one that it has folded.
 
 from __future__ import annotations
 
-import functools
-import itertools
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -37,6 +35,7 @@ from sidelight.service.log.settling import (
     settle_group,
 )
 from sidelight.service.log.snapshots import Shelf, Snapshot
+from sidelight.service.log.statements import SQLALCHEMY, SQLITE, Statements
 
 __all__ = ["COPY", "Diverged", "Draft", "Outdated", "Proposal", "Snapshot", "Store", "Written"]
 
@@ -47,43 +46,6 @@ COPY = "copy"
 
 _CHUNK = 500
 _NO_HEAD = "the event log has no head row: it was altered from outside. Restore a back-up."
-
-# Built once: making a statement costs more than running it.
-_HEAD = select(
-    tables.head.c.number, tables.head.c.chain, tables.head.c.epoch, tables.head.c.fold, tables.head.c.place
-).where(tables.head.c.id == 1)
-_HEAD_LOCKED = _HEAD.with_for_update()
-_ADVANCE = (
-    tables.head.update()
-    .where(tables.head.c.id == 1)
-    .values(
-        number=sa.bindparam("to"),
-        chain=sa.bindparam("chained"),
-        epoch=sa.bindparam("epoch_now"),
-        fold=sa.bindparam("folded"),
-        place=sa.bindparam("where"),
-    )
-)
-_REWRITE = (
-    tables.events.update()
-    .where(tables.events.c.number == sa.bindparam("of"))
-    .values(
-        payload=sa.bindparam("said"),
-        contexts=sa.bindparam("vectors"),
-        seal=sa.bindparam("sealed"),
-        chain=sa.bindparam("chained"),
-    )
-)
-_REWRITE_SQLITE = f"UPDATE {tables.events.name} SET payload = ?, contexts = ?, seal = ?, chain = ? WHERE number = ?"
-_INSERT = tables.events.insert()
-_COLUMNS = Row._fields
-
-
-@functools.cache
-def _insert_sql(size: int) -> str:
-    row = "(" + ", ".join("?" * len(_COLUMNS)) + ")"
-    return f"INSERT INTO {tables.events.name} ({', '.join(_COLUMNS)}) VALUES {', '.join([row] * size)}"
-
 
 _OUTDATING = {event.kind for event in OUTDATES}
 
@@ -245,59 +207,20 @@ class Store(Shelf):
 
     def rewrite(self, connection: Connection, rows: Sequence[Row]) -> None:
         """Replace the content of events by that of :meth:`resealed` ones, in the caller's transaction."""
-        if not rows:
-            return
-        if self.sqlite:
-            # takes half the time of the statement below, and every server waits for it
-            values = [(row.payload, row.contexts, row.seal, row.chain, row.number) for row in rows]
-            connection.exec_driver_sql(_REWRITE_SQLITE, values)
-            return
-        connection.execute(
-            _REWRITE,
-            [
-                {
-                    "of": row.number,
-                    "said": row.payload,
-                    "vectors": row.contexts,
-                    "sealed": row.seal,
-                    "chained": row.chain,
-                }
-                for row in rows
-            ],
-        )
+        if rows:
+            self._statements.rewrite(connection, rows)
 
     def insert(self, connection: Connection, rows: Sequence[Row]) -> None:
         """Write rows, under the lock."""
-        if not self.sqlite:
-            connection.execute(_INSERT, [row._asdict() for row in rows])
-            return
-        # SQLite's driver releases the interpreter lock (GIL) at every step of a statement (in an executemany: for every
-        # row) and then competes with the event loop for it. So one step inserts many rows; their number is a power of
-        # two, so that there are few statements and they stay prepared.
-        start = 0
-        while start < len(rows):
-            size = min(64, 1 << ((len(rows) - start).bit_length() - 1))
-            values = itertools.chain.from_iterable(rows[start : start + size])
-            connection.exec_driver_sql(_insert_sql(size), tuple(values))
-            start += size
+        self._statements.insert(connection, rows)
 
     def lock(self, connection: Connection) -> Head:
         """The end of the log; until the transaction ends, nobody else moves it."""
-        # SQLite's transaction holds the whole file's write lock already.
-        return self._head_within(connection, _HEAD if self.sqlite else _HEAD_LOCKED)
+        return self._head_within(connection, lock=True)
 
     def advance(self, connection: Connection, head: Head) -> None:
         """Make this the end of the log, under the lock."""
-        connection.execute(
-            _ADVANCE,
-            {
-                "to": head.number,
-                "chained": head.chain,
-                "epoch_now": head.epoch,
-                "folded": head.fold,
-                "where": head.place,
-            },
-        )
+        self._statements.advance(connection, head)
 
     def probe(self) -> None:
         """Write without changing anything: raises where writing is impossible."""
@@ -313,13 +236,17 @@ class Store(Shelf):
 
     def end_within(self, connection: Connection) -> Head:
         """``end`` inside a transaction of the caller."""
-        return self._head_within(connection, _HEAD)
+        return self._head_within(connection)
 
-    def _head_within(self, connection: Connection, query: Any) -> Head:
-        row = connection.execute(query).one_or_none()
-        if row is None:
+    def _head_within(self, connection: Connection, *, lock: bool = False) -> Head:
+        head = self._statements.head(connection, lock=lock)
+        if head is None:
             raise StoreError(_NO_HEAD)
-        return Head(row.number, bytes(row.chain or b""), row.epoch, row.fold, row.place)
+        return head
+
+    @property
+    def _statements(self) -> Statements:
+        return SQLITE if self.sqlite else SQLALCHEMY
 
     def head(self) -> int:
         """The number of the last event, ``origin`` where there is none."""
@@ -328,7 +255,7 @@ class Store(Shelf):
     def chain_at(self, number: int) -> bytes | None:
         """The chained digest after event ``number``; None where the log has no such event."""
         with self.reading() as connection:
-            return self.chain_within(connection, self._head_within(connection, _HEAD), number)
+            return self.chain_within(connection, self._head_within(connection), number)
 
     def chain_within(self, connection: Connection, head: Head, number: int) -> bytes | None:
         """``chain_at`` inside a transaction of the caller."""
@@ -377,7 +304,7 @@ class Store(Shelf):
             Diverged: the log is not the one that it knows.
         """
         with self.reading() as connection:
-            head = self._head_within(connection, _HEAD)
+            head = self._head_within(connection)
             there = self.chain_within(connection, head, seen)
         try:
             check_known(head, seen, known, there, fold)
