@@ -141,7 +141,7 @@ def one_proposal_fails_the_group() -> Patches:
         mock.patch.object(
             Committer,
             "_write_alone",
-            lambda self, entries, error: self._loop.call_soon_threadsafe(engines.refuse, entries, StoreError("all")),
+            lambda self, entries, error: self._loop.call_soon_threadsafe(self._refuse, entries, StoreError("all")),
         ),
     ]
 

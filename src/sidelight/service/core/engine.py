@@ -44,7 +44,7 @@ from sidelight.service.core.server import Noted
 from sidelight.service.core.starting import check_log, prepare, take_over
 from sidelight.service.core.told import ActionProposal, BehaviorProposal, RewardProposal
 from sidelight.service.core.waits import Waits
-from sidelight.service.log.committer import Committer, Failed, Group, Pace, Spans, Standing, refuse
+from sidelight.service.log.committer import Committer, Entry, Failed, Group, Pace, Spans, Standing
 from sidelight.service.log.decision_id import DecisionId
 from sidelight.service.log.events import Answer, Behavior, Configuration, Decisions, Forgotten
 from sidelight.service.log.rows import event_from_row
@@ -161,6 +161,7 @@ class Engine:
             asyncio.get_running_loop(),
             Standing(self.state.number, self.state.chain, FOLD, self.state.learner.n_features),
             self._deliver,
+            self._refuse,
             self._failed,
             pace=Pace(poll=self.config.storage.poll_seconds),
             spans=self.spans,
@@ -240,7 +241,8 @@ class Engine:
 
     def choose(self, X: Array, asks: Sequence[Ask] | None, fingerprint: str | None = None) -> Decisions:
         """Decide for every row of ``X`` (n, d); nothing is written yet."""
-        return self._doubt_answers(self._decider.choose(self.state, X, asks, fingerprint))
+        event = self._decider.choose(self.state, X, asks, fingerprint)
+        return event if event.answers is None else self._doubt_answers(event)
 
     async def _choose_aside(
         self, X: Array, asks: Sequence[Ask] | None, fingerprint: str | None
@@ -249,14 +251,13 @@ class Engine:
         event, number = await self._folding.look(
             lambda state: (self._aside.choose(state, X, asks, fingerprint), state.number)
         )
-        return self._doubt_answers(event), number
+        return event if event.answers is None else self._doubt_answers(event), number
 
     def _doubt_answers(self, event: Decisions) -> Decisions:
         """Mark the decisions' answers as quarantined where a context is out of bounds."""
-        if event.answers is not None:
-            pairs = zip(event.contexts, event.answers, strict=True)
-            reasons = [None if answer is None else self.doubt(x) for x, answer in pairs]
-            event.quarantine = reasons if any(reasons) else None
+        pairs = zip(event.contexts, event.answers or (), strict=True)
+        reasons = [None if answer is None else self.doubt(x) for x, answer in pairs]
+        event.quarantine = reasons if any(reasons) else None
         return event
 
     async def decide(
@@ -368,26 +369,13 @@ class Engine:
             row.number, False, None if row.kind == Decisions.kind else self.state.quarantine.reason(row.number)
         )
 
-    async def submit(self, proposal: ReferringProposal) -> Written | Known | Outdated:
-        """The outcome of a proposal, once it is on disk."""
+    def submit(self, proposal: ReferringProposal) -> asyncio.Future[Written | Known | Outdated]:
+        """A future of the outcome of a proposal, set once it is on disk; a ``Problem`` where it is not written."""
         if self.committer is None:
             raise Problem("starting", "the service is starting or stopping; try again.")
         if self._stuck is not None:
             raise storage_problem(self._stuck)
-        try:
-            outcome = await self.committer.submit(proposal, proposal.context)
-        except StoreError as error:
-            raise storage_problem(error) from error
-        if isinstance(outcome, (Written, Known, Outdated)):
-            return outcome
-        if isinstance(outcome, Problem):
-            raise outcome
-        if isinstance(outcome, Failed):
-            logger.error("a request cannot be settled: %s", type(outcome.error).__name__, exc_info=outcome.error)
-            if isinstance(outcome.error, StoreError):
-                raise storage_problem(outcome.error)
-            raise outcome.error
-        raise TypeError(f"unexpected outcome: {type(outcome).__name__}")
+        return self.committer.submit(proposal, proposal.context)
 
     # ------------------------------------------------------------------------------------ delivery
 
@@ -411,12 +399,22 @@ class Engine:
         except Exception as error:
             self.gave_up(error)
         if self._stuck is not None:
-            refuse(group.entries, self._stuck)
+            self._refuse(group.entries, self._stuck)
             return
         for entry, outcome in zip(group.entries, group.outcomes, strict=True):
-            if not entry.future.done():
+            if entry.future.done():
+                continue
+            if isinstance(outcome, (Written, Known, Outdated)):
                 entry.future.set_result(outcome)
+            else:
+                entry.future.set_exception(_refusal(outcome))
         count_group(self.metrics, group)
+
+    def _refuse(self, entries: Sequence[Entry], error: Exception) -> None:
+        """Tell every request that still waits what went wrong."""
+        for entry in entries:
+            if not entry.future.done():
+                entry.future.set_exception(_answerable(error))
 
     def folded(self, news: Sequence[Numbered], failures: Sequence[Failure]) -> None:
         """Update metrics, listeners and the gate after events were folded into the state that decides."""
@@ -512,6 +510,25 @@ class Engine:
         if self._digest is None or self._digest["event"] != self.state.number:
             self._digest = await self._folding.look(_digest_of)
         return self._digest
+
+
+def _refusal(outcome: Any) -> Exception:
+    """The exception for a request whose proposal was not written: it is its own fault, or could not be settled."""
+    if isinstance(outcome, Problem):
+        return outcome
+    if isinstance(outcome, Failed):
+        logger.error("a request cannot be settled: %s", type(outcome.error).__name__, exc_info=outcome.error)
+        return _answerable(outcome.error)
+    return TypeError(f"unexpected outcome: {type(outcome).__name__}")
+
+
+def _answerable(error: Exception) -> Exception:
+    """An error of the store as the problem that a caller is told of; another one as it is."""
+    if not isinstance(error, StoreError):
+        return error
+    problem = storage_problem(error)
+    problem.__cause__ = error
+    return problem
 
 
 def _digest_of(state: State) -> dict[str, Any]:

@@ -41,7 +41,7 @@ class Server(Protocol):
     async def read(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """The result of a function that reads the store, run in a thread."""
 
-    async def submit(self, proposal: ReferringProposal) -> Written | Known | Outdated:
+    def submit(self, proposal: ReferringProposal) -> Awaitable[Written | Known | Outdated]:
         """The outcome of a proposal, once it is on disk."""
 
     async def submit_anew(self, propose: Callable[[], Awaitable[ReferringProposal]]) -> Written | Known:

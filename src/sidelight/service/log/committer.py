@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from sidelight.errors import StoreError
 from sidelight.linalg import Array
 from sidelight.service.log.database import Rejected
-from sidelight.service.log.events import OUTDATES, Decisions, Event
+from sidelight.service.log.events import OUTDATES, Decisions
 from sidelight.service.log.numbering import Numbered, numbered
 from sidelight.service.log.rows import Row, Unreadable
 from sidelight.service.log.settling import MOST_DECIDED
@@ -27,7 +27,7 @@ from sidelight.service.log.snapshots import Snapshot
 from sidelight.service.log.store import Diverged, Draft, Proposal, Store, Written
 from sidelight.service.log.surroundings import Surroundings, Worker
 
-__all__ = ["Committer", "Entry", "Failed", "Group", "Pace", "Standing", "refuse"]
+__all__ = ["Committer", "Entry", "Failed", "Group", "Pace", "Standing"]
 
 logger = logging.getLogger("sidelight.service")
 
@@ -145,7 +145,8 @@ class Committer:
         store: where to write.
         loop: the event loop that ``deliver`` is called in.
         known: up to where the log was folded.
-        deliver: takes each group, in order.
+        deliver: takes each group, in order, and answers its requests.
+        refuse: tells the requests of entries that could not be written what went wrong.
         failed: takes the error of a group that could not be written, or None when writing works again.
         pace: how long to wait for what.
         spans: where transactions are traced.
@@ -158,6 +159,7 @@ class Committer:
         loop: asyncio.AbstractEventLoop,
         known: Standing,
         deliver: Callable[[Group], None],
+        refuse: Callable[[list[Entry], Exception], None],
         failed: Callable[[StoreError | None], None],
         *,
         pace: Pace | None = None,
@@ -167,7 +169,7 @@ class Committer:
         self._store, self._loop = store, loop
         self._seen, self._chain, self._fold = known.number, known.chain, known.fold
         self._n_features = known.n_features
-        self._deliver, self._failed = deliver, failed
+        self._deliver, self._tell, self._failed = deliver, refuse, failed
         pace = Pace() if pace is None else pace
         self._linger, self._poll = pace.linger, pace.poll
         self._spans = spans
@@ -213,7 +215,7 @@ class Committer:
             self._gather()
         if self._dead:
             # The worker may have emptied the queue before this entry was appended.
-            refuse(self._left(), StoreError(_ENDED))
+            self._refuse(self._left(), StoreError(_ENDED))
         return entry.future
 
     def keep(self, snapshot: Snapshot) -> None:
@@ -274,7 +276,7 @@ class Committer:
             error = StoreError(_ENDED)
             self._dead = True
             self._loop.call_soon_threadsafe(self._failed, error)
-            self._loop.call_soon_threadsafe(_refuse_unwritten, turn.entries + self._left(), error)
+            self._loop.call_soon_threadsafe(self._refuse, turn.entries + self._left(), error)
             raise
         self._dead = turn.stopping
         return not turn.stopping
@@ -282,7 +284,7 @@ class Committer:
     def _do(self, turn: _Turn) -> None:
         if self._diverged is not None:
             self._shelving.clear()
-            self._loop.call_soon_threadsafe(refuse, turn.entries, self._diverged)
+            self._loop.call_soon_threadsafe(self._refuse, turn.entries, self._diverged)
             return
         if turn.entries:
             self._write(turn.entries)
@@ -362,7 +364,7 @@ class Committer:
             # is in the log after `seen`; nothing here depends on guessing.
             self._report(error)
             self._trace(entries, started, 0, failed=True)
-            self._loop.call_soon_threadsafe(refuse, entries, error)
+            self._loop.call_soon_threadsafe(self._refuse, entries, error)
             return
         except Exception as error:
             # A value that the driver cannot write, or a bug: nothing of the group was written.
@@ -376,7 +378,7 @@ class Committer:
             self._end_with(_cannot_follow(error), entries)
             return
         except StoreError as error:
-            self._loop.call_soon_threadsafe(refuse, entries, error)
+            self._loop.call_soon_threadsafe(self._refuse, entries, error)
             return
         self._hand_over(Group(known, entries, outcomes, seconds))
 
@@ -387,7 +389,7 @@ class Committer:
                 self._write([entry])
             return
         logger.error("a request cannot be written: %s", type(error).__name__, exc_info=error)
-        self._loop.call_soon_threadsafe(refuse, entries, error)
+        self._loop.call_soon_threadsafe(self._refuse, entries, error)
         # not the request but an event of another server may be at fault: if that cannot be read, writing ends
         self._catch_up()
 
@@ -395,7 +397,7 @@ class Committer:
         """End writing for good: this server cannot follow the log, so nothing of it may be written any more."""
         self._diverged = error
         self._loop.call_soon_threadsafe(self._failed, error)
-        self._loop.call_soon_threadsafe(refuse, entries, error)
+        self._loop.call_soon_threadsafe(self._refuse, entries, error)
 
     def _trace(self, entries: list[Entry], started: float, others: int, *, failed: bool) -> float:
         """Trace a transaction; returns its duration in seconds."""
@@ -422,28 +424,35 @@ class Committer:
                 self._clock.sleep(_PROBE_SECONDS)
 
     def _hand_over(self, group: Group) -> None:
+        """Take note of the events of a transaction, then have its group delivered in the event loop."""
         for number, _, event, _, chain in group.others:
-            self._pass(number, event, chain)
+            self._seen, self._chain = number, chain
             if isinstance(event, Decisions):
                 self._elsewhere = number
+            elif isinstance(event, OUTDATES):
+                self._configured = number
         for outcome in group.outcomes:
             if isinstance(outcome, Written):
-                self._pass(outcome.number, outcome.draft.event, outcome.chain)
-                if isinstance(outcome.draft.event, Decisions):
+                event = outcome.draft.event
+                self._seen, self._chain = outcome.number, outcome.chain
+                if isinstance(event, Decisions):
                     self._decided.append(outcome.number)
+                elif isinstance(event, OUTDATES):
+                    self._configured = outcome.number
         self._loop.call_soon_threadsafe(self._finish, group)
-
-    def _pass(self, number: int, event: Event, chain: bytes | None) -> None:
-        """Take note of the next event of the log: its number, chained digest, and whether it is of ``OUTDATES``."""
-        self._seen, self._chain = number, chain
-        if isinstance(event, OUTDATES):
-            self._configured = number
 
     def _finish(self, group: Group) -> None:
         """Deliver a group and mark its entries as finished.  Runs in the event loop."""
         for entry in group.entries:
             entry.finished = True
         self._deliver(group)
+
+    def _refuse(self, entries: list[Entry], error: Exception) -> None:
+        """Refuse the entries that have no outcome yet.  Runs in the event loop."""
+        left = [entry for entry in entries if not entry.finished]
+        for entry in left:
+            entry.finished = True
+        self._tell(left, error)
 
     def _probe(self) -> None:
         try:
@@ -484,16 +493,3 @@ class Committer:
 
 def _cannot_follow(error: StoreError) -> Diverged:
     return Diverged(f"{error} This server cannot follow the log, so it decides no more.")
-
-
-def refuse(entries: list[Entry], error: Exception) -> None:
-    """Tell every request that still waits what went wrong.  Call it in the event loop."""
-    for entry in entries:
-        entry.finished = True
-        if not entry.future.done():
-            entry.future.set_exception(error)
-
-
-def _refuse_unwritten(entries: list[Entry], error: Exception) -> None:
-    """Refuse the entries without an outcome; delivered ones keep theirs.  Call it in the event loop."""
-    refuse([entry for entry in entries if not entry.finished], error)

@@ -186,10 +186,11 @@ def settle_group(
     """
     configured, decided = since.configured, list(since.decided)
     seen, unseen = head.number - len(since.others), {row.number: row.chain for row in since.others}
+    end = _End(head, now, salts)
     outcomes: list[Any] = []
     rows: list[Row] = []
     about: list[tuple[int, int, str]] = []
-    for i, proposal in enumerate(proposals):
+    for proposal in proposals:
         draft = proposal.settle(found)
         if not isinstance(draft, Draft):
             outcomes.append(draft)
@@ -197,36 +198,58 @@ def settle_group(
         if draft.overtaken(configured, since.elsewhere, decided) or draft.lost_its_event(seen, unseen):
             outcomes.append(Outdated())
             continue
-        row, head = _next(head, draft, now, salts[i * SALT_BYTES : (i + 1) * SALT_BYTES])
+        row = end.write(draft)
         rows.append(row)
         if isinstance(draft.event, Decisions):
             decided.append(row.number)
         elif isinstance(draft.event, OUTDATES):
             configured = row.number
-        outcomes.append(Written(row.number, draft, now, head.epoch, head.chain))
+        outcomes.append(Written(row.number, draft, now, row.epoch, end.chain))
         if draft.key is not None:
             found[draft.key] = row
         if draft.subjects is not None:
             about += [(row.number, j, subject) for j, subject in enumerate(draft.subjects) if subject is not None]
-    return Settled(outcomes, rows, about, head)
+    return Settled(outcomes, rows, about, end.head())
 
 
 def place_drafts(head: Head, drafts: Sequence[Draft], now: float, salts: bytes) -> tuple[list[Row], Head]:
     """Drafts as the next rows of the log, and the end of the log after them."""
-    rows: list[Row] = []
-    for i, draft in enumerate(drafts):
-        row, head = _next(head, draft, now, salts[i * SALT_BYTES : (i + 1) * SALT_BYTES])
-        rows.append(row)
-    return rows, head
+    end = _End(head, now, salts)
+    rows = [end.write(draft) for draft in drafts]
+    return rows, end.head()
 
 
-def _next(head: Head, draft: Draft, now: float, salt: bytes) -> tuple[Row, Head]:
-    number, kind = head.number + 1, draft.event.kind
-    epoch = draft.event.epoch if isinstance(draft.event, NewEpoch) else head.epoch
-    seal = seal_of(number, kind, now, draft.key, draft.payload, draft.contexts, epoch, salt)
-    chain = chain_after(head.chain, seal)
-    row = Row(number, kind, now, draft.key, draft.payload, draft.contexts, epoch, seal, chain)
-    return row, Head(number, chain, epoch, head.fold, head.place)
+class _End:
+    """The end of the log while rows are added to it.
+
+    Args:
+        head: the end as it is.
+        now: the time that the rows carry.
+        salts: ``SALT_BYTES`` random bytes for each row.
+    """
+
+    __slots__ = ("_before", "_now", "_salts", "chain", "epoch", "number")
+
+    def __init__(self, head: Head, now: float, salts: bytes) -> None:
+        self._before, self._now, self._salts = head, now, salts
+        self.number, self.chain, self.epoch = head.number, head.chain, head.epoch
+
+    def write(self, draft: Draft) -> Row:
+        """A draft as the next row, numbered, sealed and chained."""
+        start = (self.number - self._before.number) * SALT_BYTES
+        event, now = draft.event, self._now
+        self.number = number = self.number + 1
+        if isinstance(event, NewEpoch):
+            self.epoch = event.epoch
+        key, payload, contexts, epoch = draft.key, draft.payload, draft.contexts, self.epoch
+        salt = self._salts[start : start + SALT_BYTES]
+        seal = seal_of(number, event.kind, now, key, payload, contexts, epoch, salt)
+        self.chain = chain = chain_after(self.chain, seal)
+        return Row(number, event.kind, now, key, payload, contexts, epoch, seal, chain)
+
+    def head(self) -> Head:
+        """The end as it is now."""
+        return self._before._replace(number=self.number, chain=self.chain, epoch=self.epoch)
 
 
 def chosen_epoch(random: bytes) -> int:
