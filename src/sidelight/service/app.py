@@ -137,7 +137,8 @@ class Service:
         """POST /v1/decisions."""
         token = self.allow(request, "decide")
         content = await self.body(request)
-        X, asks = await self.read(self.bodies.decision, content)
+        read = self.bodies.decision
+        X, asks = read(content) if len(content) <= _LARGE_BODY else await self.aside(read, content)
         number, event, new = await self.engine.decide(X, asks, *self.idempotency(request, token, content))
         return _json(self.bodies.decided(number, event)[0], 201 if new else 200)
 

@@ -19,6 +19,8 @@ def count_events(metrics: Metrics, news: Iterable[Numbered]) -> None:
     for _, at, event, _, _ in news:
         if isinstance(event, Decisions):
             routes += event.routes
+            if event.answers is None:
+                continue
         _count(metrics, event, at)
     metrics.decided(routes)
 
@@ -26,8 +28,7 @@ def count_events(metrics: Metrics, news: Iterable[Numbered]) -> None:
 def _count(metrics: Metrics, event: Event, at: float) -> None:
     match event:
         case Decisions():
-            if event.answers is not None:
-                metrics.answers.inc(sum(answer is not None for answer in event.answers))
+            metrics.answers.inc(sum(answer is not None for answer in event.answers or ()))
             if event.quarantine is not None:
                 metrics.quarantined.inc(sum(reason is not None for reason in event.quarantine))
         case Reward():

@@ -150,14 +150,21 @@ class State:
                 f"event {number} was to be folded in after event {self.number}: the log and this server do not agree. "
                 "Start the server again, and report this."
             )
-        context = self._context(number, event, context)
+        if isinstance(event, Decisions):
+            evidence = self._is_evidence(event)
+            if self._lacks(event, evidence):
+                raise _deleted(number)
+        else:
+            context = self._context(number, event, context)
         self.number, self.chain = number, chain
         self.failure = None
         match event:
             case Decisions():
                 self._decisions(event)
-                self._count_for_floor(event)
-                self._enter_evidence(event)
+                if self.learner.ledger is not None:
+                    self._count_for_floor(event)
+                if evidence:
+                    self._enter_evidence(event)
             case Reward():
                 self._reward(event, context)
             case Action():
@@ -202,41 +209,35 @@ class State:
                 pass
 
     def _context(self, number: int, event: Event, context: Array | None) -> Array | None:
-        """The context that an event is about; None where an earlier event deleted it."""
-        if isinstance(event, Decisions):
-            gone = self._lacks(event)
-        else:
-            decision = getattr(event, "decision", None)
-            if decision is not None and self.forgotten and tuple(decision[:2]) in self.forgotten:
-                return None
-            gone = context is not None and is_deleted(context)
-        if gone:
-            raise ContextsDeleted(
-                f"event {number} needs a context that was deleted: states before the deletion cannot be rebuilt. "
-                "A replay starts from the base that was kept when it was deleted."
-            )
+        """The context that an event tells about; None where an earlier event deleted it."""
+        decision = getattr(event, "decision", None)
+        if decision is not None and self.forgotten and tuple(decision[:2]) in self.forgotten:
+            return None
+        if context is not None and is_deleted(context):
+            raise _deleted(number)
         return context
 
-    def _lacks(self, event: Decisions) -> bool:
+    def _lacks(self, event: Decisions, evidence: bool) -> bool:
         """Whether a later deletion removed something from decisions that the fold needs.
 
         Answers are learned at contexts; the gate tells units apart by subjects, and failures by estimates. All three
         are deleted together. A floor counts every context.
         """
-        if self.learner.ledger is None and not self._is_evidence(event):
-            return event.answers is not None and any(
-                answer is not None and is_deleted(x) for x, answer in zip(event.contexts, event.answers, strict=True)
-            )
-        return any(map(is_deleted, event.contexts))
+        if evidence or self.learner.ledger is not None:
+            return any(map(is_deleted, event.contexts))
+        return event.answers is not None and any(
+            answer is not None and is_deleted(x) for x, answer in zip(event.contexts, event.answers, strict=True)
+        )
 
     def _decisions(self, event: Decisions) -> None:
-        self.counts["decisions"] += len(event)
-        if len(event) == 1:
-            self.counts[event.routes[0]] += 1
-            self.arm_counts[_name(event.arms[0])] += 1
+        routes, arms = event.routes, event.arms
+        self.counts["decisions"] += len(routes)
+        if len(routes) == 1:
+            self.counts[routes[0]] += 1
+            self.arm_counts[_name(arms[0])] += 1
         else:
-            self.counts.update(event.routes)
-            self.arm_counts.update(map(_name, event.arms))
+            self.counts.update(routes)
+            self.arm_counts.update(map(_name, arms))
         if event.answers is None:
             return
         for i, (x, answer) in enumerate(zip(event.contexts, event.answers, strict=True)):
@@ -251,8 +252,6 @@ class State:
 
     def _count_for_floor(self, event: Decisions) -> None:
         """Enter decisions in the floor's account: they count from when they are taken, not from when rewards come."""
-        if self.learner.ledger is None:
-            return
         old = {i: arm for i, _, arm in risked(event)}
         for i, x in enumerate(event.contexts):
             place = self.number, i
@@ -422,8 +421,6 @@ class State:
 
     def _enter_evidence(self, event: Decisions) -> None:
         """Enter decisions into the evidence: as units where their route was drawn, in shadow and assist as rows."""
-        if not self._is_evidence(event):
-            return
         if event.mode != "act":
             self.gate.look_on(event.mode, self.learner.arms, self.learner.n_features)
             assert self.gate.shadow is not None
@@ -489,6 +486,13 @@ class State:
             state.quarantine = Quarantine.from_list(body["quarantine"])
         state.withheld = Withheld.from_list(body.get("withheld", []))
         return state
+
+
+def _deleted(number: int) -> ContextsDeleted:
+    return ContextsDeleted(
+        f"event {number} needs a context that was deleted: states before the deletion cannot be rebuilt. A replay "
+        "starts from the base that was kept when it was deleted."
+    )
 
 
 def _place(event: Reward | DefaultReward) -> tuple[int, int]:

@@ -10,7 +10,8 @@ import logging
 import time
 from array import array
 from collections import Counter, OrderedDict, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -103,18 +104,6 @@ class Rewarded:
         return self._contexts[kept], self._rewards[kept], self._actors[kept]
 
 
-class _Tally:
-    """Decisions of one moment, gathered to be counted together: most transactions bring many events of one decision."""
-
-    def __init__(self, at: float) -> None:
-        self.at = at
-        self.asked = self.answers = self.failures = 0
-        self.routes: list[str] = []
-        self.taken: list[Label | None] = []
-        self.recommended: list[Label] = []
-        self.contexts: list[Array] = []
-
-
 class Rolling:
     """The recent past of one service.
 
@@ -148,15 +137,17 @@ class Rolling:
 
     def take(self, news: Iterable[Numbered]) -> None:
         """Update the rolling counters with events that were folded into the state."""
-        # All events of one transaction have one time, so they are counted together.
-        tally: _Tally | None = None
+        # Most transactions bring many events of one decision each; they have one time, so they are counted together.
+        together: list[Decisions] = []
+        since = 0.0
         for number, at, event, context, _ in news:
             match event:
                 case Decisions():
-                    if tally is None or tally.at != at:
-                        self._enter(tally)
-                        tally = _Tally(at)
-                    self._decisions(number, event, tally)
+                    if at != since:
+                        self._enter(since, together)
+                        together, since = [], at
+                    together.append(event)
+                    self._remember(number, event.routes)
                 case Reward():
                     self._reward(at, event, context)
                 case Action():
@@ -177,10 +168,10 @@ class Rolling:
                         if (slot := window.slot(at)) is not None:
                             window.add(slot, "defaults")
                 case Forgotten():
-                    self._enter(tally)
-                    tally = None
+                    self._enter(since, together)
+                    together = []
                     self._forget(event)
-        self._enter(tally)
+        self._enter(since, together)
 
     def _forget(self, event: Forgotten) -> None:
         # a reward that was being written when its decision was forgotten may still carry the context
@@ -198,55 +189,50 @@ class Rolling:
                 window.grow(len(self.arms))
         return found
 
-    def _decisions(self, number: int, event: Decisions, tally: _Tally) -> None:
-        self._count_allowed(event)
-        tally.routes += event.routes
-        # in shadow the arm to take is None here, unless the request told the old policy's arm
-        tally.taken += event.arms
-        tally.recommended += event.recommended
-        tally.contexts.append(event.contexts)
-        tally.asked += sum(event.asked)
-        if None in event.estimates:
-            # an estimate is also None where the context was deleted: that is not a failure of the learner
-            for estimate, x in zip(event.estimates, event.contexts, strict=True):
-                tally.failures += estimate is None and not is_deleted(x)
-        if event.answers is not None:
-            tally.answers += sum(answer is not None for answer in event.answers)
-        self._remember(number, event.routes)
-
-    def _count_allowed(self, event: Decisions) -> None:
-        self.decisions += len(event)
-        if event.allowed is None or None in event.allowed:
-            self._all_allowed = self.decisions
-        else:
-            for arms in event.allowed:
-                self._last_allowed.update(dict.fromkeys(arms or (), self.decisions))
-
     def last_allowed(self, arm: Label) -> int:
         """How many decisions had been counted when an arm was last allowed; 0 where it never was."""
         return max(self._all_allowed, self._last_allowed.get(arm, 0))
 
-    def _enter(self, tally: _Tally | None) -> None:
-        if tally is None:
+    def _enter(self, at: float, together: Sequence[Decisions]) -> None:
+        """Count decisions of one moment."""
+        if not together:
             return
-        routes = Counter(tally.routes)
-        arms: dict[str, Mapping[Label | None, int]]
-        arms = {"taken": Counter(tally.taken), "recommended": Counter[Label | None](tally.recommended)}
+        routes: Counter[str] = Counter()
+        # in shadow the arm to take is None here, unless the request told the old policy's arm
+        arms: dict[str, Counter[Label | None]] = {"taken": Counter(), "recommended": Counter()}
+        asked = answers = failures = 0
+        for event in together:
+            self.decisions += len(event.recommended)
+            if event.allowed is None or None in event.allowed:
+                self._all_allowed = self.decisions
+            else:
+                for allowed in event.allowed:
+                    self._last_allowed.update(dict.fromkeys(allowed or (), self.decisions))
+            asked += event.asked.count(True)
+            if event.answers is not None:
+                answers += len(event.answers) - event.answers.count(None)
+            if None in event.estimates:
+                # an estimate is also None where the context was deleted: that is not a failure of the learner
+                pairs = zip(event.estimates, event.contexts, strict=True)
+                failures += sum(estimate is None and not is_deleted(x) for estimate, x in pairs)
+        routes.update(chain.from_iterable(event.routes for event in together))
+        arms["taken"].update(chain.from_iterable(event.arms for event in together))
+        arms["recommended"].update(chain.from_iterable(event.recommended for event in together))
         for window in self._windows:
-            slot = window.slot(tally.at)
+            slot = window.slot(at)
             if slot is None:
                 continue
-            window.add(slot, "decisions", len(tally.routes))
-            window.add(slot, "asked", tally.asked)
-            window.add(slot, "answers", tally.answers)
-            window.add(slot, "failures", tally.failures)
+            window.add(slot, "decisions", routes.total())
+            window.add(slot, "asked", asked)
+            window.add(slot, "answers", answers)
+            window.add(slot, "failures", failures)
             for route, n in routes.items():
                 window.add(slot, "decided:" + route, n)
             for kind, counts in arms.items():
                 for arm, n in counts.items():
                     if arm is not None:
                         window.add_arm(slot, kind, self._index(arm), n)
-        last = np.concatenate(tally.contexts[-_CONTEXTS:])[-_CONTEXTS:]
+        last = np.concatenate([event.contexts for event in together[-_CONTEXTS:]])[-_CONTEXTS:]
         last = last[~np.isnan(last).all(axis=1)]  # without those that were deleted
         self._contexts[(self._seen + np.arange(len(last))) % _CONTEXTS] = last
         self._seen += len(last)

@@ -54,9 +54,9 @@ class Bodies:
         return self.read("DecisionRequest", content, self._decision)
 
     def _decision(self, message: Any) -> tuple[Array, list[Ask] | None]:
-        x = self.contexts.encode(message.context).reshape(1, -1)
+        x = self.contexts.encode(message.context)
         ask = self._ask(message)
-        return x, None if ask is _PLAIN else [ask]
+        return x[np.newaxis], None if ask is _PLAIN else [ask]
 
     def decisions(self, content: bytes) -> tuple[Array, list[Ask] | None]:
         """A batch: contexts (n, d), and the further fields of each; None where there are none."""
@@ -169,10 +169,8 @@ class Bodies:
     def decided(self, number: int, event: Decisions) -> list[Any]:
         """One response body per decision of an event."""
         form = self._arm_form.__getitem__
-        ids = [f"{number}.{i}" for i in range(len(event))]
-        ids[0] = str(number)
-        if event.epoch:
-            ids = [f"{id}@{event.epoch:x}" for id in ids]
+        epoch = f"@{event.epoch:x}" if event.epoch else ""
+        ids = [f"{number}{epoch}", *(f"{number}.{i}{epoch}" for i in range(1, len(event.routes)))]
         return list(
             map(
                 self.messages.decided,

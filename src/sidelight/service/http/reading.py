@@ -83,7 +83,11 @@ class Reader:
 
     def _keys(self, message: Any) -> int:
         """How many keys the objects of a message have, as deep as messages go."""
-        return sum([1 + self._keys_in(value) for value in astuple(message) if value is not UNSET])
+        count = 0
+        for value in astuple(message):
+            if value is not UNSET:
+                count += 1 + (self._counted.get(type(value)) or self._keys_in(value))
+        return count
 
     def _keys_in(self, value: Any) -> int:
         """How many keys the objects in a field have."""

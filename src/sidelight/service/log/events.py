@@ -58,7 +58,7 @@ class Answer:
     probability: float = 1.0
 
 
-@dataclass
+@dataclass(slots=True)
 class Decisions:
     """Contexts that came in together and the arms that were decided.  All lists have one entry per context.
 

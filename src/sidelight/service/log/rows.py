@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any, NamedTuple, TypeAlias
@@ -105,10 +106,14 @@ def is_deleted(x: Array) -> bool:
     return bool(x[0] != x[0]) and bool(np.isnan(x).all())
 
 
+def _bytes(contexts: Array) -> bytes:
+    return (contexts if sys.byteorder == "little" else contexts.astype(_FLOATS)).tobytes()
+
+
 def event_content(event: Event) -> tuple[str, bytes | None]:
     """The event's JSON and its contexts; neither depends on the number it will get."""
     if isinstance(event, Decisions):
-        return _decisions_payload(event), event.contexts.astype(_FLOATS, copy=False).tobytes()
+        return _decisions_payload(event), _bytes(event.contexts)
     if isinstance(event, Behavior):
         body: dict[str, Any] = {"answer": _answer_to_json(event.answer)}
         if event.decision is not None:
@@ -117,8 +122,7 @@ def event_content(event: Event) -> tuple[str, bytes | None]:
             body["fingerprint"] = event.fingerprint
         if event.quarantine is not None:
             body["quarantine"] = event.quarantine
-        context = None if event.context is None else event.context.astype(_FLOATS, copy=False).tobytes()
-        return _dump(body), context
+        return _dump(body), None if event.context is None else _bytes(event.context)
     if isinstance(event, Release):
         payload, context = event_content(event.released)
         body = {"event": event.event, "position": event.position, "kind": event.released.kind}
@@ -172,7 +176,7 @@ def event_from_row(row: Row, n_features: int) -> Event:
 
 def _decisions_payload(event: Decisions) -> str:
     if (
-        len(event) == 1
+        len(event.routes) == 1
         and event.allowed is None
         and event.answers is None
         and event.subjects is None
@@ -276,7 +280,7 @@ def _single_payload(event: Decisions) -> str:
 
 def _labels(labels: Sequence[Label | None]) -> Sequence[Any]:
     """Labels as JSON values; the same sequence where all of them are JSON already."""
-    if _PLAIN_LABELS.issuperset(map(type, labels)):
+    if type(labels[0]) is str if len(labels) == 1 else _PLAIN_LABELS.issuperset(map(type, labels)):
         return labels
     return [None if label is None else label_to_json(label) for label in labels]
 
