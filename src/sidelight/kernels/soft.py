@@ -111,6 +111,68 @@ def soft_evidence(G, g, A, B, tau2, s2, J, h):  # type: ignore[no-untyped-def]
     return -1
 
 
+@helper
+def spread_of_answers(A, R, tau2, table, spread):  # type: ignore[no-untyped-def]
+    """``spread = −τ²RA⁻¹Rᵀ`` of one arm, on and above the diagonal.
+
+    A, R: (L, L)   table: (L, padded(L) + n), zero beyond what is written here, to work in   spread: (L, n)
+    """
+    L, first = A.shape[0], padded(A.shape[0])
+    tau = math.sqrt(tau2)
+    for i in range(L):
+        for j in range(L):
+            table[i, j] = A[i, j]
+            table[i, first + j] = tau * R[j, i]
+    factor(table)
+    subtract_product(spread, table, first, table, first)
+
+
+@helper
+def scaled_system(prior, rounds, weight, log, units, table):  # type: ignore[no-untyped-def]
+    """``[P | MᵀRᵀ, h]`` of one arm in scaled units; ``P``, ``h``: the prior's plus ``weight`` times the rounds'.
+
+    prior, rounds: (d, d), (d,) each   log: R (L, L), B (L, m)   units: (d,)   table: (d, padded(d) + padded(L + 1))
+    """
+    P0, h0 = prior
+    gram, moment = rounds
+    R, B = log
+    d, L = h0.shape[0], R.shape[0]
+    first = padded(d)
+    for i in range(d):
+        for j in range(d):
+            table[i, j] = P0[i, j] + weight * gram[i, j]
+        for j in range(L):
+            table[i, first + j] = R[j, i] if i < L else 0.0
+        table[i, first + L] = h0[i] + weight * moment[i]
+    for i in range(L, d):
+        for k in range(L):
+            for j in range(first, first + k + 1):
+                table[i, j] += B[k, i - L] * table[k, j]
+    for i in range(d):
+        for j in range(d):
+            table[i, j] *= units[i] * units[j]
+        for j in range(first, first + L + 1):
+            table[i, j] *= units[i]
+
+
+@helper
+def add_side_gains(table, L, p, v, a, sign, gains):  # type: ignore[no-untyped-def]
+    """Add ``sign`` times what a bias along each direction adds to ``−2 log p(y)`` of arm ``a``.
+
+    table: (L, …) factored, ``y`` less its mean in column ``L`` and ``Ru`` of the ``p`` directions after it
+    v, gains: see ``marginals``
+    """
+    for j in range(p):
+        size = 0.0
+        along = 0.0
+        for i in range(L):
+            size += table[i, L + 1 + j] * table[i, L + 1 + j]
+            along += table[i, L + 1 + j] * table[i, L]
+        for i in range(j, v.shape[1], p):
+            more = 1.0 + v[a, i] * size
+            gains[i, a] += sign * (natural_log(more) - v[a, i] * along * along / more)
+
+
 @kernel
 def marginals(P0, h0, rounds, log, tau2, s2, values, sides):  # type: ignore[no-untyped-def]
     """``log p(online rewards)`` of every arm where the log counts with variance ``s²``, for several ``s²`` at once.
@@ -160,34 +222,13 @@ def marginals(P0, h0, rounds, log, tau2, s2, values, sides):  # type: ignore[no-
         for i in range(d):
             units[i] = near_root(P0[a, i, i])
         unit = near_root(s2[0, a])
-        # −τ²RA⁻¹Rᵀ
         clear(spread)
         if A.shape[0] > 0 and tau2[a] > 0.0:
-            tau = math.sqrt(tau2[a])
-            for i in range(L):
-                for j in range(L):
-                    answers[i, j] = A[a, i, j]
-                    answers[i, padded(L) + j] = tau * R[a, j, i]
-            factor(answers)
-            subtract_product(spread, answers, padded(L), answers, padded(L))
+            spread_of_answers(A[a], R[a], tau2[a], answers, spread)
         for after in range(2):
             sign = 0.5 - after
             weight = after / variance
-            for i in range(d):
-                for j in range(d):
-                    weights[i, j] = P0[a, i, j] + weight * grams[a, i, j]
-                for j in range(L):
-                    weights[i, padded(d) + j] = R[a, j, i] if i < L else 0.0
-                weights[i, padded(d) + L] = h0[a, i] + weight * moments[a, i]
-            for i in range(L, d):
-                for k in range(L):
-                    for j in range(padded(d), padded(d) + k + 1):
-                        weights[i, j] += B[a, k, i - L] * weights[k, j]
-            for i in range(d):
-                for j in range(d):
-                    weights[i, j] *= units[i] * units[j]
-                for j in range(padded(d), padded(d) + L + 1):
-                    weights[i, j] *= units[i]
+            scaled_system((P0[a], h0[a]), (grams[a], moments[a]), weight, (R[a], B[a]), units, weights)
             log_det = factor(weights)
             for i in range(L):
                 for j in range(n):
@@ -217,12 +258,4 @@ def marginals(P0, h0, rounds, log, tau2, s2, values, sides):  # type: ignore[no-
                     square += table[i, L] * table[i, L]
                 values[k, a] += sign * (among + square)
                 if k == 0:
-                    for j in range(p):
-                        size = 0.0
-                        along = 0.0
-                        for i in range(L):
-                            size += table[i, L + 1 + j] * table[i, L + 1 + j]
-                            along += table[i, L + 1 + j] * table[i, L]
-                        for i in range(j, v.shape[1], p):
-                            more = 1.0 + v[a, i] * size
-                            gains[i, a] += sign * (natural_log(more) - v[a, i] * along * along / more)
+                    add_side_gains(table, L, p, v, a, sign, gains)
