@@ -48,34 +48,35 @@ def test_a_missing_extra_says_what_to_install(command, monkeypatch, capsys):
     assert how_to_install("service") in " ".join(told.split())
 
 
-def completions(line: str, tmp_path) -> list[str]:
-    """What bash is offered when the cursor stands at the end of this line."""
-    told = {"_SIDELIGHT_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
-    code = "from sidelight.cli import main; main([])"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True, text=True, timeout=120, check=True, env={**os.environ, "HOME": str(tmp_path), **told},
-    )  # fmt: skip
-    return done.stdout.split()
+@pytest.fixture
+def completions(monkeypatch, capsys):
+    """What bash is offered when the cursor stands at the end of a line."""
+
+    def offered(line: str) -> list[str]:
+        told = {"_SIDELIGHT_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
+        for name, value in told.items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(SystemExit) as stop:
+            main([])
+        assert stop.value.code == 0
+        printed = capsys.readouterr()
+        assert printed.err == ""
+        return printed.out.split()
+
+    return offered
 
 
-def test_the_shell_completes_commands_and_the_options_of_each(tmp_path):
-    assert completions("sidelight rep", tmp_path) == ["report", "replay"]
-    assert {"--hidden", "--help"} == set(completions("sidelight report --h", tmp_path))
-    assert completions("sidelight tokens rev", tmp_path) == ["revoke"]
+def test_the_shell_completes_commands_and_the_options_of_each(completions):
+    assert completions("sidelight rep") == ["report", "replay"]
+    assert {"--hidden", "--help"} == set(completions("sidelight report --h"))
+    assert completions("sidelight tokens rev") == ["revoke"]
 
 
-def test_completion_without_the_extra_completes_what_is_there(tmp_path, monkeypatch, capsys):
+def test_completion_without_the_extra_completes_what_is_there(completions, monkeypatch):
     package = EXTRAS["service"][1][0]
     found = importlib.util.find_spec
     monkeypatch.setattr(cli.importlib.util, "find_spec", lambda name: None if name == package else found(name))
-    monkeypatch.setenv("_SIDELIGHT_COMPLETE", "complete_bash")
-    monkeypatch.setenv("COMP_WORDS", "sidelight serve --che")
-    monkeypatch.setenv("COMP_CWORD", "2")
-    with pytest.raises(SystemExit) as stop:
-        main([])
-    assert stop.value.code == 0
-    assert capsys.readouterr().err == ""
+    completions("sidelight serve --che")
 
 
 @pytest.mark.parametrize(
