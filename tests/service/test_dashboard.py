@@ -7,6 +7,7 @@ import contextlib
 import json
 import logging
 import re
+import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -382,8 +383,13 @@ def test_two_hundred_arms_stay_readable_and_cheap(tmp_path: Path):
                 # only one is allowed, so that every arm is taken
                 number, _, _ = await engine.decide(x[None], [Ask(allowed=[arms[int(rng.integers(200))]])])
                 await engine.reward(DecisionId(number), 0.5, None, None)
-            # a push reads nothing from the store
-            engine.store.reading = None  # type: ignore[method-assign, assignment]
+            reading, here = engine.store.reading, threading.get_ident()
+
+            def elsewhere() -> Any:
+                assert threading.get_ident() != here, "a push reads from the store"
+                return reading()
+
+            engine.store.reading = elsewhere  # type: ignore[method-assign]
             view = View("hour", "taken", "u")
             parts = dashboard.renderer.parts(view)
             assert parts["arms"].count("<tr>") == 11
