@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+import warnings
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sidelight.errors import InputError, ServiceError
+from sidelight.errors import InputError, ServiceError, SidelightWarning
 from sidelight.service.client import Client, Decision, ServiceProblem
 from tests.service.helpers import ARMS, make_config, random_context, serving
 
@@ -101,6 +102,36 @@ def test_a_reward_may_be_a_decimal(service, rng):
     assert service.decision(id)["reward"]["reward"] == 0.25
     with pytest.raises(InputError, match="/reward is inf"):
         service.reward(id, decimal.Decimal("Infinity"))
+
+
+def test_what_was_retracted_and_is_sent_again_is_said_to_be_retracted(service, rng):
+    """Told by the client, in a batch's result, and for an answer that came with the decision."""
+    made = service.decide(random_context(rng), behavior="low")
+    taken = next(arm for arm in ARMS if arm != made.arm)
+    told = {
+        "reward": lambda: service.reward(made.id, 0.5),
+        "action": lambda: service.action(made.id, taken),
+        "behavior": lambda: service.behavior(made.id, "low"),
+    }
+    told["action"]()
+    told["reward"]()
+    for what, again in told.items():
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert not again()
+        assert "retracted" not in service.rewards({made.id: 0.5})[0] or what != "reward"
+        service.retract(made.id, "a slip", what=what)
+        with pytest.warns(SidelightWarning, match=f"The {what} of decision {made.id} was retracted by a person"):
+            assert not again()
+    assert service.rewards({made.id: 0.5})[0]["retracted"] is True
+
+
+def test_an_answer_told_by_itself_is_retracted_too(service, rng):
+    made = service.decide(random_context(rng))
+    assert service.behavior(made.id, "low")
+    service.retract(made.id, "a slip", what="behavior")
+    with pytest.warns(SidelightWarning, match="The behavior of decision"):
+        assert not service.behavior(made.id, "low")
 
 
 def test_an_id_is_one_part_of_an_address(service):

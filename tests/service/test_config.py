@@ -12,6 +12,7 @@ from sidelight.errors import InputError, SidelightError
 from sidelight.service.config import SECTIONS, Config, GateConfig, initial_config, load_config, save_config
 from sidelight.service.core.starting import open_store, prepare
 from sidelight.service.fields import fields_of, table
+from sidelight.service.http.auth import create_token
 from sidelight.service.sections import LEARNERS
 from sidelight.service.views.checkup import check_config
 from tests.service.helpers import ARMS, command, make_config, make_schema, make_summary
@@ -160,6 +161,24 @@ def test_check_says_what_of_the_log_it_cannot_see(tmp_path):
     (tmp_path / "sidelight.db").write_bytes(b"no database" * 100)
     (line,) = [line for line in check_config(config) if "cannot be compared" in line]
     assert "damaged or not a database" in line
+
+
+def test_check_says_that_a_server_without_tokens_would_not_start(tmp_path, database):
+    """A file with which a start is refused was said to be good without a word."""
+
+    def said(config) -> list[str]:
+        return [line for line in check_config(config) if "there are no tokens" in line]
+
+    config = make_config(tmp_path, kind="OFUL", database=database)
+    elsewhere = replace(config, service=replace(config.service, host="0.0.0.0"))
+    if "://" not in database:
+        assert len(said(elsewhere)) == 1
+    store = open_store(config)
+    assert len(said(elsewhere)) == 1
+    assert not said(config), "this machine needs no token"
+    create_token(store, "anna", ["read"])
+    store.close()
+    assert not said(elsewhere)
 
 
 @pytest.mark.parametrize(("mode", "share", "said"), [("act", 1.0, True), ("act", 0.5, False), ("shadow", 1.0, False)])

@@ -22,6 +22,7 @@ from markupsafe import escape
 
 import sidelight as sl
 from sidelight.drawing.intervals import number, student
+from sidelight.errors import StoreError
 from sidelight.service.app import create_app
 from sidelight.service.config import BoundsConfig, Config, initial_config, load_config, save_config
 from sidelight.service.core.deciding import Ask
@@ -39,6 +40,7 @@ from sidelight.service.dashboard.window import ACTORS, Window
 from sidelight.service.http.auth import Tokens, create_token, list_tokens, revoke_token
 from sidelight.service.log.decision_id import DecisionId
 from sidelight.service.log.events import Answer, Configuration, Forgotten, Reward
+from sidelight.service.log.rows import Row
 from sidelight.service.views.status import describe_engine
 from tests.service.helpers import (
     ARMS,
@@ -239,7 +241,9 @@ def test_the_status_and_the_dashboard_say_the_same(tmp_path: Path):
     run(go())
 
 
-def test_what_is_read_at_the_start_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_what_is_read_at_the_start_is_limited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
     config = make_config(tmp_path, kind="OFUL", mode="act")
 
     async def go() -> None:
@@ -256,6 +260,22 @@ def test_what_is_read_at_the_start_is_limited(tmp_path: Path, monkeypatch: pytes
                     assert rolling.hour.total("decisions", time.time()) == expected
                     # what was changed before is known all the same
                     assert len(rolling.changes) == 1
+            # a log that fails on the way gives what was read until then, and that is what is said
+            read, calls = engine.store.read, []
+
+            def fails(*span: int) -> list[Row]:
+                calls.append(span)
+                if len(calls) > 2:
+                    raise StoreError("gone.")
+                return read(*span)
+
+            with monkeypatch.context() as patched:
+                patched.setattr("sidelight.service.dashboard.rolling._FILL_CHUNK", 10)
+                patched.setattr(engine.store, "read", fails)
+                part = Rolling(ARMS, d)
+                part.fill(engine.store, upto, d)
+            assert part.hour.total("decisions", time.time()) == 20
+            assert "starts with the last 20 events only, more cannot be read: gone." in caplog.text
             # nor is what happened before yesterday
             late = Rolling(ARMS, d)
             late.fill(engine.store, upto, d, now=time.time() + 2 * 86_400)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 import sidelight as sl
+from sidelight.errors import InputError
 from sidelight.service.core.deciding import Ask
 from sidelight.service.core.recovery import recover
 from sidelight.service.core.starting import open_store
@@ -132,6 +134,15 @@ def test_a_back_up_under_load_is_the_same_service(tmp_path, database, rng):
     run(live())
 
 
+def test_a_name_that_is_not_utf_8_is_an_error_and_no_traceback(tmp_path):
+    config = make_config(tmp_path, kind="OFUL")
+    store = open_store(config)
+    for kind in ("parquet", "csv", "arrow"):
+        with pytest.raises(InputError, match=r"log\\udcff.* is not UTF-8"):
+            export_log(store, make_schema(), tmp_path / os.fsdecode(b"log\xff." + kind.encode()))
+    store.close()
+
+
 def test_the_command_line(tmp_path):
     """init, check, tokens, replay, export, backup, as a person would."""
     from tests.service.helpers import make_summary
@@ -152,7 +163,7 @@ def test_the_command_line(tmp_path):
     assert "'root' is not a scope" in command("tokens", "create", "x", "--scope", "root", cwd=tmp_path).stderr
     listed = json.loads(command("tokens", "list", "--json", cwd=tmp_path).stdout)
     assert [(t["name"], t["scopes"], t["revoked"]) for t in listed] == [("app", ["decide", "read"], None)]
-    assert json.loads(token.stdout)["token"].split("_")[2] not in json.dumps(listed)
+    assert json.loads(token.stdout)["token"].split("_", 2)[2] not in json.dumps(listed)
 
     from sidelight.service.config import load_config
 

@@ -352,9 +352,9 @@ def test_overrides_and_conflicts(tmp_path):
             decided = (await engine.decision(ids[0])).arms[0]
             other = next(arm for arm in ARMS if arm != decided)
             # an action, then its reward: the reward takes the action's arm
-            number, new, _ = await engine.action(ids[0], other, "person")
+            number, new, *_ = await engine.action(ids[0], other, "person")
             assert new
-            assert (await engine.action(ids[0], other, "person")) == (number, False, None)
+            assert (await engine.action(ids[0], other, "person")) == (number, False, None, False)
             await conflict(engine.action(ids[0], decided, None))
             await conflict(engine.reward(ids[0], 1.0, decided, None))
             await engine.reward(ids[0], 1.0, None, None)

@@ -154,15 +154,15 @@ def test_a_wild_reward_waits_and_is_learned_when_released(tmp_path, database, rn
             assert engine.state.counts["quarantined"] == 1
             assert len(engine.state.quarantine) == 1
             # the same again is the same, another value contradicts: it is recorded
-            assert await engine.reward(bad, 1e9, None, None) == (noted.number, False, noted.quarantine)
+            assert await engine.reward(bad, 1e9, None, None) == (noted.number, False, noted.quarantine, False)
             with pytest.raises(Problem) as caught:
                 await engine.reward(bad, 2.0, None, None)
             assert caught.value.kind == "conflict"
             id = DecisionId(noted.number)
             released = await engine.reviews.decide_doubt(id, True, "doctor", "the unit is right")
             assert released.new
-            assert await engine.reward(bad, 1e9, None, None) == (noted.number, False, None)
-            assert await engine.reviews.decide_doubt(id, True, "doctor", "again") == (released.number, False, None)
+            assert await engine.reward(bad, 1e9, None, None) == (noted.number, False, None, False)
+            assert await engine.reviews.decide_doubt(id, True, "doctor", "again") == released._replace(new=False)
             assert len(engine.state.quarantine) == 0
             by_hand = config.build_learner()
             for decision, reward in ((good, 1.0), (bad, 1e9)):

@@ -107,9 +107,9 @@ def test_the_learner_is_as_if_the_reward_had_never_come(tmp_path, database, rng)
     async def live() -> list[DecisionId]:
         async with engine_of(config) as engine, engine_of(config) as other:
             ids = await rewarded(engine, rng, [1.0, 0.5, 1e6, 0.25, None])
-            number, new, _ = await engine.reviews.retract(ids[2], "doctor", "a slip of the keyboard")
+            number, new, *_ = await engine.reviews.retract(ids[2], "doctor", "a slip of the keyboard")
             assert new
-            assert await engine.reviews.retract(ids[2], "doctor", "again") == (number, False, None)
+            assert await engine.reviews.retract(ids[2], "doctor", "again") == (number, False, None, False)
             ids += await rewarded(engine, rng, [2.0, 0.125])
             wrong = next(row for row in engine.store.read(0, number) if row.key == f"reward:{ids[2]}")
             expected = by_hand(config, engine.store, {wrong.number})

@@ -160,7 +160,7 @@ def test_a_person_may_step_up_again_after_the_learner_fell_off_the_ladder(tmp_pa
     async def play():
         async with engine_of(config) as engine:
             for after in (0, -1, 0, 1, -1, 0):
-                _, new, _ = await engine.reviews.step(after, None, "ops")
+                _, new, *_ = await engine.reviews.step(after, None, "ops")
                 assert new
                 assert engine.state.gate.rung == after
 

@@ -83,9 +83,9 @@ def test_every_old_decision_is_found_and_takes_its_reward(old):
                 assert event.arms[id.position] == made["arm"]
             id = DecisionId.parse(unrewarded[0]["id"])
             assert id is not None
-            number, new, _ = await engine.reward(id, 0.25, unrewarded[0]["arm"] or "low", None)
+            number, new, *_ = await engine.reward(id, 0.25, unrewarded[0]["arm"] or "low", None)
             assert new
-            assert await engine.reward(id, 0.25, None, None) == (number, False, None)
+            assert await engine.reward(id, 0.25, None, None) == (number, False, None, False)
 
     run(late())
     store = open_store(config)

@@ -454,7 +454,11 @@ def _json(body: Any, status: int = 200) -> Response:
 
 def _said(noted: Noted) -> dict[str, Any]:
     body: dict[str, Any] = {"event": noted.number, "repeated": not noted.new}
-    return body if noted.quarantine is None else body | {"quarantine": noted.quarantine}
+    if noted.quarantine is not None:
+        body["quarantine"] = noted.quarantine
+    if noted.retracted:
+        body["retracted"] = True
+    return body
 
 
 def _noted(id: DecisionId | None, noted: Noted) -> Response:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 import uuid
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -17,7 +18,7 @@ from urllib.parse import quote
 
 import httpx
 
-from sidelight.errors import InputError, ServiceError
+from sidelight.errors import InputError, ServiceError, SidelightWarning
 from sidelight.logs.schema.naming import rows_by_name
 from sidelight.service.sending import Context, ask_body, context_body, given, one_each, to_json
 
@@ -196,14 +197,16 @@ class Client:
     def reward(self, id: str, reward: float, *, arm: Any = None, by: str | None = None) -> bool:
         """The reward of a decision; returns whether it was new.
 
+        A warning where the same reward was retracted before: to send it again does not bring it back. The same is true
+        of ``action`` and ``behavior``; a result of ``rewards`` says ``"retracted": True``.
+
         Args:
             id: the decision.
             reward: the reward.
             arm: the arm that was taken, if it is not the one decided.
             by: who took it: ``person`` or ``old_policy``.
         """
-        body = {"reward": reward} | given(arm=arm, by=by)
-        return not self._post(f"/v1/decisions/{_part(id)}/reward", body)["repeated"]
+        return self._tell(id, "reward", {"reward": reward} | given(arm=arm, by=by))
 
     def rewards(
         self, rewards: Mapping[str, float], *, arm: Mapping[str, Any] | None = None, by: Mapping[str, str] | None = None
@@ -235,12 +238,24 @@ class Client:
 
     def action(self, id: str, arm: Any = None, *, by: str | None = None) -> bool:
         """The arm that was taken, before its reward is known; returns whether it was new."""
-        return not self._post(f"/v1/decisions/{_part(id)}/action", given(arm=arm, by=by))["repeated"]
+        return self._tell(id, "action", given(arm=arm, by=by))
 
     def behavior(self, id: str, arm: Any = None, *, probabilities: Sequence[float] | None = None) -> bool:
         """What the old policy would have done; returns whether it was new."""
         body = given(arm=arm, probabilities=None if probabilities is None else list(probabilities))
-        return not self._post(f"/v1/decisions/{_part(id)}/behavior", body)["repeated"]
+        return self._tell(id, "behavior", body)
+
+    def _tell(self, id: str, what: str, body: dict[str, Any]) -> bool:
+        """Send a reward, an action or an answer of a decision; returns whether it was new."""
+        answer = self._post(f"/v1/decisions/{_part(id)}/{what}", body)
+        if answer.get("retracted"):
+            warnings.warn(
+                f"The {what} of decision {id} was retracted by a person. It was sent again, and stays retracted: the "
+                "learner does not learn from it.",
+                SidelightWarning,
+                stacklevel=3,
+            )
+        return not answer["repeated"]
 
     def behavior_at(
         self,

@@ -21,8 +21,7 @@ from sidelight.errors import ServiceError
 from sidelight.service.app import create_app
 from sidelight.service.config import Config
 from sidelight.service.core.engine import Engine
-from sidelight.service.core.starting import open_store
-from sidelight.service.http.auth import list_tokens
+from sidelight.service.core.starting import lacks_tokens, open_store
 from sidelight.service.http.guarded import guarded_protocol
 from sidelight.service.journal import decision_log, set_up_logs
 from sidelight.service.log.connections import sqlite_flaw
@@ -51,11 +50,8 @@ def run(config: Config, *, say: Callable[[str], None] = print, verbose: bool = F
     traces = trace_provider(config.telemetry)
     store = open_store(config)
     try:
-        if not config.loopback and not list_tokens(store):
-            raise ServiceError(
-                f"there are no tokens, and [service] host = {config.service.host!r} can be reached from elsewhere: "
-                'anybody could decide. Make a token with `sidelight tokens create`, or use host = "127.0.0.1".'
-            )
+        if (wrong := lacks_tokens(config, store)) is not None:
+            raise ServiceError(wrong)
         if store.sqlite and (flaw := sqlite_flaw()) is not None:
             say(flaw)
         engine = Engine(store, config)

@@ -5,6 +5,8 @@ From these come the checks (``fields``), the defaults and the table in ``docs/se
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -25,6 +27,7 @@ __all__ = [
     "ServerConfig",
     "StorageConfig",
     "TelemetryConfig",
+    "ladder_fault",
 ]
 
 #: the learners that a file may name; not those that take a constraint on the weights, which it cannot hold
@@ -119,6 +122,15 @@ class ModeConfig:
     ] = "taken"
 
 
+def ladder_fault(ladder: Sequence[float]) -> str | None:
+    """What is wrong with a ladder of shares, to be said after its value; None where nothing is."""
+    if not ladder or any(not a < b for a, b in itertools.pairwise(ladder)):
+        return "must be shares that grow, such as [0.01, 0.05, 0.2, 1.0]"
+    if not (ladder[0] > 0.0 and ladder[-1] <= 1.0):
+        return "must lie above 0 and at most at 1"
+    return None
+
+
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
 
 
@@ -155,10 +167,8 @@ class GateConfig:
     def problems(self) -> list[str]:
         """What the fields say together that cannot be, for an error message."""
         found = []
-        if not self.ladder or any(not a < b for a, b in zip(self.ladder, self.ladder[1:], strict=False)):
-            found.append(f"[gate] ladder = {self.ladder} must be shares that grow, such as [0.01, 0.05, 0.2, 1.0]")
-        elif not (self.ladder[0] > 0.0 and self.ladder[-1] <= 1.0):
-            found.append(f"[gate] ladder = {self.ladder} must lie above 0 and at most at 1")
+        if (wrong := ladder_fault(self.ladder)) is not None:
+            found.append(f"[gate] ladder = {self.ladder} {wrong}")
         elif len(self.ladder) > 1 and self.ladder[-2] >= 1.0 - self.holdout:
             found.append(
                 f"[gate] ladder = {self.ladder}: with holdout = {self.holdout:g} the learner's share is at most "
@@ -202,8 +212,8 @@ class BoundsConfig:
     automatic: Annotated[
         bool,
         Meta(
-            description="keep outliers from the learner: values far outside the log's range, or, without a log, "
-            "the range of what it was taught"
+            description="keep outliers from the learner: values far outside the range that the log has for the feature "
+            "(or for the reward), or, where no log has it, the range of what the learner was taught"
         ),
     ] = True
     reward: Annotated[list[float], Meta(description="least and largest reward; empty for the automatic bounds")] = (

@@ -365,9 +365,8 @@ class Engine:
         row = outcome.row
         # A client that retries may have missed the first response, so it is told the reason again; not that of
         # an answer that came with a decision, whose response holds none.
-        return Noted(
-            row.number, False, None if row.kind == Decisions.kind else self.state.quarantine.reason(row.number)
-        )
+        reason = None if row.kind == Decisions.kind else self.state.quarantine.reason(row.number)
+        return Noted(row.number, False, reason, outcome.retracted)
 
     def submit(self, proposal: ReferringProposal) -> asyncio.Future[Written | Known | Outdated]:
         """A future of the outcome of a proposal, set once it is on disk; a ``Problem`` where it is not written."""

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from sidelight.errors import InputError
+from sidelight.service.sections import ladder_fault
 
 __all__ = ["GateSettings", "Step"]
 
@@ -37,10 +38,8 @@ class GateSettings:
         for name in ("promote", "demote"):
             if getattr(self, name) not in ("off", "suggest", "automatic"):
                 raise InputError(f'[gate] {name} = {getattr(self, name)!r}: give "off", "suggest" or "automatic".')
-        if not self.ladder or any(not a < b for a, b in zip(self.ladder, self.ladder[1:], strict=False)):
-            raise InputError(f"[gate] ladder = {list(self.ladder)}: give shares that grow, such as [0.01, 0.05, 0.2].")
-        if not (self.ladder[0] > 0.0 and self.ladder[-1] <= 1.0):
-            raise InputError(f"[gate] ladder = {list(self.ladder)}: shares lie above 0 and at most at 1.")
+        if (wrong := ladder_fault(self.ladder)) is not None:
+            raise InputError(f"[gate] ladder = {list(self.ladder)} {wrong}.")
         if not 0.01 <= self.holdout < 0.5:
             raise InputError(
                 f"[gate] holdout = {self.holdout!r}: at least 0.01 must stay with the old policy (and less than half), "

@@ -25,9 +25,15 @@ __all__ = ["ConfigurationProposal", "DecisionsProposal", "GateProposal", "Known"
 
 @dataclass(frozen=True)
 class Known:
-    """The outcome of a proposal whose event, or one that makes it needless, was already in the log."""
+    """The outcome of a proposal whose event, or one that makes it needless, was already in the log.
+
+    Attributes:
+        row: that event.
+        retracted: whether it was retracted since; saying the same again does not bring it back.
+    """
 
     row: Row
+    retracted: bool = False
 
 
 Outcome = Draft | Known | Problem

@@ -16,11 +16,19 @@ __all__ = ["Noted", "Server"]
 
 
 class Noted(NamedTuple):
-    """The outcome of a write: the event's number, whether it is new, and why it was quarantined, if it was."""
+    """The outcome of a write.
+
+    Attributes:
+        number: of the event.
+        new: whether it was written now.
+        quarantine: why it is kept from the learner, if it is.
+        retracted: whether it was there before and was retracted since.
+    """
 
     number: int
     new: bool
     quarantine: str | None
+    retracted: bool = False
 
 
 class Server(Protocol):

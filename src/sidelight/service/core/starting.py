@@ -19,7 +19,7 @@ from sidelight.service.log.store import Draft, Store
 from sidelight.service.log.surroundings import Surroundings
 from sidelight.version import __version__
 
-__all__ = ["check_belongs", "check_log", "open_store", "prepare", "take_over"]
+__all__ = ["check_belongs", "check_log", "lacks_tokens", "open_store", "prepare", "take_over"]
 
 logger = logging.getLogger("sidelight.service")
 
@@ -120,6 +120,21 @@ def _check_summary(store: Store, first: Configuration, summary: str | None) -> N
             f"(SHA-256 {recorded[:12]}…, now {(summary or 'none')[:12]}…). The learner began with the old one, and a "
             "new one would be ignored: put the old file back, or start a new log in another database."
         )
+
+
+def lacks_tokens(config: Config, store: Store | None) -> str | None:
+    """Why a server must not start: others can reach it, and there are no tokens; None where it may.
+
+    Args:
+        config: says where the server listens.
+        store: the event log; None where there is none yet.
+    """
+    if config.loopback or (store is not None and store.has_tokens()):
+        return None
+    return (
+        f"there are no tokens, and [service] host = {config.service.host!r} can be reached from elsewhere: "
+        'anybody could decide. Make a token with `sidelight tokens create`, or use host = "127.0.0.1".'
+    )
 
 
 def check_log(store: Store) -> list[str]:

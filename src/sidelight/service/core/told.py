@@ -73,6 +73,10 @@ class _AboutDecision:
             self.retracted_key,
         )
 
+    def _known(self, found: Mapping[str, Row], key: str) -> Known:
+        """The outcome where the event with this key says the same."""
+        return Known(found[key], f"retracted:{key}" in found)
+
     @property
     def decided(self) -> Label | None:
         """The arm that was to be taken."""
@@ -134,7 +138,7 @@ class ActionProposal(_AboutDecision):
         action, reward = self._action(found), self._reward(found)
         if action is not None:
             if action.arm == arm and (self.by is None or action.by == by):
-                return Known(found[self.action_key])
+                return self._known(found, self.action_key)
             return _conflict("action", f"arm {action.arm!r} by {action.by}", f"arm {arm!r} by {by}")
         if reward is not None and reward.arm != arm:
             return _conflict("reward", f"a reward for arm {reward.arm!r}", f"arm {arm!r}")
@@ -162,6 +166,7 @@ class RewardProposal(_AboutDecision):
     ) -> None:
         super().__init__(id, decision, quarantine)
         self.reward, self.arm, self.by = reward, arm, by
+        self.keys += (f"retracted:{self.reward_key}",)
 
     def settle(self, found: Mapping[str, Row]) -> Outcome:
         """The draft of the reward; ``Known`` for the same reward again, a 409 for another one."""
@@ -173,7 +178,7 @@ class RewardProposal(_AboutDecision):
                 and (self.by is None or recorded.by == self.by)
             )
             if same:
-                return Known(found[self.reward_key])
+                return self._known(found, self.reward_key)
             return _conflict(
                 "reward",
                 f"{recorded.reward!r} for arm {recorded.arm!r} by {recorded.by}",
@@ -266,6 +271,8 @@ class BehaviorProposal(_AboutDecision):
     def __init__(self, id: DecisionId, decision: Decisions, answer: Answer, quarantine: str | None = None) -> None:
         super().__init__(id, decision, quarantine)
         self.answer = Answer(answer.arm, answer.probabilities, self._asked_with())
+        self.given_key = f"event:{id}"
+        self.keys += tuple(f"retracted:{key}" for key in (self.behavior_key, self.reward_key, self.given_key))
 
     def settle(self, found: Mapping[str, Row]) -> Outcome:
         """The draft of the answer; ``Known`` for the same answer again, a 409 for another one."""
@@ -275,17 +282,17 @@ class BehaviorProposal(_AboutDecision):
             if not isinstance(recorded, Behavior):
                 raise TypeError(f"the key of an answer belongs to {row.kind!r}")
             if _same(recorded.answer, self.answer):
-                return Known(row)
+                return self._known(found, self.behavior_key)
             return _conflict("answer", _say(recorded.answer), _say(self.answer))
         given = self._given()
         if given is not None:
             if _same(given, self.answer):
-                return Known(Row(self.id.number, "decisions", 0.0, None, ""))
+                return Known(Row(self.id.number, "decisions", 0.0, None, ""), f"retracted:{self.given_key}" in found)
             return _conflict("answer", _say(given), _say(self.answer))
         for key, event in ((self.action_key, self._standing_action(found)), (self.reward_key, self._reward(found))):
             if event is not None and event.answer:
                 if self.answer.arm == event.arm:
-                    return Known(found[key])
+                    return self._known(found, key)
                 return _conflict("answer", f"arm {event.arm!r}", _say(self.answer))
         told = Behavior(self.answer, self.id, quarantine=self.quarantine)
         return Draft.of(told, self.behavior_key, about=self._about)

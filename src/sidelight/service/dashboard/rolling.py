@@ -360,6 +360,7 @@ class Rolling:
                 if row.number <= after and isinstance(event, Configuration):
                     self._configuration(row.at, event)
         except StoreError as error:
-            logger.warning("the dashboard starts without the recent past: the event log cannot be read: %s", error)
+            read = sum(map(len, chunks))
+            logger.warning("the dashboard starts with the last %d events only, more cannot be read: %s", read, error)
         for chunk in reversed(chunks):
             self.take(chunk)

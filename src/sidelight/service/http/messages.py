@@ -272,7 +272,13 @@ class Messages:
             "DecisionRecord", [*decision, ("context", context), ("explanation", explanation | None)], closed=False
         )
         kept = Annotated[str, Meta(description="why it was written and kept from the learner, if it was")]
-        noted: list[Any] = [("event", int), ("repeated", bool), ("quarantine", kept | UnsetType, UNSET)]
+        gone = "true where the same was said before and was retracted since: saying it again does not bring it back"
+        noted: list[Any] = [
+            ("event", int),
+            ("repeated", bool),
+            ("quarantine", kept | UnsetType, UNSET),
+            ("retracted", Annotated[bool, Meta(description=gone)] | UnsetType, UNSET),
+        ]
         self._answer("Noted", [("decision", str), *noted])
         self._answer("Event", noted)
         problem = Annotated[Any, Meta(extra_json_schema=ref("Problem"))]

@@ -149,6 +149,11 @@ class Database:
         with self.reading() as connection:
             return {row.name: row.value for row in connection.execute(select(tables.properties))}
 
+    def has_tokens(self) -> bool:
+        """Whether a token was ever made, valid or revoked."""
+        with self.reading() as connection:
+            return connection.execute(select(tables.tokens.c.id).limit(1)).first() is not None
+
     def close(self) -> None:
         """Give back every connection."""
         if self._silence is not None:

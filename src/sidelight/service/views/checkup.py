@@ -11,7 +11,7 @@ from sidelight.errors import InputError, StoreError
 from sidelight.service.config import Config
 from sidelight.service.core.ladder import GateSettings
 from sidelight.service.core.old_policy import load_old_policy
-from sidelight.service.core.starting import check_belongs
+from sidelight.service.core.starting import check_belongs, lacks_tokens
 from sidelight.service.log.connections import database_url, sqlite_flaw, untouched
 from sidelight.service.log.store import Store
 
@@ -54,25 +54,32 @@ def check_config(config: Config) -> list[str]:
 
 
 def _compare_with_log(config: Config, url: URL) -> list[str]:
-    """A line about the event log, where there is one; it is read as it is.
+    """Lines about the event log, where there is one, and its tokens; it is read as it is.
 
     Raises:
         StoreError: it was begun with another schema, learner or log summary.
     """
     if url.get_backend_name() == "sqlite" and not Path(str(url.database)).exists():
-        return ["log: none yet"]
+        return ["log: none yet", *_token_note(config, None)]
     try:
         store = Store.existing(untouched(url))
     except StoreError as error:
         # the first start may resolve it: tables of an older version, a database server that is not up yet
         return [f"warning: the event log cannot be compared with this file. {str(error)[0].upper()}{str(error)[1:]}"]
     try:
+        tokens = _token_note(config, store)
         if store.first() is None:
-            return ["log: none yet"]
+            return ["log: none yet", *tokens]
         check_belongs(store, config)
-        return [f"log: up to event {store.head()}, begun with this schema, learner and log summary"]
+        return [f"log: up to event {store.head()}, begun with this schema, learner and log summary", *tokens]
     finally:
         store.close()
+
+
+def _token_note(config: Config, store: Store | None) -> list[str]:
+    """A line where the server would refuse to start for want of a token."""
+    wrong = lacks_tokens(config, store)
+    return [] if wrong is None else [f"warning: `sidelight serve` will not start: {wrong}"]
 
 
 def _gate_notes(config: Config) -> list[str]:

@@ -105,6 +105,12 @@ def export_log(
         progress: called with (events read, events in all).
     """
     target = Path(path)
+    try:
+        str(target).encode()
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"{str(target)!r} is not UTF-8, and Arrow, which writes the file, takes no other name. Choose one that is."
+        ) from error
     kind = kind_written(target)
     if names == "obp" and kind == "csv":
         raise InputError(
