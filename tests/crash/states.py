@@ -239,7 +239,7 @@ def _look(path: Path, last: int, told: list[int]) -> str | None:
         before: bytes | None = None
         for *content, seal, after in rows:
             number, kind, at, key, payload, contexts, epoch = content
-            if not seal_matches(seal, number, kind, at, key, payload, contexts, epoch):
+            if not seal_matches(seal, (number, kind, at, key, payload, contexts, epoch)):
                 return f"event {number} does not match its seal"
             if before is not None and not is_sealed_anew(seal) and chain_after(before, seal) != after:
                 return f"event {number} does not follow from the one before"

@@ -339,7 +339,7 @@ def test_a_server_that_meets_an_altered_event_decides_no_more(tmp_path, database
                     await decide(engine, rng)
             else:
                 engine.committer._poll = 0.02
-                engine.committer._bell.set()
+                engine.committer._queue.ring()
             await until_not_ready(engine)
             assert not engine.ready
             assert "decides no more" in describe_engine(engine)["error"]

@@ -24,8 +24,9 @@ from sidelight.service.core.gate import Gate
 from sidelight.service.core.proposals import DecisionsProposal, GateProposal
 from sidelight.service.core.told import DefaultRewardProposal, RewardProposal
 from sidelight.service.log import store as stores
-from sidelight.service.log.committer import Committer, Entry, Group
+from sidelight.service.log.committer import Committer
 from sidelight.service.log.events import Decisions, Release, Retraction, Reward
+from sidelight.service.log.queue import Entry, Group
 from sidelight.service.log.settling import Diverged, Draft, Written, settle_group
 from sidelight.service.log.store import Store
 from sidelight.service.operations import retention

@@ -35,12 +35,22 @@ from sidelight.service.http.bodies import Bodies, to_json
 from sidelight.service.http.description import ENDPOINTS, describe
 from sidelight.service.http.limits import Guard, local_host
 from sidelight.service.http.messages import Messages
+from sidelight.service.http.responses import (
+    JSON,
+    answer_failure,
+    answer_http,
+    answer_problem,
+    json_response,
+    noted_response,
+    said_of,
+)
 from sidelight.service.http.rules import LabelSet
+from sidelight.service.http.seldom import Seldom
 from sidelight.service.http.wire import header, read_body
 from sidelight.service.log.decision_id import DecisionId
 from sidelight.service.log.events import Configuration
 from sidelight.service.log.rows import is_deleted
-from sidelight.service.problems import MEDIA_TYPE, Problem, invalid, unknown_decision
+from sidelight.service.problems import Problem, invalid, unknown_decision
 from sidelight.service.views.explain import explain, score
 from sidelight.service.views.history import describe_history, read_history
 from sidelight.service.views.quarantine import describe_quarantine
@@ -52,7 +62,6 @@ logger = logging.getLogger("sidelight.service")
 
 T = TypeVar("T")
 
-_JSON = "application/json"
 #: seconds between two reads of the tokens: a revoked one stops working within this time
 _TOKENS_SECONDS = 1.0
 #: bodies of more bytes are read in a thread, so that small ones do not wait for them
@@ -140,7 +149,7 @@ class Service:
         read = self.bodies.decision
         X, asks = read(content) if len(content) <= _LARGE_BODY else await self.aside(read, content)
         number, event, new = await self.engine.decide(X, asks, *self.idempotency(request, token, content))
-        return _json(self.bodies.decided(number, event)[0], 201 if new else 200)
+        return json_response(self.bodies.decided(number, event)[0], 201 if new else 200)
 
     async def decide_batch(self, request: Request) -> Response:
         """POST /v1/decisions/batch."""
@@ -149,7 +158,7 @@ class Service:
         X, asks = await self.read(self.bodies.decisions, content)
         key = await self.read(lambda content: self.idempotency(request, token, content), content)
         number, event, new = await self.engine.decide(X, asks, *key)
-        return _json({"decisions": self.bodies.decided(number, event)}, 201 if new else 200)
+        return json_response({"decisions": self.bodies.decided(number, event)}, 201 if new else 200)
 
     async def read_decision(self, request: Request) -> Response:
         """GET /v1/decisions/{id}."""
@@ -179,7 +188,7 @@ class Service:
             else:
                 arms = await self.aside(explain, scored, self.engine.schema, x, allowed)
                 body["explanation"] = {"as_of_version": version, "exact": exact, "arms": arms}
-        return Response(await self.aside(to_json, body), media_type=_JSON)
+        return Response(await self.aside(to_json, body), media_type=JSON)
 
     # ------------------------------------------------------------------------------- what follows
 
@@ -188,7 +197,7 @@ class Service:
         self.allow(request, "reward")
         id = _decision_id(request.path_params["id"])
         content = await self.body(request)
-        return _noted(id, await self.engine.reward(id, *await self.read(self.bodies.reward, content)))
+        return noted_response(id, await self.engine.reward(id, *await self.read(self.bodies.reward, content)))
 
     async def rewards(self, request: Request) -> Response:
         """POST /v1/rewards."""
@@ -208,29 +217,31 @@ class Service:
             elif isinstance(outcome, BaseException):
                 raise outcome
             else:
-                results.append({"decision": id, **_said(outcome)})
-        return _json({"results": results})
+                results.append({"decision": id, **said_of(outcome)})
+        return json_response({"results": results})
 
     async def action(self, request: Request) -> Response:
         """POST /v1/decisions/{id}/action."""
         self.allow(request, "reward")
         id = _decision_id(request.path_params["id"])
         content = await self.body(request)
-        return _noted(id, await self.engine.action(id, *await self.read(self.bodies.action, content)))
+        return noted_response(id, await self.engine.action(id, *await self.read(self.bodies.action, content)))
 
     async def behavior(self, request: Request) -> Response:
         """POST /v1/decisions/{id}/behavior."""
         self.allow(request, "reward")
         id = _decision_id(request.path_params["id"])
         content = await self.body(request)
-        return _noted(id, await self.engine.behavior(id, await self.read(self.bodies.answer, content)))
+        return noted_response(id, await self.engine.behavior(id, await self.read(self.bodies.answer, content)))
 
     async def behavior_at(self, request: Request) -> Response:
         """POST /v1/behavior."""
         token = self.allow(request, "reward")
         content = await self.body(request)
         x, answer = await self.read(self.bodies.behavior_at, content)
-        return _noted(None, await self.engine.behavior_at(x, answer, *self.idempotency(request, token, content)))
+        return noted_response(
+            None, await self.engine.behavior_at(x, answer, *self.idempotency(request, token, content))
+        )
 
     # ------------------------------------------------------------------- retraction and quarantine
 
@@ -239,14 +250,14 @@ class Service:
         token = self.dashboard.allow(request, "admin")
         id = _decision_id(request.path_params["id"])
         reason, what = await self.read(self.bodies.retraction, await self.body(request))
-        return _noted(id, await self.engine.reviews.retract(id, token.name, reason, what))
+        return noted_response(id, await self.engine.reviews.retract(id, token.name, reason, what))
 
     async def quarantine(self, request: Request) -> Response:
         """GET /v1/quarantine."""
         self.allow(request, "read")
         engine = self.engine
         waiting = engine.state.quarantine.copy()
-        return _json(await engine.read(describe_quarantine, engine.store, waiting, engine.schema.n_features))
+        return json_response(await engine.read(describe_quarantine, engine.store, waiting, engine.schema.n_features))
 
     async def review(self, request: Request) -> Response:
         """POST /v1/quarantine/{event}; with a token, or from the dashboard."""
@@ -255,7 +266,7 @@ class Service:
         release, reason = await self.read(self.bodies.review, await self.body(request))
         if id is None:
             raise Problem("unknown-event", "that is not an id: use one from GET /v1/quarantine.")
-        return _noted(None, await self.engine.reviews.decide_doubt(id, release, token.name, reason))
+        return noted_response(None, await self.engine.reviews.decide_doubt(id, release, token.name, reason))
 
     # -------------------------------------------------------------------------------- the service
 
@@ -263,17 +274,17 @@ class Service:
         """GET /v1/status."""
         self.allow(request, "read")
         odd = [alarm._asdict() for alarm in self.dashboard.renderer.alarms(time.time())]
-        return _json({**describe_engine(self.engine), "alarms": odd})
+        return json_response({**describe_engine(self.engine), "alarms": odd})
 
     async def state(self, request: Request) -> Response:
         """GET /v1/state."""
         self.allow(request, "read")
-        return _json(await self.digest.now())
+        return json_response(await self.digest.now())
 
     async def schema(self, request: Request) -> Response:
         """GET /v1/schema."""
         self.allow(request, None)
-        return _json(
+        return json_response(
             {
                 "features": [feature.to_dict() for feature in self.engine.schema.features],
                 "encoded": list(self.engine.schema.encoded_names),
@@ -293,7 +304,7 @@ class Service:
                 "Leave it at 0, or take the floor out of [learner.settings]",
             )
         number = await self.engine.configure(Configuration(**changes, by=token.name))
-        return _json({"event": number, "rails": self.engine.state.rails.to_dict()})
+        return json_response({"event": number, "rails": self.engine.state.rails.to_dict()})
 
     async def gate(self, request: Request) -> Response:
         """POST /v1/gate; with a token, or from the dashboard."""
@@ -302,7 +313,7 @@ class Service:
         rung = self.engine.state.gate.rung
         after = {None: None, "up": rung + 1, "down": rung - 1, "off": -1}[step]
         number = (await self.engine.reviews.step(after, hold, token.name, seen)).number
-        return _json({"event": number, "rails": self.engine.state.rails.to_dict()})
+        return json_response({"event": number, "rails": self.engine.state.rails.to_dict()})
 
     async def kill(self, request: Request) -> Response:
         """POST /v1/kill; with a token, or from the dashboard."""
@@ -310,11 +321,11 @@ class Service:
         killed = await self.read(self.bodies.switch, await self.body(request))
         number = await self.engine.configure(Configuration(killed=killed, by=token.name))
         logger.warning("kill switch: %s, by %s", self.engine.state.rails.killed, token.name)
-        return _json({"event": number, "rails": self.engine.state.rails.to_dict()})
+        return json_response({"event": number, "rails": self.engine.state.rails.to_dict()})
 
     async def live(self, request: Request) -> Response:
         """GET /health/live."""
-        return _json({"live": True})
+        return json_response({"live": True})
 
     async def ready(self, request: Request) -> Response:
         """GET /health/ready."""
@@ -324,7 +335,7 @@ class Service:
             raise Problem("storage", "the event log cannot be used; GET /v1/status says why, to who may read it.")
         if not engine.ready:
             raise Problem("starting", "the service is starting or stopping.")
-        return _json({"ready": True, "event": engine.state.number})
+        return json_response({"ready": True, "event": engine.state.number})
 
     async def metrics(self, request: Request) -> Response:
         """GET /metrics."""
@@ -343,36 +354,11 @@ class Service:
     async def openapi(self, request: Request) -> Response:
         """GET /openapi.json."""
         self.allow(request, None)
-        return Response(self.description, media_type=_JSON)
+        return Response(self.description, media_type=JSON)
 
 
 def _score_at(x: Array, state: State) -> Any:
     return score(state.learner, x)
-
-
-class Seldom:
-    """A cached value that is expensive to compute: recomputing it takes at most a twentieth of the time.
-
-    Args:
-        make: computes it.
-        moment: returns the cache key; while it is the same, so is the value.
-    """
-
-    def __init__(self, make: Callable[[], Awaitable[Any]], moment: Callable[[], int]) -> None:
-        self._make, self._moment = make, moment
-        self._made: tuple[int, Any] | None = None
-        self._after = 0.0
-        self._making = asyncio.Lock()
-
-    async def now(self) -> Any:
-        """The current value, or the cached one where recomputing it would take more than that share of the time."""
-        async with self._making:
-            moment, started = self._moment(), time.monotonic()
-            if self._made is None or (self._made[0] != moment and started >= self._after):
-                self._made = moment, await self._make()
-                ended = time.monotonic()
-                self._after = ended + 20.0 * (ended - started)
-            return self._made[1]
 
 
 def create_app(engine: Engine) -> Starlette:
@@ -399,7 +385,7 @@ def create_app(engine: Engine) -> Starlette:
     app = Starlette(
         routes=routes,
         lifespan=lifespan,
-        exception_handlers={Problem: _answer_problem, HTTPException: _answer_http, Exception: _answer_failure},
+        exception_handlers={Problem: answer_problem, HTTPException: answer_http, Exception: answer_failure},
         middleware=[
             Middleware(Guard, limits=service.limits, metrics=engine.metrics, host_allowed=service.host_allowed)
         ],
@@ -408,59 +394,8 @@ def create_app(engine: Engine) -> Starlette:
     return app
 
 
-async def _answer_problem(request: Request, problem: Exception) -> Response:
-    assert isinstance(problem, Problem)
-    return Response(problem.body(), problem.status, problem.headers, MEDIA_TYPE)
-
-
-async def _answer_http(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    path = request.url.path[:80]
-    if error.status_code == 405:
-        allowed = ", ".join(_methods(request))
-        problem = Problem("method-not-allowed", f"{path} takes {allowed}.", headers={"Allow": allowed})
-    else:
-        problem = Problem("not-found", f"there is nothing at {path}. /openapi.json lists every address.")
-    return Response(problem.body(), problem.status, problem.headers, MEDIA_TYPE)
-
-
-def _methods(request: Request) -> list[str]:
-    """The methods of all routes that match a request's path, for ``Allow``; ``batch`` is not taken for an id."""
-    if request.scope["path"] == "/v1/decisions/batch":
-        return ["POST"]
-    found: set[str] = set()
-    for route in request.app.routes:
-        match, _ = route.matches(request.scope)
-        if match.value:
-            found |= set(route.methods or ())
-    return sorted(found)
-
-
-async def _answer_failure(request: Request, error: Exception) -> Response:
-    problem = Problem("internal", "something went wrong here, and it was logged. It is not your request's fault.")
-    return Response(problem.body(), problem.status, problem.headers, MEDIA_TYPE)
-
-
 def _decision_id(text: str) -> DecisionId:
     id = DecisionId.parse(text)
     if id is None:
         raise unknown_decision(text[:40])
     return id
-
-
-def _json(body: Any, status: int = 200) -> Response:
-    return Response(to_json(body), status, media_type=_JSON)
-
-
-def _said(noted: Noted) -> dict[str, Any]:
-    body: dict[str, Any] = {"event": noted.number, "repeated": not noted.new}
-    if noted.quarantine is not None:
-        body["quarantine"] = noted.quarantine
-    if noted.retracted:
-        body["retracted"] = True
-    return body
-
-
-def _noted(id: DecisionId | None, noted: Noted) -> Response:
-    body = {} if id is None else {"decision": str(id)}
-    return _json(body | _said(noted), 201 if noted.new else 200)

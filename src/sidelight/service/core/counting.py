@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sidelight.service.core.fold import State
-from sidelight.service.log.committer import Group
 from sidelight.service.log.events import Action, Behavior, Decisions, DefaultReward, Event, Reward
 from sidelight.service.log.numbering import Numbered
+from sidelight.service.log.queue import Group
 from sidelight.service.metrics import Metrics
 
 __all__ = ["count_events", "count_group", "show_state"]

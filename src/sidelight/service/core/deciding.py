@@ -7,7 +7,7 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,20 @@ from sidelight.service.rails import Rails, subject_draw
 __all__ = ["Ask", "Decider"]
 
 logger = logging.getLogger("sidelight.service")
+
+T = TypeVar("T")
+
+#: the fields of ``Decisions`` from ``arms`` to ``query_probabilities``
+_Columns: TypeAlias = tuple[
+    list[Label | None],
+    list[Label],
+    list[float | None],
+    list[float | None],
+    list[float | None],
+    list[str],
+    list[bool],
+    list[float],
+]
 
 
 class Decider:
@@ -116,23 +130,9 @@ class Decider:
                 no_news = acting[i] is not None and ask.answer is None
                 routes.append("fallback" if no_news and route.by == "old_policy" else route.by)
                 propensities.append(route.propensity)
-        return Decisions(
-            contexts=X,
-            arms=arms,
-            recommended=recommended,
-            estimates=estimates,
-            widths=widths,
-            propensities=propensities,
-            routes=routes,
-            asked=asked,
-            query_probabilities=query_probabilities,
-            version=state.version,
-            mode=rails.mode,
-            share=rails.share,
-            **_asked_for(asks),
-            fingerprint=fingerprint,
-            chances=self._all_chances(state, X, asks, chances, failed),
-        )
+        columns = (arms, recommended, estimates, widths, propensities, routes, asked, query_probabilities)
+        chances_of_all = self._all_chances(state, X, asks, chances, failed)
+        return _event(state, X, columns, asks, fingerprint, chances_of_all)
 
     def _explore(
         self, state: State, X: Array, asks: Sequence[Ask] | None, recommended: list[Label], chances: list[float]
@@ -223,23 +223,10 @@ class Decider:
             if acts and route.by == "learner":
                 self.account.record(learner, x, route.arm, old_arm)
             rows.append((route.arm, *wanted[:3], route.propensity, route.by))
+        asked = [False] * n if self._old is not None else asked
         arms, recommended, estimates, widths, propensities, routes = map(list, zip(*rows, strict=True))
-        event = Decisions(
-            contexts=X,
-            arms=arms,
-            recommended=recommended,
-            estimates=estimates,
-            widths=widths,
-            propensities=propensities,
-            routes=routes,
-            asked=[False] * n if self._old is not None else asked,
-            query_probabilities=query_probabilities,
-            version=state.version,
-            mode=rails.mode,
-            share=rails.share,
-            **_asked_for(asks),
-            fingerprint=fingerprint,
-        )
+        columns = (arms, recommended, estimates, widths, propensities, routes, asked, query_probabilities)
+        event = _event(state, X, columns, asks, fingerprint)
         if acts:
             self.account.begin(event)
         return event
@@ -257,21 +244,8 @@ class Decider:
         if not math.isfinite(estimate + width):
             return None
         asked, query_probabilities = self._queries(state.learner, X, None)
-        return Decisions(
-            X,
-            [arm],
-            [arm],
-            [estimate],
-            [width],
-            [chance],
-            ["learner"],
-            asked,
-            query_probabilities,
-            state.version,
-            state.rails.mode,
-            state.rails.share,
-            fingerprint=fingerprint,
-        )
+        columns = ([arm], [arm], [estimate], [width], [chance], ["learner"], asked, query_probabilities)
+        return _event(state, X, columns, None, fingerprint)
 
     def _with_old_policy(
         self, policy: OldPolicy, X: Array, asks: Sequence[Ask] | None, *, acts: bool
@@ -344,11 +318,36 @@ class Decider:
         return asked, chances
 
 
-def _asked_for(asks: Sequence[Ask] | None) -> dict[str, Any]:
-    """Allowed arms, answers and subjects as columns of the event; None for a column that no request has."""
-    columns = {"allowed": "allowed", "answers": "answer", "subjects": "subject"}
-    found = {column: [getattr(ask, name) for ask in asks or ()] for column, name in columns.items()}
-    return {column: None if all(v is None for v in values) else values for column, values in found.items()}
+def _event(
+    state: State,
+    X: Array,
+    columns: _Columns,
+    asks: Sequence[Ask] | None,
+    fingerprint: str | None,
+    chances: list[list[float] | None] | None = None,
+) -> Decisions:
+    """The decisions at ``X`` (n, d), made by the learner and the rails of ``state``.
+
+    Args:
+        state: what decided.
+        X: encoded contexts.
+        columns: what was decided for each, field by field.
+        asks: what came with each; None where nothing did.
+        fingerprint: of the request, where it has an idempotency key.
+        chances: every arm's probability, where they are recorded.
+    """
+    event = Decisions(X, *columns, state.version, state.rails.mode, state.rails.share)
+    if asks is not None:
+        event.allowed = _column([ask.allowed for ask in asks])
+        event.answers = _column([ask.answer for ask in asks])
+        event.subjects = _column([ask.subject for ask in asks])
+    event.fingerprint, event.chances = fingerprint, chances
+    return event
+
+
+def _column(values: list[T | None]) -> list[T | None] | None:
+    """What came with each request as a column of the event; None where nothing came with any."""
+    return None if values.count(None) == len(values) else values
 
 
 def _explores(rails: Rails) -> bool:

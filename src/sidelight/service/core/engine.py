@@ -44,9 +44,10 @@ from sidelight.service.core.server import Noted
 from sidelight.service.core.starting import check_log, prepare, take_over
 from sidelight.service.core.told import ActionProposal, BehaviorProposal, RewardProposal
 from sidelight.service.core.waits import Waits
-from sidelight.service.log.committer import Committer, Entry, Failed, Group, Pace, Spans, Standing
+from sidelight.service.log.committer import Committer, Pace, Spans, Standing
 from sidelight.service.log.decision_id import DecisionId
 from sidelight.service.log.events import Answer, Behavior, Configuration, Decisions, Forgotten
+from sidelight.service.log.queue import Entry, Failed, Group
 from sidelight.service.log.rows import event_from_row
 from sidelight.service.log.snapshots import Snapshot
 from sidelight.service.log.store import Diverged, Draft, Outdated, Store, Written

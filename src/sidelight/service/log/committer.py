@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -21,25 +20,23 @@ from sidelight.linalg import Array
 from sidelight.service.log.database import Rejected
 from sidelight.service.log.events import OUTDATES, Decisions
 from sidelight.service.log.numbering import Numbered, numbered
+from sidelight.service.log.queue import Entry, Group, Queue
 from sidelight.service.log.rows import Row, Unreadable
 from sidelight.service.log.settling import MOST_DECIDED
 from sidelight.service.log.snapshots import Snapshot
-from sidelight.service.log.store import Diverged, Draft, Proposal, Store, Written
+from sidelight.service.log.store import Diverged, Proposal, Store, Written
 from sidelight.service.log.surroundings import Surroundings, Worker
 
-__all__ = ["Committer", "Entry", "Failed", "Group", "Pace", "Standing"]
+__all__ = ["Committer", "Pace", "Spans", "Standing"]
 
 logger = logging.getLogger("sidelight.service")
 
-_LARGEST_GROUP = 512
 #: errors that reading the log again cannot cure
 _NEVER_READ = (Unreadable, Rejected)
 _ENDED = "the commit thread ended; restart the service."
 _PROBE_SECONDS = 1.0
 #: seconds between two checks whether another process asks for something that only the writer may do (a checkpoint)
 _ERRANDS_SECONDS = 0.5
-#: seconds until the queue is checked again: while it grows, more requests are expected to join the commit group
-_STEP_SECONDS = 0.002
 
 
 class Spans(Protocol):
@@ -50,51 +47,6 @@ class Spans(Protocol):
 
     def committed(self, origins: list[Any], seconds: float, others: int, failed: bool) -> None:
         """Record a transaction: its requests, its duration, how many unseen events it read, and whether it failed."""
-
-
-@dataclass(frozen=True)
-class Failed:
-    """The outcome of a proposal that could not be settled or written; what others proposed is not affected."""
-
-    error: Exception
-
-
-@dataclass(slots=True)
-class Entry:
-    """A proposal, and the future of the request that waits for its outcome.
-
-    ``since`` is when it came, by the monotonic clock; ``finished`` is whether there is an outcome, also where the
-    request has given up waiting for it.
-    """
-
-    proposal: Proposal
-    future: asyncio.Future[Any]
-    since: float
-    origin: Any = None
-    context: Array | None = None
-    finished: bool = False
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """The idempotency keys of the proposal inside."""
-        return self.proposal.keys
-
-    def settle(self, found: Mapping[str, Row]) -> Draft | Any:
-        """What the proposal returns; an exception becomes the outcome of this proposal alone (``Failed``)."""
-        try:
-            return self.proposal.settle(found)
-        except Exception as error:
-            return Failed(error)
-
-
-@dataclass(frozen=True)
-class Group:
-    """The result of one transaction: the events not seen before, then the outcomes of our entries in order."""
-
-    others: list[Numbered]
-    entries: list[Entry]
-    outcomes: list[Any]
-    seconds: float
 
 
 @dataclass(frozen=True)
@@ -171,15 +123,10 @@ class Committer:
         self._n_features = known.n_features
         self._deliver, self._tell, self._failed = deliver, refuse, failed
         pace = Pace() if pace is None else pace
-        self._linger, self._poll = pace.linger, pace.poll
+        self._poll = pace.poll
         self._spans = spans
         self._clock = Surroundings() if surroundings is None else surroundings
-        #: entries that wait to be written, in order; None marks the end after ``stop``
-        self._queue: deque[Entry | None] = deque()
-        #: wakes the worker once per commit group: a worker woken for every entry would compete with the event loop for
-        #: the interpreter lock (GIL) meanwhile, which costs both more than writing the group
-        self._bell = threading.Event()
-        self._gathering = False
+        self._queue = Queue(loop, self._clock, pace.linger)
         #: snapshots to write, each with an iterator over its remaining transactions
         self._shelving: deque[tuple[Snapshot, Iterator[None]]] = deque()
         #: the entries that were last taken out of the queue
@@ -190,7 +137,6 @@ class Committer:
         #: our last events with decisions, and the last one of another server
         self._decided: deque[int] = deque(maxlen=MOST_DECIDED)
         self._elsewhere = 0
-        self._company = 0
         self._errands_at = 0.0
         self._ending = threading.Event()
         #: whether the worker has ended, so that nothing calls ``step`` any more
@@ -210,18 +156,16 @@ class Committer:
         """
         origin = None if self._spans is None else self._spans.origin()
         entry = Entry(proposal, self._loop.create_future(), self._clock.monotonic(), origin, context)
-        self._queue.append(entry)
-        if not self._gathering:
-            self._gather()
+        self._queue.add(entry)
         if self._dead:
             # The worker may have emptied the queue before this entry was appended.
-            self._refuse(self._left(), StoreError(_ENDED))
+            self._refuse(self._queue.left(), StoreError(_ENDED))
         return entry.future
 
     def keep(self, snapshot: Snapshot) -> None:
         """Queue a snapshot; every turn writes one short transaction of it."""
         self._shelving.append((snapshot, self._store.keep_snapshot(snapshot)))
-        self._bell.set()
+        self._queue.ring()
 
     @property
     def keeping(self) -> bool:
@@ -231,8 +175,7 @@ class Committer:
     def stop(self, timeout: float | None = None) -> bool:
         """Write what was accepted, then end; returns whether that was done within ``timeout`` seconds."""
         self._ending.set()
-        self._queue.append(None)
-        self._bell.set()
+        self._queue.close()
         if self._worker is None:
             return True
         self._worker.join(timeout)
@@ -250,7 +193,7 @@ class Committer:
 
     def oldest_wait(self) -> float:
         """For how many seconds the oldest proposal without an outcome has waited.  Call it in the event loop."""
-        first = next((entry for entry in self._taken if not entry.finished), None) or next(iter(self._queue), None)
+        first = next((entry for entry in self._taken if not entry.finished), None) or self._queue.first()
         return 0.0 if first is None else self._clock.monotonic() - first.since
 
     # --------------------------------------------------------------------------------- one turn
@@ -267,8 +210,10 @@ class Committer:
         turn = _Turn()
         self._taken = turn.entries
         try:
-            self._collect(turn, block)
-            self._company = len(turn.entries)
+            if block:
+                self._queue.wait(0.0 if self._shelving else _PROBE_SECONDS if self._broken else (self._poll or None))
+            turn.stopping = self._queue.take(turn.entries)
+            self._queue.company = len(turn.entries)
             self._do(turn)
         except BaseException:
             # A bug here would leave every request waiting; better to say that nothing can be written any more.
@@ -276,7 +221,7 @@ class Committer:
             error = StoreError(_ENDED)
             self._dead = True
             self._loop.call_soon_threadsafe(self._failed, error)
-            self._loop.call_soon_threadsafe(self._refuse, turn.entries + self._left(), error)
+            self._loop.call_soon_threadsafe(self._refuse, turn.entries + self._queue.left(), error)
             raise
         self._dead = turn.stopping
         return not turn.stopping
@@ -300,52 +245,6 @@ class Committer:
             self._errands_at = now + _ERRANDS_SECONDS
             with contextlib.suppress(StoreError):
                 self._store.checkpoint_if_asked()
-
-    def _left(self) -> list[Entry]:
-        """What still waits, taken out of the queue."""
-        left: list[Entry] = []
-        with contextlib.suppress(IndexError):
-            while True:
-                item = self._queue.popleft()
-                if item is not None:
-                    left.append(item)
-        return left
-
-    def _collect(self, turn: _Turn, block: bool) -> None:
-        """Put what waits into ``turn``, up to a group's size."""
-        if block:
-            self._bell.wait(0.0 if self._shelving else _PROBE_SECONDS if self._broken else (self._poll or None))
-        # cleared before the queue is read: an entry that is appended later sets it again
-        self._bell.clear()
-        while self._queue:
-            if len(turn.entries) == _LARGEST_GROUP:
-                self._bell.set()
-                return
-            item = self._queue.popleft()
-            if item is None:
-                turn.stopping = True
-                return
-            turn.entries.append(item)
-
-    # ----------------------------------------------------------------------- in the event loop
-
-    def _gather(self) -> None:
-        """Wake the worker: at once if the last request came alone, else when no more have come for a while."""
-        if self._company > 1 and self._linger:
-            self._gathering = True
-            self._gather_more(0, self._clock.monotonic() + self._linger)
-        else:
-            self._bell.set()
-
-    def _gather_more(self, before: int, end: float) -> None:
-        waiting = len(self._queue)
-        if before < waiting < _LARGEST_GROUP and self._clock.monotonic() < end:
-            # By then a busy event loop may hold requests that it has not handled yet, so check again behind those.
-            again = functools.partial(self._gather_more, waiting, end)
-            self._loop.call_later(_STEP_SECONDS, self._loop.call_soon, again)
-        else:
-            self._gathering = False
-            self._bell.set()
 
     def _write(self, entries: list[Entry]) -> None:
         started = self._clock.monotonic()

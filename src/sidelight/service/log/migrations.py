@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from typing import Any
 
 from sqlalchemy import (
     BigInteger,
@@ -93,15 +94,23 @@ blobs = Table(
     Column("content", LargeBinary, nullable=False),
 )
 
+
+def _state_columns() -> list[Column[Any]]:
+    """The columns of a state that was kept."""
+    return [
+        Column("at", Float(53), nullable=False),
+        Column("digest", String(64), nullable=False),
+        Column("state", Text, nullable=False),
+        Column("learner", LargeBinary, nullable=False),
+        Column("fold", Integer, nullable=False, server_default="1"),
+    ]
+
+
 snapshots = Table(
     "sidelight_snapshots",
     metadata,
     Column("number", _Number, primary_key=True, autoincrement=False),
-    Column("at", Float(53), nullable=False),
-    Column("digest", String(64), nullable=False),
-    Column("state", Text, nullable=False),
-    Column("learner", LargeBinary, nullable=False),
-    Column("fold", Integer, nullable=False, server_default="1"),
+    *_state_columns(),
 )
 
 #: learners that are too large for one short transaction, in pieces; ``digest`` is their snapshot's
@@ -141,11 +150,7 @@ bases = Table(
     metadata,
     Column("number", _Number, primary_key=True, autoincrement=False),
     Column("copy", Integer, primary_key=True, autoincrement=False),
-    Column("at", Float(53), nullable=False),
-    Column("digest", String(64), nullable=False),
-    Column("state", Text, nullable=False),
-    Column("learner", LargeBinary, nullable=False),
-    Column("fold", Integer, nullable=False, server_default="1"),
+    *_state_columns(),
 )
 
 #: condition of the partial index over the rare kinds of event, which the frequent kinds do not lengthen

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, get_args
 
 import msgspec
 import numpy as np
@@ -15,45 +15,14 @@ from sidelight.errors import StoreError
 from sidelight.labels import Label, label_from_json, label_to_json
 from sidelight.linalg import Array
 from sidelight.service.log.decision_id import DecisionId
-from sidelight.service.log.events import (
-    Action,
-    Answer,
-    Behavior,
-    Configuration,
-    Decisions,
-    DefaultReward,
-    Event,
-    FoldChange,
-    Forgotten,
-    GateStep,
-    NewEpoch,
-    Release,
-    Retraction,
-    Reward,
-)
+from sidelight.service.log.events import Answer, Behavior, Decisions, Event, Release
 
 __all__ = ["Row", "Unreadable", "event_content", "event_from_row", "event_to_row", "is_deleted"]
 
 _FLOATS = np.dtype("<f8")
 
-_Plain: TypeAlias = (
-    Action | Reward | Configuration | Forgotten | Retraction | FoldChange | NewEpoch | GateStep | DefaultReward
-)
 #: kinds whose rows are their fields as JSON
-_PLAIN: dict[str, type[_Plain]] = {
-    cls.kind: cls
-    for cls in (
-        Action,
-        Reward,
-        Configuration,
-        Forgotten,
-        Retraction,
-        FoldChange,
-        NewEpoch,
-        GateStep,
-        DefaultReward,
-    )
-}
+_PLAIN: dict[str, type[Any]] = {cls.kind: cls for cls in get_args(Event) if cls not in (Decisions, Behavior, Release)}
 
 
 class Unreadable(StoreError):
@@ -163,7 +132,8 @@ def event_from_row(row: Row, n_features: int) -> Event:
                 body[name] = label_from_json(body[name])
         if "decision" in body:
             body["decision"] = DecisionId(*body["decision"])
-        return _PLAIN[row.kind](**body)
+        plain: Event = _PLAIN[row.kind](**body)
+        return plain
     except (KeyError, TypeError, ValueError) as error:
         raise Unreadable(
             f"event {row.number} ({row.kind!r}) cannot be read: {error!r}. It was altered, or written by a newer "

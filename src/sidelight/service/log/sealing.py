@@ -10,15 +10,19 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-__all__ = ["SALT_BYTES", "Head", "chain_after", "is_sealed_anew", "seal_matches", "seal_of"]
+__all__ = ["SALT_BYTES", "Content", "Head", "chain_after", "is_sealed_anew", "seal_matches", "seal_of"]
 
 SALT_BYTES = 8
 _DIGEST_BYTES = 16
 _pack = struct.Struct("<qdqqqqq").pack
 #: first byte of a seal: written with the event, or anew after a part of it was deleted
 _FIRST, _ANEW = b"\x01", b"\x02"
+
+
+#: what a seal covers: number, kind, time, key, payload, contexts and epoch, as the first columns of a row
+Content: TypeAlias = tuple[int, str, float, str | None, str, bytes | None, int]
 
 
 class Head(NamedTuple):
@@ -39,19 +43,9 @@ class Head(NamedTuple):
     place: str | None
 
 
-def seal_of(
-    number: int,
-    kind: str,
-    at: float,
-    key: str | None,
-    payload: str,
-    contexts: bytes | None,
-    epoch: int,
-    salt: bytes,
-    *,
-    anew: bool = False,
-) -> bytes:
+def seal_of(content: Content, salt: bytes, *, anew: bool = False) -> bytes:
     """The seal of an event's content: a flag, the salt, and 16 bytes of BLAKE2b over all of it."""
+    number, kind, at, key, payload, contexts, epoch = content
     name, text = (key or "").encode(), payload.encode()
     kind_bytes = kind.encode()
     head = _pack(
@@ -63,23 +57,13 @@ def seal_of(
         len(text),
         -1 if contexts is None else len(contexts),
     )
-    content = b"".join((salt, head, kind_bytes, name, text, contexts or b""))
-    return (_ANEW if anew else _FIRST) + salt + hashlib.blake2b(content, digest_size=_DIGEST_BYTES).digest()
+    whole = b"".join((salt, head, kind_bytes, name, text, contexts or b""))
+    return (_ANEW if anew else _FIRST) + salt + hashlib.blake2b(whole, digest_size=_DIGEST_BYTES).digest()
 
 
-def seal_matches(
-    seal: bytes,
-    number: int,
-    kind: str,
-    at: float,
-    key: str | None,
-    payload: str,
-    contexts: bytes | None,
-    epoch: int,
-) -> bool:
+def seal_matches(seal: bytes, content: Content) -> bool:
     """Whether the content is the one that was sealed."""
-    salt = seal[1 : 1 + SALT_BYTES]
-    return seal == seal_of(number, kind, at, key, payload, contexts, epoch, salt, anew=is_sealed_anew(seal))
+    return seal == seal_of(content, seal[1 : 1 + SALT_BYTES], anew=is_sealed_anew(seal))
 
 
 def is_sealed_anew(seal: bytes) -> bool:

@@ -237,15 +237,14 @@ class _End:
     def write(self, draft: Draft) -> Row:
         """A draft as the next row, numbered, sealed and chained."""
         start = (self.number - self._before.number) * SALT_BYTES
-        event, now = draft.event, self._now
-        self.number = number = self.number + 1
+        event = draft.event
+        self.number += 1
         if isinstance(event, NewEpoch):
             self.epoch = event.epoch
-        key, payload, contexts, epoch = draft.key, draft.payload, draft.contexts, self.epoch
-        salt = self._salts[start : start + SALT_BYTES]
-        seal = seal_of(number, event.kind, now, key, payload, contexts, epoch, salt)
-        self.chain = chain = chain_after(self.chain, seal)
-        return Row(number, event.kind, now, key, payload, contexts, epoch, seal, chain)
+        content = (self.number, event.kind, self._now, draft.key, draft.payload, draft.contexts, self.epoch)
+        seal = seal_of(content, self._salts[start : start + SALT_BYTES])
+        self.chain = chain_after(self.chain, seal)
+        return Row(*content, seal, self.chain)
 
     def head(self) -> Head:
         """The end as it is now."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,8 +14,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from sidelight.errors import StoreError
 from sidelight.service.log import migrations as tables
-from sidelight.service.log.database import Database
-from sidelight.service.log.sealing import Head
+from sidelight.service.log.lookups import Lookups
 
 __all__ = ["Shelf", "Snapshot", "thinned"]
 
@@ -54,16 +52,8 @@ class Snapshot:
         return digest.hexdigest()
 
 
-class Shelf(Database, ABC):
+class Shelf(Lookups):
     """Keeps blobs and snapshots."""
-
-    @abstractmethod
-    def lock(self, connection: Connection) -> Head:
-        """The end of the log; until the transaction ends, nobody else moves it."""
-
-    @abstractmethod
-    def chain_within(self, connection: Connection, head: Head, number: int) -> bytes | None:
-        """The chained digest after event ``number``; None where the log has no such event."""
 
     def put_blob(self, content: bytes) -> str:
         """Keep ``content``; returns its digest."""

@@ -9,19 +9,18 @@ when the log is not the one that it has folded.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-import sqlalchemy as sa
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection
 
 from sidelight.errors import StoreError
 from sidelight.service.log import migrations as tables
 from sidelight.service.log.connections import place_of
-from sidelight.service.log.database import Rejected, Unsynced
+from sidelight.service.log.database import Unsynced
 from sidelight.service.log.events import OUTDATES, Decisions, NewEpoch
 from sidelight.service.log.rows import Row
-from sidelight.service.log.sealing import SALT_BYTES, Head, chain_after, is_sealed_anew, seal_matches, seal_of
+from sidelight.service.log.sealing import SALT_BYTES, Head, seal_of
 from sidelight.service.log.settling import (
     Diverged,
     Draft,
@@ -35,7 +34,6 @@ from sidelight.service.log.settling import (
     settle_group,
 )
 from sidelight.service.log.snapshots import Shelf, Snapshot
-from sidelight.service.log.statements import SQLALCHEMY, SQLITE, Statements
 
 __all__ = ["COPY", "Diverged", "Draft", "Outdated", "Proposal", "Snapshot", "Store", "Written"]
 
@@ -43,9 +41,6 @@ logger = logging.getLogger("sidelight.service")
 
 #: ``Head.place`` of a copy that was not written to since it was made
 COPY = "copy"
-
-_CHUNK = 500
-_NO_HEAD = "the event log has no head row: it was altered from outside. Restore a back-up."
 
 _OUTDATING = {event.kind for event in OUTDATES}
 
@@ -129,14 +124,14 @@ class Store(Shelf):
             if head.number == self.origin and fold is not None:
                 head = head._replace(fold=fold)
             check_known(head, seen, known, known and self.chain_within(connection, head, seen), fold)
-            others = self._rows(connection, seen, head.number) if head.number > seen else []
+            others = self.read_within(connection, seen, head.number) if head.number > seen else []
             now = clock.now()
             moved, head = self._after_a_move(connection, head, now)
             others += moved
             configured = max((row.number for row in others if row.kind in _OUTDATING), default=configured)
             elsewhere = max((row.number for row in others if row.kind == Decisions.kind), default=elsewhere)
             wanted = [key for proposal in proposals for key in proposal.keys]
-            found = self._find(connection, wanted) if wanted else {}
+            found = self.find_within(connection, wanted) if wanted else {}
             salts = clock.random_bytes(SALT_BYTES * len(proposals))
             settled = settle_group(head, proposals, found, Since(configured, decided, elsewhere, others), now, salts)
             if settled.rows:
@@ -201,101 +196,27 @@ class Store(Shelf):
     def resealed(self, row: Row, payload: str, contexts: bytes | None) -> Row:
         """An event from which something was deleted: another content, sealed anew; its chain stays."""
         salt = self.surroundings.random_bytes(SALT_BYTES)
-        seal = seal_of(row.number, row.kind, row.at, row.key, payload, contexts, row.epoch, salt, anew=True)
+        seal = seal_of((row.number, row.kind, row.at, row.key, payload, contexts, row.epoch), salt, anew=True)
         # An event from before there were seals has no chain: it gets the log's identity, from which the chain starts.
         return row._replace(payload=payload, contexts=contexts, seal=seal, chain=row.chain or self.identity)
 
     def rewrite(self, connection: Connection, rows: Sequence[Row]) -> None:
         """Replace the content of events by that of :meth:`resealed` ones, in the caller's transaction."""
         if rows:
-            self._statements.rewrite(connection, rows)
+            self.statements.rewrite(connection, rows)
 
     def insert(self, connection: Connection, rows: Sequence[Row]) -> None:
         """Write rows, under the lock."""
-        self._statements.insert(connection, rows)
-
-    def lock(self, connection: Connection) -> Head:
-        """The end of the log; until the transaction ends, nobody else moves it."""
-        return self._head_within(connection, lock=True)
+        self.statements.insert(connection, rows)
 
     def advance(self, connection: Connection, head: Head) -> None:
         """Make this the end of the log, under the lock."""
-        self._statements.advance(connection, head)
+        self.statements.advance(connection, head)
 
     def probe(self) -> None:
         """Write without changing anything: raises where writing is impossible."""
         with self.writing() as connection:
             self.advance(connection, self.lock(connection))
-
-    # ------------------------------------------------------------------------------------ reading
-
-    def end(self) -> Head:
-        """The end of the log as it is now."""
-        with self.reading() as connection:
-            return self.end_within(connection)
-
-    def end_within(self, connection: Connection) -> Head:
-        """``end`` inside a transaction of the caller."""
-        return self._head_within(connection)
-
-    def _head_within(self, connection: Connection, *, lock: bool = False) -> Head:
-        head = self._statements.head(connection, lock=lock)
-        if head is None:
-            raise StoreError(_NO_HEAD)
-        return head
-
-    @property
-    def _statements(self) -> Statements:
-        return SQLITE if self.sqlite else SQLALCHEMY
-
-    def head(self) -> int:
-        """The number of the last event, ``origin`` where there is none."""
-        return self.end().number
-
-    def chain_at(self, number: int) -> bytes | None:
-        """The chained digest after event ``number``; None where the log has no such event."""
-        with self.reading() as connection:
-            return self.chain_within(connection, self._head_within(connection), number)
-
-    def chain_within(self, connection: Connection, head: Head, number: int) -> bytes | None:
-        """``chain_at`` inside a transaction of the caller."""
-        if number >= head.number:
-            return head.chain if number == head.number else None
-        if number <= self.sealed_after:
-            return self.identity
-        query = select(tables.events.c.chain).where(tables.events.c.number == number)
-        chain = connection.execute(query).scalar_one_or_none()
-        return None if chain is None else bytes(chain)
-
-    def read(self, after: int, upto: int) -> list[Row]:
-        """The events ``after < number ≤ upto``, in order."""
-        with self.reading() as connection:
-            return self._rows(connection, after, upto)
-
-    def follow(self, after: int, upto: int | None = None, chunk: int = 2000) -> Iterator[list[Row]]:
-        """Chunks of events after ``after``, up to the head as it is now.
-
-        Raises:
-            StoreError: there is a gap, or an event does not follow from the one before.
-        """
-        after = max(after, self.origin)
-        end = self.head() if upto is None else upto
-        chain: bytes | None = None
-        while after < end:
-            rows = self.read(after, min(after + chunk, end))
-            if not rows or rows[0].number != after + 1 or rows[-1].number != after + len(rows):
-                gap = next((n for n, row in enumerate(rows, after + 1) if row.number != n), after + len(rows) + 1)
-                raise StoreError(f"the event log lacks event {gap}: it was deleted from outside. Restore a back-up.")
-            for row in rows:
-                follows = chain is None or row.seal is None or is_sealed_anew(row.seal)
-                if not follows and row.chain != chain_after(chain or b"", row.seal or b""):
-                    raise StoreError(
-                        f"event {row.number} does not follow from the one before: events were exchanged from outside. "
-                        "Restore a back-up."
-                    )
-                chain = row.chain
-            yield rows
-            after = rows[-1].number
 
     def news(self, seen: int, known: bytes | None, fold: int) -> Iterator[list[Row]]:
         """``follow`` for a server: what others wrote after the event that it saw last.
@@ -312,84 +233,3 @@ class Store(Shelf):
             self._note_lost_tail(seen, known, error)
             raise
         yield from self.follow(seen, head.number)
-
-    def rows(self, numbers: Iterable[int]) -> dict[int, Row]:
-        """The events with these numbers, as far as they exist."""
-        with self.reading() as connection:
-            return self.rows_within(connection, numbers)
-
-    def rows_within(self, connection: Connection, numbers: Iterable[int]) -> dict[int, Row]:
-        """``rows`` inside a transaction of the caller."""
-        wanted = sorted(set(numbers))
-        found: dict[int, Row] = {}
-        for start in range(0, len(wanted), _CHUNK):
-            part = wanted[start : start + _CHUNK]
-            for row in connection.execute(select(tables.events).where(tables.events.c.number.in_(part))):
-                found[row.number] = self._row(row)
-        return found
-
-    def first(self) -> Row | None:
-        """The first event, if there is one."""
-        return next(iter(self.read(self.origin, self.origin + 1)), None)
-
-    def ends(self) -> tuple[Head, int, bytes | None]:
-        """The end of the log by its head row, and by its events: the largest number and the chained digest there.
-
-        One statement, so that both are of one moment while others write.
-        """
-        e, last = tables.events, tables.events.alias()
-        newest = select(sa.func.max(last.c.number)).scalar_subquery()
-        query = select(tables.head, newest.label("last"), e.c.chain.label("last_chain")).select_from(
-            tables.head.outerjoin(e, e.c.number == newest)
-        )
-        with self.reading() as connection:
-            row = connection.execute(query).one_or_none()
-        if row is None:
-            raise StoreError(_NO_HEAD)
-        head = Head(row.number, bytes(row.chain or b""), row.epoch, row.fold, row.place)
-        chain = None if row.last_chain is None else bytes(row.last_chain)
-        return head, self.origin if row.last is None else int(row.last), chain
-
-    def configurations(self) -> list[Row]:
-        """Every configuration event, in order."""
-        return self.of_kind("configuration")
-
-    def of_kind(self, kind: str) -> list[Row]:
-        """Every event of one of the rare kinds, in order: of all but decisions and what follows them."""
-        e = tables.events
-        query = select(e).where(e.c.kind == kind, sa.text(tables.RARE)).order_by(e.c.number)
-        with self.reading() as connection:
-            return [self._row(row) for row in connection.execute(query)]
-
-    def find(self, keys: Iterable[str]) -> dict[str, Row]:
-        """The events with these keys, as far as they exist."""
-        with self.reading() as connection:
-            return self._find(connection, list(keys))
-
-    def _find(self, connection: Connection, keys: list[str]) -> dict[str, Row]:
-        found: dict[str, Row] = {}
-        for start in range(0, len(keys), _CHUNK):
-            part = keys[start : start + _CHUNK]
-            for row in connection.execute(select(tables.events).where(tables.events.c.key.in_(part))):
-                found[row.key] = self._row(row)
-        return found
-
-    def _rows(self, connection: Connection, after: int, upto: int) -> list[Row]:
-        number = tables.events.c.number
-        query = select(tables.events).where(number > after, number <= upto).order_by(number)
-        return [self._row(row) for row in connection.execute(query)]
-
-    def _row(self, row: Any) -> Row:
-        number, kind, at, key, payload, contexts, epoch, seal, chain = row
-        contexts = None if contexts is None else bytes(contexts)
-        seal = None if seal is None else bytes(seal)
-        good = (
-            number <= self.sealed_after
-            if seal is None
-            else seal_matches(seal, number, kind, at, key, payload, contexts, epoch)
-        )
-        if not good:
-            raise Rejected(
-                f"event {number} ({kind}) was altered: its content does not match its checksum. Restore a back-up."
-            )
-        return Row(number, kind, at, key, payload, contexts, epoch, seal, None if chain is None else bytes(chain))
