@@ -13,7 +13,6 @@ from typing import Any
 from unittest import mock
 
 from sidelight.errors import StoreError
-from sidelight.service.core import engine as engines
 from sidelight.service.core import recovery, reviewing, waits
 from sidelight.service.core.defaults import Defaults
 from sidelight.service.core.doubted import ReleaseProposal
@@ -21,7 +20,7 @@ from sidelight.service.core.engine import Engine
 from sidelight.service.core.fold import State
 from sidelight.service.core.folding import Folding
 from sidelight.service.core.gate import Gate
-from sidelight.service.core.proposals import DecisionsProposal, GateProposal
+from sidelight.service.core.proposals import DecisionsProposal, GateProposal, Known
 from sidelight.service.core.told import DefaultRewardProposal, RewardProposal
 from sidelight.service.log import store as stores
 from sidelight.service.log.committer import Committer
@@ -153,7 +152,7 @@ def a_key_stands_for_any_request() -> Patches:
 
     def wrong(self: DecisionsProposal, found: Any) -> Any:
         row = found.get(self.draft.key)
-        return settle(self, found) if row is None else engines.Known(row)
+        return settle(self, found) if row is None else Known(row)
 
     return [mock.patch.object(DecisionsProposal, "settle", wrong)]
 

@@ -26,8 +26,9 @@ from sidelight.labels import Label, label_to_json
 from sidelight.linalg import Array
 from sidelight.logs.schema.units import units_to_json
 from sidelight.service.core.engine import Engine
-from sidelight.service.core.fold import LEARNER_ERRORS, State
+from sidelight.service.core.fold import State
 from sidelight.service.core.server import Noted
+from sidelight.service.core.teaching import LEARNER_ERRORS
 from sidelight.service.dashboard.alarms import ALARMS
 from sidelight.service.dashboard.routes import Dashboard
 from sidelight.service.http.auth import EVERYBODY, Token, Tokens, list_tokens

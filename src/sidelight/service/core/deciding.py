@@ -15,9 +15,10 @@ from sidelight.labels import Label
 from sidelight.learners.protocol import Decision
 from sidelight.linalg import Array
 from sidelight.service.core.flooring import Account, check_defaults
-from sidelight.service.core.fold import LEARNER_ERRORS, State
+from sidelight.service.core.fold import State
 from sidelight.service.core.old_policy import OldPolicy
 from sidelight.service.core.requested import PLAIN, Ask
+from sidelight.service.core.teaching import LEARNER_ERRORS
 from sidelight.service.log.events import Answer, Decisions
 from sidelight.service.metrics import Metrics
 from sidelight.service.rails import Rails, subject_draw

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 
 from sidelight.errors import FileFormatError, SidelightError, StoreError
 from sidelight.learners.saving import learner_from_bytes
-from sidelight.service.core.fold import FOLD, RETRACTED, ContextsDeleted, OlderFold, State, Unlearned, numbered
+from sidelight.service.core.fold import FOLD, ContextsDeleted, OlderFold, State, Unlearned, numbered
+from sidelight.service.core.teaching import RETRACTED
 from sidelight.service.log.bases import Base, newest_base
 from sidelight.service.log.events import (
     Action,

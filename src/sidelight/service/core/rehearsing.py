@@ -17,7 +17,8 @@ from sidelight.logs.schema.schema import Schema
 from sidelight.logs.summary import LogSummary
 from sidelight.service.config import Config
 from sidelight.service.core.deciding import Ask, Decider
-from sidelight.service.core.fold import LEARNER_ERRORS, State
+from sidelight.service.core.fold import State
+from sidelight.service.core.teaching import LEARNER_ERRORS
 from sidelight.service.metrics import Metrics
 
 __all__ = ["rehearse", "rehearse_requests"]

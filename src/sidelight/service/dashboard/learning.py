@@ -12,7 +12,8 @@ from markupsafe import Markup
 from sidelight.drawing.intervals import number
 from sidelight.drawing.live import share_bar, spark, strip
 from sidelight.labels import Label
-from sidelight.service.core.fold import LEARNER_ERRORS, State
+from sidelight.service.core.fold import State
+from sidelight.service.core.teaching import LEARNER_ERRORS
 from sidelight.service.dashboard.pieces import count, drawn, give_or_take, percent, piece, table
 from sidelight.service.dashboard.rolling import Rolling
 from sidelight.service.dashboard.traffic import WORDS, window_of

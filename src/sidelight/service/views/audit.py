@@ -8,8 +8,9 @@ from sidelight.errors import InputError
 from sidelight.labels import label_to_json
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.schema.units import units_to_json
-from sidelight.service.core.fold import LEARNER_ERRORS, NotRebuildable, State
+from sidelight.service.core.fold import NotRebuildable, State
 from sidelight.service.core.recovery import fold_at, recover
+from sidelight.service.core.teaching import LEARNER_ERRORS
 from sidelight.service.log.decision_id import DecisionId
 from sidelight.service.log.events import Configuration, Decisions, GateStep
 from sidelight.service.log.rows import event_from_row, is_deleted
