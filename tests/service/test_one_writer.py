@@ -149,15 +149,15 @@ def test_after_a_failed_sync_a_server_stops_and_says_so(tmp_path, rng):
             await engine.decide(x, None)
             head = engine.store.head()
 
-            def failing(connection, cursor, statement, *_):
+            def failing(connection):
                 error = sqlite3.OperationalError("disk I/O error")
                 error.sqlite_errorname = "SQLITE_IOERR_FSYNC"
                 raise error
 
-            sa.event.listen(engine.store._writer, "before_cursor_execute", failing)
+            sa.event.listen(engine.store._writer, "commit", failing)
             with pytest.raises(Problem, match=r"could not make a transaction durable.*decides no more"):
                 await engine.decide(x, None)
-            sa.event.remove(engine.store._writer, "before_cursor_execute", failing)
+            sa.event.remove(engine.store._writer, "commit", failing)
             # it works again, and is not trusted: the pages may be gone
             with pytest.raises(Problem, match="decides no more"):
                 await engine.decide(x, None)
