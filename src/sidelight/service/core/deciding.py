@@ -304,8 +304,9 @@ class Decider:
         n = len(X)
         if learner.needs is None:
             return [False] * n, [0.0] * n
+        budget = getattr(learner, "asking", None)
         chance_of = getattr(learner, "query_probability", None)
-        if getattr(getattr(learner, "asking", None), "unlimited", False):
+        if budget is not None and budget.unlimited:
             chances, asked = [1.0] * n, [True] * n
         elif chance_of is not None:
             chances = [chance_of(x) for x in X]

@@ -168,9 +168,12 @@ class Bodies:
 
     def decided(self, number: int, event: Decisions) -> list[Any]:
         """One response body per decision of an event."""
-        form = self._arm_form.__getitem__
         epoch = f"@{event.epoch:x}" if event.epoch else ""
-        ids = [f"{number}{epoch}", *(f"{number}.{i}{epoch}" for i in range(1, len(event.routes)))]
+        ids = [f"{number}{epoch}", *[f"{number}.{i}{epoch}" for i in range(1, len(event.routes))]]
+        if len(ids) == 1:
+            # most events have one decision, for which this takes a quarter of the time
+            return [self._decided_first(ids[0], event)]
+        form = self._arm_form.__getitem__
         return list(
             map(
                 self.messages.decided,
@@ -186,4 +189,20 @@ class Bodies:
                 repeat(event.mode),
                 repeat(event.version),
             )
+        )
+
+    def _decided_first(self, id: str, event: Decisions) -> Any:
+        """The response body of an event's first decision."""
+        return self.messages.decided(
+            id,
+            self._arm_form[event.arms[0]],
+            event.routes[0],
+            self._arm_form[event.recommended[0]],
+            event.estimates[0],
+            event.widths[0],
+            event.propensities[0],
+            event.asked[0],
+            event.query_probabilities[0],
+            event.mode,
+            event.version,
         )
