@@ -89,6 +89,8 @@ class Configuration:
         Z, arms, rewards = self._draw(rng, int(rng.choice([3 * self.K, 60, 300])))
         kept = arms != rng.integers(self.K) if self.K > 1 and rng.random() < 0.3 else np.ones(len(Z), bool)
         kept[:2] = True  # one reward tells no unit
+        # a recorded flag that is always 1 would be an intercept
+        Z[np.flatnonzero(kept)[0], (self.columns == "flag") & (Z[kept] == 1.0).all(axis=0)] = 0.0
         return recorded, Z[kept], arms[kept], rewards[np.arange(len(Z)), arms][kept]
 
     @property

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from sidelight.kernels.answers import move_sums
 from sidelight.kernels.spd import invert
-from sidelight.linalg import Array, apply, inverse, product, pseudo_inverse, symmetrize
+from sidelight.linalg import Array, apply, inverse, product, pseudo_inverse, symmetric_eigen, symmetrize
 from sidelight.logs.summary import LogSummary
 
 __all__ = ["CONSTANT", "Frame", "power_of_two", "unitless_pseudo_inverse"]
@@ -256,20 +256,15 @@ def _ridged(D: Array, scale: Array) -> Array:
 
 
 def _ones(summary: LogSummary) -> tuple[Array, Array]:
-    """``u_a = R11(a)⁻¹E[x_o | a]`` (K, L) and ``G_a⁻¹`` (K, L, L), a ridge apart; 0 for an arm without rows."""
-    G, sums = np.array(summary.grams), np.asarray(summary.means) * np.asarray(summary.counts)[:, None]
-    K, L = sums.shape
-    total = np.sum(G, axis=0)
-    ones, inverses = np.zeros((K, L)), np.zeros((K, L, L))
-    found = np.empty((L, L))
-    for a in range(K):
-        if not G[a].any():
-            continue
-        own = np.diagonal(G[a]) + CONSTANT * np.diagonal(total)
-        np.fill_diagonal(G[a], np.where(own > 0, own * (1.0 + RIDGE), 1.0))
-        if not np.isnan(invert(G[a], found)):
-            # a feature that was always zero has no unit, and takes no part
-            np.einsum("ii->i", found)[...] *= own > 0
-            inverses[a] = found
-            ones[a] = np.sum(found * sums[a], axis=1)
-    return ones, inverses
+    """``u_a = R11(a)⁺E[x_o | a]`` (K, L) and ``G_a⁺`` (K, L, L); 0 for an arm without rows."""
+    G, sums = np.asarray(summary.grams), np.asarray(summary.means) * np.asarray(summary.counts)[:, None]
+    own, total = np.einsum("aii->ai", G), np.einsum("aii->i", G)
+    # a feature that was always zero has no unit, and takes no part
+    seen = own > CONSTANT * total
+    scale = np.where(seen, 1.0 / np.sqrt(np.where(seen, own, 1.0)), 0.0)
+    both = scale[:, :, None] * scale[:, None, :]
+    values, vectors = symmetric_eigen(symmetrize(G * both))
+    # 1/λ, and 0 where nothing but rounding is left of λ: a ridge would divide rounding errors by itself
+    values /= np.square(values) + RIDGE * RIDGE
+    inverses = product(vectors * values[:, None, :], np.swapaxes(vectors, 1, 2)) * both
+    return apply(inverses, sums), inverses

@@ -307,8 +307,11 @@ def regress(S: Array, pull: Array, toward: Array, fallback: Array) -> Array:
             B[a] = fallback
             continue
         scale = np.sqrt(np.maximum(np.diagonal(left), 0.0))
-        scale = np.where(scale > 0, scale, 1.0)
+        # an arm says nothing about a feature that was always zero there, and has no unit of it
+        seen = scale > 0
+        scale, right = np.where(seen, scale, 1.0), np.where(seen[:, None], right, 0.0)
         values, vectors = symmetric_eigen(symmetrize(left / np.outer(scale, scale)))
+        vectors = np.where(seen[:, None], vectors, 0.0)
         keep = values > SINGULAR * values[-1]
         inverse = np.where(keep, 1.0 / np.where(keep, values, 1.0), 0.0)
         B[a] = product(vectors * inverse, product(vectors.T, right / scale[:, None])) / scale[:, None]

@@ -18,8 +18,8 @@ __all__ = ["arm_noises", "own_residuals", "spread_value"]
 def own_residuals(squares, moments, grams, rounds, ridge, left, used):  # type: ignore[no-untyped-def]
     """Replace ``left`` and ``used`` by those of an arm's own least squares where these leave less per free round.
 
-    squares, rounds, left, used: (K,)   moments: (K, m)   grams: (K, m, m)   ridge: added to a Gram matrix, relative to
-    its diagonal
+    squares, rounds, left, used: (K,)   moments: (K, m)   grams: (K, m, m), of features of scale one
+    ridge: added to a Gram matrix, relative to its diagonal; squares of less than this for each round are rounding
     """
     K, m = moments.shape
     first = padded(m)
@@ -29,12 +29,13 @@ def own_residuals(squares, moments, grams, rounds, ridge, left, used):  # type: 
             continue
         clear(table)
         taken = 0
+        # a feature that was always zero is left out: its row and column are those of the identity
+        nothing = ridge * rounds[a]
         for i in range(m):
-            seen = grams[a, i, i] > 0.0
+            seen = grams[a, i, i] > nothing
             taken += seen
             for j in range(m):
-                # a feature that was always zero is left out: its row and column are those of the identity
-                table[i, j] = grams[a, i, j] if seen and grams[a, j, j] > 0.0 else 0.0
+                table[i, j] = grams[a, i, j] if seen and grams[a, j, j] > nothing else 0.0
             table[i, i] = grams[a, i, i] + ridge * grams[a, i, i] if seen else 1.0
             table[i, first] = moments[a, i] if seen else 0.0
         if taken == 0 or math.isnan(factor(table)):

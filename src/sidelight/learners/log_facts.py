@@ -10,15 +10,16 @@ from numpy.typing import NDArray
 
 from sidelight.hidden.protocol import CompleteEstimator
 from sidelight.hidden.sums import AnswerSums
-from sidelight.linalg import Array, product
+from sidelight.linalg import Array, orthogonal, product
 from sidelight.logs.summary import LogSummary
 from sidelight.side.coordinates import SAME, Tally, Units
 from sidelight.side.prior import reference_variance
 
 __all__ = ["NOISE_FLOOR", "add_answers", "add_log", "add_regression", "constraint_evidence", "log_variance"]
 
-#: the noise's variance is at least this part of the rewards': rewards without any noise are exact to rounding
-NOISE_FLOOR = 1e-12
+#: the noise's variance is at least this part of the rewards'.  Precisions are in units of it, so that rounding errors
+#: beside a prior are as many times larger: seven digits are left of sixteen
+NOISE_FLOOR = 1e-9
 #: how much more a hidden feature is guessed to vary than recorded ones predict, and how many rows a guess counts for
 GUESSED, GUESSED_ROWS = 4.0, 3.0
 #: an exact constraint is evidence of infinite precision; this multiple of the prior's precision stays invertible
@@ -74,7 +75,7 @@ def add_regression(tally: Tally, hidden: CompleteEstimator, positions: NDArray[n
     tally.squares[positions[L:]] += rows * (means * means + GUESSED * spread)
 
 
-def constraint_evidence(M: Array, anchor: Array, units: Units, moments: Array | None) -> tuple[Array, Array]:
+def constraint_evidence(M: Array, anchor: Array, units: Units, of_log: bool) -> tuple[Array, Array]:
     """``J`` (d, d) and ``h`` (d,) of an exact constraint ``Mw = M·anchor``: ``CERTAIN`` times what a prior would say.
 
     They are about ``v``, in the features' own units: so much evidence in the user's units would leave no digits of
@@ -84,19 +85,21 @@ def constraint_evidence(M: Array, anchor: Array, units: Units, moments: Array | 
         M: (L, d)  rows that span what is constrained.
         anchor: (d,)  a solution.
         units: of features and rewards.
-        moments: (L, L)  second moments of the recorded features, where ``M = [I, B]`` came from a log: the constraint
-            is then on the rewards of the log's rows, whatever its units and centres.  Else every row counts alike.
+        of_log: whether ``M = [I, B]`` came from a log.  Then every direction that is constrained counts alike, whatever
+            the size of ``B``, of which a few answers may make anything.  Else every row does.
     """
     certain, rows = CERTAIN / reference_variance(units, M.shape[1]), units.rows_of(M)
-    if moments is None:
+    silent = ~units.known
+    if of_log:
+        recorded = units.first(len(M))
+        # x_o·(Mw) = z_o·(rows·v): [I, B] in the features' own units, so that its rows are independent
+        rows = recorded.inverse_rows(rows)[recorded.known]
+        rows[:, silent] = 0.0
+        Q = orthogonal(rows.T)
+        J = certain * product(Q, Q.T)
+    else:
         sizes = np.square(M / units.scales).sum(axis=1)
         weighted = np.where(sizes > 0.0, certain / np.where(sizes > 0.0, sizes, 1.0), 0.0)[:, None] * rows
-    else:
-        recorded = units.first(len(M))
-        # x_o·(Mw) = z_o·(rows·v)
-        rows = recorded.inverse_rows(rows)
-        weighted = certain * product(recorded.evidence(moments[None], np.zeros((1, len(M))))[0][0], rows)
-    J = product(rows.T, weighted)
-    silent = ~units.known
+        J = product(rows.T, weighted)
     J[silent], J[:, silent] = 0.0, 0.0
     return J, product(J, units.scaled_weights(anchor))

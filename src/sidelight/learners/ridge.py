@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -99,20 +98,14 @@ class RidgeLearner(RidgeArms):
             return None
         J, h = np.zeros((r.n_arms, r.n_features, r.n_features)), np.zeros((r.n_arms, r.n_features))
         for a in range(r.n_arms):
-            J[a], h[a] = constraint_evidence(self._constraint_rows(a), r.anchors[a], units, self._moments)
+            J[a], h[a] = constraint_evidence(
+                self._constraint_rows(a), r.anchors[a], units, of_log=self._summary is not None
+            )
         return J, h
 
     def _constraint_rows(self, a: int) -> Array:
         """``M`` of one arm, or rows that span the same.  (L, d)"""
         return constraint_rows(self.reduction, a)
-
-    @cached_property
-    def _moments(self) -> Array | None:
-        """(L, L)  Second moments of the recorded features over the log, if there is one."""
-        if self._summary is None:
-            return None
-        shares, moments = self._summary.shares[:, None, None], self._summary.second_moments
-        return np.asarray(np.cumsum(shares * moments, axis=0)[-1])
 
     def _noise_guess(self, units: Units) -> float:
         """``σ²`` as the log has it; without a log, or where its rewards are all zero, the rewards' own variance."""

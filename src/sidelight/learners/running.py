@@ -177,11 +177,10 @@ class RunningOFUL(BaseLearner):
             variance = residual_noise(guess, *residuals(self.squares, self.Y, self.V, weights, spread), n)
             auto.variance = max(variance, NOISE_FLOOR * units.reward_variance)
         if self.settings.regularization == "auto":
-            moments = np.cumsum(summary.shares[:, None, None] * summary.second_moments, axis=0)[-1]
             exact = np.zeros_like(self.V), np.zeros_like(self.Y)
             for a in range(K):
                 M = np.concatenate([np.eye(L), B[a]], axis=1)
-                exact[0][a], exact[1][a] = constraint_evidence(M, self.anchors[a], units, moments)
+                exact[0][a], exact[1][a] = constraint_evidence(M, self.anchors[a], units, of_log=True)
             auto.learn(self.V / auto.variance, self.Y / auto.variance, units, exact=exact)
         auto.refreshed = auto.events
         self._version += 1

@@ -10,7 +10,7 @@ import numpy as np
 from sidelight.arrays import LARGEST
 from sidelight.errors import InputError, InvalidRowsError, SchemaError, UnderdeterminedError
 from sidelight.labels import Label, show_labels
-from sidelight.linalg import apply, product, solve_upper
+from sidelight.linalg import apply, product, solve_upper, square
 from sidelight.logs.reduce.moments import Moments, triangular_factor
 from sidelight.logs.reduce.rank import independent_columns, scaled_condition, smallest_common_removal
 from sidelight.logs.schema.schema import Schema
@@ -235,7 +235,7 @@ class ArmRegressions:
         for arm, (factor, kept) in enumerate(zip(self.factors, self._independent, strict=True)):
             if len(kept) < L:
                 factor = triangular_factor(factor[:, [*kept, L]])
-            sums[arm] = factor[len(kept), len(kept)] ** 2
+            sums[arm] = square(float(factor[len(kept), len(kept)]))
         return _frozen(sums)
 
     @cached_property

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sidelight.learners.log_facts import constraint_evidence
+from sidelight.learners.log_facts import CERTAIN, constraint_evidence
 from sidelight.side.coordinates import UNKNOWN, Tally, Units
-from sidelight.side.prior import estimate_prior
+from sidelight.side.prior import estimate_prior, reference_variance
 
 BLOCKS = [np.array([1, 2]), np.array([3, 4]), np.array([0])]
 
@@ -54,20 +54,22 @@ def test_rows_and_weights_in_these_units(rng, constant):
     np.testing.assert_allclose(u.inverse_rows(A), np.eye(5), atol=1e-8)
 
 
+# the second size is what weights of 1/P(a) may make of a few answers
+@pytest.mark.parametrize("size", [1.0, 1e6])
 @pytest.mark.parametrize("constant", [0, None, 4])
-def test_an_exact_constraint_of_a_log_is_evidence_from_its_rows(rng, constant):
+def test_an_exact_constraint_of_a_log_is_as_certain_in_every_direction(rng, constant, size):
     X, r = rows(rng, intercept=constant == 0)
     if constant == 4:  # hidden in this log
         X[:, 4] = 1.0
     u, L = Units.of(tally_of(X, r), constant), 3
-    M = np.concatenate([np.eye(L), rng.normal(size=(L, 2))], axis=1)
-    anchor, moments = np.append(rng.normal(size=L), [0.0, 0.0]), X[:, :L].T @ X[:, :L] / len(X)
-    J, h = constraint_evidence(M, anchor, u, moments)
-    raw = M.T @ moments @ M
-    expected = u.evidence(raw[None], (raw @ anchor)[None])
-    size = J[1, 1] / expected[0][0, 1, 1]
-    np.testing.assert_allclose(J, size * expected[0][0], rtol=1e-7, atol=1e-7 * np.abs(J).max())
-    np.testing.assert_allclose(h, size * expected[1][0], rtol=1e-7, atol=1e-7 * np.abs(h).max())
+    M = np.concatenate([np.eye(L), size * rng.normal(size=(L, 2))], axis=1)
+    anchor = np.append(rng.normal(size=L), [0.0, 0.0])
+    J, h = constraint_evidence(M, anchor, u, of_log=True)
+    # about v, with Mw = u.rows_of(M)v
+    Q = np.linalg.qr(u.rows_of(M).T)[0]
+    certain = CERTAIN / reference_variance(u, 5)
+    np.testing.assert_allclose(J, certain * Q @ Q.T, rtol=0.0, atol=1e-7 * certain)
+    np.testing.assert_allclose(h, J @ u.scaled_weights(anchor), rtol=1e-9, atol=1e-9 * np.abs(h).max())
 
 
 def test_with_an_intercept_centres_are_means_and_without_one_zero(rng):

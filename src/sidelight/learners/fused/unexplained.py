@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sidelight.hidden.protocol import CompleteEstimator
-from sidelight.learners.log_facts import add_answers
+from sidelight.learners.log_facts import NOISE_FLOOR, add_answers
 from sidelight.linalg import Array, eigenvalues, square
 from sidelight.side.coordinates import Tally, Units
 from sidelight.side.evidence import AnswersHalf, hidden_variance
@@ -124,8 +124,8 @@ class Unexplained:
         second = summary.reward_variance
         second = second if second > 0 else 1.0  # a log of zeros tells no scale
         self.s2[~(np.isfinite(self.s2) & (self.s2 > 0))] = second
-        # what a log explains without any rest is exact to rounding, not beyond
-        self.s2 = np.maximum(self.s2, 1e-12 * second)
+        # what a log explains without any rest is as exact as noise can be
+        self.s2 = np.maximum(self.s2, NOISE_FLOOR * second)
         # where nothing is hidden there is nothing for it to explain
         self.tau2 = (UNTOLD if len(self.order) > self.L else 0.0) * self.s2
         #: whether features computed from others are among the recorded ones
