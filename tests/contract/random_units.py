@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,9 +38,12 @@ class Scales:
 
 
 class Configuration:
-    """A learner, its logs and a history, all drawn from one seed."""
+    """A learner, its logs and a history, all drawn from one seed.
 
-    def __init__(self, seed: int) -> None:
+    gaps: a tenth of the values of contexts is missing, and inferred
+    """
+
+    def __init__(self, seed: int, gaps: bool = False) -> None:
         rng = np.random.default_rng(seed)
         self.kind = str(rng.choice(np.repeat(list(KINDS), [CHANCES.get(name, 1) for name in KINDS])))
         self.K, self.d, self.n = int(rng.integers(1, 7)), int(rng.integers(1, 10)), int(rng.integers(40, 120))
@@ -62,6 +66,25 @@ class Configuration:
             drawn = {"forgetting": 0.99, "query_budget": 0.5, "safety": 0.5, "sandwich": True}
             self.options = {name: value for name, value in drawn.items() if rng.random() < 0.15}
         self.other = rng.integers(self.K, size=self.n)
+        self.gaps = rng.random(self.rounds.shape) < (0.1 if gaps else 0.0)
+
+    @property
+    def untold(self) -> int:
+        """Rounds before the rewards have a unit: one that lacks a feature which nobody saw says nothing."""
+        return 14 if self.gaps.any() else 3
+
+    def reordered(self, features: np.ndarray, arms: np.ndarray) -> Configuration:
+        """The same with other orders: feature ``j`` is what was feature ``features[j]``, and arm ``a`` ``arms[a]``."""
+        other, place, label = copy.copy(self), np.argsort(features), np.argsort(arms)
+
+        def moved(Z: np.ndarray, chosen: np.ndarray, rewards: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+            return Z[:, features], label[chosen], rewards[:, arms] if rewards.ndim == 2 else rewards
+
+        other.logs = [(sorted(place[recorded].tolist()), *moved(*rows)) for recorded, *rows in self.logs]
+        other.rounds, other.answers, other.rewards = moved(self.rounds, self.answers, self.rewards)
+        other.gaps, other.chances = self.gaps[:, features], self.chances[:, arms]
+        other.companion, other.population = moved(*self.companion), moved(*self.population)
+        return other
 
     def _draw(self, rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         Z = rng.normal(size=(n, self.d)) + self.means
@@ -103,7 +126,10 @@ class Configuration:
     def schema(self, recorded: Any) -> sl.Schema:
         """The schema of a log with these features."""
         names = [f"x{j}" for j in range(self.d)]
-        return sl.Schema(names, [names[j] for j in recorded], arms=range(self.K), intercept=self.intercept)
+        missing = "impute" if self.gaps.any() else "refuse"
+        return sl.Schema(
+            names, [names[j] for j in recorded], arms=range(self.K), intercept=self.intercept, missing=missing
+        )
 
     def _table(self, scales: Scales, Z: np.ndarray, arms: np.ndarray, rewards: np.ndarray, columns: Any) -> pa.Table:
         X = scales.x(Z)
@@ -155,7 +181,8 @@ class Configuration:
 
         history: arms and questions of another run to repeat; default its own decisions, every fourth overridden
         """
-        learner, X, rewards = self.make(scales), scales.x(self.rounds), scales.r(self.rewards)
+        learner, rewards = self.make(scales), scales.r(self.rewards)
+        X = np.where(self.gaps, np.nan, scales.x(self.rounds))
         X = np.ascontiguousarray(np.hstack([np.ones((self.n, int(self.intercept))), X]))
         past: list[Any] = []
         scores: list[Any] = []

@@ -16,6 +16,7 @@ from copy import deepcopy
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sidelight.arrays import is_number
 from sidelight.errors import InputError
@@ -41,8 +42,8 @@ __all__ = ["AnswerEstimator", "EstimatorName"]
 
 EstimatorName = Literal["regression", "ipw", "control_variate"]
 
-#: EM for missing hidden features: at most this many iterations, until the coefficients change by less than this,
-#: relative to the largest
+#: EM for missing hidden features: at most this many iterations, until coefficients and means change by less than this,
+#: in deviations
 STEPS, STILL = 20, 1e-4
 #: the least pull, in answers, with which the answers that a regression has used up are counted
 LEAST_PULL = 1e-8
@@ -178,11 +179,14 @@ class AnswerEstimator(EstimatorDefaults):
         told, before = Told.of(sums, frame, self._shared_answers), np.zeros(0)
         for step in range(STEPS):
             pool, fit = self._fit_of(told, at)
-            # in deviations of hidden features for each of a recorded one, so that no unit decides when to stop
-            scaled = fit.plain * np.sqrt(np.diagonal(told.D))[:, None] / np.sqrt(np.diagonal(pool.residual))
-            if step and np.abs(scaled - before).max(initial=0.0) <= STILL * np.abs(scaled).max(initial=0.0):
+            # slopes for a deviation of the recorded feature, and means: in deviations of the hidden ones, so that no
+            # unit decides when to stop
+            slopes, means = fit.plain * np.sqrt(np.diagonal(told.D))[:, None], np.tile(told.means, (len(told.S), 1, 1))
+            found = np.concatenate([slopes, means], axis=1) * told.unit
+            deviations = np.sqrt(np.diagonal(pool.residual)) * told.unit
+            if step and (np.abs(found - before) / deviations).max(initial=0.0) <= STILL:
                 break
-            before = scaled
+            before = found
             theta = np.concatenate([fit.plain, pool.theta[None]])
             slopes, levels = told.unit * frame.slopes(theta), told.unit * frame.levels(theta, told.means)
             unit = np.where(told.hidden_scale > 0.0, told.unit, 0.0)
@@ -318,6 +322,13 @@ class AnswerEstimator(EstimatorDefaults):
         levels = (fit.theta[:, c] - pool.theta[c]) * told.unit
         residual = pool.residual * told.unit[:, None] * told.unit
         return HiddenShift(told.frame.slopes(pool.theta[None])[0] * told.unit, levels, residual)
+
+    def unseen(self) -> NDArray[np.bool_]:
+        """(m,)  Hidden features of which no answer has told a value: gaps may have been in all of them."""
+        unseen = np.full(len(self.summary.hidden), not self.sums.n_answers)
+        for missing in self.gap_answers.patterns:
+            unseen &= np.isin(np.arange(len(unseen)), missing)
+        return unseen
 
     def answer_counts(self) -> Array:
         """``(Σω)²/Σω²``: (K,), every arm's answers in answers of equal weight."""

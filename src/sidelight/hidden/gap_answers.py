@@ -236,8 +236,9 @@ class GapAnswers:
             n += there * part.counts[-1]
             sums += part.sums[-1, L:]
             squares += np.diagonal(part.S[-1])[L:]
-        means = sums / np.maximum(n, 1e-300)
-        variances = np.maximum(squares / np.maximum(n, 1e-300) - means * means, 0.0)
+        means, second = sums / np.maximum(n, 1e-300), squares / np.maximum(n, 1e-300)
+        variances = second - means * means
+        variances = np.where(variances > SAME * second, variances, 0.0)
         return Prediction(np.zeros((K + 1, L, m)), np.broadcast_to(means, (K + 1, m)), np.diag(variances))
 
     def completed(self, complete: AnswerSums, prediction: Prediction) -> AnswerSums:

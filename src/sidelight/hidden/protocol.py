@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, cast, runtime_checkable
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from sidelight.arrays import Array
 from sidelight.errors import InputError
@@ -109,6 +109,11 @@ class EstimatorDefaults:
         """
         return cast(HiddenEstimator, self).precision()
 
+    def unseen(self) -> NDArray[np.bool_]:
+        """(m,)  Hidden features of which no answer has told a value; here all of them until the first answer."""
+        estimator = cast(HiddenEstimator, self)
+        return np.full(len(estimator.summary.hidden), not estimator.n_answers)
+
     def answer_counts(self) -> Array:
         """(K,)  effective number of answers of every arm; here as the arms' shares in the log have it."""
         estimator = cast(HiddenEstimator, self)
@@ -151,6 +156,7 @@ class CompleteEstimator(HiddenEstimator, Protocol):
     def hidden_shift(self) -> HiddenShift | None: ...  # noqa: D102
     def observe_gaps(self, x: Array, answer: Any, probability: float = 1.0) -> None: ...  # noqa: D102
     def cautious_precision(self) -> Array | None: ...  # noqa: D102
+    def unseen(self) -> NDArray[np.bool_]: ...  # noqa: D102
     def answer_counts(self) -> Array: ...  # noqa: D102
     def room(self) -> int: ...  # noqa: D102
     def took(self, answers: int) -> None: ...  # noqa: D102

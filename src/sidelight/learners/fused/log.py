@@ -97,7 +97,7 @@ class FusedLog(Unexplained):
             error = more if error is None else error + more
         if self.geometry is None:
             self.geometry = LogGeometry(self.hidden, self.hidden.summary.meat if sandwich else None)
-        self.geometry.renew(error, answers, self.hidden_centres(known.units))
+        self.geometry.renew(error, answers, self.hidden_centres(known.means))
         self._set_evidence()
 
     def _set_evidence(self) -> None:

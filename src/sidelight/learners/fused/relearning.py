@@ -144,6 +144,11 @@ class Relearning(Proven):
         if self.automatic is not None and s.regularization == "auto":
             # as of the last refresh, from which the weights are
             seen = self.automatic.units.known & self.automatic.units.reward_known
+        units = self.automatic.units if self.automatic is not None and self._guarded else None
+        means = None
+        if units is not None and units.constant is not None:
+            tally = self._tally()
+            means = tally.sums / np.maximum(tally.rows, 1.0)
         known = Known(
             self._prior()[1] if s.radius == "theory" else self.weights,
             np.square(self.noises)[:, None, None] * self.covariances,
@@ -152,7 +157,8 @@ class Relearning(Proven):
             delta=self._refresh_delta() / len(self.logs),
             plays=self._arm_rounds() if s.regularization == "auto" and not self.binary else None,
             usual=self._usual_weights(),
-            units=self.automatic.units if self.automatic is not None and self._guarded else None,
+            units=units,
+            means=means,
         )
         for log in self.logs:
             # while nothing was known about any hidden feature there are no weights to take τ² from, and without an

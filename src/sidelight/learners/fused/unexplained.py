@@ -85,6 +85,7 @@ class Known(NamedTuple):
         usual: (d,) scales of features, 0 for those that are derived or of unknown scale, and the mean square of
             recorded weights; where they have been learned.
         units: of features and rewards as of the last refresh, where they are learned.
+        means: (d,)  of features, as of now, where they are learned and there is an intercept.
     """
 
     weights: Array
@@ -95,6 +96,7 @@ class Known(NamedTuple):
     plays: Array | None = None
     usual: tuple[Array, float] | None = None
     units: Units | None = None
+    means: Array | None = None
 
 
 class Unexplained:
@@ -195,15 +197,16 @@ class Unexplained:
             answers = AnswersHalf(self.tau2, self.s2)
         return error, answers
 
-    def hidden_centres(self, units: Units | None) -> Array | None:
-        """(m,)  Means of the hidden features, which rounds or another log may know before the first answer; or None.
+    def hidden_centres(self, means: Array | None) -> Array | None:
+        """(m,)  Means of the hidden features that no answer told, as rounds or another log know them; 0 for others.
 
-        units: of features and rewards; None where they are not learned
+        None where there are none.
+
+        means: (d,)  of all features as they are known now, 0 for one that nobody saw; None where they do not matter
         """
-        if units is None or units.constant is None or self.hidden.sums is None or self.hidden.n_answers:
+        if means is None or self.hidden.sums is None or not (unseen := self.hidden.unseen()).any():
             return None
-        hidden = self.order[self.L :]
-        return np.where(units.known[hidden], units.centres[hidden], 0.0)
+        return np.where(unseen, means[self.order[self.L :]], 0.0)
 
     def residual_moments(self, units: Units | None) -> Array:
         """``Σ_e`` (K_j, m, m); of a feature that did not vary among the answers the variance that is known elsewhere.
