@@ -228,7 +228,16 @@ class RidgeArms(BaseLearner):
         state = state_of(arena, sizes)
         self._put_settings(state)
         kernels.refresh(arena, sizes, 0, self.n_arms)
+        self._silence(state.covariances)
         self._publish(arena, sizes)
+
+    def _silence(self, covariances: Array) -> None:
+        """Leave features that never varied out of widths: they have no unit, and must not decide between equal arms."""
+        if self.automatic is None or self.settings.regularization != "auto" or self.reduction.loadings.shape[1]:
+            return
+        silent = ~self.automatic.units.known
+        if silent.any():
+            covariances[:, silent], covariances[:, :, silent] = 0.0, 0.0
 
     def _publish(self, arena: Array, sizes: NDArray[np.int64]) -> None:
         """Replace the learner's state by these two vectors."""
@@ -239,6 +248,7 @@ class RidgeArms(BaseLearner):
         arena, sizes, state = self._held
         self._put_settings(state)
         kernels.refresh(arena, sizes, a, a + 1)
+        self._silence(state.covariances[a : a + 1])
 
     def _put_settings(self, state: Any) -> None:
         """Write what the kernels read of the settings."""
