@@ -101,7 +101,7 @@ class Ranges:
         reach = np.where(scales == UNKNOWN, np.sqrt(SAME * np.maximum(rows, 1.0)) * np.abs(centres), reach)
         if units.constant is not None:
             # the first value of all is new too, whatever it is: where features may be shifted, zero is a value as any
-            reach = np.where(rows > 0.0, reach, -np.inf)
+            reach = np.where((rows > 0.0) | (scales != UNKNOWN), reach, -np.inf)
         return cls(*(v[place] for v in (centres - reach, centres + reach, centres, scales, limits)))
 
     def wild(self, x: Array, reward: float | None = None) -> list[WildValue]:

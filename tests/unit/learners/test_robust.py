@@ -258,3 +258,11 @@ def test_logs_that_lack_each_others_columns_need_no_units_before_the_first_answe
             if t > 5:
                 one.observe_behavior(x * unit, t % K)
             one.observe(x * unit, t % K, float(x[0]))
+
+
+@pytest.mark.parametrize("value", [0.0, 5.0])
+def test_a_first_value_is_new_whatever_it_is_and_never_wild(value):
+    ranges = Ranges.of(Units.of(Tally.empty(3), 0), np.arange(3))
+    x = np.array([1.0, value, value])
+    assert ranges.new(x, value)
+    assert not ranges.wild(x, value)
