@@ -12,6 +12,7 @@ import itertools
 import math
 import re
 import struct
+from array import array
 from collections.abc import Sequence
 from types import GenericAlias
 from typing import Annotated, Any
@@ -85,7 +86,7 @@ class Contexts:
             "the features are",
             'Every feature needs a value to decide, unless the schema lets it be missing: missing = "impute"',
         )
-        array: Any = Annotated[
+        encoded: Any = Annotated[
             array_of(self.number if self._gaps is None else self.number | None),
             msgspec.Meta(
                 min_length=self.n_features,
@@ -101,7 +102,7 @@ class Contexts:
             ),
         ]
         self.either = Annotated[
-            self.named | array,
+            self.named | encoded,
             msgspec.Meta(
                 description="every feature by name, or the encoded numbers in order",
                 extra={
@@ -168,9 +169,15 @@ class Contexts:
             if self._first and context[0] != 1.0:
                 raise Unfit
             return self._checked(np.array(context, dtype=np.float64))
-        values = self._read(astuple(context))
+        values: Sequence[Any] = astuple(context)
         if self._plain:
-            return self._checked(np.array((1.0, *values) if self._first else values, dtype=np.float64))
+            intercept = (1.0,) if self._first else ()
+            try:
+                # an array takes nothing but numbers, so there is no need to look for text first
+                return self._checked(np.frombuffer(array("d", (*intercept, *values))))
+            except TypeError:
+                return self._checked(np.array((*intercept, *self._read(values)), dtype=np.float64))
+        values = self._read(values)
         if self.schema.derived:
             return self._derived(values)
         x = np.zeros(self.n_features)
