@@ -37,6 +37,7 @@ class Automatic:
         blocks: positions of the features that share a variance: recorded, hidden, intercept (internal order).
         derived: how many of the blocks, the last ones, are of derived features.
         hyper: the variances found last   reference: the variance of a weight that they were found relative to.
+        widening: (b,)  by which factors the blocks' variances are larger on average than these, the most probable ones.
         variance: ``σ²`` of all arms together   variances: (K,)  ``σ_a²`` of each arm; empty where all are alike.
         mean: (d,)   precision: (d, d)   the prior ``N(mean, precision⁻¹)`` of every arm, or, where a log tells what the
             old policy favoured, of further ones: then
@@ -62,6 +63,7 @@ class Automatic:
     precision: Array
     units: Units
     hyper: Hyper | None = None
+    widening: tuple[float, ...] | None = None
     reference: float = 0.0
     events: int = 0
     refreshed: int = 0
@@ -218,6 +220,7 @@ class Automatic:
             previous,
             search=searching,
             wide=self.events <= WIDE_UNTIL,
+            widening=self.widening,
             hidden=hidden() if searching else None,
             derived=self.derived,
             preferences=preferences,
@@ -250,7 +253,7 @@ class Automatic:
 
     def take(self, prior: Prior) -> None:
         """Replace the prior of the arms, its mean, precision and variances, by ``prior``."""
-        self.hyper = prior.hyper
+        self.hyper, self.widening = prior.hyper, prior.widening
         self.mean, self.precision = prior.mean, prior.precision
         self.means, self.precisions = prior.means, prior.precisions
 
@@ -267,6 +270,7 @@ class Automatic:
         return {
             **arms,
             "auto_hyper": np.array(hyper, dtype=np.float64),
+            "auto_widening": np.array(self.widening or (), dtype=np.float64),
             "auto_mean": self.mean,
             "auto_precision": self.precision,
             "auto_numbers": np.array(
@@ -289,6 +293,8 @@ class Automatic:
     def restore(self, arrays: dict[str, Any]) -> None:
         """The inverse of ``state``; a file from before units were kept searches for its variances anew."""
         hyper = [float(v) for v in arrays["auto_hyper"]]
+        # a file from before there were any goes on with the most probable variances until the next search
+        widening = [float(v) for v in arrays.get("auto_widening", np.ones(max(len(hyper) - 3, 0)))]
         self.mean = np.array(arrays["auto_mean"])
         self.precision = np.array(arrays["auto_precision"])
         self.means = self.precisions = None
@@ -301,6 +307,7 @@ class Automatic:
         # variances of other blocks than today's are searched for anew
         usable = len(hyper) == len(self.blocks) + 3 and self.reference > 0.0
         self.hyper = Hyper.of(hyper) if usable else None
+        self.widening = tuple(widening) if usable else None
         if "auto_units" in arrays:
             centres, scales, rows = np.array(arrays["auto_units"], dtype=np.float64)
             centre, variance, reward_rows, known = (float(v) for v in arrays["auto_rewards"])

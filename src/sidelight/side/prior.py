@@ -8,6 +8,10 @@ all arms share and, where a log tells what the old policy favoured, weights alon
     β̂ = P⁻¹ΣX_aᵀt_a,   P = κ⁻² + ΣX_aᵀS_aX_a,
     log p = Σ_a[−½log det W_a + ½(Dh_a)ᵀW_a⁻¹(Dh_a)] + ½(ΣX_aᵀt_a)ᵀP⁻¹(ΣX_aᵀt_a) − ½log det(κ²P).
 
+The variances of highest ``log p`` are where a search stays, and not what a prior is made with: few arms leave a variance
+open over factors, and its mode, often near 0 where the arms that are known best happen to agree, would claim that the
+others agree as well.  A prior takes the posterior mean of every ``ω`` (``PriorLikelihood.widening``).
+
 All of it in the features' and rewards' own units (``side.coordinates``): a block's ``ω`` is the variance of weights of
 features of centre zero and scale one, so that it means the same for all of them.
 """
@@ -17,13 +21,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sidelight.kernels.prior import PREFERENCE, mean_variances, prior_values, shrink_arms
-from sidelight.linalg import Array, inverse, log, log_det, power, product, symmetrize
+from sidelight.linalg import Array, exp, inverse, log, log_det, power, product, symmetrize
 from sidelight.side.coordinates import Units
 from sidelight.side.spread import SpreadLikelihood
 
@@ -39,6 +43,10 @@ LEAST_PREFERENCE = 0.01
 EQUAL = 1e-9
 #: successive factors by which a variance is moved while ``log p`` grows: up to 4³ in all
 STEPS = (2.0, 2.0, 4.0, 4.0)
+#: by how many factors of two, at most, a variance is followed from its mode to either side for its posterior mean
+REACH = 6
+#: and no further once a step adds less than this part
+LITTLE = 0.01
 
 
 @dataclass(frozen=True)
@@ -73,6 +81,10 @@ class Hyper:
         """The inverse of ``numbers``."""
         return cls(tuple(numbers[:-3]), *numbers[-3:])
 
+    def widened(self, factors: Sequence[float]) -> Hyper:
+        """With the variance of every block multiplied by its own factor."""
+        return replace(self, variances=tuple(v * f for v, f in zip(self.variances, factors, strict=True)))
+
     def rescaled(self, ratio: float) -> Hyper:
         """These variances in units of rewards whose variance is ``ratio`` times what it was."""
         *variances, preference = self.numbers
@@ -85,7 +97,8 @@ class Prior:
 
     Attributes:
         mean: (d,)   covariance: (d, d)  ``Ω + Cov(μ̂)``   precision: its inverse; of an arm without preferences.
-        hyper: the variances it was made with.
+        hyper: the variances of highest ``log p``.
+        widening: (b,)  the posterior mean of each block's variance, relative to that; what it was made with.
         log_marginal: of the evidence it was learned from.
         means: (K, d)  ``X_aβ̂``   precisions: (K, d, d)  ``(Ω + X_aCov(β̂)X_aᵀ)⁻¹``; None without preferences.
     """
@@ -94,6 +107,7 @@ class Prior:
     covariance: Array
     precision: Array
     hyper: Hyper
+    widening: tuple[float, ...]
     log_marginal: float
     means: Array | None = None
     precisions: Array | None = None
@@ -157,12 +171,13 @@ def estimate_prior(
     *,
     search: bool = True,
     wide: bool = False,
+    widening: tuple[float, ...] | None = None,
     hidden: SpreadLikelihood | None = None,
     derived: int = 0,
     preferences: Array | None = None,
     exact: tuple[Array, Array] | None = None,
 ) -> Prior:
-    """The prior of highest marginal likelihood on a grid of factors of two, searched from the previous one.
+    """The prior around the highest marginal likelihood on a grid of factors of two, searched from the previous one.
 
     Args:
         J: (K, d, d)  evidence of every arm.
@@ -172,6 +187,7 @@ def estimate_prior(
         previous: where a later search starts.
         search: without it the variances stay as they were.
         wide: look everywhere, not only around the previous ones.
+        widening: of the previous ones, for where they stay.
         hidden: log likelihood of the mean square of the second block's weights from elsewhere (``side.spread``).
         derived: how many of the blocks, the last ones, are of derived features.
         preferences: (K, q, d)  ``z_{a,k}`` of the features of scale one, the ``k``-th zero outside the ``k``-th block.
@@ -180,7 +196,8 @@ def estimate_prior(
     likelihood = PriorLikelihood(
         J, h, blocks, units, hidden=hidden, derived=derived, preferences=preferences, exact=exact
     )
-    return likelihood.prior(likelihood.best(previous, search=search, wide=wide))
+    best = likelihood.best(previous, search=search, wide=wide)
+    return likelihood.prior(best, None if search else widening)
 
 
 class PriorLikelihood:
@@ -270,23 +287,48 @@ class PriorLikelihood:
                 total = shrunk.value + value + expected + most
                 self._bounds[hyper] = (-math.inf if math.isnan(total) else total), square
 
-    def prior(self, hyper: Hyper) -> Prior:
-        """The prior with these variances."""
+    def widening(self, hyper: Hyper) -> tuple[float, ...]:
+        """``E[ω_k]/ω_k`` of every block, given the other variances; ``hyper`` are those of highest ``log p``."""
+        highest, out = self.value(hyper), []
+        if highest == -math.inf:
+            return (1.0,) * len(hyper.variances)
+        for k in range(len(hyper.variances)):
+            total = mean = 1.0
+            for step in (2.0, 0.5):
+                factor = 1.0
+                for _ in range(REACH):
+                    factor *= step
+                    weight = float(exp(self.value(hyper.scaled(k, factor)) - highest))
+                    total += weight
+                    mean += weight * factor
+                    if weight < LITTLE * total and weight * factor < LITTLE * mean:
+                        break
+            out.append(mean / total)
+        return tuple(out)
+
+    def prior(self, hyper: Hyper, widening: tuple[float, ...] | None = None) -> Prior:
+        """The prior around the variances of highest ``log p``.  widening: as found before; else it is found now"""
         d, units, preferences = self._d, self._units, self._preferences
+        if widening is None:
+            widening = self.widening(hyper)
+        made = hyper.widened(widening)
+        if self.value(made) == -math.inf:
+            # rewards without any noise: rounding leaves no inverse where it left one at the most probable variances
+            made = hyper
         kappa2 = np.empty(d + len(self._design[1]))
-        mean_variances(np.array(hyper.numbers), self._design, kappa2)
-        _, mean, C = log_marginal(self._shrink(hyper.variances), kappa2)
-        own = np.diag(np.array(hyper.variances)[self._block])
+        mean_variances(np.array(made.numbers), self._design, kappa2)
+        _, mean, C = log_marginal(self._shrink(made.variances), kappa2)
+        own = np.diag(np.array(made.variances)[self._block])
         covariance = own + C[:d, :d]
         common = (units.weights(mean[:d].copy()), units.covariance(covariance), units.precision(inverse(covariance)))
         if preferences is None:
-            return Prior(*common, hyper, self.value(hyper))
+            return Prior(*common, hyper, widening, self.value(hyper))
         # XCXᵀ of X = [I, Zᵀ], part by part: there are few preferences
         Zt, across = np.swapaxes(preferences, 1, 2), product(np.swapaxes(preferences, 1, 2), C[d:, :d])
         within = product(product(Zt, C[d:, d:]), preferences)
         covariances = covariance + (across + np.swapaxes(across, 1, 2)) + symmetrize(within)
         precisions = units.precision(inverse(covariances))
-        return Prior(*common, hyper, self.value(hyper), units.weights(_means(mean, preferences, d)), precisions)
+        return Prior(*common, hyper, widening, self.value(hyper), units.weights(_means(mean, preferences, d)), precisions)
 
     def _shrink(self, variances: tuple[float, ...]) -> Shrunk:
         if variances not in self._shrunk:

@@ -155,6 +155,44 @@ def test_it_finds_the_prior_that_the_arms_were_drawn_from(rng):
     np.testing.assert_allclose(prior.precision @ prior.covariance, np.eye(d), atol=1e-8)
 
 
+def test_a_prior_has_the_posterior_mean_of_its_variances(rng):
+    """The sum over factors of two of ``ω`` times its posterior probability; steps that add little are left out."""
+    _, r, J, h = arms_with_rounds(rng, 4, 8, 40, 0.3, rng.normal(size=(4, 8)))
+    units = Units.given(np.ones(8), float(np.mean(r**2)))
+    prior = estimate_prior(J, h, BLOCKS, units)
+    likelihood, factors = PriorLikelihood(J, h, BLOCKS, units), 2.0 ** np.arange(-6, 7)
+    for k, widening in enumerate(prior.widening):
+        values = np.array([likelihood.value(prior.hyper.scaled(k, factor)) for factor in factors])
+        chances = np.exp(values - values.max())
+        assert widening == pytest.approx(float(factors @ chances / chances.sum()), rel=0.05)
+    made = likelihood.prior(prior.hyper.widened(prior.widening), (1.0, 1.0))
+    np.testing.assert_allclose(prior.covariance, made.covariance)
+    # where variances are not searched, they stay as wide as they were
+    again = estimate_prior(J, h, BLOCKS, units, prior.hyper, search=False, widening=(3.0, 0.5))
+    made = likelihood.prior(prior.hyper.widened((3.0, 0.5)), (1.0, 1.0))
+    np.testing.assert_array_equal(again.covariance, made.covariance)
+
+
+def test_what_few_arms_say_about_the_others_is_not_overstated(seed):
+    """Three arms with rounds, two without: the squared error of their weights in units of what the prior claims.
+
+    Its mean is 1.26 and was 1.89 with the variances of highest probability.  The tail is long, so the middle half of
+    600 worlds is averaged: 0.945 and was 1.32, with a standard error of 0.035.  Outside of the bounds with a chance of
+    1e-6.
+    """
+    rng, ratios, blocks = np.random.default_rng([seed, 5]), [], [np.arange(2), np.arange(2, 4)]
+    for _ in range(600):
+        weights = rng.normal(size=(5, 4))
+        _, r, J, h = arms_with_rounds(rng, 5, 4, 40, 0.3, weights)
+        J[3:], h[3:] = 0.0, 0.0
+        units = Units.given(np.ones(4), float(np.mean(r[:3] ** 2)))
+        prior = estimate_prior(J, h, blocks, units)
+        prior = estimate_prior(J, h, blocks, units, prior.hyper)
+        errors = weights[3:] - prior.mean
+        ratios.append(np.einsum("ai,ij,aj->a", errors, prior.precision, errors).mean() / 4.0)
+    assert 0.76 < np.mean(np.sort(ratios)[150:450]) < 1.13
+
+
 def test_it_does_not_depend_on_units(rng):
     K, d, sigma = 10, 8, 0.5
     weights = 0.3 + rng.normal(size=(K, d))

@@ -122,8 +122,8 @@ def test_an_inferred_value_errs_by_as_much_as_is_claimed(world, summary, seed):
 def test_a_width_has_how_well_the_gap_can_be_inferred(world, summary):
     learner = sl.FusedOFUL(sl.BehaviorQueries(summary), alpha=0.7)
     rng = np.random.default_rng(19)
-    for x in world.contexts(80, rng):
-        learner.observe(x, "a", float(rng.normal()))
+    for t, x in enumerate(world.contexts(80, rng)):
+        learner.observe(x, ARMS[t % len(ARMS)], float(x[2] - x[4] + rng.normal()))
     x = np.array([1.0, 0.3, np.nan, 0.2, np.nan])
     context, gaps = learner.gaps.complete(x), learner.gaps
     there = [1, 3]
