@@ -14,6 +14,7 @@ Runs are paired: the same contexts, noise, answers and coins for every learner o
 from __future__ import annotations
 
 import argparse
+import itertools
 import time
 from collections.abc import Callable
 from typing import Any
@@ -376,11 +377,12 @@ def splines(rounds: int, seeds: range) -> None:
 
 
 def surface_run(seed: int, rounds: int, surfaces: Surfaces) -> list[float]:
-    """Regret with columns alone, with the terms that ``propose_terms`` finds in the log, and with these and splines of
-    all hidden numbers; and how many terms were found.
+    """Regret with columns alone, with the terms that ``propose_terms`` finds in the log, with these and splines of all
+    hidden numbers, and with every term there is; how many terms were found; and what curves leave to be gained.
 
     Contexts are rows of the data, drawn with replacement.  The last third of the columns is hidden, and the old policy
-    looks at those alone.
+    looks at those alone.  Every term: splines of all numbers and products of all pairs, hidden ones too.  The last two
+    are the regret of somebody who knows the surfaces' best straight approximation, and the best one with every term.
     """
     X, means, noise = surfaces
     X = standardised(X)
@@ -400,23 +402,29 @@ def surface_run(seed: int, rounds: int, surfaces: Surfaces) -> list[float]:
     log |= {"arm": arms, "reward": rewards[np.arange(LOG_ROWS), arms]}
     straight = sl.Schema(names, names[: p - h], arms=range(K), intercept=True)
     terms = [proposal.term for proposal in sl.propose_terms(log, straight)]
-    hidden = [j for j in range(p - h, p) if len(np.unique(X[:, j])) > 10]
-    quantiles = {names[j]: np.unique(np.quantile(X[:, j], [0.05, 0.35, 0.65, 0.95])) for j in hidden}
-    bends = [sl.Spline(name, knots=tuple(knots)) for name, knots in quantiles.items() if len(knots) == 4]
+    varied = [j for j in range(p) if len(np.unique(X[:, j])) > 10]
+    quantiles = {names[j]: np.unique(np.quantile(X[:, j], [0.05, 0.35, 0.65, 0.95])) for j in varied}
+    bends = {name: sl.Spline(name, knots=tuple(knots)) for name, knots in quantiles.items() if len(knots) == 4}
+    of_hidden = [bends[name] for name in names[p - h :] if name in bends]
+    every = [*bends.values(), *(sl.Product(a, b) for a, b in itertools.combinations(names, 2))]
     at, answers, rewards = drawn(rounds)
-    out = []
-    for schema in (straight, straight.with_derived(terms), straight.with_derived([*terms, *bends])):
+    out, limits = [], []
+    for added in ([], terms, [*terms, *of_hidden], every):
+        schema = straight.with_derived(added)
         learner = sl.FusedOFUL(sl.BehaviorQueries(sl.summarize_log(log, schema)))
         assert learner.schema is not None
         Z = learner.schema.encode_many({name: X[at, j] for j, name in enumerate(names)})
         played = play_rounds(learner, Z, rewards, answers, np.random.default_rng([seed, 6]))
         out.append(float((means[at].max(axis=1) - means[at][np.arange(rounds), played]).sum()))
-    return [*out, float(len(terms))]
+        Z = learner.schema.encode_many({name: X[:, j] for j, name in enumerate(names)})
+        best = (Z @ np.linalg.lstsq(Z, means, rcond=None)[0]).argmax(axis=1)
+        limits.append(rounds * float((means.max(axis=1) - means[np.arange(len(X)), best]).mean()))
+    return [*out, float(len(terms)), limits[0], limits[-1]]
 
 
 def surfaces(rounds: int, seeds: range) -> None:
     """Print the table of surfaces fitted to public data."""
-    _surface_table(rounds, seeds, {data: INSTALLED[data]() for data in ("insurance", "doses")})
+    _surface_table(rounds, seeds, {data: INSTALLED[data]() for data in ("insurance", "doses", "travel", "parties")})
 
 
 def trials(rounds: int, seeds: range) -> None:
@@ -429,13 +437,17 @@ def trials(rounds: int, seeds: range) -> None:
 
 def _surface_table(rounds: int, seeds: range, data: dict[str, Surfaces]) -> None:
     print(f"{rounds} rounds, seeds {seeds.start} to {seeds.stop - 1}\n")
-    print("| data | regret, columns alone | with the terms proposed | ratio | terms | and splines of hidden numbers |")
-    print("|---|---|---|---|---|---|")
+    print(
+        "| data | regret, columns alone | terms | with those proposed | and splines of hidden numbers | every term "
+        "| straight surfaces known | every term known |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
     for name, surfaces in data.items():
         found = np.array([surface_run(seed, rounds, surfaces) for seed in seeds])
         means = found.mean(axis=0)
-        ratios = [_ratio(found[:, 0], found[:, k]) for k in (1, 2)]
-        print(f"| {name} | {means[0]:.1f} | {means[1]:.1f} | {ratios[0]} | {means[3]:.1f} | {ratios[1]} |", flush=True)
+        ratios = [_ratio(found[:, 0], found[:, k]) for k in (1, 2, 3)]
+        limits = [f"{value / means[0]:.2f}" for value in means[5:]]
+        print("| " + " | ".join([name, f"{means[0]:.1f}", f"{means[4]:.1f}", *ratios, *limits]) + " |", flush=True)
 
 
 def main() -> None:

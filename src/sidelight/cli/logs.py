@@ -137,7 +137,7 @@ def diagnose(
     if proposals:
         typer.echo("\nEffects that the schema does not have, and how much of what it leaves unexplained each explains:")
         for proposal in proposals:
-            typer.echo(f"  {proposal.term:<24} {proposal.explains:.1%}")
+            typer.echo(f"  {proposal.term:<24} {proposal.explains:.2%}")
         typer.echo(f"To take them: --derived '{' + '.join(proposal.term for proposal in proposals)}'")
     if html is not None:
         typer.echo(f"\nAs a page: {html}")

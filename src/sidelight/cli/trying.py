@@ -247,7 +247,7 @@ def _terms_text(terms: Sequence[Term]) -> str:
     if not terms:
         return "This log shows no nonlinear effect of a recorded column, and no interaction of two."
     width = max(len(term.term) for term in terms)
-    lines = [f"  {term.term:{width}}  explains {term.explains:.1%} of what straight effects leave" for term in terms]
+    lines = [f"  {term.term:{width}}  explains {term.explains:.2%} of what straight effects leave" for term in terms]
     return "\n".join(["Taken into the schema, since the log asks for it:", *lines])
 
 

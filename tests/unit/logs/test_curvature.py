@@ -88,3 +88,17 @@ def test_diagnose_offers_them(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(arguments)
     assert "--derived 'spline(x0, 3)'" in capsys.readouterr().out
+
+
+def test_a_term_that_explains_little_beside_the_noise_is_proposed(rng):
+    """An interaction of a thousandth of the noise's variance, with an F statistic of 50 on 2 and 100,000 degrees.
+
+    Arms may differ in nothing else.  It is missed with a chance below 1e-9.
+    """
+    n = 100_000
+    a, b, arm = rng.normal(size=n), rng.normal(size=n), rng.integers(0, 2, n)
+    reward = a - b + np.where(arm == 1, 1.0, -1.0) * 0.1 * a * b + 3.0 * rng.normal(size=n)
+    log = {"a": a, "b": b, "arm": arm, "reward": reward}
+    (proposal,) = propose_terms(log, sl.Schema(["a", "b"], ["a", "b"], intercept=True))
+    assert proposal.term == "a:b"
+    assert 0.0002 < proposal.explains < 0.002

@@ -32,10 +32,11 @@ __all__ = ["Proposal", "candidate_terms", "propose_terms"]
 _BENDS = 3
 # More features than this, and only splines are tried: pairs grow with the square.
 _MOST_FOR_PAIRS = 16
-# A proposed term has at most this p-value, corrected for the number of candidates, and explains at least this share.
+# A proposed term has at most this p-value, corrected for the number of candidates, and explains at least this share. The
+# share is small because noise is most of what is left unexplained, and arms may differ in little else.
 _LEVEL = 0.01
-_LEAST = 0.002
-_MOST = 12
+_LEAST = 0.0002
+_MOST = 24
 # An arm with fewer rows per column than this is left out.
 _ROWS_PER_COLUMN = 5
 
