@@ -93,8 +93,8 @@ def _encoded(bundle: Bundle, layout: Any, text_labels: bool) -> np.ndarray:
         row, wrong = first_problem(bundle.batch, problems, layout)
         origin, number = bundle.origin(row)
         raise ContextError(
-            f"row {number:,} of {origin}: {wrong}. Every feature needs a known, finite value to decide; nothing was "
-            "written."
+            f"row {number:,} of {origin}: {wrong}. Every feature needs a known, finite value to decide, but for those "
+            'that the learner\'s schema lets be missing (missing = "impute"); nothing was written.'
         )
     return X
 

@@ -181,7 +181,11 @@ def _numbers(column: Any, name: str) -> Floats:
         text = pc.utf8_trim_whitespace(array)
         array = pc.if_else(pc.is_in(text, value_set=pa.array([*MISSING_TEXTS, NO_NUMBER], array.type)), None, text)
     if pa.types.is_temporal(array.type):
-        raise SchemaError(f"feature {name!r} holds {array.type}, which is not a number. Convert it, or leave it out.")
+        raise SchemaError(
+            f"feature {name!r} holds dates ({array.type}), and a replayed table takes numbers and categories: leave it out "
+            f"(--ignore {name} of the command), or put what of it counts, an hour or days since some day, into a "
+            "column of its own."
+        )
     values, unparsable = number_column(array, name)
     if unparsable is not None:
         value = array[int(unparsable.argmax())].as_py()

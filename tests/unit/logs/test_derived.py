@@ -545,3 +545,9 @@ def test_everything_that_contributes_has_its_value(summary):
     assert values["days_since(visit)"] == columns["days_since(visit)"] > 1.0
     assert values["weekday(visit)"] == {name: columns[name] for name in ("sin weekday(visit)", "cos weekday(visit)")}
     assert values["log(weight, 1.0)"] == math.log(context["weight"] + 1.0)
+
+
+def test_a_product_is_kept_once_in_whichever_order_its_factors_are_written():
+    assert [t.label for t in sl.Schema("age*weight + weight:age", recorded=["age"]).derived] == ["age:weight"]
+    schema = sl.Schema(["a", "b", "c"], ["a"], derived=["b:a:c", sl.Product("a", "b")])
+    assert [t.label for t in schema.with_derived(["b:a", "c:b:a", "b:c"]).derived] == ["b:a:c", "a:b", "b:c"]

@@ -8,6 +8,8 @@ from itertools import combinations
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.csv
 import pytest
 
 import sidelight as sl
@@ -290,3 +292,22 @@ def test_values_beyond_what_learners_compute_with():
     with pytest.raises(InputError, match="The reward -1e\\+60 is too large"):
         learner.observe(context | {"severity": 0.0}, "x", -1e60)
     assert learner.decide(context | {"severity": 1e40}).arm in ("x", "y")
+
+
+@pytest.mark.parametrize("source", ["columns", "csv"])
+def test_times_with_and_without_a_zone_in_one_column(tmp_path, source):
+    times = ["2024-02-29T13:45:00+01:00", "2024-03-01", "2024-03-02 08:00", "2024-03-03T09:30:00Z"] * 10
+    log = {"at": times, "arm": ["a", "b"] * 20, "reward": [float(i % 7) for i in range(40)]}
+    if source == "csv":
+        path = tmp_path / "log.csv"
+        pyarrow.csv.write_csv(pa.table(log), path)
+        log = path
+    schema = sl.Schema("hour(at)", recorded=["at"], intercept=True)
+    with pytest.raises(SchemaError, match=r"'at' has times with a zone .*\+01:00.* and without one .*2024-03-02 08:00"):
+        sl.summarize_log(log, schema)
+
+
+def test_dates_without_a_time_stand_beside_either_kind_of_times():
+    for time in ("2024-02-29T13:45:00+01:00", "2024-02-29 13:45"):
+        log = {"at": [time, "2024-03-01"] * 20, "arm": [0, 1, 1, 0] * 10, "reward": np.arange(40.0)}
+        assert sl.summarize_log(log, sl.Schema("days_since(at)", recorded=["at"])).n_rows == 40

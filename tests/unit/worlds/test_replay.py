@@ -403,3 +403,10 @@ def test_derived_features_are_refused_and_large_integers_read():
     large = np.arange(200) * 3 + 2**60 + 1
     rows = read_rows(table.append_column("large", pa.array(large)), Schema(["a", "large"], ["a"]))
     assert rows.X[:, 1].tolist() == large.astype(float).tolist()
+
+
+def test_a_date_among_the_features_is_told_with_what_to_do():
+    table = answers(n=100)
+    days = pa.array(np.datetime64("2024-01-01") + np.arange(100))
+    with pytest.raises(SchemaError, match=r"'seen' holds dates \(date32.*--ignore seen .* a column of its own"):
+        read_rows(table.append_column("seen", days), Schema(["age", "seen"], ["age"]), [])

@@ -47,12 +47,12 @@ def checked_features(
     levels: dict[str, Iterable[Any] | None]
     levels = dict(categories) if isinstance(categories, Mapping) else dict.fromkeys(categories or ())
     extra = read_terms(derived)
-    terms = {term.label: term for term in extra.terms}
+    terms = list(extra.terms)
     listed: list[str | Feature]
     if isinstance(features, str):
         formula = read_formula(features)
         listed = list(formula.columns)
-        terms = {term.label: term for term in formula.terms} | terms
+        terms = [*formula.terms, *terms]
         levels |= {name: levels.get(name) for name in formula.categories}
     else:
         listed = list(features)
@@ -64,7 +64,8 @@ def checked_features(
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise SchemaError(f"features {show_labels(repeated)} are listed twice; each needs a name of its own.")
-    built = _with_inputs(built, list(terms.values()), levels)
+    terms = _each_once(terms)
+    built = _with_inputs(built, terms, levels)
     names = [feature.name for feature in built]
     unknown = [name for name in levels if name not in names]
     if unknown:
@@ -74,7 +75,21 @@ def checked_features(
         )
     if not built and not intercept:
         raise SchemaError("there are no features and no intercept: a context needs at least one value.")
-    return with_baselines(tuple(built), intercept), tuple(terms.values())
+    return with_baselines(tuple(built), intercept), tuple(terms)
+
+
+def _each_once(terms: Iterable[Term]) -> list[Term]:
+    """Every term once, in the order of writing; of products that differ in the order of their factors the first."""
+    found: dict[tuple[str, ...], Term] = {}
+    for term in terms:
+        meaning = tuple(sorted(_factors(term)))
+        if meaning not in found or found[meaning].label == term.label:
+            found[meaning] = term
+    return list(found.values())
+
+
+def _factors(term: Term) -> list[str]:
+    return [label for factor in term.factors for label in _factors(factor)] if isinstance(term, Product) else [term.label]
 
 
 def _feature(feature: str | Feature, levels: Mapping[str, Iterable[Any] | None]) -> Feature:

@@ -125,7 +125,7 @@ def date_column(column: pa.Array, name: str, zone: str | None = None) -> tuple[n
         whose text is no date (``None`` where there are none).
 
     Raises:
-        SchemaError: the column holds something that is no date at all.
+        SchemaError: the column holds something that is no date at all, or text of times with and without a zone.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -136,7 +136,7 @@ def date_column(column: pa.Array, name: str, zone: str | None = None) -> tuple[n
     if pa.types.is_null(kind):
         return np.full(len(column), np.nan), None
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
-        return _parsed_dates(column.cast(pa.string()).to_pylist(), zone)
+        return _parsed_dates(column.cast(pa.string()).to_pylist(), name, zone)
     if pa.types.is_date(kind):
         column = column.cast(pa.timestamp("us"))
     elif not pa.types.is_timestamp(kind):
@@ -168,16 +168,21 @@ def _microseconds(column: pa.Array) -> np.ndarray:
     return ticks // 1_000 if column.type.unit == "ns" else ticks * per
 
 
-def _parsed_dates(texts: list[str | None], zone: str | None) -> tuple[np.ndarray, np.ndarray | None]:
+def _parsed_dates(texts: list[str | None], name: str, zone: str | None) -> tuple[np.ndarray, np.ndarray | None]:
     days = np.full(len(texts), np.nan)
     unparsable = np.zeros(len(texts), dtype=bool)
     known: dict[str, float | None] = {}
+    # whether a time has a zone → the first such text
+    times: dict[bool, str] = {}
     for i, text in enumerate(texts):
         if text is None or text.strip() in ("", "None"):
             continue
         if text not in known:
             try:
-                known[text] = microseconds_since_1970(dt.datetime.fromisoformat(text.strip()), zone)
+                moment = dt.datetime.fromisoformat(text.strip())
+                known[text] = microseconds_since_1970(moment, zone)
+                if len(text.strip()) > len("2024-02-29"):
+                    times.setdefault(moment.tzinfo is not None, text)
             except (ValueError, OverflowError):
                 known[text] = None
         at = known[text]
@@ -185,6 +190,12 @@ def _parsed_dates(texts: list[str | None], zone: str | None) -> tuple[np.ndarray
             unparsable[i] = True
         else:
             days[i] = at / MICROSECONDS_PER_DAY
+    if len(times) == 2:
+        raise SchemaError(
+            f"column {name!r} has times with a zone ({times[True]!r}) and without one ({times[False]!r}): the first count "
+            f"on the clocks of {zone or 'UTC'}, and on whose clocks the others were read nobody can tell. Write all "
+            "of them with their zone, or all without."
+        )
     return days, unparsable if unparsable.any() else None
 
 
