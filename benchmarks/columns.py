@@ -102,10 +102,10 @@ class ClickWorld(LinearWorld):
 
 
 def gap_run(seed: int, rounds: int, share: float, columns: list[int], without: int | None = None) -> list[float]:
-    """Regret against the best arm for all features, of the best arm for those that were there and against it, and ``z²``.
+    """Regret against the best arm for all features, the limit of it, regret for what was there, and two ``z²``.
 
-    The second is the limit: what somebody loses who knows the weights and how features go together, and always plays the
-    best arm for what was there.  ``z²`` is of estimates and of rewards.
+    The limit is what somebody loses who knows the weights and how features go together, and always plays the best arm
+    for what was there; the next is regret against that arm.  ``z²`` is of estimates and of rewards.
 
     Args:
         seed: of world, log and rounds.

@@ -8,9 +8,9 @@ all arms share and, where a log tells what the old policy favoured, weights alon
     β̂ = P⁻¹ΣX_aᵀt_a,   P = κ⁻² + ΣX_aᵀS_aX_a,
     log p = Σ_a[−½log det W_a + ½(Dh_a)ᵀW_a⁻¹(Dh_a)] + ½(ΣX_aᵀt_a)ᵀP⁻¹(ΣX_aᵀt_a) − ½log det(κ²P).
 
-The variances of highest ``log p`` are where a search stays, and not what a prior is made with: few arms leave a variance
-open over factors, and its mode, often near 0 where the arms that are known best happen to agree, would claim that the
-others agree as well.  A prior takes the posterior mean of every ``ω`` (``PriorLikelihood.widening``).
+The variances of highest ``log p`` are where a search stays, and not what a prior is made with: few arms leave a
+variance open over factors, and its mode, often near 0 where the arms that are known best happen to agree, would claim
+that the others agree as well.  A prior takes the posterior mean of every ``ω`` (``PriorLikelihood.widening``).
 
 All of it in the features' and rewards' own units (``side.coordinates``): a block's ``ω`` is the variance of weights of
 features of centre zero and scale one, so that it means the same for all of them.
@@ -328,7 +328,9 @@ class PriorLikelihood:
         within = product(product(Zt, C[d:, d:]), preferences)
         covariances = covariance + (across + np.swapaxes(across, 1, 2)) + symmetrize(within)
         precisions = units.precision(inverse(covariances))
-        return Prior(*common, hyper, widening, self.value(hyper), units.weights(_means(mean, preferences, d)), precisions)
+        return Prior(
+            *common, hyper, widening, self.value(hyper), units.weights(_means(mean, preferences, d)), precisions
+        )
 
     def _shrink(self, variances: tuple[float, ...]) -> Shrunk:
         if variances not in self._shrunk:

@@ -182,8 +182,8 @@ def _numbers(column: Any, name: str) -> Floats:
         array = pc.if_else(pc.is_in(text, value_set=pa.array([*MISSING_TEXTS, NO_NUMBER], array.type)), None, text)
     if pa.types.is_temporal(array.type):
         raise SchemaError(
-            f"feature {name!r} holds dates ({array.type}), and a replayed table takes numbers and categories: leave it out "
-            f"(--ignore {name} of the command), or put what of it counts, an hour or days since some day, into a "
+            f"feature {name!r} holds dates ({array.type}), and a replayed table takes numbers and categories: leave it "
+            f"out (--ignore {name} of the command), or put what of it counts, an hour or days since some day, into a "
             "column of its own."
         )
     values, unparsable = number_column(array, name)

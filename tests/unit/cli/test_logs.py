@@ -230,7 +230,7 @@ def test_decide_names_the_row_and_writes_nothing(run, tmp_path):
     code, _, shown = run("decide", tmp_path / "learner", tmp_path / "c.parquet", out)
     assert code == 1
     assert "row 17,000 of" in shown
-    assert "missing = \"impute\"" in shown
+    assert 'missing = "impute"' in shown
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c.parquet", "learner"]
     pq.write_table(pa.table({"b": a}), tmp_path / "c.parquet")
     code, _, shown = run("decide", tmp_path / "learner", tmp_path / "c.parquet", out)

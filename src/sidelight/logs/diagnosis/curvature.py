@@ -32,8 +32,8 @@ __all__ = ["Proposal", "candidate_terms", "propose_terms"]
 _BENDS = 3
 # More features than this, and only splines are tried: pairs grow with the square.
 _MOST_FOR_PAIRS = 16
-# A proposed term has at most this p-value, corrected for the number of candidates, and explains at least this share. The
-# share is small because noise is most of what is left unexplained, and arms may differ in little else.
+# A proposed term has at most this p-value, corrected for the number of candidates, and explains at least this share.
+# The share is small because noise is most of what is left unexplained, and arms may differ in little else.
 _LEVEL = 0.01
 _LEAST = 0.0002
 _MOST = 24

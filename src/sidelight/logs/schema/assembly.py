@@ -89,7 +89,9 @@ def _each_once(terms: Iterable[Term]) -> list[Term]:
 
 
 def _factors(term: Term) -> list[str]:
-    return [label for factor in term.factors for label in _factors(factor)] if isinstance(term, Product) else [term.label]
+    return (
+        [label for factor in term.factors for label in _factors(factor)] if isinstance(term, Product) else [term.label]
+    )
 
 
 def _feature(feature: str | Feature, levels: Mapping[str, Iterable[Any] | None]) -> Feature:

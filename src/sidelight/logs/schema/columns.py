@@ -192,9 +192,9 @@ def _parsed_dates(texts: list[str | None], name: str, zone: str | None) -> tuple
             days[i] = at / MICROSECONDS_PER_DAY
     if len(times) == 2:
         raise SchemaError(
-            f"column {name!r} has times with a zone ({times[True]!r}) and without one ({times[False]!r}): the first count "
-            f"on the clocks of {zone or 'UTC'}, and on whose clocks the others were read nobody can tell. Write all "
-            "of them with their zone, or all without."
+            f"column {name!r} has times with a zone ({times[True]!r}) and without one ({times[False]!r}): the first "
+            f"count on the clocks of {zone or 'UTC'}, and on whose clocks the others were read nobody can tell. Write "
+            "all of them with their zone, or all without."
         )
     return days, unparsable if unparsable.any() else None
 
