@@ -35,7 +35,7 @@ from sidelight.hidden.strengths import (
 )
 from sidelight.hidden.sums import AnswerSums
 from sidelight.kernels.answers import answers_precision, residual_moments
-from sidelight.linalg import Array, eigenvalues, log, product, pseudo_inverse, solve, square, symmetrize
+from sidelight.linalg import Array, eigenvalues, log, product, pseudo_inverse, square, symmetrize
 from sidelight.logs.summary import LogSummary, one_summary
 
 __all__ = ["AnswerEstimator", "EstimatorName"]
@@ -262,8 +262,9 @@ class AnswerEstimator(EstimatorDefaults):
         For the regression ``A⁻¹ = Cov(B̂_a w_h)/τ² = EW⁻¹(S² + Q + F + Q Cov(θ_pool) Q)W⁻¹Eᵀ`` with ``W = S + Q``:
         sampling noise of the arm's own answers, its random effect, how its level fades (``_fading_error``), and the
         pooled regression, which enters with weight ``W⁻¹Q``.
-        ``E`` leads from slopes and level to ``B``.  Without a constant among the recorded features the log's error of
-        ``u_a`` comes on top.  Weighted answers count by ``A_p(Σω²xxᵀ)⁻¹A_p`` (see ``Told``).
+        ``E`` leads from slopes and level to ``B``.  Without a constant among the recorded features ``u_a`` errs by the
+        log's rows, which ``level_moments`` accounts for.  Weighted answers count by ``A_p(Σω²xxᵀ)⁻¹A_p`` (see
+        ``Told``).
         """
         S = self.sums
         if self.estimator != "regression":
@@ -274,19 +275,16 @@ class AnswerEstimator(EstimatorDefaults):
             return _congruent(sums.S11, sums.S_squared)
         told, (pool, fit) = self._told(), self._fit()
         shared = fit.pull + symmetrize(product(product(fit.share.T, pool.noise + pool.pull), fit.share))
-        E, more = told.frame.projection, self._ones_error()
+        E = told.frame.projection
         A = np.empty((len(E), S.L, S.L))
         middle = told.squared + self._fading_error(told, fit)
-        if not answers_precision(told.S, middle, fit.pull, shared, E, more, A):
+        if not answers_precision(told.S, middle, fit.pull, shared, E, A):
             # collinear features, and so many answers that rounding errors exceed the prior: use pseudo-inverses
             n = told.frame.size
             for a in np.flatnonzero(np.isnan(A).any(axis=(1, 2))):
                 H = product(pseudo_inverse(told.S[a, :n, :n] + fit.pull), E[a].T)
                 C = symmetrize(product(H.T, product(middle[a] + shared, H)))
-                A[a] = unitless_pseudo_inverse(C + more[a] if len(more) else C)
-        if len(more):
-            # τ² includes the part of a level that x_o cannot predict; the error of slopes and level does not
-            A *= (1.0 + told.frame.missing * self._level_sizes())[:, None, None]
+                A[a] = unitless_pseudo_inverse(C)
         return A
 
     def _fading_error(self, told: Told, fit: Fit) -> Array:
@@ -334,19 +332,17 @@ class AnswerEstimator(EstimatorDefaults):
         """``(Σω)²/Σω²``: (K,), every arm's answers in answers of equal weight."""
         return self.sums.effective_counts()
 
-    def _ones_error(self) -> Array:
-        """(K, L, L)  what the error of ``u_a`` adds to ``A⁻¹``: ``(cᵀΣ⁻¹c/m)Cov(u_a)``; (0, …) where it has none."""
-        told = self._told()
-        error, m = told.frame.ones_error, told.S.shape[1] - told.frame.size
-        if error is None or m == 0:
-            return np.zeros((0, self.sums.L, self.sums.L))
-        return np.asarray(self._level_sizes()[:, None, None] * error)
+    def level_moments(self) -> Array | None:
+        """``E(1 − u_a·x_o)²c_ac_aᵀ``: (K, m, m), what ``x_o`` cannot tell of a level; None with a constant in ``x_o``.
 
-    def _level_sizes(self) -> Array:
-        """(K,)  ``cᵀΣ⁻¹c/m``: the squares of the arms' levels, relative to what recorded features and levels leave."""
-        told, (pool, fit) = self._told(), self._fit()
-        levels = told.frame.levels(fit.plain, told.means)
-        return np.asarray(np.sum(levels * solve(pool.residual, levels.T).T, axis=1) / levels.shape[1])
+        A logged reward has ``c_a·w_h`` in it, and ``b = G⁻¹Σx_or`` errs by ``(û_a − u_a)(c_a·w_h)``, ``û_a = G⁻¹Σx_o``.
+        So does ``B̂_aw_h = F̂_aw_h + û_a(ĉ_a·w_h)``, and of the difference nothing is left.
+        """
+        if self.estimator != "regression" or not self._frame.missing.any():
+            return None
+        told, (_, fit) = self._told(), self._fit()
+        levels = told.frame.levels(fit.plain, told.means) * told.unit
+        return np.asarray(told.frame.missing[:, None, None] * (levels[:, :, None] * levels[:, None, :]))
 
     #: whether every answer is about all arms at once
     _shared_answers = False
@@ -375,10 +371,11 @@ class AnswerEstimator(EstimatorDefaults):
         np.einsum("ii->i", pull)[...] += max(LEAST_PULL - self.pooling_strength(), 0.0) * np.diagonal(told.D)
         np.einsum("ii->i", used)[...] += 1.0
         residual_moments(told.S, told.counts, fit.theta, pull, used, pool.residual, prior, Sigma)
-        levels = told.frame.levels(fit.plain, told.means)
-        # without a constant among the recorded features the level is predicted by u_a·x_o, which errs
-        Sigma += told.frame.missing[:, None, None] * (levels[:, :, None] * levels[:, None, :])
         found = np.asarray(Sigma * told.unit[:, None] * told.unit)
+        # without a constant among the recorded features the level is predicted by u_a·x_o, which errs
+        level = self.level_moments()
+        if level is not None:
+            found += level
         self._residuals = (fit, found)
         return found.copy()
 

@@ -62,7 +62,6 @@ class Frame:
         mean: (n,)  ``E[z]``: 1 for the constant, 0 elsewhere (without a constant the log's means).
         ones: (K, L)  ``u_a``, with ``u_a·x_o`` the best guess of 1 from ``x_o``.
         missing: (K,)  ``E(1 − u_a·x_o)²``, 0 if ``x_o`` has a constant.
-        ones_error: (K, L, L)  ``Cov(û_a) = E(1 − u_a·x_o)²G_a⁻¹``, or None where ``u_a`` is exact.
         preferred: (K, n)  ``p_a``, what the old policy favoured among recorded features; 0 if there is no constant.
         bent: (n,)  whether a coordinate is a derived feature, a bend or a product; none is if there is no constant.
     """
@@ -74,7 +73,6 @@ class Frame:
     mean: Array
     ones: Array
     missing: Array
-    ones_error: Array | None
     preferred: Array
     bent: NDArray[np.bool_]
 
@@ -100,7 +98,7 @@ class Frame:
             D = _ridged(D, scale)
         nothing = np.zeros((summary.n_arms, len(mean)))
         straight, missing = np.zeros(len(mean), dtype=np.bool_), np.zeros(len(nothing))
-        return cls(scale, np.zeros_like(mean), None, D, mean * scale, nothing, missing, None, nothing, straight)
+        return cls(scale, np.zeros_like(mean), None, D, mean * scale, nothing, missing, nothing, straight)
 
     @classmethod
     def leveled(cls, summary: LogSummary) -> Frame:
@@ -112,7 +110,7 @@ class Frame:
         found = np.flatnonzero((spread == 0.0) & (squares > 0))
         L = len(mean)
         if len(found):
-            c, ones_error = int(found[0]), None
+            c = int(found[0])
             ones = np.zeros((summary.n_arms, L))
             ones[:, c] = 1.0 / mean[c]
             missing = np.zeros(summary.n_arms)
@@ -120,10 +118,9 @@ class Frame:
             c = L
             D = np.block([[D, mean[:, None]], [mean[None, :], np.ones((1, 1))]])
             mean, spread = np.append(mean, 1.0), np.append(spread, 0.0)
-            ones, ones_error = _ones(summary)
-            missing = np.clip(1.0 - np.sum(ones * np.asarray(summary.means), axis=1), 0.0, 1.0)
+            ones = _ones(summary)
             # the residual variance of u_a, the regression of 1 on x_o
-            ones_error *= missing[:, None, None]
+            missing = np.clip(1.0 - np.sum(ones * np.asarray(summary.means), axis=1), 0.0, 1.0)
         # a feature that did not vary has no deviation: scale it by its size
         scale = 1.0 / power_of_two(np.where(spread > 0, np.sqrt(spread), np.abs(mean)))
         scale[c] = 1.0 / mean[c]
@@ -142,7 +139,7 @@ class Frame:
             preferred[:, varies] = _preferred(D[np.ix_(varies, varies)], moved, np.asarray(summary.counts))
         bent = np.zeros(len(scale), dtype=np.bool_)
         bent[:L] = np.isin(summary.schema.recorded_index, summary.schema.derived_index)
-        return cls(scale, shift, c, D, np.eye(len(scale))[c], ones, missing, ones_error, preferred, bent)
+        return cls(scale, shift, c, D, np.eye(len(scale))[c], ones, missing, preferred, bent)
 
     def moved(self, S: Array, unit: Array, means: Array, faded: bool = True) -> Array:
         """Sums of products in these coordinates.
@@ -255,8 +252,8 @@ def _ridged(D: Array, scale: Array) -> Array:
     return D
 
 
-def _ones(summary: LogSummary) -> tuple[Array, Array]:
-    """``u_a = R11(a)⁺E[x_o | a]`` (K, L) and ``G_a⁺`` (K, L, L); 0 for an arm without rows."""
+def _ones(summary: LogSummary) -> Array:
+    """``u_a = R11(a)⁺E[x_o | a]`` (K, L); 0 for an arm without rows."""
     G, sums = np.asarray(summary.grams), np.asarray(summary.means) * np.asarray(summary.counts)[:, None]
     own, total = np.einsum("aii->ai", G), np.einsum("aii->i", G)
     # a feature that was always zero has no unit, and takes no part
@@ -267,4 +264,4 @@ def _ones(summary: LogSummary) -> tuple[Array, Array]:
     # 1/λ, and 0 where nothing but rounding is left of λ: a ridge would divide rounding errors by itself
     values /= np.square(values) + RIDGE * RIDGE
     inverses = product(vectors * values[:, None, :], np.swapaxes(vectors, 1, 2)) * both
-    return apply(inverses, sums), inverses
+    return apply(inverses, sums)

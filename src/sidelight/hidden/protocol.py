@@ -95,6 +95,14 @@ class EstimatorDefaults:
         more = np.einsum("aij,aij->a", estimator.residual_moments(), second)
         return np.asarray(more[:, None, None] * estimator.summary.grams)
 
+    def level_moments(self) -> Array | None:
+        """(K, m, m)  the part of ``residual_moments`` by which ``b`` errs as ``B̂`` does; None for none.
+
+        It comes from the log's own rows, and so cancels in ``b − M̂w``: ``precision`` leaves it out, and of ``s²`` it
+        does not count.
+        """
+        return None
+
     def hidden_shift(self) -> HiddenShift | None:
         """How hidden features differ between the arms' contexts; None where that is not known."""
         return None
@@ -153,6 +161,7 @@ class CompleteEstimator(HiddenEstimator, Protocol):
     @property
     def estimates_by_weighting(self) -> bool: ...  # noqa: D102
     def log_error(self, second: Array) -> Array: ...  # noqa: D102
+    def level_moments(self) -> Array | None: ...  # noqa: D102
     def hidden_shift(self) -> HiddenShift | None: ...  # noqa: D102
     def observe_gaps(self, x: Array, answer: Any, probability: float = 1.0) -> None: ...  # noqa: D102
     def cautious_precision(self) -> Array | None: ...  # noqa: D102

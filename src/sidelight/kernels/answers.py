@@ -231,13 +231,12 @@ def residual_moments(S, counts, B, pull, used, pooled, weight, Sigma):  # type: 
 
 
 @kernel
-def answers_precision(S, S_squared, pull, shared, E, more, A):  # type: ignore[no-untyped-def]
-    """``A_a``, the inverse of ``E_aW_a⁻¹(S²(a) + shared)W_a⁻¹E_aᵀ + more_a``; returns whether all arms have one.
+def answers_precision(S, S_squared, pull, shared, E, A):  # type: ignore[no-untyped-def]
+    """``A_a``, the inverse of ``E_aW_a⁻¹(S²(a) + shared)W_a⁻¹E_aᵀ``; returns whether all arms have one.
 
     Where ``W_a`` or the sum is not positive definite, ``A_a`` is filled with NaN.
 
-    S: (K, n or more, …)   S_squared: (K, n, n)   pull, shared: (n, n)   E: (K, L, n)   more: (K, L, L), or (0, …) for
-    none   A: (K, L, L)
+    S: (K, n or more, …)   S_squared: (K, n, n)   pull, shared: (n, n)   E: (K, L, n)   A: (K, L, L)
     """
     K, L, n = E.shape
     first = padded(n)
@@ -275,7 +274,7 @@ def answers_precision(S, S_squared, pull, shared, E, more, A):  # type: ignore[n
         subtract_product(upper, product, 0, product, 0)
         for i in range(L):
             for j in range(i, L):
-                covariance[i, j] = (more[a, i, j] if more.shape[0] > 0 else 0.0) - upper[i, j]
+                covariance[i, j] = -upper[i, j]
                 covariance[j, i] = covariance[i, j]
         if math.isnan(invert_into(covariance, A[a])):
             A[a] = math.nan

@@ -178,6 +178,8 @@ class ReferenceFused:
     def __post_init__(self) -> None:
         self.logs = [(raw, copy.deepcopy(estimator)) for raw, estimator in self.logs]
         self.tau2 = [0.5 * raw.s2 for raw, _ in self.logs]
+        # what cancels in b − M̂w where x_o has no constant
+        self.level = [np.zeros(self.K) for _ in self.logs]
         # on top of Σε²x_ox_oᵀ, where R12 is known; at first half of it again
         self.more = [0.5 * raw.s2[:, None, None] * np.array(raw.gram) for raw, _ in self.logs]
         self.evidence = self._evidence()
@@ -220,8 +222,14 @@ class ReferenceFused:
                     continue
                 if estimator.n_answers == 0:
                     continue  # no second moments of hidden features yet: half of s², as at first
-                tau2 = w[a][h] @ Sigma_e[a] @ w[a][h] + np.trace(Sigma_e[a] @ covariance[a][np.ix_(h, h)])
+                second = np.outer(w[a][h], w[a][h]) + covariance[a][np.ix_(h, h)]
+                tau2 = np.trace(Sigma_e[a] @ second)
                 self.tau2[j][a] = min(tau2, raw.s2[a])
+                level = estimator.level_moments()
+                if level is not None and not self.sandwich:
+                    share = self.tau2[j][a] * np.trace(level[a] @ second) / tau2
+                    self.level[j][a] = min(share, 0.99 * raw.s2[a])
+                    self.tau2[j][a] -= self.level[j][a]
         self.evidence = self._evidence()
 
     def _evidence(self) -> tuple[np.ndarray, np.ndarray]:
@@ -240,10 +248,11 @@ class ReferenceFused:
         for x, arm, _ in self.rounds:
             V0 = V0 + (arm == a) * np.outer(x, x) / self.sigma**2
         logs = []
-        for (raw, estimator), tau2 in zip(self.logs, self.tau2, strict=True):
+        for (raw, estimator), tau2, level in zip(self.logs, self.tau2, self.level, strict=True):
             M = np.zeros((len(raw.recorded), self.d))
             M[:, raw.order] = np.hstack([np.eye(len(M)), estimator.regression()[a]])
-            logs.append((M, raw.s2[a] * np.linalg.inv(raw.gram[a]), tau2[a] * np.linalg.inv(estimator.precision()[a])))
+            own = (raw.s2[a] - level[a]) * np.linalg.inv(raw.gram[a])
+            logs.append((M, own, tau2[a] * np.linalg.inv(estimator.precision()[a])))
         shares = np.full(len(logs), 1.0 / len(logs))
         for _ in range(8):
             inner = [np.linalg.inv(C + D / share) for (_, C, D), share in zip(logs, shares, strict=True)]
@@ -264,7 +273,7 @@ class ReferenceFused:
             inverse, N = np.linalg.inv(raw.gram[a]), raw.s2[a] * raw.gram[a]
             if self.sandwich:
                 N = 0.9 * raw.meat[a] + 0.1 * raw.s2[a] * raw.gram[a]
-            C, few, own = inverse @ N @ inverse, 1.0, raw.s2[a]
+            C, few, own = inverse @ N @ inverse, 1.0, raw.s2[a] - self.level[j][a]
             if isinstance(estimator, sl.KnownCrossMoments):
                 if proven and not self.sandwich:
                     own += self.tau2[j][a]
@@ -295,7 +304,7 @@ class ReferenceFused:
             J[a] += M.T @ np.linalg.inv(C) @ M
             h[a] += M.T @ np.linalg.inv(C) @ raw.b[a]
             if isinstance(estimator, sl.CompanionLog) and self.weight_bound is None:
-                noise = max(raw.s2[a] - self.tau2[j][a], 0.05 * raw.s2[a])
+                noise = max(raw.s2[a] - self.level[j][a] - self.tau2[j][a], 0.05 * raw.s2[a])
                 J[a] += estimator.rows.grams[a] / noise
                 h[a] += estimator.rows.cross[a] / noise
         return J, h

@@ -286,6 +286,7 @@ class FusedLog(Unexplained):
             **about_evidence,
             "bias": self._bias_directions,
             "tau2": self.tau2,
+            "level": self.level,
             **verdict,
             "numbers": np.array(numbers),
             "excess": self.excess.total,
@@ -298,6 +299,8 @@ class FusedLog(Unexplained):
     def restore(self, arrays: dict[str, Any]) -> None:
         """The inverse of ``state``."""
         self.tau2 = np.array(arrays["tau2"], dtype=np.float64)
+        # a file from before it was kept has none until the next refresh
+        self.level = np.array(arrays.get("level", np.zeros_like(self.tau2)), dtype=np.float64)
         common, suspicion, self._shared, self._bias_bound, *more = (float(v) for v in arrays["numbers"])
         self.standing.restore(arrays, bool(common), suspicion, int(more[0]) if more else -1)
         if "bias" in arrays:
@@ -331,7 +334,7 @@ class FusedLog(Unexplained):
         rows = self.hidden.companion
         if rows is not None and not self.proven:
             # the companion's rewards, seen at full contexts, are like rounds of our own
-            noise = np.maximum(self.s2 - self.tau2, 0.05 * self.s2)[:, None]
+            noise = np.maximum(self.s2 - self.level - self.tau2, 0.05 * self.s2)[:, None]
             J[np.ix_(self.arms, rows.recorded, rows.recorded)] += rows.grams / noise[:, :, None]
             h[np.ix_(self.arms, rows.recorded)] += rows.cross / noise
 
@@ -343,7 +346,7 @@ class FusedLog(Unexplained):
         scale = np.sqrt(np.maximum(np.einsum("aii->ai", G), 1e-300))
         scales = scale[:, :, None] * scale[:, None, :]
         part = (pseudo_inverse(G / scales, 1e-12) * self.counted.precision / scales).sum(axis=(1, 2))
-        return np.asarray(np.clip(part * self.s2 / self.L, 0.0, 1.0) * self.counts)
+        return np.asarray(np.clip(part * (self.s2 - self.level) / self.L, 0.0, 1.0) * self.counts)
 
     def trust(self, labels: Sequence[Any], covariances: Array, features: Sequence[Any]) -> list[dict[str, Any]]:
         """What it still counts for, arm by arm, as ``FusedOFUL.log_trust`` tells it.

@@ -19,6 +19,8 @@ __all__ = ["UNTOLD", "Known", "Unexplained", "least_tau2", "most_square", "most_
 
 #: the part of what a log left unexplained that is taken for the hidden features' doing while nothing tells it
 UNTOLD = 0.5
+#: the part of what a log left unexplained that may cancel, at most: noise is never nothing
+MOST_LEVEL = 0.99
 #: how much larger than recorded ones hidden weights may be expected to be, as a factor of their mean square
 LARGER = 4.0
 
@@ -138,6 +140,8 @@ class Unexplained:
         if self._on_top and not proven:
             self.tau2 = np.zeros_like(self.s2)
         self.fresh = True
+        #: (K_j,)  the part of ``s²`` by which ``b`` errs as ``B̂`` does, so that it cancels in ``b − M̂w``
+        self.level = np.zeros_like(self.s2)
         #: (K_j,)  times which ``s²`` is counted where proven, since it was estimated from so few rows
         self._rows_scarcity = np.ones(len(self.arms))
 
@@ -146,15 +150,15 @@ class Unexplained:
         return np.asarray(self.counts >= 10.0 * (self.L + 1))
 
     def own_variances(self) -> Array:
-        """(K_j,)  The variance of the log's rewards around what its regressions say, without any bias of the log."""
-        own = self.s2 + self.tau2 if self._on_top else self.s2
+        """(K_j,)  The variance of the log's rewards around what ``M̂w`` says, without any bias of the log."""
+        own = self.s2 + self.tau2 if self._on_top else self.s2 - self.level
         return own * self._rows_scarcity if self.proven else own
 
     def noise_variance(self) -> float:
         """``s² − τ²`` over all arms: ``σ²`` as the log has it; 0 where it does not tell."""
         if self._on_top or not self.counts.any():
             return 0.0
-        return float(((self.s2 - self.tau2) * self.counts).sum() / self.counts.sum())
+        return float(((self.s2 - self.level - self.tau2) * self.counts).sum() / self.counts.sum())
 
     def learn_tau2(self, known: Known, sandwich: bool) -> tuple[Array | None, AnswersHalf | None]:
         """Take ``τ²`` from what the learner knows of the hidden weights.
@@ -188,7 +192,14 @@ class Unexplained:
             error = fresh if self.fresh else self.hidden.log_error(second)
         elif not self.fresh:
             moments = self.residual_moments(known.units)
-            self.tau2 = hidden_variance(moments, known.weights, known.covariances, 1.0, self.arms, hidden, self.s2)
+            weights = (known.weights, known.covariances, 1.0, self.arms, hidden)
+            self.tau2, self.level = hidden_variance(moments, *weights, self.s2), np.zeros_like(self.s2)
+            common = None if sandwich else self.hidden.level_moments()
+            if common is not None:
+                whole = hidden_variance(moments, *weights, np.full_like(self.s2, np.inf))
+                part = hidden_variance(common, *weights, whole) / np.where(whole > 0.0, whole, 1.0)
+                self.level, moments = np.minimum(part * self.tau2, MOST_LEVEL * self.s2), moments - common
+                self.tau2 = self.tau2 - self.level
             if known.plays is not None and len(hidden):
                 self.tau2 = np.maximum(self.tau2, self._least_tau2(known.plays[self.arms], known.usual, moments))
         self.fresh = False
@@ -254,7 +265,7 @@ class Unexplained:
         large, half of ``s²`` would make nothing of a log that is precise.
         """
         hidden = self.order[self.L :]
-        least = least_tau2(self.s2, self.counts - self.L, self.well_told(), plays, len(hidden))
+        least = least_tau2(self.s2 - self.level, self.counts - self.L, self.well_told(), plays, len(hidden))
         if not self._bent:
             return least
         floor = UNTOLD * self.s2
