@@ -25,12 +25,11 @@ from sidelight.hidden.gap_answers import GapAnswers, Prediction
 from sidelight.hidden.pooling import Fit, Pool, Told, fit_arms, regress, slope_pull
 from sidelight.hidden.protocol import EstimatorDefaults, HiddenShift
 from sidelight.hidden.strengths import (
-    BENT_GRID,
     LEVEL_CENTRE,
-    SLOPE_CENTRE,
     Strengths,
     find_strengths,
     first_own,
+    first_strengths,
     own_guess,
 )
 from sidelight.hidden.sums import AnswerSums
@@ -90,9 +89,7 @@ class AnswerEstimator(EstimatorDefaults):
         self._past: float | None = None
         self._leveled = Frame.leveled(summary)
         self._guess = own_guess(self._leveled)
-        p = max(summary.n_recorded - (self._leveled.size == summary.n_recorded), 1)
-        bent = BENT_GRID[1] if self._leveled.bent.any() else 1.0
-        self._strengths = Strengths(first_own(self._guess), SLOPE_CENTRE * p, LEVEL_CENTRE, bent)
+        self._strengths = first_strengths(self._leveled, self._guess)
         if pooling != "auto":
             self.fix_pooling(float(pooling))
 

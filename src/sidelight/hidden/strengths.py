@@ -3,6 +3,11 @@
 ``hidden.pooling`` has the model, in which ``κ₀`` says how little the hidden features go with the recorded ones, ``κ``
 how alike the arms' slopes are (both in answers), ``v`` how far their levels are apart, and ``β`` how much less the
 hidden features go with bends and products than with columns.  Each has a weak prior.
+
+``1/κ`` is a variance, of arms' coefficients around what they have in common, and the error that is claimed for a
+regression needs what it is expected to be: of prior and posterior ``1/E[1/κ]`` is taken.  (Thousands of answers hardly
+tell a large ``κ`` from a larger one.)  Of ``κ₀`` the same is taken before answers tell, and then the least one that is
+nearly as likely as the best.
 """
 
 from __future__ import annotations
@@ -30,6 +35,7 @@ __all__ = [
     "Strengths",
     "find_strengths",
     "first_own",
+    "first_strengths",
     "leaning_of",
     "own_guess",
 ]
@@ -44,13 +50,16 @@ OWN_GRID = 2.0 ** np.arange(-4, 21)
 BENT_GRID, BENT_CENTRE = (1.0, 8.0, 64.0), 64.0
 #: standard deviations of the priors of ``log κ₀``, ``log v`` and ``log β``, and of ``log κ``
 WEAK, WEAKER = 1.5, 2.0
-#: the prior's centre of ``v``, and of ``κ`` for each recorded feature
-LEVEL_CENTRE, SLOPE_CENTRE = 0.5, 64.0
+#: the prior's centre of ``v`` along the hidden weights, however many they are, and of ``κ`` for each recorded feature
+LEVEL_CENTRE, SLOPE_CENTRE = 1.25, 512.0
 #: ``κ₀`` to expect for each recorded feature where these tell nothing about it
 UNTOLD_OWN = 16.0
-#: the smallest ``κ₀`` within this many units of log posterior of the best one is taken: too strong a pull is a bias
-#: that nothing accounts for, too weak a one costs some answers
+#: the smallest ``κ₀``, and ``β``, within this many units of log posterior of the best one is taken: too strong a pull
+#: is a bias that nothing accounts for, too weak a one costs some answers
 SLACK = 2.0
+#: so many answers for each coordinate halve it for ``κ₀``: the more there are, the less the prior decides, whose centre
+#: is no more than a guess
+MANY = 8.0
 
 
 class Strengths(NamedTuple):
@@ -89,7 +98,7 @@ def find_strengths(told: Told, start: Strengths, guess: float) -> Strengths:
 
     Args:
         told: the answers.
-        start: as last found; the search for ``κ`` and ``v`` begins there.
+        start: as last found.
         guess: the prior's centre of ``κ₀``.
     """
     if told.answers <= 0 or 0 in told.D.shape or told.S.shape[1] == told.frame.size:
@@ -125,7 +134,8 @@ def own_likelihoods(
 
 def _find_own(told: Told, guess: float, levels: float, bent: float) -> float:
     values = own_likelihoods(told, guess, levels, bent)
-    return float(OWN_GRID[int(np.argmax(values >= values.max() - SLACK))])
+    slack = SLACK / (1.0 + told.answers / (MANY * told.frame.size))
+    return float(OWN_GRID[int(np.argmax(values >= values.max() - slack))])
 
 
 def _find_bent(told: Told, guess: float, levels: float) -> float:
@@ -145,6 +155,19 @@ def _find_bent(told: Told, guess: float, levels: float) -> float:
 def first_own(guess: float) -> float:
     """``κ₀`` before answers tell: ``1/E[1/κ₀]`` of its prior, since ``E[1/κ₀]`` is the coefficients' variance."""
     return guess * float(exp(-0.5 * WEAK * WEAK))
+
+
+def first_strengths(frame: Frame, guess: float) -> Strengths:
+    """Before answers tell: ``1/E[1/κ₀]`` and ``1/E[1/κ]`` of their priors, and the centre of that of ``v``.
+
+    Args:
+        frame: the coordinates.
+        guess: the prior's centre of ``κ₀``.
+    """
+    p = max(frame.size - (frame.constant is not None), 1)
+    slopes = SLOPE_CENTRE * p * float(exp(-0.5 * WEAKER * WEAKER))
+    bent = BENT_GRID[1] if frame.bent.any() else 1.0
+    return Strengths(first_own(guess), slopes, LEVEL_CENTRE, bent)
 
 
 class Apart(NamedTuple):
@@ -194,31 +217,25 @@ def between_likelihoods(told: Told, apart: Apart, slopes: float) -> Array:
     left = symmetrize(squares - explained)
     np.einsum("kii->ki", left)[...] += 1e-12 * np.diagonal(squares)
     values -= 0.5 * free * log_det(left)
-    values += _weakly(slopes, SLOPE_CENTRE * max(n - (c is not None), 1), WEAKER) + _weakly(grid, LEVEL_CENTRE)
+    values += _weakly(slopes, SLOPE_CENTRE * max(n - (c is not None), 1), WEAKER) + _weakly(
+        grid, LEVEL_CENTRE / leaning_of(m)
+    )
     return np.where(np.isnan(values), -math.inf, values)
 
 
 def _find_between(told: Told, pool: Pool, start: Strengths) -> tuple[float, float]:
-    found: dict[int, Array] = {}
+    """``1/E[1/κ]``, as the nearest value of its grid, and the most likely ``v``, along the hidden weights."""
     apart = Apart.of(told, pool)
-
-    def at(i: int) -> Array:
-        if i not in found:
-            inside = 0 <= i < len(SLOPE_GRID)
-            found[i] = between_likelihoods(told, apart, float(SLOPE_GRID[i])) if inside else np.array([-math.inf])
-        return found[i]
-
-    i = int(np.argmin(np.abs(log(SLOPE_GRID / start.slopes))))
-    while True:
-        best = max((i, i + 1, i - 1), key=lambda k: float(at(k).max()))
-        if best == i:
-            break
-        i = best
-    if not math.isfinite(float(at(i).max())):
+    values = np.stack([between_likelihoods(told, apart, float(slopes)) for slopes in SLOPE_GRID])
+    if not math.isfinite(float(values.max())):
         # collinear features, and so many answers that rounding errors leave no likelihood finite
         return start.slopes, start.levels
-    leaning = leaning_of(pool.theta.shape[1])
-    return float(SLOPE_GRID[i]), float(LEVEL_GRID[int(at(i).argmax())]) * leaning
+    # added up in order, so that no processor adds in another one
+    weights = np.cumsum(exp(values - values.max()), axis=1)[:, -1]
+    variance = np.cumsum(weights / SLOPE_GRID)[-1] / np.cumsum(weights)[-1]
+    slopes = SLOPE_GRID[int(np.argmin(np.abs(log(SLOPE_GRID * variance))))]
+    levels = LEVEL_GRID[int(values.max(axis=0).argmax())]
+    return float(slopes), float(levels) * leaning_of(pool.theta.shape[1])
 
 
 def leaning_of(m: int) -> float:
