@@ -101,6 +101,8 @@ CHANGES: dict[str, dict[str, object]] = {
     "rounds: batches of 50": {"batch": 50},
     "answers: a tenth of rounds": {"answered": 0.1},
     "answers: never": {"answered": 0.0},
+    "answers: a tenth of rounds, sharp policy": {"answered": 0.1, "sharpness": 4.0},
+    "answers: never, sharp policy": {"answered": 0.0, "sharpness": 4.0},
     "answers: a tenth wrong": {"wrong": 0.1},
     "answers: a third wrong": {"wrong": 0.33},
     # curvature
