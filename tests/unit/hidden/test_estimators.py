@@ -368,7 +368,7 @@ def test_automatic_pooling_is_what_answers_make_likely(rng, n, alike, intercept)
 
     C = D[:p, :p]
     rest = 1.0 / (np.diag(C) * np.diag(np.linalg.inv(C)))
-    guess = (p - 1) * rest.sum() / (1.0 - rest).sum() / 4.0
+    guess = np.clip((p - 1) * rest.sum() / (1.0 - rest).sum() / 4.0, OWN_GRID[0], OWN_GRID[-1])
     owns = []
     for own in OWN_GRID:
         prior = np.diag([0.0] * p + [1e-6])
