@@ -3,6 +3,7 @@
     python -m benchmarks.columns gaps      # gaps of 10 and 30 % in a recorded feature, a hidden one, all of them
     python -m benchmarks.columns clicks    # rewards of 0 and 1 at rates of 1, 5, 20 and 50 %
     python -m benchmarks.columns splines   # splines of all features where effects are straight, and where they bend
+    python -m benchmarks.columns products  # products with hidden features, where effects are straight and where not
     python -m benchmarks.columns surfaces  # curved surfaces fitted to public data, with the terms that the log proposes
     python -m benchmarks.columns trials    # smooth surfaces of randomised trials (pip install --no-deps lifelines)
     python -m benchmarks.columns log-rows  # what weighting the log's rows of clicks by their variance would bring
@@ -329,14 +330,15 @@ def log_pass(rows: int, seeds: range) -> None:
         print("| " + " | ".join(cells) + " |", flush=True)
 
 
-def spline_run(seed: int, rounds: int, bent: list[int], splined: bool) -> float:
-    """Regret of a learner with or without splines of all features.
+def spline_run(seed: int, rounds: int, bent: list[int], added: str, together: tuple[int, int] | None = None) -> float:
+    """Regret of a learner with or without derived features.
 
     Args:
         seed: of world, log and rounds.
         rounds: how many.
         bent: features whose effects have a U-shape of as much variance as a straight effect.
-        splined: whether the schema has a spline of every feature.
+        added: ``splines`` of every feature, ``products`` of the hidden ones with all others and among them, or nothing.
+        together: two features whose product has an effect.
     """
     world = CorrelatedWorld(seed)
     d, L = world.n_features, world.n_features - 3
@@ -344,15 +346,22 @@ def spline_run(seed: int, rounds: int, bent: list[int], splined: bool) -> float:
     bends = np.random.default_rng([seed, 8]).normal(size=(world.n_arms, d)) / np.sqrt(d)
     bends[:, [j for j in range(d) if j not in bent]] = 0.0
 
+    acting = np.random.default_rng([seed, 9]).normal(size=world.n_arms) / np.sqrt(d)
+
     def means(X: NDArray[np.float64]) -> NDArray[np.float64]:
-        return world.mean_rewards(X) + ((X * X - 1.0) / np.sqrt(2.0)) @ bends.T
+        out = world.mean_rewards(X) + ((X * X - 1.0) / np.sqrt(2.0)) @ bends.T
+        return out if together is None else out + (X[:, together[0]] * X[:, together[1]])[:, None] * acting
 
     rng = np.random.default_rng([seed, 1])
     X = world.contexts(LOG_ROWS, rng)
     arms = draw_indices(world.behavior_probabilities(X), rng)
     paid = means(X)[np.arange(LOG_ROWS), arms] + world.noise * rng.normal(size=LOG_ROWS)
     log = {name: X[:, j + 1] for j, name in enumerate(names[: L - 1])} | {"arm": arms, "reward": paid}
-    derived = [sl.Spline(name, knots=[-1.5, -0.5, 0.5, 1.5]) for name in names] if splined else []
+    derived: list[Any] = []
+    if added == "splines":
+        derived = [sl.Spline(name, knots=[-1.5, -0.5, 0.5, 1.5]) for name in names]
+    elif added == "products":
+        derived = [sl.Product(a, b) for a, b in itertools.combinations(names, 2) if b in names[L - 1 :]]
     schema = sl.Schema(names, names[: L - 1], arms=range(world.n_arms), intercept=True, derived=derived)
     learner = sl.FusedOFUL(sl.BehaviorQueries(sl.summarize_log(log, schema)))
     X = world.contexts(rounds, np.random.default_rng([seed, 2]))
@@ -371,7 +380,19 @@ def splines(rounds: int, seeds: range) -> None:
     print("| effects | regret, straight | regret, splines of all features | ratio |")
     print("|---|---|---|---|")
     for name, bent in (("straight", []), ("a recorded one bends", [2]), ("a hidden one bends", [6])):
-        found = np.array([[spline_run(seed, rounds, bent, splined) for splined in (False, True)] for seed in seeds])
+        found = np.array([[spline_run(seed, rounds, bent, added) for added in ("", "splines")] for seed in seeds])
+        means = found.mean(axis=0)
+        print(f"| {name} | {means[0]:.1f} | {means[1]:.1f} | {_ratio(found[:, 0], found[:, 1])} |", flush=True)
+
+
+def products(rounds: int, seeds: range) -> None:
+    """Print the table of products with hidden features."""
+    print(f"{rounds} rounds, seeds {seeds.start} to {seeds.stop - 1}\n")
+    print("| effects | regret, straight | regret, products with hidden features | ratio |")
+    print("|---|---|---|---|")
+    pairs = {"straight": None, "a recorded and a hidden one act together": (2, 6), "two hidden ones do": (5, 6)}
+    for name, pair in pairs.items():
+        found = np.array([[spline_run(seed, rounds, [], added, pair) for added in ("", "products")] for seed in seeds])
         means = found.mean(axis=0)
         print(f"| {name} | {means[0]:.1f} | {means[1]:.1f} | {_ratio(found[:, 0], found[:, 1])} |", flush=True)
 
@@ -456,6 +477,7 @@ def main() -> None:
         "gaps": (gaps, 1_000, 32),
         "clicks": (clicks, 3_000, 120),
         "splines": (splines, 2_000, 128),
+        "products": (products, 2_000, 64),
         "surfaces": (surfaces, 4_000, 6),
         "trials": (trials, 4_000, 6),
         "log-rows": (log_rows, 100_000, 12),
