@@ -43,6 +43,9 @@ LEAST_PREFERENCE = 0.01
 EQUAL = 1e-9
 #: successive factors by which a variance is moved while ``log p`` grows: up to 4³ in all
 STEPS = (2.0, 2.0, 4.0, 4.0)
+#: the variance of levels, at most, relative to that of rewards, of which it is a part: a log that leaves the level of
+#: every arm open would else let it grow without end; irrational, so that rounding never decides about a power of two
+MOST_LEVELS = 4.0 * math.sqrt(2.0)
 #: by how many factors of two, at most, a variance is followed from its mode to either side for its posterior mean
 REACH = 6
 #: and no further once a step adds less than this part
@@ -226,6 +229,8 @@ class PriorLikelihood:
         self._hidden, self._preferences = hidden, preferences
         self._d = h.shape[1]
         self._reference = reference_variance(units, self._d)
+        #: the block of the intercept, if it has one of its own
+        self._levels = next((k for k, own in enumerate(blocks) if own.tolist() == [units.constant]), None)
         #: (d,)  the block of every feature
         self._block = np.empty(self._d, dtype=np.int64)
         for k, block in enumerate(blocks):
@@ -261,7 +266,12 @@ class PriorLikelihood:
         return next((hyper for hyper in starts if values[hyper] > highest - EQUAL), starts[0])
 
     def value(self, hyper: Hyper, above: float = -math.inf) -> float:
-        """``log p`` of one prior, or an upper bound of it where that is at most ``above``."""
+        """``log p`` of one prior, or an upper bound of it where that is at most ``above``.
+
+        ``−∞`` where levels would vary more than ``MOST_LEVELS`` allows.
+        """
+        if self._levels is not None and hyper.variances[self._levels] > MOST_LEVELS * self._units.reward_variance:
+            return -math.inf
         self.look_at([hyper])
         bound, square = self._bounds[hyper]
         if self._hidden is None or not bound > above:
