@@ -11,7 +11,7 @@ from scipy.stats import multivariate_normal
 from sidelight.learners.fused.hyperparameters import SMALLER_NOISES, SURELY, likeliest_noise, most_gain
 from sidelight.learners.noise import least_residuals, rounds_likelihood
 from sidelight.side.coordinates import Units
-from sidelight.side.prior import Hyper, PriorLikelihood, estimate_prior, log_marginal, shrink, side_by_side
+from sidelight.side.prior import MOST_LEVELS, Hyper, PriorLikelihood, estimate_prior, log_marginal, shrink, side_by_side
 from sidelight.side.spread import LogSpread, SpreadLikelihood
 
 
@@ -354,3 +354,18 @@ def test_derived_features_are_expected_to_matter_less():
     prior = estimate_prior(J, h, blocks, Units.given(np.ones(d), 5.0), derived=1)
     first, bent = prior.hyper.variances
     assert 1 / 4096 <= bent / first <= 1 / 256
+
+
+def test_levels_vary_at_most_a_few_times_as_much_as_rewards():
+    """A log without answers leaves levels open: large ones would let slopes be smaller at no price, without end."""
+    K, L = 8, 4
+    rng = np.random.default_rng(6)
+    # along this direction the evidence says next to nothing: a large level makes up for slopes
+    open_direction = np.array([1.0, 0.02, -0.015, 0.01])
+    known = np.eye(L) - np.outer(open_direction, open_direction) / (open_direction @ open_direction)
+    J = np.broadcast_to(1_000.0 * known + 1e-6 * np.eye(L), (K, L, L))
+    slopes = np.column_stack([np.zeros(K), 0.4 * rng.normal(size=K)[:, None] * open_direction[1:] / 0.03])
+    units = Units(np.zeros(L), np.ones(L), np.full(L, 1e4), 0, 0.0, 2.0, 1e4, True)
+    prior = estimate_prior(J, np.einsum("aij,aj->ai", J, slopes), [np.arange(1, L), np.array([0])], units, wide=True)
+    assert prior.hyper.variances[1] <= MOST_LEVELS * units.reward_variance
+    assert np.sqrt(prior.covariance[0, 0]) < 5.0
