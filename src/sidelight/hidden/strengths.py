@@ -62,6 +62,10 @@ SLACK = 2.0
 MANY = 8.0
 
 
+#: values of ``κ`` whose log posterior is this much below the best one do not count for what is expected
+FAR = 7.0
+
+
 class Strengths(NamedTuple):
     """``own = κ₀`` and ``slopes = κ``, in answers, ``levels = v``, in residual variances, and ``bent = β``."""
 
@@ -98,7 +102,7 @@ def find_strengths(told: Told, start: Strengths, guess: float) -> Strengths:
 
     Args:
         told: the answers.
-        start: as last found.
+        start: as last found, where the search for ``κ`` begins.
         guess: the prior's centre of ``κ₀``.
     """
     if told.answers <= 0 or 0 in told.D.shape or told.S.shape[1] == told.frame.size:
@@ -224,15 +228,36 @@ def between_likelihoods(told: Told, apart: Apart, slopes: float) -> Array:
 
 
 def _find_between(told: Told, pool: Pool, start: Strengths) -> tuple[float, float]:
-    """``1/E[1/κ]``, as the nearest value of its grid, and the most likely ``v``, along the hidden weights."""
-    apart = Apart.of(told, pool)
-    values = np.stack([between_likelihoods(told, apart, float(slopes)) for slopes in SLOPE_GRID])
-    if not math.isfinite(float(values.max())):
+    """``1/E[1/κ]``, as the nearest value of its grid, and the most likely ``v``, along the hidden weights.
+
+    The most likely ``κ`` is looked for from the one found last, and from there the grid to either side until ``FAR``
+    below it.
+    """
+    apart, last = Apart.of(told, pool), len(SLOPE_GRID) - 1
+    found: dict[int, Array] = {}
+
+    def at(i: int) -> float:
+        if i not in found:
+            found[i] = between_likelihoods(told, apart, float(SLOPE_GRID[i]))
+        return float(found[i].max())
+
+    best, before = int(np.argmin(np.abs(log(SLOPE_GRID / start.slopes)))), -1
+    while best != before:
+        before = best
+        best = max((best, min(best + 1, last), max(best - 1, 0)), key=at)
+    if not math.isfinite(at(best)):
         # collinear features, and so many answers that rounding errors leave no likelihood finite
         return start.slopes, start.levels
+    looked_at = [best]
+    for side in (range(best + 1, last + 1), range(best - 1, -1, -1)):
+        for i in side:
+            if at(i) < at(best) - FAR:
+                break
+            looked_at.append(i)
+    values = np.stack([found[i] for i in looked_at])
     # added up in order, so that no processor adds in another one
     weights = np.cumsum(exp(values - values.max()), axis=1)[:, -1]
-    variance = np.cumsum(weights / SLOPE_GRID)[-1] / np.cumsum(weights)[-1]
+    variance = np.cumsum(weights / SLOPE_GRID[looked_at])[-1] / np.cumsum(weights)[-1]
     slopes = SLOPE_GRID[int(np.argmin(np.abs(log(SLOPE_GRID * variance))))]
     levels = LEVEL_GRID[int(values.max(axis=0).argmax())]
     return float(slopes), float(levels) * leaning_of(pool.theta.shape[1])
