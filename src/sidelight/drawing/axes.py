@@ -22,7 +22,7 @@ def has_intervals(chart: Chart) -> bool:
 
 
 def colour_of_series(chart: Chart, theme: str) -> dict[str, Any]:
-    """The colour of every series."""
+    """The encoding of the channel ``color``: every series in its own colour of ``theme``, without a legend."""
     return {
         "field": "series",
         "type": "nominal",
@@ -32,7 +32,7 @@ def colour_of_series(chart: Chart, theme: str) -> dict[str, Any]:
 
 
 def x_axis(chart: Chart) -> dict[str, Any]:
-    """The horizontal axis."""
+    """The encoding of the channel ``x``: categories in the chart's order, or numbers on a linear or log scale."""
     if chart.x_scale == "category":
         return {
             "field": "x",

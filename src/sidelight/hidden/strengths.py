@@ -60,8 +60,6 @@ SLACK = 2.0
 #: so many answers for each coordinate halve it for ``κ₀``: the more there are, the less the prior decides, whose centre
 #: is no more than a guess
 MANY = 8.0
-
-
 #: values of ``κ`` whose log posterior is this much below the best one do not count for what is expected
 FAR = 7.0
 

@@ -54,10 +54,9 @@ class Tried:
             chances: (n,) how likely it is, by a model that was fitted on other rows or has few coefficients.
             found: (n,) whether it was taken.
         """
-        at = (arms, self.bins(chances))
-        np.add.at(self._contexts, at, 1.0)
-        np.add.at(self._expected, at, chances)
-        np.add.at(self._found, at, found)
+        at = arms * _BINS + self.bins(chances)
+        for sums, each in ((self._contexts, None), (self._expected, chances), (self._found, found)):
+            sums += np.bincount(at, weights=each, minlength=sums.size).reshape(sums.shape)
 
     @staticmethod
     def bins(chances: Array) -> np.ndarray:

@@ -76,17 +76,21 @@ class PolicyScores:
         wanted, found, squares, never, corrections = np.zeros((5, K))
         return cls(wanted, found, squares, never, corrections, np.zeros((K, p)), Tried(K))
 
-    def add(self, taken: np.ndarray, weights: Array, corrections: Array, chance: Array, columns: Array) -> None:
-        """Add rows: what the policy takes, its weights, ``w(r − μ̂)``, how likely its arm is, and columns of ``μ̂``."""
+    def add(self, taken: np.ndarray, weights: Array, corrections: Array, chance: Array | None, columns: Array) -> None:
+        """Add rows: what the policy takes, its weights, ``w(r − μ̂)``, how likely its arm is, and columns of ``μ̂``.
+
+        chance: estimated; None where propensities are known, whose weights alone tell what was never tried
+        """
         K = len(self.wanted)
         self.wanted += np.bincount(taken, minlength=K)
         self.found += np.bincount(taken, weights=weights, minlength=K)
         self.squares += np.bincount(taken, weights=weights * weights, minlength=K)
-        self.never += np.bincount(taken, weights=chance < NEVER, minlength=K)
-        self.tried.add(taken, chance, weights > 0)
         self.matched += int((weights > 0).sum())
         self.largest = max(self.largest, float(weights.max()))
-        self.smallest = min(self.smallest, float(chance.min()))
+        if chance is not None:
+            self.never += np.bincount(taken, weights=chance < NEVER, minlength=K)
+            self.tried.add(taken, chance, weights > 0)
+            self.smallest = min(self.smallest, float(chance.min()))
         self.corrections += np.bincount(taken, weights=corrections * corrections, minlength=K)
         for a in np.unique(taken).tolist():
             self.ell[a] += columns[taken == a].sum(axis=0)
@@ -149,7 +153,7 @@ class Valuation:
         self.rows += n
 
     def value(self, name: str) -> float:
-        """The mean score of a policy."""
+        """The value of a policy: the mean over rows of its doubly robust scores, in units of the reward."""
         return float(self.mean[self.names.index(name)])
 
     def gain(self, name: str, over: str | None = None) -> tuple[float, float]:
@@ -272,7 +276,7 @@ class Doubly:
                     continue
                 columns[:, P + 1 + i] = mu[at, taken]
                 columns[:, i], weights, corrections = scores_of(chunk.codes, chunk.rewards, mu, chance, taken)
-                own.add(taken, weights, corrections, chance[at, taken] if not self.known else np.ones(len(at)), z)
+                own.add(taken, weights, corrections, None if self.known else chance[at, taken], z)
             found.add(columns)
             left, centred = chunk.rewards - mu[at, chunk.codes], mu - self.fitted.mean_reward
             squares = left * left

@@ -323,7 +323,8 @@ class PriorLikelihood:
             widening = self.widening(hyper)
         made = hyper.widened(widening)
         if self.value(made) == -math.inf:
-            # rewards without any noise: rounding leaves no inverse where it left one at the most probable variances
+            # rewards without any noise, where rounding leaves an inverse at the most probable variances alone; or
+            # rewards vary less than at the last search, and levels would vary more than they may
             made = hyper
         kappa2 = np.empty(d + len(self._design[1]))
         mean_variances(np.array(made.numbers), self._design, kappa2)

@@ -27,7 +27,7 @@ JSON = "application/json"
 
 
 def json_response(body: Any, status: int = 200) -> Response:
-    """A body as JSON."""
+    """The HTTP response whose content is ``body``, encoded as JSON."""
     return Response(to_json(body), status, media_type=JSON)
 
 
@@ -51,13 +51,13 @@ def noted_response(id: DecisionId | None, noted: Noted) -> Response:
 
 
 async def answer_problem(request: Request, problem: Exception) -> Response:
-    """What a handler has refused."""
+    """The HTTP response to a request that a handler refused with a ``Problem``: its status, headers and JSON body."""
     assert isinstance(problem, Problem)
     return Response(problem.body(), problem.status, problem.headers, MEDIA_TYPE)
 
 
 async def answer_http(request: Request, error: Exception) -> Response:
-    """An address that there is not, or not with this method."""
+    """The HTTP response to an unknown address (404), or to a method that an address does not take (405)."""
     assert isinstance(error, HTTPException)
     path = request.url.path[:80]
     if error.status_code == 405:
@@ -81,6 +81,6 @@ def _methods(request: Request) -> list[str]:
 
 
 async def answer_failure(request: Request, error: Exception) -> Response:
-    """A bug: Starlette logs the error."""
+    """The HTTP response (500) to an exception that nothing expected, which Starlette logs."""
     problem = Problem("internal", "something went wrong here, and it was logged. It is not your request's fault.")
     return Response(problem.body(), problem.status, problem.headers, MEDIA_TYPE)

@@ -247,7 +247,7 @@ class _End:
         return Row(*content, seal, self.chain)
 
     def head(self) -> Head:
-        """The end as it is now."""
+        """The head row after the rows that were written so far."""
         return self._before._replace(number=self.number, chain=self.chain, epoch=self.epoch)
 
 

@@ -36,7 +36,7 @@ class Statements(Protocol):
         """Make this the end of the log."""
 
     def insert(self, connection: Connection, rows: Sequence[Row]) -> None:
-        """Write new events."""
+        """Insert events, which no transaction has written yet, as rows of the events' table."""
 
     def rewrite(self, connection: Connection, rows: Sequence[Row]) -> None:
         """Replace payload, contexts, seal and chain of events, of which there is at least one."""
