@@ -96,7 +96,8 @@ def test_decisions_go_on_while_a_reward_is_folded_in(tmp_path, rng, monkeypatch)
                 assert (event.routes == ["learner"]) == (id.number > (await change))
             monkeypatch.undo()
             assert await engine.check_itself() is True
-            return bits(engine.state)
+        # decisions are answered before they are folded in; once the server has ended, all of them are
+        return bits(engine.state)
 
     assert run(live()) == replayed(config)
 
