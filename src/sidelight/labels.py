@@ -1,4 +1,4 @@
-"""Labels of arms and category levels: any plain value, with one fixed order and a place in JSON."""
+"""Labels of arms and category levels: any plain value, with one fixed order and a place in JSON; words for messages."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from sidelight.errors import SchemaError
 __all__ = [
     "Label",
     "check_types",
+    "counted",
     "did_you_mean",
     "label_from_json",
     "label_to_json",
@@ -171,6 +172,11 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A question to end a message with, whether one of ``known`` was meant that reads nearly the same; else nothing."""
     close = difflib.get_close_matches(name, list(known), 1)
     return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """A number with its noun, thousands set apart: ``1 row``, ``2,000 rows``, ``0 rows``."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def show_labels(labels: Iterable[Any], limit: int = 8) -> str:

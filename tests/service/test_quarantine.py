@@ -428,7 +428,7 @@ def test_the_command(tmp_path, rng):
     number = run(live())
     listed = command("quarantine", cwd=tmp_path)
     assert listed.returncode == 0, listed.stderr
-    assert "1 wait in quarantine" in listed.stdout
+    assert "1 waits in quarantine" in listed.stdout
     assert f"{number}: reward 1000000.0" in listed.stdout
     assert "--reason" in command("quarantine", str(number), "--release", cwd=tmp_path).stderr
     done = command("quarantine", str(number), "--release", "--reason", "right", "--json", cwd=tmp_path)

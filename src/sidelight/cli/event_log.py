@@ -24,6 +24,7 @@ from sidelight.cli.service_options import (
     read_store,
 )
 from sidelight.errors import InputError, ServiceError
+from sidelight.labels import counted
 from sidelight.service.core.fold import FOLD, State
 from sidelight.service.core.recovery import recover
 from sidelight.service.core.starting import open_store
@@ -73,7 +74,7 @@ def replay(config: ConfigFile = DEFAULT_CONFIG, database: Database = None, as_js
     if as_json:
         typer.echo(json.dumps(result))
     else:
-        typer.echo(f"{end} events in {seconds:.1f} s: learner {one[:16]}…, version {whole.state.version}.")
+        typer.echo(f"{counted(end, 'event')} in {seconds:.1f} s: learner {one[:16]}…, version {whole.state.version}.")
         typer.echo(
             f"The same bit for bit as from the snapshot after event {quick.start}."
             if same
@@ -127,7 +128,7 @@ def export(
     if as_json:
         typer.echo(json.dumps(asdict(done)))
         return
-    typer.echo(f"Wrote {done.rows} rewarded decisions to {out}, up to event {done.last}.")
+    typer.echo(f"Wrote {counted(done.rows, 'rewarded decision')} to {out}, up to event {done.last}.")
     if done.unknown:
         typer.echo(f"{done.unknown} of them have no propensity (people chose, or an old policy that does not tell).")
     if done.dropped:
@@ -150,7 +151,7 @@ def backup(
     The copy is a database like any other: point a configuration at it to restore, or copy it on to PostgreSQL.
     """
     last = _copy(read_store(read_config(config, database)), database_url(out), as_json)
-    typer.echo(json.dumps({"events": last}) if as_json else f"Copied {last} events to {out}.")
+    typer.echo(json.dumps({"events": last}) if as_json else f"Copied {counted(last, 'event')} to {out}.")
 
 
 def restore(
@@ -179,7 +180,9 @@ def restore(
     if as_json:
         typer.echo(json.dumps({"events": last, "digest": whole}))
     else:
-        typer.echo(f"Restored {last} events, and a replay gives the learner of the snapshots. Next: sidelight serve")
+        typer.echo(
+            f"Restored {counted(last, 'event')}, and a replay gives the learner of the snapshots. Next: sidelight serve"
+        )
 
 
 def _copy(source: Store, url: URL, quiet: bool, check: Callable[[], None] = lambda: None) -> int:
@@ -279,7 +282,8 @@ def quarantine(
         if as_json:
             typer.echo(json.dumps(found))
             return
-        typer.echo(f"{found['waiting']} wait in quarantine." if found["waiting"] else "Nothing waits in quarantine.")
+        n = found["waiting"]
+        typer.echo(f"{counted(n, 'waits', 'wait')} in quarantine." if n else "Nothing waits in quarantine.")
         for item in found["newest"]:
             value = f" {item['reward']!r}" if "reward" in item else ""
             whose = "without a decision" if item["decision"] is None else f"of decision {item['decision']}"
@@ -324,7 +328,8 @@ def forget(
             )
         return
     typer.echo(
-        f"Deleted {done.decisions} contexts. Replays now start after event {done.event}, from a base kept twice."
+        f"Deleted {counted(done.decisions, 'context')}. Replays now start after event {done.event}, from a base kept "
+        "twice."
     )
     if not done.erased:
         typer.echo(

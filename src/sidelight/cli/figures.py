@@ -19,6 +19,7 @@ from sidelight.experiments.figure_settings import Figure
 from sidelight.experiments.pictures import draw, gallery
 from sidelight.experiments.results import Results
 from sidelight.experiments.scheduling import run_figures
+from sidelight.labels import counted
 
 _SCALE = "How large"
 _PLACE = "Where it runs"
@@ -83,7 +84,7 @@ def figures(
     if as_json:
         typer.echo(json.dumps({"figures": described, "seconds": round(seconds, 1), "folder": str(folder)}, indent=2))
     else:
-        console.print(f"\n{len(wanted)} figures in {seconds:.0f} s. Open {folder / 'index.html'}")
+        console.print(f"\n{counted(len(wanted), 'figure')} in {seconds:.0f} s. Open {folder / 'index.html'}")
 
 
 def _scaled(scale: Scale, rounds: int | None, log_rows: int | None) -> Scale:

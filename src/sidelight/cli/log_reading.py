@@ -11,6 +11,7 @@ import typer
 
 from sidelight.cli.looking import mistyped
 from sidelight.errors import InputError, SchemaError, SidelightError, SidelightWarning, StandInWarning
+from sidelight.labels import counted
 from sidelight.logs.eras import Eras, summarize_eras
 from sidelight.logs.schema.features import Category
 from sidelight.logs.schema.schema import Schema
@@ -106,8 +107,8 @@ def _say_what_is_text(given: Schema, found: Schema, origin: str) -> None:
     for feature in found.features:
         if isinstance(feature, Category) and feature.name not in declared:
             typer.echo(
-                f"Column {feature.name!r} of {origin} holds text, so it is a category with {len(feature.levels or ())} "
-                f"levels. To say so yourself: --categories {feature.name}",
+                f"Column {feature.name!r} of {origin} holds text, so it is a category with "
+                f"{counted(len(feature.levels or ()), 'level')}. To say so yourself: --categories {feature.name}",
                 err=True,
             )
 

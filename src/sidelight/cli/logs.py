@@ -15,6 +15,7 @@ from rich.console import Console
 from sidelight.cli.input_files import is_summary, must_exist, not_over_input
 from sidelight.cli.log_options import AsJson, SchemaOptions, Skip, only_for_logs, takes_schema
 from sidelight.cli.log_reading import complete_rows, source_of, summarized, summarized_eras
+from sidelight.labels import counted
 from sidelight.logs.diagnosis.curvature import Proposal, propose_terms
 from sidelight.logs.eras import Eras, era_title
 from sidelight.logs.summary import LogSummary
@@ -74,10 +75,9 @@ def summarize(
         typer.echo(json.dumps(described, indent=2))
         return
     skipped = sum(summary.skipped.values())
-    arms_seen = f"{summary.n_arms} arm{'s' * (summary.n_arms != 1)}"
     typer.echo(
-        f"{summary.n_rows:,} rows in {seconds:.1f} s ({skipped:,} skipped), {arms_seen}, "
-        f"{summary.n_recorded} of {summary.n_features} columns recorded."
+        f"{counted(summary.n_rows, 'row')} in {seconds:.1f} s ({skipped:,} skipped), {counted(summary.n_arms, 'arm')}, "
+        f"{summary.n_recorded} of {counted(summary.n_features, 'column')} recorded."
     )
     for reason, count in sorted(summary.skipped.items(), key=lambda item: -item[1]):
         typer.echo(f"  skipped {count:,}: {reason}")
@@ -164,12 +164,12 @@ def _say_eras(eras: Eras, files: dict[str, Path], seconds: float, as_json: bool)
         ]
         typer.echo(json.dumps({"seconds": round(seconds, 3), "rows": rows, "eras": described}, indent=2, default=str))
         return
-    typer.echo(f"{rows:,} rows in {seconds:.1f} s, {len(eras)} eras:")
+    typer.echo(f"{counted(rows, 'row')} in {seconds:.1f} s, {counted(len(eras), 'era')}:")
     for key, name in eras.names().items():
         summary = eras[key]
         typer.echo(
-            f"  {name}: {summary.n_rows:,} rows, {summary.n_recorded} of {summary.n_features} columns recorded, in "
-            f"{files[name]}"
+            f"  {name}: {counted(summary.n_rows, 'row')}, {summary.n_recorded} of "
+            f"{counted(summary.n_features, 'column')} recorded, in {files[name]}"
         )
     options = " ".join(f"--summary {name}={path}" for name, path in files.items())
     typer.echo(f"A service that starts from all of them: sidelight init {options}")
@@ -181,8 +181,10 @@ def _diagnose_eras(eras: Eras, noise: float | None, html: Path | None, as_json: 
     if as_json:
         typer.echo(json.dumps(diagnoses.to_dict(), indent=2, allow_nan=False, default=str))
     for key, diagnosis in diagnoses.items():
-        if html is not None:
-            diagnosis.to_html(html.with_name(f"{html.stem}.{names[key]}{html.suffix}"))
+        page = None if html is None else html.with_name(f"{html.stem}.{names[key]}{html.suffix}")
+        if page is not None:
+            diagnosis.to_html(page)
         if not as_json:
             typer.echo(f"{era_title(key)}\n")
             Console(highlight=False, soft_wrap=False).print(diagnosis)
+            typer.echo("" if page is None else f"\nAs a page: {page}\n")

@@ -13,6 +13,7 @@ import pyarrow as pa
 from sidelight.cli.tables import columns_of, read_table, schema_of, with_names
 from sidelight.errors import InputError
 from sidelight.experiments.registry import WORLDS, default_recorded, learner_factory, make_world
+from sidelight.labels import counted
 from sidelight.logs.progress import counting_bar
 from sidelight.logs.schema.schema import Schema
 from sidelight.report.simpler import COLD, SIMPLER, simpler_rules
@@ -199,4 +200,4 @@ def _dropped(world: Any) -> list[str]:
         return []
     told = ", ".join(f"{count:,} for {name}" for name, count in sorted(lost.items(), key=lambda pair: -pair[1]))
     rows = sum(lost.values())
-    return [f"{rows:,} row{'' if rows == 1 else 's'} left out because a value was missing: {told}."]
+    return [f"{counted(rows, 'row')} left out because a value was missing: {told}."]

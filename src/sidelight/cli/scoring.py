@@ -15,6 +15,7 @@ import typer
 from sidelight.cli.input_files import not_over_input
 from sidelight.cli.log_options import AsJson, names_of
 from sidelight.errors import ContextError, InputError
+from sidelight.labels import counted
 from sidelight.learners.saving import load_learner
 from sidelight.logs.schema.encoding import encode_batch, first_problem
 from sidelight.logs.schema.features import Category, Date
@@ -49,7 +50,7 @@ def decide(
     if as_json:
         typer.echo(json.dumps({"rows": rows, "file": str(decisions), "seconds": round(seconds, 3)}))
     else:
-        typer.echo(f"{rows:,} decisions in {seconds:.1f} s, written to {decisions}")
+        typer.echo(f"{counted(rows, 'decision')} in {seconds:.1f} s, written to {decisions}")
 
 
 def decide_file(learner_path: Path, contexts: str, decisions: Path, keep: list[str], progress: bool) -> int:

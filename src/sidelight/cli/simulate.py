@@ -24,6 +24,7 @@ from sidelight.errors import InputError
 from sidelight.experiments.jobs import machine
 from sidelight.experiments.registry import HIDDEN, WORLDS, default_recorded, learner_factory, make_world
 from sidelight.files import write_atomically
+from sidelight.labels import counted
 from sidelight.learners.registry import KINDS
 from sidelight.simulation import simulate as run
 from sidelight.version import __version__
@@ -192,7 +193,7 @@ def _keep(table: Any, out: Path, plan: Plan) -> None:
 
 
 def _table(rows: list[Standing], baseline: str, plan: Plan) -> Table:
-    title = f"Regret after {plan.rounds:,} rounds in {plan.world}, mean over {plan.seeds} seeds"
+    title = f"Regret after {counted(plan.rounds, 'round')} in {plan.world}, mean over {counted(plan.seeds, 'seed')}"
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     table.add_column("learner", no_wrap=True)
     for name in ("regret", "95 %", f"minus {baseline}", "95 %"):

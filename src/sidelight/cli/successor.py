@@ -18,7 +18,7 @@ from sidelight.cli.service_options import (
     read_store,
 )
 from sidelight.errors import InputError
-from sidelight.labels import typed_labels
+from sidelight.labels import counted, typed_labels
 from sidelight.logs.schema.features import Category
 from sidelight.logs.schema.schema import Schema
 from sidelight.service.operations.successor import make_successor, next_schema
@@ -71,7 +71,9 @@ def successor(
         typer.echo(json.dumps(asdict(done) | {"folder": str(folder)}))
         return
     whose = "the learner's own" if done.acted == "learner" else "the old policy's"
-    typer.echo(f"The next service starts from {done.rows} rewarded decisions, {whose}, up to event {done.last}.")
+    typer.echo(
+        f"The next service starts from {counted(done.rows, 'rewarded decision')}, {whose}, up to event {done.last}."
+    )
     if done.left_out:
         typer.echo(
             f"{done.left_out} were left out: others acted, the arm is retired, or the context is deleted or has gaps."

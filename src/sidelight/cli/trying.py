@@ -26,6 +26,7 @@ from sidelight.errors import InputError, SchemaError, SidelightError
 from sidelight.files import write_atomically
 from sidelight.judging.judge import judge
 from sidelight.judging.verdict import Verdict
+from sidelight.labels import counted
 from sidelight.logs.diagnosis.curvature import Proposal as Term
 from sidelight.logs.diagnosis.curvature import propose_terms
 from sidelight.logs.diagnosis.diagnosis import Diagnosis
@@ -224,11 +225,11 @@ def _opening(look: Look) -> str:
         + (f", {how}-separated" if how else "")
         + (f", {look.encoding}" if look.encoding not in ("", "utf8") else "")
     )
-    some = f"{look.rows:,} row{'s' * (look.rows != 1)}"
+    some = counted(look.rows, "row")
     rows = some if look.whole else f"the first {some}"
     many = f" and {len(look.files) - 1} more" if len(look.files) > 1 else ""
     nameless = f" (and {look.unnamed} without a name, left out)" if look.unnamed else ""
-    return f"{look.files[0]}{many} ({form}): {len(look.profiles)} columns{nameless}; {rows} looked at.\n"
+    return f"{look.files[0]}{many} ({form}): {counted(len(look.profiles), 'column')}{nameless}; {rows} looked at.\n"
 
 
 def _proposal_table(proposal: Proposal) -> Table:
@@ -325,7 +326,7 @@ def _prepared(look: Look, out: Path, console: Console) -> list[str]:
     reasons = sorted({how.get(profile.repair, f"dates as {profile.repair}") for profile in look.repairs})
     if look.encoding not in ("", "utf8"):
         reasons.append(f"text that is not UTF-8 (read as {look.encoding})")
-    console.print(f"\n{rows:,} rows copied to {target}: the file has {', '.join(reasons)}.")
+    console.print(f"\n{counted(rows, 'row')} copied to {target}: the file has {', '.join(reasons)}.")
     return [str(target)]
 
 

@@ -17,6 +17,7 @@ from sidelight.drawing.notebook import card
 from sidelight.drawing.regret import Standing, regret_spec, standings
 from sidelight.drawing.stages import Picture
 from sidelight.errors import InputError
+from sidelight.labels import counted
 
 __all__ = ["Regret"]
 
@@ -81,8 +82,8 @@ class Regret:
         """
         specification = regret_spec(
             self.table,
-            title=title or f"Regret over {self.rounds:,} rounds",
-            subtitle=subtitle or f"Mean of {self.standings[0].seeds} seeds; the bands are 95 % intervals",
+            title=title or f"Regret over {counted(self.rounds, 'round')}",
+            subtitle=subtitle or f"Mean of {counted(self.standings[0].seeds, 'seed')}; the bands are 95 % intervals",
             emphasis=emphasis,
             baseline=self.baseline,
         )
@@ -105,6 +106,10 @@ class Regret:
         return rows
 
     @property
+    def _lead(self) -> str:
+        return f"Regret after {counted(self.rounds, 'round')}, {counted(self.standings[0].seeds, 'seed')}"
+
+    @property
     def _header(self) -> tuple[str, str, str, str]:
         return ("learner", "regret", "95% interval", f"minus {self.baseline!r}")
 
@@ -115,8 +120,7 @@ class Regret:
             "  ".join([line[0].ljust(widths[0]), *(line[i].rjust(widths[i]) for i in (1, 2, 3))]).rstrip()
             for line in lines
         ]
-        return "\n".join([f"Regret after {self.rounds:,} rounds, {self.standings[0].seeds} seeds", *told])
+        return "\n".join([self._lead, *told])
 
     def _repr_html_(self) -> str:
-        lead = f"Regret after {self.rounds:,} rounds, {self.standings[0].seeds} seeds"
-        return card(lead, caption="Mean over seeds", header=self._header, rows=self._rows())
+        return card(self._lead, caption="Mean over seeds", header=self._header, rows=self._rows())

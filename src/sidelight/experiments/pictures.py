@@ -21,6 +21,7 @@ from sidelight.drawing.vega_lite import specification
 from sidelight.experiments.analysis import Findings
 from sidelight.experiments.figure_settings import Cell, Figure
 from sidelight.experiments.jobs import machine
+from sidelight.labels import counted
 from sidelight.version import __version__
 
 __all__ = ["chart_of", "draw", "gallery"]
@@ -129,9 +130,11 @@ def _place(x: str) -> str:
 
 
 def _texts(figure: Figure, findings: Findings, seeds: int) -> list[str]:
-    bands = f"Bands: {LEVEL:.0%} intervals of the mean over {seeds} seeds."
+    bands = f"Bands: {LEVEL:.0%} intervals of the mean over {counted(seeds, 'seed')}."
     if figure.kind != "curves":
-        bands = f"Intervals: {LEVEL:.0%} of the mean over {seeds} seeds, each with a world and a log of its own."
+        bands = (
+            f"Intervals: {LEVEL:.0%} of the mean over {counted(seeds, 'seed')}, each with a world and a log of its own."
+        )
     words = [*findings.words]
     if findings.verdict is not None:
         words.append(f"The paper's claim: {figure.claim} {_verdict(findings)}")
@@ -187,8 +190,8 @@ def gallery(parts: Sequence[tuple[Figure, pa.Table, Findings, int]], folder: Pat
         part, specifications[figure.name] = _part(figure, chart_of(figure, table, findings), findings, seeds)
         pieces.append(html.section(_heading(figure), part))
     tested = [findings.verdict.word for _, _, findings, _ in parts if findings.verdict is not None]
-    lead = f"{len(parts)} figures." + (
-        f" The paper's claims were tested {len(tested)} times: {tested.count('holds')} hold, "
+    lead = f"{counted(len(parts), 'figure')}." + (
+        f" The paper's claims were tested {counted(len(tested), 'time')}: {tested.count('holds')} hold, "
         f"{tested.count('holds in part')} hold in part, "
         f"{tested.count('does not hold')} do not, {tested.count('cannot be told')} cannot be told."
         if tested

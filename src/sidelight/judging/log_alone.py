@@ -18,7 +18,7 @@ from sidelight.judging.scarcity import NORMAL, kurtosis_of_rates
 from sidelight.judging.sensitivity import level_of_each
 from sidelight.judging.valuing import Estimate, combined, of_fixed
 from sidelight.judging.verdict import Verdict
-from sidelight.labels import Label
+from sidelight.labels import Label, counted
 from sidelight.logs.diagnosis.diagnosis import skipped_warning
 from sidelight.logs.diagnosis.leaks import leak_warning
 from sidelight.logs.schema.schema import Schema
@@ -210,7 +210,7 @@ def of_summaries(log: Any, policies: Any, settings: Settings) -> Found:
     if any(summary.meat is None for summary in summaries):
         assumptions.append("Sampling: the noise of each arm is constant (rows, or sandwich=True, would not need that).")
     skipped = sum(sum(summary.skipped.values()) for summary in summaries)
-    source = "a summary" if isinstance(log, LogSummary) else f"{len(summaries)} eras"
+    source = "a summary" if isinstance(log, LogSummary) else counted(len(summaries), "era")
     estimates = {always(arm): estimate for arm, estimate in by_arm.items()}
     return Found(
         settings,

@@ -14,6 +14,7 @@ from sidelight.files import write_atomically
 from sidelight.judging.decision_page import decision_page, picture_of
 from sidelight.judging.lines import Findings
 from sidelight.judging.wording import percent, sentence_of
+from sidelight.labels import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -162,7 +163,7 @@ class Verdict(Findings):
             )
             for line in self.lines
         ]
-        facts = [("log", f"{self.source}, {self.rows:,} rows"), ("holds if", " ".join(self.assumptions))]
+        facts = [("log", f"{self.source}, {counted(self.rows, 'row')}"), ("holds if", " ".join(self.assumptions))]
         return card(self.sentence, facts, "What each policy would be worth", header, rows, self.warnings)
 
     def __repr__(self) -> str:

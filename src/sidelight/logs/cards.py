@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sidelight.drawing.notebook import card
+from sidelight.labels import counted
 from sidelight.logs.regressions import ArmRegressions
 
 if TYPE_CHECKING:
@@ -72,4 +73,6 @@ def eras_card(eras: Mapping[Any, ArmRegressions]) -> str:
         )
         for key, era in eras.items()
     ]
-    return card(f"{len(eras)} eras of one log", (), "The largest first", ("era", "rows", "columns recorded"), rows)
+    return card(
+        f"{counted(len(eras), 'era')} of one log", (), "The largest first", ("era", "rows", "columns recorded"), rows
+    )

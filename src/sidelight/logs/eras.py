@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Container
@@ -51,12 +52,21 @@ class Eras(dict[Any, LogSummary]):
         return Diagnoses((key, summary.diagnose(noise)) for key, summary in self.items())
 
     def names(self) -> dict[Any, str]:
-        """A name for each era that can be part of a file's name and of a setting: its value, or what it recorded."""
+        """A different name for each era that can be part of a file's name and of a setting.
+
+        It is the era's value, letters and digits kept; ``era1``, ``era2``, …, by its position, where there is no such
+        value or another era has that name.
+        """
         found: dict[Any, str] = {}
+        for key in self:
+            text = "" if isinstance(key, tuple) or key is None else _SIGNS.sub("-", str(key)).strip("-")
+            if text and text not in found.values():
+                found[key] = text
         for number, key in enumerate(self, 1):
-            text = f"era{number}" if isinstance(key, tuple) or key is None else _SIGNS.sub("-", str(key)).strip("-")
-            found[key] = text if text and text not in found.values() else f"era{number}"
-        return found
+            if key not in found:
+                numbers = itertools.count(number)
+                found[key] = next(name for i in numbers if (name := f"era{i}") not in found.values())
+        return {key: found[key] for key in self}
 
     def save(self, path: str | os.PathLike[str]) -> dict[str, Path]:
         """Write one summary file for each era beside ``path``: ``log.summary`` becomes ``log.2021.summary`` and so on.
@@ -97,7 +107,7 @@ def era_title(key: Any) -> str:
     """An era as a heading."""
     if isinstance(key, tuple):
         return f"Era: rows that have {', '.join(key) or 'no recorded column'}"
-    return "Era: rows without one" if key is None else f"Era: {key}"
+    return "Era: rows that name no era" if key is None else f"Era: {key}"
 
 
 def summarize_eras(

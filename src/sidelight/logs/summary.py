@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from sidelight.arrays import as_numbers
 from sidelight.errors import FileFormatError, InputError, InvalidRowsError, SchemaError
 from sidelight.files import container_bytes, read_container, read_container_bytes, write_container
-from sidelight.labels import Label, plain_label
+from sidelight.labels import Label, counted, plain_label
 from sidelight.logs.cards import summary_card, summary_table
 from sidelight.logs.diagnosis.diagnosis import Diagnosis
 from sidelight.logs.reduce.moments import Moments, batch_moments, rows_per_batch
@@ -230,8 +230,8 @@ class LogSummary(ArmRegressions):
         return summary_card(self)
 
     def __repr__(self) -> str:
-        columns = f"{self.n_recorded} of {self.n_features} columns recorded"
-        return f"LogSummary({self.n_rows:,} rows, {self.n_arms} arms, {columns})"
+        columns = f"{self.n_recorded} of {counted(self.n_features, 'column')} recorded"
+        return f"LogSummary({counted(self.n_rows, 'row')}, {counted(self.n_arms, 'arm')}, {columns})"
 
 
 def _distinct(values: np.ndarray) -> tuple[list[Label], np.ndarray]:
@@ -285,8 +285,8 @@ def one_summary(value: Any, taker: str) -> LogSummary:
         return value
     if isinstance(value, dict) and all(isinstance(entry, LogSummary) for entry in value.values()):
         raise InputError(
-            f"{taker} takes the summary of one log, and got {len(value)} eras. Give FusedOFUL an estimator for each: "
-            "FusedOFUL({era: BehaviorQueries(summary) for era, summary in eras.items()})."
+            f"{taker} takes the summary of one log, and got {counted(len(value), 'era')}. Give FusedOFUL an estimator "
+            "for each: FusedOFUL({era: BehaviorQueries(summary) for era, summary in eras.items()})."
         )
     raise InputError(
         f"{taker} takes the summary of a log, and got {type(value).__name__}. summarize_log(source, schema) makes one."

@@ -17,6 +17,7 @@ from sidelight.drawing import interactive
 from sidelight.drawing import markup as html
 from sidelight.errors import InputError
 from sidelight.files import write_atomically
+from sidelight.labels import counted
 from sidelight.report.results_part import headline, parts
 from sidelight.report.study import Study
 from sidelight.version import __version__
@@ -109,7 +110,7 @@ def report_html(
         ),
         interactive.script(specifications) if specifications else "",
     ]
-    footer = f"Sidelight {__version__}. {study.seeds} seeds." + (f" {origin}" if origin else "")
+    footer = f"Sidelight {__version__}. {counted(study.seeds, 'seed')}." + (f" {origin}" if origin else "")
     return html.page(title, headline(study), pieces, footer)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sidelight.drawing import markup as html
+from sidelight.labels import counted
 from sidelight.logs.diagnosis.diagnosis import Diagnosis
 from sidelight.logs.diagnosis.diagnosis_page import difference_words, hidden_words, queries_words
 from sidelight.report.parts import Part
@@ -18,7 +19,7 @@ def log_part(diagnosis: Diagnosis) -> Part:
     smallest = diagnosis.smallest
     facts = [
         ("rows", f"{diagnosis.rows_used:,}" + (f", and {skipped:,} that could not be used" if skipped else "")),
-        ("arms", f"{len(diagnosis.arms):,}; the smallest is {smallest.arm!r} with {smallest.rows:,} rows"),
+        ("arms", f"{len(diagnosis.arms):,}; the smallest is {smallest.arm!r} with {counted(smallest.rows, 'row')}"),
         ("unexplained", f"residual variance {diagnosis.residual_variance:.4g} of the reward, given what was recorded"),
     ]
     if diagnosis.difference is not None:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sidelight.drawing.intervals import number
 from sidelight.drawing.notebook import card
 from sidelight.errors import InputError
+from sidelight.labels import counted
 from sidelight.worlds.protocol import Floats
 
 __all__ = ["ReplayResult", "ReplayedRun", "bootstrap_interval"]
@@ -49,7 +50,8 @@ class ReplayResult:
 
     def __repr__(self) -> str:
         rounds, seeds = sum(len(part.rows) for part in self._runs), len({part.seed for part in self._runs})
-        return f"ReplayResult({', '.join(self.learners)}; {seeds} seeds, {rounds:,} rounds; see summary())"
+        size = f"{counted(seeds, 'seed')}, {counted(rounds, 'round')}"
+        return f"ReplayResult({', '.join(self.learners)}; {size}; see summary())"
 
     def _repr_html_(self) -> str:
         rows = []
@@ -59,7 +61,8 @@ class ReplayResult:
             counts = f"{sum(len(part.rows) for part in parts):,}", f"{sum(part.total for part in parts):,}"
             rows.append((name, *counts, *(number(v) for v in (float(np.mean(means)), min(means), max(means)))))
         return card(
-            f"A replayed trial: {len(self.learners)} learners, {len({part.seed for part in self._runs})} seeds.",
+            f"A replayed trial: {counted(len(self.learners), 'learner')}, "
+            f"{counted(len({part.seed for part in self._runs}), 'seed')}.",
             [("intervals", "summary() has them for each learner, difference(learner, baseline) for two, paired")],
             "Mean reward of the accepted rounds",
             ("learner", "rounds accepted", "rows offered", "mean reward", "lowest of a seed", "highest of a seed"),

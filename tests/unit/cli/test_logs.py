@@ -334,6 +334,7 @@ def test_eras_from_the_log_to_the_service(run, table, tmp_path, monkeypatch):
     assert code == 0
     assert printed.index("Era: 2021") < printed.index("Era: 2019")
     assert (tmp_path / "d.2019.html").exists()
+    assert "As a page: d.2019.html" in printed
     named = ["--summary", "new=log.2021.summary", "--summary", "old=log.2019.summary"]
     assert run("init", *named, "--database", "events.db")[0] == 0
     config = load_config(tmp_path / "sidelight.toml")
@@ -358,3 +359,23 @@ def test_eras_print_and_save(table, tmp_path):
     assert [entry["rows_used"] for entry in diagnoses.to_dict()] == [120, 80]
     files = eras.save(tmp_path / "log.summary")
     assert [sl.LogSummary.load(path).n_rows for path in files.values()] == [120, 80]
+
+
+def test_every_era_has_a_file_of_its_own(table, tmp_path):
+    """A value of the era's column may read like the name that an era without a value gets."""
+    named = table.append_column("era", pa.array(["era2"] * 120 + [None] * 50 + ["a b"] * 20 + ["a-b"] * 10))
+    eras = sl.summarize_eras(named, sl.Schema(["a", "b"], ["a", "b"]), by="era")
+    assert eras.names() == {"era2": "era2", None: "era3", "a b": "a-b", "a-b": "era4"}
+    files = eras.save(tmp_path / "log.summary")
+    assert [sl.LogSummary.load(path).n_rows for path in files.values()] == [120, 50, 20, 10]
+
+
+def test_one_row_is_a_row(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "log.csv").write_text("a,b,arm,reward,year\n1,2,x,3,2020\n")
+    _, printed, _ = run("summarize", "log.csv", *COLUMNS, "--eras", "year")
+    assert "1 row in" in printed
+    assert ", 1 era:\n  2020: 1 row, 3 of 4 columns recorded, in log.2020.summary" in printed
+    _, printed, _ = run("summarize", "log.csv", "--recorded", "a", "--no-intercept")
+    assert "1 row in" in printed
+    assert "(0 skipped), 1 arm, 1 of 1 column recorded." in printed

@@ -10,7 +10,7 @@ import numpy as np
 
 from sidelight.errors import InputError
 from sidelight.files import write_atomically
-from sidelight.labels import label_to_json, show_labels
+from sidelight.labels import counted, label_to_json, show_labels
 from sidelight.logs.diagnosis.diagnosis_page import html_page, notebook_card, terminal_page
 from sidelight.logs.diagnosis.findings import ArmReport, Difference, Findings
 from sidelight.logs.diagnosis.leaks import leak_warning
@@ -154,7 +154,7 @@ class Diagnosis(Findings):
         return captured.get()
 
     def __repr__(self) -> str:
-        return f"Diagnosis({self.rows_used:,} rows, {len(self.arms)} arms: {self.sentence!r})"
+        return f"Diagnosis({counted(self.rows_used, 'row')}, {counted(len(self.arms), 'arm')}: {self.sentence!r})"
 
     def _repr_html_(self) -> str:
         return notebook_card(self)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from sidelight.drawing import markup as html
 from sidelight.drawing.notebook import card
+from sidelight.labels import counted
 from sidelight.logs.diagnosis.findings import ArmReport, Findings
 from sidelight.logs.diagnosis.worth import two_digits
 from sidelight.version import __version__
@@ -31,7 +32,7 @@ def _facts(diagnosis: Findings) -> list[tuple[str, str]]:
     skipped = diagnosis.rows_read - diagnosis.rows_used
     facts = [
         ("rows", f"{diagnosis.rows_read:,} read, {diagnosis.rows_used:,} used, {skipped:,} skipped"),
-        ("arms", f"{len(diagnosis.arms):,}; the smallest is {smallest.arm!r} with {smallest.rows:,} rows"),
+        ("arms", f"{len(diagnosis.arms):,}; the smallest is {smallest.arm!r} with {counted(smallest.rows, 'row')}"),
         (
             "dimensions fixed",
             f"{diagnosis.n_recorded} of {diagnosis.n_features}: the log recorded {_names(diagnosis.recorded)}; "
@@ -154,7 +155,7 @@ def terminal_page(diagnosis: Findings) -> RenderableType:
     ]
     rest = len(diagnosis.arms) - _SHOWN_IN_TERMINAL
     if rest > 0:
-        parts.append(Text(f"... and {rest:,} arms with more rows", style="dim"))
+        parts.append(Text(f"... and {counted(rest, 'arm')} with more rows", style="dim"))
     if diagnosis.warnings:
         parts.append(Text())
         parts.extend(Text(f"! {warning}", style="yellow") for warning in diagnosis.warnings)
@@ -181,6 +182,6 @@ def html_page(diagnosis: Findings) -> str:
         skipped = html.table("Rows that were left out", ("reason", "rows"), _skipped_rows(diagnosis))
         pieces.append(html.section("Skipped rows", skipped))
     more = len(diagnosis.arms) - _SHOWN_IN_HTML
-    caption = "The smallest first" + (f"; {more:,} arms with more rows are not shown" if more > 0 else "")
+    caption = "The smallest first" + (f"; {counted(more, 'arm')} with more rows not shown" if more > 0 else "")
     pieces.append(html.section("Arms", html.table(caption, _ARM_HEADER, rows)))
     return html.page(_TITLE, diagnosis.sentence, pieces, f"Sidelight {__version__}")

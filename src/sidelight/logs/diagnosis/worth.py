@@ -29,6 +29,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sidelight.errors import InputError
+from sidelight.labels import counted
 from sidelight.logs.regressions import ArmRegressions
 
 __all__ = ["HORIZON", "LEAST_TOLD", "Worth", "hidden_share", "two_digits", "worth_in_rounds"]
@@ -90,7 +91,7 @@ class Worth:
         if low < 1:
             return f"This log is worth fewer than {high:,} online rounds."
         if low == high:
-            return f"This log is worth about {high:,} online round{'s' if high > 1 else ''}."
+            return f"This log is worth about {counted(high, 'online round')}."
         return f"This log is worth between {low:,} and {high:,} online rounds."
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sidelight.drawing.notebook import card
-from sidelight.labels import show_labels
+from sidelight.labels import counted, show_labels
 from sidelight.logs.schema.features import Date, Feature
 
 __all__ = ["schema_card", "schema_text"]
@@ -23,7 +23,7 @@ def schema_card(schema: Any) -> str:
     if schema.arms is not None:
         pairs.append(("arms", ", ".join(map(str, schema.arms))))
     constant = " and a constant" if schema.intercept else ""
-    lead = f"Schema: {len(schema.features)} features{constant}, of which the log recorded {len(recorded)}"
+    lead = f"Schema: {counted(len(schema.features), 'feature')}{constant}, of which the log recorded {len(recorded)}"
     return card(lead, pairs, "Features", ("feature", "kind", "in the log"), rows)
 
 
