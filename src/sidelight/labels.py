@@ -6,7 +6,7 @@ import datetime as dt
 import decimal
 import difflib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -110,20 +110,27 @@ def label_to_json(label: Label) -> Any:
 
 
 def label_from_json(value: Any) -> Label:
-    """The inverse of :func:`label_to_json`."""
+    """The inverse of :func:`label_to_json`.
+
+    Raises:
+        SchemaError: it is not what that function makes of a label.
+    """
     if not isinstance(value, dict):
         return plain_label(value)
-    ((kind, text),) = value.items()
-    read = {
+    read: dict[str, Callable[[str], Label]] = {
         "datetime": dt.datetime.fromisoformat,
         "date": dt.date.fromisoformat,
         "time": dt.time.fromisoformat,
         "decimal": decimal.Decimal,
     }
-    if kind not in read:
-        raise SchemaError(f"{value!r} is not a label that Sidelight wrote.")
-    label: Label = read[kind](text)  # type: ignore[assignment]
-    return label
+    try:
+        ((kind, text),) = value.items()
+        return read[kind](text)
+    except (KeyError, ValueError, TypeError, decimal.InvalidOperation) as error:
+        raise SchemaError(
+            f"{value!r} is not a label: a table has one entry, date = '2024-02-29', datetime = '2024-02-29T13:45:00', "
+            "time = '13:45:00' or decimal = '1.50'."
+        ) from error
 
 
 def typed_readings(text: str) -> list[Label]:

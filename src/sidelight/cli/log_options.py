@@ -17,7 +17,7 @@ from sidelight.logs.schema.formula import read_terms
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.schema.schema_file import read_schema_file
 
-__all__ = ["AsJson", "SchemaOptions", "Skip", "names_of", "only_for_logs", "takes_schema"]
+__all__ = ["AsJson", "SchemaOptions", "Skip", "given_options", "names_of", "only_for_logs", "takes_schema"]
 
 _COLUMNS = "What its columns are"
 
@@ -103,7 +103,7 @@ class SchemaOptions:
     def _said_once(self, context: typer.Context, file: Path) -> None:
         """Refuse --schema beside options about columns; one of the two would be ignored."""
         of_the_schema = {field.name for field in fields(self)} - {"schema_file"}
-        given = [option for name, option in _given(context).items() if name in of_the_schema]
+        given = [option for name, option in given_options(context).items() if name in of_the_schema]
         if given:
             one = len(given) == 1
             raise typer.BadParameter(
@@ -144,7 +144,7 @@ def takes_schema(**fixed: Any) -> Callable[[Callable[..., None]], Callable[..., 
 def only_for_logs(context: typer.Context, path: str, more: Sequence[str] = ()) -> None:
     """Refuse options about reading a log when a summary is given; they would be ignored. ``more`` go with summaries."""
     meant_for_summaries = ("log", "html", "noise", "as_json", *more)
-    given = [option for name, option in _given(context).items() if name not in meant_for_summaries]
+    given = [option for name, option in given_options(context).items() if name not in meant_for_summaries]
     if given:
         one = len(given) == 1
         raise typer.BadParameter(
@@ -154,7 +154,7 @@ def only_for_logs(context: typer.Context, path: str, more: Sequence[str] = ()) -
         )
 
 
-def _given(context: typer.Context) -> dict[str, str]:
+def given_options(context: typer.Context) -> dict[str, str]:
     """Parameters that were given on the command line: name → option."""
     return {
         str(parameter.name): parameter.opts[0]

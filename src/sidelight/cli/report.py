@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from sidelight.cli.input_files import not_over_input
+from sidelight.cli.log_options import given_options
 from sidelight.cli.report_studies import OwnTable, Runs, answers_study, trial_study, world_study
 from sidelight.drawing.image_files import need_pictures
 from sidelight.errors import InputError
@@ -113,14 +114,7 @@ def report(
     need_pictures()
     out.parent.mkdir(parents=True, exist_ok=True)
     _not_over_tables(out, trial, answers)
-    given = [name for name, value in (("--trial", trial), ("--answers", answers), ("--world", world)) if value]
-    if len(given) > 1:
-        raise InputError(f"{' and '.join(given)} are different kinds of report; give one of them.")
-    if trial and rounds is not None:
-        raise InputError(
-            f"--rounds {rounds}: a trial has as many rounds as its table has rows for them, each of which is offered "
-            "once. Leave --rounds out; --log-rows says how many rows are kept for the log."
-        )
+    _check_kind(context)
     runs = Runs(4_000 if rounds is None else rounds, log_rows, seeds, workers, quiet=as_json)
     named = {"features": features, "hidden": hidden, "recorded": recorded, "ignore": ignore, "categories": categories}
     replay = {"policy": policy, "sharpness": sharpness}
@@ -128,15 +122,53 @@ def report(
     words: list[str] = []
     notes: list[str] = []
     if trial:
-        own = OwnTable.read(trial, arm, reward, named, replay, rewarded=True, numeric_arm=cuts is not None)
+        own = OwnTable.read(trial, arm, reward, named, replay, rewarded=True, numeric_arm=False)
         study, words, notes = trial_study(own, runs, assume_randomized)
     elif answers:
         own = OwnTable.read(answers, arm, reward, named, replay, rewarded=False, numeric_arm=cuts is not None)
-        study, words, notes = answers_study(own, runs, [float(cut) for cut in cuts.split(",")] if cuts else None)
+        study, words, notes = answers_study(own, runs, _cuts(cuts))
     else:
         study = world_study(world or "confounded", runs)
     write_report(study, out, words=words, origin=_origin(context, trial or answers))
     _tell(study, out, notes, time.perf_counter() - started, as_json)
+
+
+def _check_kind(context: typer.Context) -> None:
+    """Refuse two kinds of report at once, and options that the kind asked for would ignore."""
+    given = given_options(context)
+    kinds = [option for name, option in given.items() if name in ("trial", "answers", "world")]
+    if len(kinds) > 1:
+        raise InputError(f"{' and '.join(kinds)} are different kinds of report; give one of them.")
+    if "trial" in given and "rounds" in given:
+        raise InputError(
+            "--rounds: a trial has as many rounds as its table has rows for them, each of which is offered once. Leave "
+            "--rounds out; --log-rows says how many rows are kept for the log."
+        )
+    for name, kind, why in (
+        ("cuts", "answers", "cuts a number into the right arm of each row"),
+        ("assume_randomized", "trial", "is about how a trial drew its arms"),
+    ):
+        if name in given and kind not in given:
+            raise InputError(f"{given[name]} {why}: it goes with --{kind}.")
+    about_table = [option for name, option in given.items() if name in _ABOUT_TABLE]
+    if about_table and not {"trial", "answers"} & set(given):
+        raise InputError(
+            f"{', '.join(about_table)}: what is the table? Give it with --trial (every row has the arm that was tried "
+            "and its reward) or --answers (every row has the right arm). A simulated world has columns of its own."
+        )
+
+
+_ABOUT_TABLE = ("arm", "reward", "hidden", "recorded", "features", "ignore", "categories", "policy", "sharpness")
+
+
+def _cuts(text: str | None) -> list[float] | None:
+    """The boundaries between arms, from an option such as ``21,49``."""
+    if text is None:
+        return None
+    try:
+        return [float(cut) for cut in text.split(",")]
+    except ValueError:
+        raise InputError(f"--cuts {text}: give numbers between commas, such as 21,49.") from None
 
 
 def _refuse_eras(eras: str | None) -> None:

@@ -17,6 +17,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from sidelight.arrays import whole_number
 from sidelight.cli.input_files import not_over_input
 from sidelight.drawing.intervals import Interval, number, span
 from sidelight.drawing.regret import Standing, standings
@@ -165,24 +166,28 @@ def _from_file(path: Path) -> Plan:
     if unknown:
         raise InputError(f"{path} has {unknown[0]!r}, which is not one of {', '.join(sorted(known))}.")
     world = told.get("world", "confounded")
-    values = {"kind": world} if isinstance(world, str) else dict(world)
-    if "kind" not in values:
-        raise InputError(f'{path}: say which world, world = {{ kind = "confounded" }}.')
+    values = {"kind": world} if isinstance(world, str) else dict(world) if isinstance(world, dict) else {}
+    if not isinstance(values.get("kind"), str):
+        raise InputError(f'{path}: world = {world!r}; say which world, world = {{ kind = "confounded" }}.')
     plan = Plan(values.pop("kind"), values)
-    learners = told.get("learners", {})
-    if isinstance(learners, list):
-        learners = {name: {"kind": name} for name in learners}
-    for name, settings in learners.items():
-        if not isinstance(settings, dict):
-            raise InputError(f"{path}: [learners.{name}] must be a table of settings.")
-        plan.learners[name] = {"kind": name, **settings}
+    plan.learners = _learners(told.get("learners", {}), path)
     for key in ("rounds", "seeds", "log_rows"):
         if key in told:
-            if not isinstance(told[key], int) or told[key] < (0 if key == "log_rows" else 1):
-                raise InputError(f"{path}: {key} = {told[key]!r} must be a whole number.")
-            setattr(plan, key, told[key])
+            setattr(plan, key, whole_number(told[key], f"{path}: {key}", 0 if key == "log_rows" else 1))
     plan.recorded = told.get("recorded")
     return plan
+
+
+def _learners(told: Any, path: Path) -> dict[str, dict[str, Any]]:
+    """Name → settings of the learners of a file: a list of kinds, or a table for each."""
+    if isinstance(told, list):
+        told = {str(kind): {"kind": kind} for kind in told}
+    if not isinstance(told, dict):
+        raise InputError(f'{path}: learners = {told!r} is no list of learners, learners = ["OFUL", "FusedOFUL"].')
+    for name, settings in told.items():
+        if not isinstance(settings, dict) or not isinstance(settings.get("kind", name), str):
+            raise InputError(f'{path}: [learners.{name}] must be a table of settings with a kind, kind = "OFUL".')
+    return {name: {"kind": name, **settings} for name, settings in told.items()}
 
 
 def _keep(table: Any, out: Path, plan: Plan) -> None:

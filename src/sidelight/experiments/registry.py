@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, cast
 
-from sidelight.errors import InputError
+from sidelight.errors import InputError, SidelightError
 from sidelight.experiments.figure_settings import WorldSetting
 from sidelight.experiments.first_plays import FirstPlays
 from sidelight.hidden.known import KnownCrossMoments
@@ -56,7 +56,9 @@ def make_world(kind: str, seed: int, values: Mapping[str, Any] | None = None) ->
     given = dict(values or {})
     try:
         return _make_world(kind, seed, given)
-    except TypeError as error:
+    except SidelightError:
+        raise
+    except (TypeError, ValueError) as error:
         raise InputError(f"the world {kind!r} does not take these settings ({error}).") from error
 
 

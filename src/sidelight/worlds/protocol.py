@@ -6,7 +6,7 @@ object draws the confounded log (``sample_log``) and plays the online environmen
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -113,7 +113,7 @@ def recorded_indices(recorded: Recorded, features: Sequence[str]) -> tuple[int, 
                 "them can be recorded. Pass a number in that range, or the indices or names of the features."
             )
         return tuple(range(int(recorded)))
-    if isinstance(recorded, (str, bytes, bool)):
+    if isinstance(recorded, (str, bytes, bool)) or not isinstance(recorded, Iterable):
         raise SchemaError(
             f"recorded={recorded!r} is a single value, neither a number of features nor a list of them. "
             f"Pass a number or a list, for example recorded={[names[0]] if names else []}."

@@ -78,6 +78,15 @@ def test_simulate_from_options_and_from_a_file_agree(tmp_path: Path) -> None:
         ("world = { seed = 3 }", "say which world"),
         ("[learners]\nOFUL = 3", "must be a table of settings"),
         ("rounds = [", "cannot read"),
+        ("rounds = true", "must be a whole number of at least 1"),
+        ("log_rows = -1", "must be a whole number of at least 0"),
+        ("world = 3", "world = 3; say which world"),
+        ("world = { kind = 3 }", "say which world"),
+        ("world = { kind = 'confounded', confounding = 'strong' }", "'confounded' does not take these settings"),
+        ("world = { kind = 'confounded', n_hidden = 40 }", "n_hidden=40"),
+        ("learners = 'OFUL'", "learners = 'OFUL' is no list of learners"),
+        ("[learners.a]\nkind = ['OFUL']", r"\[learners.a\] must be a table of settings with a kind"),
+        ("recorded = 2.5", "recorded=2.5 is a single value"),
     ],
 )
 def test_files_that_cannot_be_used(tmp_path: Path, text: str, says: str) -> None:

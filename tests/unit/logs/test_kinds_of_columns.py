@@ -379,6 +379,18 @@ def test_schema_files_of_both_versions(tmp_path):
         ('features = ["a"]\nrecorded = ["a"]\nderivd = "a**2"\n', r"it has derivd\. Did you mean 'derived'"),
         ('version = 2\nfeatures = ["loyalty"]\nhidden = ["loyalti"]\n', "Did you mean 'loyalty'"),
         ('features = [{kind = "numbr", name = "a"}]\nrecorded = []\n', "is no feature"),
+        ("features = 5\nrecorded = []\n", r"has features = 5: give a list or a formula, features = \["),
+        ('features = ["a"]\nhidden = "a"\n', r"has hidden = 'a': give a list, hidden = \["),
+        ('features = ["a"]\nrecorded = []\narms = "low"\n', r"has arms = 'low': give a list, arms = \["),
+        ('features = ["a"]\nrecorded = []\nderived = 4\n', "has derived = 4: give a list or a formula"),
+        ('features = ["a"]\nrecorded = []\nderived = [{edges = [1]}]\n', "is no derived feature: it needs a term"),
+        ('features = [{kind = "category", name = "c", levels = 3}]\nrecorded = []\n', "'c' has levels=3: give a list"),
+        ('features = ["a"]\nrecorded = []\narms = [{date = "today"}, 1]\n', r"\{'date': 'today'\} is not a label"),
+        (
+            'features = ["a"]\nrecorded = []\narms = [{date = "2024-01-01", time = "12:00"}]\n',
+            "is not a label: a table",
+        ),
+        ('schema = "a"\n', r"where a table of settings, \[schema\], is expected"),
     ):
         path.write_text(text)
         with pytest.raises(SchemaError, match=says):

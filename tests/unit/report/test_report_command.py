@@ -150,6 +150,27 @@ def test_a_trial_has_the_rounds_of_its_table(app: typer.Typer) -> None:
         CliRunner().invoke(app, ["--trial", "a.csv", "--rounds", "500"], catch_exceptions=False)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--arm", "segment", "--hidden", "age"], "--arm, --hidden: what is the table. Give it with --trial"),
+        (["--world", "dosing", "--hidden", "age"], "A simulated world has columns of its own"),
+        (["--trial", "a.csv", "--cuts", "21,49"], "--cuts cuts a number .* it goes with --answers"),
+        (["--answers", "a.csv", "--assume-randomized"], "--assume-randomized is about .* it goes with --trial"),
+    ],
+)
+def test_options_that_would_be_ignored_are_refused(app: typer.Typer, arguments: list[str], says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        CliRunner().invoke(app, arguments, catch_exceptions=False)
+
+
+def test_cuts_that_are_no_numbers(tmp_path: Path, app: typer.Typer) -> None:
+    (tmp_path / "doses.csv").write_text("age,gene,dose\n" + "".join(f"{40 + i},{i % 2},{i}\n" for i in range(50)))
+    arguments = ["--answers", str(tmp_path / "doses.csv"), "--arm", "dose", "--hidden", "gene", "--cuts", "21,fifty"]
+    with pytest.raises(InputError, match=r"--cuts 21,fifty: give numbers between commas"):
+        CliRunner().invoke(app, [*arguments, "-o", str(tmp_path / "page.html")], catch_exceptions=False)
+
+
 def test_columns_are_explained() -> None:
     table = pa.table({"a, b": [1.0, 2.0], "b": [1.0, 2.0], "arm": ["x", "y"], "reward": [0.0, 1.0]})
     assert split_names(["a, b"], table.column_names) == ["a, b"]

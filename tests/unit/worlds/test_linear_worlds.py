@@ -139,6 +139,7 @@ def test_recorded_may_be_a_number_indices_or_names():
         (-1, "between 0 and 4"),
         (True, "single value"),
         ("ab", "single value"),
+        (2.5, "single value"),
         (["z"], "'z'"),
         ([0, 4], "index 4"),
         ([1, "b"], "b more than once"),

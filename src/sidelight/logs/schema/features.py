@@ -363,6 +363,8 @@ def feature_from_dict(description: dict[str, Any]) -> Feature:
     if description["kind"] == "date":
         return Date(description["name"], description.get("zone"))
     levels = description.get("levels")
+    if not isinstance(levels, list | tuple | None):
+        raise SchemaError(f"category {description['name']!r} has levels={levels!r}: give a list of them.")
     baseline = description.get("baseline")
     return Category(
         description["name"],

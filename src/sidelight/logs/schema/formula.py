@@ -293,4 +293,6 @@ def read_terms(derived: str | Term | Iterable[str | Term]) -> Formula:
 
 def term_from_dict(description: dict[str, Any]) -> Term:
     """The inverse of ``to_dict`` of any term."""
+    if not isinstance(description.get("term"), str):
+        raise SchemaError(f"{description!r} is no derived feature: it needs a term, such as 'spline(age, 4)'.")
     return read_term(description["term"]).with_found(description)

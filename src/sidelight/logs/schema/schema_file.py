@@ -52,7 +52,12 @@ def read_schema_file(path: str | os.PathLike[str]) -> Schema:
         raise SchemaError(f"cannot read the schema {path}: {error}.") from error
     if not isinstance(described, dict):
         raise SchemaError(f"the schema {path} is not a table of settings but {type(described).__name__}.")
-    return schema_from_description(described.get("schema", described), str(path))
+    inner = described.get("schema", described)
+    if not isinstance(inner, dict):
+        raise SchemaError(
+            f"the schema {path} has schema = {inner!r}, where a table of settings, [schema], is expected."
+        )
+    return schema_from_description(inner, str(path))
 
 
 def schema_from_description(described: Mapping[str, Any], origin: str) -> Schema:
@@ -70,6 +75,8 @@ def schema_from_description(described: Mapping[str, Any], origin: str) -> Schema
         raise SchemaError(
             f"the schema {origin} is of version {version!r}, and this Sidelight reads up to {SCHEMA_FILE_VERSION}."
         )
+    for name in ("features", "recorded", "hidden", "arms", "derived"):
+        _check_list(described, name, origin, formula=name in ("features", "derived"))
     features = described["features"]
     if not isinstance(features, str):
         features = [feature_from_dict(dict(f)) if isinstance(f, Mapping) else f for f in features]
@@ -94,6 +101,16 @@ def schema_from_description(described: Mapping[str, Any], origin: str) -> Schema
         schema = _without_hidden(schema, described, origin)
     schema.arms_discovered = bool(described.get("arms_discovered", False))
     return schema
+
+
+def _check_list(described: Mapping[str, Any], name: str, origin: str, formula: bool) -> None:
+    """Refuse a setting that is neither left out nor a list, nor, where that is possible, a formula."""
+    value = described.get(name, [])
+    if isinstance(value, list | tuple) or (name == "arms" and value is None) or (formula and isinstance(value, str)):
+        return
+    example = '["age", "weight"]' if name != "arms" else '["low", "high"]'
+    or_formula = " or a formula" if formula else ""
+    raise SchemaError(f"the schema {origin} has {name} = {value!r}: give a list{or_formula}, {name} = {example}.")
 
 
 def _without_hidden(schema: Schema, described: Mapping[str, Any], origin: str) -> Schema:
