@@ -150,7 +150,7 @@ def _draw(
         for text in findings.words:
             console.print(f"  {text}")
         if verdict is not None:
-            console.print(f"  The paper's claim [bold]{verdict.word}[/bold]: {verdict.why}.")
+            console.print(f"  The paper's claim: {figure.claim} [bold]{verdict.sentence}[/bold]")
     gallery(parts, folder)
     return described
 

@@ -16,18 +16,25 @@ from sidelight.experiments.figure_settings import Figure
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Findings", "Verdict", "analyse", "finals"]
+__all__ = ["ClaimVerdict", "Findings", "analyse", "finals"]
 
 Key = tuple[str, str]
 """Series and x."""
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ClaimVerdict:
     """Whether a claim holds: ``"holds"``, ``"does not hold"``, ``"holds in part"`` or ``"cannot be told"``."""
 
     word: str
     why: str
+
+    @property
+    def sentence(self) -> str:
+        """The verdict and its reason, as a sentence after the claim."""
+        if self.word == "cannot be told":
+            return f"Whether it holds cannot be told here: {self.why}."
+        return f"Here it {self.word}: {self.why}."
 
 
 @dataclass(frozen=True)
@@ -42,7 +49,7 @@ class Findings:
     """
 
     words: tuple[str, ...]
-    verdict: Verdict | None
+    verdict: ClaimVerdict | None
     final: dict[Key, Interval]
     against: dict[Key, Interval]
 
@@ -86,9 +93,15 @@ def _difference(interval: Interval) -> str:
 
 def _recorded(
     figure: Figure, values: dict[Key, Any], final: dict[Key, Interval], against: dict[Key, Interval]
-) -> tuple[list[str], Verdict]:
+) -> tuple[list[str], ClaimVerdict]:
     lines = [s for s, _ in values if s.endswith((", known", ", estimated"))]
-    most = max(int(s.split(",")[0].removeprefix("L = ")) for s in lines)
+    # a learner that cannot start from a small log leaves no line
+    complete = [s.removesuffix(", known") for s in lines if s.replace("known", "estimated") in lines and "known" in s]
+    if not complete:
+        return ["No number of recorded features could be run with R12 known and estimated."], ClaimVerdict(
+            "cannot be told", "no learner could start from its log"
+        )
+    most = max(int(s.removeprefix("L = ")) for s in complete)
     last = (f"L = {most}, known", f"L = {most}, estimated")
     words = []
     for baseline, name in _baselines(figure):
@@ -105,21 +118,21 @@ def _recorded(
     # the last baseline is the one that tries its arms, where there are two
     against_what = "no log" if not figure.fair_baseline else "a learner without a log that has tried every arm once"
     if len(better) == len(lines):
-        verdict = Verdict("holds", f"every L does better than {against_what}, estimated or not")
+        verdict = ClaimVerdict("holds", f"every L does better than {against_what}, estimated or not")
     elif all(differences[s].certain < 0 for s in last):
         gains, harms = (
             ", ".join(s.split(",")[0].removeprefix("L = ") for s in found if s.endswith("estimated"))
             for found in (better, worse)
         )
-        verdict = Verdict(
+        verdict = ClaimVerdict(
             "holds in part",
             f"against {against_what}, an estimated log surely helps with L = {gains}"
             + (f" and surely does harm with L = {harms}" if harms else ", and not surely with every L"),
         )
     elif differences[last[1]].certain > 0:
-        verdict = Verdict("does not hold", f"even with L = {most} the estimated log costs more than it gives")
+        verdict = ClaimVerdict("does not hold", f"even with L = {most} the estimated log costs more than it gives")
     else:
-        verdict = Verdict("cannot be told", f"the intervals at L = {most} include no difference")
+        verdict = ClaimVerdict("cannot be told", f"the intervals at L = {most} include no difference")
     return words, verdict
 
 
@@ -141,8 +154,10 @@ def _baselines(figure: Figure) -> list[tuple[str, str]]:
 
 def _optimism(
     figure: Figure, values: dict[Key, Any], final: dict[Key, Interval], against: dict[Key, Interval]
-) -> tuple[list[str], Verdict]:
+) -> tuple[list[str], ClaimVerdict]:
     lines = [s for s, _ in values if s.startswith("α = ")]
+    if len(lines) < 2:
+        return ["Too few values of α could be run."], ClaimVerdict("cannot be told", "fewer than two values of α ran")
     best = min(lines, key=lambda s: final[s, ""].mean)
     smallest, largest = lines[0], lines[-1]
     gap = student(values[largest, ""] - values[smallest, ""])
@@ -154,25 +169,25 @@ def _optimism(
     alpha = float(best.removeprefix("α = "))
     surely = [s for s in lines if s != best and student(values[s, ""] - values[best, ""]).certain > 0]
     if alpha <= 0.05 and largest in surely:
-        verdict = Verdict("holds", f"{best} does best, and {largest} surely worse")
+        verdict = ClaimVerdict("holds", f"{best} does best, and {largest} surely worse")
     elif alpha > 0.05 and smallest in surely:
-        verdict = Verdict("does not hold", f"{best} does best, and {smallest} surely worse")
+        verdict = ClaimVerdict("does not hold", f"{best} does best, and {smallest} surely worse")
     else:
-        verdict = Verdict("cannot be told", "small and large α do not differ by more than chance")
+        verdict = ClaimVerdict("cannot be told", "small and large α do not differ by more than chance")
     return words, verdict
 
 
 def _log_size(
     figure: Figure, values: dict[Key, Any], final: dict[Key, Interval], against: dict[Key, Interval]
-) -> tuple[list[str], Verdict]:
+) -> tuple[list[str], ClaimVerdict]:
     lines = [s for s, _ in values if s.endswith("estimated")]
     if len(lines) < 2:
-        return ["Too few log sizes could be run."], Verdict("cannot be told", "fewer than two log sizes ran")
+        return ["Too few log sizes could be run."], ClaimVerdict("cannot be told", "fewer than two log sizes ran")
     small, large = lines[0], lines[-1]
     ratio = final[small, ""].mean / final[large, ""].mean
     gap = student(values[small, ""] - values[large, ""])
     words = [
-        f"With {small.split(',  ')[0].removesuffix(', estimated')} the regret is {number(final[small, ''].mean)}, with "
+        f"With {small.removesuffix(', estimated')} the regret is {number(final[small, ''].mean)}, with "
         f"{large.removesuffix(', estimated')} {number(final[large, ''].mean)} (R12 estimated): {ratio:.2f} times as "
         f"much, a difference of {_difference(gap)}. " + _without_a_log(figure, final)
     ]
@@ -182,13 +197,13 @@ def _log_size(
     loses = [s for s in with_log if student(values[s, ""] - cold).certain > 0]
     if loses:
         words.append(f"Surely worse than no log at all: {'; '.join(loses)}.")
-        verdict = Verdict("does not hold", "with the smaller log the learner does worse than without any")
+        verdict = ClaimVerdict("does not hold", "with the smaller log the learner does worse than without any")
     elif gap.certain > 0 and ratio > 1.25:
-        verdict = Verdict("does not hold", f"the smaller log costs {ratio:.2f} times the regret of the larger")
+        verdict = ClaimVerdict("does not hold", f"the smaller log costs {ratio:.2f} times the regret of the larger")
     elif gap.certain == 0:
-        verdict = Verdict("cannot be told", "the sizes do not differ by more than chance")
+        verdict = ClaimVerdict("cannot be told", "the sizes do not differ by more than chance")
     else:
-        verdict = Verdict(
+        verdict = ClaimVerdict(
             "holds", f"the smaller log costs only {ratio:.2f} times the regret, and none is surely worse than no log"
         )
     return words, verdict

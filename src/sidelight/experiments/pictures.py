@@ -137,22 +137,15 @@ def _texts(figure: Figure, findings: Findings, seeds: int) -> list[str]:
         )
     words = [*findings.words]
     if findings.verdict is not None:
-        words.append(f"The paper's claim: {figure.claim} {_verdict(findings)}")
+        words.append(f"The paper's claim: {figure.claim} {findings.verdict.sentence}")
     return [*words, f"{figure.setting} {bands}"]
-
-
-def _verdict(findings: Findings) -> str:
-    assert findings.verdict is not None
-    word = findings.verdict.word
-    said = "Whether it holds cannot be told here" if word == "cannot be told" else f"Here it {word}"
-    return f"{said}: {findings.verdict.why}."
 
 
 def _subtitle(figure: Figure, findings: Findings) -> list[str]:
     """Lines below a picture's title: the setting, and the verdict."""
     lines = textwrap.wrap(figure.setting, _LINE)
     if findings.verdict is not None:
-        lines += textwrap.wrap(f"Claim: {figure.claim} {_verdict(findings)}", _LINE)
+        lines += textwrap.wrap(f"Claim: {figure.claim} {findings.verdict.sentence}", _LINE)
     return lines
 
 

@@ -70,6 +70,18 @@ def test_claim_a_says_where_the_log_helps_and_where_it_does_harm() -> None:
     assert verdict.why.endswith(f"an estimated log surely helps with L = {most} and surely does harm with L = 5")
 
 
+@pytest.mark.parametrize("name", ["a-paper_text", "b-paper_text", "c-paper_text"])
+@pytest.mark.parametrize("ran", [(), ("L = 5, estimated",)])
+def test_a_claim_cannot_be_told_where_no_learner_could_start_from_its_log(name: str, ran: tuple[str, ...]) -> None:
+    figure = FIGURES[name]
+    table = table_of(figure, {"*": 50.0})
+    kept = [s in ran or s.startswith(("L = 0", "no log")) for s in table["series"].to_pylist()]
+    findings = analyse(figure, table.filter(pa.array(kept)))
+    assert findings.verdict is not None
+    assert findings.verdict.sentence.startswith("Whether it holds cannot be told here: ")
+    assert chart_of(figure, table.filter(pa.array(kept)), findings).rows
+
+
 def leads(chart: Chart) -> list[tuple[float, float]]:
     """Where the thin lines from lines to labels begin and end, in pixels from the top."""
     layers = specification(chart, "light")["layer"]
