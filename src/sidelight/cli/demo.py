@@ -13,9 +13,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from sidelight.drawing.image_files import need_pictures
+from sidelight.drawing.image_files import need_pictures, render
 from sidelight.drawing.intervals import rounded
-from sidelight.drawing.regret import Standing, regret_spec, render, standings
+from sidelight.drawing.regret import Standing, regret_spec, standings
 from sidelight.hidden.queries import BehaviorQueries
 from sidelight.learners.epoch import EpochOFUL
 from sidelight.learners.fused.learner import FusedOFUL

@@ -19,7 +19,7 @@ from rich.table import Table
 
 from sidelight.arrays import whole_number
 from sidelight.cli.input_files import not_over_input
-from sidelight.drawing.intervals import Interval, number, span
+from sidelight.drawing.intervals import number, span
 from sidelight.drawing.regret import Standing, standings
 from sidelight.errors import InputError
 from sidelight.experiments.jobs import machine
@@ -204,10 +204,8 @@ def _table(rows: list[Standing], baseline: str, plan: Plan) -> Table:
     for name in ("regret", "95 %", f"minus {baseline}", "95 %"):
         table.add_column(name, justify="right", style="dim" if name == "95 %" else None)
     for row in rows:
-        final = Interval(row.mean, row.low, row.high)
-        paired = Interval(row.difference, row.difference_low, row.difference_high)
-        cells = ["–", "–"] if row.learner == baseline else [number(paired.mean, True), span(paired, True)]
-        table.add_row(row.learner, number(final.mean), span(final), *cells)
+        cells = ["–", "–"] if row.learner == baseline else [number(row.difference, True), span(row.paired, True)]
+        table.add_row(row.learner, number(row.mean), span(row.final), *cells)
     return table
 
 

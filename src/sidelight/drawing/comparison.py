@@ -6,13 +6,12 @@ it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import pyarrow as pa
 
 from sidelight.drawing.image_files import svg
-from sidelight.drawing.intervals import number
+from sidelight.drawing.intervals import number, span
 from sidelight.drawing.notebook import card
 from sidelight.drawing.regret import Standing, regret_spec, standings
 from sidelight.drawing.stages import Picture
@@ -91,18 +90,12 @@ class Regret:
 
     def _rows(self) -> list[tuple[str, str, str, str]]:
         """Learner, mean, its interval, and the paired difference to the baseline with its interval."""
-
-        def span(low: float, high: float, sign: bool = False) -> str:
-            return "" if math.isnan(low) else f"{number(low, sign)} to {number(high, sign)}"
-
         rows = []
         for row in self.standings:
-            apart = span(row.difference_low, row.difference_high, sign=True)
-            difference = (
-                f"{number(row.difference, sign=True)} ({apart})" if apart else number(row.difference, sign=True)
-            )
-            mine = "" if row.learner == self.baseline else difference
-            rows.append((row.learner, number(row.mean), span(row.low, row.high), mine))
+            apart = number(row.difference, sign=True)
+            if row.seeds > 1:
+                apart += f" ({span(row.paired, sign=True)})"
+            rows.append((row.learner, number(row.mean), span(row.final), "" if row.learner == self.baseline else apart))
         return rows
 
     @property

@@ -27,6 +27,11 @@ class Interval(NamedTuple):
         """+1 if the whole interval is positive, −1 if all of it is negative, 0 if the interval contains zero."""
         return 1 if self.low > 0 else -1 if self.high < 0 else 0
 
+    @property
+    def drawn(self) -> Interval:
+        """The interval with bounds that can be drawn: the mean itself where there is one value only."""
+        return Interval(self.mean, self.mean, self.mean) if math.isnan(self.low) else self
+
 
 def student(values: NDArray[np.float64]) -> Interval:
     """Mean over seeds with Student's interval.  values: (n,)"""
@@ -72,5 +77,4 @@ def span(interval: Interval, sign: bool = False) -> str:
     """``low to high``, a dash where there is no interval."""
     if math.isnan(interval.low):
         return "–"
-    # both ends with the digits of the coarser one, so that they read as a pair
     return f"{number(interval.low, sign)} to {number(interval.high, sign)}"

@@ -10,23 +10,17 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 from sidelight.drawing.colours import FONT, GREY, INK, LINE, PAPER
+from sidelight.drawing.curves import curves
 from sidelight.drawing.end_labels import places
-from sidelight.drawing.image_files import render
-from sidelight.drawing.intervals import significant
+from sidelight.drawing.intervals import Interval, significant, student
 from sidelight.drawing.series import learner_series
 from sidelight.drawing.vega_lite import axis_style, title_of
 from sidelight.errors import InputError, MissingExtraError, how_to_install
 
-__all__ = ["Standing", "regret_bands", "regret_spec", "render", "standings"]
-
-LEVEL = 0.95
-"""The level of every interval in this file."""
+__all__ = ["Standing", "regret_bands", "regret_spec", "standings"]
 
 # ---------------------------------------------------------------------------------------------------- numbers
 
@@ -51,6 +45,16 @@ class Standing:
     difference_low: float
     difference_high: float
 
+    @property
+    def final(self) -> Interval:
+        """The final cumulative regret: mean over seeds, and its interval."""
+        return Interval(self.mean, self.low, self.high)
+
+    @property
+    def paired(self) -> Interval:
+        """The regret minus the baseline's, seed by seed: mean, and its interval."""
+        return Interval(self.difference, self.difference_low, self.difference_high)
+
     def to_dict(self) -> dict[str, Any]:
         """All attributes in plain JSON values; ``nan`` becomes None."""
         return {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in asdict(self).items()}
@@ -58,80 +62,25 @@ class Standing:
 
 def standings(table: pa.Table, baseline: str) -> list[Standing]:
     """The last round of every learner, in the table's order, each compared with ``baseline`` on the same seeds."""
-    curves = _curves(table)
-    if baseline not in curves:
-        raise InputError(f"The baseline {baseline!r} is not a learner of this table ({', '.join(curves)}).")
-    reference = curves[baseline][1][:, -1]
+    held = curves(table)
+    if baseline not in held:
+        raise InputError(f"The baseline {baseline!r} is not a learner of this table ({', '.join(held)}).")
+    reference = held[baseline][1][:, -1]
     out = []
-    for learner, (_, regrets) in curves.items():
+    for learner, (_, regrets) in held.items():
         final = regrets[:, -1]
-        if final.shape != reference.shape:
-            raise InputError(f"{learner!r} has {len(final)} seeds and {baseline!r} {len(reference)}: not paired.")
-        mean, half = _interval(final)
-        difference, difference_half = _interval(final - reference)
-        out.append(
-            Standing(
-                learner,
-                len(final),
-                float(mean),
-                float(mean - half),
-                float(mean + half),
-                float(difference),
-                float(difference - difference_half),
-                float(difference + difference_half),
-            )
-        )
+        out.append(Standing(learner, len(final), *student(final), *student(final - reference)))
     return out
 
 
 def regret_bands(table: pa.Table) -> list[dict[str, Any]]:
     """One row for each learner and round: ``learner, round, mean, low, high`` over the seeds."""
     rows = []
-    for learner, (rounds, regrets) in _curves(table).items():
-        mean, half = _interval(regrets)
-        half = np.nan_to_num(half)
-        for t, centre, spread in zip(rounds.tolist(), mean.tolist(), half.tolist(), strict=True):
-            rows.append(
-                {
-                    "learner": learner,
-                    "round": t,
-                    "mean": significant(centre),
-                    "low": significant(centre - spread),
-                    "high": significant(centre + spread),
-                }
-            )
+    for learner, (rounds, regrets) in curves(table).items():
+        for t, values in zip(rounds.tolist(), regrets.T, strict=True):
+            bounds = {name: significant(bound) for name, bound in student(values).drawn._asdict().items()}
+            rows.append({"learner": learner, "round": t, **bounds})
     return rows
-
-
-def _curves(table: pa.Table) -> dict[str, tuple[NDArray[np.int64], NDArray[np.float64]]]:
-    """Learner → rounds ``(n,)`` and regrets ``(seeds, n)``, seeds in ascending order."""
-    learners = table["learner"].to_pylist()
-    names = list(dict.fromkeys(learners))
-    code = {name: i for i, name in enumerate(names)}
-    codes = np.array([code[name] for name in learners])
-    seeds, rounds = table["seed"].to_numpy(), table["round"].to_numpy()
-    regrets = table["regret"].to_numpy()
-    out = {}
-    for name in names:
-        mine = codes == code[name]
-        order = np.lexsort((rounds[mine], seeds[mine]))
-        n_seeds = len(np.unique(seeds[mine]))
-        out[name] = (
-            rounds[mine][order].reshape(n_seeds, -1)[0],
-            regrets[mine][order].reshape(n_seeds, -1),
-        )
-    return out
-
-
-def _interval(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean over the first axis and half the width of Student's interval; ``nan`` for a single value."""
-    n = len(values)
-    mean = np.asarray(values.mean(axis=0))
-    if n < 2:
-        return mean, np.full(mean.shape, np.nan)
-
-    quantile = float(stdtrit(n - 1, 0.5 + LEVEL / 2))
-    return mean, np.asarray(quantile * values.std(axis=0, ddof=1) / math.sqrt(n))
 
 
 # ---------------------------------------------------------------------------------------------------- picture

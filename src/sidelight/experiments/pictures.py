@@ -14,8 +14,9 @@ import pyarrow as pa
 from sidelight.drawing import interactive
 from sidelight.drawing import markup as html
 from sidelight.drawing.charts import Chart
+from sidelight.drawing.curves import curves
 from sidelight.drawing.image_files import pictures
-from sidelight.drawing.intervals import LEVEL, number, significant, span, student
+from sidelight.drawing.intervals import LEVEL, Interval, number, significant, span, student
 from sidelight.drawing.series import DASHES, Series
 from sidelight.drawing.vega_lite import specification
 from sidelight.experiments.analysis import Findings
@@ -84,27 +85,18 @@ def _bounded(rows: list[dict[str, Any]], logarithmic: bool) -> list[dict[str, An
     """
     out = []
     for row in rows:
-        low, high = (row["y"] if np.isnan(row[bound]) else row[bound] for bound in ("low", "high"))
+        _, low, high = Interval(row["y"], row["low"], row["high"]).drawn
         out.append({**row, "low": max(low, 0.2 * row["y"] if logarithmic else 0.0), "high": high})
     return out
 
 
 def _curves(table: pa.Table) -> list[dict[str, Any]]:
-    names = np.array(table["series"].to_pylist())
-    rounds, seeds, regrets = (table[name].to_numpy() for name in ("round", "seed", "regret"))
     rows = []
-    for name in dict.fromkeys(names.tolist()):
-        mine = names == name
-        order = np.lexsort((seeds[mine], rounds[mine]))
-        times = np.unique(rounds[mine])
-        grid = regrets[mine][order].reshape(len(times), -1)
+    for name, (rounds, regrets) in curves(table, by="series").items():
         # a hundred points draw the same curve as two hundred
-        keep = np.unique(np.linspace(0, len(times) - 1, min(100, len(times))).astype(int))
-        for i in keep:
-            interval = student(grid[i])
-            low, high = (interval.mean if np.isnan(v) else max(v, 0.0) for v in (interval.low, interval.high))
-            row = {"series": name, "x": int(times[i]), "y": interval.mean, "low": low, "high": high}
-            rows.append({k: significant(v) if isinstance(v, float) else v for k, v in row.items()})
+        for i in np.unique(np.linspace(0, len(rounds) - 1, min(100, len(rounds))).astype(int)):
+            mean, low, high = (significant(max(bound, 0.0)) for bound in student(regrets[:, i]).drawn)
+            rows.append({"series": name, "x": int(rounds[i]), "y": mean, "low": low, "high": high})
     return rows
 
 

@@ -1,18 +1,17 @@
-"""What the sections of a report share: a part of the page, colours of learners, curves and tables of numbers."""
+"""What the sections of a report share: a part of the page, colours of learners, and tables of numbers."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sidelight.drawing import markup as html
 from sidelight.drawing.intervals import LEVEL, Interval, number, span
 from sidelight.drawing.series import Series, learner_series
 from sidelight.report.study import Study
 
-__all__ = ["Part", "curves", "interval_rows", "numbers_of", "series_of"]
+__all__ = ["Part", "interval_rows", "numbers_of", "series_of"]
 
 #: rows of a table of numbers; of more, so many are shown, evenly spaced
 _MOST_ROWS = 25
@@ -32,26 +31,12 @@ def series_of(study: Study) -> list[Series]:
     return learner_series(study.learners, study.baseline, study.best)
 
 
-def curves(study: Study, column: str) -> dict[str, tuple[NDArray[np.int64], NDArray[np.float64]]]:
-    """Learner → rounds ``(n,)`` and values ``(S, n)``, for tables where every seed has the same rounds."""
-    names = np.array(study.table["learner"].to_pylist())
-    rounds, seeds = study.table["round"].to_numpy(), study.table["seed"].to_numpy()
-    values = study.table[column].to_numpy()
-    out = {}
-    for name in study.learners:
-        mine = names == name
-        order = np.lexsort((rounds[mine], seeds[mine]))
-        count = len(np.unique(seeds[mine]))
-        out[name] = rounds[mine][order].reshape(count, -1)[0], values[mine][order].reshape(count, -1)
-    return out
-
-
 def interval_rows(name: str, xs: Any, intervals: list[Interval]) -> list[dict[str, Any]]:
     """Rows of a chart for one line; without an interval its bounds are the value itself."""
     rows = []
     for x, interval in zip(xs, intervals, strict=True):
-        low, high = (interval.mean if np.isnan(v) else v for v in (interval.low, interval.high))
-        rows.append({"series": name, "x": _plain(x), "y": float(interval.mean), "low": float(low), "high": float(high)})
+        mean, low, high = map(float, interval.drawn)
+        rows.append({"series": name, "x": _plain(x), "y": mean, "low": low, "high": high})
     return rows
 
 

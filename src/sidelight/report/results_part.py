@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 from sidelight.drawing import interactive
 from sidelight.drawing import markup as html
 from sidelight.drawing.charts import Chart, Control
+from sidelight.drawing.curves import curves
 from sidelight.drawing.intervals import LEVEL, Interval, number, span, student
 from sidelight.drawing.series import Series
 from sidelight.report.head_start import HeadStart, head_start
 from sidelight.report.insight_part import estimates_part, findings_part, widths_part
 from sidelight.report.log_part import hidden_part, log_part
-from sidelight.report.parts import Part, curves, interval_rows, numbers_of, series_of
+from sidelight.report.parts import Part, interval_rows, numbers_of, series_of
 from sidelight.report.study import Study
 from sidelight.report.verdict_part import verdict_of, verdict_part
 
@@ -49,7 +50,7 @@ def parts(study: Study) -> list[Part]:
 
 
 def _regret(study: Study) -> Part:
-    held = curves(study, "regret")
+    held = curves(study.table)
     rows: list[dict[str, Any]] = []
     for name, (rounds, values) in held.items():
         rows += interval_rows(name, rounds, [student(values[:, i]) for i in range(len(rounds))])
@@ -110,7 +111,7 @@ def _reward(study: Study) -> Part | None:
     """Reward per round in blocks of the run: exact where the truth is known, else the mean of what was earned."""
     rows: list[dict[str, Any]] = []
     if study.knows_truth and study.best_possible is not None:
-        for name, (rounds, values) in curves(study, "regret").items():
+        for name, (rounds, values) in curves(study.table).items():
             ends = np.unique(np.linspace(0, len(rounds), BLOCKS + 1).astype(int))[1:] - 1
             lost = np.diff(np.concatenate([np.zeros((len(values), 1)), values[:, ends]], axis=1), axis=1)
             width = np.diff(np.concatenate([[0], rounds[ends]]))
@@ -196,7 +197,7 @@ def _shortest(study: Study) -> int:
 def worth_of(study: Study) -> tuple[str, HeadStart | None]:
     """One sentence on what the log was worth in regret or reward, and the head start in rounds."""
     if study.knows_truth:
-        held = curves(study, "regret")
+        held = curves(study.table)
         rounds, cold = held[study.baseline]
         warm = held[study.best][1]
         start = head_start(rounds, cold, warm)
@@ -243,7 +244,7 @@ def simpler_sentences(study: Study) -> list[str]:
     found = []
     for name in study.simpler:
         if study.knows_truth:
-            held = curves(study, "regret")
+            held = curves(study.table)
             difference = student(held[name][1][:, -1] - held[study.best][1][:, -1])
             better, what = -difference.certain, f"regret after {int(held[name][0][-1]):,} rounds"
         elif name in study.beyond:

@@ -10,13 +10,8 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 
-from sidelight.drawing.regret import (
-    Standing,
-    regret_bands,
-    regret_spec,
-    render,
-    standings,
-)
+from sidelight.drawing.image_files import render
+from sidelight.drawing.regret import Standing, regret_bands, regret_spec, standings
 from sidelight.errors import InputError
 
 ROUNDS = np.array([10, 20, 30])
@@ -77,6 +72,23 @@ def test_what_cannot_be_compared_is_said(regrets: dict[str, np.ndarray]) -> None
         standings(table_of(regrets), "nobody")
     with pytest.raises(InputError, match="not paired"):
         standings(table_of({"cold": regrets["cold"], "warm": regrets["warm"][:4]}), "cold")
+
+
+def test_seeds_that_differ_are_not_paired(regrets: dict[str, np.ndarray]) -> None:
+    """Equal numbers of seeds are not enough: a difference is taken seed by seed."""
+    cold, warm = (table_of({name: regrets[name][:3]}) for name in ("cold", "warm"))
+    shifted = warm.set_column(1, "seed", pa.array([seed + 1 for seed in warm["seed"].to_pylist()]))
+    with pytest.raises(InputError, match="'warm' has the seeds 1, 2, 3 and 'cold' 0, 1, 2: not paired"):
+        standings(pa.concat_tables([cold, shifted]), "cold")
+
+
+@pytest.mark.parametrize("kept", [slice(0, 8), slice(0, 9)])
+def test_runs_that_do_not_fit_together_are_refused(regrets: dict[str, np.ndarray], kept: slice) -> None:
+    table = table_of({"cold": regrets["cold"][:3]}).sort_by([("seed", "ascending"), ("round", "ascending")])
+    rows = table.to_pylist()[kept]
+    rows[-1] |= {"seed": 1, "round": 30}  # two runs of seed 1, or one that has a round twice
+    with pytest.raises(InputError, match="'cold' do not have the same rounds, each once"):
+        standings(pa.Table.from_pylist(rows), "cold")
 
 
 @pytest.mark.parametrize("level", [0.0, 5.0, 500.0])
