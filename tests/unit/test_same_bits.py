@@ -209,3 +209,16 @@ def test_no_learner_asks_the_c_library_for_a_power():
         if not isinstance(node.left, ast.Constant)
     ]
     assert not powers, "use linalg.square or linalg.power:\n" + "\n".join(powers)
+
+
+def test_no_estimate_or_radius_asks_scipy():
+    """SciPy's special functions are compiled against the C library, whose last bits depend on the processor."""
+    root = Path(sidelight.__file__).parent
+    asked = [
+        f"{path.relative_to(root)}:{node.lineno}"
+        for part in ("side", "hidden", "theory")
+        for path in sorted((root / part).rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("scipy")
+    ]
+    assert not asked, "use linalg and theory.quantiles:\n" + "\n".join(asked)

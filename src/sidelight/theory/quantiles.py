@@ -89,14 +89,16 @@ def _solve(tail_and_slope: Callable[[float], tuple[float, float]], start: float,
 
 @lru_cache(maxsize=4096)
 def chi_square_quantile(freedom: float, tail: float) -> float:
-    """``χ²_L(1 − δ)`` for ``L = freedom`` and ``δ = tail``."""
-    return _solve(lambda x: _chi_tail_and_slope(x, freedom), freedom, float(probability(tail, "tail")))
+    """``χ²_L(1 − δ)`` for ``L = freedom`` and ``δ = tail``; 0 for ``δ = 1``."""
+    wanted = float(probability(tail, "tail"))
+    return _solve(lambda x: _chi_tail_and_slope(x, freedom), freedom, wanted) if wanted < 1.0 else 0.0
 
 
 @lru_cache(maxsize=4096)
 def f_quantile(first: float, second: float, tail: float) -> float:
-    """``F_{n,ν}(1 − δ)`` for ``n = first``, ``ν = second`` and ``δ = tail``."""
-    return _solve(lambda x: _f_tail_and_slope(x, first, second), 1.0, float(probability(tail, "tail")))
+    """``F_{n,ν}(1 − δ)`` for ``n = first``, ``ν = second`` and ``δ = tail``; 0 for ``δ = 1``."""
+    wanted = float(probability(tail, "tail"))
+    return _solve(lambda x: _f_tail_and_slope(x, first, second), 1.0, wanted) if wanted < 1.0 else 0.0
 
 
 def scarcity_factor(n_recorded: int, freedom: Numbers, delta: float, *, matrix: bool = False) -> Floats:

@@ -11,6 +11,7 @@ from sidelight.errors import InputError
 from sidelight.kernels import ridge
 from sidelight.linalg import apply, log, product, square
 from sidelight.linalg import eigenvalues as symmetric_values
+from sidelight.theory.quantiles import chi_square_quantile
 from sidelight.theory.quantities import Floats, Numbers, probability
 
 __all__ = [
@@ -219,7 +220,7 @@ def log_error_radius(n_recorded: Numbers, delta: Numbers) -> Floats:
 
     ``Λ`` is the inverse covariance of ``b − M̂w``, which is normal asymptotically in the rows of the log.
     """
-    from scipy.special import chdtri
-
-    quantile: Floats = np.sqrt(chdtri(np.asarray(n_recorded, dtype=np.float64), probability(delta, "delta")))
-    return np.where(np.asarray(n_recorded) > 0, quantile, 0.0)
+    sizes, tails = np.broadcast_arrays(np.asarray(n_recorded, dtype=np.float64), probability(delta, "delta"))
+    pairs = zip(sizes.ravel().tolist(), tails.ravel().tolist(), strict=True)
+    squares = [chi_square_quantile(L, tail) if L > 0 else 0.0 for L, tail in pairs]
+    return np.asarray(np.sqrt(np.array(squares).reshape(sizes.shape)))
