@@ -166,12 +166,10 @@ def simulate(
 
     horizon, log_rows = whole_number(horizon, "horizon", 1), whole_number(log_rows, "log_rows", 0)
     _check_arguments(world, learners)
-    step = max(1, horizon // 200) if every is None else int(every)
-    if step < 1:
-        raise InputError(f"every={every!r} must be at least 1.")
+    step = max(1, horizon // 200) if every is None else whole_number(every, "every", 1)
     jobs = [_Job(world, dict(learners), horizon, recorded, log_rows, step, seed) for seed in _checked_seeds(seeds)]
     cores = os.cpu_count() or 1
-    count = min(len(jobs), cores) if workers is None else int(workers)
+    count = min(len(jobs), cores) if workers is None else whole_number(workers, "workers", 1)
     with _counting(progress, len(jobs) * len(learners) * horizon) as advance:
         here = (_run_seed(job, advance) for job in jobs)
         return pa.concat_tables(here if count <= 1 else _run_in_processes(jobs, count, advance))
@@ -192,7 +190,11 @@ def _check_arguments(world: Any, learners: Any) -> None:
 
 def _checked_seeds(seeds: int | Iterable[int]) -> list[int]:
     """The seeds that were asked for: those listed, or so many from 0 on."""
-    wanted = list(range(seeds)) if isinstance(seeds, int | np.integer) else [int(s) for s in seeds]
+    if isinstance(seeds, int | np.integer):
+        return list(range(whole_number(seeds, "seeds", 1)))
+    if isinstance(seeds, str) or not isinstance(seeds, Iterable):
+        raise InputError(f"seeds={seeds!r} is neither a number of seeds nor a list of them.")
+    wanted = [whole_number(seed, "a seed", 0) for seed in seeds]
     if not wanted:
         raise InputError("seeds is empty: give at least one.")
     if len(set(wanted)) < len(wanted):

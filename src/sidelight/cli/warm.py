@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import Any
 
 import numpy as np
 import typer
@@ -83,7 +83,7 @@ def _exercises() -> Iterator[tuple[str, Callable[[], object]]]:
         "OFUL, automatic": learner_factory("OFUL", {"regularization": "auto", "radius": "posterior"}),
     }
     for name, factory in learners.items():
-        yield name, _run(simulate, world, name, factory)
+        yield name, partial(simulate, world, {name: factory}, 130, recorded=2, log_rows=500, seeds=1, workers=1)
 
     def from_python() -> None:
         learner, x = OFUL(2, 4), np.ones(4)
@@ -108,10 +108,6 @@ def _exercises() -> Iterator[tuple[str, Callable[[], object]]]:
 
     yield "a floor", under_a_floor
     yield "the old policy's rows", lambda: PolicyModel(2, 4).observe(np.ones(4), 0)
-
-
-def _run(simulate: Any, world: Any, name: str, factory: Any) -> Callable[[], object]:
-    return lambda: simulate(world, {name: factory}, 130, recorded=2, log_rows=500, seeds=1, workers=1)
 
 
 if __name__ == "__main__":

@@ -146,16 +146,19 @@ def _ticks(low: float, high: float, about: int) -> list[float]:
     return [i * step for i in range(math.floor(low / step), math.ceil(high / step) + 1)]
 
 
-def contour_picture(strength: float, points: Sequence[tuple[str, float, float]], title: str) -> Picture:
+def contour_picture(
+    strength: float, robustness: float, points: Sequence[tuple[str, float, float]], title: str
+) -> Picture:
     """Where hidden features overturn a gain: above the curve ``reward_share·C_D² = f²``.
 
     Args:
         strength: ``f²``, the squared margin of the gain over ``E ε² · E α_s²``.
+        robustness: the share at which both are equal on the curve.
         points: recorded features as yardsticks: name, reward share, choice share.
         title: for screen readers.
     """
     size, left, top = 420, 60, 16
-    largest = max([0.05, *(max(reward, choice) for _, reward, choice in points), 1.5 * _meeting(strength)])
+    largest = max([0.05, *(max(reward, choice) for _, reward, choice in points), 1.5 * robustness])
     limit = min(1.0, 1.15 * largest)
 
     def at(choice: float, reward: float) -> tuple[float, float]:
@@ -194,11 +197,6 @@ def _curve(strength: float, limit: float) -> list[tuple[float, float]]:
         return []
     choices = [first + (limit - first) * i / 200 for i in range(201)]
     return [(c, strength * (1 - c) / c if c > 0 else limit) for c in choices]
-
-
-def _meeting(strength: float) -> float:
-    """The share at which both are equal on the curve: the robustness value."""
-    return 2.0 / (1.0 + math.sqrt(1.0 + 4.0 / strength)) if strength > 0 else 0.0
 
 
 def _picture(parts: Sequence[str], height: float, title: str, width: float = _WIDTH) -> Picture:

@@ -99,7 +99,7 @@ def run_setting(
         "refused": refused,
         "seconds": round(time.perf_counter() - started, 3),
         "machine": machine(),
-        "version": _version(),
+        "version": __version__,
     }
     result: pa.Table = table.replace_schema_metadata({"sidelight": json.dumps(about, ensure_ascii=False)})
     return result
@@ -150,7 +150,3 @@ def _processor() -> str:
     except OSError:
         pass
     return platform.processor() or platform.machine()
-
-
-def _version() -> str:
-    return __version__

@@ -23,6 +23,7 @@ from sidelight.judging.answer_rows import Answers
 from sidelight.judging.lines import Line, line_unknown
 from sidelight.judging.policies import Lacking, Requested, suggested, take
 from sidelight.judging.population import Population
+from sidelight.judging.row_sums import MOST_LEVERAGE
 from sidelight.judging.sensitivity import level_of_each, range_quantile
 from sidelight.judging.valuing import Estimate
 from sidelight.linalg import Array
@@ -31,8 +32,6 @@ from sidelight.logs.reduce.rank import independent_columns
 from sidelight.logs.schema.schema import Schema
 
 __all__ = ["HiddenBias", "ToldBy", "bias_of", "largest_total", "line_of_answers", "other_population"]
-
-_MOST_LEVERAGE = 0.99
 
 
 @dataclass(frozen=True)
@@ -137,7 +136,7 @@ def _one_arm(x_o: Array, x_h: Array, share: Array, chosen: Array, told: float) -
     direction = u / D if D > 0 else u
     v = solve_triangular(S, direction) * math.sqrt(scale)
     ve = e @ v
-    own = ve / (1.0 - np.minimum(share * np.einsum("nl,nl->n", z, z), _MOST_LEVERAGE))
+    own = ve / (1.0 - np.minimum(share * np.einsum("nl,nl->n", z, z), MOST_LEVERAGE))
     alpha = n * (z @ solve_triangular(R, ell, trans="T"))
     influence = share * own * alpha - chosen * ve - 0.5 * D * (n / share.sum()) * share * (own**2 - 1.0)
     return D, influence

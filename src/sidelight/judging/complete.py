@@ -132,7 +132,7 @@ def rounds_needed(doubly: Doubly, found: Valuation, level: float) -> str:
     target = max(suggested, 0.1 * deviation) or 1.0
     spread = K * found.residual + found.mu_squares / (n * K) - (found.mu / (n * K)) ** 2
     rounds = max(math.ceil((quantile(level, 100.0) / target) ** 2 * spread), 100)
-    rounds = round(rounds, 1 - len(str(rounds))) if rounds >= 100 else rounds
+    rounds = round(rounds, 1 - len(str(rounds)))  # one digit: more would suggest a precision that is not there
     return (
         f"About {rounds:,} rounds with an arm drawn at random (each of {K} with chance 1/{K}) would tell a gain of "
         f"{number(target)}: at a share of 10% of the traffic, {10 * rounds:,} rounds"

@@ -14,7 +14,7 @@ from sidelight.drawing.stages import Bar, Picture, contour_picture, stages_pictu
 from sidelight.errors import InputError
 from sidelight.judging.lines import Findings, Line
 from sidelight.judging.policies import BEST
-from sidelight.judging.sensitivity import bias_bound
+from sidelight.judging.sensitivity import bias_bound, robustness_value
 from sidelight.judging.wording import display_name, lead_of, percent, simpler_of, times_of
 from sidelight.version import __version__
 
@@ -81,7 +81,8 @@ def picture_of(verdict: Findings, kind: str, policy: str | None) -> Picture:
     margin = max(0.0, abs(line.gain) - verdict.half_of(name))
     strength = (margin / estimate.size) ** 2 if estimate.size > 0 else math.inf
     points = [(b.feature, b.reward_share, b.choice_share) for b in verdict.benchmarks_of(name)[:12]]
-    return contour_picture(strength, points, f"Hidden features that would overturn the gain of {name}")
+    robustness = robustness_value(margin, estimate.size)
+    return contour_picture(strength, robustness, points, f"Hidden features that would overturn the gain of {name}")
 
 
 def decision_page(verdict: Findings, command: str = "", unit: str | None = None, date: dt.date | None = None) -> str:

@@ -104,6 +104,9 @@ def requested(policies: Any, arms: Sequence[Label]) -> list[Requested]:
         return named
     listed = isinstance(policies, list | tuple | set | frozenset | np.ndarray)
     found = [_one(policy, arms, None) for policy in (policies if listed else [policies])]
+    if isinstance(policies, set | frozenset):
+        # a set has another order in each process, and the first policy is the headline
+        found.sort(key=lambda policy: policy.name)
     names: dict[str, int] = {}
     out = []
     for policy in found:

@@ -17,10 +17,10 @@ from sidelight.judging.population import ArmFit, Population, Weighting
 from sidelight.judging.scarcity import NORMAL, least_share, usual_kurtosis
 from sidelight.linalg import Array
 
-__all__ = ["Residuals", "Sample", "Tally", "collect"]
+__all__ = ["MOST_LEVERAGE", "Residuals", "Sample", "Tally", "collect"]
 
-# A row that alone determines its arm's regression has leverage 1: its residual says nothing.
-_MOST_LEVERAGE = 0.99
+#: A row that alone determines its arm's regression has leverage 1 and no residual; larger leverages count as this.
+MOST_LEVERAGE = 0.99
 
 
 @dataclass
@@ -213,5 +213,5 @@ def collect(
 
 def leverage_corrected(fit: ArmFit, z: Array, residuals: Array) -> Array:
     """Residuals (n,) of an arm's own rows divided by one minus their leverage ``‖z‖²``."""
-    leverage = np.minimum(np.einsum("nk,nk->n", z, z), _MOST_LEVERAGE)
+    leverage = np.minimum(np.einsum("nk,nk->n", z, z), MOST_LEVERAGE)
     return np.asarray(residuals / (1.0 - leverage))

@@ -16,6 +16,7 @@ from sidelight.files import container_bytes, read_container, read_container_byte
 from sidelight.labels import Label, counted, plain_label
 from sidelight.logs.cards import summary_card, summary_table
 from sidelight.logs.diagnosis.diagnosis import Diagnosis
+from sidelight.logs.reduce.batch import no_propensities
 from sidelight.logs.reduce.moments import Moments, batch_moments, rows_per_batch
 from sidelight.logs.regressions import ArmRegressions
 from sidelight.logs.schema.features import Category
@@ -150,8 +151,7 @@ class LogSummary(ArmRegressions):
             moments = moments.with_arms(at, K)
         propensities = None
         if self.propensities is not None:
-            propensities = np.zeros((K, 4))
-            propensities[:, 3] = np.inf
+            propensities = no_propensities(K)
             propensities[at] = self.propensities
         meat, freedom = (self.meat, self.meat_freedom) if T is None and at == list(range(K)) else (None, None)
         return LogSummary(schema, moments, self.skipped, meat, propensities, freedom)

@@ -76,7 +76,7 @@ def head_start(rounds: NDArray[np.int64], cold: NDArray[np.float64], warm: NDArr
     lost_cold = np.concatenate([np.zeros((len(cold), 1)), cold], axis=1)
     lost_warm = np.concatenate([np.zeros((len(warm), 1)), warm], axis=1)
     # (S, starts): what the cold learner loses in the window after each start
-    ahead = np.stack([_at(lost_cold, times, starts + window) - _at(lost_cold, times, starts)])[0]
+    ahead = _at(lost_cold, times, starts + window) - _at(lost_cold, times, starts)
     mine = _at(lost_warm, times, np.array([window]))[:, 0]
 
     def found(chosen: NDArray[np.int64]) -> float:

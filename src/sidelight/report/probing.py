@@ -147,30 +147,3 @@ class _Probed:
         self._learner.observe(x, arm, reward)
         self._round += 1
         self._look_if_due()
-
-    def play(self, X: Array, table: Array, answers: Any, probabilities: Any, rng: np.random.Generator) -> Any:
-        """Play many rounds by compiled code, split at the checkpoints; ``None`` if the learner has no such code."""
-        compiled = getattr(self._learner, "play", None)
-        if compiled is None:
-            return None
-        parts: list[Array] = []
-        start = 0
-        while start < len(X):
-            stop = len(X)
-            if self._waiting:
-                stop = min(stop, start + max(1, self._waiting[0] - self._round))
-            some = slice(start, stop)
-            played = compiled(
-                X[some],
-                table[some],
-                None if answers is None else answers[some],
-                None if probabilities is None else probabilities[some],
-                rng,
-            )
-            if played is None:
-                return None  # this can only be the first piece, so nothing has been learned yet
-            parts.append(np.asarray(played))
-            self._round += stop - start
-            start = stop
-            self._look_if_due()
-        return np.concatenate(parts)

@@ -90,7 +90,7 @@ class DosingWorld(LinearWorld):
 
     @property
     def context_bound(self) -> float:
-        """``S_x``: intercept, one stage, three numbers and two more within ±3, illnesses up to 4, one boolean."""
+        """``S_x``: the intercept, one stage, five numbers within ±3, up to 4 illnesses, and ``lives_alone``."""
         return float(np.sqrt(1 + 1 + 5 * _CLIP**2 + 4**2 + 1))
 
     def contexts(self, n: int, rng: np.random.Generator) -> Floats:

@@ -1,7 +1,7 @@
 """``PaperWorld``: the synthetic environment of the paper's experiments, as printed and as released.
 
 The text leaves the noise open and the authors' released experiment differs from the text, so there are two
-presets (the "Settings of the experiments" that the presets' docstring tabulates).
+presets; :meth:`PaperWorld.preset` lists what differs.
 """
 
 from __future__ import annotations

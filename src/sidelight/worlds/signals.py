@@ -138,7 +138,8 @@ class TrafficWorld(LinearWorld):
         everything = self.schema(list(FEATURES))
         batches = []
         for era, (first, count) in enumerate(ERAS.items()):
-            for start in range(bounds[era], bounds[era + 1], CHUNK_ROWS):
+            # at least one batch, so that a log without rows has its columns too
+            for start in range(bounds[era], max(bounds[era + 1], bounds[era] + 1), CHUNK_ROWS):
                 rows = min(CHUNK_ROWS, bounds[era + 1] - start)
                 batch = log_batch(everything, *self._logged(rows, rng))
                 columns = {"year": pa.array(rng.integers(first, starts[era + 1], size=rows))}

@@ -109,9 +109,8 @@ class TwinWorld(LinearWorld):
         rng = np.random.default_rng(seed)
         scale = strength / np.sqrt(max(m, 1))
         shift = scale * rng.standard_normal((m, L))
-        # the exponential of a matrix is invertible whatever the matrix
-
-        return cls(world, recorded, shift=shift, mixing=expm(scale * rng.standard_normal((m, m))))
+        mixing = expm(scale * rng.standard_normal((m, m)))  # the exponential of a matrix is always invertible
+        return cls(world, recorded, shift=shift, mixing=mixing)
 
     def contexts(self, n: int, rng: np.random.Generator) -> Floats:
         """``X' = XHᵀ`` ``(n, d)``."""

@@ -13,6 +13,7 @@ from scipy.stats import t as student
 import sidelight as sl
 from sidelight.errors import FileFormatError, InputError, InvalidRowsError, SchemaError, SourceError, UnknownArmError
 from sidelight.judging.log_rows import halves
+from sidelight.judging.policies import requested
 
 N = 3_000
 SCHEMA = sl.Schema(["age", "dose", "stage", "severity"], ["age", "dose", "stage"], categories=["stage"])
@@ -527,3 +528,10 @@ def test_a_verdict_says_how_many_rows_it_is_not_about():
         assert "20.0% of the rows were skipped" in verdict.to_html()
     whole = {name: values[np.isfinite(columns["age"])] for name, values in columns.items()}
     assert not any("skipped" in warning for warning in sl.judge(whole, schema).warnings)
+
+
+def test_a_set_of_policies_has_one_order():
+    """The order of a set of texts changes from process to process; the first policy is the headline of a verdict."""
+    arms = [f"arm {i}" for i in range(40)]
+    names = [policy.name for policy in requested(set(arms), arms)]
+    assert names == sorted(f"always {arm}" for arm in arms)

@@ -64,7 +64,7 @@ def test_bars_lie_where_the_numbers_say():
 
 def test_the_curve_is_where_the_shares_overturn():
     strength = 0.04
-    svg = contour_picture(strength, [("age", 0.1, 0.2)], "t").svg
+    svg = contour_picture(strength, 0.18, [("age", 0.1, 0.2)], "t").svg
     path = re.search(r'class="curve" points="([^"]+)"', svg)[1]
     left, top, size = 60, 16, 420
     limit = float(re.findall(r">(\d+)%<", svg)[-1]) / 100
@@ -72,7 +72,7 @@ def test_the_curve_is_where_the_shares_overturn():
         a, b = map(float, pair.split(","))
         choice, reward = (a - left) / size * limit, (top + size - b) / size * limit
         assert reward * choice / (1 - choice) == pytest.approx(strength, rel=0.06)
-    assert "polygon" not in contour_picture(float("inf"), [], "t").svg
+    assert "polygon" not in contour_picture(float("inf"), 1.0, [], "t").svg
 
 
 def test_the_page_says_when_and_how(verdict, tmp_path):

@@ -61,7 +61,7 @@ def test_head_start_of_few_runs_has_no_interval() -> None:
 
 @pytest.mark.parametrize("name", ["OFUL", "FusedOFUL", "EpochOFUL"])
 def test_looking_changes_nothing(name: str, seed: int) -> None:
-    """A learner that is looked into plays the same arms, by the compiled road and round by round."""
+    """A learner that is looked into plays the same arms, though round by round where others play compiled rounds."""
     world = small_world(seed)
     learners = {
         **LEARNERS,

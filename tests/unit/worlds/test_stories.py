@@ -105,6 +105,8 @@ def test_traffic_eras_lack_the_newer_columns():
     assert set(log["plan"].to_pylist()) == set(PLANS)
     with pytest.raises(InputError, match="sum to 1"):
         world.sample_eras_log(10, np.random.default_rng(1), shares=(0.5, 0.5))
+    nothing = world.sample_eras_log(0, np.random.default_rng(1))
+    assert (nothing.num_rows, nothing.column_names) == (0, log.column_names)
 
 
 def test_eras_are_summarized_one_by_one():

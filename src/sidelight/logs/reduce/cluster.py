@@ -25,6 +25,7 @@ from sidelight.errors import (
     how_to_install,
 )
 from sidelight.labels import typed_labels
+from sidelight.logs.reduce.batch import show_reasons
 from sidelight.logs.reduce.log_pass import LogPass, batch_rows, label_columns, opened_with_kinds
 from sidelight.logs.schema.features import Category, Number
 from sidelight.logs.schema.fitting import check_levels
@@ -39,6 +40,8 @@ __all__ = ["is_dask_frame", "summarize_on_cluster"]
 # Row groups are joined to tasks of about this many rows: seconds of work, so that a lost worker costs little.
 _ROWS_PER_TASK = 2_000_000
 _FAN_IN = 8
+# What names files that every worker can read.
+_PATHS = (str, os.PathLike, list, tuple, set, frozenset)
 _RETRIES = 3
 # First rows of a frame from which columns of text are recognized.
 _HEAD = 1_000
@@ -82,7 +85,7 @@ def summarize_on_cluster(source: Any, schema: Schema, on_invalid: str, progress:
     if is_dask_frame(source):
         parts = _frame_tasks(source, schema, description, on_invalid)
         name, expected, text = "the Dask frame", None, False
-    elif isinstance(source, str | os.PathLike | list | tuple | set):
+    elif isinstance(source, _PATHS):
         files = find_files(source)
         pieces = [piece for file in files for piece in row_groups(file, _ROWS_PER_TASK)]
         task = dask.delayed(_summarize_file, pure=False)
@@ -104,7 +107,7 @@ def summarize_on_cluster(source: Any, schema: Schema, on_invalid: str, progress:
 def _with_kinds(source: Any, schema: Schema) -> Schema:
     """The schema with the kinds that it leaves open, found in the files, or in the first rows of a frame."""
     if not is_dask_frame(source):
-        return opened_with_kinds(source, schema)[1] if isinstance(source, str | os.PathLike | list | tuple) else schema
+        return opened_with_kinds(source, schema)[1] if isinstance(source, _PATHS) else schema
     if schema.unfitted:
         raise InputError(
             f"{schema.unfitted[0].label} takes its knots from a first pass over the log, which a Dask frame is not "
@@ -190,7 +193,7 @@ def _finished(total: Part, name: str, text: bool) -> LogSummary:
     if total.summary is None:
         if total.rows == 0:
             raise SourceError(f"{name} has no rows: there is nothing to learn from.")
-        reasons = ", ".join(f"{reason} ({count:,})" for reason, count in total.skipped)
+        reasons = show_reasons(dict(total.skipped))
         raise InvalidRowsError(f"none of the {total.rows:,} rows of {name} can be used: {reasons}.")
     summary = LogSummary.from_bytes(total.summary)
     summary.skipped = dict(sorted(total.skipped))
