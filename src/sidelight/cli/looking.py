@@ -11,20 +11,21 @@ import glob
 import io
 import os
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
-from sidelight.cli.profiles import NUMBER, Profile, profile_of, repaired
+from sidelight.cli.profiles import NUMBER, NotWhole, Profile, profile_of, repaired
 from sidelight.errors import SourceError
-from sidelight.logs.sources.csv import MISSING_TEXTS, check_start, open_bytes, trimmed
+from sidelight.logs.sources.csv import MISSING_TEXTS, NO_NUMBER, check_start, open_bytes, trimmed
 from sidelight.logs.sources.paths import kind_of
 from sidelight.logs.sources.writing import write_tables
 
-__all__ = ["Look", "headless", "look_at", "mistyped", "write_prepared"]
+__all__ = ["Copied", "Look", "headless", "look_at", "mistyped", "write_prepared"]
 
 ROWS = 50_000
 """Number of rows that are examined."""
@@ -67,32 +68,49 @@ def mistyped(name: str, columns: Sequence[str]) -> str | None:
 
 
 def look_at(sources: Sequence[str]) -> Look:
-    """Look at the first rows of a CSV, Parquet or Arrow file; of several files, at the first.
+    """Look at the first rows of a CSV, Parquet or Arrow file; of several files, at the first that has rows.
 
     Raises:
         SourceError: there is no such file, it cannot be read, or it has no rows.
     """
     files = [path for source in sources for path in _found(source)]
-    first = files[0]
-    form, delimiter, encoding = {"parquet": "Parquet", "arrow": "Arrow", "csv": "CSV"}[kind_of(first)], "", ""
-    if form != "CSV":
-        table, rows = _head(first, form)
+    for first in files:
+        form, delimiter, encoding, table, rows = _start(first)
+        if rows:
+            break
     else:
-        encoding = _encoding(first)
-        delimiter = _delimiter(first, encoding)
-        batches, rows = [], 0
-        for batch in _csv_batches(first, delimiter, encoding):
-            batches.append(batch)
-            rows += batch.num_rows
-            if rows >= ROWS:
-                break
-        table = pa.Table.from_batches(batches).slice(0, ROWS) if batches else pa.table({})
-    if table.num_rows == 0:
-        raise SourceError(f"{first} has no rows: a log needs a header and at least a few rows.")
+        raise SourceError(f"{files[0]} has no rows: a log needs a header and at least a few rows.")
     named = [name for name in table.column_names if name.strip()]
-    profiles = tuple(profile_of(name, table[name]) for name in named)
+    profiles = [profile_of(name, table[name]) for name in named]
+    signs = {profile.decimal for profile in profiles} - {""}
+    decimal = "." if "." in signs else "," if signs else ""
+    # no column tells: where semicolons separate cells, commas do not separate thousands
+    likely = decimal or ("," if delimiter == ";" else "")
+    profiles = [
+        profile_of(found.name, table[found.name], likely if found.repair else decimal)
+        if found.kind == "number" and not found.decimal
+        else found
+        for found in profiles
+    ]
     whole, unnamed = rows <= ROWS and len(files) == 1, len(table.column_names) - len(named)
-    return Look(tuple(files), form, delimiter, encoding, table.num_rows, whole, profiles, unnamed)
+    return Look(tuple(files), form, delimiter, encoding, table.num_rows, whole, tuple(profiles), unnamed)
+
+
+def _start(path: str) -> tuple[str, str, str, pa.Table, int]:
+    """Format, delimiter and encoding of a file, its first ``ROWS`` rows, and how many rows were counted."""
+    form = {"parquet": "Parquet", "arrow": "Arrow", "csv": "CSV"}[kind_of(path)]
+    if form != "CSV":
+        return form, "", "", *_head(path, form)
+    encoding = _encoding(path)
+    delimiter = _delimiter(path, encoding)
+    batches, rows = [], 0
+    for batch in _csv_batches(path, delimiter, encoding):
+        batches.append(batch)
+        rows += batch.num_rows
+        if rows >= ROWS:
+            break
+    table = pa.Table.from_batches(batches).slice(0, ROWS) if batches else pa.table({})
+    return form, delimiter, encoding, table, rows
 
 
 def headless(names: Sequence[str]) -> str:
@@ -197,24 +215,49 @@ def _csv_batches(path: str, delimiter: str, encoding: str) -> Iterator[pa.Record
 # ------------------------------------------------------------------------------------------- a copy that reads
 
 
-def write_prepared(look: Look, path: Path) -> int:
-    """Write the rows as Parquet with every repair made, whole or not at all; values that fit nowhere become null.
+@dataclass(frozen=True)
+class Copied:
+    """What was written: the rows, and of each column how many values fit nowhere, with the first of them."""
 
-    Returns:
-        How many rows were written.
-    """
+    rows: int
+    lost: Mapping[str, tuple[int, str]]
+
+
+def write_prepared(look: Look, path: Path) -> Copied:
+    """Write the rows as Parquet with every repair made, whole or not at all; values that fit nowhere become null."""
     kinds = {profile.name: profile for profile in look.profiles}
+    lost: dict[str, tuple[int, str]] = {}
 
     def tables() -> Iterator[pa.Table]:
+        lost.clear()
         for file in look.files:
             for batch in _batches(look, file):
-                names = [name for name in batch.schema.names if name in kinds]
-                yield pa.table({name: repaired(batch.column(name), kinds[name]) for name in names})
+                columns = {}
+                for name in (name for name in batch.schema.names if name in kinds):
+                    columns[name] = repaired(batch.column(name), kinds[name])
+                    _count_lost(name, batch.column(name), columns[name], lost)
+                yield pa.table(columns)
 
-    try:
-        return write_tables(path, "parquet", tables()) or 0
-    except (pa.ArrowException, OSError) as error:
-        raise SourceError(f"cannot write {path}: {error}") from error
+    while True:
+        try:
+            return Copied(write_tables(path, "parquet", tables()) or 0, lost)
+        except NotWhole as found:
+            # rows after those that were looked at have fractions: begin again
+            name = str(found)
+            kinds[name] = replace(kinds[name], kind="number")
+        except (pa.ArrowException, OSError) as error:
+            raise SourceError(f"cannot write {path}: {error}") from error
+
+
+def _count_lost(name: str, before: pa.Array, after: pa.Array, lost: dict[str, tuple[int, str]]) -> None:
+    """Add the values that became null, but for those that stand for a missing one."""
+    if after.null_count == before.null_count:
+        return
+    text = before.cast(pa.string())
+    gone = text.filter(pc.and_(pc.is_null(after), pc.and_(pc.is_valid(text), pc.not_equal(text, NO_NUMBER))))
+    if len(gone):
+        count, first = lost.get(name, (0, gone[0].as_py()))
+        lost[name] = (count + len(gone), first)
 
 
 def _batches(look: Look, file: str) -> Iterator[pa.RecordBatch]:

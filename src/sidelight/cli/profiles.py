@@ -13,9 +13,10 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sidelight.labels import typed_labels
 from sidelight.logs.sources.csv import NO_NUMBER
 
-__all__ = ["NUMBER", "Kind", "Profile", "profile_of", "repaired"]
+__all__ = ["NUMBER", "Kind", "NotWhole", "Profile", "profile_of", "repaired"]
 
 #: distinct values that are kept; more are only counted
 MANY = 60
@@ -26,13 +27,21 @@ Kind = Literal["number", "integer", "boolean", "date", "text", "empty", "other"]
 
 #: a number as programs write it
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-_COMMA = re.compile(r"[+-]?(\d{1,3}(\.\d{3})+|\d+)?,\d+")
-_WHOLE = re.compile(r"[+-]?(\d{1,3}(\.\d{3})+|\d+)")
-_THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
+_COMMA = re.compile(r"[+-]?([1-9]\d{0,2}(\.\d{3})+|\d+)?,\d+")
+_WHOLE = re.compile(r"[+-]?([1-9]\d{0,2}(\.\d{3})+|\d+)")
+# no separator follows a leading zero: "0,512" is half of one, never 512
+_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?")
+#: fits ``_THOUSANDS`` and ``_COMMA`` alike
+_EITHER = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
 _MONEY = re.compile(r"^(?:[€$£¥]|EUR|USD|CHF|GBP)\s*|\s*(?:[€$£¥%]|EUR|USD|CHF|GBP)$")
+_SIGNS = {"EUR": "€", "USD": "$", "GBP": "£"}
 _BOOLEAN = frozenset(["true", "false"])
 _DATES = ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d-%m-%Y")
 _TIMES = ("", " %H:%M", " %H:%M:%S")
+
+
+class NotWhole(Exception):
+    """A column that was taken for whole numbers has others too."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +56,10 @@ class Profile:
         example: one value, as it is written.
         repair: what must be done to the column before Sidelight can read it: ``"comma"`` (decimal comma),
             ``"thousands"``, ``"money"`` (a currency or per cent sign), or a date's format; empty if nothing.
+        signs: the units that its values are written with, such as € and $; an empty text beside a per cent sign stands
+            for values without it.
+        decimal: the sign before decimals, ``,`` or ``.``, where the values leave no doubt; "1,234" and "1.234" do.
+        coded: whether whole numbers are written with zeros before them, as codes are.
         rising: whether the values are whole numbers, each larger than the one before; sequence: by one each time.
         span: days between the first and the last date.
         timed: whether dates have a time of day.
@@ -61,6 +74,9 @@ class Profile:
     labels: tuple[Any, ...] = ()
     example: str = ""
     repair: str = ""
+    signs: tuple[str, ...] = ()
+    decimal: str = ""
+    coded: bool = False
     rising: bool = False
     sequence: bool = False
     span: float = 0.0
@@ -72,8 +88,14 @@ class Profile:
         return self.missing / self.rows if self.rows else 1.0
 
 
-def profile_of(name: str, column: pa.ChunkedArray) -> Profile:
-    """What the values of a column are."""
+def profile_of(name: str, column: pa.ChunkedArray, decimal: str = "") -> Profile:
+    """What the values of a column are.
+
+    Args:
+        name: of the column.
+        column: its values.
+        decimal: the sign before decimals in the rest of the file; decides where this column alone does not.
+    """
     kind = column.type
     rows = len(column)
     if pa.types.is_dictionary(kind):
@@ -90,7 +112,8 @@ def profile_of(name: str, column: pa.ChunkedArray) -> Profile:
 
     def made(kind: Kind, **more: Any) -> Profile:
         levels = tuple(map(str, labels))
-        return Profile(name, kind, rows, missing, len(counts), levels, labels, str(values[0]), **more)
+        typed = typed_labels(labels) if kind == "integer" else labels
+        return Profile(name, kind, rows, missing, len(counts), levels, typed, str(values[0]), **more)
 
     if pa.types.is_boolean(kind):
         return made("boolean")
@@ -106,13 +129,13 @@ def profile_of(name: str, column: pa.ChunkedArray) -> Profile:
     if NO_NUMBER in texts:
         # "None" is a missing value in a column of numbers or dates; in a column of text it is a value, such as an arm
         rest = pc.if_else(pc.equal(column.cast(pa.string()), NO_NUMBER), None, column.cast(pa.string()))
-        found = profile_of(name, rest)
+        found = profile_of(name, rest, decimal)
         if found.kind != "text":
             return found
-    return _of_texts(texts, made)
+    return _of_texts(texts, made, decimal)
 
 
-def _of_texts(texts: list[str], made: Callable[..., Profile]) -> Profile:
+def _of_texts(texts: list[str], made: Callable[..., Profile], decimal: str) -> Profile:
     """The profile, completed by ``made``, of a column that is written as text: its kind and what must be repaired."""
     enough = MOSTLY * len(texts)
 
@@ -121,25 +144,59 @@ def _of_texts(texts: list[str], made: Callable[..., Profile]) -> Profile:
 
     if {text.lower() for text in texts} <= _BOOLEAN:
         return made("boolean")
-    if share(NUMBER, texts) >= enough:
-        whole = all("." not in text and "e" not in text.lower() for text in texts if NUMBER.fullmatch(text))
+    dotted = decimal == "," and any("." in text for text in texts) and share(_WHOLE, texts) >= enough
+    if share(NUMBER, texts) >= enough and not dotted:
+        numbers = [text for text in texts if NUMBER.fullmatch(text)]
+        whole = all("." not in text and "e" not in text.lower() for text in numbers)
         return made(
             "integer" if whole else "number",
+            decimal=_sure_point(numbers),
+            coded=whole and any(re.fullmatch(r"[+-]?0\d+", text) for text in numbers),
             **_order([int(text) for text in texts if re.fullmatch(r"[+-]?\d{1,18}", text)] if whole else ()),
         )
+    signs = [_MONEY.findall(text) for text in texts]
     bare = [_MONEY.sub("", text) for text in texts]
     money = bare != texts
+    notations = []
     for pattern, repair in ((NUMBER, "money"), (_THOUSANDS, "thousands"), (_COMMA, "comma")):
-        fitting = share(pattern, bare)
         plain = sum(_fits_beside(pattern, text) for text in bare)
-        if fitting and plain >= enough and (pattern is not NUMBER or money):
-            return made("number", repair=repair)
+        if plain >= enough and share(pattern, bare) and (pattern is not NUMBER or money):
+            notations.append((plain, repair))
+    if dotted:
+        notations = [(len(texts), "comma")]
+    if notations:
+        repair = _likeliest(notations, bare, decimal)
+        sure = "," if repair == "comma" and not all(map(_EITHER.fullmatch, bare)) else _sure_point(bare)
+        return made("number", repair=repair, signs=_units(signs, bare), decimal=sure)
     found = _date_format(texts)
     if found is not None:
         written, days, timed = found
         repair = "" if written == "iso" else written
         return made("date", span=max(days) - min(days), timed=timed, repair=repair)
     return made("text")
+
+
+def _likeliest(notations: Sequence[tuple[int, str]], bare: Sequence[str], decimal: str) -> str:
+    """The notation that fits most values, the first of those that fit as many.
+
+    "1,234" may be 1234 or a little more than 1. Where all values are of this form the rest of the file decides.
+    """
+    if decimal == "," and all(map(_EITHER.fullmatch, bare)):
+        return "comma"
+    return max(notations, key=lambda found: found[0])[1]
+
+
+def _sure_point(texts: Sequence[str]) -> str:
+    """``.`` if some value has a decimal point that cannot be a separator of thousands."""
+    return "." if any("." in text and not _WHOLE.fullmatch(text) and "," not in text for text in texts) else ""
+
+
+def _units(signs: Sequence[Sequence[str]], bare: Sequence[str]) -> tuple[str, ...]:
+    """The signs that values are written with; "" beside a per cent sign if some value other than 0 has none."""
+    found = {_SIGNS.get(sign.strip(), sign.strip()) for each in signs for sign in each}
+    if "%" in found and any(not each and re.search("[1-9]", text) for each, text in zip(signs, bare, strict=True)):
+        found.add("")
+    return tuple(sorted(found))
 
 
 def _fits_beside(pattern: re.Pattern[str], text: str) -> bool:
@@ -164,10 +221,10 @@ def _days(value: Any) -> float:
 
 def _date_format(texts: list[str]) -> tuple[str, list[float], bool] | None:
     """``iso`` or a format, the days, and whether there are times; None if these are no dates or it is ambiguous."""
-    sample = texts[:: max(1, len(texts) // 2_000)]
+    different = list(dict.fromkeys(texts))
     try:
-        read = [dt.datetime.fromisoformat(text) for text in sample]
-        if all(re.match(r"\d{4}-\d{2}-\d{2}", text) for text in sample):
+        read = [dt.datetime.fromisoformat(text) for text in different]
+        if all(re.match(r"\d{4}-\d{2}-\d{2}", text) for text in different):
             return "iso", [_days(value) for value in read], any(value.time() != dt.time() for value in read)
     except ValueError:
         pass
@@ -175,7 +232,7 @@ def _date_format(texts: list[str]) -> tuple[str, list[float], bool] | None:
     for day in _DATES:
         for time in _TIMES:
             try:
-                read = [dt.datetime.strptime(text, day + time) for text in sample]
+                read = [dt.datetime.strptime(text, day + time) for text in different]
             except ValueError:
                 continue
             fitting.append((day + time, [_days(value) for value in read], bool(time)))
@@ -183,14 +240,18 @@ def _date_format(texts: list[str]) -> tuple[str, list[float], bool] | None:
 
 
 def repaired(column: pa.Array, profile: Profile) -> pa.Array:
-    """A column with the repair of its profile made; values that do not fit its kind become null."""
+    """A column with the repair of its profile made; values that do not fit its kind become null.
+
+    Raises:
+        NotWhole: the profile says whole numbers, and here are others.
+    """
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
         return column
     text = pc.utf8_trim_whitespace(column.cast(pa.string()))
     if profile.kind == "date" and profile.repair:
         return pc.strptime(text, format=profile.repair, unit="s", error_is_null=True)
-    if profile.kind not in ("number", "integer"):
+    if profile.kind not in ("number", "integer") or profile.coded:
         return text
     if profile.repair:
         text = pc.replace_substring_regex(text, _MONEY.pattern, "")
@@ -198,5 +259,12 @@ def repaired(column: pa.Array, profile: Profile) -> pa.Array:
         text = pc.replace_substring(pc.replace_substring(text, ".", ""), ",", ".")
     elif profile.repair == "thousands":
         text = pc.replace_substring(text, ",", "")
-    good = pc.match_substring_regex(text, f"^{NUMBER.pattern}$")
-    return pc.if_else(good, text, pa.scalar(None, pa.string())).cast(pa.float64())
+    good = pc.match_substring_regex(text, f"^({NUMBER.pattern})$")
+    numbers = pc.if_else(good, text, pa.scalar(None, pa.string()))
+    if profile.kind == "number":
+        return numbers.cast(pa.float64())
+    try:
+        # labels of arms and categories: 1 must not become 1.0
+        return pc.replace_substring_regex(numbers, r"^\+", "").cast(pa.int64())
+    except pa.ArrowInvalid:
+        raise NotWhole(profile.name) from None

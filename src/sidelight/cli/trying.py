@@ -19,7 +19,7 @@ from rich.text import Text
 
 from sidelight.cli.input_files import not_over_input
 from sidelight.cli.log_reading import complete_rows, summarized
-from sidelight.cli.looking import Look, headless, look_at, write_prepared
+from sidelight.cli.looking import Copied, Look, headless, look_at, write_prepared
 from sidelight.cli.proposing import Proposal, Said, merged, propose, unclear
 from sidelight.drawing.intervals import number
 from sidelight.errors import InputError, SchemaError, SidelightError
@@ -108,7 +108,7 @@ def try_(
         raise InputError("this is no terminal to ask in: look at the proposal above, and add --yes to take it.")
     schema = proposal.schema()
     _may_write(out, force)
-    source = _prepared(look, out, console)
+    source, warnings = _prepared(look, out, console)
     write_atomically(out, schema_text(proposal, look).encode())
     console.print(f"Written to {out}. Edit it where it is wrong, and go on with --schema {out}.")
     if asking and not typer.confirm("Go on with these columns?", default=True):
@@ -140,6 +140,7 @@ def try_(
         "proposals": [asdict(term) for term in terms],
         "schema_file": str(out),
         "source": source,
+        "warnings": warnings,
         "diagnosis": diagnosis.to_dict(),
         "verdict": None if verdict is None else verdict.to_dict(),
         "verdict_missing": reason,
@@ -316,18 +317,42 @@ def _may_write(out: Path, force: bool) -> None:
         raise InputError(f"{out} is there already and was not written by this command. Name another --out, or --force.")
 
 
-def _prepared(look: Look, out: Path, console: Console) -> list[str]:
-    """The files to read: those given, or a copy in which numbers and dates are written so that they can be read."""
+def _prepared(look: Look, out: Path, console: Console) -> tuple[list[str], list[str]]:
+    """The files to read, and warnings about them.
+
+    The files are those given, or a copy in which numbers and dates are written so that they can be read.
+    """
     if not look.repairs and look.encoding in ("", "utf8"):
-        return list(look.files)
+        return list(look.files), []
     target = out.with_name(f"{Path(look.files[0]).stem}.prepared.parquet")
-    rows = write_prepared(look, target)
+    copied = write_prepared(look, target)
     how = {"comma": "decimal commas", "thousands": "thousands separators", "money": "currency or per cent signs"}
     reasons = sorted({how.get(profile.repair, f"dates as {profile.repair}") for profile in look.repairs})
     if look.encoding not in ("", "utf8"):
         reasons.append(f"text that is not UTF-8 (read as {look.encoding})")
-    console.print(f"\n{counted(rows, 'row')} copied to {target}: the file has {', '.join(reasons)}.")
-    return [str(target)]
+    console.print(f"\n{counted(copied.rows, 'row')} copied to {target}: the file has {', '.join(reasons)}.")
+    warnings = _warnings(look, copied)
+    for warning in warnings:
+        console.print(Text(f"! {warning}", style="yellow"))
+    return [str(target)], warnings
+
+
+def _warnings(look: Look, copied: Copied) -> list[str]:
+    """What a reader of the copy must know: columns of several units, and values that were left empty."""
+    out = []
+    for profile in look.repairs:
+        if len(profile.signs) > 1:
+            signs = " and ".join(f"with {sign}" if sign else "without" for sign in profile.signs[::-1])
+            out.append(
+                f"Column {profile.name!r} has values {signs}. They were taken as numbers of one unit; if they are not, "
+                "convert them first."
+            )
+    kinds = {profile.name: profile for profile in look.profiles}
+    for name, (count, first) in copied.lost.items():
+        notation = f"a date ({kinds[name].repair})" if kinds[name].kind == "date" else "a number"
+        values = "1 value is" if count == 1 else f"{count:,} values are"
+        out.append(f"In column {name!r} {values} not written as {notation}, such as {first!r}, and empty in the copy.")
+    return out
 
 
 def _judged(source: list[str], schema: Any, has_hidden: bool) -> tuple[Verdict | None, str | None]:

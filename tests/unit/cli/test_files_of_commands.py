@@ -147,7 +147,7 @@ def test_parquet_with_decimal_commas_is_prepared_whole_or_not_at_all(frame, tmp_
     frame.to_parquet(source)
     look = look_at([str(source)])
     assert {profile.name for profile in look.repairs} == {"age", "when"}
-    assert write_prepared(look, target) == N
+    assert write_prepared(look, target).rows == N
     prepared = pq.read_table(target)
     assert prepared["age"].to_pylist() == [float(text.replace(",", ".")) for text in frame["age"]]
     assert prepared["reward"].to_pylist() == frame["reward"].tolist()

@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import shlex
 import tomllib
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -122,6 +123,108 @@ def test_kinds_of_values(tmp_path, values, kind, repair):
     assert (profile.kind, profile.repair) == (kind, repair)
 
 
+def _written(path, columns, delimiter=";"):
+    """A file of texts: name → values."""
+    rows = zip(*columns.values(), strict=True)
+    lines = [delimiter.join(columns), *(delimiter.join(row) for row in rows)]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("delimiter", "columns", "first"),
+    [
+        # three decimals after a comma: a thousand times too large if the comma were a separator
+        (";", {"v": ["1,234", "12,500"], "w": ["7,5", "8,5"]}, 1.234),
+        (";", {"v": ["1,234", "12,500"], "w": ["2", "3"]}, 1.234),
+        ("\t", {"v": ["1,234", "0,512"], "w": ["2", "3"]}, 1.234),
+        ("\t", {"v": ["1,234", "12,500"], "w": ["2.5", "3"]}, 1234.0),
+        (";", {"v": ["1,234", "12,500"], "w": ["2.5", "3"]}, 1234.0),
+        (";", {"v": ["1,234", "999"], "w": ["2", "3"]}, 1234.0),
+        # and thousands that are separated by dots, where another column has decimal commas
+        (";", {"v": ["1.234", "12.500"], "w": ["7,5", "8,5"]}, 1234.0),
+        (";", {"v": ["1.234", "12.500"], "w": ["7", "8"]}, 1.234),
+        (";", {"v": ["1.234", "0.500"], "w": ["7,5", "8,5"]}, 1.234),
+    ],
+)
+def test_commas_and_dots_are_read_as_in_the_rest_of_the_file(tmp_path, delimiter, columns, first):
+    look = look_at([str(_written(tmp_path / "log.csv", columns, delimiter))])
+    write_prepared(look, tmp_path / "copy.parquet")
+    assert float(pq.read_table(tmp_path / "copy.parquet")["v"][0].as_py()) == first
+
+
+def test_the_copy_keeps_labels_as_they_are(tmp_path):
+    """Arms and categories that are whole numbers do not become 1.0, and a code keeps its zeros."""
+    n = 3 * ROWS
+    columns = {
+        "arm": [str(1 + i % 2) for i in range(n)],
+        "zip": [f"{i % 3:05d}" for i in range(n)],
+        "visits": [str(i % 7) for i in range(n)],
+        "reward": [f"{i % 11},5" for i in range(n)],
+    }
+    look = look_at([str(_written(tmp_path / "log.csv", columns))])
+    write_prepared(look, tmp_path / "copy.parquet")
+    table = pq.read_table(tmp_path / "copy.parquet")
+    assert set(table["arm"].to_pylist()) == {1, 2}
+    assert pa.types.is_integer(table["arm"].type)
+    assert set(table["zip"].to_pylist()) == {"00000", "00001", "00002"}
+    columns["visits"][-1] = "2.5"
+    look = look_at([str(_written(tmp_path / "log.csv", columns))])
+    whole = [replace(found, kind="integer") if found.name == "visits" else found for found in look.profiles]
+    # as if the fraction came after the rows that are looked at
+    write_prepared(replace(look, profiles=tuple(whole)), tmp_path / "copy.parquet")
+    assert pq.read_table(tmp_path / "copy.parquet")["visits"].to_pylist()[-2:] == [float(columns["visits"][-2]), 2.5]
+
+
+def test_a_hidden_category_of_numbers_is_found_in_the_copy(run, tmp_path):
+    rng = np.random.default_rng(3)
+    zone = rng.integers(1, 5, 2_000)
+    x = rng.normal(2, 0.5, 2_000)
+    arm = np.where(rng.random(2_000) < 0.2 + 0.15 * zone, 1, 2)
+    reward = x * (arm == 1) + 0.3 * zone + rng.normal(0, 0.3, 2_000)
+    columns = {"zone": zone, "x": x.round(2), "arm": arm, "reward": reward.round(2)}
+    texts = {name: [str(value) for value in values] for name, values in columns.items()}
+    commas = {name: [text.replace(".", ",") for text in values] for name, values in texts.items()}
+    said = ("--categories", "zone", "--hidden", "zone", "--json", "-o", tmp_path / "s.toml")
+    points = json.loads(run(_written(tmp_path / "points.csv", texts), *said).stdout)
+    copied = json.loads(run(_written(tmp_path / "commas.csv", commas), *said).stdout)
+    assert points["diagnosis"]["worth"] == copied["diagnosis"]["worth"]
+    assert points["diagnosis"]["worth"]["known"]
+
+
+def test_values_that_the_copy_lacks_are_counted_and_shown(run, tmp_path):
+    """Every date is looked at, and what comes after the rows that are looked at is not lost without a word."""
+    n = 3_000
+    day = [dt.date(2024, 1, 1) + dt.timedelta(days=i % 300) for i in range(n)]
+    columns = {
+        "arm": [str(i % 2) for i in range(n)],
+        "when": [f"{d:%d/%m/%Y}" if i % 3 == 0 else f"{d:%Y-%m-%d}" for i, d in enumerate(day)],
+        "price": [("$" if i % 2 else "€") + f"{i % 13}.5" for i in range(n)],
+        "share": [f"{i % 9 + 1}%" if i % 2 else "0.07" for i in range(n)],
+        "reward": ["?" if i == 7 else f"USD {i % 11}.5" for i in range(n)],
+    }
+    path = _written(tmp_path / "log.csv", columns, ",")
+    proposal = propose(look_at([str(path)]), Said())
+    assert {column.name: column.role for column in proposal.columns}["when"] == "left out"
+    told = json.loads(run(path, "--json", "-o", tmp_path / "s.toml").stdout)
+    assert [warning.split(".")[0] for warning in told["warnings"][:2]] == [
+        "Column 'price' has values with € and with $",
+        "Column 'share' has values with % and without",
+    ]
+    lost = "In column 'reward' 1 value is not written as a number, such as '?', and empty in the copy."
+    assert told["warnings"][2:] == [lost]
+    assert lost in " ".join(run(path, "--yes", "-o", tmp_path / "s.toml").stdout.split())
+
+
+def test_parts_without_rows_do_not_matter(run, tmp_path):
+    for name, rows in (("a.csv", 0), ("b.csv", 40), ("c.csv", 0)):
+        columns = {"arm": [str(i % 2) for i in range(rows)], "reward": [f"{i % 5}.5" for i in range(rows)]}
+        _written(tmp_path / name, columns, ",")
+    look = look_at([str(tmp_path)])
+    assert (look.columns, look.rows, len(look.files)) == (("arm", "reward"), 40, 3)
+    assert "40 read" in run(tmp_path / "?.csv", "--yes", "-o", tmp_path / "s.toml").stdout
+
+
 def test_one_bad_cell_does_not_make_a_text_of_a_column(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text("v,w\n" + "".join(f"{i}.5,1\n" for i in range(99)) + "unknown,1\n", encoding="utf-8")
@@ -130,7 +233,7 @@ def test_one_bad_cell_does_not_make_a_text_of_a_column(tmp_path):
 
 def test_the_prepared_copy_holds_the_same_values(tmp_path):
     written = look_at([str(shop(tmp_path / "shop.csv", encoding="cp1252"))])
-    assert write_prepared(written, tmp_path / "copy.parquet") == ROWS
+    assert write_prepared(written, tmp_path / "copy.parquet").rows == ROWS
     plain = shop(tmp_path / "plain.csv", delimiter=",", comma=False, dates="%Y-%m-%d")
     table, expected = pq.read_table(tmp_path / "copy.parquet"), look_at([str(plain)])
     assert {profile.name: profile.repair for profile in expected.profiles if profile.repair} == {"revenue": "money"}
