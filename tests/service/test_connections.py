@@ -160,6 +160,61 @@ def test_a_body_that_trickles_in_after_its_answer_is_cut_off(service):
         assert time.monotonic() - started < SECONDS + 3.0
 
 
+_CHUNKED = b"POST /v1/decisions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n"
+
+
+def chunks(content: bytes, size: int) -> bytes:
+    """Content as chunks of so many bytes, without the empty line after the last one."""
+    parts = [content[i : i + size] for i in range(0, len(content), size)]
+    return b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in parts) + b"0\r\n"
+
+
+def test_what_stands_behind_a_body_is_no_header(service):
+    """A proxy that removes or sets headers does not see trailers as such."""
+    server, token = service
+    body = json.dumps({"context": [1, 0, 0, 0, 0, 0, 0]}).encode()
+    bearer = f"Authorization: Bearer {token}\r\n".encode()
+    with connect(server) as connection:
+        connection.sendall(_CHUNKED + b"\r\n" + chunks(body, 1000) + bearer + b"\r\n")
+        assert connection.recv(65536).startswith(b"HTTP/1.1 401")
+    for _ in range(2):
+        with connect(server) as connection:
+            connection.sendall(_CHUNKED + bearer + b"\r\n" + chunks(body, 1000) + b"Idempotency-Key: behind\r\n\r\n")
+            assert connection.recv(65536).startswith(b"HTTP/1.1 201")
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [b"".join(b"X%d: y\r\n" % i for i in range(2_000)), b"X: " + b"y" * 20_000, b"1;" + b"y" * 20_000],
+    ids=["many trailers", "a long trailer", "a long chunk extension"],
+)
+def test_what_a_body_has_around_its_content_is_limited(service, rest):
+    """Trailers were kept without a limit and without a token: 160 MB of them took 1.8 GB."""
+    server, _ = service
+    with connect(server) as connection:
+        start = b"" if rest.startswith(b"1;") else b"0\r\n"
+        connection.sendall(_CHUNKED + b"\r\n" + start)
+        assert connection.recv(65536).startswith(b"HTTP/1.1 401")
+        sent = 0
+        with pytest.raises(OSError):  # noqa: PT012
+            while sent < 5_000_000:
+                connection.sendall(rest)
+                sent += len(rest)
+                time.sleep(0.01)
+        assert sent < 500_000, "it was cut off for its size, not for its time"
+    with httpx.Client(base_url=server.url) as client:
+        assert client.get("/health/live").status_code == 200
+
+
+def test_chunks_of_one_byte_are_a_body(service):
+    server, token = service
+    body = json.dumps({"context": [1, 0, 0, 0, 0, 0, 0]}).encode() + b" " * 50_000
+    with connect(server) as connection:
+        connection.sendall(_CHUNKED + f"Authorization: Bearer {token}\r\n\r\n".encode())
+        connection.sendall(chunks(body, 1) + b"\r\n")
+        assert connection.recv(65536).startswith(b"HTTP/1.1 201")
+
+
 def test_a_reader_that_never_reads_is_cut_off(tmp_path):
     """Its answers are larger than the system's buffers, so the service would have to keep them."""
     names = [f"feature {i:03d} " + "x" * 9_000 for i in range(40)]

@@ -1,7 +1,7 @@
 """Uvicorn's HTTP protocol with limits on what a connection may cost before anybody knows who it is.
 
-Headers: their size and the time they take. Bodies: the time they take, whatever was answered meanwhile. Answers: the
-time they take to be read. Requests sent ahead of their answers, connections in all and per address. A connection above
+Headers: their size and the time they take. Bodies: the time they take, whatever was answered meanwhile, and what a
+chunked one has around its content. Answers: the time they take to be read. Requests sent ahead of their answers, connections in all and per address. A connection above
 the limit still reaches what must always be reached: health and the kill switch.
 """
 
@@ -22,6 +22,9 @@ __all__ = ["ALWAYS", "guarded_protocol"]
 ALWAYS = ("/health/live", "/health/ready", "/metrics", "/v1/kill")
 #: requests that may wait behind the one that is being answered
 PIPELINED = 8
+#: bytes of chunk sizes, extensions and trailers that a body may have for each byte of its content, beyond ``header_bytes``:
+#: a chunk of one byte needs five
+FRAMING = 8
 #: connections above the limit that are accepted for ``ALWAYS``: in all, per address, and for how many seconds
 RESERVED, RESERVED_PER_ADDRESS, RESERVED_SECONDS = 64, 8, 2.0
 #: seconds during which a refused body is thrown away, so that its sender reads the answer instead of a reset
@@ -70,7 +73,9 @@ def guarded_protocol(limits: Limits) -> type[HttpToolsProtocol]:
         _refused = False
         _in_headers = True
         _in_body = False
+        #: bytes since the headers began, or since they ended, and the content of the body among these
         _received = 0
+        _content = 0
         _discarded = 0
         _head_timer: asyncio.TimerHandle | None = None
         _body_timer: asyncio.TimerHandle | None = None
@@ -150,6 +155,8 @@ def guarded_protocol(limits: Limits) -> type[HttpToolsProtocol]:
                 return
             self._received += len(data)
             super().data_received(data)
+            if self._in_body and self._received - self._content > limits.header_bytes + FRAMING * self._content:
+                self._give_up()
             if not self._in_headers or self._refused or self.transport.is_closing():
                 return
             if self._received > limits.header_bytes:
@@ -172,14 +179,16 @@ def guarded_protocol(limits: Limits) -> type[HttpToolsProtocol]:
                 super().on_url(url)
 
         def on_header(self, name: bytes, value: bytes) -> None:
-            if not self._refused:
+            # Trailers come here, too. They are ignored: Uvicorn would append them to the headers, and a proxy that
+            # checks headers need not check them.
+            if self._in_headers and not self._refused:
                 super().on_header(name, value)
 
         def on_headers_complete(self) -> None:
             if self._refused:
                 return
             self._in_headers = False
-            self._received = 0
+            self._received = self._content = 0
             self._stop("_head_timer")
             if len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers) > limits.header_bytes:
                 self._headers_long()
@@ -198,6 +207,7 @@ def guarded_protocol(limits: Limits) -> type[HttpToolsProtocol]:
             self._body_timer = self.loop.call_later(limits.seconds + 1.0, self._body_late)
 
         def on_body(self, body: bytes) -> None:
+            self._content += len(body)
             if not self._refused:
                 super().on_body(body)
 
