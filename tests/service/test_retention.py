@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,20 @@ from sidelight.service.log.store import Store
 from sidelight.service.operations import retention
 from sidelight.service.operations.copying import copy_store
 from sidelight.service.operations.retention import forget
+from sidelight.service.problems import Problem
 from sidelight.service.views.export import export_log
-from tests.service.helpers import ARMS, bits, command, engine_of, make_config, make_schema, random_context, run, serving
+from tests.service.helpers import (
+    ARMS,
+    bits,
+    command,
+    engine_of,
+    make_config,
+    make_schema,
+    random_context,
+    replayed,
+    run,
+    serving,
+)
 
 ANNA = "anna@example.org"
 encode = make_schema().encode
@@ -232,6 +245,51 @@ def test_the_gate_keeps_neither_key_nor_estimate_of_who_was_forgotten(tmp_path, 
                 await engine.decide(np.array([encode(random_context(rng))]), [Ask(subject=who)])
             assert len(_units(engine)) == waiting + 1
             assert done.event - 1 in {unit.number for unit in _units(engine)}
+
+    run(live())
+
+
+def test_a_wild_reward_of_who_was_forgotten_waits_for_a_person(tmp_path, rng):
+    """Nothing is learned at a deleted context, but its reward still counts for the gate, and in the arm's mean."""
+    config = make_config(tmp_path, kind="OFUL", mode="act", share=0.5)
+    config = replace(config, bounds=replace(config.bounds, reward=[-10.0, 10.0]))
+
+    async def live() -> str:
+        async with engine_of(config) as engine:
+            ids = []
+            for who in (ANNA, "carla"):
+                number, _, _ = await engine.decide(np.array([encode(random_context(rng))]), [Ask(subject=who)])
+                ids.append(DecisionId(number))
+            forget(engine.store, ANNA)
+            await engine.configure(Configuration(fallback="mid"))
+            noted = [await engine.reward(id, 1e6, None, None) for id in ids]
+            assert all("the reward is not within -10 to 10" in (one.quarantine or "") for one in noted)
+            assert [unit.reward for unit in _units(engine)] == [None, None]
+            assert sum(engine.state.reward_sums.values()) == 0.0
+            assert (await engine.reward(ids[0], 1e6, None, None)).quarantine is not None
+            await engine.reviews.decide_doubt(DecisionId(noted[0].number), True, None, "right")
+            assert sum(engine.state.reward_sums.values()) == 1e6
+            await engine.reviews.retract(ids[1], None, "wrong")
+            assert len(engine.state.quarantine) == 0
+            assert engine.state.learner.counts.sum() == 0
+            assert await engine.check_itself() is True
+            return bits(engine.state)
+
+    assert run(live()) == replayed(config)
+
+
+def test_a_key_of_who_was_forgotten_does_not_answer_for_another_number_of_decisions(tmp_path, rng):
+    """What the request was is deleted, so that an equal key must do; a batch of three has no answer of one, though."""
+    config = make_config(tmp_path, kind="OFUL", mode="act")
+
+    async def live() -> None:
+        async with engine_of(config) as engine:
+            X = np.array([encode(random_context(rng)) for _ in range(3)])
+            number, _, _ = await engine.decide(X[:1], [Ask(subject=ANNA)], "once:key", "one")
+            forget(engine.store, ANNA)
+            assert (await engine.decide(X[:1], [Ask(subject=ANNA)], "once:key", "one"))[::2] == (number, False)
+            with pytest.raises(Problem, match="another request"):
+                await engine.decide(X, None, "once:key", "three")
 
     run(live())
 

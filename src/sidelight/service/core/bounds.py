@@ -17,7 +17,6 @@ from sidelight.learners.wild import Ranges
 from sidelight.linalg import Array
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.summary import LogSummary
-from sidelight.service.log.rows import is_deleted
 from sidelight.service.sections import BoundsConfig
 from sidelight.side.coordinates import UNKNOWN, Tally, Units
 
@@ -80,6 +79,7 @@ class Bounds:
     def reason(self, ranges: Ranges, x: Array, reward: float | None = None) -> str | None:
         """Why a context (d,), perhaps with its reward, is to be kept from the learner; None where it is not.
 
+        A deleted context is within all bounds; its reward is not: it still counts for the evidence of the gate.
         The text names the feature and its bounds, not the value: contexts can be deleted, texts of events cannot.
 
         Args:
@@ -92,8 +92,8 @@ class Bounds:
         low, high = self.low, self.high
         given = min(max(0.0, low[-1]), high[-1]) if reward is None else reward
         values = np.append(x, given)
-        out = np.flatnonzero((values < low) | (values > high))  # a gap is neither
-        if not len(out) or is_deleted(x):  # a deleted context teaches nothing anyway
+        out = np.flatnonzero((values < low) | (values > high))  # neither holds for a gap
+        if not len(out):
             return None
         said = [
             f"{self._names[i]} is not within {low[i]:.6g} to {high[i]:.6g} ({self._sources[i] or _SEEN})"

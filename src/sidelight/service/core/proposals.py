@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 
 from sidelight.linalg import Array
 from sidelight.service.core.ladder import Step
-from sidelight.service.log.events import Behavior, Configuration, Decisions, GateStep
+from sidelight.service.log.events import Behavior, Configuration, Decisions, Event, GateStep
 from sidelight.service.log.rows import Row, event_from_row
 from sidelight.service.log.store import Draft, Outdated, Proposal
 from sidelight.service.problems import Problem
@@ -65,15 +65,23 @@ class DecisionsProposal(NamedTuple):
             return self.draft
         # The key may belong to any request of this token; its contexts are not needed, and may have another shape.
         recorded = event_from_row(row._replace(contexts=None), 0) if row.kind == self.draft.event.kind else None
-        asked = getattr(self.draft.event, "fingerprint", None)
-        # The fingerprint is deleted when a subject is forgotten; then an equal key alone means a retry.
-        if isinstance(recorded, Decisions | Behavior) and recorded.fingerprint in (None, asked):
+        if _same_request(recorded, self.draft.event):
             return Known(row)
         return Problem(
             "key-reused",
             "this Idempotency-Key came with another request before. A key belongs to one request and its retries: "
             "make a new one.",
         )
+
+
+def _same_request(recorded: Event | None, asked: Event) -> bool:
+    """Whether a recorded event came of the request that asks now, of which it may have forgotten the fingerprint."""
+    if isinstance(recorded, Decisions) and isinstance(asked, Decisions):
+        # The fingerprint is deleted when a subject is forgotten; then an equal key, for as many decisions, is a retry.
+        return recorded.fingerprint in (None, asked.fingerprint) and len(recorded) == len(asked)
+    if isinstance(recorded, Behavior) and isinstance(asked, Behavior):
+        return recorded.fingerprint == asked.fingerprint
+    return False
 
 
 @dataclass(frozen=True)

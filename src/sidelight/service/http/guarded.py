@@ -1,8 +1,9 @@
 """Uvicorn's HTTP protocol with limits on what a connection may cost before anybody knows who it is.
 
 Headers: their size and the time they take. Bodies: the time they take, whatever was answered meanwhile, and what a
-chunked one has around its content. Answers: the time they take to be read. Requests sent ahead of their answers, connections in all and per address. A connection above
-the limit still reaches what must always be reached: health and the kill switch.
+chunked one has around its content. Answers: the time they take to be read. Requests sent ahead of their answers,
+connections in all and per address. A connection above the limit still reaches what must always be reached: health and
+the kill switch.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ __all__ = ["ALWAYS", "guarded_protocol"]
 ALWAYS = ("/health/live", "/health/ready", "/metrics", "/v1/kill")
 #: requests that may wait behind the one that is being answered
 PIPELINED = 8
-#: bytes of chunk sizes, extensions and trailers that a body may have for each byte of its content, beyond ``header_bytes``:
-#: a chunk of one byte needs five
+#: bytes of chunk sizes, extensions and trailers that a body may have for each byte of its content, beyond
+#: ``header_bytes``: a chunk of one byte needs five
 FRAMING = 8
 #: connections above the limit that are accepted for ``ALWAYS``: in all, per address, and for how many seconds
 RESERVED, RESERVED_PER_ADDRESS, RESERVED_SECONDS = 64, 8, 2.0
