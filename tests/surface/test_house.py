@@ -82,7 +82,7 @@ def modules() -> dict[str, Module]:
     """Every module of the package with what it imports."""
     found = parsed()
     for module in found.values():
-        for node, inside in walk(module.tree, False):
+        for node, inside in walk(module.tree):
             targets: list[str] = []
             if isinstance(node, ast.Import):
                 targets = [alias.name for alias in node.names]
@@ -111,11 +111,12 @@ def absolute(module: Module, node: ast.ImportFrom) -> str:
     return ".".join([*kept, *([node.module] if node.module else [])])
 
 
-def walk(node: ast.AST, inside: bool):
-    """Every node with whether it is inside a function."""
-    for child in ast.iter_child_nodes(node):
-        yield child, inside
-        yield from walk(child, inside or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda))
+def walk(node: ast.AST, inside: bool = False):
+    """Every statement with whether it is inside a function; expressions hold neither imports nor definitions."""
+    for block in ("body", "handlers", "orelse", "finalbody", "cases"):
+        for child in getattr(node, block, ()):
+            yield child, inside
+            yield from walk(child, inside or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef))
 
 
 def knots(graph: dict[str, set[str]]) -> list[list[str]]:
@@ -180,7 +181,7 @@ def test_no_function_has_more_positional_parameters():
         (count, f"{module.path.relative_to(ROOT)}:{node.lineno} {node.name} takes {count}")
         for module in modules().values()
         if not module.name.startswith("sidelight.cli")
-        for node in ast.walk(module.tree)
+        for node, _ in walk(module.tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (count := positional(node)) > MOST_PARAMETERS
     ]
     assert not long, "\n".join(text for _, text in sorted(long))
