@@ -274,18 +274,20 @@ def quadratic_form(typing_context, C, a, z):
 # rows of matrices: what an elimination is made of
 
 
+def _matrix(context, builder, kind, value):
+    """Pointer to the first element, and the length of a row."""
+    array = context.make_array(kind)(context, builder, value)
+    return array.data, cgutils.unpack_tuple(builder, array.shape)[1]
+
+
 def _subtract(context, builder, signature, arguments, rows, down, widest):
     """``subtract_row`` for so many rows at once: each number of ``X`` is read once for all of them."""
     Y, i, C, at, step, start, stop, X, shift, first, last = arguments
     word = i.type
     number = lambda k: ir.Constant(word, k)  # noqa: E731
 
-    def matrix(kind, value):
-        array = context.make_array(kind)(context, builder, value)
-        return array.data, cgutils.unpack_tuple(builder, array.shape)[1]
-
     (target, target_width), (factors, _), (source, width) = (
-        matrix(kind, value) for kind, value in zip(signature, (Y, C, X), strict=True)
+        _matrix(context, builder, kind, value) for kind, value in zip(signature, (Y, C, X), strict=True)
     )
     targets = [builder.gep(target, [builder.mul(builder.add(i, number(r)), target_width)]) for r in range(rows)]
     factors = [builder.gep(factors, [builder.add(at, builder.mul(down, number(r)))]) for r in range(rows)]
@@ -401,11 +403,24 @@ def copy_columns(source, target, n):
             target[i, j] = source[i, j]
 
 
-@helper
-def scale_row(Y, i, factor, first, last):
-    """``Y[i, first:last] *= factor``."""
-    for j in range(first, last):
-        Y[i, j] *= factor
+@intrinsic
+def scale_row(typing_context, Y, i, factor, first, last):
+    """``Y[i, first:last] *= factor``, ``last − first`` a multiple of four.
+
+    In vectors as long as those that have just written the row: of a plain loop the compiler makes longer ones, which
+    would have to wait until all that was written has reached the cache.
+    """
+    if not (_is_stack(Y, 2) and factor == types.float64 and all(k == types.intp for k in (i, first, last))):
+        return None
+
+    def code(context, builder, signature, arguments):
+        (data, width), (_, row, number, start, stop) = _matrix(context, builder, Y, arguments[0]), arguments
+        target, factors = builder.gep(data, [builder.mul(row, width)]), _splat(builder, number)
+        with cgutils.for_range_slice(builder, start, stop, ir.Constant(row.type, 4), row.type) as (j, _):
+            _store(builder, builder.fmul(_load(builder, target, j), factors), target, j)
+        return context.get_dummy_value()
+
+    return types.none(Y, i, factor, first, last), code
 
 
 @helper

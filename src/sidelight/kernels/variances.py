@@ -8,7 +8,7 @@ import numpy as np
 
 from sidelight.kernels.compiled import helper, kernel
 from sidelight.kernels.elementary import exp, log
-from sidelight.kernels.simd import clear, dot, dot_at
+from sidelight.kernels.simd import clear, dot_at
 from sidelight.kernels.spd import factor, padded
 
 __all__ = ["arm_noises", "own_residuals", "spread_value"]
@@ -89,32 +89,33 @@ def arm_noises(ratio, free, centre, spreads, weights, steps, out):  # type: igno
 
 
 @helper
-def fit_of(target, scale, noise, effects, chances, work):  # type: ignore[no-untyped-def]
-    """``Σ_q chances_q exp(scale · (target − log(noise + effects_q))²)``, ``scale`` negative.
+def fits_of(target, scale, noises, effects, chances, work, fits):  # type: ignore[no-untyped-def]
+    """``fits_p = Σ_q chances_q exp(scale · (target − log(noises_p + effects_q))²)`` for all ``p``, ``scale`` negative.
 
-    Both functions are polynomials without branches, good to 1e-14, so that all ``q`` go through them in vectors.  Terms
-    below e⁻⁷⁰⁰ count as that.
+    Both functions are polynomials without branches, good to 1e-14, so that all ``p`` and ``q`` go through them in
+    vectors.  Terms below e⁻⁷⁰⁰ count as that.
 
-    effects, chances: (n,), positive   work: four vectors (n,) and the same memory as integers
+    noises, fits: (P,)   effects, chances: (n,), positive   work: four vectors (P · n,) and the same memory as integers
     """
     (sums, mantissas, exponents, powers), (sum_bits, mantissa_bits, power_bits) = work
-    n = effects.shape[0]
-    for q in range(n):
-        sums[q] = noise + effects[q]
+    P, n = noises.shape[0], effects.shape[0]
+    for p in range(P):
+        for q in range(n):
+            sums[p * n + q] = noises[p] + effects[q]
     # a positive number is 2ᵏ · m, 1 ≤ m < 2: eleven bits of exponent, 52 of mantissa
-    for q in range(n):
-        exponents[q] = float((sum_bits[q] >> 52) - 1023)
-        mantissa_bits[q] = (sum_bits[q] & 0xFFFFFFFFFFFFF) | (1023 << 52)
-    for q in range(n):
+    for i in range(P * n):
+        exponents[i] = float((sum_bits[i] >> 52) - 1023)
+        mantissa_bits[i] = (sum_bits[i] & 0xFFFFFFFFFFFFF) | (1023 << 52)
+    for i in range(P * n):
         # log m = log √2 + 2 artanh s, |s| < 0.172
-        s = (mantissas[q] - 1.4142135623730951) / (mantissas[q] + 1.4142135623730951)
+        s = (mantissas[i] - 1.4142135623730951) / (mantissas[i] + 1.4142135623730951)
         z = s * s
         series = 1.0 / 17.0 + z * (1.0 / 19.0)
         series = 1.0 / 13.0 + z * (1.0 / 15.0 + z * series)
         series = 1.0 / 9.0 + z * (1.0 / 11.0 + z * series)
         series = 1.0 / 5.0 + z * (1.0 / 7.0 + z * series)
         series = 1.0 + z * (1.0 / 3.0 + z * series)
-        gap = target - (exponents[q] * 0.6931471805599453 + (0.34657359027997264 + 2.0 * s * series))
+        gap = target - (exponents[i] * 0.6931471805599453 + (0.34657359027997264 + 2.0 * s * series))
         x = max(scale * (gap * gap), -700.0)
         # e^x = 2ᵏe^r, |r| ≤ ½ log 2
         k = math.floor(x * 1.4426950408889634 + 0.5)
@@ -125,11 +126,14 @@ def fit_of(target, scale, noise, effects, chances, work):  # type: ignore[no-unt
         series = 1.0 / 720.0 + r * (1.0 / 5040.0 + r * series)
         series = 1.0 / 24.0 + r * (1.0 / 120.0 + r * series)
         series = 0.5 + r * (1.0 / 6.0 + r * series)
-        sums[q] = chances[q] * (1.0 + r * (1.0 + r * series))
-        exponents[q] = k
-    for q in range(n):
-        power_bits[q] = (int(exponents[q]) + 1023) << 52
-    return dot(sums, powers)
+        sums[i] = 1.0 + r * (1.0 + r * series)
+        exponents[i] = k
+    for i in range(P * n):
+        power_bits[i] = (int(exponents[i]) + 1023) << 52
+    for p in range(P):
+        for q in range(n):
+            sums[p * n + q] *= chances[q]
+        fits[p] = dot_at(sums, p * n, powers, p * n, n)
 
 
 @kernel
@@ -144,7 +148,7 @@ def spread_value(omega, noises, effects, chances, targets, around, weights):  # 
     Q, P = around.shape
     # how well each arm fits each noise, its hidden effects integrated out
     fits, scaled = np.empty((K, P)), np.empty(n)
-    sums, mantissas, exponents, powers = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
+    sums, mantissas, exponents, powers = np.empty(P * n), np.empty(P * n), np.empty(P * n), np.empty(P * n)
     work = (
         (sums, mantissas, exponents, powers),
         (sums.view(np.int64), mantissas.view(np.int64), powers.view(np.int64)),
@@ -152,8 +156,7 @@ def spread_value(omega, noises, effects, chances, targets, around, weights):  # 
     for a in range(K):
         for q in range(n):
             scaled[q] = omega * effects[a, q]
-        for p in range(P):
-            fits[a, p] = fit_of(targets[0, a], -0.5 / targets[1, a], noises[p], scaled, chances[a], work)
+        fits_of(targets[0, a], -0.5 / targets[1, a], noises, scaled, chances[a], work, fits[a])
     values = np.empty(Q)
     most = -math.inf
     for i in range(Q):
