@@ -445,7 +445,7 @@ def play(arena, sizes, rounds, answers, cursor):  # type: ignore[no-untyped-def]
             phase = 1
             if rounds.answers.shape[0] > 0:
                 a = rounds.answers[t]
-                add_one_answer(answers, rounds.X[t], a, 1.0)
+                add_one_answer(answers, rounds.X[t], a, 1.0, y)
                 events += 1
                 taken += 1
                 if events >= room or taken >= answer_room:

@@ -241,7 +241,7 @@ def play_running(s, rounds, answers, cursor):  # type: ignore[no-untyped-def]
     t, phase, room, n_answers = cursor
     coefficients(s)
     d = s.order.shape[0]
-    y = np.empty(d)
+    y, answered = np.empty(d), np.empty(d)
     events = 0
     taken = 0
     while t < rounds.X.shape[0]:
@@ -250,7 +250,7 @@ def play_running(s, rounds, answers, cursor):  # type: ignore[no-untyped-def]
         if phase == 0:
             phase = 1
             a = rounds.answers[t]
-            add_one_answer(answers, rounds.X[t], a, 1.0)
+            add_one_answer(answers, rounds.X[t], a, 1.0, answered)
             asked(y, s.V[a], s.R[a], s.inverses[a], s.K[a], s.P[a], s.q[a])
             if s.kind == DETERMINANT:
                 # the prior's coefficients follow K: kept as those of a matrix that no round changes

@@ -22,14 +22,13 @@ class Answers(NamedTuple):
 
 
 @helper
-def add_one_answer(answers, x, a, weight):  # type: ignore[no-untyped-def]
+def add_one_answer(answers, x, a, weight, y):  # type: ignore[no-untyped-def]
     """``S += w x xᵀ``, ``S² += w² x_o x_oᵀ``, ``Σ += w x`` and ``n += w`` of arm ``a``, ``x`` taken in internal order.
 
-    answers: ``Answers``   x: (d,)
+    answers: ``Answers``   x: (d,)   y: (d,) to work in
     """
     order, S, S_squared, sums, counts = answers
     d, L = order.shape[0], S_squared.shape[1]
-    y = np.empty(d)
     for i in range(d):
         y[i] = x[order[i]]
     squared = weight * weight
@@ -48,12 +47,13 @@ def add_one_answer(answers, x, a, weight):  # type: ignore[no-untyped-def]
 @kernel
 def add_answer(answers, x, a, weight):  # type: ignore[no-untyped-def]
     """One answer "I would take arm ``a``" with weight ``w``: see ``add_one_answer``."""
-    add_one_answer(answers, x, a, weight)
+    add_one_answer(answers, x, a, weight, np.empty(x.shape[0]))
 
 
 @kernel
 def add_probabilities(answers, x, probabilities, weight):  # type: ignore[no-untyped-def]
     """``add_answer`` for every arm at once, arm ``a`` with weight ``w · p_a``."""
+    y = np.empty(x.shape[0])
     for a in range(probabilities.shape[0]):
         if probabilities[a] > 0.0:
-            add_one_answer(answers, x, a, weight * probabilities[a])
+            add_one_answer(answers, x, a, weight * probabilities[a], y)
