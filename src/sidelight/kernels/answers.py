@@ -70,9 +70,9 @@ def unexplained(S, B, left):  # type: ignore[no-untyped-def]
         for j in range(d - L):
             left[i, j] = S[i, L + j]
     for i in range(0, L - 3, 4):
-        subtract_four(left, i, (S, i * d, d, 1, 0, L), B, (0, 0, width))
+        subtract_four(left, i, S, (i * d, d, 1, 0, L), B, (0, 0, width))
     for i in range(L & ~3, L):
-        subtract_row(left, i, (S, i * d, 1, 0, L), B, (0, 0, width))
+        subtract_row(left, i, S, (i * d, 1, 0, L), B, (0, 0, width))
 
 
 @helper
@@ -90,8 +90,8 @@ def residual_squares(S, B, left, own):  # type: ignore[no-untyped-def]
     for i in range(m):
         for j in range(m):
             own[i, j] = S[L + i, L + j]
-        subtract_row(own, i, (S, L + i, d, 0, L), B, (0, 0, width))
-        subtract_row(own, i, (B, i, width, 0, L), left, (0, 0, width))
+        subtract_row(own, i, S, (L + i, d, 0, L), B, (0, 0, width))
+        subtract_row(own, i, B, (i, width, 0, L), left, (0, 0, width))
     for i in range(m):
         for j in range(i):
             own[i, j] = 0.5 * (own[i, j] + own[j, i])
@@ -216,9 +216,9 @@ def residual_moments(S, counts, B, pull, used, pooled, weight, Sigma):  # type: 
             backward(W, T, 0, True)
             clear(product)
             for i in range(0, L - 3, 4):
-                subtract_four(product, i, (used, i * L, L, 1, 0, L), S11, (0, 0, width))
+                subtract_four(product, i, used, (i * L, L, 1, 0, L), S11, (0, 0, width))
             for i in range(L & ~3, L):
-                subtract_row(product, i, (used, i * L, 1, 0, L), S11, (0, 0, width))
+                subtract_row(product, i, used, (i * L, 1, 0, L), S11, (0, 0, width))
             free = counts[a]
             for i in range(L):
                 free += product[i, i] * T[i, i]
@@ -269,7 +269,7 @@ def answers_precision(S, S_squared, pull, shared, E, A):  # type: ignore[no-unty
             continue
         clear(product)
         for i in range(n):
-            subtract_row(product, i, (noise, i * first, 1, i, n), table, (first, 0, width))
+            subtract_row(product, i, noise, (i * first, 1, i, n), table, (first, 0, width))
         clear(upper)
         subtract_product(upper, product, 0, product, 0)
         for i in range(L):

@@ -37,7 +37,7 @@ def multiply(A, B, out):  # type: ignore[no-untyped-def]
             copy_columns(B[a], right, columns)
         clear(negative)
         for i in range(0, rows, 4):
-            subtract_four(negative, i, (left, i * inner, inner, 1, 0, inner), right, (0, 0, width))
+            subtract_four(negative, i, left, (i * inner, inner, 1, 0, inner), right, (0, 0, width))
         for i in range(rows):
             for j in range(columns):
                 out[a, i, j] = -negative[i, j]

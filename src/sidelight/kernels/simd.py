@@ -332,67 +332,64 @@ def _subtract(context, builder, signature, arguments, rows, down, widest):
     return context.get_dummy_value()
 
 
-def _fits(Y, i, coefficients, X, columns, n):
-    """Whether the arguments are two matrices, a matrix with ``n`` numbers, and three numbers."""
-    numbers = (i, *coefficients.types[1:], *columns.types)
-    matrices = (Y, coefficients.types[0], X)
-    return len(numbers) == n + 4 and all(_is_stack(k, 2) for k in matrices) and all(k == types.intp for k in numbers)
-
-
-def _unpacked(builder, arguments):
-    Y, i, coefficients, X, columns = arguments
-    return Y, i, cgutils.unpack_tuple(builder, coefficients), X, cgutils.unpack_tuple(builder, columns)
+def _fits(Y, i, C, numbers, X, columns, n):
+    """Whether the arguments are three matrices, a position, ``n`` numbers and three more."""
+    counts = (i, *numbers.types, *columns.types)
+    return len(counts) == n + 4 and all(_is_stack(k, 2) for k in (Y, C, X)) and all(k == types.intp for k in counts)
 
 
 @intrinsic
-def _one_row(typing_context, Y, i, coefficients, X, columns):
-    if not _fits(Y, i, coefficients, X, columns, 4):
+def _one_row(typing_context, Y, i, C, numbers, X, columns):
+    if not _fits(Y, i, C, numbers, X, columns, 4):
         return None
 
     def code(context, builder, signature, arguments):
-        Y_, i_, (C_, at, step, start, stop), X_, shown = _unpacked(builder, arguments)
-        kinds = (Y, coefficients.types[0], X)
-        return _subtract(context, builder, kinds, (Y_, i_, C_, at, step, start, stop, X_, *shown), 1, i_, 8)
+        Y_, i_, C_, numbers_, X_, columns_ = arguments
+        at, step, start, stop = cgutils.unpack_tuple(builder, numbers_)
+        shown = cgutils.unpack_tuple(builder, columns_)
+        return _subtract(context, builder, (Y, C, X), (Y_, i_, C_, at, step, start, stop, X_, *shown), 1, i_, 8)
 
-    return types.none(Y, i, coefficients, X, columns), code
+    return types.none(Y, i, C, numbers, X, columns), code
 
 
 @intrinsic
-def _four_rows(typing_context, Y, i, coefficients, X, columns):
-    if not _fits(Y, i, coefficients, X, columns, 5):
+def _four_rows(typing_context, Y, i, C, numbers, X, columns):
+    if not _fits(Y, i, C, numbers, X, columns, 5):
         return None
 
     def code(context, builder, signature, arguments):
-        Y_, i_, (C_, at, down, step, start, stop), X_, shown = _unpacked(builder, arguments)
-        kinds = (Y, coefficients.types[0], X)
-        return _subtract(context, builder, kinds, (Y_, i_, C_, at, step, start, stop, X_, *shown), 4, down, 2)
+        Y_, i_, C_, numbers_, X_, columns_ = arguments
+        at, down, step, start, stop = cgutils.unpack_tuple(builder, numbers_)
+        shown = cgutils.unpack_tuple(builder, columns_)
+        return _subtract(context, builder, (Y, C, X), (Y_, i_, C_, at, step, start, stop, X_, *shown), 4, down, 2)
 
-    return types.none(Y, i, coefficients, X, columns), code
+    return types.none(Y, i, C, numbers, X, columns), code
 
 
 # functions of their own, so that their long code is written once per kernel and not wherever they are called
 
 
 @helper
-def subtract_row(Y, i, coefficients, X, columns):
+def subtract_row(Y, i, C, numbers, X, columns):
     """``Y[i, first:last] −= Σ_k c_k X[k, shift + first:shift + last]`` over ``start ≤ k < stop``.
 
     In that order; where few columns are left, every other ``k`` is added up apart.
 
     Y, X: matrices, which may be the same
-    coefficients: ``(C, at, step, start, stop)``; ``c_k`` is number ``at + k·step`` of the matrix ``C``, row after row
+    C, numbers: ``numbers = (at, step, start, stop)``; ``c_k`` is number ``at + k·step`` of the matrix ``C``, row after
+    row, which is no part of the tuple because its references would be counted for every row
     columns: ``(shift, first, last)``, ``last − first`` a multiple of eight
     """
-    _one_row(Y, i, coefficients, X, columns)
+    _one_row(Y, i, C, numbers, X, columns)
 
 
 @helper
-def subtract_four(Y, i, coefficients, X, columns):
+def subtract_four(Y, i, C, numbers, X, columns):
     """``subtract_row`` for rows ``i`` to ``i + 3``: the ``c_k`` of each next one begin ``down`` numbers further on.
 
-    coefficients: ``(C, at, down, step, start, stop)``
+    numbers: ``(at, down, step, start, stop)``
     """
-    _four_rows(Y, i, coefficients, X, columns)
+    _four_rows(Y, i, C, numbers, X, columns)
 
 
 @helper

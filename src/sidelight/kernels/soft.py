@@ -93,7 +93,7 @@ def soft_evidence(G, g, A, B, tau2, s2, J, h):  # type: ignore[no-untyped-def]
         clear(across)
         clear(corner)
         for i in range(L):
-            subtract_row(across, i, (out, i * n, 1, 0, L), loadings, (0, 0, padded(m)))
+            subtract_row(across, i, out, (i * n, 1, 0, L), loadings, (0, 0, padded(m)))
             h[a, i] = -out[i, L]
             for j in range(L):
                 J[a, i, j] = -out[i, j]
@@ -101,7 +101,7 @@ def soft_evidence(G, g, A, B, tau2, s2, J, h):  # type: ignore[no-untyped-def]
                 J[a, i, L + j] = across[i, j]
                 J[a, L + j, i] = across[i, j]
         for i in range(m):
-            subtract_row(corner, i, (loadings, i, padded(m), 0, L), across, (0, 0, padded(m)))
+            subtract_row(corner, i, loadings, (i, padded(m), 0, L), across, (0, 0, padded(m)))
             h[a, L + i] = 0.0
             for k in range(L):
                 h[a, L + i] += B[a, k, i] * h[a, k]

@@ -43,8 +43,8 @@ def factor(A):  # type: ignore[no-untyped-def]
     for j in range(m):
         begin = j & ~3 if j < fours else 0
         if j < fours and j == begin:
-            subtract_four(A, j, (A, j, 1, width, 0, j), A, (0, j & ~7, width))
-        subtract_row(A, j, (A, j, width, begin, j), A, (0, j & ~7, width))
+            subtract_four(A, j, A, (j, 1, width, 0, j), A, (0, j & ~7, width))
+        subtract_row(A, j, A, (j, width, begin, j), A, (0, j & ~7, width))
         pivot = A[j, j]
         if not pivot > 0.0:
             return math.nan
@@ -69,8 +69,8 @@ def backward(A, Y, first, lower):  # type: ignore[no-untyped-def]
         last = padded(i + 1) if lower else Y.shape[1]
         end = (i & ~3) + 4 if i < fours else m
         if i < fours and i == end - 1:
-            subtract_four(Y, i - 3, (A, (i - 3) * width, width, 1, end, m), Y, (0, first, last))
-        subtract_row(Y, i, (A, i * width, 1, i + 1, end), Y, (0, first, last))
+            subtract_four(Y, i - 3, A, ((i - 3) * width, width, 1, end, m), Y, (0, first, last))
+        subtract_row(Y, i, A, (i * width, 1, i + 1, end), Y, (0, first, last))
         scale_row(Y, i, 1.0 / A[i, i], first, last)
 
 
@@ -83,9 +83,9 @@ def subtract_product(out, C, at, A, first):  # type: ignore[no-untyped-def]
     m, width = C.shape
     n, last = out.shape
     for i in range(0, n - 3, 4):
-        subtract_four(out, i, (C, at + i, 1, width, 0, m), A, (first, i & ~7, last))
+        subtract_four(out, i, C, (at + i, 1, width, 0, m), A, (first, i & ~7, last))
     for i in range(n & ~3, n):
-        subtract_row(out, i, (C, at + i, width, 0, m), A, (first, i & ~7, last))
+        subtract_row(out, i, C, (at + i, width, 0, m), A, (first, i & ~7, last))
 
 
 @helper
@@ -97,8 +97,8 @@ def invert_factor(A, T):  # type: ignore[no-untyped-def]
     for i in range(m):
         begin = i & ~3 if i < fours else 0
         if i < fours and i == begin:
-            subtract_four(T, i, (A, i, 1, width, 0, i), T, (0, 0, padded(i)))
-        subtract_row(T, i, (A, i, width, begin, i), T, (0, 0, padded(i)))
+            subtract_four(T, i, A, (i, 1, width, 0, i), T, (0, 0, padded(i)))
+        subtract_row(T, i, A, (i, width, begin, i), T, (0, 0, padded(i)))
         scale = 1.0 / A[i, i]
         scale_row(T, i, scale, 0, padded(i))
         T[i, i] = scale
