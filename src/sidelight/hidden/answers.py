@@ -363,7 +363,7 @@ class AnswerEstimator(EstimatorDefaults):
         residuals = self._residuals
         if residuals is not None and residuals[0] is fit:
             return residuals[1].copy()
-        pull, used = fit.pull + 1e-12 * told.D, np.ascontiguousarray(fit.share.T)
+        pull, used = fit.pull + 1e-12 * told.D, np.array(fit.share.T, order="C")
         # without pooling fewer answers than features leave a singular matrix: rounding is small beside what is added
         np.einsum("ii->i", pull)[...] += max(LEAST_PULL - self.pooling_strength(), 0.0) * np.diagonal(told.D)
         np.einsum("ii->i", used)[...] += 1.0

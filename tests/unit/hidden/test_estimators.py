@@ -240,6 +240,33 @@ def test_nothing_recorded_or_nothing_hidden(rng, L, make):
     assert hidden.bound(0.1, 50).tolist() == [0.0, 0.0]
 
 
+@pytest.mark.parametrize("recorded", [[], ["a"], ["a", "b"]])
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("pooling", ["auto", 3.0])
+def test_reading_an_estimate_changes_no_other(rng, recorded, intercept, pooling):
+    """Also where a single coordinate makes a matrix its own transpose: one recorded feature, or an intercept alone."""
+    if not recorded and not intercept:
+        return
+    schema = sl.Schema(["a", "b", "c"], recorded, arms=[0, 1], intercept=intercept)
+    X = rng.normal(1.0, 1.0, size=(300, schema.n_features))
+    X[:, : int(intercept)] = 1.0
+    arms = rng.integers(2, size=300)
+    log = sl.LogSummary.from_arrays(X[:, schema.recorded_index], arms, rng.normal(size=300), schema)
+    hidden = sl.BehaviorQueries(log)
+    if pooling != "auto":
+        hidden.fix_pooling(pooling)
+    for x, arm in zip(X[:100], arms, strict=False):
+        hidden.observe(x, int(arm))
+    before = hidden.precision()
+    moments = hidden.residual_moments()
+    np.testing.assert_array_equal(hidden.precision(), before)
+    np.testing.assert_array_equal(hidden.residual_moments(), moments)
+    if not recorded:
+        # the level alone is recorded: each answer counts for about one
+        counts = np.bincount(arms[:100], minlength=2)
+        assert (np.abs(before[:, 0, 0] / counts - 1.0) < 0.2).all()
+
+
 @pytest.mark.parametrize("kind", ["queries", "probabilities", "companion", "known"])
 def test_every_estimator_is_a_hidden_estimator_and_survives_a_file(rng, problem, kind):
     p = problem
