@@ -152,7 +152,7 @@ def _of_texts(texts: list[str], made: Callable[..., Profile], decimal: str) -> P
             "integer" if whole else "number",
             decimal=_sure_point(numbers),
             coded=whole and any(re.fullmatch(r"[+-]?0\d+", text) for text in numbers),
-            **_order([int(text) for text in texts if re.fullmatch(r"[+-]?\d{1,18}", text)] if whole else ()),
+            **_order(_whole_numbers(numbers)),
         )
     signs = [_MONEY.findall(text) for text in texts]
     bare = [_MONEY.sub("", text) for text in texts]
@@ -204,6 +204,13 @@ def _fits_beside(pattern: re.Pattern[str], text: str) -> bool:
     if pattern.fullmatch(text):
         return True
     return bool((_WHOLE if pattern is _COMMA else NUMBER).fullmatch(text))
+
+
+def _whole_numbers(numbers: Sequence[str]) -> list[int]:
+    """The values if all are whole, also where they are written 1.0 as by a program that had gaps; empty if not."""
+    if not all(re.fullmatch(r"[+-]?\d{1,18}(\.0*)?", text) for text in numbers):
+        return []
+    return [int(text.split(".")[0]) for text in numbers]
 
 
 def _order(values: Sequence[Any]) -> dict[str, bool]:

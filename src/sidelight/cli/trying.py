@@ -129,11 +129,12 @@ def try_(
     if html is not None and verdict is not None:
         verdict.to_html(html, f"sidelight {_quoted(sys.argv[1:])}")
     lacking = any(reason.endswith(MISSING) for reason in summary.skipped)
-    steps = next_steps(source, out, bool(diagnosis.hidden), bool(summary.skipped), lacking)
+    told = None if complete is None else source[0] if len(source) == 1 else log[0] if len(log) == 1 else None
+    steps = next_steps(source, out, bool(diagnosis.hidden), bool(summary.skipped), lacking, told)
     if not as_json:
         _show(console, diagnosis, verdict, reason, html, steps)
         return
-    told: dict[str, Any] = {
+    everything: dict[str, Any] = {
         "file": list(look.files),
         "columns": [{"name": c.name, "role": c.role, "why": c.why, "hidden": c.hidden} for c in proposal.columns],
         "schema": _described(proposal, terms),
@@ -146,7 +147,7 @@ def try_(
         "verdict_missing": reason,
         "next": steps,
     }
-    typer.echo(json.dumps(told, indent=2, ensure_ascii=False, allow_nan=False))
+    typer.echo(json.dumps(everything, indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def _completed(proposal: Proposal, said: Said, look: Look, console: Console, asking: bool) -> Proposal:
@@ -364,7 +365,9 @@ def _judged(source: list[str], schema: Any, has_hidden: bool) -> tuple[Verdict |
         return None, f"What the log proves cannot be told: {error}"
 
 
-def next_steps(source: list[str], schema: Path, hidden: bool, skipped: bool, lacking: bool = False) -> list[str]:
+def next_steps(
+    source: list[str], schema: Path, hidden: bool, skipped: bool, lacking: bool = False, complete: str | None = None
+) -> list[str]:
     """What to do after this, as commands.
 
     Args:
@@ -373,8 +376,10 @@ def next_steps(source: list[str], schema: Path, hidden: bool, skipped: bool, lac
         hidden: whether features are hidden.
         skipped: whether some rows could not be used.
         lacking: whether some of them only lack values, so that they can be used as eras.
+        complete: the file, folder or pattern, if it has the hidden columns too: the page is then about what they tell.
     """
     skip = " --skip-invalid" if skipped else ""
+    rows = f" --complete {_quoted([complete])}" if complete is not None else ""
     files, described = _quoted(source), _quoted([str(schema)])
     steps = []
     if not hidden:
@@ -383,7 +388,7 @@ def next_steps(source: list[str], schema: Path, hidden: bool, skipped: bool, lac
             "will see it, and what the log says is then corrected for it."
         )
     steps.append(
-        f"A page for whoever decides:   sidelight judge {files} --schema {described}{skip} --html verdict.html"
+        f"A page for whoever decides:   sidelight judge {files} --schema {described}{rows}{skip} --html verdict.html"
     )
     steps += [
         f"Keep what is worth keeping:   sidelight summarize {files} --schema {described}{skip} -o log.summary",

@@ -16,7 +16,7 @@ import typer
 from typer.testing import CliRunner
 
 import sidelight as sl
-from sidelight.cli import trying
+from sidelight.cli import main, trying
 from sidelight.cli.looking import look_at, write_prepared
 from sidelight.cli.proposing import Said, propose, unclear
 from sidelight.errors import SchemaError, SidelightError, SourceError
@@ -192,6 +192,25 @@ def test_a_hidden_category_of_numbers_is_found_in_the_copy(run, tmp_path):
     assert points["diagnosis"]["worth"]["known"]
 
 
+def test_the_page_says_what_was_said_here(run, tmp_path, monkeypatch, capsys):
+    """A file that has the hidden columns: the next step values policies with them, as this command did."""
+    rng = np.random.default_rng(4)
+    need, age = rng.standard_normal((2, 3_000))
+    arm = (rng.random(3_000) < 1 / (1 + np.exp(-0.8 * need))).astype(int)
+    reward = 1.5 * need + 0.2 * age * arm + 0.1 * rng.standard_normal(3_000)
+    columns = {"age": age, "need": need, "arm": arm, "reward": reward}
+    _written(tmp_path / "log.csv", {name: [str(value) for value in values] for name, values in columns.items()}, ",")
+    monkeypatch.chdir(tmp_path)
+    told = json.loads(run("log.csv", "--hidden", "need", "--json").stdout)
+    (page,) = (step for step in told["next"] if step.startswith("A page"))
+    command = shlex.split(page.split("sidelight ", 1)[1])
+    assert command[:4] == ["judge", "log.csv", "--schema", "schema.toml"]
+    with pytest.raises(SystemExit):
+        main([*command, "--json"])
+    assert json.loads(capsys.readouterr().out)["sentence"] == told["verdict"]["sentence"]
+    assert "complete rows" in told["verdict"]["sentence"] or "conditional" in told["verdict"]["sentence"]
+
+
 def test_values_that_the_copy_lacks_are_counted_and_shown(run, tmp_path):
     """Every date is looked at, and what comes after the rows that are looked at is not lost without a word."""
     n = 3_000
@@ -214,6 +233,13 @@ def test_values_that_the_copy_lacks_are_counted_and_shown(run, tmp_path):
     lost = "In column 'reward' 1 value is not written as a number, such as '?', and empty in the copy."
     assert told["warnings"][2:] == [lost]
     assert lost in " ".join(run(path, "--yes", "-o", tmp_path / "s.toml").stdout.split())
+
+
+def test_numbers_of_rows_are_no_feature_also_as_floats(tmp_path):
+    columns = {"row": [f"{i}.0" for i in range(40)], "x": [f"{i % 7}.0" for i in range(40)], "y": ["1", "2"] * 20}
+    look = look_at([str(_written(tmp_path / "log.csv", columns, ","))])
+    assert roles(propose(look, Said(arm="y")))["row"] == "identifier"
+    assert roles(propose(look, Said(arm="y")))["x"] == "feature"
 
 
 def test_parts_without_rows_do_not_matter(run, tmp_path):
