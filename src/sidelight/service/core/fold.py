@@ -8,6 +8,7 @@ the old one decide no more on that log.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -187,7 +188,8 @@ class State(Teaching):
             self.arm_counts[name_of(arms[0])] += 1
         else:
             self.counts.update(routes)
-            self.arm_counts.update(map(name_of, arms))
+            for arm, n in Counter(arms).items():
+                self.arm_counts[name_of(arm)] += n
         if event.answers is None:
             return
         for i, (x, answer) in enumerate(zip(event.contexts, event.answers, strict=True)):
