@@ -191,8 +191,12 @@ def to_doubt(s, estimates, best, best_index, limit):  # type: ignore[no-untyped-
         least = limit
         for a in range(s.counts.shape[0]):
             rounds = 1.0 + s.counts[a]
-            cost = (best_index - estimates[a]) * rounds * math.sqrt(rounds) * s.reluctance[a]
-            if a != best and cost <= least:
+            cost = (best_index - estimates[a]) * rounds
+            # most arms cost too much already without the root, which takes longest
+            if a == best or cost * s.reluctance[a] > least:
+                continue
+            cost = cost * math.sqrt(rounds) * s.reluctance[a]
+            if cost <= least:
                 least, doubted = cost, a
     return doubted
 
