@@ -22,7 +22,7 @@ from sidelight.learners.gaps import Completed, Gaps
 from sidelight.learners.hidden_half import BehaviorObserver
 from sidelight.learners.inputs import in_the_form_of, is_frame
 from sidelight.learners.ledger import FloorLedger
-from sidelight.learners.protocol import Allowed, Context, Decision
+from sidelight.learners.protocol import Allowed, Context, Decision, DecisionColumns
 from sidelight.learners.settings import Settings
 from sidelight.learners.wild import Ranges
 from sidelight.linalg import Array
@@ -128,8 +128,12 @@ class BaseLearner(BehaviorObserver, ABC):
         """Learn from a round whose context had gaps: here as if the filled values had been observed."""
         self._observe(context.x, index, reward)
 
-    def _decide_rows(self, X: Array, rng: np.random.Generator | None) -> list[Decision]:
-        return [self.decide(x, rng=rng) for x in X]
+    def _decide_rows(self, X: Array, rng: np.random.Generator | None) -> DecisionColumns:
+        decisions = [self.decide(x, rng=rng) for x in X]
+        arms, estimates, widths, propensities = (
+            map(list, zip(*decisions, strict=True)) if decisions else ([], [], [], [])
+        )
+        return arms, estimates, widths, propensities
 
     def _observe_rows(self, X: Array, indices: NDArray[np.int64], rewards: Array) -> None:
         for x, index, reward in zip(X, indices.tolist(), rewards.tolist(), strict=True):
@@ -204,12 +208,15 @@ class BaseLearner(BehaviorObserver, ABC):
             A list of decisions; for a pandas or polars frame a frame of that kind, with the same index, whose columns
             are ``arm, estimate, width, propensity``.
         """
+        decisions = [_tuple(Decision, row) for row in zip(*self.decide_columns(X, rng), strict=True)]
+        return in_the_form_of(X, decisions_table(decisions)) if is_frame(X) else decisions
+
+    def decide_columns(self, X: Any, rng: np.random.Generator | None = None) -> DecisionColumns:
+        """:meth:`decide_many` column by column, as a service keeps decisions: arms, estimates, widths, propensities."""
         contexts = self._read_many(X)
         if self.gaps is not None and np.isnan(contexts).any():
-            decisions = BaseLearner._decide_rows(self, contexts, rng)
-        else:
-            decisions = self._decide_rows(contexts, rng)
-        return in_the_form_of(X, decisions_table(decisions)) if is_frame(X) else decisions
+            return BaseLearner._decide_rows(self, contexts, rng)
+        return self._decide_rows(contexts, rng)
 
     def _shown(self, estimate: float) -> float:
         """An estimate as a decision shows it: a rate lies within 0 and 1, though the line through it does not."""

@@ -13,12 +13,14 @@ from sidelight.arrays import Array
 from sidelight.drawing.notebook import card
 from sidelight.hidden.protocol import Needs
 
-__all__ = ["Allowed", "Context", "Decision", "Learner"]
+__all__ = ["Allowed", "Context", "Decision", "DecisionColumns", "Learner"]
 
 #: a context as a user gives it: encoded, or by the names of its features
 Context: TypeAlias = ArrayLike | Mapping[str, Any]
 #: labels of the arms that may be taken in one decision; None: all of them
 Allowed: TypeAlias = Iterable[Any] | None
+#: arms, estimates, widths and propensities of many decisions
+DecisionColumns: TypeAlias = tuple[list[Any], list[float], list[float], list[float]]
 
 
 class Decision(NamedTuple):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sidelight.errors import InputError
 from sidelight.kernels import ridge as kernels
 from sidelight.labels import Label, plain_label
-from sidelight.learners.protocol import Decision
+from sidelight.learners.protocol import DecisionColumns
 from sidelight.learners.ridge import FOREVER, RidgeLearner
 from sidelight.linalg import Array
 from sidelight.side.constraint import unreduced
@@ -38,12 +38,12 @@ NO_ANSWERS = kernels.Answers(
 class ReducedLearner(RidgeLearner):
     """What ``OFUL``, ``ProjectedOFUL`` and the others share: see ``RidgeArms`` for the state."""
 
-    def _decide_rows(self, X: Array, rng: np.random.Generator | None) -> list[Decision]:
+    def _decide_rows(self, X: Array, rng: np.random.Generator | None) -> DecisionColumns:
         """All rows inside the kernel, for learners that decide by the compiled index and nothing else."""
         if not self.compiled_scores:
             return super()._decide_rows(X, rng)
         arms, scores = self._choose_rows(X, 0.0)
-        return self._decisions(arms[0], scores, [1.0] * len(X))
+        return self._columns(arms[0], scores, [1.0] * len(X))
 
     def _choose_rows(self, X: Array, limit: float) -> tuple[NDArray[np.int64], Array]:
         """``_choose_or_doubt`` for every row, large batches on as many cores as there are.
@@ -66,10 +66,9 @@ class ReducedLearner(RidgeLearner):
         over_cores(rows, n, n * K * (m * (m + R) + self.n_features) // 6)
         return arms, scores
 
-    def _decisions(self, chosen: NDArray[np.int64], scores: Array, propensities: list[float]) -> list[Decision]:
-        rows = zip(chosen.tolist(), self.shown(scores[0]).tolist(), scores[1].tolist(), propensities, strict=True)
-        new, arms = tuple.__new__, self.arms  # makes a named tuple without the overhead of keyword arguments
-        return [new(Decision, (arms[a], estimate, width, q)) for a, estimate, width, q in rows]
+    def _columns(self, chosen: NDArray[np.int64], scores: Array, propensities: list[float]) -> DecisionColumns:
+        arms = self.arms
+        return [arms[a] for a in chosen.tolist()], self.shown(scores[0]).tolist(), scores[1].tolist(), propensities
 
     def _observe_rows(self, X: Array, indices: NDArray[np.int64], rewards: Array) -> None:
         """All rows inside the kernel, in pieces that end where something is due.

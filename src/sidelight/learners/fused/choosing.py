@@ -14,7 +14,7 @@ from sidelight.learners.awaiting import NOTHING, Guess, Key
 from sidelight.learners.base import BaseLearner
 from sidelight.learners.fused.trust import Trusting
 from sidelight.learners.ledger import FloorLedger
-from sidelight.learners.protocol import Allowed, Context, Decision
+from sidelight.learners.protocol import Allowed, Context, Decision, DecisionColumns
 from sidelight.linalg import Array, apply, product, square
 
 __all__ = ["Choosing"]
@@ -183,7 +183,7 @@ class Choosing(Trusting):
         """The largest estimated cost of one arm's trials, as a share of ``spent``."""
         return self.safety / self.n_arms
 
-    def _decide_rows(self, X: Array, rng: np.random.Generator | None) -> list[Decision]:
+    def _decide_rows(self, X: Array, rng: np.random.Generator | None) -> DecisionColumns:
         if self.ledger is not None:
             raise InputError(
                 "Under a floor every decision depends on those before it and needs the old policy's arm: decide one by "
@@ -200,7 +200,7 @@ class Choosing(Trusting):
             if (self._draw_from(X[t]) if draws is None else draws[t]) < 0.5:
                 a = chosen[t] = doubted[t]
                 scores[:, t] = [values[a] for values in still._scores(X[t])]
-        return still._decisions(chosen, scores, propensities.tolist())
+        return still._columns(chosen, scores, propensities.tolist())
 
     def _reluctance(self) -> Array:
         """How readily each arm is tried: as the log it rests on has deserved; never where it rests on none."""

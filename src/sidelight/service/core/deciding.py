@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import math
 from collections.abc import Callable, Sequence
@@ -12,7 +11,8 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 
 from sidelight.labels import Label
-from sidelight.learners.protocol import Decision
+from sidelight.learners.base import BaseLearner
+from sidelight.learners.protocol import Decision, DecisionColumns
 from sidelight.linalg import Array
 from sidelight.service.core.flooring import Account, check_defaults
 from sidelight.service.core.fold import State
@@ -40,6 +40,10 @@ _Columns: TypeAlias = tuple[
     list[bool],
     list[float],
 ]
+#: a learner's choice: arm, estimate, width and propensity
+_Choice: TypeAlias = tuple[Any, float | None, float | None, float]
+#: many of them, column by column
+_Choices: TypeAlias = tuple[list[Any], list[Any], list[Any], list[float]]
 
 
 class Decider:
@@ -65,9 +69,9 @@ class Decider:
         self._metrics = metrics
         self._old = old_policy
         self._rng = np.random.default_rng() if rng is None else rng
-        # Batches use ``decide_many`` only if it accepts this generator, so that all draws come from it.
         self.account = Account()
-        self._many = "rng" in inspect.signature(learner.decide_many).parameters
+        # A learner whose class has a ``decide_many`` of its own decides one by one, so that all draws come from here.
+        self._many = type(learner).decide_many is BaseLearner.decide_many
 
     def choose(self, state: State, X: Array, asks: Sequence[Ask] | None, fingerprint: str | None = None) -> Decisions:
         """Decide for every row of ``X`` (n, d); nothing is written yet.
@@ -88,17 +92,11 @@ class Decider:
             if one is not None:
                 return one
         salt = state.gate.salt
-        choices = self._choices(state.learner, X, asks)
-        failed = {i for i, choice in enumerate(choices) if choice is None}
+        recommended, estimates, widths, chances = self._choices(state.learner, X, asks)
+        failed = {i for i, estimate in enumerate(estimates) if estimate is None}
         for i in failed:
             allowed = None if asks is None else asks[i].allowed
-            arm = rails.fallback if allowed is None or rails.fallback in allowed else allowed[0]
-            choices[i] = (arm, None, None, 1.0)
-        recommended: list[Label]
-        estimates: list[float | None]
-        widths: list[float | None]
-        chances: list[float]
-        recommended, estimates, widths, chances = map(list, zip(*choices, strict=True))
+            recommended[i] = rails.fallback if allowed is None or rails.fallback in allowed else allowed[0]
         routed = not failed and _learner_acts(rails)
         taken, taken_chances = self._explore(state, X, asks, recommended, chances)
         acting: list[Label | None] = [None] * n
@@ -124,7 +122,7 @@ class Decider:
                     allowed=ask.allowed,
                     draw=rng.random() if ask.subject is None else subject_draw(ask.subject, salt),
                     failed=i in failed,
-                    chance_of=None if plain else self._chance_of(state, X[i], ask, choices[i]),
+                    chance_of=None if plain else self._chance_of(state, X[i], ask, recommended[i], chances[i]),
                 )
                 arms.append(route.arm)
                 # An arm that the old policy takes now because that of its log is retired is no answer about the log.
@@ -147,13 +145,12 @@ class Decider:
             arms = list(state.learner.arms) if ask.allowed is None else ask.allowed
             draw = self._rng.random()
             taken = arms[int(draw / state.rails.explore * len(arms))] if draw < state.rails.explore else arm
-            out.append((taken, self._chance_of(state, X[i], ask, (arm, None, None, chance))(taken)))
+            out.append((taken, self._chance_of(state, X[i], ask, arm, chance)(taken)))
         return [arm for arm, _ in out], [chance for _, chance in out]
 
     @staticmethod
-    def _chance_of(state: State, x: Array, ask: Ask, choice: Any) -> Callable[[Label], float]:
-        """A function from an arm to its propensity on the learner's route, exploration included."""
-        own, _, _, certain = choice
+    def _chance_of(state: State, x: Array, ask: Ask, own: Label, certain: float) -> Callable[[Label], float]:
+        """A function from an arm to its propensity on the learner's route, which takes ``own`` unless it explores."""
         learner, explore = state.learner, state.rails.explore
 
         def chance(arm: Label) -> float:
@@ -270,25 +267,20 @@ class Decider:
                 filled[i] = replace(ask, answer=Answer(arm))
         return filled, acting
 
-    def _choices(self, learner: Any, X: Array, asks: Sequence[Ask] | None) -> list[Any]:
-        """The learner's decisions, each ``(arm, estimate, width, propensity)``; None where it could not decide."""
-        rng = self._rng
-        if asks is None:
+    def _choices(self, learner: Any, X: Array, asks: Sequence[Ask] | None) -> _Choices:
+        """What the learner decides for every row of ``X``; estimate and width are None where it could not decide."""
+        if asks is None and self._many and len(X) > 1:
             try:
-                choices: list[Any]
-                if len(X) > 1 and self._many:
-                    choices = learner.decide_many(X, rng=rng)
-                else:
-                    decide = learner.decide
-                    choices = [decide(x, None, rng) for x in X]
-                _, estimates, widths, _ = zip(*choices, strict=True)
-                if math.isfinite(sum(estimates) + sum(widths)):
-                    return choices
+                columns: DecisionColumns = learner.decide_columns(X, self._rng)
+                if math.isfinite(sum(columns[1]) + sum(columns[2])):
+                    return columns
             except LEARNER_ERRORS:
                 pass
-        return [self._choice(learner, x, None if asks is None else asks[i].allowed) for i, x in enumerate(X)]
+        found = [self._choice(learner, x, None if asks is None else asks[i].allowed) for i, x in enumerate(X)]
+        arms, estimates, widths, chances = map(list, zip(*found, strict=True))
+        return arms, estimates, widths, chances
 
-    def _choice(self, learner: Any, x: Array, allowed: list[Label] | None) -> Decision | None:
+    def _choice(self, learner: Any, x: Array, allowed: list[Label] | None) -> _Choice:
         try:
             choice: Decision = learner.decide(x, allowed, self._rng)
             if not math.isfinite(choice.estimate + choice.width):
@@ -296,7 +288,7 @@ class Decider:
         except LEARNER_ERRORS as error:
             logger.error("the learner could not decide, the fallback acts: %s", type(error).__name__, exc_info=error)
             self._metrics.learner_failures.inc()
-            return None
+            return None, None, None, 1.0
         return choice
 
     def _queries(self, learner: Any, X: Array, asks: Sequence[Ask] | None) -> tuple[list[bool], list[float]]:
