@@ -182,6 +182,7 @@ def test_many_decisions_are_the_decisions_one_by_one(entry, played):
     learner = played(60)
     X = contexts(40)
     assert list(learner.decide_many(X)) == [learner.decide(x) for x in X]
+    assert list(zip(*learner.decide_columns(X), strict=True)) == learner.decide_many(X)
     assert list(learner.decide_many(np.empty((0, D)))) == []
 
 

@@ -46,6 +46,8 @@ class Bodies:
         self.read = Reader(messages.requests, messages.words, counted).read
         self._arm_form: dict[Label | None, Any] = dict(zip(messages.arms.labels, messages.arms.json, strict=True))
         self._arm_form[None] = None
+        #: the part of an id that says the place in a batch, for as many places as there were in one
+        self._places = [""]
 
     # ------------------------------------------------------------------------------------ decisions
 
@@ -63,9 +65,10 @@ class Bodies:
         return self.read("DecisionsRequest", content, self._decisions)
 
     def _decisions(self, message: Any) -> tuple[Array, list[Ask] | None]:
-        X = self.contexts.encode_many([item.context for item in message.decisions])
-        asks = [self._ask(item) for item in message.decisions]
-        return X, None if all(ask is _PLAIN for ask in asks) else asks
+        items = message.decisions
+        X = self.contexts.encode_many([item.context for item in items])
+        plain = all(item.allowed is item.behavior is item.subject is UNSET for item in items)
+        return X, None if plain else [self._ask(item) for item in items]
 
     def _ask(self, message: Any) -> Ask:
         allowed, behavior, subject = message.allowed, message.behavior, message.subject
@@ -168,9 +171,12 @@ class Bodies:
 
     def decided(self, number: int, event: Decisions) -> list[Any]:
         """One response body per decision of an event."""
-        epoch = f"@{event.epoch:x}" if event.epoch else ""
-        ids = [f"{number}{epoch}", *[f"{number}.{i}{epoch}" for i in range(1, len(event.routes))]]
-        if len(ids) == 1:
+        start, epoch, n = str(number), f"@{event.epoch:x}" if event.epoch else "", len(event.routes)
+        places = self._places
+        while len(places) < n:
+            places.append(f".{len(places)}")
+        ids = [f"{start}{place}{epoch}" for place in places[:n]]
+        if n == 1:
             # most events have one decision, for which this takes a quarter of the time
             return [self._decided_first(ids[0], event)]
         form = self._arm_form.__getitem__

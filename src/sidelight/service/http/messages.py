@@ -69,7 +69,7 @@ class Messages:
         self._answers()
 
     def _request(self, name: str, fields: list[Any], words: ObjectWords | None = None) -> Any:
-        made = msgspec.defstruct(name, fields, forbid_unknown_fields=True, kw_only=True)
+        made = msgspec.defstruct(name, fields, forbid_unknown_fields=True, gc=False, kw_only=True)
         self.requests[name] = made
         if words is not None:
             self.words[made] = words
