@@ -1,9 +1,10 @@
 """Load on the decision service, in one run on one machine: python -m benchmarks.service [--database postgresql://…]
 
 Compared in turns, so that a noisy machine disturbs all alike: an endpoint in the same server that only echoes its
-body (through the same limits and the same token check), single decisions, and batches of 500. Then memory over
-200,000 decisions. Wanted, by processor time: decisions at ≥ 0.6 of the echo's rate, batches at ≥ 30 × the single rate;
-the 99th percentile within 10 × the median, memory flat.
+body (an ordinary route of Starlette, through the same limits and the same token check), single decisions (past
+Starlette's router, as the service serves them), and batches of 500. Then memory over 200,000 decisions. Wanted, by
+processor time: decisions at ≥ 0.6 of the echo's rate, batches at ≥ 30 × the single rate; the 99th percentile within
+10 × the median, memory flat.
 
 ``--disk 5000``: instead, what 5,000 decisions one by one, as many in batches, and their rewards take on SQLite's disk,
 and how long folding them anew takes.

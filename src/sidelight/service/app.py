@@ -20,11 +20,13 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sidelight.errors import StoreError
 from sidelight.labels import Label, label_to_json
 from sidelight.linalg import Array
 from sidelight.logs.schema.units import units_to_json
+from sidelight.service.core.deciding import Ask
 from sidelight.service.core.engine import Engine
 from sidelight.service.core.fold import State
 from sidelight.service.core.server import Noted
@@ -156,9 +158,11 @@ class Service:
         """POST /v1/decisions/batch."""
         token = self.allow(request, "decide")
         content = await self.body(request)
-        X, asks = await self.read(self.bodies.decisions, content)
-        key = await self.read(lambda content: self.idempotency(request, token, content), content)
-        number, event, new = await self.engine.decide(X, asks, *key)
+
+        def read(content: bytes) -> tuple[Array, list[Ask] | None, str | None, str | None]:
+            return *self.bodies.decisions(content), *self.idempotency(request, token, content)
+
+        number, event, new = await self.engine.decide(*await self.read(read, content))
         return json_response({"decisions": self.bodies.decided(number, event)}, 201 if new else 200)
 
     async def read_decision(self, request: Request) -> Response:
@@ -362,6 +366,32 @@ def _score_at(x: Array, state: State) -> Any:
     return score(state.learner, x)
 
 
+class _Shortcut:
+    """ASGI middleware inside ``Guard``: requests whose address has no parameters go straight to their handlers.
+
+    Starlette would compare the address with one route after another and catch the handler's exceptions twice, although
+    ``Guard`` answers problems. For a decision this saves a tenth of the processor time of the whole request.
+
+    Args:
+        app: Starlette's router, which has all other requests.
+        routes: all routes.
+    """
+
+    def __init__(self, app: ASGIApp, routes: list[Route]) -> None:
+        self._app = app
+        plain = [route for route in reversed(routes) if not route.param_convertors]
+        self._found = {(method, route.path): route for route in plain for method in route.methods or ()}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        route = self._found.get((scope["method"], scope["path"])) if scope["type"] == "http" else None
+        if route is None:
+            await self._app(scope, receive, send)
+            return
+        scope["route"] = route
+        response = await route.endpoint(Request(scope, receive))
+        await response(scope, receive, send)
+
+
 def create_app(engine: Engine) -> Starlette:
     """The application of an engine."""
     service = Service(engine)
@@ -388,7 +418,8 @@ def create_app(engine: Engine) -> Starlette:
         lifespan=lifespan,
         exception_handlers={Problem: answer_problem, HTTPException: answer_http, Exception: answer_failure},
         middleware=[
-            Middleware(Guard, limits=service.limits, metrics=engine.metrics, host_allowed=service.host_allowed)
+            Middleware(Guard, limits=service.limits, metrics=engine.metrics, host_allowed=service.host_allowed),
+            Middleware(_Shortcut, routes=routes),
         ],
     )
     app.state.service = service
