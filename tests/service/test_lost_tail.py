@@ -402,6 +402,19 @@ def test_a_start_looks_at_what_a_snapshot_hides(tmp_path, database, rng, harm):
     store.close()
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("version", ";"), ("origin", "\x10"), ("sealed_after", "o"), ("identity", "064f4e(c")]
+)
+def test_a_property_that_was_altered_has_its_message(tmp_path, name, value):
+    config = make_config(tmp_path, kind="OFUL")
+    store = open_store(config)
+    with store.writing() as connection:
+        store.set_property(connection, name, value)
+    store.close()
+    with pytest.raises(StoreError, match=r"altered.*Restore a back-up"):
+        open_store(config)
+
+
 def test_a_reward_whose_decision_is_gone_has_its_message(tmp_path, rng):
     store = Store(database_url(str(tmp_path / "events.db")))
     from sidelight.service.log.numbering import numbered

@@ -231,6 +231,9 @@ def load_config(path: str | os.PathLike[str]) -> Config:
             f"{', '.join(learner.summaries)}. {' and '.join(several)} take several"
         )
     errors += [*made["gate"].problems(), *made["bounds"].problems()]
+    default, largest = made["gate"].default_reward, made["limits"].largest_number
+    if abs(default) > largest:
+        errors.append(f"[gate] default_reward = {default!r} is larger than [limits] largest_number = {largest:g}")
     refuse(path, errors)
     return Config(**made, schema=schema, folder=Path(path).resolve().parent)
 

@@ -54,6 +54,8 @@ class Field(NamedTuple):
             yield f"is not one of {show_labels(self.choices)}"
         elif isinstance(kind, mi.StrType) and kind.min_length and not value:
             yield "must not be empty"
+        elif isinstance(kind, mi.StrType) and "\0" in value:
+            yield "must not hold a NUL character"
         elif isinstance(kind, mi.IntType | mi.FloatType) and not _within(kind, value):
             yield f"must be {_range(kind)}" + (f", {self.why}" if self.why else "")
 

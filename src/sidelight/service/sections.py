@@ -59,7 +59,9 @@ class StorageConfig:
     snapshot_every: Annotated[
         int, Meta(ge=1, description="events between two snapshots; fewer make starting faster")
     ] = 10_000
-    poll_seconds: Annotated[float, Meta(gt=0, description="how often to look for what other servers wrote")] = 0.25
+    poll_seconds: Annotated[
+        float, Meta(gt=0, le=3_600, description="how often to look for what other servers wrote")
+    ] = 0.25
 
 
 @dataclass(frozen=True)
@@ -273,14 +275,22 @@ class Limits:
 
     body_bytes: Annotated[int, Meta(gt=0, description="the largest body")] = 4_000_000
     header_bytes: Annotated[int, Meta(gt=0, description="the largest headers, the request line included")] = 16_384
-    batch: Annotated[int, Meta(gt=0, description="the most decisions, rewards or answers in one request")] = 1_000
+    batch: Annotated[
+        int,
+        Meta(
+            gt=0,
+            le=1_000_000,
+            description="the most decisions, rewards or answers in one request",
+            extra={"why": "because ids have six digits for the position"},
+        ),
+    ] = 1_000
     concurrency: Annotated[int, Meta(gt=0, description="the most requests at once; more are refused with 503")] = 512
     connections: Annotated[
         int, Meta(gt=0, description="the most open connections; above them only health and the kill switch are reached")
     ] = 2_048
     connections_per_address: Annotated[int, Meta(gt=0, description="of these, the most from one address")] = 1_536
     seconds: Annotated[
-        float, Meta(gt=0, description="how long a request may take, from its first byte to its answer")
+        float, Meta(gt=0, le=86_400, description="how long a request may take, from its first byte to its answer")
     ] = 10.0
     largest_number: Annotated[
         float,

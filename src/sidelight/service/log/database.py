@@ -140,9 +140,14 @@ class Database:
     def reread(self) -> None:
         """Read again what the database says about the log."""
         found = self.properties()
-        self.origin = int(found.get("origin", 0))
-        self.identity = bytes.fromhex(found.get("identity", ""))
-        self.sealed_after = int(found.get("sealed_after", 0))
+        try:
+            self.origin = int(found.get("origin", 0))
+            self.identity = bytes.fromhex(found.get("identity", ""))
+            self.sealed_after = int(found.get("sealed_after", 0))
+        except ValueError as error:
+            raise StoreError(
+                f"what the database says about its log was altered ({error}). Restore a back-up."
+            ) from error
 
     def properties(self) -> dict[str, str]:
         """What the database says about itself."""

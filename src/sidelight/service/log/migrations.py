@@ -251,7 +251,10 @@ def database_version(connection: Connection) -> int:
     if not inspect(connection).has_table(properties.name):
         return 0
     query = select(properties.c.value).where(properties.c.name == "version")
-    found = int(connection.execute(query).scalar_one_or_none() or 0)
+    said = connection.execute(query).scalar_one_or_none() or "0"
+    if not (said.isascii() and said.isdigit()):
+        raise StoreError(f"the database says that its version is {said!r}: it was altered. Restore a back-up.")
+    found = int(said)
     if found > VERSION:
         raise StoreError(
             f"the database has version {found}, and this Sidelight knows versions up to {VERSION}: a newer Sidelight "
