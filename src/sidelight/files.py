@@ -31,6 +31,7 @@ from sidelight.errors import FileFormatError, InputError
 
 __all__ = [
     "container_bytes",
+    "file_to_replace",
     "may_be_container",
     "read_container",
     "read_container_bytes",
@@ -93,12 +94,10 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
         InputError: ``path`` is a folder, or its folder is not there or not writable.
     """
     target = Path(path)
-    if target.is_dir():
-        raise InputError(f"cannot write {target}: it is a folder. Name a file in it.")
-    if target.exists() and not target.is_file():
+    if target.exists() and not (target.is_file() or target.is_dir()):
         target.write_bytes(content)
         return
-    place = Path(os.path.realpath(target))
+    place = file_to_replace(target)
     folder = place.parent
     temporary = folder / f".{place.name}.{os.getpid()}.{secrets.token_hex(4)}.part"
     try:
@@ -118,6 +117,20 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
         temporary.unlink(missing_ok=True)
         raise
     sync_folder(folder)
+
+
+def file_to_replace(path: str | os.PathLike[str]) -> Path:
+    """The file that a new one takes the place of when it is complete: ``path``, or what a symbolic link points to.
+
+    Raises:
+        InputError: it is a folder, or a device or a pipe, which renaming a file to it would remove.
+    """
+    target = Path(path)
+    if target.is_dir():
+        raise InputError(f"cannot write {target}: it is a folder. Name a file in it.")
+    if target.exists() and not target.is_file():
+        raise InputError(f"cannot write {target}: it is a device or a pipe. Name a file.")
+    return Path(os.path.realpath(target))
 
 
 def may_be_container(path: str | os.PathLike[str]) -> bool:

@@ -143,6 +143,24 @@ def test_a_name_that_is_not_utf_8_is_an_error_and_no_traceback(tmp_path):
     store.close()
 
 
+def test_a_pipe_is_not_replaced_and_a_link_stays(tmp_path):
+    """A file was renamed to whatever had the name: ``sidelight export /dev/null`` removed the device, for who may."""
+    config = make_config(tmp_path, kind="OFUL")
+    store = open_store(config)
+    pipe, link, real = tmp_path / "pipe.parquet", tmp_path / "link.parquet", tmp_path / "real.parquet"
+    os.mkfifo(pipe)
+    link.symlink_to(real)
+    with pytest.raises(InputError, match="a device or a pipe"):
+        export_log(store, config.load_schema(), pipe)
+    assert pipe.is_fifo()
+    with pytest.raises(InputError, match="a folder"):
+        export_log(store, config.load_schema(), tmp_path)
+    export_log(store, config.load_schema(), link)
+    assert link.is_symlink()
+    assert real.is_file()
+    store.close()
+
+
 def test_the_command_line(tmp_path):
     """init, check, tokens, replay, export, backup, as a person would."""
     from tests.service.helpers import make_summary

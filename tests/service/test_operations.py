@@ -215,3 +215,16 @@ def test_the_audit_of_a_decision_reproduces_it(tmp_path: Path, rng: np.random.Ge
     assert "deleted" in after["learner"]["why_not"]
     assert "no decision" in command("audit", "999", cwd=tmp_path).stderr
     assert "not a decision's id" in command("audit", "x", cwd=tmp_path).stderr
+
+
+@pytest.mark.parametrize("what", [".", "", ".."])
+def test_a_folder_in_place_of_a_database_is_said(tmp_path: Path, what: str):
+    make_config(tmp_path, kind="OFUL")
+    done = command("restore", what, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "is a folder" in done.stderr
+    text = (tmp_path / "sidelight.toml").read_text()
+    (tmp_path / "sidelight.toml").write_text(text.replace('"sidelight.db"', '"."'))
+    done = command("serve", "--check", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "is a folder" in done.stderr

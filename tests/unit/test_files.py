@@ -9,6 +9,7 @@ import threading
 import zipfile
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from hypothesis.extra import numpy as hnp
 
 from sidelight.errors import FileFormatError, InputError
 from sidelight.files import container_bytes, read_container, read_container_bytes, write_atomically, write_container
+from sidelight.logs.sources.writing import write_tables
 
 META = {"schema": {"arms": ["a", 1, 2.5, True, None]}, "name": "Zürich"}
 ARRAYS = {"counts": np.array([3, 0, 5]), "factors": np.arange(12.0).reshape(2, 3, 2), "empty": np.zeros((0, 4))}
@@ -233,3 +235,16 @@ def test_a_device_is_written_to_and_stays_one(tmp_path):
     reader.join(10.0)
     assert read == [b"content"]
     assert pipe.is_fifo()
+
+
+def test_tables_replace_neither_a_device_nor_a_link(tmp_path):
+    pipe, link = tmp_path / "pipe", tmp_path / "link"
+    os.mkfifo(pipe)
+    link.symlink_to(tmp_path / "real")
+    table = pa.table({"a": [1, 2]})
+    with pytest.raises(InputError, match="a device or a pipe"):
+        write_tables(pipe, "parquet", [table])
+    assert pipe.is_fifo()
+    assert write_tables(link, "parquet", [table]) == 2
+    assert link.is_symlink()
+    assert sorted(os.listdir(tmp_path)) == ["link", "pipe", "real"]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sidelight.errors import InputError
+from sidelight.files import file_to_replace
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -80,9 +81,15 @@ class TableWriter:
 def write_tables(path: Path, kind: str, tables: Iterable[pa.Table]) -> int | None:
     """Write tables of one schema to one file, whole or not at all; a table is asked for once those before are written.
 
+    A symbolic link stays: the file it points to is replaced.
+
     Returns:
         How many rows were written; None if there was no table, and so no file was written.
+
+    Raises:
+        InputError: ``path`` is a folder, a device or a pipe.
     """
+    path = file_to_replace(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.part")
     writer: TableWriter | None = None
     rows = 0

@@ -41,6 +41,8 @@ def database_url(database: str, folder: Path | None = None) -> sa.URL:
     """``postgresql://…``, ``sqlite:///…`` or a file's name, relative to ``folder``, as SQLAlchemy wants it."""
     if "://" not in database:
         path = Path(database) if folder is None else folder / database
+        if not path.name or path.is_dir():
+            raise StoreError(f"{database!r} is a folder, and a database is a file: name one in it.")
         return sa.URL.create("sqlite", database=str(path))
     try:
         url = sa.make_url(database)

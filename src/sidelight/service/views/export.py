@@ -9,10 +9,10 @@ import os
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from sidelight.errors import InputError, SchemaError
+from sidelight.files import file_to_replace
 from sidelight.labels import Label
 from sidelight.logs.schema.features import Category
 from sidelight.logs.schema.schema import Schema
@@ -104,7 +104,7 @@ def export_log(
             subject can be told to be of one and not whose they are.
         progress: called with (events read, events in all).
     """
-    target = Path(path)
+    target = file_to_replace(path)
     try:
         str(target).encode()
     except UnicodeEncodeError as error:
