@@ -222,11 +222,16 @@ def audit(
     The learner is rebuilt as it was then, and asked again.
     """
     settings = read_config(config, database)
-    id = DecisionId.parse(decision)
-    if id is None:
-        raise InputError(f"{decision!r} is not a decision's id: it looks like 1042, 1042.17 or 1042.17@5e0f3a1c.")
+    id = _decision_id(decision)
     store = read_store(settings)
     typer.echo(json.dumps(audit_of(store, settings.load_schema(), id), indent=2, ensure_ascii=False))
+
+
+def _decision_id(text: str) -> DecisionId:
+    found = DecisionId.parse(text)
+    if found is None:
+        raise InputError(f"{text!r} is not a decision's id: it looks like 1042, 1042.17 or 1042.17@5e0f3a1c.")
+    return found
 
 
 class Told(enum.Enum):
@@ -250,9 +255,7 @@ def retract(
 
     The learner becomes as if it had never received it.
     """
-    id = DecisionId.parse(decision)
-    if id is None:
-        raise InputError(f"{decision!r} is not a decision's id: it looks like 1042, 1042.17 or 1042.17@5e0f3a1c.")
+    id = _decision_id(decision)
     read = read_config(config, database)
     number, new = retract_told(read_store(read), id, read.load_schema().n_features, by, reason, what.value)
     if as_json:

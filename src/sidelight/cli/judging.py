@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 import warnings
 from pathlib import Path
@@ -15,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sidelight.cli.input_files import is_summary, must_exist, not_over_input
-from sidelight.cli.log_options import AsJson, SchemaOptions, Skip, only_for_logs, takes_schema
+from sidelight.cli.log_options import AsJson, SchemaOptions, Skip, only_for_logs, takes_schema, typed_command
 from sidelight.cli.log_reading import check_hidden, source_of
 from sidelight.drawing.intervals import number
 from sidelight.errors import SidelightWarning
@@ -121,8 +120,7 @@ def judge(
             pilot=pilot,
         )
     if html is not None:
-        command = " ".join(["sidelight", *(shlex.quote(word) for word in sys.argv[1:])])
-        verdict.to_html(html, command, unit)
+        verdict.to_html(html, typed_command(context), unit)
     if as_json:
         typer.echo(json.dumps(verdict.to_dict(), indent=2, allow_nan=False))
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import wraps
@@ -17,7 +18,17 @@ from sidelight.logs.schema.formula import read_terms
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.schema.schema_file import read_schema_file
 
-__all__ = ["AsJson", "SchemaOptions", "Skip", "given_options", "names_of", "only_for_logs", "takes_schema"]
+__all__ = [
+    "AsJson",
+    "SchemaOptions",
+    "Skip",
+    "given_options",
+    "names_of",
+    "only_for_logs",
+    "split_names",
+    "takes_schema",
+    "typed_command",
+]
 
 _COLUMNS = "What its columns are"
 
@@ -161,6 +172,21 @@ def given_options(context: typer.Context) -> dict[str, str]:
         for parameter in context.command.params
         if getattr(context.get_parameter_source(str(parameter.name)), "name", None) == "COMMANDLINE"
     }
+
+
+def typed_command(context: typer.Context) -> str:
+    """The command as it was typed, quoted for a shell: how to make a page again."""
+    words = context.obj if isinstance(context.obj, list) else [str(context.info_name)]
+    return shlex.join(["sidelight", *words])
+
+
+def split_names(given: Sequence[str] | None, columns: Sequence[str]) -> list[str]:
+    """Names from an option that may be repeated: an entry that is a column's name is one, any other is split at commas.
+
+    Each name once, in the order given.
+    """
+    found = [name for entry in given or [] for name in ([entry] if entry in columns else names_of(entry))]
+    return list(dict.fromkeys(found))
 
 
 def names_of(text: str | None) -> list[str]:

@@ -197,17 +197,21 @@ def _csv_batches(path: str, delimiter: str, encoding: str) -> Iterator[pa.Record
     if twice:
         raise SourceError(f"{path} has the column {twice[0]!r} more than once; rename one of them.{headless(names)}")
     try:
-        for batch in pacsv.open_csv(
-            open_bytes(path),
-            read_options=pacsv.ReadOptions(encoding=encoding, block_size=8 << 20),
-            parse_options=pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-            convert_options=pacsv.ConvertOptions(
-                column_types={name: pa.string() for name in header},
-                null_values=MISSING_TEXTS,
-                strings_can_be_null=True,
-            ),
+        with (
+            open_bytes(path) as stream,
+            pacsv.open_csv(
+                stream,
+                read_options=pacsv.ReadOptions(encoding=encoding, block_size=8 << 20),
+                parse_options=pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+                convert_options=pacsv.ConvertOptions(
+                    column_types={name: pa.string() for name in header},
+                    null_values=MISSING_TEXTS,
+                    strings_can_be_null=True,
+                ),
+            ) as reader,
         ):
-            yield pa.RecordBatch.from_arrays([trimmed(column) for column in batch.columns], names=names)
+            for batch in reader:
+                yield pa.RecordBatch.from_arrays([trimmed(column) for column in batch.columns], names=names)
     except pa.ArrowInvalid as error:
         raise SourceError(f"cannot read {path} as a table: {error}") from error
 

@@ -16,8 +16,10 @@ import pyarrow.compute as pc
 from sidelight.labels import typed_labels
 from sidelight.logs.sources.csv import NO_NUMBER
 
-__all__ = ["NUMBER", "Kind", "NotWhole", "Profile", "profile_of", "repaired"]
+__all__ = ["MANY_LEVELS", "NUMBER", "Kind", "NotWhole", "Profile", "profile_of", "repaired"]
 
+#: a text column with more different values is a name or a remark, not a category
+MANY_LEVELS = 50
 #: distinct values that are kept; more are only counted
 MANY = 60
 #: the share of values that must be numbers (or dates) for a column to be one; the rest cannot be used

@@ -12,16 +12,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sidelight.cli.looking import Look, mistyped
-from sidelight.cli.profiles import Profile
+from sidelight.cli.profiles import MANY_LEVELS, Profile
 from sidelight.errors import SchemaError
 from sidelight.labels import Label, label_to_json, sorted_labels
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.schema.schema_file import SCHEMA_FILE_VERSION, schema_from_description
 
-__all__ = ["Column", "Proposal", "Said", "merged", "propose", "unclear"]
+__all__ = ["Column", "Proposal", "Said", "propose", "unclear"]
 
-MANY_LEVELS = 50
-"""A text column with more different values is a name or a remark, not a category."""
 FEW_NUMBERS = 12
 """A column of numbers with fractions that has more different values is a measurement, not an arm."""
 _RISING_ROWS = 20
@@ -366,14 +364,6 @@ def _date_terms(profile: Profile) -> list[str]:
     quoted = profile.name if re.fullmatch(r"[^\W\d][\w.]*", profile.name) else f"`{profile.name}`"
     parts = ["weekday", *(["month"] if profile.span > 300 else []), *(["hour"] if profile.timed else [])]
     return [f"{part}({quoted})" for part in parts]
-
-
-def merged(said: Said, answers: Mapping[str, str]) -> Said:
-    """What was said, with answers to questions about arm and reward."""
-    return Said(
-        answers.get("arm", said.arm), answers.get("reward", said.reward), said.propensity, said.recorded, said.hidden,
-        said.categories, said.keep, said.ignore, said.intercept,
-    )  # fmt: skip
 
 
 def unclear(proposal: Proposal, role: str, look: Look) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import shlex
 import time
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +11,7 @@ from typing import Annotated
 import typer
 
 from sidelight.cli.input_files import not_over_input
-from sidelight.cli.log_options import given_options
+from sidelight.cli.log_options import given_options, typed_command
 from sidelight.cli.report_studies import OwnTable, Runs, answers_study, trial_study, world_study
 from sidelight.drawing.image_files import need_pictures
 from sidelight.errors import InputError
@@ -218,6 +217,5 @@ def _tell(study: Study, out: Path, notes: list[str], seconds: float, as_json: bo
 def _origin(context: typer.Context, source: str | None) -> str:
     """When, from which file and by which command the page was made."""
     now = dt.datetime.now(dt.UTC)
-    given = context.obj if isinstance(context.obj, list) else ["report"]
     file = "" if source is None else f" from {Path(source).name}"
-    return f"Written {now:%Y-%m-%d %H:%M} UTC{file} by: {shlex.join(['sidelight', *given])}"
+    return f"Written {now:%Y-%m-%d %H:%M} UTC{file} by: {typed_command(context)}"

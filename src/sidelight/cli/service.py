@@ -17,6 +17,7 @@ from sidelight.cli.service_options import (
     AsJson,
     ConfigFile,
     Database,
+    arm_of,
     read_config,
     read_store,
 )
@@ -73,7 +74,7 @@ def init(
         frequent = loaded[0].arms[int(np.argmax(counts))]
     else:
         schema, frequent = _plain_schema(features, arms, intercept)
-    chosen = frequent if fallback is None else _label(fallback, schema)
+    chosen = frequent if fallback is None else arm_of(fallback, schema, "--fallback")
     asking = sys.stdin.isatty() and sys.stdout.isatty()
     mode = mode or _ask(asking, f"Who acts at first ({', '.join(MODES)})?", "shadow")
     if answers is None and named:
@@ -135,13 +136,6 @@ def _plain_schema(features: str | None, arms: str | None, intercept: bool) -> tu
     labels = typed_labels([part.strip() for part in arms.split(",") if part.strip()])
     names = [part.strip() for part in features.split(",") if part.strip()]
     return Schema(names, recorded=[], arms=labels, intercept=intercept), labels[0]
-
-
-def _label(text: str, schema: Schema) -> Any:
-    for arm in schema.arms or ():
-        if text == str(arm):
-            return arm
-    raise InputError(f"--fallback {text!r} is not one of the arms {list(schema.arms or ())!r}.")
 
 
 def _ask(asking: bool, question: str, default: str) -> str:

@@ -12,6 +12,9 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
+from sidelight.errors import InputError
+from sidelight.labels import Label, show_labels
+from sidelight.logs.schema.schema import Schema
 from sidelight.service.config import Config, load_config
 from sidelight.service.log.connections import database_url
 from sidelight.service.log.store import Store
@@ -60,6 +63,18 @@ def read_config(path: Path, database: str | None, host: str | None = None, port:
     if port is not None:
         config = replace(config, service=replace(config.service, port=port))
     return config
+
+
+def arm_of(text: str, schema: Schema, option: str) -> Label:
+    """The arm that a text on the command line names.
+
+    Raises:
+        InputError: there is none; the message names the option.
+    """
+    for arm in schema.arms or ():
+        if text == str(arm):
+            return arm
+    raise InputError(f"{option} {text!r} is not one of the arms: {show_labels(schema.arms or ())}.")
 
 
 def read_store(config: Config, create: bool = False) -> Store:

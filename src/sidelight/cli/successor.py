@@ -14,6 +14,7 @@ from sidelight.cli.service_options import (
     AsJson,
     ConfigFile,
     Database,
+    arm_of,
     read_config,
     read_store,
 )
@@ -56,7 +57,7 @@ def successor(
         old,
         [_feature(text) for text in feature or ()],
         _typed(arm or [], old),
-        [_known(text, old) for text in retire or ()],
+        [arm_of(text, old, "--retire") for text in retire or ()],
     )
     done = make_successor(
         read_store(settings),
@@ -64,7 +65,7 @@ def successor(
         schema,
         folder,
         mode=mode,
-        fallback=None if fallback is None else _known(fallback, schema),
+        fallback=None if fallback is None else arm_of(fallback, schema, "--fallback"),
         database=new_database or "sidelight.db",
     )
     if as_json:
@@ -96,10 +97,3 @@ def _typed(texts: list[str], schema: Schema) -> list[Any]:
     if all(type(arm) is str for arm in schema.arms or ()):
         return list(texts)
     return list(typed_labels(texts))
-
-
-def _known(text: str, schema: Schema) -> Any:
-    for arm in schema.arms or ():
-        if text == str(arm):
-            return arm
-    raise InputError(f"{text!r} is not one of the arms {list(schema.arms or ())!r}.")

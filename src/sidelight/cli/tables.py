@@ -9,16 +9,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv, feather, parquet
 
+from sidelight.cli.log_options import split_names
+from sidelight.cli.profiles import MANY_LEVELS
 from sidelight.errors import SchemaError, SourceError
 from sidelight.logs.schema.schema import Schema
 from sidelight.logs.sources.base import LogFile
 from sidelight.logs.sources.csv import MISSING_TEXTS, NO_NUMBER, csv_header, open_bytes, trimmed
 from sidelight.logs.sources.paths import find_files
 
-__all__ = ["Columns", "columns_of", "read_table", "schema_of", "split_names", "with_names"]
-
-MANY_LEVELS = 50
-"""A text column with more values than this is a name or a remark, not a category."""
+__all__ = ["Columns", "columns_of", "read_table", "schema_of", "with_names"]
 
 
 class Columns(NamedTuple):
@@ -75,17 +74,13 @@ def _named(table: pa.Table, source: str) -> pa.Table:
     return table.select(named)
 
 
-def split_names(given: Sequence[str] | None, columns: Sequence[str]) -> list[str]:
-    """Names from options: an entry that is a column's name is one, any other is split at commas."""
-    out: list[str] = []
-    for entry in given or []:
-        names = [entry] if entry in columns else [name.strip() for name in entry.split(",") if name.strip()]
-        for name in names:
-            if name not in columns:
-                raise SchemaError(f"there is no column {name!r}; there are {', '.join(columns)}.")
-            if name not in out:
-                out.append(name)
-    return out
+def _known_names(given: Sequence[str] | None, columns: Sequence[str]) -> list[str]:
+    """Names from options, checked to be columns of the table."""
+    names = split_names(given, columns)
+    for name in names:
+        if name not in columns:
+            raise SchemaError(f"there is no column {name!r}; there are {', '.join(columns)}.")
+    return names
 
 
 def columns_of(
@@ -114,10 +109,10 @@ def columns_of(
             raise SchemaError(
                 f"there is no column {name!r}; there are {', '.join(names)}. Name the columns with --arm and --reward."
             )
-    unseen = split_names(hidden, names)
-    ignored = split_names(ignore, names)
-    wanted = split_names(features, names)
-    seen = split_names(recorded, names)
+    unseen = _known_names(hidden, names)
+    ignored = _known_names(ignore, names)
+    wanted = _known_names(features, names)
+    seen = _known_names(recorded, names)
     rest = [name for name in wanted or names if name not in outcome and name not in ignored]
     both = [name for name in seen if name in unseen]
     if both:
@@ -149,7 +144,7 @@ def columns_of(
     else:
         chosen = [name for name in names if name not in outcome and name not in ignored]
     kept: list[str] = []
-    named = split_names(categories, names)
+    named = _known_names(categories, names)
     texts: list[str] = []
     for name in chosen:
         column = table[name]

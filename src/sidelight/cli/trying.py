@@ -7,7 +7,7 @@ import math
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,9 +18,10 @@ from rich.table import Table
 from rich.text import Text
 
 from sidelight.cli.input_files import not_over_input
+from sidelight.cli.log_options import split_names, typed_command
 from sidelight.cli.log_reading import complete_rows, summarized
 from sidelight.cli.looking import Copied, Look, headless, look_at, write_prepared
-from sidelight.cli.proposing import Proposal, Said, merged, propose, unclear
+from sidelight.cli.proposing import Proposal, Said, propose, unclear
 from sidelight.drawing.intervals import number
 from sidelight.errors import InputError, SchemaError, SidelightError
 from sidelight.files import write_atomically
@@ -41,6 +42,7 @@ _WIDTH = 33
 
 
 def try_(
+    context: typer.Context,
     log: Annotated[list[str], typer.Argument(help="A CSV, Parquet or Arrow file; a folder or pattern for several.")],
     arm: Annotated[str | None, typer.Option(help="The column with what was done.", rich_help_panel=_COLUMNS)] = None,
     reward: Annotated[
@@ -95,10 +97,8 @@ def try_(
     if html is not None:
         not_over_input(html, *log)
     look = look_at(log)
-    said = Said(
-        arm, reward, propensity, _names(recorded, look), _names(hidden, look), _names(categories, look),
-        _names(keep, look), _names(ignore, look), intercept,
-    )  # fmt: skip
+    named = (tuple(split_names(given, look.columns)) for given in (recorded, hidden, categories, keep, ignore))
+    said = Said(arm, reward, propensity, *named, intercept)
     console = Console(quiet=as_json, highlight=False, soft_wrap=False)
     asking = is_terminal() and not yes and not as_json
     console.print(_opening(look))
@@ -127,7 +127,7 @@ def try_(
     diagnosis = summary.diagnose(noise, complete)
     verdict, reason = _judged(source, schema, has_hidden=complete is not None)
     if html is not None and verdict is not None:
-        verdict.to_html(html, f"sidelight {_quoted(sys.argv[1:])}")
+        verdict.to_html(html, typed_command(context))
     lacking = any(reason.endswith(MISSING) for reason in summary.skipped)
     told = None if complete is None else source[0] if len(source) == 1 else log[0] if len(log) == 1 else None
     steps = next_steps(source, out, bool(diagnosis.hidden), bool(summary.skipped), lacking, told)
@@ -166,7 +166,7 @@ def _completed(proposal: Proposal, said: Said, look: Look, console: Console, ask
         role = proposal.missing[0]
         answer = typer.prompt(unclear(proposal, role, look).split(" Say so")[0])
         if answer in look.columns:
-            said = merged(said, {role: answer})
+            said = replace(said, **{role: answer})
             proposal = propose(look, said)
         else:
             console.print(f"There is no column {answer!r}.")
@@ -210,14 +210,6 @@ def is_terminal() -> bool:
 
 
 # ------------------------------------------------------------------------------------------------ what is shown
-
-
-def _names(given: list[str] | None, look: Look) -> tuple[str, ...]:
-    """Names from an option: an entry that is a column's name is one, any other is split at commas."""
-    out: list[str] = []
-    for entry in given or []:
-        out += [entry] if entry in look.columns else [part.strip() for part in entry.split(",") if part.strip()]
-    return tuple(dict.fromkeys(out))
 
 
 def _opening(look: Look) -> str:
@@ -404,4 +396,4 @@ def next_steps(
 
 
 def _quoted(paths: list[str]) -> str:
-    return " ".join(shlex.quote(path) for path in paths)
+    return shlex.join(paths)

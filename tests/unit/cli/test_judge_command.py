@@ -135,3 +135,12 @@ def test_no_features_is_asked_about(run, files):
     code, _, err = run("judge", files / "log.csv")
     assert code == 1
     assert "which features did the log record" in err
+
+
+@pytest.mark.parametrize("command", ["judge", "try"])
+def test_the_page_names_the_command_that_made_it(run, files, command):
+    """What was given to ``main``, not what started this process."""
+    page = files / "page.html"
+    more = COLUMNS if command == "judge" else ("--yes", "-o", files / "schema.toml")
+    assert run(command, files / "log.csv", *more, "--html", page)[0] == 0
+    assert f"sidelight {command} {files / 'log.csv'} {more[0]} " in page.read_text()

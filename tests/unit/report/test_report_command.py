@@ -13,8 +13,9 @@ import typer
 from pyarrow import csv
 from typer.testing import CliRunner
 
+from sidelight.cli.log_options import split_names
 from sidelight.cli.report import report
-from sidelight.cli.tables import columns_of, read_table, schema_of, split_names, with_names
+from sidelight.cli.tables import columns_of, read_table, schema_of, with_names
 from sidelight.errors import InputError, SchemaError, SourceError
 
 
@@ -176,7 +177,7 @@ def test_columns_are_explained() -> None:
     assert split_names(["a, b"], table.column_names) == ["a, b"]
     assert split_names(["b,arm"], table.column_names) == ["b", "arm"]
     with pytest.raises(SchemaError, match="there is no column 'c'"):
-        split_names(["c"], table.column_names)
+        columns_of(table, ["arm", "reward"], None, ["c"], None)
     with pytest.raises(SchemaError, match="which features should the log lack"):
         columns_of(table, ["arm", "reward"], None, None, None)
     with pytest.raises(SchemaError, match="Name the columns with --arm"):
