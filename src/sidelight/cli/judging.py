@@ -21,7 +21,7 @@ from sidelight.errors import SidelightWarning
 from sidelight.judging.judge import judge as judged
 from sidelight.judging.policies import BEST
 from sidelight.judging.verdict import Verdict
-from sidelight.judging.wording import percent
+from sidelight.judging.wording import cells_of, percent
 from sidelight.logs.summary import LogSummary
 
 __all__ = ["judge"]
@@ -137,10 +137,7 @@ def terminal_page(verdict: Verdict) -> RenderableType:
     ):
         table.add_column(name, justify="left" if i in (0, 1, 6) else "right")
     for line in verdict.lines:
-        interval = f"{number(line.low, sign=True)} to {number(line.high, sign=True)}" if line.known else "–"
-        robustness = "–" if line.robustness is None else f"{line.robustness:.1%}"
-        cells = (line.policy, line.stage, number(line.value), number(line.gain, sign=True), interval, robustness)
-        table.add_row(*(Text(cell) for cell in cells), Text(line.note))
+        table.add_row(*(Text(cell) for cell in cells_of(line)))
     parts: list[RenderableType] = [Text(verdict.sentence, style="bold"), Text(), table, Text()]
     if verdict.yardsticks:
         strengths = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), title_justify="left")

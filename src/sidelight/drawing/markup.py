@@ -86,7 +86,7 @@ def table(caption: str, header: Sequence[str], rows: Iterable[Sequence[str]]) ->
 def bar(share: float, label: str) -> str:
     """A bar of this share of the cell, with its value in words beside it."""
     width = max(0.0, min(1.0, share)) * 100
-    return f'{_BAR}<i style="width:{width:.1f}%"></i></span> {escape(label)}'
+    return f'{_BAR}<i style="width:{width:.1f}%"></i></span> <span class="beside">{escape(label)}</span>'
 
 
 _BAR = '<span class="bar" aria-hidden="true">'
@@ -110,6 +110,7 @@ th, td {{ padding: .35rem .9rem .35rem 0; border-bottom: 1px solid var(--line); 
 td {{ white-space: nowrap; }}
 th:first-child {{ text-align: left; }}
 .bar {{ display: inline-block; width: 7rem; height: .7rem; background: var(--line); vertical-align: baseline; }}
+.beside {{ display: inline-block; min-width: 5rem; }}
 .bar i {{ display: block; height: 100%; background: var(--colour-4); }}
 footer {{ color: var(--grey); font-size: .85rem; margin-top: 2rem; }}
 @media print {{ :root {{ {variables("light")} }} body {{ font-size: 11pt; }} }}

@@ -15,7 +15,7 @@ from sidelight.errors import InputError
 from sidelight.judging.lines import Findings, Line
 from sidelight.judging.policies import BEST
 from sidelight.judging.sensitivity import bias_bound, robustness_value
-from sidelight.judging.wording import display_name, lead_of, percent, simpler_of, times_of
+from sidelight.judging.wording import cells_of, display_name, interval_of, lead_of, percent, simpler_of, times_of
 from sidelight.version import __version__
 
 __all__ = ["bars_of", "decision_page", "picture_of"]
@@ -112,7 +112,7 @@ def decision_page(verdict: Findings, command: str = "", unit: str | None = None,
         sentence=lead_of(verdict),
         but=simpler_of(verdict),
         per_thousand=_per_thousand(line),
-        range=_span(1_000 * line.low, 1_000 * line.high) if bounded and line.sign != 0 else "",
+        range=interval_of(1_000 * line.low, 1_000 * line.high) if bounded and line.sign != 0 else "",
         unit=unit,
         picture=Markup(stages_picture(bars, unit, title).svg),
         narrow=Markup(stages_picture(bars, unit, title, 350).svg),
@@ -168,22 +168,17 @@ def _answer(verdict: Findings, line: Line) -> tuple[str, str]:
     return tone, f"{word}."
 
 
-def _span(low: float, high: float) -> str:
-    return f"{number(low, sign=True)} to {number(high, sign=True)}"
-
-
 def _per_thousand(line: Line) -> str:
     """The gain for 1,000 decisions; where the sign is open, the interval alone."""
     if not line.known or (line.sign == 0 and not math.isfinite(line.low)):
         return ""
-    return number(1_000 * line.gain, sign=True) if line.sign else _span(1_000 * line.low, 1_000 * line.high)
+    return number(1_000 * line.gain, sign=True) if line.sign else interval_of(1_000 * line.low, 1_000 * line.high)
 
 
 def _row(line: Line) -> tuple[str, ...]:
-    known = line.known and line.role != "old policy"
-    interval, gain = (_span(line.low, line.high), number(line.gain, sign=True)) if known else ("–", "–")
+    cells = cells_of(line)
     name = "best: what the log suggests" if line.policy == BEST else line.policy
-    return name, line.stage, number(line.value), gain, interval, line.note.split(". About")[0]
+    return name, cells.stage, cells.value, cells.gain, cells.interval, line.note.split(". About")[0]
 
 
 def _overturn(verdict: Findings, line: Line) -> list[str]:
@@ -218,7 +213,7 @@ def _simpler(verdict: Findings) -> list[str]:
     if simpler is not None and simpler.same:
         found.append(f"The policy takes the same arm everywhere: {simpler.policy} is all that it comes to.")
     elif simpler is not None:
-        span = _span(simpler.low, simpler.high)
+        span = interval_of(simpler.low, simpler.high)
         word = "is as good, as far as can be told" if simpler.as_good else "is worse"
         found.append(
             f"The best-looking fixed arm, {simpler.policy}, {'is better' if simpler.better else word}: the policy "

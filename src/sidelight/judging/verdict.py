@@ -7,13 +7,12 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sidelight.drawing.intervals import number
 from sidelight.drawing.notebook import card
 from sidelight.drawing.stages import Picture
 from sidelight.files import write_atomically
 from sidelight.judging.decision_page import decision_page, picture_of
 from sidelight.judging.lines import Findings
-from sidelight.judging.wording import percent, sentence_of
+from sidelight.judging.wording import cells_of, percent, sentence_of
 from sidelight.labels import counted
 
 if TYPE_CHECKING:
@@ -151,18 +150,7 @@ class Verdict(Findings):
 
     def _repr_html_(self) -> str:
         header = ("policy", "stage", "value", "gain", f"{percent(self.level)} interval", "robustness", "")
-        rows = [
-            (
-                line.policy,
-                line.stage,
-                number(line.value),
-                number(line.gain, sign=True),
-                f"{number(line.low, sign=True)} to {number(line.high, sign=True)}" if line.known else "–",
-                "–" if line.robustness is None else f"{line.robustness:.1%}",
-                line.note,
-            )
-            for line in self.lines
-        ]
+        rows = [cells_of(line) for line in self.lines]
         facts = [("log", f"{self.source}, {counted(self.rows, 'row')}"), ("holds if", " ".join(self.assumptions))]
         return card(self.sentence, facts, "What each policy would be worth", header, rows, self.warnings)
 

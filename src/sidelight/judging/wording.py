@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 from sidelight.drawing.intervals import number
 from sidelight.judging.lines import Findings, Line
 
-__all__ = ["display_name", "lead_of", "percent", "sentence_of", "simpler_of", "times_of"]
+__all__ = [
+    "Cells",
+    "cells_of",
+    "display_name",
+    "interval_of",
+    "lead_of",
+    "percent",
+    "sentence_of",
+    "simpler_of",
+    "times_of",
+]
 
 
 def display_name(policy: str, picked: int = 0) -> str:
@@ -19,6 +30,37 @@ def display_name(policy: str, picked: int = 0) -> str:
 def percent(level: float) -> str:
     """A level as text: 95%, 99.9%."""
     return f"{100 * level:g}%"
+
+
+class Cells(NamedTuple):
+    """A line of a verdict as text for a table; a dash where there is no number, and for the old policy's own gain."""
+
+    policy: str
+    stage: str
+    value: str
+    gain: str
+    interval: str
+    robustness: str
+    note: str
+
+
+def cells_of(line: Line) -> Cells:
+    """The cells of a table's row about one line."""
+    compared = line.known and line.role != "old policy"
+    return Cells(
+        line.policy,
+        line.stage,
+        number(line.value),
+        number(line.gain, sign=True) if compared else "–",
+        interval_of(line.low, line.high) if compared else "–",
+        "–" if line.robustness is None else f"{line.robustness:.1%}",
+        line.note,
+    )
+
+
+def interval_of(low: float, high: float) -> str:
+    """The ends of an interval of a gain, with their signs."""
+    return f"{number(low, sign=True)} to {number(high, sign=True)}"
 
 
 def sentence_of(verdict: Findings) -> str:
@@ -68,7 +110,7 @@ def _main(verdict: Findings, line: Line) -> str:
     if not line.known:
         why = line.note if line.note.startswith("cannot be told") else f"cannot be told: {line.note}"
         return f"What {name[0].lower() + name[1:]} would be worth {why}."
-    interval = f"{percent(verdict.level)} interval {number(line.low, sign=True)} to {number(line.high, sign=True)}"
+    interval = f"{percent(verdict.level)} interval {interval_of(line.low, line.high)}"
     if line.together > 1:
         interval += f", wide enough for the choice among {line.together} arms"
     if not math.isfinite(line.low):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ from sidelight.drawing.intervals import LEVEL, Interval, number, span
 from sidelight.drawing.series import Series, learner_series
 from sidelight.report.study import Study
 
-__all__ = ["Part", "interval_rows", "numbers_of", "series_of"]
+__all__ = ["Part", "banded", "interval_rows", "numbers_of", "series_of"]
 
 #: rows of a table of numbers; of more, so many are shown, evenly spaced
 _MOST_ROWS = 25
@@ -38,6 +39,11 @@ def interval_rows(name: str, xs: Any, intervals: list[Interval]) -> list[dict[st
         mean, low, high = map(float, interval.drawn)
         rows.append({"series": name, "x": _plain(x), "y": mean, "low": low, "high": high})
     return rows
+
+
+def banded(rows: list[dict[str, Any]], names: Collection[str]) -> list[dict[str, Any]]:
+    """Rows of a chart in which only these series keep their bands: those of many lines cover each other."""
+    return [row if row["series"] in names else {**row, "low": row["y"], "high": row["y"]} for row in rows]
 
 
 def _plain(x: Any) -> Any:

@@ -13,10 +13,11 @@ from sidelight.drawing.charts import Chart, Control
 from sidelight.drawing.curves import curves
 from sidelight.drawing.intervals import LEVEL, Interval, number, span, student
 from sidelight.drawing.series import Series
+from sidelight.labels import counted
 from sidelight.report.head_start import HeadStart, head_start
 from sidelight.report.insight_part import estimates_part, findings_part, widths_part
 from sidelight.report.log_part import hidden_part, log_part
-from sidelight.report.parts import Part, interval_rows, numbers_of, series_of
+from sidelight.report.parts import Part, banded, interval_rows, numbers_of, series_of
 from sidelight.report.study import Study
 from sidelight.report.verdict_part import verdict_of, verdict_part
 
@@ -62,15 +63,13 @@ def _regret(study: Study) -> Part:
         rounds = held[study.baseline][0]
         rows += interval_rows(OLD, rounds, [Interval(lost * t, float("nan"), float("nan")) for t in rounds])
         series, names = [*series, Series(OLD, 0, (2, 3))], [*names, OLD]
-    chart = Chart("lines", rows, series, "Round", "Cumulative regret")
+    compared = (study.baseline, study.best)
+    chart = Chart("lines", banded(rows, compared), series, "Round", "Cumulative regret")
     picture, specification = interactive.figure(
         "regret",
         chart,
         describes="Cumulative regret of each learner over rounds, with intervals. All numbers are in the table below.",
-        words=[
-            f"Lower is better: regret is what was lost against the best arm of every round. Bands: {LEVEL:.0%} "
-            f"intervals of the mean over {study.seeds} seeds."
-        ],
+        words=["Lower is better: regret is what was lost against the best arm of every round. " + _bands(study)],
         numbers=numbers_of("Cumulative regret, mean over seeds", "Round", rows, names),
     )
     cold = held[study.baseline][1][:, -1]
@@ -80,7 +79,9 @@ def _regret(study: Study) -> Part:
         difference = ["–", "–"] if name == study.baseline else [number(paired.mean, True), span(paired, True)]
         body.append([name, number(final.mean), span(final), *difference])
     header = ["learner", "regret", f"{LEVEL:.0%}", f"minus {study.baseline}", f"{LEVEL:.0%}"]
-    table = html.table(f"Regret at the end: mean over {study.seeds} seeds, differences on the same seeds", header, body)
+    table = html.table(
+        f"Regret at the end: mean over {counted(study.seeds, 'seed')}, differences on the same seeds", header, body
+    )
     meanings = html.facts((name, study.meanings[name]) for name in study.learners if name in study.meanings)
     return Part("What each learner did", "learners", [table, meanings, picture], {"regret": specification})
 
@@ -133,7 +134,7 @@ def _reward(study: Study) -> Part | None:
         levels["best possible"] = study.best_possible
     chart = Chart(
         "lines",
-        rows,
+        banded(rows, (study.baseline, study.best)),
         series_of(study),
         _round_title(study),
         "Reward per round",
@@ -145,10 +146,17 @@ def _reward(study: Study) -> Part | None:
         "reward",
         chart,
         describes="Reward per round of each learner over the run, and the old policy's. Numbers in the table.",
-        words=[f"{what}, in {BLOCKS} parts of the run. {_against_old_policy(study, rows)}"],
+        words=[f"{what}, in {BLOCKS} parts of the run. {_bands(study)} {_against_old_policy(study, rows)}"],
         numbers=numbers_of("Reward per round in the part of the run that ends here", "Round", rows, study.learners),
     )
     return Part("Reward against the old policy", "rewards", [picture], {"reward": specification})
+
+
+def _bands(study: Study) -> str:
+    return (
+        f"Bands, of “{study.baseline}” and “{study.best}”: {LEVEL:.0%} intervals of the mean over "
+        f"{counted(study.seeds, 'seed')}; those of the others are in the table."
+    )
 
 
 def _rounds_of(study: Study) -> str:

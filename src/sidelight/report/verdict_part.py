@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from sidelight.drawing import markup as html
-from sidelight.drawing.intervals import number
 from sidelight.errors import SidelightError
 from sidelight.judging.judge import judge
 from sidelight.judging.verdict import Verdict
-from sidelight.judging.wording import percent
+from sidelight.judging.wording import cells_of, percent
 from sidelight.logs.summary import LogSummary
 from sidelight.report.parts import Part
 
@@ -28,17 +27,7 @@ def verdict_part(verdict: Verdict) -> Part:
     """What always taking an arm would gain over the old policy, by the log alone, and what would overturn it."""
     lines = verdict.lines[:_SHOWN]
     more = len(verdict.lines) - len(lines)
-    rows = [
-        (
-            line.policy,
-            number(line.value),
-            number(line.gain, sign=True) if line.known else "–",
-            f"{number(line.low, sign=True)} to {number(line.high, sign=True)}" if line.known else "–",
-            "–" if line.robustness is None else f"{line.robustness:.1%}",
-            line.note,
-        )
-        for line in lines
-    ]
+    rows = [(c.policy, c.value, c.gain, c.interval, c.robustness, c.note) for c in map(cells_of, lines)]
     caption = "What each policy would be worth, by the log alone; intervals of the arms hold together"
     caption += f"; {more:,} more are not shown" if more > 0 else ""
     header = ("policy", "value", "gain", f"{percent(verdict.level)} interval", "overturned at", "")

@@ -144,3 +144,9 @@ def test_the_page_names_the_command_that_made_it(run, files, command):
     more = COLUMNS if command == "judge" else ("--yes", "-o", files / "schema.toml")
     assert run(command, files / "log.csv", *more, "--html", page)[0] == 0
     assert f"sidelight {command} {files / 'log.csv'} {more[0]} " in page.read_text()
+
+
+def test_the_old_policy_has_a_value_and_no_gain_over_itself(run, files):
+    _, printed, _ = run("judge", files / "log.csv", *COLUMNS)
+    (line,) = [line for line in printed.splitlines() if line.startswith("old policy")]
+    assert line.split()[-3:] == ["–", "–", "–"]
