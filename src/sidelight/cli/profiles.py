@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sidelight.labels import typed_labels
+from sidelight.logs.sources.base import is_text
 from sidelight.logs.sources.csv import NO_NUMBER
 
 __all__ = ["MANY_LEVELS", "NUMBER", "Kind", "NotWhole", "Profile", "profile_of", "repaired"]
@@ -254,8 +255,7 @@ def repaired(column: pa.Array, profile: Profile) -> pa.Array:
     Raises:
         NotWhole: the profile says whole numbers, and here are others.
     """
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+    if not is_text(column.type):
         return column
     text = pc.utf8_trim_whitespace(column.cast(pa.string()))
     if profile.kind == "date" and profile.repair:

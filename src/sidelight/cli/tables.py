@@ -13,7 +13,7 @@ from sidelight.cli.log_options import split_names
 from sidelight.cli.profiles import MANY_LEVELS
 from sidelight.errors import SchemaError, SourceError
 from sidelight.logs.schema.schema import Schema
-from sidelight.logs.sources.base import LogFile
+from sidelight.logs.sources.base import LogFile, is_text
 from sidelight.logs.sources.csv import MISSING_TEXTS, NO_NUMBER, csv_header, open_bytes, trimmed
 from sidelight.logs.sources.paths import find_files
 
@@ -48,7 +48,7 @@ def _whole(file: LogFile) -> pa.Table:
             parse_options=csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
             convert_options=csv.ConvertOptions(null_values=MISSING_TEXTS, strings_can_be_null=True, check_utf8=True),
         )
-        columns = [_number_if_it_is_one(trimmed(c) if _is_text(c.type) else c) for c in table.columns]
+        columns = [_number_if_it_is_one(trimmed(c) if is_text(c.type) else c) for c in table.columns]
         return pa.table(columns, names=[name.strip() for name in table.column_names])
     except (pa.ArrowException, OSError) as error:
         raise SourceError(f"cannot read {file.path}: {error}") from error
@@ -56,7 +56,7 @@ def _whole(file: LogFile) -> pa.Table:
 
 def _number_if_it_is_one(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Text that is a number wherever it does not say None, as numbers."""
-    if not _is_text(column.type) or not pc.any(pc.equal(column, NO_NUMBER)).as_py():
+    if not is_text(column.type) or not pc.any(pc.equal(column, NO_NUMBER)).as_py():
         return column
     try:
         return pc.if_else(pc.equal(column, NO_NUMBER), None, column).cast(pa.float64())
@@ -109,11 +109,35 @@ def columns_of(
             raise SchemaError(
                 f"there is no column {name!r}; there are {', '.join(names)}. Name the columns with --arm and --reward."
             )
-    unseen = _known_names(hidden, names)
-    ignored = _known_names(ignore, names)
-    wanted = _known_names(features, names)
-    seen = _known_names(recorded, names)
+    ignored, wanted = _known_names(ignore, names), _known_names(features, names)
     rest = [name for name in wanted or names if name not in outcome and name not in ignored]
+    seen, unseen = _known_names(recorded, names), _known_names(hidden, names)
+    unseen, wanted = _sides(table, rest, seen, unseen, wanted)
+    clash = [name for name in seen if name in outcome or name in ignored]
+    if clash:
+        raise SchemaError(f"{clash[0]!r} cannot be recorded as a feature: it is the arm, the reward or ignored.")
+    chosen = [*wanted, *(name for name in unseen if name not in wanted)] if wanted else rest
+    kept, texts, notes = _usable(table, chosen, _known_names(categories, names), {*wanted, *unseen})
+    clash = [name for name in unseen if name in outcome or name not in kept]
+    if clash:
+        raise SchemaError(f"{clash[0]!r} cannot be hidden: it is the arm, the reward, ignored or empty.")
+    if not wanted:
+        notes.append(f"Features taken: {', '.join(kept)}. Other outcomes among them would mislead (--ignore).")
+    return Columns(kept, unseen, texts, notes)
+
+
+def _sides(
+    table: pa.Table, rest: list[str], seen: list[str], unseen: list[str], wanted: list[str]
+) -> tuple[list[str], list[str]]:
+    """The hidden features, and all features if they are named: options may name either side, or both.
+
+    Args:
+        table: the table.
+        rest: the columns that may be features.
+        seen: those named as recorded.
+        unseen: those named as hidden.
+        wanted: all features, if the user names them.
+    """
     both = [name for name in seen if name in unseen]
     if both:
         raise SchemaError(f"{both[0]!r} cannot be both recorded and hidden: leave it out of --recorded or of --hidden.")
@@ -121,9 +145,7 @@ def columns_of(
         unseen = [name for name in rest if name not in seen and table[name].null_count < table.num_rows]
         if not wanted:
             # a text with very many values is no feature that anybody meant to hide
-            unseen = [
-                name for name in unseen if not _is_text(table[name].type) or len(table[name].unique()) <= MANY_LEVELS
-            ]
+            unseen = [name for name in unseen if not _has_many_texts(table[name])]
         if not unseen:
             raise SchemaError("--recorded names every feature, so the log would lack none: leave out those it lacks.")
     elif seen and not wanted:
@@ -135,41 +157,42 @@ def columns_of(
         raise SchemaError(
             "which features should the log lack? Name them, --hidden age,severity, among " + ", ".join(rest) + "."
         )
-    clash = [name for name in seen if name in outcome or name in ignored]
-    if clash:
-        raise SchemaError(f"{clash[0]!r} cannot be recorded as a feature: it is the arm, the reward or ignored.")
-    notes: list[str] = []
-    if wanted:
-        chosen = [*wanted, *(name for name in unseen if name not in wanted)]
-    else:
-        chosen = [name for name in names if name not in outcome and name not in ignored]
+    return unseen, wanted
+
+
+def _usable(
+    table: pa.Table, chosen: list[str], categories: list[str], named: set[str]
+) -> tuple[list[str], list[str], list[str]]:
+    """The columns that can be features, those among them that are categories, and a note for each that is left out.
+
+    Args:
+        table: the table.
+        chosen: the columns.
+        categories: number columns whose values are names.
+        named: columns that the user named: these are kept even with very many different texts.
+    """
     kept: list[str] = []
-    named = _known_names(categories, names)
-    texts: list[str] = []
+    notes: list[str] = []
     for name in chosen:
         column = table[name]
-        if name in named or _is_text(column.type):
-            levels = len(column.unique())
-            if levels > MANY_LEVELS and not wanted and name not in unseen:
-                notes.append(f"{name} was left out: {levels:,} different texts are no category.")
-                continue
-            texts.append(name)
-        if column.null_count == table.num_rows:
+        is_category = name in categories or is_text(column.type)
+        if is_category and name not in named and len(column.unique()) > MANY_LEVELS:
+            notes.append(f"{name} was left out: {len(column.unique()):,} different texts are no category.")
+        elif column.null_count == table.num_rows:
             notes.append(f"{name} was left out: it is empty.")
-            continue
-        kept.append(name)
-    clash = [name for name in unseen if name in outcome or name not in kept]
-    if clash:
-        raise SchemaError(f"{clash[0]!r} cannot be hidden: it is the arm, the reward, ignored or empty.")
-    if not wanted:
-        notes.append(f"Features taken: {', '.join(kept)}. Other outcomes among them would mislead (--ignore).")
-    return Columns(kept, unseen, [name for name in texts if name in kept], notes)
+        else:
+            kept.append(name)
+    return kept, [name for name in kept if name in categories or is_text(table[name].type)], notes
+
+
+def _has_many_texts(column: pa.ChunkedArray) -> bool:
+    return is_text(column.type) and len(column.unique()) > MANY_LEVELS
 
 
 def with_names(table: pa.Table, categories: Sequence[str]) -> pa.Table:
     """The table with every category as text, so that a missing value can be a level beside numbers."""
     for name in categories:
-        if not _is_text(table[name].type):
+        if not is_text(table[name].type):
             table = table.set_column(table.column_names.index(name), name, table[name].cast(pa.string()))
     return table
 
@@ -182,8 +205,3 @@ def schema_of(table: pa.Table, columns: Columns, arm: str, reward: str, *, numer
     if numeric_arm or reward not in table.column_names:
         arm, reward = ("arm", "reward") if not {"arm", "reward"} & set(columns.features) else ("_arm", "_reward")
     return Schema(columns.features, recorded, arm, reward, None, True, categories=names)
-
-
-def _is_text(kind: Any) -> bool:
-    inner = kind.value_type if pa.types.is_dictionary(kind) else kind
-    return bool(pa.types.is_string(inner) or pa.types.is_large_string(inner))

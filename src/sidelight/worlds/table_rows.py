@@ -16,6 +16,7 @@ from sidelight.labels import Label, show_labels, sorted_labels
 from sidelight.logs.schema.columns import distinct_labels, number_column
 from sidelight.logs.schema.features import Category, Date, Feature
 from sidelight.logs.schema.schema import Schema
+from sidelight.logs.sources.base import is_text
 from sidelight.logs.sources.csv import MISSING_TEXTS, NO_NUMBER
 from sidelight.logs.sources.opening import open_source
 from sidelight.worlds.protocol import Floats
@@ -177,9 +178,9 @@ def _numbers(column: Any, name: str) -> Floats:
     array = column.combine_chunks()
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
-    if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
-        text = pc.utf8_trim_whitespace(array)
-        array = pc.if_else(pc.is_in(text, value_set=pa.array([*MISSING_TEXTS, NO_NUMBER], array.type)), None, text)
+    if is_text(array.type):
+        text = pc.utf8_trim_whitespace(array.cast(pa.string()))
+        array = pc.if_else(pc.is_in(text, value_set=pa.array([*MISSING_TEXTS, NO_NUMBER])), None, text)
     if pa.types.is_temporal(array.type):
         raise SchemaError(
             f"feature {name!r} holds dates ({array.type}), and a replayed table takes numbers and categories: leave it "

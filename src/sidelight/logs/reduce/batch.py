@@ -14,8 +14,10 @@ import numpy as np
 from sidelight.errors import InvalidRowsError, SchemaError
 from sidelight.labels import Label, show_labels
 from sidelight.logs.reduce.moments import BatchMoments, batch_moments
-from sidelight.logs.schema.columns import label_codes, number_column
+from sidelight.logs.schema.columns import is_time, label_codes, number_column
 from sidelight.logs.schema.encoding import (
+    MISSING,
+    NOT_A_NUMBER,
     UNKNOWN_LABEL,
     Encoded,
     Layout,
@@ -164,7 +166,7 @@ def reduce_bundle(job: Job) -> Reduced:
 def _rewards_of(batch: pa.RecordBatch, schema: Schema) -> tuple[np.ndarray, np.ndarray | None, list[Problem]]:
     """The rewards, which of them are no numbers, and those that are neither 0 nor 1 though the schema says so."""
     column = batch.column(schema.reward)
-    if str(column.type).startswith(("timestamp", "date", "time", "duration")):
+    if is_time(column.type):
         raise SchemaError(
             f"the reward, column {schema.reward!r}, holds {column.type}, a date or a time: a reward is a number, the "
             "larger the better. If it is how long something took, compute that first, with the opposite sign where "
@@ -219,7 +221,7 @@ def _without(codes: np.ndarray, problems: Iterable[Problem]) -> tuple[np.ndarray
 def _check_text(bundle: Bundle, problems: list[Problem], schema: Schema) -> None:
     """Raise SchemaError if a column that should hold numbers holds text wherever it is not empty in the bundle."""
     for problem in problems:
-        if problem.reason != "not a number":
+        if problem.reason != NOT_A_NUMBER:
             continue
         column = bundle.batch.column(problem.column)
         readable = len(column) - column.null_count
@@ -256,10 +258,10 @@ def _invalid_rows(bundle: Bundle, problems: list[Problem], schema: Schema) -> st
         arms = first.column == schema.arm
         known = (schema.arms if arms else levels.get(first.column)) or ()
         message += f"The declared {'arms' if arms else 'levels'} are {show_labels(known, 20)}. "
-    if first.reason == "not a number" and first.column != schema.reward:
+    if first.reason == NOT_A_NUMBER and first.column != schema.reward:
         message += f"If it is a category, declare it: categories=[{first.column!r}]. "
     message += 'Correct the log, or leave such rows out and count them with on_invalid="skip" (--skip-invalid)'
-    if any(p.column in schema.recorded and p.reason == "missing or NaN" for p in problems):
+    if any(p.column in schema.recorded and p.reason == MISSING for p in problems):
         message += "; if a column was only added later, summarize_eras keeps the rows without it"
     return message + "."
 

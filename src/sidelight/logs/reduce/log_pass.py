@@ -15,7 +15,14 @@ from sidelight.errors import InputError, InvalidRowsError, SchemaError, SourceEr
 from sidelight.labels import Label, show_labels, typed_labels
 from sidelight.logs.reduce.batch import Job, Reduced, no_propensities, reduce_bundle, show_reasons
 from sidelight.logs.reduce.moments import Moments, rows_per_batch
-from sidelight.logs.schema.columns import UNKNOWN, check_labels, distinct_labels, label_position, number_column
+from sidelight.logs.schema.columns import (
+    UNKNOWN,
+    check_labels,
+    distinct_labels,
+    is_time,
+    label_position,
+    number_column,
+)
 from sidelight.logs.schema.features import Category, Date, Number
 from sidelight.logs.schema.fitting import check_levels, fitted_terms, peek_kinds
 from sidelight.logs.schema.schema import Schema
@@ -171,7 +178,7 @@ class LogPass:
         numbers = [feature.name for feature in self._schema.recorded_features if isinstance(feature, Number)]
         for name in [*numbers, self._schema.reward]:
             column = batch.column(name)
-            if str(column.type).startswith(("timestamp", "date", "time", "duration")):
+            if is_time(column.type):
                 continue  # a date is no reward: the error is raised where rewards are read
             found = stand_in(number_column(column, name)[0])
             if found is not None:

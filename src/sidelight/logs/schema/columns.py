@@ -11,6 +11,7 @@ import numpy as np
 from sidelight.errors import SchemaError
 from sidelight.labels import Label, plain_label, typed_readings
 from sidelight.logs.schema.features import BOOLEANS, MICROSECONDS_PER_DAY, microseconds_since_1970
+from sidelight.logs.sources.base import is_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,6 +21,7 @@ __all__ = [
     "check_labels",
     "date_column",
     "distinct_labels",
+    "is_time",
     "label_codes",
     "label_position",
     "number_column",
@@ -33,6 +35,13 @@ _TABLE_ENDS = microseconds_since_1970(dt.datetime(2037, 1, 1), None)
 #: The last day but one of Python's calendar: adding a zone's offset must not leave the calendar.
 _CALENDAR_ENDS = microseconds_since_1970(dt.datetime(9999, 12, 30), None)
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+def is_time(kind: pa.DataType) -> bool:
+    """Whether a column of this type holds dates, times or lengths of time, none of which is a number."""
+    import pyarrow as pa
+
+    return bool(pa.types.is_temporal(kind))
 
 
 def number_column(column: pa.Array, name: str) -> tuple[np.ndarray, np.ndarray | None]:
@@ -57,7 +66,7 @@ def number_column(column: pa.Array, name: str) -> tuple[np.ndarray, np.ndarray |
         return np.full(len(column), np.nan), None
     if pa.types.is_boolean(kind):
         column = column.cast(pa.uint8())
-    elif pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+    elif is_text(kind):
         return _parsed(column, name)
     elif pa.types.is_decimal(kind):
         # By way of text, which is rounded to the nearest float like one value is; Arrow's own cast is not.
@@ -135,7 +144,7 @@ def date_column(column: pa.Array, name: str, zone: str | None = None) -> tuple[n
         return date_column(column.dictionary_decode(), name, zone)
     if pa.types.is_null(kind):
         return np.full(len(column), np.nan), None
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+    if is_text(kind):
         return _parsed_dates(column.cast(pa.string()).to_pylist(), name, zone)
     if pa.types.is_date(kind):
         column = column.cast(pa.timestamp("us"))

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "INTERCEPT",
+    "MISSING",
+    "NOT_A_NUMBER",
     "UNKNOWN_LABEL",
     "Encoded",
     "Layout",
@@ -41,6 +43,7 @@ INTERCEPT = "intercept"
 
 UNKNOWN_LABEL = "not among the declared labels"
 MISSING = "missing or NaN"
+NOT_A_NUMBER = "not a number"
 
 
 @dataclass(frozen=True)
@@ -283,7 +286,7 @@ def all_problems(encoded: Encoded, layout: Layout) -> list[Problem]:
         if isinstance(feature, Category):
             problems.extend(by_label.get(feature.name, []))
             continue
-        what = "not a date" if isinstance(feature, Date) else "not a number"
+        what = "not a date" if isinstance(feature, Date) else NOT_A_NUMBER
         values = encoded.inputs.numbers[feature.name]
         problems.extend(number_problems(feature.name, values, encoded.unparsable.get(feature.name), what))
     bad = np.zeros(encoded.inputs.rows, dtype=bool)
@@ -302,7 +305,7 @@ def all_problems(encoded: Encoded, layout: Layout) -> list[Problem]:
 
 
 def number_problems(
-    name: str, values: np.ndarray, unparsable: np.ndarray | None, what: str = "not a number"
+    name: str, values: np.ndarray, unparsable: np.ndarray | None, what: str = NOT_A_NUMBER
 ) -> list[Problem]:
     """The rows of a column of numbers or dates that cannot be used."""
     missing = np.isnan(values)

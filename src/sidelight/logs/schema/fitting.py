@@ -21,7 +21,7 @@ from sidelight.logs.schema.assembly import check_kind
 from sidelight.logs.schema.columns import date_column, number_column
 from sidelight.logs.schema.features import BOOLEANS, Category, Date, Feature, Number, comma_message
 from sidelight.logs.schema.terms import Missing, Term
-from sidelight.logs.sources.base import Source
+from sidelight.logs.sources.base import Source, is_text
 from sidelight.logs.sources.opening import open_source
 
 if TYPE_CHECKING:
@@ -92,9 +92,9 @@ def _is_text(column: pa.Array, name: str, origin: str, rows: int | None) -> bool
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
+    if not is_text(column.type):
         return False
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     plain = column.cast(kind).cast(pa.string())
     stripped = pc.utf8_trim_whitespace(plain.drop_null())
     distinct = [text for text in stripped.unique().to_pylist() if text]

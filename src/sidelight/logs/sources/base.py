@@ -18,7 +18,7 @@ from sidelight.logs.progress import counting_bar
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Bundle", "LogFile", "Piece", "Source", "Wanted", "check_columns"]
+__all__ = ["Bundle", "LogFile", "Piece", "Source", "Wanted", "check_columns", "is_text"]
 
 
 # How many pieces are searched for the first value of a column.
@@ -242,6 +242,14 @@ class Wanted:
                     column = pa.concat_arrays(column.chunks)
             arrays.append(column)
         return pa.RecordBatch.from_arrays(arrays, names=list(self.columns))
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a column of this type holds text, in any of Arrow's forms."""
+    import pyarrow as pa
+
+    inner = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_string(inner) or pa.types.is_large_string(inner) or pa.types.is_string_view(inner))
 
 
 def _is_number(text: str) -> bool:

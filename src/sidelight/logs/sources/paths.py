@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 from sidelight.errors import SourceError
 from sidelight.labels import typed_labels
-from sidelight.logs.sources.base import LogFile, Piece, Source, Wanted
+from sidelight.logs.sources.base import LogFile, Piece, Source, Wanted, is_text
 from sidelight.logs.sources.csv import csv_columns, csv_tables
 
 if TYPE_CHECKING:
@@ -368,7 +368,7 @@ def _family(kind: pa.DataType) -> str:
         or pa.types.is_decimal(kind)
     ):
         return "number"
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+    if is_text(kind):
         return "text"
     if pa.types.is_temporal(kind):
         return "time"
