@@ -188,8 +188,8 @@ def _check_arguments(world: Any, learners: Any) -> None:
             )
 
 
-def _checked_seeds(seeds: int | Iterable[int]) -> list[int]:
-    """The seeds that were asked for: those listed, or so many from 0 on."""
+def _checked_seeds(seeds: Any) -> list[int]:
+    """The seeds that were asked for: those listed, or 0 to ``seeds − 1``."""
     if isinstance(seeds, int | np.integer):
         return list(range(whole_number(seeds, "seeds", 1)))
     if isinstance(seeds, str) or not isinstance(seeds, Iterable):

@@ -23,7 +23,7 @@ __all__ = ["Column", "Proposal", "Said", "propose", "unclear"]
 FEW_NUMBERS = 12
 """A column of numbers with fractions that has more different values is a measurement, not an arm."""
 _RISING_ROWS = 20
-"""Whole numbers that rise from row to row in at least so many rows number them."""
+"""Whole numbers that rise from row to row over at least this many rows are taken for a row number."""
 MOST_MISSING = 0.2
 """A column that lacks more values than this is left out; rows that lack a value of a feature cannot be used."""
 _ARM = {"arm", "action", "treatment", "variant", "decision", "assignment", "assigned", "regimen"}

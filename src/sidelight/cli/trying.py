@@ -97,8 +97,9 @@ def try_(
     if html is not None:
         not_over_input(html, *log)
     look = look_at(log)
-    named = (tuple(split_names(given, look.columns)) for given in (recorded, hidden, categories, keep, ignore))
-    said = Said(arm, reward, propensity, *named, intercept)
+    lists = {"recorded": recorded, "hidden": hidden, "categories": categories, "keep": keep, "ignore": ignore}
+    named = {name: tuple(split_names(given, look.columns)) for name, given in lists.items()}
+    said = Said(arm, reward, propensity, intercept=intercept, **named)
     console = Console(quiet=as_json, highlight=False, soft_wrap=False)
     asking = is_terminal() and not yes and not as_json
     console.print(_opening(look))

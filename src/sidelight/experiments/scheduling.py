@@ -65,19 +65,9 @@ def run_figures(
     runs = missing_runs(figures, seeds, results)
     if not runs:
         return 0
-    logs: dict[str, LogSetting] = {}
-    wanted: dict[Any, dict[str, MomentSetting]] = {}
-    for setting, seed in runs:
-        log = setting.log(seed)
-        if log is not None and results.log(log) is None:
-            logs.setdefault(digest(log), log)
-        told = setting.moments(seed)
-        if told is not None and results.moments(told) is None:
-            wanted.setdefault((told.world, told.seed), {})[digest(told)] = told
+    groups, drawing = _inputs_to_make(runs, results)
     # the longest runs first, so that no process works alone at the end
-    drawing = sorted(logs.values(), key=lambda log: -log.rows)
     playing = sorted(runs, key=lambda run: -_work(run[0]))
-    groups = [tuple(group.values()) for group in wanted.values()]
     total = (
         sum(_drawing_work(log) for log in drawing)
         + len(groups) * _MOMENT_WORK
@@ -103,17 +93,34 @@ def run_figures(
                 log = drawing[i - len(groups)]
                 results.keep_log(log, made)
                 advance(_drawing_work(log), "drawing logs")
-        tasks: list[Task] = []
-        for setting, seed in playing:
-            log = setting.log(seed)
-            told = setting.moments(seed)
-            known = None if told is None else results.moments(told)
-            tasks.append((run_setting, (setting, seed, None if log is None else results.log(log), known)))
-        for i, table in place.results(tasks):
+        for i, table in place.results([_task(setting, seed, results) for setting, seed in playing]):
             setting, seed = playing[i]
             results.keep_run(setting, seed, table)
             advance(_work(setting), "running learners")
     return len(playing)
+
+
+def _inputs_to_make(
+    runs: Sequence[tuple[RunSetting, int]], results: Results
+) -> tuple[list[tuple[MomentSetting, ...]], list[LogSetting]]:
+    """The cross moments, those of one world together, and the logs that these runs need and no file holds yet."""
+    logs: dict[str, LogSetting] = {}
+    moments: dict[Any, dict[str, MomentSetting]] = {}
+    for setting, seed in runs:
+        log, told = setting.log(seed), setting.moments(seed)
+        if log is not None and results.log(log) is None:
+            logs.setdefault(digest(log), log)
+        if told is not None and results.moments(told) is None:
+            moments.setdefault((told.world, told.seed), {})[digest(told)] = told
+    # the largest first, so that no process works alone at the end
+    return [tuple(group.values()) for group in moments.values()], sorted(logs.values(), key=lambda log: -log.rows)
+
+
+def _task(setting: RunSetting, seed: int, results: Results) -> Task:
+    """One run, with the log and the cross moments that it is given."""
+    log, told = setting.log(seed), setting.moments(seed)
+    known = None if told is None else results.moments(told)
+    return run_setting, (setting, seed, None if log is None else results.log(log), known)
 
 
 _MOMENT_WORK = 100_000

@@ -140,7 +140,7 @@ class Valuation:
     mu_squares: float = 0.0
 
     def add(self, columns: Array) -> None:
-        """Add (n, 2P + 2) scores and so on, by Chan's update: no sum of squares loses its digits."""
+        """Add (n, 2P + 2) columns in the order of ``mean``, by Chan's update: no sum of squares loses its digits."""
         n = len(columns)
         mean = columns.mean(axis=0)
         centred = columns - mean

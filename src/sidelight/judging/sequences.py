@@ -33,6 +33,8 @@ __all__ = [
     "AsymptoticSequence",
     "BernsteinSequence",
     "asymptotic_width",
+    "checked_alpha",
+    "finite",
     "mixing_variance",
     "mostly_first",
     "spent",
@@ -98,12 +100,14 @@ def asymptotic_width(count: Any, variation: Any, rho_squared: float, alpha: floa
 
 
 def checked_alpha(alpha: float) -> float:
+    """``alpha`` if it can be the error rate of a one-sided bound; else InputError."""
     if not 0.0 < alpha < 0.5:
         raise InputError(f"alpha={alpha!r}: the chance of a false bound on one side must lie between 0 and 0.5.")
     return float(alpha)
 
 
 def finite(name: str, value: float) -> float:
+    """``value`` as a float; InputError, which names it, if it is not finite."""
     value = float(value)
     if not math.isfinite(value):
         raise InputError(f"{name}={value!r} is not a finite number: one such unit would undo all evidence.")

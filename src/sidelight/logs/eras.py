@@ -38,8 +38,8 @@ _SIGNS = re.compile(r"[^\w]+")
 class Eras(dict[Any, LogSummary]):
     """One summary per era, the largest first; a dictionary whose keys name the era.
 
-    By missing columns a key is the tuple of recorded feature names, by a column it is that column's value (``None`` for
-    rows without one; from CSV a number where all values are written as numbers, as arms are). All
+    With ``by="missing"`` a key is the tuple of recorded feature names; with a column's name it is that column's value,
+    ``None`` for rows that have none there (from CSV a number if all values are written as numbers, as arms are). All
     summaries have the same arms in the same order.
     """
 
@@ -265,7 +265,7 @@ def _missing(column: pa.Array) -> np.ndarray:
 
 
 def rows_by_value(batch: pa.RecordBatch, by: str) -> dict[Any, np.ndarray | None]:
-    """Value of the era column → rows that have it; ``None`` for rows without one."""
+    """Value of the era column → rows (n,) that have it; the key ``None`` is for rows without a value there."""
     indices, labels = distinct_labels(batch.column(by), by)
     groups: dict[Any, np.ndarray | None] = {}
     for i, label in enumerate([*labels, None]):

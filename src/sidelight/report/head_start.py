@@ -46,9 +46,9 @@ class HeadStart:
         else:
             found = f"about {self.rounds:,.0f} rounds"
         return (
-            f"As a head start the log was worth {found} ({self._interval}): so long must the "
-            f"learner without it practise before it does as well in the next {self.window:,} rounds as the learner "
-            f"with the log did in its first {self.window:,}."
+            f"As a head start the log was worth {found} ({self._interval}): that is how long the learner without it "
+            f"has to play until it does as well in the next {self.window:,} rounds as the learner with the log did in "
+            f"its first {self.window:,}."
         )
 
     @property

@@ -14,7 +14,7 @@ from sidelight.report.study import Study
 
 __all__ = ["Part", "banded", "interval_rows", "numbers_of", "series_of"]
 
-#: rows of a table of numbers; of more, so many are shown, evenly spaced
+#: most rows of a table of numbers; of a longer one, this many are shown, evenly spaced
 _MOST_ROWS = 25
 
 

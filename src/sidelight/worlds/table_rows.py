@@ -88,11 +88,32 @@ def read_rows(source: Any, schema: Schema, numbers: tuple[str, ...] = (), labels
             f"{dropped}. Leave out the emptiest features, or fill them in."
         )
     resolved = _with_levels(schema, codes, keep, dropped)
-    X = np.zeros((int(keep.sum()), resolved.n_features))
-    if resolved.intercept:
+    return Rows(
+        resolved,
+        _encoded(resolved, codes, values, keep),
+        {name: values[name][keep] for name in numbers},
+        {name: (codes[name][0][keep], codes[name][1]) for name in labels},
+        np.flatnonzero(keep),
+        dropped,
+    )
+
+
+def _encoded(
+    schema: Schema,
+    codes: dict[str, tuple[NDArray[np.intp], tuple[Label, ...]]],
+    values: dict[str, Floats],
+    keep: NDArray[np.bool_],
+) -> Floats:
+    """``X`` (n, d): the kept rows as the schema encodes them.
+
+    Raises:
+        SchemaError: a category has a level that the schema does not declare.
+    """
+    X = np.zeros((int(keep.sum()), schema.n_features))
+    if schema.intercept:
         X[:, 0] = 1.0
-    for feature in resolved.features:
-        start = resolved.feature_start(feature.name)
+    for feature in schema.features:
+        start = schema.feature_start(feature.name)
         if isinstance(feature, Category):
             indices, found = codes[feature.name]
             unknown = [level for level in found if level not in (feature.levels or ())]
@@ -108,14 +129,7 @@ def read_rows(source: Any, schema: Schema, numbers: tuple[str, ...] = (), labels
             X[np.flatnonzero(shown), start + positions[shown]] = 1.0
         else:
             X[:, start] = values[feature.name][keep]
-    return Rows(
-        resolved,
-        X,
-        {name: values[name][keep] for name in numbers},
-        {name: (codes[name][0][keep], codes[name][1]) for name in labels},
-        np.flatnonzero(keep),
-        dropped,
-    )
+    return X
 
 
 def _with_levels(

@@ -369,8 +369,8 @@ def _expected_maximum(count: int) -> float:
 
 def _assumption(source: str, horizon: int) -> str:
     words = (
-        f"That is: a learner without it would need about so many rounds before its next {horizon:,} cost as little as "
-        f"the first {horizon:,} of one that starts from it. "
+        f"That is: a learner without it would need about that many rounds before its next {horizon:,} cost as little "
+        f"as the first {horizon:,} of one that starts from it. "
     )
     if source == "none":
         return words + (

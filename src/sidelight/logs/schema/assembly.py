@@ -239,7 +239,7 @@ def checked_arms(arms: Iterable[Any]) -> tuple[Label, ...]:
 
 
 def checked_positions(recorded: int | Iterable[int], n_features: int) -> list[int]:
-    """Positions of the recorded features of plain arrays: the first so many of them, or those given."""
+    """Positions of the recorded features of plain arrays: the first ``recorded`` of them, or those listed."""
     if isinstance(recorded, int | np.integer):
         if not 0 <= recorded <= n_features:
             raise SchemaError(f"recorded={recorded} features of {n_features}: it must be between 0 and {n_features}.")

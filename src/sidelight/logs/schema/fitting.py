@@ -151,7 +151,7 @@ def check_levels(
         raise SchemaError(
             f"column {name!r} of {origin} has {len(levels):,} different values in {rows:,} rows "
             f"({show_labels(levels[:2])}, ...): that is an identifier, not a category. It says nothing about rows yet "
-            "to come: leave it out, or map it to a category of which each level has many rows."
+            "to come: leave it out, or map it to a category whose levels have many rows each."
         )
 
 

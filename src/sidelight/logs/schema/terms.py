@@ -309,7 +309,7 @@ class Product(Term):
 
     @property
     def parts(self) -> tuple[Term, ...]:
-        """The factors, of which each wants a sample of its own."""
+        """The factors; each is fitted to a sample of its own column."""
         return self.factors
 
     def with_parts(self, parts: Sequence[Term]) -> Term:

@@ -29,7 +29,7 @@ def column_map(old: Schema, new: Schema) -> np.ndarray | None:
 
 
 def _parts(schema: Schema) -> list[tuple[str, ...]]:
-    """For each recorded column the names of the columns of which it is the product; its own if it is no product."""
+    """For each recorded column, the names of the columns whose product it is; its own name if it is not a product."""
     layout = schema.layout()
     products = {
         ":".join(combination): combination
