@@ -30,12 +30,13 @@ from sidelight.service.core.engine import Engine
 from sidelight.service.core.fold import Numbered
 from sidelight.service.core.starting import open_store
 from sidelight.service.dashboard import proving
-from sidelight.service.dashboard.groups import groups_by
+from sidelight.service.dashboard.groups import dividing_features, groups_by
 from sidelight.service.dashboard.learning import arm_rows, arms_table
 from sidelight.service.dashboard.pieces import give_or_take, percent
 from sidelight.service.dashboard.rendering import Renderer, View
 from sidelight.service.dashboard.rolling import Rewarded, Rolling
 from sidelight.service.dashboard.routes import Dashboard
+from sidelight.service.dashboard.watching import subgroups
 from sidelight.service.dashboard.window import ACTORS, Window
 from sidelight.service.http.auth import Tokens, create_token, list_tokens, revoke_token
 from sidelight.service.log.decision_id import DecisionId
@@ -329,6 +330,20 @@ def test_subgroups_are_those_of_the_contexts(seed):
     np.testing.assert_allclose(
         sum(group.size * group.every.mean for group in ages) / 500, rewards.mean(), rtol=0, atol=1e-12
     )
+
+
+def test_rewards_are_divided_only_by_what_a_context_holds():
+    """A date has no encoded column: rewards were divided by the feature behind it, or that was an error."""
+    schema = sl.Schema(["age"], ["age", "visit"], derived=["weekday(visit)"], intercept=True, arms=ARMS)
+    assert [feature.name for feature in schema.features] == ["age", "visit"]
+    assert dividing_features(schema) == ["age"]
+    assert View.of({"feature": "visit"}, dividing_features(schema)).feature == "age"
+    constant = sl.Schema([], [], intercept=True, arms=ARMS)
+    assert View.of({}, dividing_features(constant)).feature == ""
+    rewarded = Rewarded(1)
+    rewarded.add(DecisionId(1, 0), np.ones(1), 2.0, 0)
+    assert groups_by("", rewarded, constant) == []
+    assert "no feature to divide" in subgroups("", [])
 
 
 def test_only_the_last_rewards_are_kept(seed):

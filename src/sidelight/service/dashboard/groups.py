@@ -16,7 +16,7 @@ from sidelight.logs.schema.schema import Schema
 from sidelight.service.dashboard.rolling import Rewarded
 from sidelight.service.dashboard.window import ACTORS
 
-__all__ = ["Group", "groups_by"]
+__all__ = ["Group", "dividing_features", "groups_by"]
 
 #: a number with more values than this is divided into quarters, a category's rarer levels are put together
 _MOST_VALUES, _MOST_LEVELS = 6, 11
@@ -36,10 +36,18 @@ class Group(NamedTuple):
     others_count: int
 
 
+def dividing_features(schema: Schema) -> list[str]:
+    """The features by which rewards can be divided: those that an encoded context holds itself.
+
+    A date, and a column that only derived features use, has no encoded column of its own.
+    """
+    return [feature.name for feature in schema.features if feature.encoded_names]
+
+
 def groups_by(feature: str, rewarded: Rewarded, schema: Schema) -> list[Group]:
-    """The subgroups of the last rewards by a feature, in the feature's order."""
+    """The subgroups of the last rewards by one of ``dividing_features``, in its order; none for ``""``."""
     contexts, rewards, actors = rewarded.rows()
-    if len(rewards) == 0:
+    if len(rewards) == 0 or not feature:
         return []
     by_learner = actors == ACTORS.index("learner")
     out = []

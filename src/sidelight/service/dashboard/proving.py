@@ -12,7 +12,7 @@ from sidelight.errors import SidelightError
 from sidelight.judging.judge import judge
 from sidelight.judging.lines import Line
 from sidelight.judging.verdict import Verdict
-from sidelight.judging.wording import percent
+from sidelight.judging.wording import cells_of, percent
 from sidelight.service.config import Config
 from sidelight.service.dashboard.pieces import count, drawn, piece, table
 
@@ -72,14 +72,9 @@ def verdict_card(verdict: Verdict) -> Markup:
 
 
 def _row(line: Line, bounds: tuple[float, float]) -> list[str]:
+    cells = cells_of(line)
     if not line.known:
-        return [line.policy, line.stage, "–", line.note, "", "–"]
+        return [cells.policy, cells.stage, cells.gain, cells.note, "", cells.robustness]
     low, high = max(line.low, bounds[0]), min(line.high, bounds[1])
-    return [
-        line.policy,
-        line.stage,
-        number(line.gain, sign=True),
-        f"{number(line.low, sign=True)} to {number(line.high, sign=True)}",
-        drawn(strip(line.gain, low, high, bounds)),
-        "–" if line.robustness is None else f"{line.robustness:.1%}",
-    ]
+    picture = drawn(strip(line.gain, low, high, bounds))
+    return [cells.policy, cells.stage, cells.gain, cells.interval, picture, cells.robustness]

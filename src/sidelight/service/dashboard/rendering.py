@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 from sidelight.service.core.engine import Engine
 from sidelight.service.dashboard import climbing, learning, proving, traffic, watching
 from sidelight.service.dashboard.alarms import Alarm, alarms
-from sidelight.service.dashboard.groups import groups_by
+from sidelight.service.dashboard.groups import dividing_features, groups_by
 from sidelight.service.dashboard.pieces import count
 from sidelight.service.dashboard.rolling import Rolling
 from sidelight.service.dashboard.watching import ErrorLog
@@ -31,7 +31,7 @@ class View(NamedTuple):
     Attributes:
         span: ``"hour"`` or ``"day"``.
         arms: which arms over time, one of ``window.ARMS``.
-        feature: subgroups are made by this one.
+        feature: subgroups are made by this one; empty where there is none to divide by.
     """
 
     span: str
@@ -45,7 +45,7 @@ class View(NamedTuple):
         return cls(
             "day" if asked.get("span") == "day" else "hour",
             arms if (arms := asked.get("arms", "")) in ARMS else ARMS[0],
-            feature if feature in features else features[0],
+            feature if feature in features else next(iter(features), ""),
         )
 
 
@@ -54,7 +54,7 @@ class Renderer:
 
     def __init__(self, engine: Engine, rolling: Rolling, errors: ErrorLog) -> None:
         self.engine, self.rolling, self.errors = engine, rolling, errors
-        self.features = [feature.name for feature in engine.schema.features]
+        self.features = dividing_features(engine.schema)
         self._made: dict[Any, tuple[float, Any]] = {}
 
     def parts(self, view: View) -> dict[str, str]:

@@ -113,7 +113,7 @@ def errors(said: Sequence[Said], refused: Sequence[tuple[str, int, int]]) -> Mar
 def subgroups(feature: str, groups: Sequence[Group]) -> Markup:
     """Mean reward of each subgroup: in all, of the learner's choices and of all others'."""
     if not groups:
-        return piece("empty", "No rewards yet.")
+        return piece("empty", "No rewards yet." if feature else "There is no feature to divide rewards by.")
     ends = [end for group in groups for end in group.every[:3] if math.isfinite(end)]
     bounds = (min(ends), max(ends))
     rows = []
