@@ -224,6 +224,34 @@ def test_a_server_that_freezes_with_the_lock_lets_others_go_on(new_postgres):
     store.close(), other.close()
 
 
+def test_a_postgresql_that_could_only_be_read_for_a_while_is_written_to_again(new_postgres):
+    """A session keeps the default that it began with, so that a server which kept its sessions never wrote again."""
+    import psycopg
+
+    address = new_postgres()
+    store = Store(database_url(address))
+    store.append([Note(1)], 0)
+
+    def let_write(allowed: bool) -> None:
+        with psycopg.connect(address, autocommit=True) as connection:
+            connection.execute("SET default_transaction_read_only = off")
+            name = connection.execute("SELECT current_database()").fetchone()[0]
+            read_only = "off" if allowed else "on"
+            connection.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = {read_only}")
+            others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() "
+            if not allowed:
+                connection.execute(others + "AND pid <> pg_backend_pid()")
+
+    let_write(False)
+    for _ in range(2):
+        with pytest.raises(StoreError, match="PostgreSQL only lets it be read"):
+            store.append([Note(2)], 1)
+    let_write(True)
+    store.append([Note(2)], 1)
+    assert store.head() == 2
+    store.close()
+
+
 #: the signal arrives when a server has said where it decides, and before Uvicorn listens to signals
 STOPPED_AT_ONCE = """
 import os, signal, uvicorn

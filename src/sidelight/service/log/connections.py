@@ -33,6 +33,8 @@ logger = logging.getLogger("sidelight.service")
 _PLACE = "sidelight_place"
 #: milliseconds that SQLite waits for a lock of another connection
 BUSY_TIMEOUT = "busy_timeout = 10000"
+#: PostgreSQL's code for a transaction that writes and must not
+_READ_ONLY = "25006"
 #: seconds that making a connection to PostgreSQL may take
 CONNECT_SECONDS = 10
 
@@ -101,6 +103,7 @@ def connect(url: sa.URL) -> tuple[Engine, Engine]:
     }
     engine = sa.create_engine(url, connect_args=connection)
     event.listen(engine, "connect", _prepare_postgresql)
+    event.listen(engine, "handle_error", _leave_what_is_read_only)
 
     # What ``pool_pre_ping`` does, but after the other listeners (``Silence``) know that the connection is in use.
     def ping(connection: Any, _record: Any, _proxy: Any) -> None:
@@ -169,6 +172,15 @@ def _prepare_postgresql(connection: Any, record: Any) -> None:
     connection.autocommit = autocommit
 
 
+def _leave_what_is_read_only(context: Any) -> None:
+    """Have connections that may only read closed: a new one may write, once the database or another server allows it.
+
+    A session keeps the ``default_transaction_read_only`` that it began with, whatever the database says later.
+    """
+    if getattr(context.original_exception, "sqlstate", None) == _READ_ONLY:
+        context.is_disconnect = True
+
+
 def _postgresql_place(cursor: Any) -> str | None:
     """Cluster, timeline and database as text; another one after a failover, point-in-time recovery or restored dump."""
     try:
@@ -223,6 +235,11 @@ def sqlite_flaw(version: tuple[int, ...] = sqlite3.sqlite_version_info) -> str |
 
 _CAUSES: tuple[tuple[Callable[[str], bool], str], ...] = (
     (lambda t: "disk is full" in t or "no space left" in t, "the disk is full: free some space"),
+    (
+        lambda t: "read-only transaction" in t,
+        "PostgreSQL only lets it be read (a standby, or default_transaction_read_only): see why, and that it may be "
+        "written to",
+    ),
     (
         lambda t: "readonly" in t or "read-only" in t or "permission denied" in t or "unable to open database" in t,
         "the folder or the database is missing or not writable: check that it exists and who owns it",
