@@ -185,3 +185,63 @@ def test_a_newer_service_and_something_in_between():
             client.status()
         with pytest.raises(ServiceError, match=r"answered 200 with a body \(text/html"):
             client.quarantine()
+
+
+def lost(request: httpx.Request) -> httpx.Response:
+    """The answer is lost on its way; whether the request was carried out cannot be told."""
+    raise httpx.ReadError("reset", request=request)
+
+
+def busy(request: httpx.Request) -> httpx.Response:
+    return httpx.Response(503, json={"detail": "this may or may not have been done"}, request=request)
+
+
+@pytest.mark.parametrize("answer", [lost, busy])
+def test_what_may_undo_a_change_of_somebody_else_is_sent_once(answer):
+    """Between a request whose answer is lost and its repetition, somebody may have thrown the kill switch."""
+    sent: list[str] = []
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        sent.append(request.url.path)
+        return answer(request)
+
+    with Client("http://x", retries=2, patience=0.0, transport=httpx.MockTransport(respond)) as client:
+        for ask in (lambda: client.kill(False), lambda: client.set_mode("act")):
+            with pytest.raises(ServiceError, match="may or may not"):
+                ask()
+        assert sent == ["/v1/kill", "/v1/mode"]
+        sent.clear()
+        with pytest.raises(ServiceError):
+            client.kill()
+    assert sent == ["/v1/kill"] * 3, "to stop the learner is tried again"
+
+
+def test_without_a_connection_everything_is_tried_again():
+    sent: list[str] = []
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        sent.append(request.url.path)
+        raise httpx.ConnectError("refused", request=request)
+
+    client = Client("http://x", retries=2, patience=0.0, transport=httpx.MockTransport(respond))
+    with client, pytest.raises(ServiceError, match="does not answer"):
+        client.kill(False)
+    assert sent == ["/v1/kill"] * 3
+
+
+def test_an_answer_of_another_request_is_noticed(service, rng):
+    """A proxy that mixes answers up must not have one patient's decision taken for another's."""
+    made = service.decide_many([random_context(rng) for _ in range(2)])
+    fields_of = [{field.name: getattr(one, field.name) for field in fields(Decision)} for one in made]
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/reward"):
+            return httpx.Response(201, json={"decision": "7", "event": 9, "repeated": False})
+        return httpx.Response(201, json={"decisions": fields_of})
+
+    with Client("http://x", transport=httpx.MockTransport(respond)) as client:
+        with pytest.raises(ServiceError, match="2 decisions for 3 contexts"):
+            client.decide_many([random_context(rng) for _ in range(3)])
+        with pytest.raises(ServiceError, match="decision '7' instead of '8'"):
+            client.reward("8", 1.0)
+        assert client.reward("7", 1.0)

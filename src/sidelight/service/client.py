@@ -186,7 +186,10 @@ class Client:
         )
         body = {"decisions": [ask_body(context, *said) for context, said in zip(contexts, beside, strict=True)]}
         answer = self._post("/v1/decisions/batch", body, key or uuid.uuid4().hex)
-        return [Decision.of(decision) for decision in answer["decisions"]]
+        made = [Decision.of(decision) for decision in answer["decisions"]]
+        if len(made) != n:
+            raise _of_another_request(f"{len(made)} decisions for {n} contexts")
+        return made
 
     def decision(self, id: str) -> dict[str, Any]:
         """A decision with everything that followed, and its explanation."""
@@ -248,6 +251,8 @@ class Client:
     def _tell(self, id: str, what: str, body: dict[str, Any]) -> bool:
         """Send a reward, an action or an answer of a decision; returns whether it was new."""
         answer = self._post(f"/v1/decisions/{_part(id)}/{what}", body)
+        if answer.get("decision", str(id)) != str(id):
+            raise _of_another_request(f"decision {answer['decision']!r} instead of {str(id)!r}")
         if answer.get("retracted"):
             warnings.warn(
                 f"The {what} of decision {id} was retracted by a person. It was sent again, and stays retracted: the "
@@ -309,24 +314,36 @@ class Client:
         fallback: Any = None,
         explore: float | None = None,
     ) -> dict[str, Any]:
-        """``POST /v1/mode``: change mode, share of traffic, fallback arm or exploration; needs the scope ``admin``."""
-        return self._post("/v1/mode", given(mode=mode, share=share, fallback=fallback, explore=explore))
+        """``POST /v1/mode``: change mode, share of traffic, fallback arm or exploration; needs the scope ``admin``.
+
+        It is sent once: a second time might undo what somebody else has changed in between.
+        """
+        body = given(mode=mode, share=share, fallback=fallback, explore=explore)
+        return self._post("/v1/mode", body, repeat=False)
 
     def kill(self, killed: bool = True) -> dict[str, Any]:
-        """``POST /v1/kill``: stop the learner on all servers, or let it decide again; needs the scope ``admin``."""
-        return self._post("/v1/kill", {"killed": killed})
+        """``POST /v1/kill``: stop the learner on all servers, or let it decide again; needs the scope ``admin``.
+
+        To let it decide again is sent once: a second time might let go of a switch that somebody has thrown in between.
+        """
+        return self._post("/v1/kill", {"killed": killed}, repeat=killed)
 
     # ------------------------------------------------------------------------------------ calling
 
-    def _post(self, path: str, body: Mapping[str, Any], key: str | None = None) -> dict[str, Any]:
+    def _post(
+        self, path: str, body: Mapping[str, Any], key: str | None = None, *, repeat: bool = True
+    ) -> dict[str, Any]:
         if key is not None and not (key.isascii() and key.isprintable()):
             raise InputError(f"the key {key!r} cannot be sent: use visible ASCII characters, such as a random UUID.")
-        return self._call("POST", path, body, {} if key is None else {"Idempotency-Key": key})
+        return self._call("POST", path, body, {} if key is None else {"Idempotency-Key": key}, repeat=repeat)
 
-    def _call(self, method: str, path: str, body: Any, headers: dict[str, str]) -> dict[str, Any]:
+    def _call(
+        self, method: str, path: str, body: Any, headers: dict[str, str], *, repeat: bool = True
+    ) -> dict[str, Any]:
         """Call, and call again where that is safe and may help.
 
-        Every call is safe to repeat: decisions carry a key, rewards and answers are the same the second time.
+        Nearly every call is safe to repeat: decisions carry a key, rewards and answers are the same the second time.
+        ``repeat=False`` is for the others: they are repeated only where there was no connection to send them by.
         """
         content = None
         if body is not None:
@@ -338,13 +355,17 @@ class Client:
             try:
                 answer = self._http.request(method, path, content=content, headers=headers)
             except httpx.TransportError as error:
-                if last:
-                    raise ServiceError(f"the service at {self._http.base_url} does not answer: {error!r}.") from error
+                unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+                if last or not (repeat or unsent):
+                    unknown = "" if repeat or unsent else " What was asked may or may not be done: see status()."
+                    raise ServiceError(
+                        f"the service at {self._http.base_url} does not answer: {error!r}.{unknown}"
+                    ) from error
                 time.sleep(wait)
                 continue
             if answer.status_code < 400:
                 return _result(answer)
-            if answer.status_code not in _AGAIN or last:
+            if answer.status_code not in _AGAIN or last or not repeat:
                 raise ServiceProblem(answer.status_code, _problem(answer))
             time.sleep(min(_retry_after(answer, wait), self._patience))
         raise AssertionError
@@ -383,6 +404,13 @@ def _result(answer: httpx.Response) -> dict[str, Any]:
             "address, http or https, and what stands in between."
         )
     return body
+
+
+def _of_another_request(what: str) -> ServiceError:
+    """The error for a response that cannot be that of the request."""
+    return ServiceError(
+        f"the answer is that of another request ({what}): check what stands between here and the service."
+    )
 
 
 def _problem(answer: httpx.Response) -> dict[str, Any]:
