@@ -26,7 +26,6 @@ from sidelight.learners.inputs import (
     known_features,
     label_array,
     not_fitted,
-    null_answer,
 )
 from sidelight.learners.oful import OFUL
 from sidelight.learners.running import RunningOFUL
@@ -228,19 +227,11 @@ class BanditClassifier:
         return _FROM_ESTIMATOR[self.learner](hidden, **settings)
 
     def _answers(self, encoded: Array, behavior: Any) -> None:
-        n = len(encoded)
         if self.answers == "queries":
-            answers = [("arm", answer) for answer in as_column(behavior, n, "behavior").to_pylist()]
-            for _, answer in answers:
-                if not null_answer(answer):
-                    self.learner_._arm(answer)
+            answers = as_column(behavior, len(encoded), "behavior").to_pylist()
+            self.learner_.observe_behavior_many(encoded, answers)
         else:
-            answers = [("probabilities", answer) for answer in np.asarray(behavior, dtype=np.float64)]
-            if len(answers) != n:
-                raise InputError(f"behavior has {len(answers)} rows and X {n}: give one for each.")
-        for x, (name, answer) in zip(encoded, answers, strict=True):
-            if not null_answer(answer):
-                self.learner_.observe_behavior(x, **{name: answer})
+            self.learner_.observe_behavior_many(encoded, probabilities=behavior)
 
     def _deaf(self) -> bool:
         """Whether a log hides something and no answer has come yet."""

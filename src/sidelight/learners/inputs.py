@@ -25,7 +25,6 @@ __all__ = [
     "known_features",
     "label_array",
     "not_fitted",
-    "null_answer",
 ]
 
 
@@ -161,15 +160,6 @@ def label_array(labels: Sequence[Any]) -> NDArray[Any]:
     out = np.empty(len(labels), dtype=object)
     out[:] = labels
     return out
-
-
-def null_answer(answer: Any) -> bool:
-    """Whether the old policy was not asked in this row: None, NaN, or a row of NaN."""
-    if answer is None:
-        return True
-    if isinstance(answer, float):
-        return answer != answer
-    return isinstance(answer, np.ndarray) and bool(np.isnan(answer).any())
 
 
 def is_frame(X: Any) -> bool:

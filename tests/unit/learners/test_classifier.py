@@ -200,6 +200,17 @@ def test_a_batch_with_an_error_teaches_nothing(arms, rewards, behavior):
     assert bandit.learner_.counts.sum() == 0
 
 
+@pytest.mark.parametrize("wrong", [[0.9, 0.9, 0.0, 0.0], ["high", 0.0, 0.0, 1.0]], ids=["sum", "text"])
+def test_a_batch_with_wrong_probabilities_of_the_old_policy_teaches_nothing(wrong):
+    chances = [*WORLD.behavior_probabilities(X)[:-1].tolist(), wrong]
+    bandit = fitted(answers="probabilities")
+    with pytest.raises(sl.errors.InputError, match="probabilities"):
+        bandit.partial_fit(X, ARMS, REWARDS, behavior=chances)
+    (estimator,) = bandit.learner_.estimators().values()
+    assert estimator.n_answers == 0
+    assert bandit.learner_.counts.sum() == 0
+
+
 def test_a_log_that_counts_for_nothing_is_worth_a_warning():
     bandit = fitted()
     with pytest.warns(sl.SidelightWarning, match="x3, x4"):
