@@ -516,6 +516,34 @@ def test_under_load_with_a_server_of_its_own(tmp_path, database):
         store.close()
 
 
+def test_it_ends_though_the_person_keeps_coming(tmp_path, database, rng, monkeypatch):
+    """Decisions that come while somebody is forgotten are left for the next call, however fast they come."""
+    config = make_config(tmp_path, kind="OFUL", mode="act", database=database)
+    monkeypatch.setattr(retention, "_AT_ONCE", 3)
+    parts, forget_some = [], retention._forget_some
+
+    async def live() -> None:
+        async with engine_of(config) as engine:
+            await visits(engine, rng, 4, ANNA)
+            loop = asyncio.get_running_loop()
+
+            def then_she_comes(*arguments: Any) -> tuple[int, int]:
+                done = forget_some(*arguments)
+                asyncio.run_coroutine_threadsafe(visits(engine, rng, 1, ANNA), loop).result(60)
+                parts.append(done[1])
+                assert len(parts) < 9, "it goes on as long as she comes"
+                return done
+
+            monkeypatch.setattr(retention, "_forget_some", then_she_comes)
+            done = await asyncio.to_thread(forget, engine.store, ANNA, erase=False)
+            assert done.decisions == 4
+            assert parts == [3, 1]
+            assert len(contexts_of(engine.store, ANNA)) == 2
+            assert await engine.check_itself() is True
+
+    run(live())
+
+
 def test_two_people_are_forgotten_at_once(tmp_path, database, rng, monkeypatch):
     """The other deletion comes between the two folds that are compared: what one of them needs is gone."""
     config = make_config(tmp_path, kind="OFUL", mode="act", database=database)

@@ -61,7 +61,7 @@ def forget(
     erase: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> Forgetting:
-    """Delete the contexts of every decision about ``subject``, and the key itself; servers may run meanwhile.
+    """Delete the contexts of every decision about ``subject`` in the log, and the key itself; servers may go on.
 
     Args:
         store: the event log.
@@ -80,11 +80,13 @@ def forget(
             f"{subject[:40]!r} has characters that no subject has: give the key that came with a decision."
         )
     event, decisions, clock = None, 0, store.surroundings
-    while _first_about(store, subject):
+    # What is decided about them from here on is left for the next call: this one would go on as long as more comes.
+    end = store.head()
+    while _first_about(store, subject, end):
         try:
             state = _verified(store, progress) if verify else recover(store).state
             _check_it_can_be_kept(state)
-            while known := _first_about(store, subject):
+            while known := _first_about(store, subject, end):
                 began = clock.monotonic()
                 event, gone = _forget_some(store, subject, known, state)
                 decisions += gone
@@ -167,10 +169,11 @@ def _rewritten(
     }
 
 
-def _first_about(store: Store, subject: str) -> dict[int, set[int]]:
-    """Number → positions of the decisions about a subject, of the first few events that have any."""
+def _first_about(store: Store, subject: str, upto: int) -> dict[int, set[int]]:
+    """Number → positions of the decisions about a subject, of the first few events up to ``upto`` that have any."""
     s = tables.subjects
-    numbers = select(s.c.number).where(s.c.subject == subject).distinct().order_by(s.c.number).limit(_AT_ONCE)
+    about = select(s.c.number).where(s.c.subject == subject, s.c.number <= upto)
+    numbers = about.distinct().order_by(s.c.number).limit(_AT_ONCE)
     with store.reading() as connection:
         first = connection.execute(numbers).scalars().all()
         return _positions(connection, subject, first[-1])[0] if first else {}
