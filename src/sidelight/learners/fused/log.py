@@ -18,6 +18,7 @@ from sidelight.linalg import Array, apply, product, pseudo_inverse, square
 from sidelight.side.evidence import LogEvidence, LogGeometry
 from sidelight.side.intersection import Directions, error_directions
 from sidelight.side.preference import all_preferences, recorded_preferences
+from sidelight.side.shifted import PopulationShift, level_bias
 from sidelight.side.trust import EFFECTIVE_ROWS, FEATURE_ROWS, AnswersTest
 
 __all__ = ["FusedLog"]
@@ -56,6 +57,9 @@ class FusedLog(Unexplained):
         self.standing = Standing(len(self.arms), 0 if proven else self.L)
         self.excess = LineExcess(summary, self.well_told())
         self._answers_test: AnswersTest | None = None
+        self._population: PopulationShift | None = None
+        #: ``ρ²`` of ``side.shifted``: squared deviations by which today's contexts differ from the log's
+        self.moved = 0.0
         self._gain: Array | None = None
         #: (K_j, L)  what the old policy favoured among recorded features: as the log has it, so worked out once
         self._favoured: Array | None = None
@@ -98,7 +102,17 @@ class FusedLog(Unexplained):
         if self.geometry is None:
             self.geometry = LogGeometry(self.hidden, self.hidden.summary.meat if sandwich else None)
         self.geometry.renew(error, answers, self.hidden_centres(known.means))
+        self.moved = self._moved()
         self._set_evidence()
+
+    def _moved(self) -> float:
+        """``ρ²``; 0 where it does not matter: nothing hidden, ``R12`` known, or proven for one population."""
+        sums = self.hidden.sums
+        if self.proven or sums is None or not 0 < self.L < len(self.order) or not self.counts.any():
+            return 0.0
+        if self._population is None:
+            self._population = PopulationShift(self.hidden.summary)
+        return self._population.square(sums)
 
     def _set_evidence(self) -> None:
         self.evidence = self.cautious = self.counted = self._evidence_of(self._shared * self.tau2)
@@ -122,11 +136,16 @@ class FusedLog(Unexplained):
         self.counted = self._evidence_of(self.tau2 / shares)
 
     def _bias(self, feature: int) -> Array | None:
-        """(K_j, L, n)  ``U`` with the covariance ``UUᵀ`` of the bias that is allowed for, and of one in ``feature``."""
+        """(K_j, L, n)  ``U`` with the covariance ``UUᵀ`` of the bias that is allowed for, and of one in ``feature``.
+
+        What the user allows for, and what a moved population may do to levels.
+        """
         assert self.geometry is not None
-        if not self._bias_directions.shape[1] and feature < 0:
+        if not self._bias_directions.shape[1] and feature < 0 and not self.moved:
             return None
         U = np.broadcast_to(self._bias_directions, (len(self.arms), *self._bias_directions.shape))
+        if self.moved and self._population is not None:
+            U = np.concatenate([U, level_bias(self._population.level, self.moved, self.tau2)], axis=2)
         if feature >= 0:
             sizes = np.sqrt(self._direction_sizes()[:, feature])
             wrong = sizes[:, None] * self.geometry.directions[:, feature % self.L]
@@ -278,6 +297,7 @@ class FusedLog(Unexplained):
         assert self.evidence is not None
         standing = self.standing
         numbers = [float(standing.common), standing.suspicion, self._shared, self._bias_bound, float(standing.feature)]
+        numbers.append(self.moved)
         gain = np.zeros((0, 0)) if self._gain is None else self._gain
         e, counted = self.evidence, self.counted
         assert counted is not None
@@ -303,6 +323,8 @@ class FusedLog(Unexplained):
         self.level = np.array(arrays.get("level", np.zeros_like(self.tau2)), dtype=np.float64)
         common, suspicion, self._shared, self._bias_bound, *more = (float(v) for v in arrays["numbers"])
         self.standing.restore(arrays, bool(common), suspicion, int(more[0]) if more else -1)
+        # a file from before populations were compared does so at the next refresh, and nobody asks before it
+        self.moved = more[1] if len(more) > 1 else 0.0
         if "bias" in arrays:
             self._bias_directions = np.array(arrays["bias"], dtype=np.float64).reshape(self.L, -1 if self.L else 0)
         # a file from before lines were compared with the interval begins to do so
