@@ -294,6 +294,28 @@ def test_a_key_of_who_was_forgotten_does_not_answer_for_another_number_of_decisi
     run(live())
 
 
+@pytest.mark.parametrize("moved", [{"position": 1}, {"position": 5}, {"number": 3}])
+def test_an_altered_index_of_subjects_deletes_nobody_elses_context(tmp_path, database, rng, moved):
+    config = make_config(tmp_path, kind="OFUL", mode="act", database=database)
+
+    async def live() -> None:
+        async with engine_of(config) as engine:
+            for who in (ANNA, "carla"):
+                X = np.array([encode(random_context(rng)) for _ in range(2)])
+                number, _, _ = await engine.decide(X, [Ask(subject=who), Ask(subject="else")])
+            s = tables.subjects
+            with engine.store.writing() as connection:
+                connection.execute(s.delete().where(s.c.subject != ANNA))
+                connection.execute(s.update().values(**moved))
+            before = engine.store.rows([2, 3])
+            with pytest.raises(StoreError, match="the index of subjects names decisions of event"):
+                forget(engine.store, ANNA)
+            assert engine.store.rows([2, 3]) == before
+            assert engine.store.head() == number
+
+    run(live())
+
+
 def _units(engine: Engine) -> list[Any]:
     """What waits for rewards in the gate."""
     gate = engine.state.gate

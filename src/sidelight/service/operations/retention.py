@@ -125,7 +125,8 @@ def _forget_some(store: Store, subject: str, known: dict[int, set[int]], state: 
             break
         catch_up(store, state, end)
     upto = max(known)
-    prepared = _rewritten(store, store.rows(known), known, state.learner.n_features)
+    found = {n: row for n, row in store.rows(known).items() if _is_about(row, known[n], subject)}
+    prepared = _rewritten(store, found, known, state.learner.n_features)
     # If this process or its machine freezes in the middle, the servers wait until this time-out.
     with _without_collection(), store.writing(patience=_PATIENCE) as connection:
         head = store.lock(connection)
@@ -140,7 +141,14 @@ def _forget_some(store: Store, subject: str, known: dict[int, set[int]], state: 
         connection.execute(tables.snapshots.delete())
         # events that another deletion has changed meanwhile
         stale = [n for n, seal in seals.items() if n not in prepared or prepared[n][0] != seal]
-        prepared |= _rewritten(store, store.rows_within(connection, stale), positions, state.learner.n_features)
+        rows = store.rows_within(connection, stale)
+        for n, changed in rows.items():
+            if not _is_about(changed, positions[n], subject):
+                raise StoreError(
+                    f"the index of subjects names decisions of event {n} that are about somebody else: it was altered. "
+                    "Nothing was deleted. Restore a back-up."
+                )
+        prepared |= _rewritten(store, rows, positions, state.learner.n_features)
         store.rewrite(connection, [prepared[n][1] for n in seals])
         s = tables.subjects
         connection.execute(s.delete().where(s.c.subject == subject, s.c.number <= upto))
@@ -167,6 +175,12 @@ def _rewritten(
         number: (row.seal, store.resealed(row, *_without(row, positions[number], n_features)))
         for number, row in rows.items()
     }
+
+
+def _is_about(row: Row, positions: set[int], subject: str) -> bool:
+    """Whether these decisions of an event are about a subject: events are sealed, the index of subjects is not."""
+    names = json.loads(row.payload).get("subjects", ())
+    return all(i < len(names) and names[i] == subject for i in positions)
 
 
 def _first_about(store: Store, subject: str, upto: int) -> dict[int, set[int]]:
