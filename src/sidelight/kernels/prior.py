@@ -86,7 +86,7 @@ def mean_variances(hyper, design, kappa2):  # type: ignore[no-untyped-def]
 
     hyper: (b + 3,) ``Hyper.numbers``   design: as in ``prior_values``
     """
-    block, sizes, derived, constant, _ = design
+    block, sizes, derived, constant, _, _ = design
     b, d = hyper.shape[0] - 3, block.shape[0]
     for i in range(d):
         k = block[i]
@@ -98,12 +98,17 @@ def mean_variances(hyper, design, kappa2):  # type: ignore[no-untyped-def]
 
 
 @helper
-def expected(hyper, derived, reference):  # type: ignore[no-untyped-def]
-    """Log density of the hyperprior, up to a constant.  hyper: (b + 3,) ``Hyper.numbers``"""
+def expected(hyper, derived, reference, silent):  # type: ignore[no-untyped-def]
+    """Log density of the hyperprior, up to a constant.
+
+    hyper: (b + 3,) ``Hyper.numbers``   silent: a block whose variance matters to nothing, or −1
+    """
     b = hyper.shape[0] - 3
     first = log(hyper[0] / reference)
     tie = 0.0
     for k in range(1, b):
+        if k == silent:
+            continue
         # heavy tails, so that the tie gives way once the data separate the blocks
         below = log(BENT) if k >= b - derived else 0.0
         gap = log(hyper[k] / reference) - first - below
@@ -132,11 +137,11 @@ def prior_values(S, t, hypers, design, hidden, out):  # type: ignore[no-untyped-
 
     S: (p, p)   t: (p,)   hypers: (n, b + 3) ``Hyper.numbers``
     design: (d,) the block of every feature, (q,) mean squares of the preferences, how many blocks are derived, the
-    position of the intercept or −1, the variance of a weight that others are relative to
+    position of the intercept or −1, the variance of a weight that others are relative to, a block that is silent or −1
     hidden: (m,) positions of the hidden features, (m,), (m,) mean and mean square over arms of their preferences
     """
     n, p = hypers.shape[0], t.shape[0]
-    block, sizes, derived, _, reference = design
+    block, sizes, derived, _, reference, silent = design
     positions, centres, squares = hidden
     first = padded(p)
     table, root, kappa2 = np.zeros((p, first + 8)), np.empty(p), np.empty(p)
@@ -160,5 +165,5 @@ def prior_values(S, t, hypers, design, hidden, out):  # type: ignore[no-untyped-
             mu = root[positions[k]] * table[positions[k], first]
             mean_square += mu * (mu + 2.0 * gamma * centres[k]) + gamma * gamma * squares[k]
         out[c, 0] = value
-        out[c, 1] = expected(hypers[c], derived, reference)
+        out[c, 1] = expected(hypers[c], derived, reference, silent)
         out[c, 2] = mean_square / max(positions.shape[0], 1)

@@ -34,7 +34,8 @@ class Automatic:
     """What the automatic settings know now.
 
     Attributes:
-        blocks: positions of the features that share a variance: recorded, hidden, intercept (internal order).
+        blocks: positions of the features that share a variance: recorded, hidden, intercept (internal order; none where
+            there is no intercept: it is then the block of levels).
         derived: how many of the blocks, the last ones, are of derived features.
         hyper: the variances found last   reference: the variance of a weight that they were found relative to.
         widening: (b,)  by which factors the blocks' variances are larger on average than these, the most probable ones.
@@ -284,10 +285,12 @@ class Automatic:
                     self.unsettled,
                 ]
             ),
-            "auto_units": np.stack([u.centres, u.scales, u.rows]),
+            "auto_units": np.stack([u.centres, u.scales, u.rows, u.means]),
             "auto_variances": self.variances,
             "auto_ranges": np.stack([self.excess, self.alike, *self._bounds()]),
-            "auto_rewards": np.array([u.reward_centre, u.reward_variance, u.reward_rows, float(u.reward_known)]),
+            "auto_rewards": np.array(
+                [u.reward_centre, u.reward_variance, u.reward_rows, float(u.reward_known), u.mean_reward]
+            ),
         }
 
     def restore(self, arrays: dict[str, Any]) -> None:
@@ -309,9 +312,21 @@ class Automatic:
         self.hyper = Hyper.of(hyper) if usable else None
         self.widening = tuple(widening) if usable else None
         if "auto_units" in arrays:
-            centres, scales, rows = np.array(arrays["auto_units"], dtype=np.float64)
-            centre, variance, reward_rows, known = (float(v) for v in arrays["auto_rewards"])
-            self.units = Units(centres, scales, rows, self.constant, centre, variance, reward_rows, bool(known))
+            centres, scales, rows, *means = np.array(arrays["auto_units"], dtype=np.float64)
+            centre, variance, reward_rows, known, *mean = (float(v) for v in arrays["auto_rewards"])
+            self.units = Units(
+                centres,
+                scales,
+                rows,
+                self.constant,
+                centre,
+                variance,
+                reward_rows,
+                bool(known),
+                # a file from before means were kept goes on without them until the next refresh
+                means[0] if means else np.zeros_like(scales),
+                mean[0] if mean else 0.0,
+            )
             self.variances = np.array(arrays["auto_variances"], dtype=np.float64)
             self.wild_rows = int(more[2]) if len(more) > 2 else 0
             self.excess, self.alike, *bounds = np.array(arrays["auto_ranges"], dtype=np.float64)
@@ -323,7 +338,8 @@ def feature_blocks(
 ) -> tuple[list[NDArray[np.int64]], int]:
     """The features that share a variance, and how many of these blocks are of derived features.
 
-    Recorded features first (the others are tied to them), then hidden ones, then the intercept.
+    Recorded features first (the others are tied to them), then hidden ones, then the intercept; where there is none, a
+    block of no feature, whose variance is that of levels (``side.levels``).
 
     What is derived (bends, products) comes last, in blocks of its own, recorded and hidden: where effects are straight
     its weights shrink, and those of the columns themselves do not.
@@ -333,5 +349,6 @@ def feature_blocks(
     rest = [i for i in range(d) if i not in is_recorded and i != constant]
     straight = [[i for i in block if i not in bent] or block for block in (known, rest)]
     curved = [[i for i in block if i not in own] for block, own in zip((known, rest), map(set, straight), strict=True)]
+    straight, curved = ([block for block in some if block] for some in (straight, curved))
     blocks = [*straight, [] if constant is None else [constant], *curved]
-    return [np.array(block, dtype=np.int64) for block in blocks if block], sum(bool(block) for block in curved)
+    return [np.array(block, dtype=np.int64) for block in blocks], len(curved)

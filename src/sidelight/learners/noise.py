@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from sidelight.kernels import variances
-from sidelight.linalg import Array, apply, exp, log
+from sidelight.linalg import Array, apply, exp, log, product
 
 __all__ = [
     "arm_noises",
@@ -21,10 +21,13 @@ __all__ = [
     "residual_noise",
     "residuals",
     "rounds_likelihood",
+    "variance_around_levels",
 ]
 
 #: how many rounds of the log's (or the first rewards') guess the noise estimate starts with
 NOISE_WEIGHT = 20.0
+#: how many rounds of the variance of all rewards their variance around the arms' levels starts with
+LEVEL_WEIGHT = 4.0
 #: variances of ``log σ_a²`` over arms that compete, and the log of each one's prior weight
 SPREADS = np.array([0.01, 0.04, 0.16, 0.64, 2.56])
 SPREAD_WEIGHTS = np.array([0.0, -0.5, -1.0, -1.5, -2.0])
@@ -110,6 +113,29 @@ def rate_noise(expected: float, least: float, left: Array, used: Array, rounds: 
     weight = NOISE_WEIGHT * max(0.5 / (least * (1.0 - least)) - 2.0, 1.0)
     free = max(rounds - float(used.sum()), 0.0)
     return (weight * expected + float(left.sum())) / (weight + free)
+
+
+def variance_around_levels(
+    squares: Array, moments: Array, grams: Array, rounds: Array, level: Array, variance: float
+) -> float:
+    """The variance of rewards around each arm's own level, a first guess of ``σ²``.
+
+    Where arms differ in what they pay on average, the variance of all rewards is that difference, and noise of that
+    size would have every arm tried many times.
+
+    Args:
+        squares: (K,)  ``Σ r²``.
+        moments: (K, d)  ``Σ x r``.
+        grams: (K, d, d)  ``Σ x xᵀ``.
+        rounds: (K,)  of each arm.
+        level: (d,)  weights with which every mean context pays 1; zeros where there are none.
+        variance: of all rewards.
+    """
+    length, along = product(product(grams, level), level), product(moments, level)
+    told = (length > 0.0) & (rounds > 0.0)
+    around = np.maximum(squares[told] - np.square(along[told]) / length[told], 0.0)
+    free = float(np.maximum(rounds[told] - 1.0, 0.0).sum())
+    return (LEVEL_WEIGHT * variance + float(around.sum())) / (LEVEL_WEIGHT + free)
 
 
 def arm_noises(variance: float, left: Array, free: Array) -> Array:

@@ -10,7 +10,7 @@ from sidelight.kernels import ridge as kernels
 from sidelight.learners.correcting import Receipt, Sums, correct_shared
 from sidelight.learners.gaps import Completed
 from sidelight.learners.log_facts import NOISE_FLOOR, constraint_evidence, log_variance
-from sidelight.learners.noise import learned_noises, own_residuals, rate_noise, residuals
+from sidelight.learners.noise import learned_noises, own_residuals, rate_noise, residuals, variance_around_levels
 from sidelight.learners.protocol import Context
 from sidelight.learners.rates import BINARY_VARIANCE, rate_weight
 from sidelight.learners.reduced_evidence import constraint_rows, rounds_evidence
@@ -108,9 +108,18 @@ class RidgeLearner(RidgeArms):
         return constraint_rows(self.reduction, a)
 
     def _noise_guess(self, units: Units) -> float:
-        """``σ²`` as the log has it; without a log, or where its rewards are all zero, the rewards' own variance."""
+        """``σ²`` as the log has it; without a log, or where its rewards are all zero, the variance around arms' levels.
+
+        Where a constraint is exact, the sums are not those of all features, and it is the rewards' own variance.
+        """
         found = log_variance(self._summary)
-        return units.reward_variance if found is None else found
+        if found is not None:
+            return found
+        if self.reduction.loadings.shape[1]:
+            return units.reward_variance
+        grams, moments = units.evidence(self.grams, self.moments)
+        squares = units.squares(self.squares, self.moments, self.grams)
+        return variance_around_levels(squares, moments, grams, self._arm_rounds(), units.level, units.reward_variance)
 
     def _spread_of_logs(self, units: Units) -> SpreadLikelihood | None:
         """Log likelihood of the hidden weights' variance from the logs' residual variances: none for this learner."""

@@ -10,12 +10,13 @@ when a centre moves.  Multiplying features or rewards by powers of two changes n
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sidelight.linalg import Array
+from sidelight.linalg import Array, product
 
 __all__ = ["UNKNOWN", "Tally", "Units"]
 
@@ -24,6 +25,10 @@ __all__ = ["UNKNOWN", "Tally", "Units"]
 UNKNOWN = 2.0**150
 #: a variance below this part of the second moment is rounding: the values are all the same
 SAME = 1e-11
+#: a mean counts as far as its square exceeds this multiple of its own sampling variance
+SURE = 4.0
+#: the least that a feature's standard deviation is taken for, relative to its root second moment
+LEAST_SPREAD = 2.0**-10
 
 
 @dataclass
@@ -60,16 +65,19 @@ class Tally:
 class Units:
     """Centres and scales, as ``Tally`` has them.
 
-    With an intercept these are means and standard deviations, without one 0 and root second moments.
+    With an intercept these are means and standard deviations, without one 0 and root second moments; what level they
+    make then is ``means`` (``side.levels``).
 
     Attributes:
         centres: (d,)  ``c``   scales: (d,)  ``s``; ``UNKNOWN`` for a feature that never varied (without an intercept:
             that was never but zero), 0 and 1 for the intercept.
         rows: (d,)  how many values each rests on.
         constant: position of the intercept, or None.
-        reward_centre: what is subtracted from rewards   reward_variance: of what is left; the second moment while they
-            are all alike, 1 while they are all zero.
+        reward_centre: what is subtracted from rewards   reward_variance: of what is left, less ``mean_reward²``; the
+            second moment while they are all alike, 1 while they are all zero.
         reward_rows: how many rewards that rests on   reward_known: whether they differ at all.
+        means: (d,)  without an intercept the features' means relative to their scales, as far as these are sure
+        mean_reward: and that of the rewards, as far as features can make a level; 0 with an intercept, which centres.
     """
 
     centres: Array
@@ -80,6 +88,8 @@ class Units:
     reward_variance: float
     reward_rows: float
     reward_known: bool
+    means: Array = field(default_factory=lambda: np.zeros(1))
+    mean_reward: float = 0.0
 
     @classmethod
     def of(cls, tally: Tally, constant: int | None) -> Units:
@@ -104,7 +114,14 @@ class Units:
         reward_known = variance > SAME * second_reward
         if not reward_known:
             variance = second_reward if second_reward > 0.0 else 1.0
-        return cls(centres, scales, tally.rows, constant, centre, variance, rows, reward_known)
+        means, mean_reward = np.zeros_like(second), 0.0
+        if constant is None:
+            means = _sure_means(tally.sums / n, second, n)
+            size = float(product(means, means / (1.0 - means * means)))
+            mean_reward = total / max(rows, 1.0) * math.sqrt(size / (1.0 + size))
+            if reward_known:
+                variance -= mean_reward * mean_reward
+        return cls(centres, scales, tally.rows, constant, centre, variance, rows, reward_known, means, mean_reward)
 
     @classmethod
     def given(cls, scales: Array, reward_variance: float) -> Units:
@@ -117,6 +134,22 @@ class Units:
     def known(self) -> NDArray[np.bool_]:
         """(d,)  Whether a feature has varied."""
         return np.asarray(self.scales != UNKNOWN)
+
+    @property
+    def spreads(self) -> Array:
+        """(d,)  Standard deviations relative to the scales: 1 with an intercept, or where means are zero."""
+        return np.asarray(np.sqrt(1.0 - self.means * self.means))
+
+    @property
+    def level(self) -> Array:
+        """(d,)  ``v`` that pays 1 in the mean over contexts, shortest in standard deviations; 0 if there is none."""
+        out = np.zeros(len(self.scales))
+        if self.constant is not None:
+            out[self.constant] = 1.0
+        elif self.means.any():
+            g = self.means / self.spreads
+            out = g / (float(product(g, g)) * self.spreads)
+        return np.asarray(out)
 
     def evidence(self, J: Array, h: Array) -> tuple[Array, Array]:
         """``AᵀJA`` and ``Aᵀ(h − Je_k r̄)``: what is said about ``v``, rewards centred.  J: (K, d, d)   h: (K, d)"""
@@ -152,7 +185,8 @@ class Units:
     def first(self, n: int) -> Units:
         """Units of the first ``n`` features alone; without centres if the intercept is not among them."""
         constant = self.constant if self.constant is not None and self.constant < n else None
-        return replace(self, centres=self.centres[:n], scales=self.scales[:n], rows=self.rows[:n], constant=constant)
+        own = {name: getattr(self, name)[:n] for name in ("centres", "scales", "rows", "means")}
+        return replace(self, constant=constant, **own)
 
     def scaled_weights(self, w: Array) -> Array:
         """``v`` of centred rewards, the inverse of ``weights``.  (d,)"""
@@ -193,3 +227,16 @@ class Units:
             out = out + P[..., :, k, None] * c
         out = out * s[:, None] if k is None else out * s[:, None] + c[:, None] * out[..., k, None, :]
         return np.asarray(out)
+
+
+def _sure_means(means: Array, second: Array, n: Array) -> Array:
+    """Means relative to root second moments (d,), their squares less what chance may add to them.
+
+    A sampling variance counts as at least ``1/n²``, since values that were alike so far need not be.
+
+    second: (d,) second moments   n: (d,) numbers of values
+    """
+    squares = means * means / np.where(second > 0.0, second, 1.0)
+    chance = SURE * np.maximum(1.0 - squares, 1.0 / n) / np.maximum(n - 1.0, 1.0)
+    sure = np.clip(squares - chance, 0.0, 1.0 - LEAST_SPREAD * LEAST_SPREAD)
+    return np.asarray(np.copysign(np.sqrt(sure), means))

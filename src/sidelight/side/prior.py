@@ -13,7 +13,8 @@ variance open over factors, and its mode, often near 0 where the arms that are k
 that the others agree as well.  A prior takes the posterior mean of every ``ω`` (``PriorLikelihood.widening``).
 
 All of it in the features' and rewards' own units (``side.coordinates``): a block's ``ω`` is the variance of weights of
-features of centre zero and scale one, so that it means the same for all of them.
+features of centre zero and scale one, so that it means the same for all of them.  Without an intercept the level that
+weights make has a variance of its own (``side.levels``).
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from sidelight.kernels.prior import PREFERENCE, mean_variances, prior_values, shrink_arms
+from sidelight.kernels.prior import BENT, PREFERENCE, mean_variances, prior_values, shrink_arms
 from sidelight.linalg import Array, exp, inverse, log, log_det, power, product, symmetrize
 from sidelight.side.coordinates import Units
+from sidelight.side.levels import Level, Stretch
 from sidelight.side.spread import SpreadLikelihood
 
 __all__ = ["Hyper", "Prior", "PriorLikelihood", "Shrunk", "estimate_prior", "log_marginal", "shrink", "side_by_side"]
@@ -37,6 +39,8 @@ __all__ = ["Hyper", "Prior", "PriorLikelihood", "Shrunk", "estimate_prior", "log
 COARSE = np.arange(-8, 3, 2)
 #: the log₄ variances of derived blocks searched at first, relative to that of the first block
 DERIVED = (0.0, -6.0)
+#: the variance of levels searched at first besides that of the first block, likewise
+LEVELS = 16.0
 #: a preference of smaller mean square than this, in features of scale one, counts as if it had as much
 LEAST_PREFERENCE = 0.01
 #: differences of ``log p`` up to this are rounding: where evidence leaves a variance open, no unit may decide
@@ -59,7 +63,7 @@ class Hyper:
     Attributes:
         variances: one ``ω`` for each block.
         mean_variance: ``κ²`` of the common mean; of derived features times their ``ω`` over that of the first block.
-        level_variance: of its intercept, if there is one.
+        level_variance: of its intercept, or without one of its level.
         preference: prior mean square of ``γz_a``, relative to the ``ω`` of its block.
     """
 
@@ -73,6 +77,10 @@ class Hyper:
         numbers = list(self.numbers)
         numbers[i] *= factor
         return Hyper.of(numbers)
+
+    def with_variance(self, k: int, variance: float) -> Hyper:
+        """With another variance of the ``k``-th block."""
+        return replace(self, variances=(*self.variances[:k], variance, *self.variances[k + 1 :]))
 
     @property
     def numbers(self) -> tuple[float, ...]:
@@ -185,7 +193,8 @@ def estimate_prior(
     Args:
         J: (K, d, d)  evidence of every arm.
         h: (K, d)  evidence of every arm.
-        blocks: the positions of each block; the last variance found is held near the first by a weak tie.
+        blocks: the positions of each block; the last variance found is held near the first by a weak tie.  A block of
+            no feature is that of levels, without an intercept.
         units: of features and rewards; the rewards' variance sets where the first search looks.
         previous: where a later search starts.
         search: without it the variances stay as they were.
@@ -222,22 +231,39 @@ class PriorLikelihood:
         exact: tuple[Array, Array] | None = None,
     ) -> None:
         J, h = units.evidence(J, h)
-        if exact is not None:
-            J, h = J + exact[0], h + exact[1]
-        self._evidence = side_by_side(J, h, preferences)
         self._blocks, self._units, self._derived = blocks, units, derived
         self._hidden, self._preferences = hidden, preferences
         self._d = h.shape[1]
         self._reference = reference_variance(units, self._d)
-        #: the block of the intercept, if it has one of its own
-        self._levels = next((k for k, own in enumerate(blocks) if own.tolist() == [units.constant]), None)
         #: (d,)  the block of every feature
         self._block = np.empty(self._d, dtype=np.int64)
         for k, block in enumerate(blocks):
             self._block[block] = k
+        #: the block of levels, if they have one of their own: that of the intercept, or without one of no feature
+        of_levels = [] if units.constant is None else [units.constant]
+        self._levels = next((k for k, own in enumerate(blocks) if own.tolist() == of_levels), None)
+        #: a block whose variance matters to nothing, or −1
+        self._silent = -1
+        #: the level that weights make where there is no intercept and some mean is not zero
+        self._level: Level | None = None
+        if self._levels is not None and units.constant is None:
+            if units.means.any():
+                self._level = Level(units, np.where(self._block >= len(blocks) - derived, BENT, 1.0))
+            else:
+                self._levels, self._silent = None, self._levels
+        #: ``log p`` of the rewards' part that is expected of all arms
+        self._expected = 0.0
+        if self._level is not None:
+            self._expected = self._level.expected(J, h)
+            J, h = self._level.evidence(J, h)
+            exact = None if exact is None else self._level.evidence(*exact)
+            preferences = None if preferences is None else preferences * units.spreads
+        if exact is not None:
+            J, h = J + exact[0], h + exact[1]
+        self._evidence = side_by_side(J, h, preferences)
         sizes, constant = _preference_sizes(preferences, blocks), -1 if units.constant is None else units.constant
         #: what ``kernels.prior`` reads of features and units, and of the hidden features that ``hidden`` is about
-        self._design = (self._block, np.array(sizes), derived, constant, self._reference)
+        self._design = (self._block, np.array(sizes), derived, constant, self._reference, self._silent)
         self._about_hidden = (np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0))
         self._shrunk: dict[tuple[float, ...], Shrunk] = {}
         #: prior → upper bound of ``log p`` (``hidden`` at its most), and the mean square of the hidden weights' means
@@ -252,7 +278,10 @@ class PriorLikelihood:
         """The variances of highest ``log p``, searched as ``estimate_prior`` says."""
         found = previous
         if found is None or (search and wide):
-            starts = _coarse(len(self._blocks), self._derived, self._reference)
+            starts = _coarse([len(block) > 0 for block in self._blocks], self._derived, self._reference)
+            if self._level is not None and self._levels is not None:
+                # where no level can be large, single weights would make up for it
+                starts += [start.with_variance(self._levels, LEVELS * self._reference) for start in starts]
             found = self._highest(starts if found is None else [found, *starts])
         return _climb(found, self) if search else found
 
@@ -286,15 +315,16 @@ class PriorLikelihood:
         groups: dict[tuple[float, ...], list[Hyper]] = {}
         for hyper in hypers:
             if hyper not in self._bounds:
-                groups.setdefault(hyper.variances, []).append(hyper)
+                alike = hyper.variances if self._level is None else hyper.numbers[:-1]
+                groups.setdefault(alike, []).append(hyper)
         most = 0.0 if self._hidden is None else self._hidden.most
-        for variances, group in groups.items():
-            shrunk = self._shrink(variances)
+        for group in groups.values():
+            shrunk = self._shrink(group[0])
             found = np.empty((len(group), 3))
             numbers = np.array([hyper.numbers for hyper in group])
             prior_values(shrunk.S, shrunk.t, numbers, self._design, self._about_hidden, found)
             for hyper, (value, expected, square) in zip(group, found.tolist(), strict=True):
-                total = shrunk.value + value + expected + most
+                total = shrunk.value + value + expected + most + self._expected
                 self._bounds[hyper] = (-math.inf if math.isnan(total) else total), square
 
     def widening(self, hyper: Hyper) -> tuple[float, ...]:
@@ -303,6 +333,9 @@ class PriorLikelihood:
         if highest == -math.inf:
             return (1.0,) * len(hyper.variances)
         for k in range(len(hyper.variances)):
+            if k == self._silent:
+                out.append(1.0)
+                continue
             total = mean = 1.0
             for step in (2.0, 0.5):
                 factor = 1.0
@@ -326,10 +359,10 @@ class PriorLikelihood:
             # rewards without any noise, where rounding leaves an inverse at the most probable variances alone; or
             # rewards vary less than at the last search, and levels would vary more than they may
             made = hyper
-        kappa2 = np.empty(d + len(self._design[1]))
-        mean_variances(np.array(made.numbers), self._design, kappa2)
-        _, mean, C = log_marginal(self._shrink(made.variances), kappa2)
+        _, mean, C = log_marginal(self._shrink(made), self._mean_variances(made))
         own = np.diag(np.array(made.variances)[self._block])
+        if self._level is not None:
+            own, mean, C = self._level.prior(own, mean, C, *self._stretches(made))
         covariance = own + C[:d, :d]
         common = (units.weights(mean[:d].copy()), units.covariance(covariance), units.precision(inverse(covariance)))
         if preferences is None:
@@ -343,10 +376,35 @@ class PriorLikelihood:
             *common, hyper, widening, self.value(hyper), units.weights(_means(mean, preferences, d)), precisions
         )
 
-    def _shrink(self, variances: tuple[float, ...]) -> Shrunk:
-        if variances not in self._shrunk:
-            self._shrunk[variances] = shrink(self._evidence, np.array(variances)[self._block])
-        return self._shrunk[variances]
+    def _mean_variances(self, hyper: Hyper) -> Array:
+        """``κ²`` (d + q,)."""
+        kappa2 = np.empty(self._d + len(self._design[1]))
+        mean_variances(np.array(hyper.numbers), self._design, kappa2)
+        return kappa2
+
+    def _shrink(self, hyper: Hyper) -> Shrunk:
+        """What is left of the evidence as a function of ``β``."""
+        omega = np.array(hyper.variances)[self._block]
+        key = tuple(variance for k, variance in enumerate(hyper.variances) if k != self._silent)
+        if self._level is None:
+            if key not in self._shrunk:
+                self._shrunk[key] = shrink(self._evidence, omega)
+            return self._shrunk[key]
+        own, common = self._stretches(hyper)
+        if key not in self._shrunk:
+            self._shrunk[key] = shrink(own.evidence(self._evidence), omega)
+        shrunk, mean = self._shrunk[key], own.inverse().after(common)
+        return Shrunk(shrunk.value, mean.quadratic(shrunk.S), mean.linear(shrunk.t))
+
+    def _stretches(self, hyper: Hyper) -> tuple[Stretch, Stretch]:
+        """``T`` of each arm's own deviation and of the common mean."""
+        assert self._level is not None
+        assert self._levels is not None
+        omega, kappa2 = np.array(hyper.variances)[self._block], self._mean_variances(hyper)[: self._d]
+        return (
+            self._level.stretch(omega, hyper.variances[self._levels]),
+            self._level.stretch(kappa2, hyper.level_variance),
+        )
 
 
 def _preference_sizes(preferences: Array | None, blocks: Sequence[NDArray[np.int64]]) -> list[float]:
@@ -354,7 +412,7 @@ def _preference_sizes(preferences: Array | None, blocks: Sequence[NDArray[np.int
     if preferences is None:
         return []
     return [
-        max(float(np.square(preferences[:, k][:, blocks[k]]).mean()), LEAST_PREFERENCE)
+        max(float(np.square(preferences[:, k][:, blocks[k]]).mean()) if len(blocks[k]) else 0.0, LEAST_PREFERENCE)
         for k in range(preferences.shape[1])
     ]
 
@@ -409,18 +467,21 @@ def _climb(start: Hyper, likelihood: PriorLikelihood) -> Hyper:
     return best
 
 
-def _coarse(n_blocks: int, derived: int, reference: float) -> list[Hyper]:
+def _coarse(filled: Sequence[bool], derived: int, reference: float) -> list[Hyper]:
     """Where the first search looks: the first two blocks in all combinations, the others with the first.
 
     Derived blocks once with the first and once far below it: a start at which many bends are expected that are not
     there is so unlikely that the search would settle on whatever makes up for it in the other blocks.
+
+    filled: whether each block has features
     """
     out = []
-    straight = n_blocks - derived
+    straight = len(filled) - derived
     for k in COARSE:
-        for second in COARSE if straight > 1 else COARSE[:1]:
+        for second in COARSE if sum(filled[:straight]) > 1 else COARSE[:1]:
             for below in DERIVED[: 1 + (derived > 0)]:
                 own = [float(k), float(second), *[float(k)] * straight][:straight]
+                own = [power if has else float(k) for power, has in zip(own, filled, strict=False)]
                 variances = tuple(reference * 4.0**power for power in [*own, *[float(k) + below] * derived])
                 out += [Hyper(variances, reference * 4.0**j, reference * 4.0**j) for j in (-4.0, -2.0, 0.0)]
     return out

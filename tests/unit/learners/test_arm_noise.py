@@ -107,3 +107,19 @@ def test_learners_learn_a_noise_for_every_arm(rng, learner, tmp_path):
 
 def test_given_noise_is_the_same_for_all_arms():
     np.testing.assert_array_equal(sl.OFUL(3, 2, regularization="auto", noise=0.7).noises, 0.7)
+
+
+def test_a_cold_guess_of_the_noise_is_the_variance_around_levels(rng):
+    """Arms that pay 0, 100 and 1,000 on average: their difference is not noise, with an intercept or without one."""
+    X = np.array([1.0, 5.0]) + np.array([0.0, 0.5]) * rng.normal(size=(3, 40, 2))
+    r = np.array([0.0, 100.0, 1_000.0])[:, None] + rng.normal(size=(3, 40))
+    X[2, 3:], r[2, 3:] = 0.0, 0.0
+    sums = (r * r).sum(axis=1), np.einsum("ani,an->ai", X, r), np.einsum("ani,anj->aij", X, X)
+    rounds, total = np.array([40.0, 40.0, 3.0]), 5_000.0
+    within = sum(((r[a, :n] - r[a, :n].mean()) ** 2).sum() for a, n in enumerate(rounds.astype(int)))
+    found = noise.variance_around_levels(*sums, rounds, np.array([1.0, 0.0]), total)
+    np.testing.assert_allclose(found, (4.0 * total + within) / (4.0 + 83.0 - 3.0), rtol=1e-9)
+    # levels that a feature makes are about as good
+    assert noise.variance_around_levels(*sums, rounds, np.array([0.0, 0.2]), total) < 0.5 * total
+    assert noise.variance_around_levels(*sums, rounds, np.zeros(2), total) == total
+    assert noise.variance_around_levels(*sums, np.zeros(3), np.array([1.0, 0.0]), total) == total

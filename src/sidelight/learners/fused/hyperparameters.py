@@ -155,13 +155,13 @@ def spread_of_logs(logs: Sequence[FusedLog], units: Units, first_block: NDArray[
         unanswered = log.hidden.sums is not None and log.hidden.n_answers < len(hidden)
         if not known.any() or np.count_nonzero(told) < 2 or unanswered:
             continue
-        scales = units.scales[hidden][known]
+        scales, own = units.scales[hidden][known], units.spreads[hidden][known]
         moments = log.residual_moments(units)[:, known][:, :, known] / scales[:, None] / scales
         if log.hidden.error_from_log:
             # Σ of such an estimator is what recorded features explain; the rest is what the log left out
-            spreads = np.maximum(1.0 - np.einsum("aii->ai", moments), 0.1)
+            spreads = np.maximum((1.0 - np.einsum("aii->ai", moments)) / np.square(own), 0.1)
         else:
-            spreads = np.maximum(eigenvalues(moments), 0.0)
+            spreads = np.maximum(eigenvalues(moments / own[:, None] / own), 0.0)
         part = LogSpread(log.s2[told] / units.reward_variance, freedom[told], spreads[told])
         found.setdefault(int(np.count_nonzero(~never[hidden])), []).append((float(freedom[told].sum()), part))
     if not found:
@@ -179,7 +179,7 @@ def preferences_of_logs(
     d = len(units.scales)
     log = max(logs, key=lambda entry: float(entry.counts.sum()))
     own = np.zeros((n_arms, d))
-    own[np.ix_(log.arms, log.order)] = log.preferences(units.scales)
+    own[np.ix_(log.arms, log.order)] = log.preferences(units.scales * units.spreads)
     own *= np.where(units.known, units.scales, 0.0)
     out = np.zeros((n_arms, len(blocks), d))
     for k, block in enumerate(blocks):

@@ -87,7 +87,8 @@ class Relearning(Proven):
     def _preferences(self, units: Units) -> Array | None:
         """(K, 2, d)  What the old policy favoured for each arm among recorded and among hidden features."""
         assert self.automatic is not None
-        return preferences_of_logs(self.logs, units, self.automatic.blocks[:2], self.n_arms)
+        blocks = [block for block in self.automatic.blocks[:2] if len(block)]
+        return preferences_of_logs(self.logs, units, blocks, self.n_arms)
 
     def _spread_of_logs(self, units: Units) -> SpreadLikelihood | None:
         # of rewards of 0 and 1 the residual variances follow from the rates, and tell nothing
@@ -184,7 +185,7 @@ class Relearning(Proven):
         if self.automatic is None or self.automatic.hyper is None or self.schema is None:
             return None
         units = self.automatic.units
-        scales = np.where(units.known, units.scales, 0.0)
+        scales = np.where(units.known, units.scales * units.spreads, 0.0)
         scales[self.schema.derived_index] = 0.0
         hyper = self.automatic.hyper
         return scales, hyper.variances[0] + hyper.mean_variance
